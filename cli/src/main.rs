@@ -1,0 +1,2 @@
+//! The shoal command.
+fn main() {}

@@ -1,0 +1,336 @@
+//! `shoal recordio`: make, list, read and check RecordIO files.
+//! It must never leave a half-written output under its final name, nor print anything but results on stdout.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use shoal_recordio::{Compressor, Index, Limits, Reader, Writer, WriterOptions, verify};
+
+#[path = "pack/mod.rs"]
+mod pack;
+
+/// Make, list, read and check RecordIO files
+#[derive(Debug, Args)]
+pub struct RecordioArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a RecordIO file of lines, CSV rows or images with labels
+    #[command(after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio")]
+    Pack(PackArgs),
+    /// Show a file's size, records, chunks, layout and compressor, reading its headers only
+    #[command(after_help = "Example: shoal recordio ls train.recordio -o json")]
+    Ls(LsArgs),
+    /// Write one record's bytes to stdout
+    ///
+    /// Records are counted by the chunk headers, which no checksum covers: where that matters, run `verify` first.
+    #[command(after_help = "Example: shoal recordio cat train.recordio --record 41 | xxd | head")]
+    Cat(CatArgs),
+    /// Read whole files and name every fault, one a line; exit 1 if there is any
+    ///
+    /// A file cut exactly between two chunks is a valid shorter file: only a data set's manifest can tell.
+    #[command(after_help = "Example: shoal recordio verify data/*.recordio")]
+    Verify(VerifyArgs),
+}
+
+#[derive(Debug, Args)]
+struct PackArgs {
+    #[command(subcommand)]
+    source: PackSource,
+}
+
+#[derive(Debug, Subcommand)]
+enum PackSource {
+    /// One record a line, without its ending, of one or more text files in the order given
+    #[command(after_help = "Example: shoal recordio pack lines a.txt b.txt --output text.recordio --compressor snappy")]
+    Lines {
+        /// Text files; gzip is recognised by its content
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// One record a CSV row: its bytes as they are, without the line ending
+    ///
+    /// Rows must have equally many columns. Quoted fields may hold commas and line ends. Blank lines are skipped.
+    #[command(after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio")]
+    Csv {
+        /// The CSV file; gzip is recognised by its content
+        file: PathBuf,
+        /// Leave out the first row
+        #[arg(long)]
+        skip_header: bool,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// One record an IDX image (such as MNIST's): its label's byte, then its pixels
+    #[command(
+        after_help = "Example: shoal recordio pack idx --images train-images-idx3-ubyte.gz --labels train-labels-idx1-ubyte.gz --output mnist.recordio"
+    )]
+    Idx {
+        /// IDX file of unsigned bytes, the first dimension counting the images; gzip is recognised by its content
+        #[arg(long, value_name = "FILE")]
+        images: PathBuf,
+        /// IDX file of unsigned bytes with one dimension; gzip is recognised by its content
+        #[arg(long, value_name = "FILE")]
+        labels: PathBuf,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+struct OutputArgs {
+    /// The file to make; one that exists is replaced once the new one is complete
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    /// How chunks are stored
+    #[arg(long, value_enum, default_value_t = CompressorName::None)]
+    compressor: CompressorName,
+    /// Bytes of records in a chunk, before compression
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=256 << 20))]
+    chunk_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CompressorName {
+    None,
+    Snappy,
+    Gzip,
+}
+
+#[derive(Debug, Args)]
+struct LsArgs {
+    /// The RecordIO file
+    file: PathBuf,
+    /// How to print it
+    #[arg(short, long = "output", value_enum, default_value_t = ListFormat::Text, value_name = "FORMAT")]
+    output: ListFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ListFormat {
+    /// One aligned line a field
+    Text,
+    /// One object on one line
+    Json,
+}
+
+#[derive(Debug, Args)]
+struct CatArgs {
+    /// The RecordIO file
+    file: PathBuf,
+    /// Which record of the file, from 0
+    #[arg(long, value_name = "N")]
+    record: u64,
+}
+
+#[derive(Debug, Args)]
+struct VerifyArgs {
+    /// RecordIO files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Runs the command. Faults found by `verify` are exit code 1, everything else that fails is an error.
+pub fn run(args: RecordioArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Pack(args) => pack(&args.source),
+        Command::Ls(args) => list(&args),
+        Command::Cat(args) => cat(&args),
+        Command::Verify(args) => verify_files(&args.files),
+    }
+}
+
+fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
+    match source {
+        PackSource::Lines { files, output } => {
+            write_output(output, |emit| files.iter().try_for_each(|file| pack::lines::pack(file, emit)))
+        }
+        PackSource::Csv { file, skip_header, output } => {
+            write_output(output, |emit| pack::csv::pack(file, *skip_header, emit))
+        }
+        PackSource::Idx { images, labels, output } => {
+            write_output(output, |emit| pack::idx::pack(images, labels, emit))
+        }
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what `produce` emits beside the output, and renames it into place once it is complete and on disk.
+fn write_output(
+    args: &OutputArgs,
+    produce: impl FnOnce(&mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let output = &args.output;
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let temporary = unfinished_file(folder)
+        .with_context(|| format!("{}: no file can be made in {}", output.display(), folder.display()))?;
+    let options =
+        WriterOptions { compressor: args.compressor.into(), chunk_bytes: args.chunk_bytes, ..Default::default() };
+    let mut writer = Writer::new(BufWriter::new(temporary), options);
+    let mut records = 0_u64;
+    produce(&mut |record| {
+        records += 1;
+        writer.write(record).with_context(|| format!("{}: record {}", output.display(), records - 1))
+    })?;
+    let temporary = writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+    temporary.as_file().sync_all().with_context(|| format!("{}: cannot be brought to disk", output.display()))?;
+    let bytes = temporary.as_file().metadata()?.len();
+    temporary.persist(output).with_context(|| format!("{}: cannot be put in place", output.display()))?;
+    writeln!(io::stderr(), "packed {records} records, {bytes} bytes, into {}", output.display())?;
+    Ok(())
+}
+
+/// A temporary file that is removed unless it is renamed. Its permissions are those of an ordinary new file.
+fn unfinished_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".shoal-pack-");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
+}
+
+/// What `ls` tells of a file.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Listing {
+    file: String,
+    records: u64,
+    chunks: usize,
+    bytes: u64,
+    layout: String,
+    compressor: String,
+}
+
+impl Listing {
+    fn of(file: &Path, index: &Index) -> Self {
+        let compressor = match index.chunks.split_first() {
+            None => Compressor::None.to_string(),
+            Some((first, rest)) if rest.iter().all(|chunk| chunk.compressor == first.compressor) => {
+                first.compressor.to_string()
+            }
+            Some(_) => "mixed".to_owned(),
+        };
+        Self {
+            file: file.display().to_string(),
+            records: index.records(),
+            chunks: index.chunks.len(),
+            bytes: index.file_bytes,
+            layout: index.layout.to_string(),
+            compressor,
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { file, records, chunks, bytes, layout, compressor } = self;
+        format!(
+            "file        {file}\nrecords     {records}\nchunks      {chunks}\nbytes       {bytes}\n\
+             layout      {layout}\ncompressor  {compressor}"
+        )
+    }
+}
+
+fn list(args: &LsArgs) -> anyhow::Result<ExitCode> {
+    let reader = Reader::open(&args.file)?;
+    let listing = Listing::of(&args.file, reader.index());
+    let shown = match args.output {
+        ListFormat::Text => listing.text(),
+        ListFormat::Json => serde_json::to_string(&listing)?,
+    };
+    writeln!(io::stdout(), "{shown}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
+    let reader = Reader::open(&args.file)?;
+    let index = reader.index();
+    let Some((chunk, record)) = index.locate(args.record) else {
+        let (file, records) = (args.file.display(), index.records());
+        bail!("{file}: record {} was asked for but the file has {records}, counted from 0", args.record);
+    };
+    let chunk = reader.chunk(chunk)?;
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(chunk.record(record))?;
+    stdout.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify_files(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    let mut stdout = io::stdout().lock();
+    let mut faults = 0_usize;
+    for file in files {
+        for fault in verify(file, &Limits::default()) {
+            faults += 1;
+            // `{:#}` adds the operating system's reason, which only the error's source holds.
+            writeln!(stdout, "{:#}", anyhow::Error::from(fault))?;
+        }
+    }
+    stdout.flush()?;
+    writeln!(io::stderr(), "verified {} files: {faults} faults", files.len())?;
+    Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+impl From<CompressorName> for Compressor {
+    fn from(name: CompressorName) -> Self {
+        match name {
+            CompressorName::None => Self::None,
+            CompressorName::Snappy => Self::Snappy,
+            CompressorName::Gzip => Self::Gzip,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(folder: &Path, compressor: CompressorName) -> OutputArgs {
+        OutputArgs { output: folder.join("out.recordio"), compressor, chunk_bytes: 8 }
+    }
+
+    #[test]
+    fn a_listing_is_one_json_line_in_the_documented_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = output(folder.path(), CompressorName::Snappy);
+        write_output(&args, |emit| [b"one", b"two"].iter().try_for_each(|record| emit(*record))).unwrap();
+        let reader = Reader::open(&args.output).unwrap();
+        let json = serde_json::to_string(&Listing::of(Path::new("a"), reader.index())).unwrap();
+        let bytes = std::fs::metadata(&args.output).unwrap().len();
+        let expected = format!(r#"{{"file":"a","records":2,"chunks":2,"bytes":{bytes},"layout":"go","compressor":"snappy"}}"#);
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn a_file_of_several_compressors_is_called_mixed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut joined = Vec::new();
+        for compressor in [CompressorName::None, CompressorName::Gzip] {
+            let args = output(folder.path(), compressor);
+            write_output(&args, |emit| emit(b"one")).unwrap();
+            joined.extend(std::fs::read(&args.output).unwrap());
+        }
+        let index = Index::of_bytes(Path::new("joined"), &joined, &Limits::default()).unwrap();
+        assert_eq!(Listing::of(Path::new("joined"), &index).compressor, "mixed");
+    }
+
+    #[test]
+    fn a_pack_that_fails_leaves_the_former_output_and_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = output(folder.path(), CompressorName::None);
+        std::fs::write(&args.output, "former").unwrap();
+        let failed = write_output(&args, |emit| {
+            emit(b"one")?;
+            bail!("the source broke")
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "the source broke");
+        assert_eq!(std::fs::read(&args.output).unwrap(), b"former");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

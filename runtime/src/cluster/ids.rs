@@ -1,0 +1,65 @@
+//! Identities. Each is its own type, so that a step is never passed for a version or a block.
+
+use std::fmt;
+
+/// A job: a name and a suffix that tells it from an earlier job of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub String);
+
+/// One life of one process, as the master counted it: the master's term in the upper 24 bits, a counter below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+/// One update of the whole model, counted from the job's beginning across epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Step(pub u64);
+
+/// The number of updates that a block has applied. Step `t` reads version `t` and makes version `t + 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// The unit of placement, update and movement; the index into the [layout](super::Layout).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// One lease, counted by the master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+const COUNTER_BITS: u32 = 40;
+
+impl Incarnation {
+    /// The incarnation of the `counter`-th process that joined under master term `term`.
+    pub fn new(term: u32, counter: u64) -> Incarnation {
+        debug_assert!(counter < 1 << COUNTER_BITS);
+        Incarnation(u64::from(term) << COUNTER_BITS | counter)
+    }
+}
+
+impl Step {
+    /// The version that this step's gradients are taken at, and that its update replaces.
+    pub fn reads(self) -> Version {
+        Version(self.0)
+    }
+    /// The step after this one.
+    pub fn next(self) -> Step {
+        Step(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0 >> COUNTER_BITS, self.0 & ((1 << COUNTER_BITS) - 1))
+    }
+}
+
+macro_rules! display_as_inner {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+display_as_inner!(JobId, Step, Version, BlockId, LeaseId);

@@ -1,0 +1,156 @@
+//! The layout: how declared parameters are cut into blocks. A function of the declaration alone.
+
+use super::parameter::{Declaration, Parameter};
+use super::BlockId;
+use std::ops::Range;
+
+/// A stretch of one parameter inside a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Index of the parameter in the declaration.
+    pub parameter: usize,
+    /// First element of the parameter.
+    pub first: u64,
+    /// Where the piece lies in the block, in elements.
+    pub range: Range<usize>,
+}
+
+/// The unit of placement, update and movement: one or more pieces, side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockLayout {
+    /// In declaration order.
+    pub pieces: Vec<Piece>,
+    /// Elements of all pieces.
+    pub elements: usize,
+    /// Whether training steps read it (a block of metrics is not pulled).
+    pub is_read_by_steps: bool,
+}
+
+/// All blocks of a job; a [`BlockId`] is an index into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    blocks: Vec<BlockLayout>,
+}
+
+/// Elements of the largest block that the layout chooses: 1 MiB of f32, the size of a message.
+pub const BLOCK_ELEMENTS_MAX: u64 = 1 << 18;
+/// A model is cut into about this many blocks even when it is small, so that several pservers can share it.
+const BLOCKS_WANTED: u64 = 16;
+const BLOCK_ELEMENTS_MIN: u64 = 64;
+
+impl Layout {
+    /// Cuts a checked declaration: large parameters into pieces of `block_elements`, small neighbours together.
+    pub fn new(declaration: &Declaration) -> Layout {
+        let total = declaration.parameters.iter().map(Parameter::elements).fold(0, u64::saturating_add);
+        let chosen = total.div_ceil(BLOCKS_WANTED).clamp(BLOCK_ELEMENTS_MIN, BLOCK_ELEMENTS_MAX);
+        let limit = match declaration.block_elements {
+            0 => chosen,
+            stated => stated.min(BLOCK_ELEMENTS_MAX),
+        } as usize;
+        let mut layout = Layout { blocks: Vec::new() };
+        for (index, parameter) in declaration.parameters.iter().enumerate() {
+            layout.add(index, parameter, limit);
+        }
+        layout
+    }
+
+    fn add(&mut self, index: usize, parameter: &Parameter, limit: usize) {
+        let is_read_by_steps = parameter.rule.is_read_by_steps();
+        let mut first = 0;
+        while first < parameter.elements() {
+            let length = (parameter.elements() - first).min(limit as u64) as usize;
+            let shares = self.blocks.last().is_some_and(|block| {
+                first == 0
+                    && length as u64 == parameter.elements()
+                    && block.is_read_by_steps == is_read_by_steps
+                    && block.elements + length <= limit
+            });
+            if !shares {
+                self.blocks.push(BlockLayout { pieces: Vec::new(), elements: 0, is_read_by_steps });
+            }
+            if let Some(block) = self.blocks.last_mut() {
+                let range = block.elements..block.elements + length;
+                block.elements = range.end;
+                block.pieces.push(Piece { parameter: index, first, range });
+            }
+            first += length as u64;
+        }
+    }
+
+    /// Number of blocks.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+    /// Whether there is no block; never so for a checked declaration.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+    /// One block, if there is such.
+    pub fn block(&self, id: BlockId) -> Option<&BlockLayout> {
+        self.blocks.get(id.0 as usize)
+    }
+    /// All blocks with their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (BlockId, &BlockLayout)> {
+        self.blocks.iter().enumerate().map(|(index, block)| (BlockId(index as u32), block))
+    }
+}
+
+impl BlockLayout {
+    /// Copies a block's values into the parameters' vectors (indexed as declared).
+    pub fn scatter(&self, values: &[f32], parameters: &mut [Vec<f32>]) {
+        for piece in &self.pieces {
+            let first = piece.first as usize;
+            parameters[piece.parameter][first..first + piece.range.len()].copy_from_slice(&values[piece.range.clone()]);
+        }
+    }
+    /// Collects a block's values from the parameters' vectors (indexed as declared).
+    pub fn gather(&self, parameters: &[Vec<f32>], values: &mut Vec<f32>) {
+        values.clear();
+        for piece in &self.pieces {
+            let first = piece.first as usize;
+            values.extend_from_slice(&parameters[piece.parameter][first..first + piece.range.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::initial::Initial;
+    use crate::cluster::parameter::Rule;
+    use crate::cluster::schedule::Schedule;
+    use proptest::prelude::*;
+
+    fn dense(name: &str, elements: u64) -> Parameter {
+        Parameter::new(name, &[elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros)
+    }
+
+    #[test]
+    fn small_neighbours_share_a_block_and_metrics_stand_apart() {
+        let parameters = vec![dense("a", 3), dense("b", 4), dense("c", 25), Parameter::sum("loss", &[1])];
+        let layout = Layout::new(&Declaration { parameters, block_elements: 10 });
+        let elements: Vec<usize> = layout.iter().map(|(_, block)| block.elements).collect();
+        assert_eq!(elements, [7, 10, 10, 5, 1]);
+        assert!(!layout.block(BlockId(4)).unwrap().is_read_by_steps);
+    }
+
+    proptest! {
+        #[test]
+        fn every_element_lies_in_exactly_one_block(
+            lengths in proptest::collection::vec(1u64..500, 1..12), block_elements in 0u64..300
+        ) {
+            let parameters: Vec<Parameter> =
+                lengths.iter().enumerate().map(|(i, n)| dense(&i.to_string(), *n)).collect();
+            let layout = Layout::new(&Declaration { parameters, block_elements });
+            let mut counts: Vec<Vec<f32>> = lengths.iter().map(|n| vec![0.0; *n as usize]).collect();
+            for (_, block) in layout.iter() {
+                let mut values = Vec::new();
+                block.gather(&counts, &mut values);
+                prop_assert_eq!(values.len(), block.elements);
+                values.iter_mut().for_each(|v| *v += 1.0);
+                block.scatter(&values, &mut counts);
+            }
+            prop_assert!(counts.iter().flatten().all(|count| *count == 1.0));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The manifest: the ordered list of files and chunks that pins a data set.
+//!
+//! Columns rather than structs, 28 bytes a chunk, so that 10^8 chunks fit in memory. It must never be changed
+//! after it is made: the plan, the leases and the job's identity are functions of it.
+
+use sha2::{Digest, Sha256};
+
+/// One file of the data set and the chunks it contributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestFile {
+    /// Path as trainers open it.
+    pub path: String,
+    /// Index of its first chunk in the data set.
+    pub first_chunk: u32,
+    /// Length of the file in bytes.
+    pub bytes: u64,
+}
+
+/// One chunk, as [`Manifest::chunk`] gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManifestChunk<'a> {
+    /// Path of the file that holds it.
+    pub file: &'a str,
+    /// Offset of its header in the file, in bytes.
+    pub offset: u64,
+    /// Header and payload, in bytes.
+    pub bytes: u64,
+    /// Number of records.
+    pub records: u32,
+    /// CRC32 of the payload as stored.
+    pub checksum: u32,
+    /// Index in the data set of its first record.
+    pub first_record: u64,
+}
+
+/// The data set: files in order, chunks in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    files: Vec<ManifestFile>,
+    offset: Vec<u64>,
+    bytes: Vec<u32>,
+    records: Vec<u32>,
+    checksum: Vec<u32>,
+    first_record: Vec<u64>,
+    record_count: u64,
+}
+
+impl Manifest {
+    /// Adds a file; the chunks that follow are its own.
+    pub fn push_file(&mut self, path: String, bytes: u64) {
+        self.files.push(ManifestFile { path, first_chunk: self.chunk_count(), bytes });
+    }
+
+    /// Adds a chunk to the last file: header offset, header and payload bytes, records, checksum.
+    pub fn push_chunk(&mut self, offset: u64, bytes: u32, records: u32, checksum: u32) {
+        assert!(!self.files.is_empty(), "a chunk before its file");
+        self.offset.push(offset);
+        self.bytes.push(bytes);
+        self.records.push(records);
+        self.checksum.push(checksum);
+        self.first_record.push(self.record_count);
+        self.record_count += u64::from(records);
+    }
+
+    /// Number of chunks.
+    pub fn chunk_count(&self) -> u32 {
+        self.offset.len() as u32
+    }
+    /// Number of records.
+    pub fn record_count(&self) -> u64 {
+        self.record_count
+    }
+    /// The files in order.
+    pub fn files(&self) -> &[ManifestFile] {
+        &self.files
+    }
+    /// Bytes of all chunks, headers included: what one reading of the data set costs.
+    pub fn data_bytes(&self) -> u64 {
+        self.bytes.iter().map(|bytes| u64::from(*bytes)).sum()
+    }
+
+    /// The chunk at `index < chunk_count`.
+    pub fn chunk(&self, index: u32) -> ManifestChunk<'_> {
+        let at = index as usize;
+        let file = self.files.partition_point(|file| file.first_chunk <= index) - 1;
+        ManifestChunk {
+            file: &self.files[file].path,
+            offset: self.offset[at],
+            bytes: u64::from(self.bytes[at]),
+            records: self.records[at],
+            checksum: self.checksum[at],
+            first_record: self.first_record[at],
+        }
+    }
+
+    /// SHA-256 over the content of the data set: order, sizes, counts and checksums of all chunks. Paths are not
+    /// part of it, so that a data set may be mounted elsewhere.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(b"shoal manifest 1");
+        for file in &self.files {
+            hash.update(file.first_chunk.to_le_bytes());
+            hash.update(file.bytes.to_le_bytes());
+        }
+        for at in 0..self.offset.len() {
+            hash.update(self.offset[at].to_le_bytes());
+            hash.update(self.bytes[at].to_le_bytes());
+            hash.update(self.records[at].to_le_bytes());
+            hash.update(self.checksum[at].to_le_bytes());
+        }
+        hash.finalize().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_files(path: &str, checksum: u32) -> Manifest {
+        let mut manifest = Manifest::default();
+        manifest.push_file(path.to_owned(), 90);
+        manifest.push_chunk(0, 40, 5, 1);
+        manifest.push_chunk(40, 50, 7, 2);
+        manifest.push_file("empty".to_owned(), 0);
+        manifest.push_file("b".to_owned(), 30);
+        manifest.push_chunk(0, 30, 1, checksum);
+        manifest
+    }
+
+    #[test]
+    fn a_chunk_knows_its_file_and_its_first_record() {
+        let manifest = two_files("a", 3);
+        assert_eq!((manifest.chunk_count(), manifest.record_count(), manifest.data_bytes()), (3, 13, 120));
+        assert_eq!((manifest.chunk(1).file, manifest.chunk(1).first_record), ("a", 5));
+        assert_eq!((manifest.chunk(2).file, manifest.chunk(2).first_record), ("b", 12));
+    }
+
+    #[test]
+    fn the_fingerprint_follows_content_and_not_paths() {
+        assert_eq!(two_files("a", 3).fingerprint(), two_files("elsewhere", 3).fingerprint());
+        assert_ne!(two_files("a", 3).fingerprint(), two_files("a", 4).fingerprint());
+    }
+}
