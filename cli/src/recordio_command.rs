@@ -15,7 +15,7 @@ mod pack;
 
 /// Make, list, read and check RecordIO files
 #[derive(Debug, Args)]
-pub struct RecordioArgs {
+pub(crate) struct RecordioArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -23,7 +23,9 @@ pub struct RecordioArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Make a RecordIO file of lines, CSV rows or images with labels
-    #[command(after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio")]
+    #[command(
+        after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio"
+    )]
     Pack(PackArgs),
     /// Show a file's size, records, chunks, layout and compressor, reading its headers only
     #[command(after_help = "Example: shoal recordio ls train.recordio -o json")]
@@ -49,7 +51,9 @@ struct PackArgs {
 #[derive(Debug, Subcommand)]
 enum PackSource {
     /// One record a line, without its ending, of one or more text files in the order given
-    #[command(after_help = "Example: shoal recordio pack lines a.txt b.txt --output text.recordio --compressor snappy")]
+    #[command(
+        after_help = "Example: shoal recordio pack lines a.txt b.txt --output text.recordio --compressor snappy"
+    )]
     Lines {
         /// Text files; gzip is recognised by its content
         #[arg(required = true, value_name = "FILE")]
@@ -60,7 +64,9 @@ enum PackSource {
     /// One record a CSV row: its bytes as they are, without the line ending
     ///
     /// Rows must have equally many columns. Quoted fields may hold commas and line ends. Blank lines are skipped.
-    #[command(after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio")]
+    #[command(
+        after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio"
+    )]
     Csv {
         /// The CSV file; gzip is recognised by its content
         file: PathBuf,
@@ -140,7 +146,7 @@ struct VerifyArgs {
 }
 
 /// Runs the command. Faults found by `verify` are exit code 1, everything else that fails is an error.
-pub fn run(args: RecordioArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: RecordioArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Pack(args) => pack(&args.source),
         Command::Ls(args) => list(&args),
@@ -173,8 +179,11 @@ fn write_output(
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let temporary = unfinished_file(folder)
         .with_context(|| format!("{}: no file can be made in {}", output.display(), folder.display()))?;
-    let options =
-        WriterOptions { compressor: args.compressor.into(), chunk_bytes: args.chunk_bytes, ..Default::default() };
+    let options = WriterOptions {
+        compressor: args.compressor.into(),
+        chunk_bytes: args.chunk_bytes,
+        ..Default::default()
+    };
     let mut writer = Writer::new(BufWriter::new(temporary), options);
     let mut records = 0_u64;
     produce(&mut |record| {
@@ -182,10 +191,13 @@ fn write_output(
         writer.write(record).with_context(|| format!("{}: record {}", output.display(), records - 1))
     })?;
     let temporary = writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-    temporary.as_file().sync_all().with_context(|| format!("{}: cannot be brought to disk", output.display()))?;
+    temporary
+        .as_file()
+        .sync_all()
+        .with_context(|| format!("{}: cannot be brought to disk", output.display()))?;
     let bytes = temporary.as_file().metadata()?.len();
     temporary.persist(output).with_context(|| format!("{}: cannot be put in place", output.display()))?;
-    writeln!(io::stderr(), "packed {records} records, {bytes} bytes, into {}", output.display())?;
+    writeln!(io::stderr(), "packed {}: {records} record(s), {bytes} bytes", output.display())?;
     Ok(())
 }
 
@@ -273,7 +285,7 @@ fn verify_files(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
         }
     }
     stdout.flush()?;
-    writeln!(io::stderr(), "verified {} files: {faults} faults", files.len())?;
+    writeln!(io::stderr(), "verified {} file(s): {faults} fault(s)", files.len())?;
     Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -303,7 +315,9 @@ mod tests {
         let reader = Reader::open(&args.output).unwrap();
         let json = serde_json::to_string(&Listing::of(Path::new("a"), reader.index())).unwrap();
         let bytes = std::fs::metadata(&args.output).unwrap().len();
-        let expected = format!(r#"{{"file":"a","records":2,"chunks":2,"bytes":{bytes},"layout":"go","compressor":"snappy"}}"#);
+        let expected = format!(
+            r#"{{"file":"a","records":2,"chunks":2,"bytes":{bytes},"layout":"go","compressor":"snappy"}}"#
+        );
         assert_eq!(json, expected);
     }
 

@@ -22,7 +22,10 @@ fn split(source: &mut dyn BufRead, skip_header: bool, ceiling: u64, emit: Emit<'
         if !row.is_empty() {
             let header = skip_header && columns_of_first.is_none();
             let expected = *columns_of_first.get_or_insert(columns);
-            ensure!(columns == expected, "the row at line {line} has {columns} columns and the first row {expected}");
+            ensure!(
+                columns == expected,
+                "the row at line {line} has {columns} columns and the first row {expected}"
+            );
             if !header {
                 emit(row)?;
             }
@@ -38,7 +41,12 @@ struct RowShape {
 }
 
 /// Reads lines into `row` until one ends outside quotes. Nothing where the source has ended; `line` is for errors.
-fn read_row(source: &mut dyn BufRead, row: &mut Vec<u8>, line: u64, ceiling: u64) -> anyhow::Result<Option<RowShape>> {
+fn read_row(
+    source: &mut dyn BufRead,
+    row: &mut Vec<u8>,
+    line: u64,
+    ceiling: u64,
+) -> anyhow::Result<Option<RowShape>> {
     row.clear();
     let mut scan = Scan { columns: 1, at: At::FieldStart };
     for lines in 1.. {
@@ -51,7 +59,9 @@ fn read_row(source: &mut dyn BufRead, row: &mut Vec<u8>, line: u64, ceiling: u64
         let too_long = without_ending(row).len() as u64 > ceiling;
         scan.read(&row[scanned..]);
         if too_long {
-            bail!("the row at line {line} is longer than a record may be ({ceiling} bytes): is a quote not closed?");
+            bail!(
+                "the row at line {line} is longer than a record may be ({ceiling} bytes): is a quote not closed?"
+            );
         }
         if scan.at != At::Quoted {
             return Ok(Some(RowShape { columns: scan.columns, lines }));

@@ -19,7 +19,10 @@ pub(in super::super) fn pack(images: &Path, labels: &Path, emit: Emit<'_>) -> an
 
 fn pair(mut images: Items<'_>, mut labels: Items<'_>, emit: Emit<'_>) -> anyhow::Result<()> {
     let (image_file, label_file) = (images.file.display(), labels.file.display());
-    ensure!(images.dimensions > 1, "{image_file}: an IDX file of one dimension holds no images: are the files swapped?");
+    ensure!(
+        images.dimensions > 1,
+        "{image_file}: an IDX file of one dimension holds no images: are the files swapped?"
+    );
     ensure!(labels.dimensions == 1, "{label_file}: labels have one dimension and not {}", labels.dimensions);
     let (image_count, label_count) = (images.count, labels.count);
     ensure!(
@@ -53,7 +56,7 @@ impl<'a> Items<'a> {
         let mut magic = [0; 4];
         source.read_exact(&mut magic).with_context(short)?;
         let dimensions = match magic {
-            [0, 0, UNSIGNED_BYTE, dimensions @ 1..] => usize::from(dimensions),
+            [0, 0, UNSIGNED_BYTE, dimensions @ 1..=u8::MAX] => usize::from(dimensions),
             [0, 0, code, _] if code != UNSIGNED_BYTE => {
                 bail!("{name}: holds values of type {code:#04x}; only unsigned bytes (0x08) can be packed")
             }

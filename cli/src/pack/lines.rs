@@ -21,7 +21,10 @@ fn split(source: &mut dyn BufRead, ceiling: u64, emit: Emit<'_>) -> anyhow::Resu
             break;
         }
         let record = without_ending(&line);
-        ensure!(record.len() as u64 <= ceiling, "line {number} is longer than a record may be ({ceiling} bytes)");
+        ensure!(
+            record.len() as u64 <= ceiling,
+            "line {number} is longer than a record may be ({ceiling} bytes)"
+        );
         emit(record)?;
     }
     Ok(())

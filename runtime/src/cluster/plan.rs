@@ -71,7 +71,8 @@ pub struct Plan {
     manifest: Manifest,
     settings: JobSettings,
     shape: EpochShape,
-    epoch: Option<EpochOrder>,
+    /// Two, because leasing looks one step ahead, over an epoch's end.
+    orders: [Option<EpochOrder>; 2],
 }
 
 /// The chunk order of one epoch, with prefix sums of records at every [`CHUNKS_PER_PREFIX`]th place.
@@ -87,7 +88,7 @@ impl Plan {
     pub fn new(manifest: Manifest, settings: JobSettings) -> Plan {
         assert_eq!(manifest.record_count(), settings.records, "the manifest is another data set's");
         let shape = settings.shape();
-        Plan { manifest, settings, shape, epoch: None }
+        Plan { manifest, settings, shape, orders: [None, None] }
     }
     /// The data set.
     pub fn manifest(&self) -> &Manifest {
@@ -100,17 +101,14 @@ impl Plan {
 
     /// The microbatch that fills `slot` of `step`, as slices of chunks.
     ///
-    /// The order of the epoch last asked for is kept; asking for another costs one pass over the chunk counts.
+    /// The orders of two neighbouring epochs are kept; asking for another costs one pass over the chunk counts.
     pub fn microbatch(&mut self, step: Step, slot: u32) -> Microbatch {
         let epoch = self.shape.epoch(step);
-        if self.epoch.as_ref().is_none_or(|order| order.epoch != epoch) {
-            self.epoch = Some(EpochOrder::new(&self.manifest, self.settings.seed, epoch));
-        }
         let index = self.shape.microbatch(step, slot);
-        let slices = match &self.epoch {
-            Some(order) => order.slices(&self.manifest, self.shape.positions(index)),
-            None => Vec::new(),
-        };
+        let kept = self.orders[(epoch % 2) as usize].take().filter(|order| order.epoch == epoch);
+        let order = kept.unwrap_or_else(|| EpochOrder::new(&self.manifest, self.settings.seed, epoch));
+        let slices = order.slices(&self.manifest, self.shape.positions(index));
+        self.orders[(epoch % 2) as usize] = Some(order);
         Microbatch { index, slices }
     }
 }

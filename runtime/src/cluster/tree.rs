@@ -76,8 +76,8 @@ pub struct StepTree {
 impl StepTree {
     /// A tree over `slots` slots of which the first `present` hold a microbatch; `1 <= present <= slots`.
     pub fn new(slots: u32, present: u32) -> StepTree {
-        assert!(slots >= 1 && slots <= MICROBATCHES_PER_STEP_MAX, "slots {slots} out of range");
-        assert!(present >= 1 && present <= slots, "present {present} of {slots} slots");
+        assert!((1..=MICROBATCHES_PER_STEP_MAX).contains(&slots), "slots {slots} out of range");
+        assert!((1..=slots).contains(&present), "present {present} of {slots} slots");
         StepTree { slots, present }
     }
     /// Slots that hold a microbatch.

@@ -1,1 +1,11 @@
-//! Pending.
+//! The single doors to the world: time, randomness, rpc, telemetry, shutdown.
+//!
+//! Time is tokio's (`tokio::time`), which a simulation pauses and advances. Everything else here is passed in
+//! as a value by the composing `main`, never reached for.
+
+pub mod backoff;
+pub mod clock;
+pub mod random;
+pub mod rpc;
+pub mod shutdown;
+pub mod telemetry;

@@ -1,1 +1,30 @@
-//! Pending.
+//! Generated protobuf code and its conversions to the cluster's types. Protobuf types stop here.
+//!
+//! A conversion from the wire checks everything that a type promises and answers a
+//! [`Refusal`](crate::cluster::Refusal) that names the field; it must never panic on what a stranger sent.
+
+mod declaration;
+mod job;
+mod refusal;
+mod routing;
+mod task;
+
+/// Code generated from `proto/shoal/v1/shoal.proto`.
+pub mod proto {
+    #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("shoal.v1");
+}
+
+pub use refusal::{Fault, status_of};
+
+use crate::cluster::{Refusal, RefusalKind};
+
+/// A field that must be there.
+fn required<T>(value: Option<T>, field: &str) -> Result<T, Refusal> {
+    value.ok_or_else(|| malformed(field, "the field is missing"))
+}
+
+/// What is answered to a message that cannot be understood.
+pub fn malformed(field: &str, detail: impl ToString) -> Refusal {
+    Refusal::new(RefusalKind::Malformed, field, detail)
+}

@@ -1,0 +1,167 @@
+//! The two lower panels, live trainers and loss, and the time axis under them.
+//! It must never draw a line over a gap: a sample without a loss, or with one that is no number, breaks the curve.
+
+use super::Sample;
+use super::drawing::{Anchor, Drawing};
+use super::layout::{Layout, MARGIN, Panel};
+use super::scale::{Scale, logarithmic_ticks, tick_text, ticks, time_unit};
+use super::text::seconds;
+
+/// Two points for each pixel column is all that can be seen.
+const MOST_POINTS: usize = 1_600;
+/// From this quotient of largest to smallest loss on, a straight axis would show a flat line.
+const LOGARITHMIC_FROM: f64 = 8.0;
+
+/// The number of live trainers as a step line from zero.
+pub(super) fn draw_live(samples: &[Sample], layout: &Layout<'_>, drawing: &mut Drawing) {
+    let panel = layout.live_panel;
+    draw_title(&["Live", "trainers"], panel, drawing);
+    let most = samples.iter().map(|sample| sample.trainers_live).max().unwrap_or(0).max(1);
+    let range = (0.0, f64::from(most));
+    let scale = Scale::linear(range, panel.bottom, panel.top);
+    let marks = ticks(range, most.min(4)).into_iter().filter(|tick| tick.fract() == 0.0);
+    draw_levels(&marks.collect::<Vec<_>>(), &scale, layout, drawing);
+    if samples.is_empty() {
+        return draw_nothing("no samples were taken", panel, layout, drawing);
+    }
+    let steps = live_steps(samples, layout, &scale);
+    let (first, last) = (steps.first().map_or(0.0, |step| step.0), steps.last().map_or(0.0, |step| step.0));
+    let ground = [(last, panel.bottom), (first, panel.bottom)];
+    drawing.path("s-area", &[steps.iter().copied().chain(ground).collect()]);
+    drawing.path("s-curve", &[steps]);
+}
+
+/// Corners of the step line; each sample's number holds until the next sample, the last one until the end.
+fn live_steps(samples: &[Sample], layout: &Layout<'_>, scale: &Scale) -> Vec<(f64, f64)> {
+    let mut steps: Vec<(f64, f64)> = Vec::new();
+    for sample in samples {
+        let (x, y) = (layout.time.at(sample.at_seconds), scale.at(f64::from(sample.trainers_live)));
+        match steps.last() {
+            Some((_, level)) if *level == y => {}
+            Some((_, level)) => steps.extend([(x, *level), (x, y)]),
+            None => steps.push((x, y)),
+        }
+    }
+    if let Some((_, level)) = steps.last().copied() {
+        steps.push((layout.right, level));
+    }
+    steps
+}
+
+/// The loss, on a logarithmic axis where it falls far.
+pub(super) fn draw_loss(samples: &[Sample], layout: &Layout<'_>, drawing: &mut Drawing) {
+    let panel = layout.loss_panel;
+    let Some((low, high)) = loss_range(samples) else {
+        draw_title(&["Mean loss", "per record"], panel, drawing);
+        draw_levels(&[], &Scale::linear((0.0, 1.0), panel.bottom, panel.top), layout, drawing);
+        draw_not_numbers(samples, layout, drawing);
+        return draw_nothing("no loss was measured", panel, layout, drawing);
+    };
+    let scale = if low > 0.0 && high / low >= LOGARITHMIC_FROM {
+        draw_title(&["Mean loss", "per record", "(log scale)"], panel, drawing);
+        let range = (low * 0.9, high * 1.1);
+        let scale = Scale::logarithmic(range, panel.bottom, panel.top);
+        draw_levels(&logarithmic_ticks(range), &scale, layout, drawing);
+        scale
+    } else {
+        draw_title(&["Mean loss", "per record"], panel, drawing);
+        let range = (low.min(0.0), if high > low.min(0.0) { high * 1.05 } else { low.min(0.0) + 1.0 });
+        let scale = Scale::linear(range, panel.bottom, panel.top);
+        draw_levels(&ticks(range, 5), &scale, layout, drawing);
+        scale
+    };
+    let place = |(at, loss): &(f64, f64)| (layout.time.at(*at), scale.at(*loss));
+    let runs: Vec<Vec<_>> = loss_runs(samples).iter().map(|run| run.iter().map(place).collect()).collect();
+    drawing.path("s-curve", &runs);
+    draw_last_loss(samples, &scale, layout, drawing);
+    draw_not_numbers(samples, layout, drawing);
+}
+
+/// The smallest and largest loss that is a number.
+fn loss_range(samples: &[Sample]) -> Option<(f64, f64)> {
+    samples.iter().filter_map(finite_loss).fold(None, |range, loss| match range {
+        None => Some((loss, loss)),
+        Some((low, high)) => Some((loss.min(low), loss.max(high))),
+    })
+}
+
+/// Points `(seconds, loss)`, cut wherever a sample has no loss, and thinned to what can be seen.
+fn loss_runs(samples: &[Sample]) -> Vec<Vec<(f64, f64)>> {
+    let runs = samples.split(|sample| finite_loss(sample).is_none()).filter(|run| !run.is_empty());
+    let bucket = (2 * samples.len()).div_ceil(MOST_POINTS).max(1);
+    runs.map(|run| {
+        let points: Vec<_> =
+            run.iter().filter_map(|sample| Some((sample.at_seconds, finite_loss(sample)?))).collect();
+        if bucket <= 2 { points } else { points.chunks(bucket).flat_map(extremes).collect() }
+    })
+    .collect()
+}
+
+/// The lowest and the highest point of a few, in their order: a mean would hide a spike.
+fn extremes(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let by_loss = |one: &&(f64, f64), other: &&(f64, f64)| one.1.total_cmp(&other.1);
+    let (low, high) = (points.iter().min_by(by_loss), points.iter().max_by(by_loss));
+    let mut both: Vec<_> = low.into_iter().chain(high).copied().collect();
+    both.sort_by(|one, other| one.0.total_cmp(&other.0));
+    both.dedup();
+    both
+}
+
+fn finite_loss(sample: &Sample) -> Option<f64> {
+    sample.loss.filter(|loss| loss.is_finite() && sample.at_seconds.is_finite())
+}
+
+/// The number a reader looks for.
+fn draw_last_loss(samples: &[Sample], scale: &Scale, layout: &Layout<'_>, drawing: &mut Drawing) {
+    let last = samples.iter().rev().find_map(|sample| Some((sample.at_seconds, finite_loss(sample)?)));
+    if let Some((at, loss)) = last {
+        let (x, y) = (layout.time.at(at), scale.at(loss));
+        drawing.path("s-dot", &[vec![(x, y)]]);
+        let text = if (0.001..1e6).contains(&loss.abs()) { format!("{loss:.3}") } else { format!("{loss:.2e}") };
+        drawing.text("s-small s-label s-strong", x, y - 9.0, Anchor::End, &text);
+    }
+}
+
+fn draw_not_numbers(samples: &[Sample], layout: &Layout<'_>, drawing: &mut Drawing) {
+    let first = samples.iter().find(|sample| sample.loss.is_some_and(|loss| !loss.is_finite()));
+    if let Some(sample) = first {
+        let text = format!("loss is not a number at {}", seconds(sample.at_seconds));
+        let (x, y) = (layout.left + 8.0, layout.loss_panel.bottom - 8.0);
+        drawing.text("s-small s-label s-kill", x, y, Anchor::Start, &text);
+    }
+}
+
+/// Ticks and the unit under the lowest panel.
+pub(super) fn draw_time_axis(layout: &Layout<'_>, drawing: &mut Drawing) {
+    let bottom = layout.loss_panel.bottom;
+    let (unit, unit_seconds) = time_unit(layout.seconds);
+    for tick in ticks((0.0, layout.seconds / unit_seconds), 8) {
+        let x = layout.time.at(tick * unit_seconds);
+        drawing.line("s-axis", (x, bottom), (x, bottom + 4.0));
+        drawing.text("s-small s-muted", x, bottom + 17.0, Anchor::Middle, &tick_text(tick));
+    }
+    let middle = (layout.left + layout.right) / 2.0;
+    drawing.text("s-small s-muted", middle, bottom + 34.0, Anchor::Middle, &format!("{unit} since start"));
+}
+
+fn draw_title(lines: &[&str], panel: Panel, drawing: &mut Drawing) {
+    for (index, line) in lines.iter().enumerate() {
+        let class = if index == 0 { "s-small s-strong" } else { "s-small s-muted" };
+        drawing.text(class, MARGIN, panel.top + 8.0 + 15.0 * index as f64, Anchor::Start, line);
+    }
+}
+
+fn draw_levels(levels: &[f64], scale: &Scale, layout: &Layout<'_>, drawing: &mut Drawing) {
+    for level in levels {
+        let y = scale.at(*level);
+        drawing.line("s-grid", (layout.left, y), (layout.right, y));
+        drawing.text("s-small s-muted", layout.left - 8.0, y + 4.0, Anchor::End, &tick_text(*level));
+    }
+    let ground = scale.at(f64::NEG_INFINITY);
+    drawing.line("s-axis", (layout.left, ground), (layout.right, ground));
+}
+
+fn draw_nothing(why: &str, panel: Panel, layout: &Layout<'_>, drawing: &mut Drawing) {
+    let (x, y) = ((layout.left + layout.right) / 2.0, (panel.top + panel.bottom) / 2.0 + 4.0);
+    drawing.text("s-small s-label s-muted", x, y, Anchor::Middle, why);
+}

@@ -1,0 +1,101 @@
+//! What a training run looked like: one picture (SVG) and one self-contained page (HTML) from plain values.
+//! It must stay a pure function of its input: no file, no clock, no network, and no panic on any input.
+
+mod curves;
+mod drawing;
+mod lanes;
+mod layout;
+mod markers;
+mod page;
+mod scale;
+mod svg;
+mod text;
+
+pub(crate) use page::html;
+pub(crate) use svg::svg;
+
+/// A training run from its first second to its last. Times are seconds since its start.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct Run {
+    /// What the reader sees first.
+    pub(crate) title: String,
+    /// The job's name.
+    pub(crate) job: String,
+    /// How long it ran.
+    pub(crate) seconds: f64,
+    /// Steps applied.
+    pub(crate) steps: u64,
+    /// Passes over the data set.
+    pub(crate) epochs: u64,
+    /// In order of time.
+    pub(crate) samples: Vec<Sample>,
+    /// One entry for each process that took part; entries of one role and name share a lane.
+    pub(crate) members: Vec<Member>,
+    /// What happened to the members, in order of time.
+    pub(crate) faults: Vec<Fault>,
+    /// What was checked afterwards.
+    pub(crate) verdicts: Vec<Verdict>,
+    /// Anything else worth a line: name and value.
+    pub(crate) facts: Vec<(String, String)>,
+}
+
+/// The state of a run at one moment.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct Sample {
+    /// When it was taken.
+    pub(crate) at_seconds: f64,
+    /// Steps applied so far.
+    pub(crate) step: u64,
+    /// Trainers that hold a membership.
+    pub(crate) trainers_live: u32,
+    /// Mean loss per record since the sample before; none when no record was counted.
+    pub(crate) loss: Option<f64>,
+    /// Records counted per second since the sample before.
+    pub(crate) records_per_second: f64,
+}
+
+/// One process of the run.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct Member {
+    /// Its name, which a restarted process may inherit.
+    pub(crate) name: String,
+    /// `trainer`, `pserver`, `master`.
+    pub(crate) role: String,
+    /// Its process id.
+    pub(crate) process: u32,
+    /// When it joined.
+    pub(crate) from_seconds: f64,
+    /// When it was gone.
+    pub(crate) to_seconds: f64,
+    /// Stretches of `(from, to)` in which it did not move.
+    pub(crate) frozen: Vec<(f64, f64)>,
+    /// How it went: `left`, `killed` or `ended`.
+    pub(crate) end: String,
+}
+
+/// One thing done to a member.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct Fault {
+    /// `join`, `leave`, `kill`, `freeze` or `thaw`.
+    pub(crate) kind: String,
+    /// The role it was done to.
+    pub(crate) role: String,
+    /// The member it was done to.
+    pub(crate) name: String,
+    /// When.
+    pub(crate) at_seconds: f64,
+    /// In a few words.
+    pub(crate) what: String,
+}
+
+/// One promise, and whether the run kept it.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct Verdict {
+    /// Whether it was kept.
+    pub(crate) holds: bool,
+    /// The finding in one sentence, with its numbers. A leading ✔ or ✘ is not repeated.
+    pub(crate) text: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+//! Leases: which trainer works on which node of which step. Pure: time comes in as an argument.
+//!
+//! Two steps are open: the *front* (the lowest step that some block has not applied) and the one after it, so that
+//! trainers can fetch records ahead. Leases are advice that saves work; no safety rests on them. Invariants:
+//! - every present slot of an open step is free, under a lease, or lacked by no block;
+//! - a lease of the front ends by its deadline unless progress renews it; then what blocks lack of it is free again;
+//! - what is free is leased to whoever asks, the front first.
+//!
+//! So while one trainer lives and asks, the front advances (P4), whatever was lost.
+
+use crate::free_nodes::FreeNodes;
+use shoal_runtime::cluster::plan::EpochShape;
+use shoal_runtime::cluster::{Incarnation, LeaseId, Node, Step, StepTree};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What some block still lacks of a node of the front step: the answer of the pservers, never of trainers.
+pub trait Lacking {
+    /// The slots of `node` that some block lacks, as disjoint nodes.
+    fn lacking(&self, step: Step, node: Node) -> Vec<Node>;
+}
+
+/// How far a trainer is with one lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// Microbatches computed.
+    pub microbatches: u32,
+    /// Whether every block answered that it holds or has applied the node.
+    pub pushed: bool,
+}
+
+/// A lease just given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its identity.
+    pub lease: LeaseId,
+    /// The step.
+    pub step: Step,
+    /// The node to compute and push.
+    pub node: Node,
+}
+
+/// What happened to leases so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Leases given.
+    pub leased: u64,
+    /// Of these, leases of slots that had been leased before (lost or handed back; speculation not counted).
+    pub leased_again: u64,
+    /// Leases given to idle trainers although another trainer holds the slots.
+    pub speculative: u64,
+    /// Leases that ended because the trainer fell silent or made no progress.
+    pub expired: u64,
+    /// Leases that a leaving trainer handed back.
+    pub handed_back: u64,
+}
+
+#[derive(Debug)]
+struct Lease {
+    node: Node,
+    trainer: Incarnation,
+    microbatches: u32,
+    pushed: bool,
+    renewed: Duration,
+    /// How many of its halves were given to others as well.
+    speculated: u8,
+}
+
+#[derive(Debug)]
+struct OpenStep {
+    step: Step,
+    tree: StepTree,
+    free: FreeNodes,
+    leases: BTreeMap<LeaseId, Lease>,
+    /// Slots that were under a lease at some time.
+    leased_before: Vec<bool>,
+    /// Trainers that have had a lease of this step.
+    served: BTreeMap<Incarnation, ()>,
+}
+
+/// The lease machine of one job.
+#[derive(Debug)]
+pub struct Leases {
+    shape: EpochShape,
+    steps: u64,
+    ttl: Duration,
+    open: Vec<OpenStep>,
+    front: Step,
+    front_since: Duration,
+    next: u64,
+    /// The nodes each trainer had last: its lanes, kept so that it stays in the chunks it has read.
+    lanes: BTreeMap<Incarnation, Vec<Node>>,
+    counters: Counters,
+}
+
+/// The most tasks one call may take.
+const GRANTS_PER_CALL_MAX: u32 = 4;
+
+impl Leases {
+    /// The machine of a job of `steps` steps, at its beginning. `ttl`: how long a lease lives without progress.
+    pub fn new(shape: EpochShape, steps: u64, ttl: Duration, now: Duration) -> Leases {
+        let mut leases = Leases {
+            shape,
+            steps,
+            ttl,
+            open: Vec::new(),
+            front: Step(0),
+            front_since: now,
+            next: 1,
+            lanes: BTreeMap::new(),
+            counters: Counters::default(),
+        };
+        leases.open_steps();
+        leases
+    }
+
+    /// The lowest step that some block has not applied; the job's number of steps at its end.
+    pub fn front(&self) -> Step {
+        self.front
+    }
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+    /// Leases that a trainer holds and has not pushed.
+    pub fn in_hand(&self, trainer: Incarnation) -> u32 {
+        self.of(trainer).filter(|lease| !lease.pushed).count() as u32
+    }
+    fn of(&self, trainer: Incarnation) -> impl Iterator<Item = &Lease> {
+        self.open.iter().flat_map(|open| open.leases.values()).filter(move |lease| lease.trainer == trainer)
+    }
+
+    /// Every block has applied all steps below `front`.
+    pub fn advance(&mut self, front: Step, now: Duration) {
+        if front > self.front {
+            self.front = front;
+            self.front_since = now;
+            self.open.retain(|open| open.step >= front);
+            self.open_steps();
+        }
+    }
+
+    fn open_steps(&mut self) {
+        for step in [self.front, self.front.next()] {
+            if step.0 < self.steps && self.open.iter().all(|open| open.step != step) {
+                self.open.push(OpenStep::new(step, self.shape.tree(step)));
+            }
+        }
+    }
+
+    /// A trainer says how far it is. Progress renews a lease; words about leases that are gone change nothing.
+    pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
+        for word in progress {
+            let lease = self.open.iter_mut().find_map(|open| open.leases.get_mut(&word.lease));
+            let Some(lease) = lease.filter(|lease| lease.trainer == trainer) else { continue };
+            if word.microbatches > lease.microbatches || (word.pushed && !lease.pushed) {
+                lease.renewed = now;
+            }
+            lease.microbatches = lease.microbatches.max(word.microbatches);
+            lease.pushed |= word.pushed;
+        }
+    }
+
+    /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
+    pub fn forget_unknown(&mut self, trainer: Incarnation, known: &[Progress], lacking: &dyn Lacking) {
+        let is_unknown = |id: LeaseId, lease: &Lease| {
+            lease.trainer == trainer && !lease.pushed && known.iter().all(|word| word.lease != id)
+        };
+        self.end(is_unknown, lacking);
+    }
+
+    /// A trainer fell silent: what blocks lack of its leases is free again.
+    pub fn lose(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
+        self.counters.expired += self.end(|_, lease| lease.trainer == trainer && !lease.pushed, lacking);
+    }
+
+    /// A trainer leaves and hands back what it has not pushed.
+    pub fn hand_back(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
+        self.counters.handed_back += self.end(|_, lease| lease.trainer == trainer && !lease.pushed, lacking);
+        self.lanes.remove(&trainer);
+    }
+
+    /// Ends the leases of the front that made no progress in time.
+    pub fn expire(&mut self, now: Duration, lacking: &dyn Lacking) {
+        let (front, since, ttl) = (self.front, self.front_since, self.ttl);
+        let Some(open) = self.open.iter_mut().find(|open| open.step == front) else { return };
+        let ended = open.end(|_, lease| now >= lease.renewed.max(since) + ttl, lacking);
+        self.counters.expired += ended;
+    }
+
+    fn end(&mut self, which: impl Fn(LeaseId, &Lease) -> bool, lacking: &dyn Lacking) -> u64 {
+        self.open.iter_mut().map(|open| open.end(&which, lacking)).sum()
+    }
+
+    /// When [`expire`](Self::expire) has something to do next.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let front = self.open.iter().find(|open| open.step == self.front)?;
+        front.leases.values().map(|lease| lease.renewed.max(self.front_since) + self.ttl).min()
+    }
+
+    /// Leases up to `want` tasks to `trainer`, one of `live` live trainers.
+    pub fn lease(
+        &mut self,
+        trainer: Incarnation,
+        live: u32,
+        want: u32,
+        now: Duration,
+        lacking: &dyn Lacking,
+    ) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        for _ in 0..want.min(GRANTS_PER_CALL_MAX) {
+            let found = (0..self.open.len()).find_map(|at| self.take(at, trainer, live.max(1), now));
+            let is_idle = grants.is_empty() && self.of(trainer).all(|lease| lease.pushed);
+            let found = match found {
+                None if is_idle => self.speculate(trainer, now, lacking),
+                found => found,
+            };
+            let Some((at, node)) = found else { break };
+            grants.push(self.grant(at, trainer, node, now));
+        }
+        grants
+    }
+
+    /// Takes a free node of the open step `at`: a fair share first, smaller pieces of what is left after that.
+    fn take(&mut self, at: usize, trainer: Incarnation, live: u32, now: Duration) -> Option<(usize, Node)> {
+        let is_front = self.open[at].step == self.front;
+        // A trainer that has not asked yet finds its lanes kept for a while; then they are anyone's.
+        let is_reserved = now < self.front_since + self.ttl / 8 && (self.open[at].served.len() as u32) < live;
+        let open = &mut self.open[at];
+        let share = if !open.served.contains_key(&trainer) {
+            open.tree.present() / live
+        } else if is_front && !is_reserved {
+            open.free.slots() / live
+        } else {
+            return None;
+        };
+        let lanes = self.lanes.get(&trainer).map_or(&[][..], Vec::as_slice);
+        let kept = lanes.iter().find_map(|lane| open.free.take_within(*lane, share));
+        let node = kept.or_else(|| open.free.take_largest(share))?;
+        if !open.leased_before[node.first() as usize..(node.end().min(open.tree.present())) as usize].contains(&true) {
+            return Some((at, node));
+        }
+        self.counters.leased_again += 1;
+        Some((at, node))
+    }
+
+    /// For an idle trainer: a half of the task that the front has waited for longest, if that is long enough.
+    fn speculate(&mut self, trainer: Incarnation, now: Duration, lacking: &dyn Lacking) -> Option<(usize, Node)> {
+        let (front, since, patience) = (self.front, self.front_since, self.ttl / 4);
+        let at = self.open.iter().position(|open| open.step == front)?;
+        let step = &mut self.open[at];
+        let waited_for = |lease: &Lease| {
+            lease.trainer != trainer && !lease.pushed && now >= lease.renewed.max(since) + patience
+        };
+        let mut slow: Vec<&mut Lease> = step.leases.values_mut().filter(|lease| waited_for(lease)).collect();
+        slow.sort_by_key(|lease| lease.renewed);
+        for lease in slow {
+            // The right half first: a slow trainer works from the left.
+            let halves = lease.node.children().map_or([Some(lease.node), None], |(left, right)| [Some(right), Some(left)]);
+            while let Some(half) = halves.get(lease.speculated as usize).copied().flatten() {
+                lease.speculated += 1;
+                if !step.tree.is_absent(half) && !lacking.lacking(front, half).is_empty() {
+                    self.counters.speculative += 1;
+                    return Some((at, half));
+                }
+            }
+        }
+        None
+    }
+
+    fn grant(&mut self, at: usize, trainer: Incarnation, node: Node, now: Duration) -> Grant {
+        let lease = LeaseId(self.next);
+        self.next += 1;
+        self.counters.leased += 1;
+        let open = &mut self.open[at];
+        if open.served.insert(trainer, ()).is_none() {
+            self.lanes.insert(trainer, Vec::new());
+        }
+        self.lanes.entry(trainer).or_default().push(node);
+        let end = node.end().min(open.tree.present());
+        open.leased_before[node.first() as usize..end as usize].fill(true);
+        let held = Lease { node, trainer, microbatches: 0, pushed: false, renewed: now, speculated: 0 };
+        open.leases.insert(lease, held);
+        Grant { lease, step: open.step, node }
+    }
+
+    /// Forgets what is kept about a trainer that will not come back.
+    pub fn forget(&mut self, trainer: Incarnation) {
+        self.lanes.remove(&trainer);
+    }
+}
+
+impl OpenStep {
+    fn new(step: Step, tree: StepTree) -> OpenStep {
+        OpenStep {
+            step,
+            tree,
+            free: FreeNodes::new(tree.missing([])),
+            leases: BTreeMap::new(),
+            leased_before: vec![false; tree.present() as usize],
+            served: BTreeMap::new(),
+        }
+    }
+
+    /// Ends the leases that `which` names; what blocks lack of them is free again. Returns how many lacked something.
+    fn end(&mut self, which: impl Fn(LeaseId, &Lease) -> bool, lacking: &dyn Lacking) -> u64 {
+        let ids: Vec<LeaseId> =
+            self.leases.iter().filter(|(id, lease)| which(**id, lease)).map(|(id, _)| *id).collect();
+        let mut ended = 0;
+        for id in ids {
+            let Some(lease) = self.leases.remove(&id) else { continue };
+            let lacked = lacking.lacking(self.step, lease.node);
+            ended += u64::from(!lacked.is_empty());
+            for node in lacked {
+                self.free.release(node);
+            }
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -1,0 +1,152 @@
+//! The trainers' side of the master: join, lease, leave.
+
+use super::{FAILURES_MAX, Machine, Phase};
+use crate::lease::{Grant, Progress};
+use crate::members::State;
+use shoal_runtime::cluster::{Declaration, Incarnation, Microbatch, Refusal, RefusalKind, Routing, Task};
+use std::time::Duration;
+
+/// What a trainer has counted so far, cumulative over its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // The names are the units: see `TrainerCounters` in the protocol.
+pub struct TrainerCounters {
+    pub microbatches: u64,
+    pub records: u64,
+    pub bytes_read: u64,
+    pub negative_zeros: u64,
+    pub tasks: u64,
+    pub retries: u64,
+    pub compute_micros: u64,
+    pub pull_micros: u64,
+    pub push_micros: u64,
+}
+
+/// The newest word of one trainer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrainerWord {
+    /// Number of its newest call.
+    pub call: u64,
+    /// What it has counted.
+    pub counters: TrainerCounters,
+}
+
+/// The answer to a call for tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseOutcome {
+    /// Tasks to do.
+    Tasks(Vec<Task>),
+    /// Nothing at present; the call may be kept open.
+    Wait,
+    /// Every step is applied: the job is over.
+    Done,
+    /// The job has failed.
+    Failed(String),
+    /// This call was overtaken by a later one of the same trainer and changed nothing.
+    Overtaken,
+}
+
+impl Machine {
+    /// A trainer joins and declares its parameters. The first declaration is the job's; any other is refused.
+    /// The routing is absent until the wanted pservers are there: join again.
+    pub fn join(
+        &mut self,
+        name: &str,
+        nonce: u64,
+        process: u32,
+        declaration: Declaration,
+        now: Duration,
+    ) -> Result<(Incarnation, Option<Routing>), Refusal> {
+        if let Some(ours) = &self.declaration
+            && let Some(fault) = ours.difference(&declaration)
+        {
+            let subject = format!("parameter {:?}", fault.parameter);
+            let way_out = "every trainer of a job must run the same program with the same arguments";
+            return Err(Refusal::new(RefusalKind::DeclarationMismatch, subject, format!("{}; {way_out}", fault.what)));
+        }
+        let (incarnation, superseded) = self.trainers.join(name, nonce, process, now)?;
+        if let (Some(old), Some(job)) = (superseded, &mut self.job) {
+            job.leases.lose(old, &job.reports);
+            job.leases.forget(old);
+        }
+        self.trainer_words.entry(incarnation).or_default();
+        self.declaration.get_or_insert(declaration);
+        self.place(now);
+        Ok((incarnation, self.job.as_ref().map(|job| job.routing.clone())))
+    }
+
+    /// Takes the word of a trainer that calls for tasks: its progress and counters. An overtaken call changes nothing
+    /// and returns false.
+    pub fn hear_trainer(
+        &mut self,
+        trainer: Incarnation,
+        word: TrainerWord,
+        progress: &[Progress],
+        now: Duration,
+    ) -> Result<bool, Refusal> {
+        self.trainers.hear(trainer, now)?;
+        let newest = self.trainer_words.entry(trainer).or_default();
+        if word.call <= newest.call {
+            return Ok(false);
+        }
+        *newest = word;
+        if let Some(job) = &mut self.job {
+            job.leases.progress(trainer, progress, now);
+            job.leases.forget_unknown(trainer, progress, &job.reports);
+        }
+        Ok(true)
+    }
+
+    /// Leases up to `want` tasks. `call` is the number of the call that asks.
+    pub fn lease(&mut self, trainer: Incarnation, call: u64, want: u32, now: Duration) -> LeaseOutcome {
+        match self.phase() {
+            Phase::Failed(why) => return LeaseOutcome::Failed(why),
+            Phase::Done => return LeaseOutcome::Done,
+            Phase::Waiting => return LeaseOutcome::Wait,
+            Phase::Training => {}
+        }
+        if self.trainer_words.get(&trainer).is_some_and(|word| word.call > call) {
+            return LeaseOutcome::Overtaken;
+        }
+        let live = self.trainers.live().count() as u32;
+        let Some(job) = &mut self.job else { return LeaseOutcome::Wait };
+        let grants = job.leases.lease(trainer, live, want, now, &job.reports);
+        if grants.is_empty() {
+            return LeaseOutcome::Wait;
+        }
+        LeaseOutcome::Tasks(grants.into_iter().map(|grant| self.task(grant)).collect())
+    }
+
+    fn task(&mut self, grant: Grant) -> Task {
+        let tree = self.plan.shape().tree(grant.step);
+        let slots = grant.node.first()..grant.node.end().min(tree.present());
+        let microbatches: Vec<Microbatch> = slots.map(|slot| self.plan.microbatch(grant.step, slot)).collect();
+        Task { lease: grant.lease, step: grant.step, node: grant.node, microbatches }
+    }
+
+    /// A trainer leaves: what it has not pushed is leased to others. With a failure it is counted against the budget.
+    pub fn leave(
+        &mut self,
+        trainer: Incarnation,
+        progress: &[Progress],
+        counters: TrainerCounters,
+        failure: &str,
+        now: Duration,
+    ) -> Result<(), Refusal> {
+        let is_first = self.trainers.get(trainer).is_some_and(|member| member.state != State::Left);
+        self.trainers.leave(trainer)?;
+        if let Some(word) = self.trainer_words.get_mut(&trainer) {
+            word.counters = counters;
+        }
+        if let Some(job) = &mut self.job {
+            job.leases.progress(trainer, progress, now);
+            job.leases.hand_back(trainer, &job.reports);
+        }
+        if !failure.is_empty() && is_first {
+            self.failures.push(failure.to_owned());
+            if self.failures.len() as u32 >= FAILURES_MAX {
+                self.fail(format!("{FAILURES_MAX} trainers failed; the last: {failure}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! Membership: who is there, under which incarnation, and who has fallen silent.
+//!
+//! State machine of one member: `Live -> Lost -> Live` as it falls silent and speaks again; `Left` and `Superseded`
+//! are final. Invariants: at most one incarnation of a name is live or lost; an incarnation is never given twice;
+//! the word of a final incarnation changes nothing. Pure: time comes in as an argument.
+
+use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Final members that are remembered, so that late words of theirs get a precise answer.
+const REMEMBERED_MAX: usize = 1000;
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Heard of within its time to live.
+    Live,
+    /// Silent for longer; what it held was given to others. It may come back.
+    Lost,
+    /// It said goodbye.
+    Left,
+    /// A later process took its name.
+    Superseded,
+}
+
+/// One life of one process.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Unique in the job; a later life takes it over.
+    pub name: String,
+    /// Drawn by the process: tells a repeated call from a second life.
+    pub nonce: u64,
+    /// Process id where it runs; for people.
+    pub process: u32,
+    /// What it is now.
+    pub state: State,
+    last_heard: Duration,
+}
+
+/// All members of one role.
+#[derive(Debug)]
+pub struct Members {
+    role: &'static str,
+    term: u32,
+    next: u64,
+    ttl: Duration,
+    members: BTreeMap<Incarnation, Member>,
+    current: BTreeMap<String, Incarnation>,
+    finished: VecDeque<Incarnation>,
+}
+
+impl Members {
+    /// No members yet. `term` is the master's, `ttl` how long one may be silent.
+    pub fn new(role: &'static str, term: u32, ttl: Duration) -> Members {
+        Members {
+            role,
+            term,
+            next: 1,
+            ttl,
+            members: BTreeMap::new(),
+            current: BTreeMap::new(),
+            finished: VecDeque::new(),
+        }
+    }
+
+    /// A process joins. The same life asking again gets the same incarnation; a new life supersedes the old one,
+    /// which is returned second.
+    pub fn join(
+        &mut self,
+        name: &str,
+        nonce: u64,
+        process: u32,
+        now: Duration,
+    ) -> Result<(Incarnation, Option<Incarnation>), Refusal> {
+        if let Some((incarnation, member)) = self.members.iter().find(|(_, m)| m.name == name && m.nonce == nonce) {
+            let incarnation = *incarnation;
+            if matches!(member.state, State::Left | State::Superseded) {
+                return Err(self.stale(incarnation));
+            }
+            self.hear(incarnation, now)?;
+            return Ok((incarnation, None));
+        }
+        let incarnation = Incarnation::new(self.term, self.next);
+        self.next += 1;
+        let superseded = self.current.insert(name.to_owned(), incarnation);
+        if let Some(old) = superseded {
+            self.finish(old, State::Superseded);
+        }
+        let member = Member { name: name.to_owned(), nonce, process, state: State::Live, last_heard: now };
+        self.members.insert(incarnation, member);
+        Ok((incarnation, superseded))
+    }
+
+    /// A member said something; a lost one is live again.
+    pub fn hear(&mut self, incarnation: Incarnation, now: Duration) -> Result<(), Refusal> {
+        match self.members.get_mut(&incarnation) {
+            Some(member) if matches!(member.state, State::Live | State::Lost) => {
+                member.state = State::Live;
+                member.last_heard = member.last_heard.max(now);
+                Ok(())
+            }
+            _ => Err(self.stale(incarnation)),
+        }
+    }
+
+    /// A member says goodbye. Saying so twice is harmless.
+    pub fn leave(&mut self, incarnation: Incarnation) -> Result<(), Refusal> {
+        match self.members.get(&incarnation).map(|member| member.state) {
+            Some(State::Left) => Ok(()),
+            Some(State::Live | State::Lost) => {
+                if let Some(name) = self.members.get(&incarnation).map(|member| member.name.clone()) {
+                    self.current.remove(&name);
+                }
+                self.finish(incarnation, State::Left);
+                Ok(())
+            }
+            _ => Err(self.stale(incarnation)),
+        }
+    }
+
+    /// Marks as lost who has been silent for longer than the time to live, and names them.
+    pub fn expire(&mut self, now: Duration) -> Vec<Incarnation> {
+        let mut lost = Vec::new();
+        for (incarnation, member) in &mut self.members {
+            if member.state == State::Live && now >= member.last_heard + self.ttl {
+                member.state = State::Lost;
+                lost.push(*incarnation);
+            }
+        }
+        lost
+    }
+
+    /// When the next member may be lost.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.live().map(|(_, member)| member.last_heard + self.ttl).min()
+    }
+
+    /// The live members.
+    pub fn live(&self) -> impl Iterator<Item = (Incarnation, &Member)> {
+        self.iter().filter(|(_, member)| member.state == State::Live)
+    }
+
+    /// All members, the finished that are remembered among them.
+    pub fn iter(&self) -> impl Iterator<Item = (Incarnation, &Member)> {
+        self.members.iter().map(|(incarnation, member)| (*incarnation, member))
+    }
+
+    /// One member.
+    pub fn get(&self, incarnation: Incarnation) -> Option<&Member> {
+        self.members.get(&incarnation)
+    }
+
+    fn finish(&mut self, incarnation: Incarnation, state: State) {
+        if let Some(member) = self.members.get_mut(&incarnation) {
+            member.state = state;
+            self.finished.push_back(incarnation);
+        }
+        if self.finished.len() > REMEMBERED_MAX
+            && let Some(oldest) = self.finished.pop_front()
+        {
+            self.members.remove(&oldest);
+        }
+    }
+
+    fn stale(&self, incarnation: Incarnation) -> Refusal {
+        let (subject, what) = match self.members.get(&incarnation) {
+            Some(member) if member.state == State::Superseded => {
+                (member.name.clone(), "a later process has taken its name: give each process a name of its own")
+            }
+            Some(member) => (member.name.clone(), "it has left the job: start a new process to join again"),
+            None => (String::from("unknown"), "this master never gave it: join first"),
+        };
+        Refusal::new(
+            RefusalKind::StaleIncarnation,
+            format!("{} {subject:?}", self.role),
+            format!("incarnation {incarnation}: {what}"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TTL: Duration = Duration::from_secs(1);
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+    fn members() -> Members {
+        Members::new("trainer", 1, TTL)
+    }
+
+    #[test]
+    fn the_same_life_asking_again_gets_the_same_incarnation() {
+        let mut members = members();
+        let (first, _) = members.join("a", 7, 1, at(0)).unwrap();
+        assert_eq!(members.join("a", 7, 1, at(1)).unwrap(), (first, None));
+    }
+
+    #[test]
+    fn a_later_life_supersedes_and_the_older_one_is_refused_by_name() {
+        let mut members = members();
+        let (old, _) = members.join("a", 7, 1, at(0)).unwrap();
+        let (new, superseded) = members.join("a", 8, 2, at(1)).unwrap();
+        assert_eq!(superseded, Some(old));
+        assert!(members.hear(old, at(2)).unwrap_err().to_string().contains("\"a\""));
+        members.hear(new, at(2)).unwrap();
+    }
+
+    #[test]
+    fn a_late_duplicate_of_an_older_lifes_join_does_not_supersede_the_new_one() {
+        let mut members = members();
+        members.join("a", 7, 1, at(0)).unwrap();
+        let (new, _) = members.join("a", 8, 2, at(1)).unwrap();
+        assert!(members.join("a", 7, 1, at(2)).is_err());
+        members.hear(new, at(3)).unwrap();
+    }
+
+    #[test]
+    fn a_silent_member_is_lost_and_comes_back_when_it_speaks() {
+        let mut members = members();
+        let (a, _) = members.join("a", 7, 1, at(0)).unwrap();
+        assert_eq!(members.next_deadline(), Some(at(1000)));
+        assert_eq!(members.expire(at(999)), []);
+        assert_eq!(members.expire(at(1000)), [a]);
+        assert_eq!(members.expire(at(1001)), []);
+        members.hear(a, at(1002)).unwrap();
+        assert_eq!(members.live().count(), 1);
+    }
+
+    #[test]
+    fn who_left_is_refused_and_may_leave_twice() {
+        let mut members = members();
+        let (a, _) = members.join("a", 7, 1, at(0)).unwrap();
+        members.leave(a).unwrap();
+        members.leave(a).unwrap();
+        assert!(members.hear(a, at(1)).is_err() && members.join("a", 7, 1, at(1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn under_any_calls_one_incarnation_of_a_name_is_current_and_memory_is_bounded(
+            calls in proptest::collection::vec((0u8..4, 0u8..4, 0u64..6, 0u64..3000), 0..300)
+        ) {
+            let mut members = members();
+            let mut given: Vec<Incarnation> = Vec::new();
+            let mut now = 0;
+            for (call, name, nonce, wait) in calls {
+                now += wait;
+                match call {
+                    0 => if let Ok((incarnation, _)) = members.join(&format!("t{name}"), nonce, 0, at(now)) {
+                        if !given.contains(&incarnation) {
+                            prop_assert!(given.iter().all(|old| *old < incarnation));
+                            given.push(incarnation);
+                        }
+                    },
+                    1 => { let _ = given.get(nonce as usize).map(|i| members.hear(*i, at(now))); }
+                    2 => { let _ = given.get(nonce as usize).map(|i| members.leave(*i)); }
+                    _ => { members.expire(at(now)); }
+                }
+                for name in 0..4 {
+                    let name = format!("t{name}");
+                    let current = members.iter().filter(|(_, m)| m.name == name)
+                        .filter(|(_, m)| matches!(m.state, State::Live | State::Lost)).count();
+                    prop_assert!(current <= 1);
+                }
+            }
+            prop_assert!(members.members.len() <= REMEMBERED_MAX + 4);
+        }
+    }
+}

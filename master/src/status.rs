@@ -1,0 +1,108 @@
+//! What a master tells people and supervisors: one message, read off the machine. Decides nothing.
+
+use crate::machine::{Machine, Phase, PserverCounters, TrainerCounters};
+use crate::members::{Member, State};
+use shoal_runtime::cluster::Incarnation;
+use shoal_runtime::wire::proto;
+
+pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
+    let settings = machine.settings();
+    let (phase, failure) = match machine.phase() {
+        Phase::Waiting => ("waiting", String::new()),
+        Phase::Training => ("training", String::new()),
+        Phase::Done => ("done", String::new()),
+        Phase::Failed(why) => ("failed", why),
+    };
+    let step = machine.front();
+    let leases = machine.job.as_ref().map(|job| job.leases.counters()).unwrap_or_default();
+    proto::StatusReply {
+        settings: Some(settings.into()),
+        phase: phase.to_owned(),
+        failure,
+        step: step.0,
+        steps: settings.steps(),
+        epoch: settings.shape().epoch(step).min(settings.epochs),
+        trainers: machine.trainers.iter().map(|(id, member)| trainer(machine, id, member)).collect(),
+        pservers: machine.pservers.iter().filter_map(|(id, member)| pserver(machine, id, member)).collect(),
+        leases: Some(proto::LeaseCounters {
+            leased: leases.leased,
+            leased_again: leases.leased_again,
+            speculative: leases.speculative,
+            expired: leases.expired,
+            handed_back: leases.handed_back,
+        }),
+        trainers_wanted: machine.wanted.trainers,
+        declaration: machine.declaration().map(Into::into),
+        routing: machine.job.as_ref().map(|job| (&job.routing).into()),
+        data_bytes: machine.plan.manifest().data_bytes(),
+        records_trained: machine.records_trained(),
+    }
+}
+
+fn trainer(machine: &Machine, id: Incarnation, member: &Member) -> proto::TrainerStatus {
+    let state = match member.state {
+        State::Live => "live",
+        State::Lost => "lost",
+        State::Left => "left",
+        State::Superseded => "superseded",
+    };
+    let word = machine.trainer_words.get(&id).copied().unwrap_or_default();
+    proto::TrainerStatus {
+        name: member.name.clone(),
+        incarnation: id.0,
+        state: state.to_owned(),
+        process: member.process,
+        tasks_in_hand: machine.job.as_ref().map_or(0, |job| job.leases.in_hand(id)),
+        counters: Some(trainer_counters(word.counters)),
+    }
+}
+
+fn pserver(machine: &Machine, id: Incarnation, member: &Member) -> Option<proto::PserverStatus> {
+    let record = machine.pserver_records.get(&id)?;
+    let hosted = machine.job.as_ref().and_then(|job| {
+        let at = job.routing.pservers.iter().position(|pserver| pserver.incarnation == id)?;
+        let blocks = job.routing.blocks_of(at);
+        let elements: usize = blocks.iter().filter_map(|block| job.layout.block(*block)).map(|b| b.elements).sum();
+        Some((blocks.len() as u32, 4 * elements as u64))
+    });
+    let (blocks, bytes) = hosted.unwrap_or_default();
+    Some(proto::PserverStatus {
+        name: member.name.clone(),
+        incarnation: id.0,
+        address: record.address.clone(),
+        process: member.process,
+        blocks,
+        bytes,
+        counters: Some(pserver_counters(record.counters)),
+        lost: member.state != State::Live,
+    })
+}
+
+fn trainer_counters(counters: TrainerCounters) -> proto::TrainerCounters {
+    proto::TrainerCounters {
+        microbatches: counters.microbatches,
+        records: counters.records,
+        bytes_read: counters.bytes_read,
+        negative_zeros: counters.negative_zeros,
+        tasks: counters.tasks,
+        retries: counters.retries,
+        compute_micros: counters.compute_micros,
+        pull_micros: counters.pull_micros,
+        push_micros: counters.push_micros,
+    }
+}
+
+fn pserver_counters(counters: PserverCounters) -> proto::PserverCounters {
+    proto::PserverCounters {
+        pushes: counters.pushes,
+        duplicates_refused: counters.duplicates_refused,
+        late_pushes: counters.late_pushes,
+        records_refused: counters.records_refused,
+        replaced_by_ancestor: counters.replaced_by_ancestor,
+        busy: counters.busy,
+        short_steps: counters.short_steps,
+        bytes_in: counters.bytes_in,
+        bytes_out: counters.bytes_out,
+        levels: counters.levels,
+    }
+}

@@ -1,0 +1,248 @@
+//! The nodes of one step that one block holds until they make the root. A pure state machine.
+//!
+//! Held nodes never cover one another, and complete siblings are always merged. So those below the *lowest missing*
+//! slot are the binary digits of that slot, at most `root_level` of them; beyond it at most `window` nodes are held,
+//! and an arrival that would exceed that is `Busy`. An arrival that covers the lowest missing slot only ever lowers
+//! the number beyond it, so it is never `Busy` and the step can always go on. Held: at most `root_level + window`.
+//!
+//! Nothing here may depend on the order of arrivals but which arrivals were refused: not one bit of the sum.
+
+use crate::kernel::sum::{Word, add_left_words, add_right, add_right_words, first_difference, read_all};
+use shoal_runtime::cluster::{Node, StepTree};
+use std::collections::BTreeMap;
+
+/// The sum of a node's present slots.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeldNode {
+    /// The node, raised over absent siblings: the highest that covers the same present slots.
+    pub node: Node,
+    /// Records (or tokens) in the sum.
+    pub weight: u64,
+    /// One value for each element of the block.
+    pub sum: Vec<f32>,
+}
+
+/// The nodes held for one step, keyed by first slot.
+#[derive(Debug)]
+pub struct HeldNodes {
+    tree: StepTree,
+    window: usize,
+    nodes: BTreeMap<u32, HeldNode>,
+    is_complete: bool,
+}
+
+/// What became of an arrival.
+#[derive(Debug, PartialEq)]
+pub enum Arrival {
+    /// Held, in place of `replaced` descendants.
+    Held {
+        /// How many held nodes it covered.
+        replaced: usize,
+    },
+    /// It made the root; told once in a step.
+    Complete {
+        /// The root's weight.
+        weight: u64,
+        /// The root's sum.
+        sum: Vec<f32>,
+        /// How many held nodes it covered.
+        replaced: usize,
+    },
+    /// Dropped: a held node covers it.
+    Covered,
+    /// Dropped for now: there are too many nodes beyond the lowest missing slot.
+    Busy,
+    /// Dropped: the same node is held with other content.
+    Nondeterministic(Difference),
+}
+
+/// How two results for one node differ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Difference {
+    /// In their weights.
+    Weight {
+        /// The weight that is held.
+        held: u64,
+        /// The weight that came.
+        came: u64,
+    },
+    /// In their values, first at `element` of the block.
+    Element {
+        /// Index in the block.
+        element: usize,
+        /// The value that is held.
+        held: f32,
+        /// The value that came.
+        came: f32,
+    },
+}
+
+/// What `arrive` would do, without doing it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Judgement {
+    /// Hold it, or complete the root with it.
+    Take,
+    /// Drop it: a held node covers it.
+    Covered,
+    /// Drop it for now.
+    Busy,
+    /// Drop it: it contradicts what is held.
+    Nondeterministic(Difference),
+}
+
+impl HeldNodes {
+    /// Nothing held of a step; at most `window` nodes will be held beyond the lowest missing slot.
+    pub fn new(tree: StepTree, window: usize) -> HeldNodes {
+        HeldNodes { tree, window, nodes: BTreeMap::new(), is_complete: false }
+    }
+
+    /// The step's tree.
+    pub fn tree(&self) -> StepTree {
+        self.tree
+    }
+
+    /// What is held, in slot order.
+    pub fn nodes(&self) -> impl Iterator<Item = &HeldNode> {
+        self.nodes.values()
+    }
+
+    /// What would become of an arrival. `node` must be in the tree.
+    pub fn judge(&self, node: Node, weight: u64, gradient: &[Word]) -> Judgement {
+        let node = self.raised(node);
+        if self.is_complete {
+            return Judgement::Covered;
+        }
+        if let Some(held) = self.covering(node) {
+            let difference = if held.node == node { held.difference(weight, gradient) } else { None };
+            return difference.map_or(Judgement::Covered, Judgement::Nondeterministic);
+        }
+        let lowest_missing = self.lowest_missing();
+        let covers_lowest = node.first() <= lowest_missing && lowest_missing < node.end();
+        if !covers_lowest && self.beyond_after(node, lowest_missing) > self.window {
+            return Judgement::Busy;
+        }
+        Judgement::Take
+    }
+
+    /// Takes an arrival in. `node` must be in the tree and `gradient` as long as the block.
+    pub fn arrive(&mut self, node: Node, weight: u64, gradient: &[Word]) -> Arrival {
+        match self.judge(node, weight, gradient) {
+            Judgement::Take => self.take(self.raised(node), weight, gradient),
+            Judgement::Covered => Arrival::Covered,
+            Judgement::Busy => Arrival::Busy,
+            Judgement::Nondeterministic(difference) => Arrival::Nondeterministic(difference),
+        }
+    }
+
+    fn take(&mut self, mut node: Node, mut weight: u64, gradient: &[Word]) -> Arrival {
+        let covered: Vec<u32> = self.nodes.range(node.first()..node.end()).map(|(first, _)| *first).collect();
+        for first in &covered {
+            self.nodes.remove(first);
+        }
+        let mut sum = Carried::Words(gradient);
+        while let Some(sibling) = self.remove_sibling(node) {
+            weight = weight.saturating_add(sibling.weight);
+            sum = Carried::Sum(sum.merge(sibling.sum, node.is_left()));
+            node = self.raised(node.parent());
+        }
+        let (sum, replaced) = (sum.into_sum(), covered.len());
+        if self.tree.covers_all(node) {
+            self.is_complete = true;
+            return Arrival::Complete { weight, sum, replaced };
+        }
+        self.nodes.insert(node.first(), HeldNode { node, weight, sum });
+        Arrival::Held { replaced }
+    }
+
+    fn remove_sibling(&mut self, node: Node) -> Option<HeldNode> {
+        if !self.has_sibling(node) {
+            return None;
+        }
+        self.nodes.remove(&node.sibling().first())
+    }
+
+    fn has_sibling(&self, node: Node) -> bool {
+        let sibling = node.sibling();
+        !self.tree.covers_all(node) && self.nodes.get(&sibling.first()).is_some_and(|held| held.node == sibling)
+    }
+
+    /// The highest node that covers the same present slots: an absent sibling is the identity.
+    fn raised(&self, mut node: Node) -> Node {
+        while !self.tree.covers_all(node) && self.tree.is_absent(node.sibling()) {
+            node = node.parent();
+        }
+        node
+    }
+
+    fn covering(&self, node: Node) -> Option<&HeldNode> {
+        let (_, held) = self.nodes.range(..=node.first()).next_back()?;
+        held.node.covers(node).then_some(held)
+    }
+
+    /// The first slot that no held node covers.
+    fn lowest_missing(&self) -> u32 {
+        let mut next = 0;
+        for held in self.nodes.values() {
+            if held.node.first() != next {
+                break;
+            }
+            next = held.node.end();
+        }
+        next
+    }
+
+    /// How many nodes would be held beyond the lowest missing slot, once `node` has replaced and merged.
+    fn beyond_after(&self, node: Node, lowest_missing: u32) -> usize {
+        let before = self.nodes.range(lowest_missing..).count();
+        let replaced = self.nodes.range(node.first()..node.end()).count();
+        let (mut merged, mut at) = (0, node);
+        while self.has_sibling(at) {
+            merged += 1;
+            at = self.raised(at.parent());
+        }
+        before - replaced - merged + 1
+    }
+}
+
+impl HeldNode {
+    fn difference(&self, weight: u64, gradient: &[Word]) -> Option<Difference> {
+        if self.weight != weight {
+            return Some(Difference::Weight { held: self.weight, came: weight });
+        }
+        let element = first_difference(&self.sum, gradient)?;
+        let came = crate::kernel::sum::read(gradient[element]);
+        Some(Difference::Element { element, held: self.sum[element], came })
+    }
+}
+
+/// A sum on its way up: the message itself until the first merge, so that it is copied only to be kept.
+enum Carried<'a> {
+    Words(&'a [Word]),
+    Sum(Vec<f32>),
+}
+
+impl Carried<'_> {
+    /// `left + right`, whichever of the two came last.
+    fn merge(self, mut sibling: Vec<f32>, is_left: bool) -> Vec<f32> {
+        match self {
+            Carried::Words(left) if is_left => add_left_words(left, &mut sibling),
+            Carried::Words(right) => add_right_words(&mut sibling, right),
+            Carried::Sum(mut left) if is_left => {
+                add_right(&mut left, &sibling);
+                return left;
+            }
+            Carried::Sum(right) => add_right(&mut sibling, &right),
+        }
+        sibling
+    }
+
+    fn into_sum(self) -> Vec<f32> {
+        match self {
+            Carried::Words(words) => read_all(words),
+            Carried::Sum(sum) => sum,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

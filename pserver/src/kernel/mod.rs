@@ -1,0 +1,6 @@
+//! The hot loops: free functions on slices, in a fixed order of plain IEEE f32 operations (design 3.4).
+//!
+//! They must never know of blocks, steps or messages, and never reorder or contract an operation.
+
+pub mod rules;
+pub mod sum;

@@ -1,0 +1,104 @@
+//! Tree sums of gradients: elementwise `left + right`, and the reading of little-endian f32 words.
+//!
+//! Words are read through [`read`], which makes -0.0 into 0.0, so that 0.0 is a true identity of the sum. A sum of
+//! canonical values is canonical, so it does not matter at which node of the tree this is done. Nothing here
+//! may reorder operands: the bits of a sum are part of the protocol.
+
+/// One f32 as it travels: little-endian, at any alignment.
+pub type Word = [u8; 4];
+
+/// The value of a word, canonical: -0.0 becomes 0.0.
+#[inline]
+pub fn read(word: Word) -> f32 {
+    f32::from_le_bytes(word) + 0.0
+}
+
+/// The words of a message as values.
+pub fn read_all(words: &[Word]) -> Vec<f32> {
+    words.iter().map(|word| read(*word)).collect()
+}
+
+/// `left[i] = left[i] + right[i]`.
+pub fn add_right(left: &mut [f32], right: &[f32]) {
+    assert_eq!(left.len(), right.len());
+    for (left, right) in left.iter_mut().zip(right) {
+        *left += *right;
+    }
+}
+
+/// `left[i] = left[i] + right[i]`, the right side straight from a message.
+pub fn add_right_words(left: &mut [f32], right: &[Word]) {
+    assert_eq!(left.len(), right.len());
+    for (left, right) in left.iter_mut().zip(right) {
+        *left += read(*right);
+    }
+}
+
+/// `right[i] = left[i] + right[i]`, the left side straight from a message.
+pub fn add_left_words(left: &[Word], right: &mut [f32]) {
+    assert_eq!(left.len(), right.len());
+    for (left, right) in left.iter().zip(right) {
+        *right += read(*left);
+    }
+}
+
+/// The first element whose bits differ from the word's canonical value.
+pub fn first_difference(values: &[f32], words: &[Word]) -> Option<usize> {
+    assert_eq!(values.len(), words.len());
+    values.iter().zip(words).position(|(value, word)| value.to_bits() != read(*word).to_bits())
+}
+
+/// The first element that is an infinity or not-a-number.
+pub fn first_non_finite(words: &[Word]) -> Option<usize> {
+    // A branch-free pass over each stretch first: it vectorises, and almost every gradient is finite.
+    const STRETCH: usize = 1024;
+    for (at, stretch) in words.chunks(STRETCH).enumerate() {
+        let all_finite = stretch.iter().fold(true, |all, word| all & f32::from_le_bytes(*word).is_finite());
+        if !all_finite {
+            let within = stretch.iter().position(|word| !f32::from_le_bytes(*word).is_finite());
+            return within.map(|within| at * STRETCH + within);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(values: &[f32]) -> Vec<Word> {
+        values.iter().map(|value| value.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn all_three_additions_give_the_same_bits() {
+        let (left, right) = ([1e-40f32, 1.0, -3.5, 1e30], [2e-40f32, 1e-8, 3.5, 1e22]);
+        let expected: Vec<u32> = left.iter().zip(&right).map(|(l, r)| (l + r).to_bits()).collect();
+        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        let (mut a, mut b, mut c) = (left, left, right);
+        add_right(&mut a, &right);
+        add_right_words(&mut b, &words(&right));
+        add_left_words(&words(&left), &mut c);
+        assert_eq!((bits(&a), bits(&b), bits(&c)), (expected.clone(), expected.clone(), expected));
+    }
+
+    #[test]
+    fn a_negative_zero_is_read_as_zero_and_differs_from_nothing() {
+        assert_eq!(read_all(&words(&[-0.0, 0.0]))[0].to_bits(), 0);
+        assert_eq!(first_difference(&[0.0, 1.0], &words(&[-0.0, 1.0])), None);
+        assert_eq!(first_difference(&[0.0, 1.0], &words(&[0.0, 1.0000001])), Some(1));
+    }
+
+    #[test]
+    fn the_first_non_finite_element_is_found_wherever_it_is() {
+        for at in [0, 1, 1023, 1024, 2047, 2500] {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut values = vec![1.0; 2501];
+                values[at] = bad;
+                values[2500] = if at == 2500 { bad } else { f32::NAN };
+                assert_eq!(first_non_finite(&words(&values)), Some(at));
+            }
+        }
+        assert_eq!(first_non_finite(&words(&[f32::MAX, f32::MIN_POSITIVE / 4.0])), None);
+    }
+}

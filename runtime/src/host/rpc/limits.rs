@@ -1,0 +1,39 @@
+//! The limits of every connection, in one place.
+
+use std::time::Duration;
+
+/// Limits that both ends of a connection agree on.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The largest message that is sent or taken, in bytes. A block and its envelope fit well.
+    pub message_bytes: usize,
+    /// HTTP/2 frame size on both ends: large frames halve the cost of megabyte messages.
+    pub frame_bytes: u32,
+    /// HTTP/2 window of one stream and of one connection, in bytes.
+    pub stream_window_bytes: u32,
+    /// See `stream_window_bytes`.
+    pub connection_window_bytes: u32,
+    /// Calls in flight on one connection.
+    pub calls_per_connection: u32,
+    /// How long a connection may take to come about.
+    pub connect: Duration,
+    /// How long one call may take. Long polls stay below it.
+    pub call: Duration,
+    /// How often a silent connection is pinged, and how long the answer may take.
+    pub keepalive: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            message_bytes: 8 << 20,
+            frame_bytes: 1 << 20,
+            stream_window_bytes: 16 << 20,
+            connection_window_bytes: 64 << 20,
+            calls_per_connection: 256,
+            connect: Duration::from_secs(5),
+            call: Duration::from_secs(30),
+            keepalive: Duration::from_secs(20),
+        }
+    }
+}

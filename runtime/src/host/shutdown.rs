@@ -1,0 +1,49 @@
+//! Clean shutdown: one signal, told to everyone who waits for it.
+
+use tokio::sync::watch;
+
+/// Waits for the moment to stop. Clones wait for the same moment.
+#[derive(Clone, Debug)]
+pub struct Shutdown(watch::Receiver<bool>);
+
+/// Tells every [`Shutdown`] that the moment has come.
+#[derive(Debug)]
+pub struct ShutdownSender(watch::Sender<bool>);
+
+impl Shutdown {
+    /// A pair of both ends. Dropping the sender is the signal too.
+    pub fn pair() -> (ShutdownSender, Shutdown) {
+        let (sender, receiver) = watch::channel(false);
+        (ShutdownSender(sender), Shutdown(receiver))
+    }
+    /// Stops on SIGTERM or SIGINT. Must be called inside a tokio runtime.
+    pub fn on_signal() -> std::io::Result<Shutdown> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (sender, shutdown) = Shutdown::pair();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            sender.send();
+        });
+        Ok(shutdown)
+    }
+    /// Resolves when it is time to stop; at once if it was so before.
+    pub async fn wait(&mut self) {
+        // An error means that the sender is gone, which is the signal too.
+        let _ = self.0.wait_for(|stop| *stop).await;
+    }
+    /// Whether it is time to stop.
+    pub fn is_due(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+}
+
+impl ShutdownSender {
+    /// Gives the signal.
+    pub fn send(&self) {
+        self.0.send_replace(true);
+    }
+}

@@ -1,0 +1,180 @@
+//! Declarations on the wire.
+
+use super::{malformed, proto, required};
+use crate::cluster::initial::Initial;
+use crate::cluster::schedule::{Decay, Schedule};
+use crate::cluster::{Declaration, Parameter, Refusal, Rule};
+
+impl From<&Declaration> for proto::Declaration {
+    fn from(declaration: &Declaration) -> Self {
+        proto::Declaration {
+            parameters: declaration.parameters.iter().map(Into::into).collect(),
+            block_elements: declaration.block_elements,
+        }
+    }
+}
+
+impl TryFrom<proto::Declaration> for Declaration {
+    type Error = Refusal;
+
+    /// The declaration, checked ([`Declaration::check`]).
+    fn try_from(wire: proto::Declaration) -> Result<Self, Refusal> {
+        let parameters = wire.parameters.into_iter().map(Parameter::try_from).collect::<Result<_, _>>()?;
+        let declaration = Declaration { parameters, block_elements: wire.block_elements };
+        declaration.check().map_err(|fault| malformed(&fault.parameter, fault.what))?;
+        Ok(declaration)
+    }
+}
+
+impl From<&Parameter> for proto::Parameter {
+    fn from(parameter: &Parameter) -> Self {
+        proto::Parameter {
+            name: parameter.name.clone(),
+            shape: parameter.shape.clone(),
+            rule: Some(parameter.rule.into()),
+            learning_rate: Some(parameter.learning_rate.into()),
+            initial: Some(parameter.initial.into()),
+        }
+    }
+}
+
+impl TryFrom<proto::Parameter> for Parameter {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Parameter) -> Result<Self, Refusal> {
+        Ok(Parameter {
+            rule: required(wire.rule, "parameter.rule")?.try_into()?,
+            learning_rate: required(wire.learning_rate, "parameter.learning_rate")?.try_into()?,
+            initial: required(wire.initial, "parameter.initial")?.try_into()?,
+            name: wire.name,
+            shape: wire.shape,
+        })
+    }
+}
+
+impl From<Rule> for proto::Rule {
+    fn from(rule: Rule) -> Self {
+        let mut wire = proto::Rule::default();
+        match rule {
+            Rule::Sgd => wire.set_kind(proto::RuleKind::Sgd),
+            Rule::Sum => wire.set_kind(proto::RuleKind::Sum),
+            Rule::Momentum { momentum } => {
+                wire.set_kind(proto::RuleKind::Momentum);
+                wire.momentum = momentum;
+            }
+            Rule::Adam { beta1, beta2, epsilon } => {
+                wire.set_kind(proto::RuleKind::Adam);
+                (wire.beta1, wire.beta2, wire.epsilon) = (beta1, beta2, epsilon);
+            }
+        }
+        wire
+    }
+}
+
+impl TryFrom<proto::Rule> for Rule {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Rule) -> Result<Self, Refusal> {
+        match wire.kind() {
+            proto::RuleKind::Sgd => Ok(Rule::Sgd),
+            proto::RuleKind::Momentum => Ok(Rule::Momentum { momentum: wire.momentum }),
+            proto::RuleKind::Adam => {
+                Ok(Rule::Adam { beta1: wire.beta1, beta2: wire.beta2, epsilon: wire.epsilon })
+            }
+            proto::RuleKind::Sum => Ok(Rule::Sum),
+            proto::RuleKind::Unspecified => Err(malformed("rule.kind", format!("no such rule: {}", wire.kind))),
+        }
+    }
+}
+
+impl From<Schedule> for proto::Schedule {
+    fn from(schedule: Schedule) -> Self {
+        let mut wire =
+            proto::Schedule { base: schedule.base, warmup_steps: schedule.warmup_steps, ..Default::default() };
+        match schedule.decay {
+            Decay::Constant => wire.set_kind(proto::ScheduleKind::Constant),
+            Decay::Step { factor, every } => {
+                wire.set_kind(proto::ScheduleKind::StepDecay);
+                (wire.factor, wire.steps) = (factor, every);
+            }
+            Decay::Cosine { floor, over } => {
+                wire.set_kind(proto::ScheduleKind::Cosine);
+                (wire.floor, wire.steps) = (floor, over);
+            }
+        }
+        wire
+    }
+}
+
+impl TryFrom<proto::Schedule> for Schedule {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Schedule) -> Result<Self, Refusal> {
+        let decay = match wire.kind() {
+            proto::ScheduleKind::Constant => Decay::Constant,
+            proto::ScheduleKind::StepDecay => Decay::Step { factor: wire.factor, every: wire.steps },
+            proto::ScheduleKind::Cosine => Decay::Cosine { floor: wire.floor, over: wire.steps },
+            proto::ScheduleKind::Unspecified => {
+                return Err(malformed("learning_rate.kind", format!("no such schedule: {}", wire.kind)));
+            }
+        };
+        Ok(Schedule { base: wire.base, warmup_steps: wire.warmup_steps, decay })
+    }
+}
+
+impl From<Initial> for proto::Initial {
+    fn from(initial: Initial) -> Self {
+        let (kind, scale) = match initial {
+            Initial::Zeros => (proto::InitialKind::Zeros, 0.0),
+            Initial::Uniform { limit } => (proto::InitialKind::Uniform, limit),
+            Initial::Normal { deviation } => (proto::InitialKind::Normal, deviation),
+        };
+        proto::Initial { kind: kind.into(), scale }
+    }
+}
+
+impl TryFrom<proto::Initial> for Initial {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Initial) -> Result<Self, Refusal> {
+        match wire.kind() {
+            proto::InitialKind::Zeros => Ok(Initial::Zeros),
+            proto::InitialKind::Uniform => Ok(Initial::Uniform { limit: wire.scale }),
+            proto::InitialKind::Normal => Ok(Initial::Normal { deviation: wire.scale }),
+            proto::InitialKind::Unspecified => {
+                Err(malformed("initial.kind", format!("no such initial values: {}", wire.kind)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_schedule_and_initial_value_survives_the_wire() {
+        let rules = [Rule::Sgd, Rule::Momentum { momentum: 0.9 }, Rule::ADAM, Rule::Sum];
+        let decays =
+            [Decay::Constant, Decay::Step { factor: 0.5, every: 7 }, Decay::Cosine { floor: 0.01, over: 9 }];
+        let initials = [Initial::Zeros, Initial::Uniform { limit: 0.3 }, Initial::Normal { deviation: 0.2 }];
+        let mut parameters = Vec::new();
+        for rule in rules {
+            for decay in decays {
+                for initial in initials {
+                    let schedule = Schedule { base: 0.1, warmup_steps: 3, decay };
+                    let name = format!("p{}", parameters.len());
+                    parameters.push(Parameter::new(&name, &[2, 3], rule, schedule, initial));
+                }
+            }
+        }
+        let declaration = Declaration { parameters, block_elements: 17 };
+        assert_eq!(Declaration::try_from(proto::Declaration::from(&declaration)).unwrap(), declaration);
+    }
+
+    #[test]
+    fn a_declaration_without_a_rule_names_the_field() {
+        let wire = proto::Declaration { parameters: vec![proto::Parameter::default()], block_elements: 0 };
+        assert_eq!(Declaration::try_from(wire).unwrap_err().subject, "parameter.rule");
+    }
+}

@@ -1,0 +1,56 @@
+//! Job settings on the wire.
+
+use super::{malformed, proto};
+use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
+use crate::cluster::{JobId, JobSettings, Refusal};
+
+impl From<&JobSettings> for proto::JobSettings {
+    fn from(settings: &JobSettings) -> Self {
+        proto::JobSettings {
+            job: settings.job.0.clone(),
+            seed: settings.seed,
+            epochs: settings.epochs,
+            microbatch_records: settings.microbatch_records,
+            microbatches_per_step: settings.microbatches_per_step,
+            shuffle_run: settings.shuffle_run,
+            records: settings.records,
+            manifest_fingerprint: settings.manifest_fingerprint.to_vec().into(),
+            lease_ttl_millis: settings.lease_ttl_millis,
+        }
+    }
+}
+
+impl TryFrom<proto::JobSettings> for JobSettings {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::JobSettings) -> Result<Self, Refusal> {
+        let positive = |value: u64, field: &str| match value {
+            0 => Err(malformed(field, "must be at least 1")),
+            _ => Ok(()),
+        };
+        positive(wire.epochs, "epochs")?;
+        positive(wire.records, "records")?;
+        positive(wire.microbatch_records.into(), "microbatch_records")?;
+        positive(wire.microbatches_per_step.into(), "microbatches_per_step")?;
+        positive(wire.shuffle_run.into(), "shuffle_run")?;
+        positive(wire.lease_ttl_millis, "lease_ttl_millis")?;
+        if wire.microbatches_per_step > MICROBATCHES_PER_STEP_MAX {
+            return Err(malformed("microbatches_per_step", format!("at most {MICROBATCHES_PER_STEP_MAX}")));
+        }
+        Ok(JobSettings {
+            job: JobId(wire.job),
+            seed: wire.seed,
+            epochs: wire.epochs,
+            microbatch_records: wire.microbatch_records,
+            microbatches_per_step: wire.microbatches_per_step,
+            shuffle_run: wire.shuffle_run,
+            records: wire.records,
+            manifest_fingerprint: wire
+                .manifest_fingerprint
+                .as_ref()
+                .try_into()
+                .map_err(|_| malformed("manifest_fingerprint", "must have 32 bytes"))?,
+            lease_ttl_millis: wire.lease_ttl_millis,
+        })
+    }
+}

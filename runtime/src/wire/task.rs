@@ -1,0 +1,113 @@
+//! Nodes and tasks on the wire.
+
+use super::{malformed, proto, required};
+use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
+use crate::cluster::{LeaseId, Microbatch, Node, Refusal, Slice, Step, Task};
+
+impl From<Node> for proto::Node {
+    fn from(node: Node) -> Self {
+        proto::Node { level: node.level.into(), index: node.index }
+    }
+}
+
+impl TryFrom<proto::Node> for Node {
+    type Error = Refusal;
+
+    /// A node that some tree may have. Whether a given tree has it, the tree says.
+    fn try_from(wire: proto::Node) -> Result<Self, Refusal> {
+        let level = u8::try_from(wire.level).ok().filter(|level| *level <= 24);
+        let level = level.ok_or_else(|| malformed("node.level", format!("{} is above any root", wire.level)))?;
+        if (u64::from(wire.index) + 1) << level > u64::from(MICROBATCHES_PER_STEP_MAX) {
+            return Err(malformed("node.index", format!("{} is beyond any step", wire.index)));
+        }
+        Ok(Node { level, index: wire.index })
+    }
+}
+
+impl From<Task> for proto::Task {
+    fn from(task: Task) -> Self {
+        proto::Task {
+            lease: task.lease.0,
+            step: task.step.0,
+            node: Some(task.node.into()),
+            microbatches: task.microbatches.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<proto::Task> for Task {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Task) -> Result<Self, Refusal> {
+        let node = Node::try_from(required(wire.node, "task.node")?)?;
+        if wire.microbatches.is_empty() || wire.microbatches.len() > node.width() as usize {
+            return Err(malformed("task.microbatches", format!("{} for node {node}", wire.microbatches.len())));
+        }
+        Ok(Task {
+            lease: LeaseId(wire.lease),
+            step: Step(wire.step),
+            node,
+            microbatches: wire.microbatches.into_iter().map(Into::into).collect(),
+        })
+    }
+}
+
+impl From<Microbatch> for proto::Microbatch {
+    fn from(microbatch: Microbatch) -> Self {
+        proto::Microbatch {
+            index: microbatch.index,
+            slices: microbatch.slices.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<proto::Microbatch> for Microbatch {
+    fn from(wire: proto::Microbatch) -> Self {
+        Microbatch { index: wire.index, slices: wire.slices.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl From<Slice> for proto::Slice {
+    fn from(slice: Slice) -> Self {
+        proto::Slice {
+            chunk: slice.chunk,
+            file: slice.file,
+            chunk_offset: slice.chunk_offset,
+            chunk_bytes: slice.chunk_bytes,
+            chunk_records: slice.chunk_records,
+            chunk_checksum: slice.chunk_checksum,
+            chunk_first_record: slice.chunk_first_record,
+            first_position: slice.first_position,
+            records: slice.records,
+        }
+    }
+}
+
+impl From<proto::Slice> for Slice {
+    fn from(wire: proto::Slice) -> Self {
+        Slice {
+            chunk: wire.chunk,
+            file: wire.file,
+            chunk_offset: wire.chunk_offset,
+            chunk_bytes: wire.chunk_bytes,
+            chunk_records: wire.chunk_records,
+            chunk_checksum: wire.chunk_checksum,
+            chunk_first_record: wire.chunk_first_record,
+            first_position: wire.first_position,
+            records: wire.records,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_beyond_any_tree_is_refused() {
+        assert!(Node::try_from(proto::Node { level: 25, index: 0 }).is_err());
+        assert!(Node::try_from(proto::Node { level: 24, index: 1 }).is_err());
+        assert!(Node::try_from(proto::Node { level: u32::MAX, index: u32::MAX }).is_err());
+        assert!(Node::try_from(proto::Node { level: 24, index: 0 }).is_ok());
+    }
+}
