@@ -16,7 +16,9 @@ pub fn files(patterns: &[String]) -> anyhow::Result<Vec<String>> {
             }
         }
         if files.len() == before {
-            bail!("--data {pattern:?} matches no file: quote the pattern, and check the path from where you stand");
+            bail!(
+                "--data {pattern:?} matches no file: quote the pattern, and check the path from where you stand"
+            );
         }
     }
     Ok(files)

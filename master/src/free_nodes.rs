@@ -35,7 +35,8 @@ impl FreeNodes {
         if self.holding(node.first()).is_some_and(|held| held.covers(node)) {
             return;
         }
-        let inside: Vec<u32> = self.by_first.range(node.first()..node.end()).map(|(first, _)| *first).collect();
+        let inside: Vec<u32> =
+            self.by_first.range(node.first()..node.end()).map(|(first, _)| *first).collect();
         for first in inside {
             self.remove(first);
         }

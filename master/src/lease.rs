@@ -239,7 +239,9 @@ impl Leases {
         let lanes = self.lanes.get(&trainer).map_or(&[][..], Vec::as_slice);
         let kept = lanes.iter().find_map(|lane| open.free.take_within(*lane, share));
         let node = kept.or_else(|| open.free.take_largest(share))?;
-        if !open.leased_before[node.first() as usize..(node.end().min(open.tree.present())) as usize].contains(&true) {
+        if !open.leased_before[node.first() as usize..(node.end().min(open.tree.present())) as usize]
+            .contains(&true)
+        {
             return Some((at, node));
         }
         self.counters.leased_again += 1;
@@ -247,7 +249,12 @@ impl Leases {
     }
 
     /// For an idle trainer: a half of the task that the front has waited for longest, if that is long enough.
-    fn speculate(&mut self, trainer: Incarnation, now: Duration, lacking: &dyn Lacking) -> Option<(usize, Node)> {
+    fn speculate(
+        &mut self,
+        trainer: Incarnation,
+        now: Duration,
+        lacking: &dyn Lacking,
+    ) -> Option<(usize, Node)> {
         let (front, since, patience) = (self.front, self.front_since, self.ttl / 4);
         let at = self.open.iter().position(|open| open.step == front)?;
         let step = &mut self.open[at];
@@ -258,7 +265,10 @@ impl Leases {
         slow.sort_by_key(|lease| lease.renewed);
         for lease in slow {
             // The right half first: a slow trainer works from the left.
-            let halves = lease.node.children().map_or([Some(lease.node), None], |(left, right)| [Some(right), Some(left)]);
+            let halves = lease
+                .node
+                .children()
+                .map_or([Some(lease.node), None], |(left, right)| [Some(right), Some(left)]);
             while let Some(half) = halves.get(lease.speculated as usize).copied().flatten() {
                 lease.speculated += 1;
                 if !step.tree.is_absent(half) && !lacking.lacking(front, half).is_empty() {

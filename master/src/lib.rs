@@ -45,5 +45,7 @@ pub async fn run(
     let server = MasterServer::new(service)
         .max_decoding_message_size(limits.message_bytes)
         .max_encoding_message_size(limits.message_bytes);
-    rpc::serve(listener, tonic::service::Routes::new(server), limits, shutdown).await.context("serving failed")
+    rpc::serve(listener, tonic::service::Routes::new(server), limits, shutdown)
+        .await
+        .context("serving failed")
 }

@@ -73,7 +73,9 @@ impl Members {
         process: u32,
         now: Duration,
     ) -> Result<(Incarnation, Option<Incarnation>), Refusal> {
-        if let Some((incarnation, member)) = self.members.iter().find(|(_, m)| m.name == name && m.nonce == nonce) {
+        if let Some((incarnation, member)) =
+            self.members.iter().find(|(_, m)| m.name == name && m.nonce == nonce)
+        {
             let incarnation = *incarnation;
             if matches!(member.state, State::Left | State::Superseded) {
                 return Err(self.stale(incarnation));
@@ -165,9 +167,10 @@ impl Members {
 
     fn stale(&self, incarnation: Incarnation) -> Refusal {
         let (subject, what) = match self.members.get(&incarnation) {
-            Some(member) if member.state == State::Superseded => {
-                (member.name.clone(), "a later process has taken its name: give each process a name of its own")
-            }
+            Some(member) if member.state == State::Superseded => (
+                member.name.clone(),
+                "a later process has taken its name: give each process a name of its own",
+            ),
             Some(member) => (member.name.clone(), "it has left the job: start a new process to join again"),
             None => (String::from("unknown"), "this master never gave it: join first"),
         };

@@ -39,7 +39,8 @@ impl Reports {
         if !self.hosted.contains_key(&pserver) {
             return;
         }
-        let is_behind = self.said.get(&pserver).is_some_and(|said| sum_of_versions(said) > sum_of_versions(&progress));
+        let is_behind =
+            self.said.get(&pserver).is_some_and(|said| sum_of_versions(said) > sum_of_versions(&progress));
         if !is_behind {
             self.said.insert(pserver, progress);
         }
@@ -67,16 +68,19 @@ impl Reports {
     pub fn is_complete(&self) -> bool {
         self.hosted.iter().all(|(pserver, count)| {
             *count == 0
-                || self.said.get(pserver).is_some_and(|said| {
-                    said.iter().map(|group| group.blocks.len()).sum::<usize>() >= *count
-                })
+                || self
+                    .said
+                    .get(pserver)
+                    .is_some_and(|said| said.iter().map(|group| group.blocks.len()).sum::<usize>() >= *count)
         })
     }
 }
 
 fn sum_of_versions(progress: &[BlockProgress]) -> (u128, usize) {
-    let versions = progress.iter().map(|group| u128::from(group.version.0) * group.blocks.len() as u128).sum();
-    let held = progress.iter().map(|group| group.held.iter().map(|node| node.width() as usize).sum::<usize>());
+    let versions =
+        progress.iter().map(|group| u128::from(group.version.0) * group.blocks.len() as u128).sum();
+    let held =
+        progress.iter().map(|group| group.held.iter().map(|node| node.width() as usize).sum::<usize>());
     (versions, held.sum())
 }
 
@@ -147,7 +151,8 @@ mod tests {
         reports.hear(Incarnation(1), vec![group(&[0, 1], 3, &[(2, 0), (0, 5)])]);
         reports.hear(Incarnation(2), vec![group(&[2], 4, &[])]);
         let node = Node { level: 3, index: 0 };
-        let lacking: Vec<(u8, u32)> = reports.lacking(Step(3), node).iter().map(|n| (n.level, n.index)).collect();
+        let lacking: Vec<(u8, u32)> =
+            reports.lacking(Step(3), node).iter().map(|n| (n.level, n.index)).collect();
         assert_eq!(lacking, [(0, 4), (1, 3)]);
         assert_eq!(reports.lacking(Step(3), Node { level: 2, index: 0 }), []);
         assert_eq!(reports.lacking(Step(4), node), [node]);

@@ -62,7 +62,8 @@ fn pserver(machine: &Machine, id: Incarnation, member: &Member) -> Option<proto:
     let hosted = machine.job.as_ref().and_then(|job| {
         let at = job.routing.pservers.iter().position(|pserver| pserver.incarnation == id)?;
         let blocks = job.routing.blocks_of(at);
-        let elements: usize = blocks.iter().filter_map(|block| job.layout.block(*block)).map(|b| b.elements).sum();
+        let elements: usize =
+            blocks.iter().filter_map(|block| job.layout.block(*block)).map(|b| b.elements).sum();
         Some((blocks.len() as u32, 4 * elements as u64))
     });
     let (blocks, bytes) = hosted.unwrap_or_default();

@@ -1,1 +1,5 @@
-//! Not yet written.
+//! The parameter server.
+
+pub mod block;
+pub mod exact;
+pub mod kernel;

@@ -17,9 +17,15 @@ pub struct Chunk {
     payload: Vec<u8>,
     /// Where each record's bytes begin in `payload`; it ends 4 bytes before the next one begins.
     starts: Vec<u32>,
+    checksum: u32,
 }
 
 impl Chunk {
+    /// CRC32 of the payload as it was stored: what a manifest pins.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
+    }
+
     /// Records in the chunk.
     pub fn len(&self) -> usize {
         self.starts.len()
@@ -98,7 +104,7 @@ pub(crate) fn decode_payload(
         compressor => plain_payload(place, compressor, &stored, limits)?,
     };
     let starts = record_starts(place, &payload, entry.records, limits)?;
-    Ok(Chunk { payload, starts })
+    Ok(Chunk { payload, starts, checksum: computed })
 }
 
 fn plain_payload(

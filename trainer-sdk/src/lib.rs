@@ -1,1 +1,97 @@
-//! Not yet written.
+//! The trainer SDK: link it into a training program, and the program trains elastically.
+//!
+//! A whole program:
+//!
+//! ```no_run
+//! use shoal_trainer_sdk::{Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule};
+//!
+//! /// Fits the mean of the records' first bytes.
+//! struct Mean;
+//!
+//! impl Model for Mean {
+//!     fn declare(&mut self, _: &Job) -> Declaration {
+//!         let mean = Parameter::new("mean", &[1], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+//!         Declaration { parameters: vec![mean], block_elements: 0 }
+//!     }
+//!     fn step(&mut self, batch: &Batch<'_>, parameters: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
+//!         let mean = parameters.slice("mean")?[0];
+//!         for record in batch.records {
+//!             gradient.slice_mut("mean")?[0] += mean - f32::from(record.bytes[0]);
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     shoal_trainer_sdk::main(Mean)
+//! }
+//! ```
+//!
+//! Run it on this machine with `shoal run --data 'DIR/*.recordio' -- target/release/program`. The step function adds
+//! up **sums** of gradients over the records it is given; Shoal divides once, at the root of the step's reduction
+//! tree, so that the result does not depend on how many trainers there are.
+
+#![forbid(unsafe_code)]
+
+mod calls;
+pub mod chunks;
+mod desk;
+mod error;
+mod model;
+mod reduce;
+mod session;
+mod settings;
+mod trainer;
+
+pub use error::TrainError;
+pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
+pub use settings::{Compute, TrainerSettings};
+pub use shoal_runtime::cluster::initial::Initial;
+pub use shoal_runtime::cluster::schedule::{Decay, Schedule};
+pub use shoal_runtime::cluster::{Declaration, Parameter, Rule};
+pub use trainer::{Ended, World, train_in};
+
+use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::TcpDial;
+use shoal_runtime::host::shutdown::Shutdown;
+use shoal_runtime::host::telemetry;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Trains `model` with the settings of the environment until the job is done or the process is asked to stop.
+///
+/// # Errors
+/// See [`TrainError`].
+pub fn train(model: impl Model) -> Result<Ended, TrainError> {
+    let settings = TrainerSettings::from_env()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| TrainError::Settings(format!("cannot start: {error}")))?;
+    let ended = runtime.block_on(async {
+        let shutdown =
+            Shutdown::on_signal().map_err(|error| TrainError::Settings(format!("no signals: {error}")))?;
+        let world = World {
+            dial: Arc::new(TcpDial::default()),
+            source: Arc::new(chunks::Files),
+            random: Random::from_os(),
+            shutdown,
+        };
+        train_in(Box::new(model), settings, world).await
+    });
+    // A step function that is still computing must not hold up a trainer that leaves.
+    runtime.shutdown_background();
+    ended
+}
+
+/// The `main` of a training program: logs, trains, and says on standard error what went wrong.
+pub fn main(model: impl Model) -> ExitCode {
+    telemetry::start();
+    match train(model) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

@@ -117,7 +117,8 @@ fn draw_last_loss(samples: &[Sample], scale: &Scale, layout: &Layout<'_>, drawin
     if let Some((at, loss)) = last {
         let (x, y) = (layout.time.at(at), scale.at(loss));
         drawing.path("s-dot", &[vec![(x, y)]]);
-        let text = if (0.001..1e6).contains(&loss.abs()) { format!("{loss:.3}") } else { format!("{loss:.2e}") };
+        let text =
+            if (0.001..1e6).contains(&loss.abs()) { format!("{loss:.3}") } else { format!("{loss:.2e}") };
         drawing.text("s-small s-label s-strong", x, y - 9.0, Anchor::End, &text);
     }
 }

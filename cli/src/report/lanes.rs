@@ -60,7 +60,13 @@ fn draw_frozen(member: &Member, since: f64, until: f64, middle: f64, height: f64
     let word = format!("{} frozen", member.name);
     drawing.bar("s-frozen", (since, middle - height / 2.0), (until - since, height), &word);
     if until - since > width("frozen") + 8.0 {
-        drawing.text("s-small s-label s-freeze", (since + until) / 2.0, middle + 4.0, Anchor::Middle, "frozen");
+        drawing.text(
+            "s-small s-label s-freeze",
+            (since + until) / 2.0,
+            middle + 4.0,
+            Anchor::Middle,
+            "frozen",
+        );
     }
 }
 

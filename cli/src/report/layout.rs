@@ -62,11 +62,24 @@ impl<'a> Layout<'a> {
         let time = Scale::linear((0.0, seconds), left, right);
         let (markers, rows) = markers::place(&run.faults, &time, HEADER_HEIGHT, LABEL_ROW_HEIGHT);
         let lane_height = if lanes.len() > 12 { 17.0 } else { 24.0 };
-        let lane_panel = below(HEADER_HEIGHT + rows as f64 * LABEL_ROW_HEIGHT, lanes.len() as f64 * lane_height, 6.0);
+        let lane_panel =
+            below(HEADER_HEIGHT + rows as f64 * LABEL_ROW_HEIGHT, lanes.len() as f64 * lane_height, 6.0);
         let live_panel = below(lane_panel.bottom, LIVE_HEIGHT, PANEL_GAP);
         let loss_panel = below(live_panel.bottom, LOSS_HEIGHT, PANEL_GAP);
         let height = loss_panel.bottom + AXIS_HEIGHT;
-        Self { time, seconds, left, right, lanes, lane_height, markers, lane_panel, live_panel, loss_panel, height }
+        Self {
+            time,
+            seconds,
+            left,
+            right,
+            lanes,
+            lane_height,
+            markers,
+            lane_panel,
+            live_panel,
+            loss_panel,
+            height,
+        }
     }
 }
 

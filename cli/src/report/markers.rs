@@ -33,12 +33,20 @@ pub(super) fn right_edge(faults: &[Fault], shown_seconds: f64, left: f64) -> f64
 }
 
 /// Markers from left to right, and how many rows their labels take.
-pub(super) fn place<'a>(faults: &'a [Fault], time: &Scale, top: f64, row_height: f64) -> (Vec<Marker<'a>>, usize) {
+pub(super) fn place<'a>(
+    faults: &'a [Fault],
+    time: &Scale,
+    top: f64,
+    row_height: f64,
+) -> (Vec<Marker<'a>>, usize) {
     let mut markers: Vec<Marker<'a>> = faults
         .iter()
         .enumerate()
-        .map(|(index, fault)| {
-            Marker { fault, label: label(faults.len(), index, fault), x: time.at(fault.at_seconds), y: top }
+        .map(|(index, fault)| Marker {
+            fault,
+            label: label(faults.len(), index, fault),
+            x: time.at(fault.at_seconds),
+            y: top,
         })
         .collect();
     markers.sort_by(|one, other| one.x.total_cmp(&other.x));
@@ -103,7 +111,13 @@ mod tests {
 
     fn fault(at_seconds: f64) -> Fault {
         let text = |text: &str| text.to_owned();
-        Fault { kind: text("kill"), role: text("trainer"), name: text("trainer-12"), at_seconds, what: text("") }
+        Fault {
+            kind: text("kill"),
+            role: text("trainer"),
+            name: text("trainer-12"),
+            at_seconds,
+            what: text(""),
+        }
     }
 
     #[test]

@@ -44,7 +44,9 @@ fn verdicts(verdicts: &[Verdict]) -> String {
         let (class, mark, word) =
             if verdict.holds { ("holds", "✔", "holds") } else { ("fails", "✘", "does not hold") };
         let text = escape(unmarked(&verdict.text));
-        format!("<li class=\"{class}\"><span class=\"mark\" role=\"img\" aria-label=\"{word}\">{mark}\u{fe0e}</span><span>{text}</span></li>\n")
+        format!(
+            "<li class=\"{class}\"><span class=\"mark\" role=\"img\" aria-label=\"{word}\">{mark}\u{fe0e}</span><span>{text}</span></li>\n"
+        )
     };
     if verdicts.is_empty() {
         return "<p class=\"nothing\">Nothing was checked.</p>\n".to_owned();
@@ -80,8 +82,11 @@ fn facts(run: &Run) -> String {
 
 fn members(members: &[Member]) -> String {
     let row = |member: &Member| {
-        let frozen: Vec<_> =
-            member.frozen.iter().map(|(from, to)| format!("{} to {}", seconds(*from), seconds(*to))).collect();
+        let frozen: Vec<_> = member
+            .frozen
+            .iter()
+            .map(|(from, to)| format!("{} to {}", seconds(*from), seconds(*to)))
+            .collect();
         vec![
             member.name.clone(),
             member.role.clone(),
@@ -110,7 +115,8 @@ fn table(title: &str, headings: &[&str], rows: &[Vec<String>]) -> String {
     let body: String = rows
         .iter()
         .map(|row| {
-            let cells: String = headings.iter().zip(row).map(|(heading, text)| cell("td", heading, text)).collect();
+            let cells: String =
+                headings.iter().zip(row).map(|(heading, text)| cell("td", heading, text)).collect();
             format!("<tr>{cells}</tr>\n")
         })
         .collect();

@@ -56,7 +56,8 @@ pub(super) fn logarithmic_ticks((low, high): (f64, f64)) -> Vec<f64> {
     let mut exponent = first;
     while exponent <= last {
         let power = libm::pow(10.0, exponent);
-        ticks.extend(factors.iter().map(|factor| factor * power).filter(|tick| *tick >= low && *tick <= high));
+        ticks
+            .extend(factors.iter().map(|factor| factor * power).filter(|tick| *tick >= low && *tick <= high));
         exponent += every;
     }
     ticks
@@ -100,9 +101,10 @@ mod tests {
 
     #[test]
     fn logarithmic_ticks_stay_few_over_many_decades() {
-        assert_eq!(logarithmic_ticks((0.05, 2.3)).iter().map(|tick| tick_text(*tick)).collect::<Vec<_>>(), [
-            "0.05", "0.1", "0.2", "0.5", "1", "2"
-        ]);
+        assert_eq!(
+            logarithmic_ticks((0.05, 2.3)).iter().map(|tick| tick_text(*tick)).collect::<Vec<_>>(),
+            ["0.05", "0.1", "0.2", "0.5", "1", "2"]
+        );
         assert!(logarithmic_ticks((1e-300, 1e300)).len() <= 9);
     }
 

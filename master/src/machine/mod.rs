@@ -11,7 +11,9 @@ mod trainers;
 use crate::lease::Leases;
 use crate::members::Members;
 use crate::reports::Reports;
-use shoal_runtime::cluster::{Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind, Routing, Step};
+use shoal_runtime::cluster::{
+    Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind, Routing, Step,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -137,7 +139,8 @@ impl Machine {
         if job == self.settings.job.0 {
             return Ok(());
         }
-        let detail = format!("this master runs {:?}: check SHOAL_JOB and the master's address", self.settings.job.0);
+        let detail =
+            format!("this master runs {:?}: check SHOAL_JOB and the master's address", self.settings.job.0);
         Err(Refusal::new(RefusalKind::WrongJob, format!("job {job:?}"), detail))
     }
 

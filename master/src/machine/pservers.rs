@@ -93,7 +93,11 @@ impl Machine {
         }
         let at = job.routing.pservers.iter().position(|known| known.incarnation == pserver);
         let blocks = at.map_or_else(Vec::new, |at| job.routing.blocks_of(at));
-        Ok(Some(Assignment { routing_version: job.routing.version, declaration: declaration.clone(), blocks }))
+        Ok(Some(Assignment {
+            routing_version: job.routing.version,
+            declaration: declaration.clone(),
+            blocks,
+        }))
     }
 
     /// Places the blocks once the declaration and the wanted pservers are there.
@@ -109,10 +113,14 @@ impl Machine {
         hosts.sort();
         let sizes: Vec<u64> = layout.iter().map(|(_, block)| 4 * block.elements as u64).collect();
         let primary = place(&sizes, hosts.len() as u32);
-        let address = |incarnation| self.pserver_records.get(incarnation).map_or("", |record| &record.address);
+        let address =
+            |incarnation| self.pserver_records.get(incarnation).map_or("", |record| &record.address);
         let pservers = hosts
             .iter()
-            .map(|(_, incarnation)| PserverAddress { incarnation: *incarnation, address: address(incarnation).to_owned() })
+            .map(|(_, incarnation)| PserverAddress {
+                incarnation: *incarnation,
+                address: address(incarnation).to_owned(),
+            })
             .collect();
         let routing = Routing { version: 1, pservers, primary };
         let hosted: BTreeMap<Incarnation, usize> = hosts

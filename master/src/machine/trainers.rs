@@ -61,7 +61,11 @@ impl Machine {
         {
             let subject = format!("parameter {:?}", fault.parameter);
             let way_out = "every trainer of a job must run the same program with the same arguments";
-            return Err(Refusal::new(RefusalKind::DeclarationMismatch, subject, format!("{}; {way_out}", fault.what)));
+            return Err(Refusal::new(
+                RefusalKind::DeclarationMismatch,
+                subject,
+                format!("{}; {way_out}", fault.what),
+            ));
         }
         let (incarnation, superseded) = self.trainers.join(name, nonce, process, now)?;
         if let (Some(old), Some(job)) = (superseded, &mut self.job) {
@@ -119,7 +123,8 @@ impl Machine {
     fn task(&mut self, grant: Grant) -> Task {
         let tree = self.plan.shape().tree(grant.step);
         let slots = grant.node.first()..grant.node.end().min(tree.present());
-        let microbatches: Vec<Microbatch> = slots.map(|slot| self.plan.microbatch(grant.step, slot)).collect();
+        let microbatches: Vec<Microbatch> =
+            slots.map(|slot| self.plan.microbatch(grant.step, slot)).collect();
         Task { lease: grant.lease, step: grant.step, node: grant.node, microbatches }
     }
 

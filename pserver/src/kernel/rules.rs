@@ -96,17 +96,19 @@ mod tests {
     const WEIGHT: f32 = 48.0;
 
     /// A gradient sum that wanders, so that moments and velocities are neither constant nor zero.
-    fn gradient_sum(step: u64, element: usize, parameter: f64) -> f32 {
+    fn gradient_sum(step: u64, element: usize, pull: f64) -> f32 {
         let phase = step as f64 * 0.01 + element as f64;
-        ((libm::sin(phase) + 0.3 * parameter + 0.1) * f64::from(WEIGHT)) as f32
+        ((libm::sin(phase) + pull + 0.1) * f64::from(WEIGHT)) as f32
     }
 
     fn start() -> Vec<f32> {
         (0..ELEMENTS).map(|element| element as f32 / 10.0 - 1.5).collect()
     }
 
-    /// Runs a rule and its reference on the same gradients; returns the largest error relative to the travel.
+    /// Runs a rule and its reference on the same gradients, each with `pull` times the parameter in it; returns the
+    /// largest error relative to the travel.
     fn error(
+        pull: f64,
         mut rule: impl FnMut(u64, &[f32], &mut [f32]),
         mut reference: impl FnMut(u64, usize, f64, f64) -> f64,
     ) -> f64 {
@@ -114,7 +116,7 @@ mod tests {
         let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
         let (mut worst, mut travel) = (0.0f64, 1.0f64);
         for step in 1..=STEPS {
-            let mut values: Vec<f32> = (0..ELEMENTS).map(|e| gradient_sum(step, e, exact[e])).collect();
+            let mut values: Vec<f32> = (0..ELEMENTS).map(|e| gradient_sum(step, e, pull * exact[e])).collect();
             for element in 0..ELEMENTS {
                 let before = exact[element];
                 exact[element] = reference(step, element, before, f64::from(values[element]));
@@ -132,6 +134,7 @@ mod tests {
     #[test]
     fn sgd_follows_its_reference() {
         let worst = error(
+            0.3,
             |_, parameters, values| sgd(parameters, values, WEIGHT, 0.05),
             |_, _, w, sum| w - f64::from(0.05f32) * (sum / f64::from(WEIGHT)),
         );
@@ -142,6 +145,7 @@ mod tests {
     fn momentum_follows_its_reference() {
         let (mut velocity, mut exact) = (vec![0.0; ELEMENTS], [0.0f64; ELEMENTS]);
         let worst = error(
+            0.3,
             |_, parameters, values| momentum(parameters, values, &mut velocity, WEIGHT, 0.01, 0.9),
             |_, e, w, sum| {
                 exact[e] = f64::from(0.9f32) * exact[e] + sum / f64::from(WEIGHT);
@@ -159,6 +163,7 @@ mod tests {
         let (mut m, mut v) = ([0.0f64; ELEMENTS], [0.0f64; ELEMENTS]);
         let (b1, b2) = (f64::from(beta1), f64::from(beta2));
         let worst = error(
+            0.3,
             |step, parameters, values| {
                 let step = AdamStep::new(step, rate, beta1, beta2, epsilon);
                 adam(parameters, values, &mut first, &mut second, WEIGHT, step);
@@ -185,7 +190,7 @@ mod tests {
 
     #[test]
     fn sum_follows_its_reference_and_ignores_the_weight() {
-        let worst = error(|_, parameters, values| sum(parameters, values), |_, _, w, sum| w + sum);
+        let worst = error(0.0, |_, parameters, values| sum(parameters, values), |_, _, w, sum| w + sum);
         assert!(worst < 2e-5, "{worst}");
         let mut values = vec![2.0];
         sum(&[1.0], &mut values);

@@ -1,7 +1,7 @@
 //! The layout: how declared parameters are cut into blocks. A function of the declaration alone.
 
-use super::parameter::{Declaration, Parameter};
 use super::BlockId;
+use super::parameter::{Declaration, Parameter};
 use std::ops::Range;
 
 /// A stretch of one parameter inside a block.
@@ -100,7 +100,8 @@ impl BlockLayout {
     pub fn scatter(&self, values: &[f32], parameters: &mut [Vec<f32>]) {
         for piece in &self.pieces {
             let first = piece.first as usize;
-            parameters[piece.parameter][first..first + piece.range.len()].copy_from_slice(&values[piece.range.clone()]);
+            parameters[piece.parameter][first..first + piece.range.len()]
+                .copy_from_slice(&values[piece.range.clone()]);
         }
     }
     /// Collects a block's values from the parameters' vectors (indexed as declared).

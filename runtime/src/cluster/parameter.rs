@@ -47,11 +47,15 @@ impl Rule {
     fn fault(&self) -> Option<&'static str> {
         let is_decay = |x: f32| (0.0..1.0).contains(&x);
         match *self {
-            Rule::Momentum { momentum } if !is_decay(momentum) => Some("momentum must be at least 0 and below 1"),
+            Rule::Momentum { momentum } if !is_decay(momentum) => {
+                Some("momentum must be at least 0 and below 1")
+            }
             Rule::Adam { beta1, beta2, .. } if !is_decay(beta1) || !is_decay(beta2) => {
                 Some("beta1 and beta2 must be at least 0 and below 1")
             }
-            Rule::Adam { epsilon, .. } if !(epsilon > 0.0 && epsilon.is_finite()) => Some("epsilon must be positive"),
+            Rule::Adam { epsilon, .. } if !(epsilon > 0.0 && epsilon.is_finite()) => {
+                Some("epsilon must be positive")
+            }
             _ => None,
         }
     }
@@ -74,7 +78,13 @@ pub struct Parameter {
 
 impl Parameter {
     /// A parameter trained by `rule` at a constant learning rate, starting from `initial`.
-    pub fn new(name: &str, shape: &[u64], rule: Rule, learning_rate: Schedule, initial: Initial) -> Parameter {
+    pub fn new(
+        name: &str,
+        shape: &[u64],
+        rule: Rule,
+        learning_rate: Schedule,
+        initial: Initial,
+    ) -> Parameter {
         Parameter { name: name.to_owned(), shape: shape.to_vec(), rule, learning_rate, initial }
     }
     /// A counter or metric that starts at zero and adds up what steps give it.
@@ -143,7 +153,8 @@ impl Declaration {
 
     /// The first difference between this declaration and `other`, if any: what a mismatch names.
     pub fn difference(&self, other: &Declaration) -> Option<DeclarationFault> {
-        let fault = |parameter: &str, what: String| Some(DeclarationFault { parameter: parameter.to_owned(), what });
+        let fault =
+            |parameter: &str, what: String| Some(DeclarationFault { parameter: parameter.to_owned(), what });
         for (ours, theirs) in self.parameters.iter().zip(&other.parameters) {
             if ours != theirs {
                 return fault(&ours.name, format!("the job has {ours:?}, declared was {theirs:?}"));
@@ -152,10 +163,16 @@ impl Declaration {
         let (ours, theirs) = (self.parameters.len(), other.parameters.len());
         if ours != theirs {
             let longer = if ours > theirs { &self.parameters } else { &other.parameters };
-            return fault(&longer[ours.min(theirs)].name, format!("the job has {ours} parameters, declared were {theirs}"));
+            return fault(
+                &longer[ours.min(theirs)].name,
+                format!("the job has {ours} parameters, declared were {theirs}"),
+            );
         }
         if self.block_elements != other.block_elements {
-            let what = format!("the job has block_elements {}, declared was {}", self.block_elements, other.block_elements);
+            let what = format!(
+                "the job has block_elements {}, declared was {}",
+                self.block_elements, other.block_elements
+            );
             return fault("", what);
         }
         None
@@ -176,7 +193,13 @@ mod tests {
         assert!(declaration(&[2, 3], Rule::ADAM).check().is_ok());
         assert!(declaration(&[2, 0], Rule::Sgd).check().unwrap_err().what.contains("shape"));
         assert!(declaration(&[1 << 40, 1 << 40], Rule::Sgd).check().unwrap_err().what.contains("shape"));
-        assert!(declaration(&[2], Rule::Momentum { momentum: 1.0 }).check().unwrap_err().what.contains("momentum"));
+        assert!(
+            declaration(&[2], Rule::Momentum { momentum: 1.0 })
+                .check()
+                .unwrap_err()
+                .what
+                .contains("momentum")
+        );
         let mut twice = declaration(&[2], Rule::Sgd);
         twice.parameters.push(twice.parameters[0].clone());
         assert!(twice.check().unwrap_err().what.contains("twice"));

@@ -55,7 +55,8 @@ impl EpochShape {
     /// The microbatch (index in the epoch's shuffled order) that fills a present slot of a step.
     pub fn microbatch(&self, step: Step, slot: u32) -> u64 {
         debug_assert!(slot < self.tree(step).present());
-        let (full, rest) = (self.microbatches() / u64::from(self.slots), self.microbatches() % u64::from(self.slots));
+        let (full, rest) =
+            (self.microbatches() / u64::from(self.slots), self.microbatches() % u64::from(self.slots));
         u64::from(slot) * full + u64::from(slot).min(rest) + step.0 % self.steps()
     }
     /// The records of a microbatch, as positions in the epoch's shuffled order.
@@ -273,7 +274,10 @@ mod tests {
     fn only_the_last_step_of_an_epoch_is_short() {
         let shape = EpochShape::new(100, 4, 8);
         assert_eq!((shape.microbatches(), shape.steps()), (25, 4));
-        assert_eq!((0..8).map(|step| shape.tree(Step(step)).present()).collect::<Vec<_>>(), [8, 8, 8, 1, 8, 8, 8, 1]);
+        assert_eq!(
+            (0..8).map(|step| shape.tree(Step(step)).present()).collect::<Vec<_>>(),
+            [8, 8, 8, 1, 8, 8, 8, 1]
+        );
     }
 
     #[test]

@@ -26,6 +26,11 @@ impl Routing {
     /// The blocks of one pserver (an index into `pservers`), in order.
     pub fn blocks_of(&self, pserver: usize) -> Vec<BlockId> {
         let at = pserver as u32;
-        self.primary.iter().enumerate().filter(|(_, p)| **p == at).map(|(block, _)| BlockId(block as u32)).collect()
+        self.primary
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| **p == at)
+            .map(|(block, _)| BlockId(block as u32))
+            .collect()
     }
 }

@@ -94,7 +94,9 @@ impl StepTree {
     }
     /// Whether `node` is a node of this tree that covers at least one present slot.
     pub fn contains(self, node: Node) -> bool {
-        node.level <= self.root_level() && node.index < (1 << (self.root_level() - node.level)) && node.first() < self.present
+        node.level <= self.root_level()
+            && node.index < (1 << (self.root_level() - node.level))
+            && node.first() < self.present
     }
     /// Whether no slot of `node` holds a microbatch, so that its sum is the identity.
     pub fn is_absent(self, node: Node) -> bool {

@@ -82,15 +82,20 @@ impl TryFrom<proto::Rule> for Rule {
                 Ok(Rule::Adam { beta1: wire.beta1, beta2: wire.beta2, epsilon: wire.epsilon })
             }
             proto::RuleKind::Sum => Ok(Rule::Sum),
-            proto::RuleKind::Unspecified => Err(malformed("rule.kind", format!("no such rule: {}", wire.kind))),
+            proto::RuleKind::Unspecified => {
+                Err(malformed("rule.kind", format!("no such rule: {}", wire.kind)))
+            }
         }
     }
 }
 
 impl From<Schedule> for proto::Schedule {
     fn from(schedule: Schedule) -> Self {
-        let mut wire =
-            proto::Schedule { base: schedule.base, warmup_steps: schedule.warmup_steps, ..Default::default() };
+        let mut wire = proto::Schedule {
+            base: schedule.base,
+            warmup_steps: schedule.warmup_steps,
+            ..Default::default()
+        };
         match schedule.decay {
             Decay::Constant => wire.set_kind(proto::ScheduleKind::Constant),
             Decay::Step { factor, every } => {

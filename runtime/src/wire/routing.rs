@@ -13,7 +13,11 @@ impl From<&Routing> for proto::Routing {
         for (block, pserver) in routing.primary.iter().enumerate() {
             match ranges.last_mut() {
                 Some(range) if range.pserver == *pserver => range.blocks += 1,
-                _ => ranges.push(proto::RoutingRange { first_block: block as u32, blocks: 1, pserver: *pserver }),
+                _ => ranges.push(proto::RoutingRange {
+                    first_block: block as u32,
+                    blocks: 1,
+                    pserver: *pserver,
+                }),
             }
         }
         let pservers = routing.pservers.iter().map(|pserver| proto::PserverAddress {
@@ -42,10 +46,10 @@ impl TryFrom<proto::Routing> for Routing {
             }
             primary.resize(end, range.pserver);
         }
-        let pservers = wire
-            .pservers
-            .into_iter()
-            .map(|pserver| PserverAddress { incarnation: Incarnation(pserver.incarnation), address: pserver.address });
+        let pservers = wire.pservers.into_iter().map(|pserver| PserverAddress {
+            incarnation: Incarnation(pserver.incarnation),
+            address: pserver.address,
+        });
         Ok(Routing { version: wire.version, pservers: pservers.collect(), primary })
     }
 }
@@ -55,7 +59,8 @@ mod tests {
     use super::*;
 
     fn table() -> Routing {
-        let pserver = |n: u64| PserverAddress { incarnation: Incarnation(n), address: format!("127.0.0.1:{n}") };
+        let pserver =
+            |n: u64| PserverAddress { incarnation: Incarnation(n), address: format!("127.0.0.1:{n}") };
         Routing { version: 3, pservers: vec![pserver(1), pserver(2)], primary: vec![0, 0, 1, 1, 1, 0] }
     }
 

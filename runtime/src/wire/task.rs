@@ -16,7 +16,8 @@ impl TryFrom<proto::Node> for Node {
     /// A node that some tree may have. Whether a given tree has it, the tree says.
     fn try_from(wire: proto::Node) -> Result<Self, Refusal> {
         let level = u8::try_from(wire.level).ok().filter(|level| *level <= 24);
-        let level = level.ok_or_else(|| malformed("node.level", format!("{} is above any root", wire.level)))?;
+        let level =
+            level.ok_or_else(|| malformed("node.level", format!("{} is above any root", wire.level)))?;
         if (u64::from(wire.index) + 1) << level > u64::from(MICROBATCHES_PER_STEP_MAX) {
             return Err(malformed("node.index", format!("{} is beyond any step", wire.index)));
         }
@@ -41,7 +42,10 @@ impl TryFrom<proto::Task> for Task {
     fn try_from(wire: proto::Task) -> Result<Self, Refusal> {
         let node = Node::try_from(required(wire.node, "task.node")?)?;
         if wire.microbatches.is_empty() || wire.microbatches.len() > node.width() as usize {
-            return Err(malformed("task.microbatches", format!("{} for node {node}", wire.microbatches.len())));
+            return Err(malformed(
+                "task.microbatches",
+                format!("{} for node {node}", wire.microbatches.len()),
+            ));
         }
         Ok(Task {
             lease: LeaseId(wire.lease),

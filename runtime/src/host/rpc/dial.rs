@@ -43,11 +43,15 @@ impl Dial for TcpDial {
 /// A client of the master at `address`.
 pub fn master_client(dial: &dyn Dial, address: &str) -> Result<MasterClient<Channel>, String> {
     let bytes = Limits::default().message_bytes;
-    Ok(MasterClient::new(dial.dial(address)?).max_decoding_message_size(bytes).max_encoding_message_size(bytes))
+    Ok(MasterClient::new(dial.dial(address)?)
+        .max_decoding_message_size(bytes)
+        .max_encoding_message_size(bytes))
 }
 
 /// A client of the pserver at `address`.
 pub fn pserver_client(dial: &dyn Dial, address: &str) -> Result<PserverClient<Channel>, String> {
     let bytes = Limits::default().message_bytes;
-    Ok(PserverClient::new(dial.dial(address)?).max_decoding_message_size(bytes).max_encoding_message_size(bytes))
+    Ok(PserverClient::new(dial.dial(address)?)
+        .max_decoding_message_size(bytes)
+        .max_encoding_message_size(bytes))
 }

@@ -1,0 +1,180 @@
+//! From slices to records: chunks are read once, checked against the manifest, and kept while a trainer stays in them.
+
+use shoal_recordio::{Chunk, Limits, decode_chunk};
+use shoal_runtime::cluster::plan::ChunkOrder;
+use shoal_runtime::cluster::{JobSettings, Microbatch, Slice};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Why records could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file is not there, or the system failed.
+    #[error(
+        "cannot read {file} at offset {offset}: {source}; the file must be reachable under this path by every trainer"
+    )]
+    Io {
+        /// The file.
+        file: String,
+        /// The chunk's offset in it.
+        offset: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The chunk is damaged; the message names file, offset and chunk.
+    #[error(transparent)]
+    Damaged(#[from] shoal_recordio::Error),
+    /// The chunk is whole, but not the one that the job pinned.
+    #[error(
+        "{file}, chunk at offset {offset}: the data set has changed since the job pinned it: start a new job"
+    )]
+    Changed {
+        /// The file.
+        file: String,
+        /// The chunk's offset in it.
+        offset: u64,
+    },
+}
+
+/// Where chunks come from. The bytes are header and payload.
+pub trait ChunkSource: Send + Sync {
+    /// Reads the stored bytes of the slice's chunk.
+    fn read<'a>(
+        &'a self,
+        slice: &'a Slice,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>>;
+}
+
+/// Chunks in files of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Files;
+
+impl ChunkSource for Files {
+    fn read<'a>(
+        &'a self,
+        slice: &'a Slice,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>> {
+        let (file, offset, bytes) = (slice.file.clone(), slice.chunk_offset, slice.chunk_bytes);
+        Box::pin(async move {
+            let path = file.clone();
+            let read = tokio::task::spawn_blocking(move || read_range(Path::new(&path), offset, bytes)).await;
+            // The outer error is a panic in the reading thread.
+            read.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(|source| ReadError::Io {
+                file,
+                offset,
+                source,
+            })
+        })
+    }
+}
+
+fn read_range(file: &Path, offset: u64, bytes: u64) -> std::io::Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::open(file)?;
+    let available = file.metadata()?.len().saturating_sub(offset);
+    // A file cut short gives what there is; the decoder then names what is missing.
+    let mut buffer = vec![0; bytes.min(available) as usize];
+    file.read_exact_at(&mut buffer, offset)?;
+    Ok(buffer)
+}
+
+/// Bytes of stored chunks that a trainer keeps in memory.
+const CACHE_BYTES_MAX: u64 = 256 << 20;
+
+/// The chunks read last.
+pub struct ChunkCache {
+    source: Arc<dyn ChunkSource>,
+    chunks: BTreeMap<u32, Kept>,
+    bytes: u64,
+    clock: u64,
+    /// Stored bytes read so far.
+    pub bytes_read: u64,
+}
+
+struct Kept {
+    chunk: Arc<Chunk>,
+    bytes: u64,
+    used: u64,
+}
+
+/// The records of one microbatch: where each lies.
+#[derive(Clone, Debug)]
+pub struct MicrobatchRecords {
+    /// The microbatch's index in the epoch.
+    pub microbatch: u64,
+    records: Vec<(Arc<Chunk>, u32, u64)>,
+}
+
+impl MicrobatchRecords {
+    /// Index in the data set and bytes of each record, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
+        self.records.iter().map(|(chunk, record, index)| (*index, chunk.record(*record as usize)))
+    }
+}
+
+impl ChunkCache {
+    /// An empty cache over `source`.
+    pub fn new(source: Arc<dyn ChunkSource>) -> ChunkCache {
+        ChunkCache { source, chunks: BTreeMap::new(), bytes: 0, clock: 0, bytes_read: 0 }
+    }
+
+    /// The records of a microbatch of `epoch`, in the epoch's shuffled order.
+    pub async fn records(
+        &mut self,
+        settings: &JobSettings,
+        epoch: u64,
+        microbatch: &Microbatch,
+    ) -> Result<MicrobatchRecords, ReadError> {
+        let mut records = Vec::new();
+        for slice in &microbatch.slices {
+            let chunk = self.chunk(slice).await?;
+            let order = ChunkOrder::new(settings, epoch, slice.chunk, slice.chunk_records);
+            for position in slice.first_position..slice.first_position + slice.records {
+                let record = order.record(position);
+                records.push((chunk.clone(), record, slice.chunk_first_record + u64::from(record)));
+            }
+        }
+        Ok(MicrobatchRecords { microbatch: microbatch.index, records })
+    }
+
+    async fn chunk(&mut self, slice: &Slice) -> Result<Arc<Chunk>, ReadError> {
+        self.clock += 1;
+        if let Some(kept) = self.chunks.get_mut(&slice.chunk) {
+            kept.used = self.clock;
+            return Ok(kept.chunk.clone());
+        }
+        let bytes = self.source.read(slice).await?;
+        self.bytes_read += bytes.len() as u64;
+        let file = Path::new(&slice.file);
+        let chunk = decode_chunk(file, &bytes, slice.chunk_offset, slice.chunk as usize, &Limits::default())?;
+        if chunk.checksum() != slice.chunk_checksum || chunk.len() != slice.chunk_records as usize {
+            return Err(ReadError::Changed { file: slice.file.clone(), offset: slice.chunk_offset });
+        }
+        let chunk = Arc::new(chunk);
+        let kept = Kept { chunk: chunk.clone(), bytes: bytes.len() as u64, used: self.clock };
+        self.bytes += kept.bytes;
+        self.chunks.insert(slice.chunk, kept);
+        self.evict();
+        Ok(chunk)
+    }
+
+    fn evict(&mut self) {
+        while self.bytes > CACHE_BYTES_MAX && self.chunks.len() > 1 {
+            let Some(oldest) = self.chunks.iter().min_by_key(|(_, kept)| kept.used).map(|(id, _)| *id) else {
+                return;
+            };
+            if let Some(kept) = self.chunks.remove(&oldest) {
+                self.bytes -= kept.bytes;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ChunkCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ChunkCache({} chunks, {} bytes)", self.chunks.len(), self.bytes)
+    }
+}

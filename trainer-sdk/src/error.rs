@@ -1,0 +1,90 @@
+//! Why a trainer gives up. Variants group by what its user does next.
+
+use crate::chunks::ReadError;
+use shoal_runtime::wire::Fault;
+
+/// What ended a trainer.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A role did not answer for longer than the trainer's patience.
+    #[error(
+        "{role} at {address} has not answered for {seconds} s ({last}): check that it runs and can be reached"
+    )]
+    Unreachable {
+        /// "master" or "pserver".
+        role: &'static str,
+        /// Where it should listen.
+        address: String,
+        /// How long it was tried.
+        seconds: u64,
+        /// The last failure.
+        last: String,
+    },
+    /// A role said no, for good.
+    #[error("{role} at {address}: {fault}")]
+    Refused {
+        /// "master" or "pserver".
+        role: &'static str,
+        /// Where it listens.
+        address: String,
+        /// What it said.
+        fault: Fault,
+    },
+    /// Records could not be read.
+    #[error("step {step}: {source}")]
+    Read {
+        /// The step they belong to.
+        step: u64,
+        /// What went wrong.
+        source: ReadError,
+    },
+    /// The program's step function failed.
+    #[error("step {step}, microbatch {microbatch} (records {first}..): the step function failed: {source:#}")]
+    Step {
+        /// The step.
+        step: u64,
+        /// The microbatch's index in its epoch.
+        microbatch: u64,
+        /// Index in the data set of its first record.
+        first: u64,
+        /// What it said.
+        source: anyhow::Error,
+    },
+    /// The program's gradient holds an infinity or not-a-number.
+    #[error(
+        "step {step}, microbatch {microbatch} (records {first}..): the gradient of {parameter:?} is not finite at element {element}"
+    )]
+    NonFinite {
+        /// The step.
+        step: u64,
+        /// The microbatch's index in its epoch.
+        microbatch: u64,
+        /// Index in the data set of its first record.
+        first: u64,
+        /// The parameter.
+        parameter: String,
+        /// The element in it.
+        element: usize,
+    },
+    /// The job has failed.
+    #[error("the job has failed: {0}")]
+    JobFailed(String),
+    /// Settings that cannot work.
+    #[error("{0}")]
+    Settings(String),
+}
+
+impl TrainError {
+    /// The process exit code: 3 when a role could not be reached, 2 for settings, 1 otherwise.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            TrainError::Unreachable { .. } => 3,
+            TrainError::Settings(_) => 2,
+            _ => 1,
+        }
+    }
+    /// Whether the job's own state tells it already, so that the master need not be told.
+    pub(crate) fn is_known_to_master(&self) -> bool {
+        matches!(self, TrainError::JobFailed(_) | TrainError::Unreachable { role: "master", .. })
+    }
+}

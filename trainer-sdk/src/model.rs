@@ -1,0 +1,163 @@
+//! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
+
+use shoal_runtime::cluster::{Declaration, JobSettings, Layout};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A training program.
+pub trait Model: Send + 'static {
+    /// The parameters, as a function of the job alone: every trainer must declare the same.
+    fn declare(&mut self, job: &Job) -> Declaration;
+
+    /// Adds the **sum** (not the mean) of the gradients over the batch's records to `gradient`.
+    ///
+    /// Must be a function of its arguments alone: the same batch and parameters give the same bits on every trainer.
+    /// Randomness (dropout, augmentation) comes from [`Batch::seed`].
+    ///
+    /// # Errors
+    /// Whatever makes the batch impossible; the trainer gives up with the place of the batch in the message.
+    fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        gradient: &mut Gradient,
+    ) -> anyhow::Result<()>;
+}
+
+/// What a model may know of the job before it declares.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The job's name.
+    pub name: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Records in the data set.
+    pub records: u64,
+    /// Passes over the data.
+    pub epochs: u64,
+    /// Steps in one epoch.
+    pub steps_per_epoch: u64,
+    /// Records in a full step: microbatch records times microbatches.
+    pub global_batch: u64,
+}
+
+impl Job {
+    pub(crate) fn of(settings: &JobSettings) -> Job {
+        Job {
+            name: settings.job.0.clone(),
+            seed: settings.seed,
+            records: settings.records,
+            epochs: settings.epochs,
+            steps_per_epoch: settings.shape().steps(),
+            global_batch: u64::from(settings.microbatch_records) * u64::from(settings.microbatches_per_step),
+        }
+    }
+}
+
+/// One training sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Its index in the data set: the same in every epoch, whatever the shuffle.
+    pub index: u64,
+    /// Its bytes, as they were packed.
+    pub bytes: &'a [u8],
+}
+
+/// The records of one microbatch.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// The pass over the data, from 0.
+    pub epoch: u64,
+    /// The step of the job, from 0.
+    pub step: u64,
+    /// The microbatch's index in the epoch.
+    pub microbatch: u64,
+    /// For randomness: a function of (job seed, step, microbatch), the same whoever computes it.
+    pub seed: u64,
+    /// The records in order.
+    pub records: &'a [Record<'a>],
+}
+
+/// The names and places of a job's parameters.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) declaration: Declaration,
+    pub(crate) layout: Layout,
+    index: BTreeMap<String, usize>,
+}
+
+impl Names {
+    pub(crate) fn new(declaration: Declaration) -> Names {
+        let layout = Layout::new(&declaration);
+        let index = declaration.parameters.iter().enumerate().map(|(i, p)| (p.name.clone(), i)).collect();
+        Names { declaration, layout, index }
+    }
+    /// One zeroed vector for each parameter.
+    pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
+        self.declaration.parameters.iter().map(|p| vec![0.0; p.elements() as usize]).collect()
+    }
+    fn find(&self, name: &str) -> anyhow::Result<usize> {
+        self.index.get(name).copied().ok_or_else(|| anyhow::anyhow!("no parameter {name:?} was declared"))
+    }
+}
+
+/// The parameters at the version that a step reads. Counters and metrics (rule `Sum`) are not pulled: they read as 0.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    pub(crate) names: Arc<Names>,
+    pub(crate) values: Arc<Vec<Vec<f32>>>,
+}
+
+impl Parameters {
+    /// A parameter's values in row-major order.
+    ///
+    /// # Errors
+    /// No such parameter.
+    pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
+        Ok(&self.values[self.names.find(name)?])
+    }
+}
+
+/// The gradient sums of one microbatch, zero at first.
+#[derive(Debug)]
+pub struct Gradient {
+    pub(crate) names: Arc<Names>,
+    pub(crate) values: Vec<Vec<f32>>,
+    pub(crate) weight: u64,
+}
+
+impl Gradient {
+    pub(crate) fn zeros(names: &Arc<Names>, weight: u64) -> Gradient {
+        Gradient { names: names.clone(), values: names.zeros(), weight }
+    }
+
+    /// A parameter's gradient sums in row-major order.
+    ///
+    /// # Errors
+    /// No such parameter.
+    pub fn slice_mut(&mut self, name: &str) -> anyhow::Result<&mut [f32]> {
+        let at = self.names.find(name)?;
+        Ok(&mut self.values[at])
+    }
+
+    /// Adds `values` to a parameter's gradient sums.
+    ///
+    /// # Errors
+    /// No such parameter, or another number of values than it has elements.
+    pub fn add(&mut self, name: &str, values: &[f32]) -> anyhow::Result<()> {
+        let sums = self.slice_mut(name)?;
+        anyhow::ensure!(
+            sums.len() == values.len(),
+            "parameter {name:?} has {} elements, the gradient {}",
+            sums.len(),
+            values.len()
+        );
+        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        Ok(())
+    }
+
+    /// What the step's mean divides by: the number of records unless stated otherwise (tokens, say).
+    pub fn set_weight(&mut self, weight: u64) {
+        self.weight = weight;
+    }
+}

@@ -1,0 +1,157 @@
+//! The local reduction: microbatch gradients, in slot order, summed up along the step's tree. Pure.
+//!
+//! The same tree as the pserver's: `sum(l, i) = sum(l - 1, 2i) + sum(l - 1, 2i + 1)`, absent = identity, leaves
+//! canonicalised by `x + 0.0` so that 0.0 is a true identity (design 3.4).
+
+use shoal_runtime::cluster::{Node, StepTree};
+
+/// A gradient sum of one node: a vector for each parameter, and what the mean divides by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeSum {
+    /// Sums, indexed as declared.
+    pub(crate) values: Vec<Vec<f32>>,
+    /// Records (or tokens).
+    pub(crate) weight: u64,
+}
+
+/// Sums up the leaves of one node as they come, holding at most one sum a level.
+#[derive(Debug)]
+pub(crate) struct LocalTree {
+    tree: StepTree,
+    node: Node,
+    next: u32,
+    held: Vec<(Node, NodeSum)>,
+}
+
+/// The first element of a leaf that is no finite number: (parameter, element).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NonFinite(pub(crate) usize, pub(crate) usize);
+
+impl LocalTree {
+    /// An empty sum of `node`, which must be a node of `tree`.
+    pub(crate) fn new(tree: StepTree, node: Node) -> LocalTree {
+        assert!(tree.contains(node), "node {node} is not of this step");
+        LocalTree { tree, node, next: node.first(), held: Vec::new() }
+    }
+
+    /// The slot of the next leaf; none when all are there.
+    pub(crate) fn next_slot(&self) -> Option<u32> {
+        (self.next < self.node.end().min(self.tree.present())).then_some(self.next)
+    }
+
+    /// Adds the leaf of the next slot. Returns how many of its elements were -0.0.
+    pub(crate) fn push(&mut self, mut leaf: NodeSum) -> Result<u64, NonFinite> {
+        let negative_zeros = canonicalise(&mut leaf.values)?;
+        self.held.push((Node::leaf(self.next), leaf));
+        self.next += 1;
+        self.merge();
+        Ok(negative_zeros)
+    }
+
+    /// The node's sum, once every leaf is there.
+    pub(crate) fn finish(mut self) -> Option<NodeSum> {
+        if self.next_slot().is_some() || self.held.len() != 1 {
+            return None;
+        }
+        self.held.pop().map(|(_, sum)| sum)
+    }
+
+    fn merge(&mut self) {
+        while let Some((node, sum)) = self.held.pop() {
+            if node == self.node {
+                self.held.push((node, sum));
+                return;
+            }
+            if node.is_left() && self.tree.is_absent(node.sibling()) {
+                self.held.push((node.parent(), sum));
+                continue;
+            }
+            let Some((left, mut left_sum)) = self.held.pop_if(|(held, _)| *held == node.sibling()) else {
+                self.held.push((node, sum));
+                return;
+            };
+            for (left, right) in left_sum.values.iter_mut().zip(&sum.values) {
+                left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
+            }
+            left_sum.weight += sum.weight;
+            self.held.push((left.parent(), left_sum));
+        }
+    }
+}
+
+fn canonicalise(values: &mut [Vec<f32>]) -> Result<u64, NonFinite> {
+    let mut negative_zeros = 0;
+    for (parameter, values) in values.iter_mut().enumerate() {
+        for (element, value) in values.iter_mut().enumerate() {
+            if !value.is_finite() {
+                return Err(NonFinite(parameter, element));
+            }
+            negative_zeros += u64::from(value.to_bits() == (-0.0f32).to_bits());
+            *value += 0.0;
+        }
+    }
+    Ok(negative_zeros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn leaf(slot: u32) -> NodeSum {
+        // Values whose sum depends on the order of addition.
+        let value = 1.0f32 / (slot as f32 + 3.0) * if slot % 3 == 0 { -1e4 } else { 1.0 };
+        NodeSum { values: vec![vec![value, -0.0], vec![value * 7.0]], weight: u64::from(slot) + 1 }
+    }
+
+    /// The definition, read off the design.
+    fn reference(tree: StepTree, node: Node) -> Option<NodeSum> {
+        let Some((left, right)) = node.children() else {
+            let mut sum = leaf(node.index);
+            sum.values.iter_mut().flatten().for_each(|x| *x += 0.0);
+            return (!tree.is_absent(node)).then_some(sum);
+        };
+        match (reference(tree, left), reference(tree, right)) {
+            (Some(left), Some(right)) => Some(NodeSum {
+                values: left
+                    .values
+                    .iter()
+                    .zip(&right.values)
+                    .map(|(l, r)| l.iter().zip(r).map(|(l, r)| l + r).collect())
+                    .collect(),
+                weight: left.weight + right.weight,
+            }),
+            (left, right) => left.or(right),
+        }
+    }
+
+    fn bits(sum: &NodeSum) -> Vec<u32> {
+        sum.values.iter().flatten().map(|x| x.to_bits()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_local_sum_has_the_bits_of_the_definition(slots in 1u32..70, cut in 0.0f64..1.0, level in 0u8..8, at in 0u32..70) {
+            let tree = StepTree::new(slots, 1 + (f64::from(slots - 1) * cut) as u32);
+            let node = Node { level: level.min(tree.root_level()), index: at >> level.min(tree.root_level()) };
+            prop_assume!(tree.contains(node));
+            let mut local = LocalTree::new(tree, node);
+            while let Some(slot) = local.next_slot() {
+                prop_assert!(local.held.len() <= usize::from(node.level) + 1);
+                prop_assert_eq!(local.push(leaf(slot)), Ok(1));
+            }
+            let (ours, theirs) = (local.finish().unwrap(), reference(tree, node).unwrap());
+            prop_assert_eq!(bits(&ours), bits(&theirs));
+            prop_assert_eq!(ours.weight, theirs.weight);
+        }
+    }
+
+    #[test]
+    fn a_non_finite_leaf_names_its_element_and_an_unfinished_sum_is_none() {
+        let mut local = LocalTree::new(StepTree::new(4, 4), Node { level: 1, index: 0 });
+        let bad = NodeSum { values: vec![vec![1.0], vec![0.0, f32::NAN]], weight: 1 };
+        assert_eq!(local.push(bad), Err(NonFinite(1, 1)));
+        local.push(leaf(0)).unwrap();
+        assert_eq!(local.finish(), None);
+    }
+}
