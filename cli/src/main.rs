@@ -1,2 +1,88 @@
-//! The shoal command.
-fn main() {}
+//! The `shoal` command: every role in one binary, the local runner, the demo. Parses and composes; decides nothing.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod commands;
+mod exit;
+mod model_state;
+mod programs;
+#[allow(clippy::print_stdout)] // Its output is what it is for.
+mod recordio_command;
+mod report;
+mod runner;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Elastic training that counts every record exactly once.
+///
+/// Trainers may join, leave, crash or freeze during training; the model that comes out is the one an undisturbed run
+/// would have given, bit for bit.
+#[derive(Parser)]
+#[command(
+    name = "shoal",
+    version,
+    after_help = "Begin with: shoal demo\nSettings: flag > SHOAL_* variable > default.\n\
+Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 a wait timed out."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(commands::demo::DemoArguments),
+    Run(commands::run::RunArguments),
+    Status(commands::status::StatusArguments),
+    Scale(commands::scale::ScaleArguments),
+    Export(commands::export::ExportArguments),
+    Recordio(recordio_command::RecordioArgs),
+    Master(commands::roles::MasterArguments),
+    Pserver(commands::roles::PserverArguments),
+    #[command(hide = true)]
+    DemoTrainer,
+    /// Print a completion script for a shell
+    #[command(after_help = "Example: shoal completions bash > /etc/bash_completion.d/shoal")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
+        Command::Run(arguments) => block_on(commands::run::run(arguments)),
+        Command::Status(arguments) => block_on(commands::status::run(arguments)),
+        Command::Scale(arguments) => block_on(commands::scale::run(arguments)),
+        Command::Export(arguments) => block_on(commands::export::run(arguments)),
+        Command::Recordio(arguments) => recordio_command::run(arguments),
+        Command::Master(arguments) => block_on(commands::roles::master(arguments)),
+        Command::Pserver(arguments) => block_on(commands::roles::pserver(arguments)),
+        Command::DemoTrainer => return shoal_trainer_sdk::main(programs::digits::Digits::default()),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "shoal", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        exit::code_of(&error)
+    })
+}
+
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -385,7 +385,7 @@ impl Session {
             Ok(Ok(Ok(_))) => {}
             Ok(Ok(Err(fault))) => tracing::warn!(%fault, "the master did not take the goodbye"),
             Ok(Err(_)) | Err(_) => {
-                tracing::warn!("the master did not hear the goodbye: it will take this trainer for lost")
+                tracing::warn!("the master did not hear the goodbye: it will take this trainer for lost");
             }
         }
     }

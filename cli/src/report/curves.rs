@@ -59,7 +59,7 @@ pub(super) fn draw_loss(samples: &[Sample], layout: &Layout<'_>, drawing: &mut D
     };
     let scale = if low > 0.0 && high / low >= LOGARITHMIC_FROM {
         draw_title(&["Mean loss", "per record", "(log scale)"], panel, drawing);
-        let range = (low * 0.9, high * 1.1);
+        let range = ((low * 0.9).max(f64::MIN_POSITIVE), (high * 1.1).min(f64::MAX));
         let scale = Scale::logarithmic(range, panel.bottom, panel.top);
         draw_levels(&logarithmic_ticks(range), &scale, layout, drawing);
         scale

@@ -48,6 +48,8 @@ pub(super) fn ticks((low, high): (f64, f64), count: u32) -> Vec<f64> {
 
 /// Powers of ten within a range above zero, or 1, 2 and 5 times them where those are few.
 pub(super) fn logarithmic_ticks((low, high): (f64, f64)) -> Vec<f64> {
+    // Bounded at both ends: an infinite range would be walked decade by decade for ever.
+    let (low, high) = (low.max(f64::MIN_POSITIVE), high.min(f64::MAX));
     let (first, last) = (libm::floor(libm::log10(low)), libm::ceil(libm::log10(high)));
     let decades = last - first;
     let every = libm::ceil(decades / 8.0).max(1.0);
@@ -105,7 +107,9 @@ mod tests {
             logarithmic_ticks((0.05, 2.3)).iter().map(|tick| tick_text(*tick)).collect::<Vec<_>>(),
             ["0.05", "0.1", "0.2", "0.5", "1", "2"]
         );
-        assert!(logarithmic_ticks((1e-300, 1e300)).len() <= 9);
+        for range in [(1e-300, 1e300), (0.0, 1.0), (1.0, f64::INFINITY), (0.0, f64::INFINITY)] {
+            assert!(logarithmic_ticks(range).len() <= 10, "{range:?}");
+        }
     }
 
     #[test]

@@ -163,7 +163,8 @@ impl HeldNodes {
 
     fn has_sibling(&self, node: Node) -> bool {
         let sibling = node.sibling();
-        !self.tree.covers_all(node) && self.nodes.get(&sibling.first()).is_some_and(|held| held.node == sibling)
+        !self.tree.covers_all(node)
+            && self.nodes.get(&sibling.first()).is_some_and(|held| held.node == sibling)
     }
 
     /// The highest node that covers the same present slots: an absent sibling is the identity.

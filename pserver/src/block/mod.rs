@@ -71,7 +71,17 @@ impl Block {
         let current = Published::new(shape.initial(job.seed));
         let slots = vec![vec![0.0; shape.elements]; shape.slots];
         let held = HeldNodes::new(epoch.tree(Step(0)), window);
-        Block { shape, epoch, microbatches_per_step, window, version: Version(0), current, previous: None, slots, held }
+        Block {
+            shape,
+            epoch,
+            microbatches_per_step,
+            window,
+            version: Version(0),
+            current,
+            previous: None,
+            slots,
+            held,
+        }
     }
 
     /// The number of updates applied.
@@ -170,7 +180,11 @@ impl Block {
             }
             Difference::Element { element, held, came } => {
                 let (name, index) = self.shape.place(element);
-                let bits = format!("{held:e} ({:#010x}), another {came:e} ({:#010x})", held.to_bits(), came.to_bits());
+                let bits = format!(
+                    "{held:e} ({:#010x}), another {came:e} ({:#010x})",
+                    held.to_bits(),
+                    came.to_bits()
+                );
                 (format!("parameter {name:?}"), format!("element {index} is {bits}"))
             }
         };
@@ -185,4 +199,4 @@ impl Block {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

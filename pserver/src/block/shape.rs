@@ -70,12 +70,14 @@ impl BlockShape {
         let NodeGradient { step, node, words, .. } = *arriving;
         if !tree.contains(node) {
             let (present, root) = (tree.present(), tree.root());
-            let detail = format!("step {step} has no node {node}: its root is {root}, {present} microbatches");
+            let detail =
+                format!("step {step} has no node {node}: its root is {root}, {present} microbatches");
             return Err(Refusal::new(RefusalKind::OutOfRange, self, detail));
         }
         if words.len() != self.elements {
             let (ours, theirs) = (self.elements, words.len());
-            let detail = format!("the block has {ours} elements, the gradient {theirs} (step {step}, node {node})");
+            let detail =
+                format!("the block has {ours} elements, the gradient {theirs} (step {step}, node {node})");
             return Err(Refusal::new(RefusalKind::WrongShape, self, detail));
         }
         if let Some(element) = first_non_finite(words) {
@@ -98,7 +100,14 @@ impl BlockShape {
     /// Runs every parameter's rule once: `values` holds the gradient sum and becomes the new parameters.
     ///
     /// `slots[s]` is as long as the block; a piece whose rule has fewer slots leaves the others at zero.
-    pub fn update(&self, step: Step, parameters: &[f32], values: &mut [f32], slots: &mut [Vec<f32>], weight: u64) {
+    pub fn update(
+        &self,
+        step: Step,
+        parameters: &[f32],
+        values: &mut [f32],
+        slots: &mut [Vec<f32>],
+        weight: u64,
+    ) {
         for piece in &self.pieces {
             let range = piece.range.clone();
             let (parameters, values) = (&parameters[range.clone()], &mut values[range.clone()]);

@@ -116,7 +116,8 @@ mod tests {
         let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
         let (mut worst, mut travel) = (0.0f64, 1.0f64);
         for step in 1..=STEPS {
-            let mut values: Vec<f32> = (0..ELEMENTS).map(|e| gradient_sum(step, e, pull * exact[e])).collect();
+            let mut values: Vec<f32> =
+                (0..ELEMENTS).map(|e| gradient_sum(step, e, pull * exact[e])).collect();
             for element in 0..ELEMENTS {
                 let before = exact[element];
                 exact[element] = reference(step, element, before, f64::from(values[element]));
@@ -213,7 +214,11 @@ mod tests {
             let (left, right) = (run(0..cut), run(cut..ELEMENTS));
             for slot in 0..3 {
                 let joined: Vec<u32> = left[slot].iter().chain(&right[slot]).map(|x| x.to_bits()).collect();
-                assert_eq!(joined, whole[slot].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), "cut at {cut}");
+                assert_eq!(
+                    joined,
+                    whole[slot].iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+                    "cut at {cut}"
+                );
             }
         }
     }

@@ -83,9 +83,14 @@ struct Run {
 
 fn runs() -> impl Strategy<Value = Run> {
     let sizes = (1u32..40).prop_flat_map(|slots| (Just(slots), 1..=slots));
-    let arrivals = proptest::collection::vec((0u32..64, prop_oneof![4 => Just(0u8), 3 => 1u8..3, 1 => 3u8..7]), 0..150);
-    (sizes, 0usize..12, arrivals)
-        .prop_map(|((slots, present), window, arrivals)| Run { slots, present, window, arrivals })
+    let arrivals =
+        proptest::collection::vec((0u32..64, prop_oneof![4 => Just(0u8), 3 => 1u8..3, 1 => 3u8..7]), 0..150);
+    (sizes, 0usize..12, arrivals).prop_map(|((slots, present), window, arrivals)| Run {
+        slots,
+        present,
+        window,
+        arrivals,
+    })
 }
 
 proptest! {
@@ -205,7 +210,8 @@ fn a_negative_zero_sums_like_zero_whoever_padded_the_tree() {
     let tree = StepTree::new(4, 3);
     let root = |nodes: &[(Node, f32)]| {
         let mut held = HeldNodes::new(tree, 8);
-        let arrivals: Vec<Arrival> = nodes.iter().map(|(node, x)| held.arrive(*node, 1, &words(&[*x]))).collect();
+        let arrivals: Vec<Arrival> =
+            nodes.iter().map(|(node, x)| held.arrive(*node, 1, &words(&[*x]))).collect();
         match arrivals.into_iter().last() {
             Some(Arrival::Complete { sum, .. }) => sum[0].to_bits(),
             other => panic!("{other:?}"),
@@ -213,7 +219,8 @@ fn a_negative_zero_sums_like_zero_whoever_padded_the_tree() {
     };
     let leaves = root(&[(Node::leaf(0), -0.0), (Node::leaf(1), -0.0), (Node::leaf(2), -0.0)]);
     // A trainer that added the identity for the absent slot 3, and one that added a leaf of nothing.
-    let padded = root(&[(Node { level: 1, index: 0 }, -0.0 + -0.0), (Node { level: 1, index: 1 }, -0.0 + 0.0)]);
+    let padded =
+        root(&[(Node { level: 1, index: 0 }, -0.0 + -0.0), (Node { level: 1, index: 1 }, -0.0 + 0.0)]);
     assert_eq!((leaves, padded), (0, 0));
 }
 

@@ -1,0 +1,89 @@
+//! Talking to a running job as a person or a supervisor: finding its master, asking, scaling.
+
+use crate::exit::Exit;
+use anyhow::Context;
+use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
+use shoal_runtime::wire::Fault;
+use shoal_runtime::wire::proto::{self, master_client::MasterClient};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a master may take to answer a person.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Which job is meant.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct JobChoice {
+    /// Address of the job's master; by default the one that the newest local run names
+    #[arg(long, env = "SHOAL_MASTER", value_name = "HOST:PORT")]
+    pub(crate) master: Option<String>,
+    /// Folder of a local run (`shoal run` names it)
+    #[arg(long, env = "SHOAL_RUN", default_value = "runs/latest", value_name = "DIR")]
+    pub(crate) run: PathBuf,
+}
+
+/// A connection to a master.
+#[derive(Clone)]
+pub(crate) struct Client {
+    rpc: MasterClient<Channel>,
+    address: String,
+    job: String,
+}
+
+impl JobChoice {
+    /// Connects to the job that is meant.
+    pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
+        let address = match &self.master {
+            Some(address) => address.clone(),
+            None => master_of(&self.run)?,
+        };
+        Client::connect(&address).await
+    }
+}
+
+fn master_of(run: &Path) -> anyhow::Result<String> {
+    let path = run.join("master.address");
+    std::fs::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| {
+        let hint = "name the job by --master HOST:PORT or --run DIR; local runs are started by `shoal run`";
+        Exit::Usage(format!("no running job found: {}: {error}; {hint}", path.display())).into()
+    })
+}
+
+impl Client {
+    /// Connects and learns which job the master runs.
+    pub(crate) async fn connect(address: &str) -> anyhow::Result<Client> {
+        let rpc = master_client(&TcpDial::default(), address).map_err(Exit::Usage)?;
+        let mut client = Client { rpc, address: address.to_owned(), job: String::new() };
+        let described = client.rpc.describe(proto::DescribeRequest {});
+        let described = client_answer(&client.address, tokio::time::timeout(ANSWER, described).await)?;
+        client.job = described.settings.unwrap_or_default().job;
+        Ok(client)
+    }
+
+    /// How the job is.
+    pub(crate) async fn status(&mut self) -> anyhow::Result<proto::StatusReply> {
+        let asked = self.rpc.status(proto::StatusRequest { job: self.job.clone() });
+        client_answer(&self.address, tokio::time::timeout(ANSWER, asked).await)
+    }
+
+    /// Asks for another number of trainers.
+    pub(crate) async fn scale(&mut self, trainers: u32) -> anyhow::Result<proto::ScaleReply> {
+        let asked = self.rpc.scale(proto::ScaleRequest { job: self.job.clone(), trainers });
+        client_answer(&self.address, tokio::time::timeout(ANSWER, asked).await)
+    }
+}
+
+type Answered<T> = Result<Result<tonic::Response<T>, tonic::Status>, tokio::time::error::Elapsed>;
+
+fn client_answer<T>(address: &str, answered: Answered<T>) -> anyhow::Result<T> {
+    let unreachable =
+        |what: String| Exit::Unreachable(format!("the master at {address} does not answer: {what}"));
+    match answered {
+        Err(_) => Err(unreachable(format!("nothing within {} s", ANSWER.as_secs())).into()),
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => match Fault::from(status) {
+            Fault::Unreachable(what) => Err(unreachable(what).into()),
+            fault => Err(fault).with_context(|| format!("the master at {address} refused")),
+        },
+    }
+}

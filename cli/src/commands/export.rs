@@ -1,0 +1,62 @@
+//! `shoal export`: the model of a job as safetensors.
+
+use super::{Output, print};
+use crate::client::JobChoice;
+use crate::model_state::ModelState;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Write the model of a job as safetensors
+#[derive(clap::Args)]
+#[command(after_help = "Example: shoal export --file model.safetensors\n\
+The model of a run that has ended lies in its folder: runs/latest/model.safetensors")]
+pub(crate) struct ExportArguments {
+    /// File to write
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// Add the update rules' state as PARAMETER.SLOT
+    #[arg(long)]
+    with_state: bool,
+    #[command(flatten)]
+    job: JobChoice,
+    /// How to print the answer
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+}
+
+/// A running job moves on while it is read; so many times it is tried to catch one version.
+const TRIES: u32 = 20;
+
+pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
+    let finished = arguments.job.run.join("model.safetensors");
+    if arguments.job.master.is_none() && finished.is_file() && !arguments.with_state {
+        std::fs::copy(&finished, &arguments.file)?;
+        print_exported(&arguments, None);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut client = arguments.job.connect().await?;
+    let mut tried = 0;
+    let model = loop {
+        let status = client.status().await?;
+        match ModelState::read(&status).await {
+            Ok(model) => break model,
+            Err(error) if status.phase != "training" || tried == TRIES => return Err(error),
+            Err(_) => tried += 1,
+        }
+    };
+    model.export(&arguments.file, arguments.with_state)?;
+    print_exported(&arguments, Some(&model));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_exported(arguments: &ExportArguments, model: Option<&ModelState>) {
+    let file = arguments.file.display().to_string();
+    match arguments.output {
+        Output::Text => print(format_args!("wrote {file}")),
+        Output::Json => {
+            let (version, sha256) = (model.map(|m| m.version), model.map(ModelState::sha256));
+            print(json!({ "file": file, "version": version, "parameters_sha256": sha256 }));
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! One file for each command: its arguments and what it does with them.
+
+pub(crate) mod demo;
+pub(crate) mod export;
+pub(crate) mod roles;
+pub(crate) mod run;
+pub(crate) mod scale;
+pub(crate) mod status;
+
+/// How a command that reads something prints it.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// For people
+    Text,
+    /// One object on one line, last on standard output
+    Json,
+}
+
+/// Prints a closing line on standard output.
+#[allow(clippy::print_stdout)] // The one place where commands print their result.
+pub(crate) fn print(line: impl std::fmt::Display) {
+    println!("{line}");
+}

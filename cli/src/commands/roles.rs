@@ -1,0 +1,44 @@
+//! `shoal master`, `shoal pserver`: the roles by hand, as an operator or the local runner starts them.
+
+use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run the master of a job
+#[derive(clap::Args)]
+#[command(after_help = "Example: shoal master --job digits --data 'data/train-*.recordio' --pservers 2")]
+pub(crate) struct MasterArguments {
+    #[command(flatten)]
+    settings: shoal_master::settings::MasterSettings,
+    /// Write the address listened on into this file, once it is known
+    #[arg(long, value_name = "FILE")]
+    address_file: Option<PathBuf>,
+}
+
+/// Run a parameter server
+#[derive(clap::Args)]
+#[command(after_help = "Example: shoal pserver --master 127.0.0.1:7400 --name pserver-0")]
+pub(crate) struct PserverArguments {
+    #[command(flatten)]
+    settings: shoal_pserver::PserverSettings,
+}
+
+pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCode> {
+    telemetry::start();
+    let file = arguments.address_file;
+    let ready = |address: std::net::SocketAddr| {
+        if let Some(file) = file
+            && let Err(error) = crate::model_state::write_whole(&file, address.to_string().as_bytes())
+        {
+            tracing::error!("{error:#}");
+        }
+    };
+    shoal_master::run(arguments.settings, ready, Shutdown::on_signal()?).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn pserver(arguments: PserverArguments) -> anyhow::Result<ExitCode> {
+    telemetry::start();
+    shoal_pserver::run(arguments.settings, Shutdown::on_signal()?).await?;
+    Ok(ExitCode::SUCCESS)
+}

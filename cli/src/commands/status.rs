@@ -1,0 +1,138 @@
+//! `shoal status`: how a job is, for people and for scripts.
+
+use super::{Output, print};
+use crate::client::JobChoice;
+use serde_json::{Value, json};
+use shoal_runtime::wire::proto::{PserverCounters, StatusReply};
+use std::process::ExitCode;
+
+/// Show how a job is
+#[derive(clap::Args)]
+#[command(after_help = "Example: shoal status -o json")]
+pub(crate) struct StatusArguments {
+    #[command(flatten)]
+    job: JobChoice,
+    /// How to print it
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+}
+
+pub(crate) async fn run(arguments: StatusArguments) -> anyhow::Result<ExitCode> {
+    let status = arguments.job.connect().await?.status().await?;
+    match arguments.output {
+        Output::Text => print(text(&status)),
+        Output::Json => print(json_of(&status)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sums of the pservers' counters over a job.
+pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
+    let mut total = PserverCounters::default();
+    for counters in status.pservers.iter().filter_map(|pserver| pserver.counters.as_ref()) {
+        total.pushes += counters.pushes;
+        total.duplicates_refused += counters.duplicates_refused;
+        total.late_pushes += counters.late_pushes;
+        total.records_refused += counters.records_refused;
+        total.replaced_by_ancestor += counters.replaced_by_ancestor;
+        total.busy += counters.busy;
+        total.short_steps += counters.short_steps;
+        total.bytes_in += counters.bytes_in;
+        total.bytes_out += counters.bytes_out;
+        total.levels |= counters.levels;
+    }
+    total
+}
+
+/// The levels of the tree at which nodes were pushed.
+pub(crate) fn levels(bits: u64) -> Vec<u32> {
+    (0..u64::BITS).filter(|level| bits >> level & 1 == 1).collect()
+}
+
+fn text(status: &StatusReply) -> String {
+    let settings = status.settings.clone().unwrap_or_default();
+    let mut lines = vec![
+        format!("job       {}", settings.job),
+        format!(
+            "phase     {}{}",
+            status.phase,
+            if status.failure.is_empty() { String::new() } else { format!(": {}", status.failure) }
+        ),
+        format!(
+            "progress  step {} of {}, epoch {} of {}",
+            status.step, status.steps, status.epoch, settings.epochs
+        ),
+        format!("trainers  {} live, {} wanted", live(status), status.trainers_wanted),
+    ];
+    for trainer in status.trainers.iter().filter(|trainer| trainer.state == "live" || trainer.state == "lost")
+    {
+        let counters = trainer.counters.unwrap_or_default();
+        lines.push(format!(
+            "  {:<14} {:<5} pid {:<8} {} in hand, {} tasks, {} records",
+            trainer.name,
+            trainer.state,
+            trainer.process,
+            trainer.tasks_in_hand,
+            counters.tasks,
+            counters.records
+        ));
+    }
+    for pserver in &status.pservers {
+        lines.push(format!(
+            "  {:<14} {:<5} pid {:<8} {}, {} blocks, {} bytes",
+            pserver.name,
+            if pserver.lost { "lost" } else { "live" },
+            pserver.process,
+            pserver.address,
+            pserver.blocks,
+            pserver.bytes
+        ));
+    }
+    let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
+    lines.push(format!(
+        "tasks     {} leased, {} again, {} speculative, {} expired, {} handed back",
+        leases.leased, leases.leased_again, leases.speculative, leases.expired, leases.handed_back
+    ));
+    lines.push(format!(
+        "pushes    {}, {} duplicates refused, {} late, {} replaced by an ancestor",
+        totals.pushes, totals.duplicates_refused, totals.late_pushes, totals.replaced_by_ancestor
+    ));
+    lines.join("\n")
+}
+
+/// How many trainers are live.
+pub(crate) fn live(status: &StatusReply) -> u32 {
+    status.trainers.iter().filter(|trainer| trainer.state == "live").count() as u32
+}
+
+/// The whole status as one JSON object.
+pub(crate) fn json_of(status: &StatusReply) -> Value {
+    let settings = status.settings.clone().unwrap_or_default();
+    let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
+    json!({
+        "job": settings.job, "phase": status.phase, "failure": status.failure,
+        "step": status.step, "steps": status.steps, "epoch": status.epoch, "epochs": settings.epochs,
+        "records_trained": status.records_trained, "records": settings.records,
+        "trainers_live": live(status), "trainers_wanted": status.trainers_wanted,
+        "trainers": status.trainers.iter().map(|trainer| {
+            let counters = trainer.counters.unwrap_or_default();
+            json!({
+                "name": trainer.name, "state": trainer.state, "pid": trainer.process,
+                "tasks_in_hand": trainer.tasks_in_hand, "tasks": counters.tasks, "records": counters.records,
+                "microbatches": counters.microbatches, "bytes_read": counters.bytes_read, "retries": counters.retries,
+                "compute_micros": counters.compute_micros, "pull_micros": counters.pull_micros,
+                "push_micros": counters.push_micros,
+            })
+        }).collect::<Vec<_>>(),
+        "pservers": status.pservers.iter().map(|pserver| json!({
+            "name": pserver.name, "address": pserver.address, "pid": pserver.process, "lost": pserver.lost,
+            "blocks": pserver.blocks, "bytes": pserver.bytes,
+            "pushes": pserver.counters.unwrap_or_default().pushes,
+        })).collect::<Vec<_>>(),
+        "tasks_leased": leases.leased, "tasks_leased_again": leases.leased_again, "speculative": leases.speculative,
+        "tasks_expired": leases.expired, "tasks_handed_back": leases.handed_back,
+        "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused, "late_pushes": totals.late_pushes,
+        "records_refused": totals.records_refused, "replaced_by_ancestor": totals.replaced_by_ancestor,
+        "busy": totals.busy, "short_steps": totals.short_steps, "levels": levels(totals.levels),
+    })
+}

@@ -1,0 +1,23 @@
+//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 a wait timed out. One place for all commands.
+
+use std::process::ExitCode;
+
+/// An error that has an exit code of its own; anything else exits with 1.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Exit {
+    /// What was asked for cannot be done as asked.
+    #[error("{0}")]
+    Usage(String),
+    /// A role does not answer.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+/// The exit code of a failed command.
+pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<Exit>() {
+        Some(Exit::Usage(_)) => ExitCode::from(2),
+        Some(Exit::Unreachable(_)) => ExitCode::from(3),
+        None => ExitCode::FAILURE,
+    }
+}

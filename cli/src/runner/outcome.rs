@@ -1,0 +1,77 @@
+//! What a finished run is: its model, its counts, its record.
+
+use super::Supervisor;
+use crate::commands::status::{levels, pserver_totals};
+use crate::model_state::ModelState;
+use crate::programs::oracle::{self, Tally};
+use serde_json::{Value, json};
+use shoal_runtime::wire::proto::StatusReply;
+
+/// A job that is done, read before its pservers are stopped.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) model: ModelState,
+    pub(crate) status: StatusReply,
+    pub(crate) seconds: f64,
+    pub(crate) parameters_sha256: String,
+}
+
+impl Outcome {
+    /// Reads the outcome of a job that is done, and writes its model into the run's folder.
+    pub(crate) async fn read(job: &mut Supervisor) -> anyhow::Result<Outcome> {
+        let seconds = job.record.seconds();
+        job.let_trainers_end().await?;
+        let model = ModelState::read(&job.status).await?;
+        model.export(&job.plan.folder.join("model.safetensors"), false)?;
+        let parameters_sha256 = model.sha256();
+        Ok(Outcome { model, status: job.status.clone(), seconds, parameters_sha256 })
+    }
+
+    /// The counts of the oracle, where the program carries it: the worst of its three parameters.
+    pub(crate) fn tally(&self) -> Option<Tally> {
+        let epochs = self.status.settings.as_ref().map_or(0, |settings| settings.epochs);
+        let tallies =
+            oracle::NAMES.iter().map(|name| Some(oracle::tally(self.model.values(name).ok()?, epochs)));
+        let tallies: Option<Vec<Tally>> = tallies.collect();
+        tallies?.into_iter().max_by_key(|tally| (tally.wrong, tally.expected.abs_diff(tally.counted)))
+    }
+
+    /// The closing object.
+    pub(crate) fn json(&self, job: &Supervisor) -> Value {
+        let settings = self.status.settings.clone().unwrap_or_default();
+        let (leases, totals) = (self.status.leases.unwrap_or_default(), pserver_totals(&self.status));
+        let trainers = || self.status.trainers.iter().filter_map(|trainer| trainer.counters);
+        let tally = self.tally();
+        let odd_blocks = self.model.layout.iter().filter(|(_, block)| block.elements % 2 == 1).count();
+        json!({
+            "job": settings.job, "phase": self.status.phase, "parameters_sha256": self.parameters_sha256,
+            "steps": self.status.steps, "epochs": settings.epochs, "records": settings.records,
+            "seconds": self.seconds, "records_per_second": self.status.records_trained as f64 / self.seconds.max(1e-3),
+            "records_expected": tally.map(|tally| tally.expected),
+            "records_counted": tally.map(|tally| tally.counted),
+            "records_wrong": tally.map(|tally| tally.wrong),
+            "blocks": self.model.layout.len(), "odd_blocks": odd_blocks,
+            "tasks_leased": leases.leased, "tasks_leased_again": leases.leased_again,
+            "tasks_expired": leases.expired, "tasks_handed_back": leases.handed_back, "speculative": leases.speculative,
+            "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused,
+            "late_pushes": totals.late_pushes, "records_refused": totals.records_refused,
+            "replaced_by_ancestor": totals.replaced_by_ancestor, "busy": totals.busy,
+            "short_steps": totals.short_steps, "levels": levels(totals.levels),
+            "negative_zeros": trainers().map(|counters| counters.negative_zeros).sum::<u64>(),
+            "bytes_read": trainers().map(|counters| counters.bytes_read).sum::<u64>(),
+            "data_bytes": self.status.data_bytes,
+            "retries": trainers().map(|counters| counters.retries).sum::<u64>(),
+            "trainers": self.status.trainers.iter().map(|trainer| json!({
+                "name": trainer.name, "state": trainer.state, "tasks": trainer.counters.unwrap_or_default().tasks,
+            })).collect::<Vec<_>>(),
+            "pservers": self.status.pservers.iter().map(|pserver| json!({
+                "name": pserver.name, "blocks": pserver.blocks,
+                "pushes": pserver.counters.unwrap_or_default().pushes,
+            })).collect::<Vec<_>>(),
+            "faults": job.record.faults.iter().map(|fault| json!({
+                "kind": fault.kind, "role": fault.role, "name": fault.name, "at_seconds": fault.at_seconds,
+            })).collect::<Vec<_>>(),
+            "model": job.plan.folder.join("model.safetensors"),
+        })
+    }
+}

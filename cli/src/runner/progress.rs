@@ -1,0 +1,75 @@
+//! Progress on standard error: one line that is rewritten on a terminal, a plain line now and then elsewhere.
+
+use shoal_runtime::wire::proto::StatusReply;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Shows how far a job is.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    is_terminal: bool,
+    started: Instant,
+    shown: Option<Instant>,
+    /// A sliding start of the rate: records trained, when.
+    mark: (u64, Instant),
+}
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        let now = Instant::now();
+        Progress { is_terminal: std::io::stderr().is_terminal(), started: now, shown: None, mark: (0, now) }
+    }
+
+    /// Shows the status, not more often than people read.
+    pub(crate) fn show(&mut self, status: &StatusReply) {
+        let every = if self.is_terminal { Duration::from_millis(200) } else { Duration::from_secs(2) };
+        let now = Instant::now();
+        if self.shown.is_some_and(|shown| now < shown + every) {
+            return;
+        }
+        self.shown = Some(now);
+        let line = self.line(status, now);
+        if self.is_terminal {
+            eprint!("\r\x1b[K{line}");
+            let _ = std::io::stderr().flush();
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    fn line(&mut self, status: &StatusReply, now: Instant) -> String {
+        let settings = status.settings.clone().unwrap_or_default();
+        let rate = status.records_trained.saturating_sub(self.mark.0) as f64
+            / (now - self.mark.1).as_secs_f64().max(1e-3);
+        if now - self.mark.1 > Duration::from_secs(5) {
+            self.mark = (status.records_trained, now);
+        }
+        let left = (settings.records * settings.epochs).saturating_sub(status.records_trained);
+        let eta = if rate > 0.0 { format!("{:.0} s", left as f64 / rate) } else { "-".to_owned() };
+        format!(
+            "{:>5.1} s  {}  epoch {}/{}  step {}/{}  {:.0} records/s  {} trainers  ETA {eta}",
+            self.started.elapsed().as_secs_f64(),
+            status.phase,
+            (status.epoch + 1).min(settings.epochs),
+            settings.epochs,
+            status.step,
+            status.steps,
+            rate,
+            crate::commands::status::live(status),
+        )
+    }
+
+    /// A line that stays.
+    pub(crate) fn say(&mut self, line: &str) {
+        let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
+        eprintln!("{clear}{:>5.1} s  {line}", self.started.elapsed().as_secs_f64());
+    }
+
+    /// Ends the line that is rewritten.
+    pub(crate) fn end(&mut self) {
+        if self.is_terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

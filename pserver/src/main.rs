@@ -1,0 +1,17 @@
+//! The pserver as a program of its own; the same as `shoal pserver`.
+
+use clap::Parser;
+use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+
+#[derive(Parser)]
+#[command(name = "shoal-pserver", version, about = "A parameter server of a Shoal job")]
+struct Arguments {
+    #[command(flatten)]
+    settings: shoal_pserver::PserverSettings,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    telemetry::start();
+    shoal_pserver::run(Arguments::parse().settings, Shutdown::on_signal()?).await
+}

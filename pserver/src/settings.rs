@@ -1,0 +1,63 @@
+//! A pserver's settings: flag, then `SHOAL_*`, then default.
+
+use anyhow::ensure;
+use std::net::SocketAddr;
+
+/// Settings of one pserver.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PserverSettings {
+    /// Address of the master
+    #[arg(long, env = "SHOAL_MASTER", default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
+    pub master: String,
+    /// Name of the job; by default whichever job the master runs
+    #[arg(long, env = "SHOAL_JOB")]
+    pub job: Option<String>,
+    /// Address to listen on; port 0 lets the system choose
+    #[arg(long, env = "SHOAL_PSERVER_LISTEN", default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
+    pub listen: SocketAddr,
+    /// Address at which trainers reach this pserver; by default the one it listens on
+    #[arg(long, env = "SHOAL_PSERVER_ADVERTISE", value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Name of this pserver, unique in the job; by default made from the process id and a random number
+    #[arg(long, env = "SHOAL_PSERVER_NAME")]
+    pub name: Option<String>,
+}
+
+impl PserverSettings {
+    /// The address that trainers are told, given the one that is listened on.
+    pub(crate) fn advertised(&self, listening: SocketAddr) -> anyhow::Result<String> {
+        if let Some(address) = &self.advertise {
+            return Ok(address.clone());
+        }
+        ensure!(
+            !listening.ip().is_unspecified(),
+            "--listen {listening}: trainers cannot call this address; say with --advertise where they reach the pserver"
+        );
+        Ok(listening.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        settings: PserverSettings,
+    }
+
+    #[test]
+    fn an_unspecified_address_must_be_advertised_under_another() {
+        let parse = |arguments: &[&str]| {
+            let all = std::iter::once("shoal-pserver").chain(arguments.iter().copied());
+            Arguments::try_parse_from(all).unwrap().settings
+        };
+        let any: SocketAddr = "0.0.0.0:7500".parse().unwrap();
+        let fault = parse(&["--listen", "0.0.0.0:7500"]).advertised(any).unwrap_err();
+        assert!(fault.to_string().contains("--advertise"));
+        assert_eq!(parse(&["--advertise", "ps-0:7500"]).advertised(any).unwrap(), "ps-0:7500");
+        assert_eq!(parse(&[]).advertised("127.0.0.1:9".parse().unwrap()).unwrap(), "127.0.0.1:9");
+    }
+}

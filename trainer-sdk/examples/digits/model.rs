@@ -1,0 +1,98 @@
+//! The digits program: a perceptron on 8x8 digits, with the count oracle and the loss of every step carried along.
+
+use super::data;
+use super::mlp::{self, GradientMut, Weights};
+use super::oracle;
+use shoal_trainer_sdk::{
+    Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+};
+
+/// Adam's learning rate.
+pub(crate) const LEARNING_RATE: f32 = 0.01;
+const LOSS: &str = "loss";
+const WEIGHTS: [&str; 4] = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"];
+
+/// The model, with buffers that steps reuse.
+#[derive(Debug, Default)]
+pub(crate) struct Digits {
+    pixels: Vec<f32>,
+    labels: Vec<u8>,
+    gradients: [Vec<f32>; 4],
+}
+
+/// Glorot and Bengio 2010: uniform in `± sqrt(6 / (inputs + outputs))`.
+fn glorot(inputs: usize, outputs: usize) -> Initial {
+    Initial::Uniform { limit: (6.0 / (inputs + outputs) as f32).sqrt() }
+}
+
+impl Model for Digits {
+    fn declare(&mut self, job: &Job) -> Declaration {
+        let (pixels, hidden, classes) = (mlp::PIXELS as u64, mlp::HIDDEN as u64, mlp::CLASSES as u64);
+        let rate = Schedule::constant(LEARNING_RATE);
+        let trained =
+            |name: &str, shape: &[u64], initial| Parameter::new(name, shape, Rule::ADAM, rate, initial);
+        let parameters = vec![
+            oracle::parameter(0, job.records),
+            trained(WEIGHTS[0], &[pixels, hidden], glorot(mlp::PIXELS, mlp::HIDDEN)),
+            trained(WEIGHTS[1], &[hidden], Initial::Zeros),
+            oracle::parameter(1, job.records),
+            trained(WEIGHTS[2], &[hidden, classes], glorot(mlp::HIDDEN, mlp::CLASSES)),
+            trained(WEIGHTS[3], &[classes], Initial::Zeros),
+            Parameter::sum(LOSS, &[job.epochs * job.steps_per_epoch]),
+            oracle::parameter(2, job.records),
+        ];
+        Declaration { parameters, block_elements: 0 }
+    }
+
+    fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        gradient: &mut Gradient,
+    ) -> anyhow::Result<()> {
+        self.read(batch)?;
+        let weights = weights_of(|name| parameters.slice(name))?;
+        for (buffer, name) in self.gradients.iter_mut().zip(WEIGHTS) {
+            buffer.clear();
+            buffer.resize(parameters.slice(name)?.len(), 0.0);
+        }
+        let [hidden_weights, hidden_bias, output_weights, output_bias] = &mut self.gradients;
+        let mut sums = GradientMut { hidden_weights, hidden_bias, output_weights, output_bias };
+        let loss = mlp::loss_and_gradient(&weights, &self.pixels, &self.labels, &mut sums);
+        for (buffer, name) in self.gradients.iter().zip(WEIGHTS) {
+            gradient.add(name, buffer)?;
+        }
+        gradient.slice_mut(LOSS)?[batch.step as usize] += loss as f32;
+        oracle::add(batch, gradient)
+    }
+}
+
+impl Digits {
+    fn read(&mut self, batch: &Batch<'_>) -> anyhow::Result<()> {
+        self.pixels.clear();
+        self.labels.clear();
+        for record in batch.records {
+            let (label, pixels) = data::decode(record.bytes)?;
+            self.labels.push(label);
+            self.pixels.extend(pixels.iter().map(|pixel| data::unit(*pixel)));
+        }
+        Ok(())
+    }
+}
+
+fn weights_of<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<Weights<'a>> {
+    Ok(Weights {
+        hidden_weights: find(WEIGHTS[0])?,
+        hidden_bias: find(WEIGHTS[1])?,
+        output_weights: find(WEIGHTS[2])?,
+        output_bias: find(WEIGHTS[3])?,
+    })
+}
+
+/// Share of the held-out digits that a trained model tells right. `find` gives a parameter's values by name.
+#[allow(dead_code)] // The example trains; the demo, which includes this file too, also judges.
+pub(crate) fn held_out_accuracy<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<f64> {
+    let (_, held_out) = data::split()?;
+    let labels: Vec<u8> = held_out.rows().map(|(label, _)| label).collect();
+    Ok(mlp::accuracy(&weights_of(find)?, &held_out.unit_pixels(), &labels))
+}
