@@ -50,7 +50,7 @@ impl Counters {
         for (block, outcome) in outcomes {
             match *outcome {
                 PushOutcome::Covered | PushOutcome::Late if *block == BlockId(0) => {
-                    self.records_refused += weight
+                    self.records_refused += weight;
                 }
                 PushOutcome::Held { replaced } => replaced_most = replaced_most.max(replaced),
                 PushOutcome::Published { replaced, is_short } => {

@@ -253,3 +253,6 @@ impl Outage {
 fn no_answer() -> Fault {
     Fault::Unreachable(String::from("no answer in time"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,3 +125,6 @@ fn answer(outcome: PushOutcome) -> proto::PushAnswer {
         PushOutcome::Busy => proto::PushAnswer::Busy,
     }
 }
+
+#[cfg(test)]
+mod tests;

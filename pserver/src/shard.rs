@@ -247,4 +247,4 @@ impl Shard {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

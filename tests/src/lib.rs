@@ -1,1 +1,6 @@
-//! Not yet written.
+//! What the tests of the whole system share. It must never be linked into a product.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::expect_used, reason = "a broken harness should say so at once")]
+
+pub mod sim;

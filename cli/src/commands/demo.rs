@@ -26,7 +26,7 @@ const FAULTS_MIN: usize = 5;
 const FAULT_KINDS_MIN: usize = 4;
 const LEASE_TTL_MILLIS: u64 = 1500;
 /// The elastic run is slowed down so that one can watch: a pause before each microbatch.
-const PACE: Duration = Duration::from_millis(30);
+const PACE: Duration = Duration::from_millis(20);
 /// The longest that one scene of the demo may wait for what it needs.
 const SCENE_MAX: Duration = Duration::from_secs(15);
 
@@ -172,6 +172,7 @@ async fn act(job: &mut Supervisor) -> anyhow::Result<()> {
     pause(job, 2.5 * LEASE_TTL_MILLIS as f64 / 1000.0).await?;
     thaw(job, frozen);
     grow(job, 3, "trainers join again").await?;
+    pause(job, 1.0).await?;
     while job.tick().await? {
         // Whatever the timing was: a frozen trainer whose work was done by others must have come too late once.
         let is_seen = || {
@@ -207,6 +208,7 @@ async fn leave(job: &mut Supervisor) -> anyhow::Result<()> {
     say(job, &format!("{name} (process {pid}) is asked to leave, and hands back its tasks"));
     job.record.fault("leave", &name, "SIGTERM: hands back its tasks");
     let remaining = job.members().len() as u32 - 1;
+    job.ask_to_leave(pid);
     job.client.scale(remaining).await?;
     until(job, |job| job.trainers.iter().all(|trainer| trainer.pid != pid)).await?;
     Ok(())

@@ -3,13 +3,15 @@
 
 use super::Member;
 use super::drawing::{Anchor, Drawing};
-use super::layout::{Lane, Layout, MARGIN, NAME_CHARACTERS};
+use super::layout::{Lane, Layout, MARGIN, NAME_CHARACTERS, WIDTH};
 use super::text::{seconds, shortened, width};
 
 const CROSS: &str = "m-4 -4l8 8m0 -8l-8 8";
-const ARROW: &str = "m-3 -5l7 5l-7 5z";
+const ARROW: &str = "m1 -6l9 6l-9 6z";
 /// From a bar's end to the word beyond it.
-const MARK_ROOM: f64 = 9.0;
+const MARK_ROOM: f64 = 13.0;
+/// From a word to the bar's end it stands before.
+const WORD_ROOM: f64 = 11.0;
 
 /// Names to the left, bars under the time axis.
 pub(super) fn draw(layout: &Layout<'_>, drawing: &mut Drawing) {
@@ -18,38 +20,49 @@ pub(super) fn draw(layout: &Layout<'_>, drawing: &mut Drawing) {
         let name = shortened(lane.name, NAME_CHARACTERS);
         drawing.text("s-small s-text", MARGIN, middle + 4.0, Anchor::Start, &name);
         drawing.line("s-grid", (layout.left, middle), (layout.right, middle));
+        for member in &lane.members {
+            draw_bar(layout, lane, member, middle, drawing);
+        }
+        // After all bars of the lane: a successor's bar may begin under the mark.
         for (place, member) in lane.members.iter().enumerate() {
             let room_ends = lane.members.get(place + 1).map(|next| layout.time.at(next.from_seconds));
-            draw_member(layout, lane, member, middle, room_ends, drawing);
+            draw_end(layout, member, middle, room_ends, drawing);
         }
     }
 }
 
-fn draw_member(
+fn draw_bar(layout: &Layout<'_>, lane: &Lane<'_>, member: &Member, middle: f64, drawing: &mut Drawing) {
+    let height = (layout.lane_height - 8.0).min(15.0);
+    let (from, to) = (layout.time.at(member.from_seconds), layout.time.at(member.to_seconds));
+    let class = if lane.role == "trainer" { "s-trainer" } else { "s-other" };
+    drawing.bar(class, (from, middle - height / 2.0), ((to - from).max(2.0), height), &life(member));
+    for (since, until) in &member.frozen {
+        let (since, until) = (layout.time.at(*since).max(from), layout.time.at(*until).min(to));
+        draw_frozen(member, since, until, middle, height, drawing);
+    }
+}
+
+/// The mark of an end, and its word: in the bar where that is plain and long enough, else beyond it where that is
+/// free. `room_ends` is where the next bar of the lane begins.
+fn draw_end(
     layout: &Layout<'_>,
-    lane: &Lane<'_>,
     member: &Member,
     middle: f64,
     room_ends: Option<f64>,
     drawing: &mut Drawing,
 ) {
-    let height = (layout.lane_height - 8.0).min(15.0);
-    let (from, to) = (layout.time.at(member.from_seconds), layout.time.at(member.to_seconds));
-    let class = if lane.role == "trainer" { "s-trainer" } else { "s-other" };
-    drawing.bar(class, (from, middle - height / 2.0), ((to - from).max(2.0), height), &life(member));
-    let mut last_frozen = from;
-    for (since, until) in &member.frozen {
-        let (since, until) = (layout.time.at(*since).max(from), layout.time.at(*until).min(to));
-        draw_frozen(member, since, until, middle, height, drawing);
-        last_frozen = last_frozen.max(until);
-    }
     let Some((mark, class)) = end_mark(&member.end) else { return };
+    let to = layout.time.at(member.to_seconds);
+    // Once in the card's colour, so that the mark stands out from the bar it touches.
+    drawing.mark("s-halo", (to, middle), mark);
     drawing.mark(class, (to, middle), mark);
+    let thawed = member.frozen.iter().map(|(_, until)| layout.time.at(*until));
+    let plain_from = thawed.fold(layout.time.at(member.from_seconds), f64::max);
     let needed = width(&member.end) + MARK_ROOM + 4.0;
-    if to - last_frozen > needed {
-        drawing.text("s-small s-inside", to - MARK_ROOM, middle + 4.0, Anchor::End, &member.end);
-    } else if room_ends.is_none_or(|room_ends| room_ends - to > needed) {
-        drawing.text("s-small s-muted", to + MARK_ROOM, middle + 4.0, Anchor::Start, &member.end);
+    if to - plain_from > needed {
+        drawing.text("s-small s-inside", to - WORD_ROOM, middle + 4.0, Anchor::End, &member.end);
+    } else if room_ends.unwrap_or(WIDTH - MARGIN / 2.0) - to > needed {
+        drawing.text("s-small s-label s-muted", to + MARK_ROOM, middle + 4.0, Anchor::Start, &member.end);
     }
 }
 

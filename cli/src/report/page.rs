@@ -155,7 +155,8 @@ figure{margin:20px 0;overflow-x:auto}
 figure svg{display:block;width:100%;min-width:720px;height:auto}
 .wide{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:8px}
 table{border-collapse:collapse;width:100%}
-th,td{text-align:left;padding:6px 14px;border-top:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
+th,td{text-align:left;padding:6px 14px;border-top:1px solid var(--line);vertical-align:top;white-space:nowrap}
+th:last-child,td:last-child{width:100%;white-space:normal;overflow-wrap:break-word}
 thead th{border-top:0;color:var(--muted);font-weight:600;font-size:13px}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .nothing{color:var(--muted)}

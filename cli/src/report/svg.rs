@@ -102,9 +102,10 @@ text.s-leave,rect.s-leave{fill:#59636e}
 text.s-kill,rect.s-kill{fill:#c2410c}
 text.s-freeze,rect.s-freeze{fill:#9c3f76}
 .s-mark{fill:none;stroke-width:2.6;stroke-linecap:round;stroke-linejoin:round}
+.s-halo{fill:none;stroke:#fff;stroke-width:6.5;stroke-linecap:round;stroke-linejoin:round}
 .s-mark.s-kill{stroke:#c2410c}
 .s-mark.s-join{stroke:#00785a}
-.s-mark.s-left{fill:#59636e;stroke:#fff;stroke-width:1.5}
+.s-mark.s-left{fill:#59636e}
 @media(prefers-color-scheme:dark){
 .s-title,.s-strong,.s-text{fill:#e6edf3}
 .s-muted{fill:#9198a1}
@@ -129,6 +130,7 @@ text.s-kill,rect.s-kill{fill:#ff8b4d}
 text.s-freeze,rect.s-freeze{fill:#f0b3d6}
 .s-mark.s-kill{stroke:#ff8b4d}
 .s-mark.s-join{stroke:#3fcfa4}
-.s-mark.s-left{fill:#c9d1d9;stroke:#161b22}
+.s-halo{stroke:#161b22}
+.s-mark.s-left{fill:#c9d1d9}
 }
 ";

@@ -7,7 +7,7 @@ use crate::counters::Counters;
 
 const ROOT: Node = Node { level: 1, index: 0 };
 
-fn assignment(routing_version: u64, blocks: &[u32]) -> Assignment {
+pub(crate) fn assignment(routing_version: u64, blocks: &[u32]) -> Assignment {
     Assignment {
         routing_version,
         declaration: declaration(),
@@ -15,7 +15,7 @@ fn assignment(routing_version: u64, blocks: &[u32]) -> Assignment {
     }
 }
 
-fn host(shard: &Shard, assignment: Assignment) {
+pub(crate) fn host(shard: &Shard, assignment: Assignment) {
     let mut construction = shard.assign(assignment).unwrap();
     while let Some(under_way) = construction {
         construction = shard.make_next(under_way);
@@ -43,7 +43,8 @@ fn push(
     let bytes: Vec<(u32, Vec<u8>)> =
         gradients.iter().map(|(id, values)| (*id, [vec![0], bytes(values)].concat())).collect();
     let gradients = bytes.iter().map(|(id, bytes)| (BlockId(*id), &bytes[1..])).collect();
-    shard.push(&Push { routing_version: 3, step: Step(step), node, weight: 1 << node.level, gradients })
+    let weight = shard.epoch.tree(Step(step)).present_in(node).into();
+    shard.push(&Push { routing_version: 3, step: Step(step), node, weight, gradients })
 }
 
 fn both(shard: &Shard, step: u64, node: Node) -> Vec<PushOutcome> {
@@ -246,4 +247,23 @@ fn holding_and_publishing_are_told_apart() {
     assert!(held.has_changed().unwrap() && !published.has_changed().unwrap());
     both(&shard, 0, ROOT);
     assert!(published.has_changed().unwrap());
+}
+
+#[test]
+fn messages_that_name_blocks_in_opposite_orders_do_not_block_one_another() {
+    let shard = std::sync::Arc::new(shard());
+    let (done, finished) = std::sync::mpsc::channel();
+    for order in [[0, 1], [1, 0]] {
+        let (shard, done) = (std::sync::Arc::clone(&shard), done.clone());
+        std::thread::spawn(move || {
+            for _ in 0..20_000 {
+                let gradients = order.map(|block| (block, [&[1.0; 6][..], &[1.0][..]][block as usize]));
+                push(&shard, 0, Node::leaf(0), &gradients).unwrap();
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        finished.recv_timeout(std::time::Duration::from_secs(20)).expect("two pushes wait for each other");
+    }
 }

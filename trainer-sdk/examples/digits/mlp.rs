@@ -58,6 +58,7 @@ pub(crate) fn loss_and_gradient(
     let inputs = matrix(pixels, labels.len(), PIXELS);
     let Activations { hidden, mut logits } = forward(weights, &inputs);
     let loss = softmax_loss(&mut logits, labels);
+    // The likelihood's gradient goes up, the loss's goes down: a silent pixel gives -0.0, which Shoal must bear.
     let output_error = logits;
 
     let mut hidden_error = output_error.dot(&matrix(weights.output_weights, HIDDEN, CLASSES).t());
@@ -67,11 +68,11 @@ pub(crate) fn loss_and_gradient(
         }
     });
     let mut slot = matrix_mut(gradient.output_weights, HIDDEN, CLASSES);
-    general_mat_mul(1.0, &hidden.t(), &output_error, 0.0, &mut slot);
+    general_mat_mul(-1.0, &hidden.t(), &output_error, 0.0, &mut slot);
     let mut slot = matrix_mut(gradient.hidden_weights, PIXELS, HIDDEN);
-    general_mat_mul(1.0, &inputs.t(), &hidden_error, 0.0, &mut slot);
-    ArrayViewMut1::from(&mut *gradient.output_bias).assign(&output_error.sum_axis(Axis(0)));
-    ArrayViewMut1::from(&mut *gradient.hidden_bias).assign(&hidden_error.sum_axis(Axis(0)));
+    general_mat_mul(-1.0, &inputs.t(), &hidden_error, 0.0, &mut slot);
+    ArrayViewMut1::from(&mut *gradient.output_bias).assign(&-output_error.sum_axis(Axis(0)));
+    ArrayViewMut1::from(&mut *gradient.hidden_bias).assign(&-hidden_error.sum_axis(Axis(0)));
     loss
 }
 
@@ -111,7 +112,7 @@ fn forward(weights: &Weights<'_>, inputs: &ArrayView2<'_, f32>) -> Activations {
     Activations { hidden, logits }
 }
 
-/// Turns logits into the gradient of the summed loss by them (softmax minus one-hot), and returns that loss.
+/// Turns logits into the gradient of the log likelihood by them (one-hot minus softmax), and returns the summed loss.
 fn softmax_loss(logits: &mut Array2<f32>, labels: &[u8]) -> f64 {
     let mut loss = 0.0;
     for (mut row, label) in logits.rows_mut().into_iter().zip(labels) {
@@ -122,8 +123,8 @@ fn softmax_loss(logits: &mut Array2<f32>, labels: &[u8]) -> f64 {
         row.mapv_inplace(|logit| libm::expf(logit - largest));
         let total: f32 = row.iter().sum();
         loss += f64::from(libm::logf(total) - label_logit);
-        row.mapv_inplace(|power| power / total);
-        row[label] -= 1.0;
+        row.mapv_inplace(|power| -(power / total));
+        row[label] += 1.0;
     }
     loss
 }

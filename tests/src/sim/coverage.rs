@@ -1,0 +1,117 @@
+//! What runs have met: a simulation that never meets a case does not test it.
+
+use super::call::Call;
+use super::network::Network;
+use shoal_runtime::wire::proto;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Counts by name, summed up over pservers, trainers and runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+/// What a thousand seeds must have met at least once each.
+pub const MUST_OCCUR: [&str; 13] = [
+    "ancestors that replaced descendants",
+    "busy answers",
+    "calls for tasks overtaken",
+    "duplicates refused",
+    "late pushes",
+    "leases expired",
+    "leases given again",
+    "leases handed back",
+    "members superseded",
+    "negative zeros",
+    "short steps",
+    "speculative leases",
+    "trainers crashed",
+];
+
+impl Coverage {
+    /// Nothing met.
+    pub fn new() -> Coverage {
+        Coverage::default()
+    }
+    /// Adds `count` to what is called `name`.
+    pub fn add(&mut self, name: &'static str, count: u64) {
+        *self.counts.entry(name).or_default() += count;
+    }
+    /// Adds another run's counts.
+    pub fn merge(&mut self, other: &Coverage) {
+        other.counts.iter().for_each(|(name, count)| self.add(name, *count));
+    }
+    /// One count.
+    pub fn count_of(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or_default()
+    }
+    /// What should have occurred and did not.
+    pub fn missing(&self) -> Vec<&'static str> {
+        MUST_OCCUR.into_iter().filter(|name| self.count_of(name) == 0).collect()
+    }
+
+    /// Takes the counts that a master tells of.
+    pub fn count(&mut self, status: &proto::StatusReply) {
+        for counters in status.pservers.iter().filter_map(|pserver| pserver.counters.as_ref()) {
+            self.add("ancestors that replaced descendants", counters.replaced_by_ancestor);
+            self.add("busy answers", counters.busy);
+            self.add("duplicates refused", counters.duplicates_refused);
+            self.add("late pushes", counters.late_pushes);
+            self.add("pushes", counters.pushes);
+            self.add("short steps", counters.short_steps);
+        }
+        for trainer in &status.trainers {
+            let counters = trainer.counters.unwrap_or_default();
+            self.add("members superseded", u64::from(trainer.state == "superseded"));
+            self.add("microbatches computed", counters.microbatches);
+            self.add("negative zeros", counters.negative_zeros);
+            self.add("retries", counters.retries);
+        }
+        let leases = status.leases.unwrap_or_default();
+        self.add("leases expired", leases.expired);
+        self.add("leases given", leases.leased);
+        self.add("leases given again", leases.leased_again);
+        self.add("leases handed back", leases.handed_back);
+        self.add("speculative leases", leases.speculative);
+        self.add("steps", status.step);
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts.iter().try_for_each(|(name, count)| writeln!(f, "{count:>12}  {name}"))
+    }
+}
+
+/// Counts calls for tasks that arrive after a later one of the same trainer.
+#[derive(Clone, Debug, Default)]
+pub struct Overtaken {
+    count: Arc<Mutex<u64>>,
+}
+
+impl Overtaken {
+    /// Begins to watch.
+    pub fn watch(network: &Network) -> Overtaken {
+        let watch = Overtaken::default();
+        let count = Arc::clone(&watch.count);
+        let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
+        network.witness(move |call: &Call| {
+            if call.method != "Lease" {
+                return;
+            }
+            let lease: proto::LeaseRequest = call.message();
+            let newest = newest.entry(lease.incarnation).or_default();
+            if lease.call < *newest {
+                *count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            }
+            *newest = lease.call.max(*newest);
+        });
+        watch
+    }
+    /// How many so far.
+    pub fn count(&self) -> u64 {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

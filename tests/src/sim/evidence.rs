@@ -1,0 +1,135 @@
+//! What is known of a job when its run is over: what the invariants judge.
+
+use super::coverage::Coverage;
+use super::data_set::DataSet;
+use super::observer::Observer;
+use super::reference::Trained;
+use super::scenario::Scenario;
+use super::trace::Trace;
+use super::world::World;
+use shoal_runtime::cluster::{JobSettings, RefusalKind};
+use shoal_runtime::wire::{Fault, proto};
+use shoal_trainer_sdk::{Ended, TrainError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// One life of a trainer, and its end.
+#[derive(Debug)]
+pub struct Life {
+    /// Its host.
+    pub host: String,
+    /// Whether another life had its name.
+    pub shares_name: bool,
+    /// Whether it was asked to leave.
+    pub is_asked_to_leave: bool,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a life ended.
+#[derive(Debug)]
+pub enum End {
+    /// It was killed.
+    Crashed,
+    /// As it should.
+    Well(Ended),
+    /// It was told that another has its name.
+    Superseded,
+    /// With another error.
+    Failed(String),
+    /// Not at all.
+    NotYet,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Evidence {
+    /// What was played.
+    pub scenario: Scenario,
+    /// The job.
+    pub job: JobSettings,
+    /// Its records.
+    pub data: Arc<DataSet>,
+    /// The master's last word.
+    pub status: Option<proto::StatusReply>,
+    /// Steps that the master told of, in the order of telling.
+    pub steps: Vec<u64>,
+    /// The longest time after healing without a step.
+    pub stood_still: Duration,
+    /// The longest that is allowed.
+    pub may_stand_still: Duration,
+    /// Whether the run was stopped for calling without end.
+    pub ran_away: bool,
+    /// Trainers.
+    pub lives: Vec<Life>,
+    /// What the pservers hold at the end, or why that is not known.
+    pub trained: Result<Vec<Trained>, String>,
+    /// What the run met.
+    pub coverage: Coverage,
+    /// What happened.
+    pub trace: Trace,
+    /// How long the run took by its own clock.
+    pub lasted: Duration,
+}
+
+impl Evidence {
+    /// Waits up to `patience` for trainers to end, then asks everybody.
+    pub async fn gather(mut world: World, observer: &Observer, steps: Vec<u64>, patience: Duration) -> Evidence {
+        let until = Instant::now() + patience;
+        let mut lives = Vec::new();
+        let names: Vec<String> = world.trainers.iter().map(|trainer| trainer.name.clone()).collect();
+        for trainer in &mut world.trainers {
+            let end = match tokio::time::timeout_at(until, trainer.ended()).await {
+                Ok(ended) => end_of(ended),
+                Err(_) => End::NotYet,
+            };
+            lives.push(Life {
+                host: trainer.host.name.clone(),
+                shares_name: names.iter().filter(|name| **name == trainer.name).count() > 1,
+                is_asked_to_leave: trainer.is_asked_to_leave,
+                end,
+            });
+        }
+        // The last reports with the last counts.
+        tokio::time::sleep(world.scenario.ttl).await;
+        let status = observer.status().await;
+        let trained = match &status {
+            Some(status) => observer.read(status, world.job.steps()).await.map_err(|error| format!("{error:#}")),
+            None => Err(String::from("the master does not answer")),
+        };
+        let mut coverage = world.coverage();
+        if let Some(status) = &status {
+            coverage.count(status);
+        }
+        Evidence {
+            status,
+            steps,
+            stood_still: Duration::ZERO,
+            may_stand_still: Duration::ZERO,
+            ran_away: world.network.ran_away(),
+            lives,
+            trained,
+            coverage,
+            trace: world.network.trace(),
+            lasted: world.network.elapsed(),
+            scenario: world.scenario,
+            job: world.job,
+            data: world.data,
+        }
+    }
+}
+
+fn end_of(ended: anyhow::Result<Option<Result<Ended, TrainError>>>) -> End {
+    match ended {
+        Ok(None) => End::Crashed,
+        Ok(Some(Ok(ended))) => End::Well(ended),
+        Ok(Some(Err(TrainError::Refused { fault: Fault::Refused(refusal), .. })))
+            if refusal.kind == RefusalKind::StaleIncarnation =>
+        {
+            End::Superseded
+        }
+        Ok(Some(Err(error))) => End::Failed(error.to_string()),
+        Err(panic) => End::Failed(panic.to_string()),
+    }
+}

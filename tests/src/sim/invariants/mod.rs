@@ -1,0 +1,23 @@
+//! What must hold after every run, one file for each promise.
+
+mod ends;
+mod exactly_once;
+mod monotone;
+mod same_bits;
+
+use super::evidence::Evidence;
+
+type Invariant = fn(&Evidence) -> Result<(), String>;
+
+const ALL: [(&str, Invariant); 4] = [
+    ("every job ends", ends::check),
+    ("the front never goes back", monotone::check),
+    ("every record counts exactly once", exactly_once::check),
+    ("the bits are those of the definition", same_bits::check),
+];
+
+/// The promises that are broken, each with what was found.
+pub fn check(evidence: &Evidence) -> Vec<String> {
+    let broken = |(promise, check): (&str, Invariant)| check(evidence).err().map(|what| format!("{promise}: {what}"));
+    ALL.into_iter().filter_map(broken).collect()
+}

@@ -1,0 +1,23 @@
+//! P2: parameters and rule state have the bits of the definition, which knows of no trainers, pservers or faults.
+
+use crate::sim::evidence::Evidence;
+use crate::sim::program::declaration;
+use crate::sim::reference::train;
+
+pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
+    let trained = evidence.trained.as_ref().map_err(Clone::clone)?;
+    let declaration = declaration(evidence.job.records, evidence.scenario.block_elements);
+    let expected = train(&declaration, &evidence.job, &evidence.data);
+    for ((parameter, ours), theirs) in declaration.parameters.iter().zip(trained).zip(&expected) {
+        let columns = |trained: &crate::sim::reference::Trained| {
+            std::iter::once(trained.values.clone()).chain(trained.slots.iter().cloned()).collect::<Vec<_>>()
+        };
+        for (at, (ours, theirs)) in columns(ours).iter().zip(columns(theirs)).enumerate() {
+            if let Some(element) = ours.iter().zip(&theirs).position(|(a, b)| a.to_bits() != b.to_bits()) {
+                let (name, ours, theirs) = (&parameter.name, ours[element], theirs[element]);
+                return Err(format!("element {element} of {name:?} (column {at}) is {ours:e}, not {theirs:e}"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! How a host reaches others: the seam [`Dial`] of the real code, over the simulated network.
+
+use super::call::Call;
+use super::host::Host;
+use super::network::Network;
+use http_body_util::BodyExt;
+use shoal_runtime::host::rpc::{Channel, Dial};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::body::Body;
+use tower::util::BoxCloneSyncService;
+
+/// One host's door to the network.
+#[derive(Clone, Debug)]
+pub struct Door {
+    network: Arc<Network>,
+    from: String,
+}
+
+impl Door {
+    /// The door of `host`.
+    pub fn of(host: &Host, network: &Arc<Network>) -> Door {
+        Door { network: Arc::clone(network), from: host.name.clone() }
+    }
+}
+
+impl Dial for Door {
+    fn dial(&self, address: &str) -> Result<Channel, String> {
+        let link = Link { door: self.clone(), to: address.to_owned() };
+        Ok(BoxCloneSyncService::new(link))
+    }
+}
+
+#[derive(Clone)]
+struct Link {
+    door: Door,
+    to: String,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl tower::Service<http::Request<Body>> for Link {
+    type Response = http::Response<Body>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let Link { door, to } = self.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let method = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+            let call = Call { from: door.from, to, method, number: 0, parts, body };
+            let mut answers = door.network.send(call);
+            match answers.recv().await {
+                Some(answer) => Ok(answer?.into_http()),
+                // Lost: nothing tells the caller but its own deadline.
+                None => std::future::pending().await,
+            }
+        })
+    }
+}

@@ -1,0 +1,24 @@
+//! The deterministic simulation: the real code of all roles in one thread, under a clock and a network that a seed
+//! decides.
+//!
+//! [`run::simulate`] plays one seed. [`scenario`] draws it, [`world`] builds it, [`script`] plays it, [`invariants`]
+//! judge it. [`network`] and [`host`] are the faults' tools; directed tests use them by hand.
+
+pub mod call;
+pub mod coverage;
+pub mod data_set;
+pub mod evidence;
+pub mod host;
+pub mod invariants;
+pub mod link;
+pub mod network;
+pub mod observer;
+pub mod program;
+pub mod reference;
+pub mod run;
+pub mod scenario;
+pub mod script;
+pub mod trace;
+pub mod weather;
+mod words;
+pub mod world;

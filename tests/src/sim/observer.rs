@@ -1,0 +1,92 @@
+//! Looks at a job from outside, over calls that no fault touches.
+
+use super::host::Host;
+use super::link::Door;
+use super::network::Network;
+use super::reference::Trained;
+use super::weather::Fate;
+use super::world::{JOB, MASTER};
+use anyhow::Context;
+use shoal_runtime::cluster::{BlockId, Declaration, Layout, Routing};
+use shoal_runtime::host::rpc::{Channel, master_client, pserver_client};
+use shoal_runtime::wire::proto::{self, master_client::MasterClient};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A host of its own.
+#[derive(Debug)]
+pub struct Observer {
+    door: Door,
+    master: MasterClient<Channel>,
+}
+
+const NAME: &str = "observer";
+
+impl Observer {
+    /// Joins the network, not the job.
+    pub fn new(network: &Arc<Network>) -> Observer {
+        network.intercept(|call, fate| {
+            if call.from == NAME {
+                *fate = Fate::delivered(Duration::from_millis(1));
+            }
+        });
+        let door = Door::of(&Host::new(NAME), network);
+        let master = master_client(&door, MASTER).expect("any address will do");
+        Observer { door, master }
+    }
+
+    /// The door, for other calls.
+    pub fn door(&self) -> &Door {
+        &self.door
+    }
+
+    /// What the master says, unless it is paused.
+    pub async fn status(&self) -> Option<proto::StatusReply> {
+        let mut master = self.master.clone();
+        let asked = master.status(proto::StatusRequest { job: JOB.to_owned() });
+        let answered = tokio::time::timeout(Duration::from_millis(50), asked).await;
+        answered.ok()?.ok().map(tonic::Response::into_inner)
+    }
+
+    /// All parameters and their rules' state at `version`, as the pservers have them.
+    ///
+    /// # Errors
+    /// A job that is not placed, a pserver that refuses or does not answer.
+    pub async fn read(&self, status: &proto::StatusReply, version: u64) -> anyhow::Result<Vec<Trained>> {
+        let declaration = Declaration::try_from(status.declaration.clone().context("nothing is declared")?)?;
+        let routing = Routing::try_from(status.routing.clone().context("nothing is placed")?)?;
+        let layout = Layout::new(&declaration);
+        let elements = |at: usize| vec![0.0f32; declaration.parameters[at].elements() as usize];
+        let all = || (0..declaration.parameters.len()).map(elements).collect::<Vec<_>>();
+        // The parameters, then the slots.
+        let mut columns = vec![all()];
+        for (at, pserver) in routing.pservers.iter().enumerate() {
+            let blocks: Vec<u32> = routing.blocks_of(at).into_iter().map(|block| block.0).collect();
+            if blocks.is_empty() {
+                continue;
+            }
+            let mut client = pserver_client(&self.door, &pserver.address).map_err(anyhow::Error::msg)?;
+            let request = proto::ReadStateRequest { job: JOB.to_owned(), version, blocks };
+            let asked = tokio::time::timeout(Duration::from_secs(1), client.read_state(request));
+            for state in asked.await?.map_err(|status| anyhow::anyhow!("{}", status.message()))?.into_inner().blocks {
+                let block = layout.block(BlockId(state.block)).context("no such block")?;
+                for (at, bytes) in std::iter::once(state.parameters).chain(state.slots).enumerate() {
+                    if columns.len() == at {
+                        columns.push(all());
+                    }
+                    block.scatter(&values(&bytes), &mut columns[at]);
+                }
+            }
+        }
+        let trained = declaration.parameters.iter().enumerate().map(|(at, parameter)| Trained {
+            values: columns[0][at].clone(),
+            slots: (0..parameter.rule.slots().len()).map(|slot| columns[slot + 1][at].clone()).collect(),
+        });
+        Ok(trained.collect())
+    }
+}
+
+fn values(bytes: &[u8]) -> Vec<f32> {
+    let (words, _) = bytes.as_chunks();
+    words.iter().map(|word| f32::from_le_bytes(*word)).collect()
+}

@@ -1,0 +1,111 @@
+//! The training program of the simulation: counts every record it sees, and learns values whose bits tell which
+//! version each gradient was taken at and in which order gradients were summed up.
+
+use shoal_runtime::cluster::permutation::key;
+use shoal_trainer_sdk::{
+    Batch, Decay, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Record, Rule, Schedule,
+};
+
+/// The counters: record `i` adds `4^epoch` to element `i` of each.
+pub const COUNTS: [&str; 3] = ["count.first", "count.middle", "count.last"];
+/// A metric whose sum depends on the order of its terms.
+pub const METRIC: &str = "metric";
+const METRIC_ELEMENTS: usize = 3;
+/// Parameters that are read by steps.
+const LEARNT: [(&str, u64); 3] = [("adam", 6), ("sgd", 7), ("momentum", 5)];
+
+/// The program.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// See [`Declaration::block_elements`].
+    pub block_elements: u64,
+}
+
+/// What the program declares for a data set of `records` records.
+pub fn declaration(records: u64, block_elements: u64) -> Declaration {
+    let count = |name| Parameter::sum(name, &[records]);
+    let learnt = |at: usize, rule, decay, initial| {
+        let (name, elements) = LEARNT[at];
+        let schedule = Schedule { base: 0.01, warmup_steps: at as u64, decay };
+        Parameter::new(name, &[elements], rule, schedule, initial)
+    };
+    let parameters = vec![
+        count(COUNTS[0]),
+        learnt(0, Rule::ADAM, Decay::Cosine { floor: 0.001, over: 9 }, Initial::Uniform { limit: 1.0 }),
+        learnt(1, Rule::Sgd, Decay::Step { factor: 0.5, every: 3 }, Initial::Normal { deviation: 1.0 }),
+        count(COUNTS[1]),
+        Parameter::sum(METRIC, &[METRIC_ELEMENTS as u64]),
+        learnt(2, Rule::Momentum { momentum: 0.9 }, Decay::Constant, Initial::Zeros),
+        count(COUNTS[2]),
+    ];
+    Declaration { parameters, block_elements }
+}
+
+impl Model for Program {
+    fn declare(&mut self, job: &Job) -> Declaration {
+        declaration(job.records, self.block_elements)
+    }
+
+    fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        gradient: &mut Gradient,
+    ) -> anyhow::Result<()> {
+        for name in COUNTS {
+            add_counts(batch, gradient.slice_mut(name)?);
+        }
+        add_metric(batch, gradient.slice_mut(METRIC)?);
+        for (name, _) in LEARNT {
+            add_learnt(batch, parameters.slice(name)?, gradient.slice_mut(name)?);
+        }
+        Ok(())
+    }
+}
+
+/// The gradient of one parameter, for the reference, which has no trainer.
+pub fn gradient_of(name: &str, batch: &Batch<'_>, parameter: &[f32]) -> Vec<f32> {
+    let mut gradient = vec![0.0; parameter.len()];
+    match name {
+        METRIC => add_metric(batch, &mut gradient),
+        _ if COUNTS.contains(&name) => add_counts(batch, &mut gradient),
+        _ => add_learnt(batch, parameter, &mut gradient),
+    }
+    gradient
+}
+
+fn add_counts(batch: &Batch<'_>, gradient: &mut [f32]) {
+    for record in batch.records {
+        gradient[record.index as usize] += (1u32 << (2 * batch.epoch)) as f32;
+    }
+}
+
+fn add_metric(batch: &Batch<'_>, gradient: &mut [f32]) {
+    for record in batch.records {
+        gradient[0] += 1e5 * value(record, 0);
+        gradient[1] += 1e-3 * value(record, 1);
+    }
+    gradient[2] = -0.0;
+}
+
+fn add_learnt(batch: &Batch<'_>, parameter: &[f32], gradient: &mut [f32]) {
+    // A part of the batch's own randomness, as dropout would have.
+    let luck = (batch.seed % 1000) as f32 * 1e-3;
+    for (element, (sum, value_now)) in gradient.iter_mut().zip(parameter).enumerate() {
+        let scale = [1.0, 37.0, 1e-4, 0.3][element % 4];
+        for record in batch.records {
+            *sum += scale * (value_now - luck * value(record, element as u64));
+        }
+    }
+    if batch.microbatch.is_multiple_of(2)
+        && let Some(last) = gradient.last_mut()
+    {
+        *last = -0.0;
+    }
+}
+
+/// A number in -1..1 made of a record's bytes.
+fn value(record: &Record<'_>, which: u64) -> f32 {
+    let bits = record.bytes.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+    (key(&[bits, which]) >> 40) as f32 / (1 << 23) as f32 - 1.0
+}

@@ -1,0 +1,188 @@
+//! A scenario from a seed: each seed draws its own mix of sizes and faults (swarm testing, Groce et al. 2012), so that
+//! rare combinations come up without every run being equally bad.
+
+use super::data_set::DataSetShape;
+use super::weather::Weather;
+use shoal_runtime::cluster::permutation::key;
+use shoal_runtime::host::random::Random;
+use std::time::Duration;
+
+/// All that a run is made of.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it was drawn from, and what everything in the run is drawn from.
+    pub seed: u64,
+    /// The records.
+    pub data: DataSetShape,
+    /// Passes over them.
+    pub epochs: u64,
+    /// Records in a microbatch.
+    pub microbatch_records: u32,
+    /// Microbatches in a step.
+    pub microbatches_per_step: u32,
+    /// Records that stay together in the shuffle.
+    pub shuffle_run: u32,
+    /// Elements of a block.
+    pub block_elements: u64,
+    /// Nodes a block holds beyond the lowest missing slot.
+    pub window: usize,
+    /// Lease time to live.
+    pub ttl: Duration,
+    /// Pservers.
+    pub pservers: u32,
+    /// Trainers at the beginning.
+    pub trainers: u32,
+    /// What a microbatch takes, for each trainer in turn.
+    pub paces: Vec<Duration>,
+    /// How long one attempt of a trainer's call may take.
+    pub attempt: Duration,
+    /// The network until healing.
+    pub weather: Weather,
+    /// What happens when, in order.
+    pub faults: Vec<(Duration, Fault)>,
+    /// When the network heals and everybody still alive goes on.
+    pub healing: Duration,
+}
+
+/// Something that happens to members. Which one is drawn as any number, and taken modulo those there are.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// A trainer is killed.
+    Crash(u64),
+    /// A trainer stands still.
+    Pause(u64, Duration),
+    /// A trainer is asked to leave.
+    Leave(u64),
+    /// A trainer joins under a new name.
+    Join,
+    /// A trainer joins under the name of one that there was.
+    JoinAs(u64),
+    /// A pserver stands still.
+    PausePserver(u64, Duration),
+    /// The master stands still.
+    PauseMaster(Duration),
+    /// Two members do not hear from each other, in one direction.
+    Cut(u64, u64, Duration),
+}
+
+/// Steps of a whole job: enough for versions to matter, few enough for a thousand runs.
+const STEPS_MAX: u64 = 36;
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn drawn(seed: u64) -> Scenario {
+        let mut random = Random::seeded(key(&[seed, 0x5CE4]));
+        let pick = |random: &mut Random, of: &[u64]| of[random.below(of.len() as u64) as usize];
+        let mut scenario = Scenario::quiet(seed);
+        scenario.pservers = 1 + random.below(4) as u32;
+        scenario.trainers = 1 + random.below(6) as u32;
+        scenario.microbatches_per_step = 1 + random.below(16) as u32;
+        scenario.microbatch_records = 1 + random.below(5) as u32;
+        scenario.shuffle_run = 1 + random.below(5) as u32;
+        scenario.epochs = 1 + random.below(3);
+        let records = 20 + random.below(181);
+        let per_step = u64::from(scenario.microbatches_per_step * scenario.microbatch_records);
+        scenario.data.records = records.min(per_step * STEPS_MAX / scenario.epochs).max(4);
+        scenario.data.files = 1 + random.below(3);
+        scenario.data.chunk_bytes = pick(&mut random, &[1, 40, 200, 1000, 1 << 20]);
+        scenario.block_elements = pick(&mut random, &[7, 16, 40, 0]);
+        scenario.window = pick(&mut random, &[1, 2, 64]) as usize;
+        scenario.ttl = Duration::from_millis(pick(&mut random, &[1000, 2000, 5000]));
+        scenario.attempt = Duration::from_millis(pick(&mut random, &[300, 1000, 10_000]));
+        let slowest = pick(&mut random, &[0, 3, 30, 200]);
+        scenario.paces =
+            (0..8).map(|_| Duration::from_millis(random.below(slowest + 1))).collect();
+        scenario.weather = weather(&mut random, scenario.ttl);
+        scenario.draw_faults(&mut random);
+        scenario
+    }
+
+    /// One trainer, one pserver, no faults: what every scenario's result must be equal to.
+    pub fn quiet(seed: u64) -> Scenario {
+        Scenario {
+            seed,
+            data: DataSetShape { seed, records: 60, files: 1, chunk_bytes: 200 },
+            epochs: 1,
+            microbatch_records: 3,
+            microbatches_per_step: 4,
+            shuffle_run: 1,
+            block_elements: 16,
+            window: 64,
+            ttl: Duration::from_secs(2),
+            pservers: 1,
+            trainers: 1,
+            paces: vec![Duration::ZERO],
+            attempt: Duration::from_secs(1),
+            weather: Weather::fair(),
+            faults: Vec::new(),
+            healing: Duration::ZERO,
+        }
+    }
+
+    /// The same job, undisturbed.
+    pub fn undisturbed(&self) -> Scenario {
+        let quiet = Scenario::quiet(self.seed);
+        let (trainers, pservers, paces) = (quiet.trainers, quiet.pservers, quiet.paces);
+        let (weather, faults, healing) = (quiet.weather, quiet.faults, quiet.healing);
+        Scenario { trainers, pservers, paces, weather, faults, healing, ..self.clone() }
+    }
+
+    /// What a microbatch takes the trainer that came as `number`th.
+    pub fn pace(&self, number: usize) -> Duration {
+        self.paces[number % self.paces.len()]
+    }
+
+    fn draw_faults(&mut self, random: &mut Random) {
+        // About as long as the job would take, so that most faults meet it at work.
+        let microbatches = self.epochs * self.data.records.div_ceil(u64::from(self.microbatch_records));
+        let pace = self.paces.iter().sum::<Duration>() / self.paces.len() as u32;
+        let steps = microbatches.div_ceil(u64::from(self.microbatches_per_step)) as u32;
+        let work = pace * microbatches as u32 / self.trainers + self.weather.delay * 6 * steps;
+        let phase = work.clamp(Duration::from_millis(200), Duration::from_secs(40));
+        let span = |random: &mut Random, whole: Duration| whole * random.below(1001) as u32 / 1000;
+        let kinds: Vec<u64> = (0..8).filter(|_| random.percent(40)).collect();
+        let count = if kinds.is_empty() { 0 } else { random.below(9) };
+        // Pservers and the master are never away for as long as the master's patience with pservers.
+        let mut away_left = self.ttl * 6;
+        for _ in 0..count {
+            let at = span(random, phase);
+            let (who, other) = (random.bits(), random.bits());
+            let long = span(random, self.ttl * 3);
+            let short = span(random, self.ttl * 3).min(away_left);
+            let fault = match kinds[random.below(kinds.len() as u64) as usize] {
+                0 => Fault::Crash(who),
+                1 => Fault::Pause(who, long),
+                2 => Fault::Leave(who),
+                3 => Fault::Join,
+                4 => Fault::JoinAs(who),
+                5 => Fault::PausePserver(who, short),
+                6 => Fault::PauseMaster(short),
+                _ => Fault::Cut(who, other, short),
+            };
+            if matches!(fault, Fault::PausePserver(..) | Fault::PauseMaster(_) | Fault::Cut(..)) {
+                away_left -= short;
+            }
+            self.faults.push((at, fault));
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
+        let last = self.faults.last().map_or(Duration::ZERO, |(at, _)| *at);
+        self.healing = phase.max(last) + span(random, self.ttl);
+    }
+}
+
+fn weather(random: &mut Random, ttl: Duration) -> Weather {
+    let some = |random: &mut Random, percent: u64, most: u64| match random.percent(percent) {
+        true => random.below(most + 1),
+        false => 0,
+    };
+    let delays = [Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20), ttl / 20];
+    Weather {
+        loss_percent: some(random, 50, 20),
+        duplicate_percent: some(random, 60, 40),
+        reset_percent: some(random, 30, 20),
+        cancels: random.percent(50),
+        delay: delays[random.below(4) as usize],
+        late_percent: some(random, 40, 30),
+        late: ttl * random.below(4) as u32,
+    }
+}

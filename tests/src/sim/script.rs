@@ -1,0 +1,213 @@
+//! Plays a scenario: trainers come, faults happen, everything heals, and the job is watched until it ends or stands
+//! still for longer than it may.
+
+use super::evidence::Evidence;
+use super::host::HostState;
+use super::observer::Observer;
+use super::scenario::Fault;
+use super::world::{MASTER, World};
+use shoal_runtime::wire::proto;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// A run under way.
+#[derive(Debug)]
+pub struct Script {
+    world: World,
+    observer: Observer,
+    began: Instant,
+    to_come: BTreeMap<(Instant, usize), Happening>,
+    steps: Vec<u64>,
+    advanced: Instant,
+    stood_still: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Happening {
+    Fault(Fault),
+    /// Of a host, by name.
+    Resume(String),
+    Mend(String, String),
+    Heal,
+    Look,
+}
+
+/// Trainers that a run may have in all.
+const LIVES_MAX: usize = 12;
+
+impl Script {
+    /// Sets the stage.
+    pub fn new(mut world: World) -> Script {
+        let observer = Observer::new(&world.network);
+        for number in 1..=world.scenario.trainers {
+            world.start_trainer(&format!("trainer-{number}"));
+        }
+        let began = Instant::now();
+        let mut script = Script {
+            world,
+            observer,
+            began,
+            to_come: BTreeMap::new(),
+            steps: Vec::new(),
+            advanced: began,
+            stood_still: Duration::ZERO,
+        };
+        for (at, fault) in script.world.scenario.faults.clone() {
+            script.plan(began + at, Happening::Fault(fault));
+        }
+        script.plan(began + script.world.scenario.healing, Happening::Heal);
+        script.plan(began, Happening::Look);
+        script
+    }
+
+    /// Plays to the end.
+    pub async fn play(mut self) -> Evidence {
+        let may_stand_still = self.may_stand_still();
+        while let Some(((at, _), happening)) = self.to_come.pop_first() {
+            sleep_until(at).await;
+            if matches!(happening, Happening::Look) {
+                let status = self.observer.status().await;
+                if self.look(status) || self.stands_still() > may_stand_still {
+                    break;
+                }
+                self.plan(Instant::now() + self.world.scenario.ttl / 8, Happening::Look);
+            } else {
+                self.happen(happening);
+            }
+        }
+        // A job that ends before its faults are over is healed as well.
+        self.happen(Happening::Heal);
+        let stood_still = self.stood_still.max(self.stands_still());
+        let patience = may_stand_still * 2;
+        let evidence = Evidence::gather(self.world, &self.observer, self.steps, patience).await;
+        Evidence { stood_still, may_stand_still, ..evidence }
+    }
+
+    /// Two TTLs (P4) and what is no fault of leasing: an unanswered call's deadlines and pauses, and a task's work.
+    fn may_stand_still(&self) -> Duration {
+        let scenario = &self.world.scenario;
+        let slowest = scenario.paces.iter().max().copied().unwrap_or_default();
+        let work = slowest * scenario.microbatches_per_step;
+        let deadlines = Duration::from_secs(5) + scenario.ttl / 4 + scenario.attempt + Duration::from_secs(2);
+        scenario.ttl * 2 + work * 2 + deadlines + scenario.weather.late + scenario.weather.delay * 12
+    }
+
+    fn plan(&mut self, at: Instant, happening: Happening) {
+        let number = self.to_come.keys().map(|(_, number)| number + 1).max().unwrap_or_default();
+        self.to_come.insert((at, number), happening);
+    }
+
+    fn is_healed(&self) -> bool {
+        self.began.elapsed() >= self.world.scenario.healing
+    }
+    fn stands_still(&self) -> Duration {
+        let healed = self.began + self.world.scenario.healing;
+        Instant::now().saturating_duration_since(self.advanced.max(healed))
+    }
+
+    /// Takes the master's word; true when the job is over.
+    fn look(&mut self, status: Option<proto::StatusReply>) -> bool {
+        let Some(status) = status else { return false };
+        if self.steps.last().is_none_or(|last| *last != status.step) {
+            self.stood_still = self.stood_still.max(self.stands_still());
+            self.advanced = Instant::now();
+            self.steps.push(status.step);
+        }
+        status.phase == "done" || status.phase == "failed"
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Fault(fault) if !self.is_healed() => self.strike(fault),
+            Happening::Resume(host) => self.resume(&host),
+            Happening::Mend(from, to) => self.world.network.mend(&from, &to),
+            Happening::Heal => self.heal(),
+            Happening::Fault(_) | Happening::Look => {}
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        self.world.network.note(4, format_args!("{fault:?}"));
+        match fault {
+            Fault::Crash(who) => {
+                if let Some(at) = self.living(who) {
+                    self.world.trainers[at].host.crash();
+                    self.world.met("trainers crashed");
+                }
+            }
+            Fault::Leave(who) => {
+                if let Some(at) = self.living(who) {
+                    self.world.trainers[at].ask_to_leave();
+                }
+            }
+            Fault::Pause(who, how_long) => {
+                if let Some(at) = self.living(who) {
+                    self.pause(&self.world.trainers[at].host.name.clone(), how_long);
+                }
+            }
+            Fault::PausePserver(who, how_long) => {
+                let at = who as usize % self.world.pservers.len();
+                self.pause(&self.world.pservers[at].name.clone(), how_long);
+            }
+            Fault::PauseMaster(how_long) => self.pause(MASTER, how_long),
+            Fault::Join => self.join(format!("trainer-{}", self.world.trainers.len() + 1)),
+            Fault::JoinAs(who) => {
+                let at = who as usize % self.world.trainers.len();
+                self.join(self.world.trainers[at].name.clone());
+            }
+            Fault::Cut(from, to, how_long) => self.cut(from, to, how_long),
+        }
+    }
+
+    fn join(&mut self, name: String) {
+        if self.world.trainers.len() < LIVES_MAX {
+            self.world.start_trainer(&name);
+        }
+    }
+
+    fn living(&self, who: u64) -> Option<usize> {
+        let living: Vec<usize> =
+            (0..self.world.trainers.len()).filter(|at| self.world.trainers[*at].is_alive()).collect();
+        living.get(who as usize % living.len().max(1)).copied()
+    }
+
+    fn pause(&mut self, host: &str, how_long: Duration) {
+        for found in self.world.hosts().filter(|found| found.name == host) {
+            found.pause();
+        }
+        self.plan(Instant::now() + how_long, Happening::Resume(host.to_owned()));
+    }
+
+    fn resume(&self, host: &str) {
+        for found in self.world.hosts().filter(|found| found.name == host) {
+            found.resume();
+        }
+        self.world.network.note(5, format_args!("{host} goes on"));
+    }
+
+    fn cut(&mut self, from: u64, to: u64, how_long: Duration) {
+        let names: Vec<String> = self.world.hosts().map(|host| host.name.clone()).collect();
+        let (from, to) = (&names[from as usize % names.len()], &names[to as usize % names.len()]);
+        self.world.network.cut(from, to);
+        self.plan(Instant::now() + how_long, Happening::Mend(from.clone(), to.clone()));
+    }
+
+    /// No more faults: the weather clears, who stands still goes on, and somebody is there to train.
+    fn heal(&mut self) {
+        let world = &mut self.world;
+        world.network.note(6, "healed");
+        world.network.set_weather(world.scenario.weather.healed());
+        world.network.mend_all();
+        world.hosts().for_each(|host| host.resume());
+        let names: Vec<&str> = world.trainers.iter().map(|trainer| trainer.name.as_str()).collect();
+        let is_unique = |name: &str| names.iter().filter(|other| **other == name).count() == 1;
+        let stays = world.trainers.iter().any(|trainer| {
+            trainer.is_alive() && !trainer.is_asked_to_leave && is_unique(&trainer.name)
+        });
+        if !stays {
+            self.world.start_trainer("rescuer");
+        }
+        debug_assert!(self.world.hosts().all(|host| host.state() != HostState::Paused));
+    }
+}

@@ -1,0 +1,203 @@
+//! A whole job in one thread: the real master, pservers and trainers on simulated hosts.
+
+use super::coverage::{Coverage, Overtaken};
+use super::data_set::DataSet;
+use super::host::{Host, HostState};
+use super::link::Door;
+use super::network::{Network, Service};
+use super::program::Program;
+use super::scenario::Scenario;
+use super::trace::Trace;
+use shoal_master::machine::{Machine, Wanted};
+use shoal_master::service::MasterService;
+use shoal_pserver::report::{Identity, register, report};
+use shoal_pserver::service::PserverService;
+use shoal_pserver::shard::Shard;
+use shoal_runtime::cluster::permutation::key;
+use shoal_runtime::cluster::{JobId, JobSettings};
+use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::{Limits, master_client};
+use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
+use shoal_runtime::wire::proto::master_server::MasterServer;
+use shoal_trainer_sdk::{Compute, Ended, Model, TrainError, TrainerSettings, World as Doors, train_in};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// Where the master answers, and its host's name.
+pub const MASTER: &str = "master";
+/// The job's name.
+pub const JOB: &str = "sim";
+
+/// One life of a trainer.
+#[derive(Debug)]
+pub struct Trainer {
+    /// The name it joins under.
+    pub name: String,
+    /// Where it runs; its own name is the trainer's, with a number after it from the second life on.
+    pub host: Arc<Host>,
+    /// Whether it was asked to leave.
+    pub is_asked_to_leave: bool,
+    task: JoinHandle<Option<Result<Ended, TrainError>>>,
+    shutdown: ShutdownSender,
+}
+
+/// The job.
+#[derive(Debug)]
+pub struct World {
+    /// What it was made from.
+    pub scenario: Scenario,
+    /// What carries its calls.
+    pub network: Arc<Network>,
+    /// Its records.
+    pub data: Arc<DataSet>,
+    /// Its settings.
+    pub job: JobSettings,
+    /// The master's host.
+    pub master: Arc<Host>,
+    /// The pservers' hosts, `pserver-1` and so on, which is also where they answer.
+    pub pservers: Vec<Arc<Host>>,
+    /// All trainers there were.
+    pub trainers: Vec<Trainer>,
+    coverage: Coverage,
+    overtaken: Overtaken,
+}
+
+impl World {
+    /// Starts a master and pservers; trainers are still to come. Must be called inside a runtime with paused time.
+    pub fn start(scenario: Scenario, keeps_lines: bool) -> World {
+        let network = Network::new(scenario.seed, scenario.weather, Trace::new(keeps_lines));
+        let data = Arc::new(DataSet::new(scenario.data));
+        let job = job_settings(&scenario, &data);
+        let master = Host::new(MASTER);
+        let wanted = Wanted { pservers: scenario.pservers, trainers: scenario.trainers };
+        let machine = Machine::new(job.clone(), data.manifest().clone(), wanted, 1);
+        let service = MasterServer::new(MasterService::new(machine));
+        network.serve(&master, MASTER, Service::new(service));
+        let mut world = World {
+            overtaken: Overtaken::watch(&network),
+            scenario,
+            network,
+            data,
+            job,
+            master,
+            pservers: Vec::new(),
+            trainers: Vec::new(),
+            coverage: Coverage::new(),
+        };
+        for number in 1..=world.scenario.pservers {
+            world.start_pserver(number);
+        }
+        world
+    }
+
+    /// All hosts: the master's, the pservers', then the trainers' that are alive.
+    pub fn hosts(&self) -> impl Iterator<Item = &Arc<Host>> {
+        let living = self.trainers.iter().filter(|trainer| trainer.is_alive());
+        std::iter::once(&self.master).chain(&self.pservers).chain(living.map(|trainer| &trainer.host))
+    }
+    /// Counts something that the run has met.
+    pub fn met(&mut self, what: &'static str) {
+        self.coverage.add(what, 1);
+    }
+    /// What the run has met, as far as the hosts know.
+    pub fn coverage(&self) -> Coverage {
+        let mut coverage = self.coverage.clone();
+        coverage.add("calls for tasks overtaken", self.overtaken.count());
+        coverage
+    }
+
+    fn start_pserver(&mut self, number: u32) {
+        let host = Host::new(&format!("pserver-{number}"));
+        let (network, window) = (Arc::clone(&self.network), self.scenario.window);
+        let mut random = Random::seeded(key(&[self.scenario.seed, 2, u64::from(number)]));
+        let door = Door::of(&host, &network);
+        let on = Arc::clone(&host);
+        tokio::task::spawn_local(host.run(async move {
+            let name = on.name.clone();
+            let identity = Identity { job: None, name: name.clone(), nonce: random.bits(), address: name.clone() };
+            let master = master_client(&door, MASTER).expect("any address will do");
+            let registered = register(master.clone(), &identity, &mut random).await;
+            let Ok((incarnation, job)) = registered else { return };
+            let shard = Arc::new(Shard::new(job, window));
+            let server = PserverService::new(Arc::clone(&shard)).server(Limits::default());
+            network.serve(&on, &name, Service::new(server));
+            let fault = report(&shard, master, incarnation, &mut random).await;
+            network.note(9, format_args!("{name} gives up: {fault}"));
+        }));
+        self.pservers.push(host);
+    }
+
+    /// A trainer joins under `name` with the scenario's program. Returns its index.
+    pub fn start_trainer(&mut self, name: &str) -> usize {
+        let program = Program { block_elements: self.scenario.block_elements };
+        self.start_trainer_with(name, self.scenario.pace(self.trainers.len()), program)
+    }
+
+    /// A trainer joins under `name` with a model and a pace of its own. Returns its index.
+    pub fn start_trainer_with(&mut self, name: &str, pace: Duration, model: impl Model) -> usize {
+        let lives = self.trainers.iter().filter(|trainer| trainer.name == name).count();
+        let host = Host::new(&if lives == 0 { name.to_owned() } else { format!("{name}#{}", lives + 1) });
+        let (sender, shutdown) = Shutdown::pair();
+        let doors = Doors {
+            dial: Arc::new(Door::of(&host, &self.network)),
+            source: self.data.clone(),
+            random: Random::seeded(key(&[self.scenario.seed, 3, self.trainers.len() as u64])),
+            shutdown,
+        };
+        let settings = TrainerSettings {
+            master: MASTER.to_owned(),
+            name: name.to_owned(),
+            attempt: self.scenario.attempt,
+            pace,
+            compute: Compute::InPlace,
+            ..TrainerSettings::default()
+        };
+        let task = tokio::task::spawn_local(host.run(train_in(Box::new(model), settings, doors)));
+        self.network.note(3, format_args!("{} starts", host.name));
+        self.trainers.push(Trainer {
+            name: name.to_owned(),
+            host,
+            is_asked_to_leave: false,
+            task,
+            shutdown: sender,
+        });
+        self.trainers.len() - 1
+    }
+}
+
+impl Trainer {
+    /// Whether it is still at it, paused or not.
+    pub fn is_alive(&self) -> bool {
+        self.host.state() != HostState::Crashed && !self.task.is_finished()
+    }
+    /// Asks it to leave, as SIGTERM does.
+    pub fn ask_to_leave(&mut self) {
+        self.is_asked_to_leave = true;
+        self.shutdown.send();
+    }
+    /// How it ended; nothing if it crashed. Waits for the end.
+    ///
+    /// # Errors
+    /// A panic in the trainer.
+    pub async fn ended(&mut self) -> anyhow::Result<Option<Result<Ended, TrainError>>> {
+        if self.host.state() == HostState::Crashed {
+            return Ok(None);
+        }
+        Ok((&mut self.task).await?)
+    }
+}
+
+fn job_settings(scenario: &Scenario, data: &DataSet) -> JobSettings {
+    JobSettings {
+        job: JobId(JOB.to_owned()),
+        seed: scenario.seed,
+        epochs: scenario.epochs,
+        microbatch_records: scenario.microbatch_records,
+        microbatches_per_step: scenario.microbatches_per_step,
+        shuffle_run: scenario.shuffle_run,
+        records: data.manifest().record_count(),
+        manifest_fingerprint: data.manifest().fingerprint(),
+        lease_ttl_millis: scenario.ttl.as_millis() as u64,
+    }
+}
