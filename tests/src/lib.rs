@@ -3,4 +3,5 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::expect_used, reason = "a broken harness should say so at once")]
 
+pub mod processes;
 pub mod sim;

@@ -251,10 +251,10 @@ fn holding_and_publishing_are_told_apart() {
 
 #[test]
 fn messages_that_name_blocks_in_opposite_orders_do_not_block_one_another() {
-    let shard = std::sync::Arc::new(shard());
+    let shard = Arc::new(shard());
     let (done, finished) = std::sync::mpsc::channel();
     for order in [[0, 1], [1, 0]] {
-        let (shard, done) = (std::sync::Arc::clone(&shard), done.clone());
+        let (shard, done) = (Arc::clone(&shard), done.clone());
         std::thread::spawn(move || {
             for _ in 0..20_000 {
                 let gradients = order.map(|block| (block, [&[1.0; 6][..], &[1.0][..]][block as usize]));

@@ -1,9 +1,11 @@
 //! One call on its way, as the network sees it.
 
+use super::trace::hash_of;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use prost::Message;
 use shoal_runtime::cluster::permutation::mix;
+use shoal_runtime::wire::proto;
 use tonic::body::Body;
 
 /// A request and who sent it to whom.
@@ -41,6 +43,24 @@ impl Call {
         let names = [&self.from, &self.to, &self.method];
         let named = names.iter().flat_map(|name| name.bytes().chain([0xFF]));
         mix(named.fold(mix(seed), |key, byte| mix(key ^ u64::from(byte))) ^ self.number)
+    }
+
+    /// A number for what the request says, equal whenever the same seed is played.
+    pub(super) fn content_hash(&self) -> u64 {
+        match self.method.as_str() {
+            _ if self.tells_process() => 0,
+            // Its counts of bytes may or may not include what is sent at the same moment.
+            "Report" => {
+                let report = proto::ReportRequest { counters: None, ..self.message() };
+                hash_of(&report.encode_to_vec())
+            }
+            _ => hash_of(&self.body),
+        }
+    }
+
+    /// Whether messages of the method carry the process id, which is another in every process that plays the seed.
+    pub(super) fn tells_process(&self) -> bool {
+        matches!(self.method.as_str(), "Join" | "Register" | "Status")
     }
 
     pub(super) fn request(&self) -> http::Request<Body> {

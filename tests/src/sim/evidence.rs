@@ -75,7 +75,12 @@ pub struct Evidence {
 
 impl Evidence {
     /// Waits up to `patience` for trainers to end, then asks everybody.
-    pub async fn gather(mut world: World, observer: &Observer, steps: Vec<u64>, patience: Duration) -> Evidence {
+    pub async fn gather(
+        mut world: World,
+        observer: &Observer,
+        steps: Vec<u64>,
+        patience: Duration,
+    ) -> Evidence {
         let until = Instant::now() + patience;
         let mut lives = Vec::new();
         let names: Vec<String> = world.trainers.iter().map(|trainer| trainer.name.clone()).collect();
@@ -95,7 +100,9 @@ impl Evidence {
         tokio::time::sleep(world.scenario.ttl).await;
         let status = observer.status().await;
         let trained = match &status {
-            Some(status) => observer.read(status, world.job.steps()).await.map_err(|error| format!("{error:#}")),
+            Some(status) => {
+                observer.read(status, world.job.steps()).await.map_err(|error| format!("{error:#}"))
+            }
             None => Err(String::from("the master does not answer")),
         };
         let mut coverage = world.coverage();

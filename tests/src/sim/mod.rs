@@ -18,6 +18,7 @@ pub mod reference;
 pub mod run;
 pub mod scenario;
 pub mod script;
+pub mod seeds;
 pub mod trace;
 pub mod weather;
 mod words;

@@ -133,7 +133,8 @@ impl Network {
         if inner.calls > CALLS_MAX {
             return answers;
         }
-        let count = inner.counts.entry((call.from.clone(), call.to.clone(), call.method.clone())).or_default();
+        let count =
+            inner.counts.entry((call.from.clone(), call.to.clone(), call.method.clone())).or_default();
         *count += 1;
         call.number = *count;
         let key = call.key(inner.seed);
@@ -205,7 +206,11 @@ impl Network {
             return;
         }
         inner.witnesses.iter_mut().for_each(|witness| witness(&call));
-        let Some((host, service)) = inner.endpoints.get(&call.to).cloned() else { return };
+        let Some((host, service)) = inner.endpoints.get(&call.to).cloned() else {
+            let answer = Err(tonic::Status::unavailable("the connection was refused"));
+            let (key, due) = (mix(key), Instant::now() + delivery.reply_delay);
+            return inner.post(due, key, Event::Reply { call, key, answer, is_lost: false, caller });
+        };
         let (network, cancels) = (Arc::clone(self), inner.weather.cancels);
         tokio::spawn(async move {
             let work = host.run(async {
@@ -260,8 +265,7 @@ impl Inner {
     }
 
     fn note_request(&mut self, at: Duration, call: &Call, key: u64, is_lost: bool) {
-        // Bodies of these two carry the process id of the test.
-        let body = if matches!(call.method.as_str(), "Join" | "Register") { 0 } else { hash_of(&call.body) };
+        let body = call.content_hash();
         let fate = if is_lost { "  LOST" } else { "" };
         let words = if self.trace.keeps_lines() { super::words::request(call) } else { String::new() };
         let (from, to, method, number) = (&call.from, &call.to, &call.method, call.number);
@@ -274,6 +278,7 @@ impl Inner {
 
     fn note_reply(&mut self, at: Duration, call: &Call, key: u64, answer: &Answer, is_lost: bool) {
         let (code, body) = match answer {
+            Ok(response) if call.tells_process() => (response.code(), 0),
             Ok(response) => (response.code(), hash_of(&response.body)),
             Err(status) => (status.code() as u64, 0),
         };

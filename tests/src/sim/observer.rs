@@ -68,7 +68,9 @@ impl Observer {
             let mut client = pserver_client(&self.door, &pserver.address).map_err(anyhow::Error::msg)?;
             let request = proto::ReadStateRequest { job: JOB.to_owned(), version, blocks };
             let asked = tokio::time::timeout(Duration::from_secs(1), client.read_state(request));
-            for state in asked.await?.map_err(|status| anyhow::anyhow!("{}", status.message()))?.into_inner().blocks {
+            for state in
+                asked.await?.map_err(|status| anyhow::anyhow!("{}", status.message()))?.into_inner().blocks
+            {
                 let block = layout.block(BlockId(state.block)).context("no such block")?;
                 for (at, bytes) in std::iter::once(state.parameters).chain(state.slots).enumerate() {
                     if columns.len() == at {

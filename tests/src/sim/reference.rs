@@ -51,7 +51,12 @@ fn initial(parameter: &Parameter, job: &JobSettings) -> Trained {
     Trained { values, slots }
 }
 
-fn microbatches<'a>(plan: &mut Plan, job: &JobSettings, data: &'a DataSet, step: Step) -> Vec<Microbatch<'a>> {
+fn microbatches<'a>(
+    plan: &mut Plan,
+    job: &JobSettings,
+    data: &'a DataSet,
+    step: Step,
+) -> Vec<Microbatch<'a>> {
     let epoch = plan.shape().epoch(step);
     let present = plan.shape().tree(step).present();
     let filled = (0..present).map(|slot| plan.microbatch(step, slot)).map(|microbatch| {
@@ -115,8 +120,7 @@ fn update(parameter: &Parameter, trained: &mut Trained, sum: &[f32], weight: f32
                 let first = beta1 * trained.slots[0][element] + (1.0 - beta1) * mean;
                 let second = beta2 * trained.slots[1][element] + (1.0 - beta2) * (mean * mean);
                 (trained.slots[0][element], trained.slots[1][element]) = (first, second);
-                let correction =
-                    |beta: f32| (1.0 - libm::pow(f64::from(beta), (step.0 + 1) as f64)) as f32;
+                let correction = |beta: f32| (1.0 - libm::pow(f64::from(beta), (step.0 + 1) as f64)) as f32;
                 let deviation = (second / correction(beta2)).sqrt() + epsilon;
                 *value -= (rate * (first / correction(beta1))) / deviation;
             }

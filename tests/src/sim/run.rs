@@ -41,7 +41,10 @@ pub fn play(scenario: Scenario, keeps_lines: bool) -> Run {
 
 /// Runs a future on one thread whose clock moves only when nothing else can.
 pub fn in_paused_time<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build_local(LocalOptions::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build_local(LocalOptions::default());
     runtime.expect("a runtime without drivers").block_on(future)
 }
 

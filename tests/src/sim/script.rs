@@ -202,9 +202,10 @@ impl Script {
         world.hosts().for_each(|host| host.resume());
         let names: Vec<&str> = world.trainers.iter().map(|trainer| trainer.name.as_str()).collect();
         let is_unique = |name: &str| names.iter().filter(|other| **other == name).count() == 1;
-        let stays = world.trainers.iter().any(|trainer| {
-            trainer.is_alive() && !trainer.is_asked_to_leave && is_unique(&trainer.name)
-        });
+        let stays = world
+            .trainers
+            .iter()
+            .any(|trainer| trainer.is_alive() && !trainer.is_asked_to_leave && is_unique(&trainer.name));
         if !stays {
             self.world.start_trainer("rescuer");
         }

@@ -22,7 +22,13 @@ pub(super) fn request(call: &Call) -> String {
         "Push" => {
             let push: proto::PushRequest = call.message();
             let node = push.node.unwrap_or_default();
-            format!("step {} node ({}, {}) {}", push.step, node.level, node.index, blocks(push.blocks.iter().map(|b| b.block)))
+            format!(
+                "step {} node ({}, {}) {}",
+                push.step,
+                node.level,
+                node.index,
+                blocks(push.blocks.iter().map(|b| b.block))
+            )
         }
         "Pull" => {
             let pull: proto::PullRequest = call.message();
@@ -34,7 +40,13 @@ pub(super) fn request(call: &Call) -> String {
             report.progress.iter().fold(String::new(), |mut words, group| {
                 let held: Vec<String> =
                     group.held.iter().map(|node| format!("({}, {})", node.level, node.index)).collect();
-                let _ = write!(words, "v{} {} {}; ", group.version, blocks(group.blocks.iter().copied()), held.join(" "));
+                let _ = write!(
+                    words,
+                    "v{} {} {}; ",
+                    group.version,
+                    blocks(group.blocks.iter().copied()),
+                    held.join(" ")
+                );
                 words
             })
         }
@@ -46,14 +58,21 @@ pub(super) fn request(call: &Call) -> String {
 pub(super) fn reply(call: &Call, answer: &Answer) -> String {
     let response = match answer {
         Err(status) => return format!("{:?} {}", status.code(), status.message()),
-        Ok(response) if response.code() != 0 => return format!("code {} {}", response.code(), response.words()),
+        Ok(response) if response.code() != 0 => {
+            return format!("code {} {}", response.code(), response.words());
+        }
         Ok(response) => response.body.get(ENVELOPE_BYTES..).unwrap_or_default(),
     };
     match call.method.as_str() {
-        "Lease" => proto::LeaseReply::decode(response).map_or_else(|fault| fault.to_string(), |lease| leased(&lease)),
+        "Lease" => {
+            proto::LeaseReply::decode(response).map_or_else(|fault| fault.to_string(), |lease| leased(&lease))
+        }
         "Push" => {
             let answers = proto::PushReply::decode(response).map(|reply| reply.answers).unwrap_or_default();
-            answers.iter().map(|answer| ["?", "H", "A", "B"].get(*answer as usize).copied().unwrap_or("?")).collect()
+            answers
+                .iter()
+                .map(|answer| ["?", "H", "A", "B"].get(*answer as usize).copied().unwrap_or("?"))
+                .collect()
         }
         "Pull" => {
             let reply = proto::PullReply::decode(response).unwrap_or_default();
@@ -61,7 +80,11 @@ pub(super) fn reply(call: &Call, answer: &Answer) -> String {
         }
         "Join" => {
             let reply = proto::JoinReply::decode(response).unwrap_or_default();
-            format!("is {}, routing {}", Incarnation(reply.incarnation), reply.routing.map_or(0, |r| r.version))
+            format!(
+                "is {}, routing {}",
+                Incarnation(reply.incarnation),
+                reply.routing.map_or(0, |r| r.version)
+            )
         }
         _ => String::new(),
     }

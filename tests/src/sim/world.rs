@@ -115,7 +115,8 @@ impl World {
         let on = Arc::clone(&host);
         tokio::task::spawn_local(host.run(async move {
             let name = on.name.clone();
-            let identity = Identity { job: None, name: name.clone(), nonce: random.bits(), address: name.clone() };
+            let identity =
+                Identity { job: None, name: name.clone(), nonce: random.bits(), address: name.clone() };
             let master = master_client(&door, MASTER).expect("any address will do");
             let registered = register(master.clone(), &identity, &mut random).await;
             let Ok((incarnation, job)) = registered else { return };

@@ -4,11 +4,12 @@ use super::data;
 use super::mlp::{self, GradientMut, Weights};
 use super::oracle;
 use shoal_trainer_sdk::{
-    Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Decay, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
 };
 
-/// Adam's learning rate.
-pub(crate) const LEARNING_RATE: f32 = 0.01;
+/// Adam's learning rate at the start; it falls along half a cosine over the whole job.
+const LEARNING_RATE: f32 = 0.02;
+const LEARNING_RATE_LAST: f32 = 0.0005;
 const LOSS: &str = "loss";
 const WEIGHTS: [&str; 4] = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"];
 
@@ -28,7 +29,9 @@ fn glorot(inputs: usize, outputs: usize) -> Initial {
 impl Model for Digits {
     fn declare(&mut self, job: &Job) -> Declaration {
         let (pixels, hidden, classes) = (mlp::PIXELS as u64, mlp::HIDDEN as u64, mlp::CLASSES as u64);
-        let rate = Schedule::constant(LEARNING_RATE);
+        let over = job.epochs * job.steps_per_epoch;
+        let decay = Decay::Cosine { floor: LEARNING_RATE_LAST, over };
+        let rate = Schedule { base: LEARNING_RATE, warmup_steps: 0, decay };
         let trained =
             |name: &str, shape: &[u64], initial| Parameter::new(name, shape, Rule::ADAM, rate, initial);
         let parameters = vec![

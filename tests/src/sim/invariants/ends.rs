@@ -11,7 +11,10 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
     let Some(status) = &evidence.status else { return Err(String::from("the master does not answer")) };
     if evidence.stood_still > evidence.may_stand_still {
         let (stood, may) = (evidence.stood_still, evidence.may_stand_still);
-        return Err(format!("step {} of {} stood still for {stood:?}, at most {may:?} may", status.step, status.steps));
+        return Err(format!(
+            "step {} of {} stood still for {stood:?}, at most {may:?} may",
+            status.step, status.steps
+        ));
     }
     if status.phase != "done" {
         return Err(format!("the job is {:?} at step {}: {:?}", status.phase, status.step, status.failure));

@@ -12,7 +12,9 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
         if !COUNTS.contains(&parameter.name.as_str()) {
             continue;
         }
-        if let Some((record, count)) = trained.values.iter().enumerate().find(|(_, count)| **count != expected) {
+        if let Some((record, count)) =
+            trained.values.iter().enumerate().find(|(_, count)| **count != expected)
+        {
             return Err(format!("record {record} gave {count} to {:?}, not {expected}", parameter.name));
         }
     }

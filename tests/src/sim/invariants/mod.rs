@@ -18,6 +18,7 @@ const ALL: [(&str, Invariant); 4] = [
 
 /// The promises that are broken, each with what was found.
 pub fn check(evidence: &Evidence) -> Vec<String> {
-    let broken = |(promise, check): (&str, Invariant)| check(evidence).err().map(|what| format!("{promise}: {what}"));
+    let broken =
+        |(promise, check): (&str, Invariant)| check(evidence).err().map(|what| format!("{promise}: {what}"));
     ALL.into_iter().filter_map(broken).collect()
 }

@@ -15,7 +15,9 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
         for (at, (ours, theirs)) in columns(ours).iter().zip(columns(theirs)).enumerate() {
             if let Some(element) = ours.iter().zip(&theirs).position(|(a, b)| a.to_bits() != b.to_bits()) {
                 let (name, ours, theirs) = (&parameter.name, ours[element], theirs[element]);
-                return Err(format!("element {element} of {name:?} (column {at}) is {ours:e}, not {theirs:e}"));
+                return Err(format!(
+                    "element {element} of {name:?} (column {at}) is {ours:e}, not {theirs:e}"
+                ));
             }
         }
     }

@@ -1,0 +1,129 @@
+//! The grid: one job under every number of trainers and pservers, calm and under chaos, must end in one hash.
+//!
+//! `cargo run --release -p shoal-tests --bin grid` runs all of it (about eight minutes) and exits 0 only if every
+//! hash agrees, every count is exact, and everything that the grid is meant to stir did happen.
+#![allow(clippy::print_stdout)] // Its table is what it is for.
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use shoal_tests::processes::{Job, Programs, pack_digits, programs};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const TRAINERS: [&str; 5] = ["1", "2", "3", "5", "8"];
+const PSERVERS: [u32; 3] = [1, 2, 3];
+/// Counters that must not be 0 over the whole grid.
+const STIRRED: [&str; 7] = [
+    "odd_blocks",
+    "short_steps",
+    "negative_zeros",
+    "replaced_by_ancestor",
+    "tasks_leased_again",
+    "duplicates_refused",
+    "late_pushes",
+];
+
+fn main() -> anyhow::Result<()> {
+    let programs = programs()?;
+    let folder = tempfile::tempdir()?;
+    let data = pack_digits(&programs, &folder.path().join("data"))?;
+    let mut grid = Grid { programs, data, folder: folder.path(), stirred: BTreeMap::new(), hash: None };
+    for pservers in PSERVERS {
+        for trainers in TRAINERS {
+            grid.cell(trainers, pservers, None)?;
+            grid.cell(trainers, pservers, Some(u64::from(pservers) * 100 + trainers.parse::<u64>()?))?;
+        }
+    }
+    grid.others()?;
+    for seed in 1..=20 {
+        grid.count(seed)?;
+    }
+    for name in STIRRED {
+        let total = grid.stirred.get(name).copied().unwrap_or(0);
+        println!("{name:<24} {total}");
+        ensure!(total > 0, "the grid was idle: {name} never happened");
+    }
+    println!("1 hash over the grid: {}", grid.hash.unwrap_or_default());
+    Ok(())
+}
+
+struct Grid<'a> {
+    programs: Programs,
+    data: String,
+    folder: &'a Path,
+    stirred: BTreeMap<&'static str, u64>,
+    hash: Option<String>,
+}
+
+impl Grid<'_> {
+    fn run(&self, program: &Path, trainers: &str, pservers: u32, more: &[&str]) -> anyhow::Result<Value> {
+        let more = more.iter().map(|word| (*word).to_owned()).collect();
+        let (programs, data, folder) = (&self.programs, self.data.as_str(), self.folder);
+        let job = Job { programs, folder, program, data, trainers, pservers, more };
+        job.run().with_context(|| format!("{trainers} trainers, {pservers} pservers"))
+    }
+
+    fn cell(&mut self, trainers: &str, pservers: u32, chaos: Option<u64>) -> anyhow::Result<()> {
+        let seed = chaos.map(|chaos| chaos.to_string());
+        let mut more = vec!["--epochs", "2", "--seed", "7"];
+        more.extend(seed.iter().flat_map(|seed| ["--chaos", seed]));
+        let closing = self.run(&self.programs.digits, trainers, pservers, &more)?;
+        let hash = closing["parameters_sha256"].as_str().context("no hash")?.to_owned();
+        let faults = closing["faults"].as_array().map_or(0, Vec::len);
+        println!(
+            "trainers {trainers}  pservers {pservers}  faults {faults:>2}  {:>5.1} s  {hash}",
+            closing["seconds"].as_f64().unwrap_or(0.0)
+        );
+        ensure!(closing["records_wrong"] == 0, "counts are wrong: {closing}");
+        ensure!(closing["odd_blocks"].as_u64() >= Some(4), "fewer than 4 blocks of odd lengths");
+        ensure!(*self.hash.get_or_insert_with(|| hash.clone()) == hash, "another hash: {closing}");
+        if chaos.is_none() {
+            ensure!(everyone_contributed(&closing), "a member was idle: {closing}");
+        }
+        for name in STIRRED {
+            *self.stirred.entry(name).or_default() += closing[name].as_u64().unwrap_or(0);
+        }
+        ensure!(
+            trainers == "1" || closing["levels"].as_array().map_or(0, Vec::len) >= 2,
+            "one level only: {closing}"
+        );
+        Ok(())
+    }
+
+    /// Another seed and another M give other hashes.
+    fn others(&self) -> anyhow::Result<()> {
+        for more in [
+            ["--seed", "8", "--microbatches-per-step", "16"],
+            ["--seed", "7", "--microbatches-per-step", "12"],
+        ] {
+            let closing =
+                self.run(&self.programs.digits, "2", 2, &[&["--epochs", "2"], &more[..]].concat())?;
+            println!("{}  {}", more.join(" "), closing["parameters_sha256"]);
+            ensure!(
+                closing["parameters_sha256"].as_str() != self.hash.as_deref(),
+                "the same hash with {more:?}"
+            );
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, seed: u64) -> anyhow::Result<()> {
+        let chaos = seed.to_string();
+        let closing = self.run(&self.programs.count, "2:4", 3, &["--epochs", "3", "--chaos", &chaos])?;
+        let faults = closing["faults"].as_array().map_or(0, Vec::len);
+        println!(
+            "count  chaos {seed:>2}  faults {faults:>2}  {}/{} counted",
+            closing["records_counted"], closing["records_expected"]
+        );
+        ensure!(closing["records_wrong"] == 0 && faults > 0, "not exact, or nothing hit: {closing}");
+        Ok(())
+    }
+}
+
+fn everyone_contributed(closing: &Value) -> bool {
+    let has_done = |member: &Value, what: &str| member[what].as_u64() > Some(0);
+    let all = |role: &str, what: &str| {
+        closing[role].as_array().is_some_and(|members| members.iter().all(|member| has_done(member, what)))
+    };
+    all("trainers", "tasks") && all("pservers", "pushes")
+}

@@ -1,0 +1,105 @@
+//! Real processes for end-to-end tests: the `shoal` binary and the examples, built on demand, run in folders of
+//! their own. Knows nothing of the roles' insides: what it learns, it reads from closing lines.
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// The programs under test.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The `shoal` command.
+    pub shoal: PathBuf,
+    /// The digits example.
+    pub digits: PathBuf,
+    /// The count example.
+    pub count: PathBuf,
+}
+
+/// Builds the programs in this build's own profile (a matter of a second when they are there) and names them.
+pub fn programs() -> anyhow::Result<Programs> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    let folder = folder.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
+    let example = |name: &str| folder.join("examples").join(name);
+    Ok(Programs { shoal: folder.join("shoal"), digits: example("digits"), count: example("count") })
+}
+
+fn build() -> anyhow::Result<PathBuf> {
+    // target/PROFILE/deps/this-test or target/PROFILE/this-binary
+    let here = std::env::current_exe()?;
+    let folder =
+        here.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).context("no target folder")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "-p", "shoal-cli", "-p", "shoal-trainer-sdk", "--bins", "--examples"]);
+    if folder.ends_with("release") {
+        command.arg("--release");
+    }
+    let target = folder.parent().context("no target folder")?;
+    let built = command
+        .env("CARGO_TARGET_DIR", target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(built.success(), "the programs under test do not build");
+    Ok(folder.to_owned())
+}
+
+/// Writes the digits data set into `folder` and returns the pattern of its training files.
+pub fn pack_digits(programs: &Programs, folder: &Path) -> anyhow::Result<String> {
+    let packed = Command::new(&programs.digits).arg("--pack").arg(folder).output()?;
+    ensure!(packed.status.success(), "digits --pack: {}", String::from_utf8_lossy(&packed.stderr));
+    Ok(folder.join("train-*.recordio").to_string_lossy().into_owned())
+}
+
+/// One `shoal run`.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// The programs under test.
+    pub programs: &'a Programs,
+    /// Where its files go.
+    pub folder: &'a Path,
+    /// The training program.
+    pub program: &'a Path,
+    /// The pattern of its data.
+    pub data: &'a str,
+    /// `--trainers`.
+    pub trainers: &'a str,
+    /// `--pservers`.
+    pub pservers: u32,
+    /// Everything else.
+    pub more: Vec<String>,
+}
+
+impl Job<'_> {
+    /// The command line, not started.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.programs.shoal);
+        command.current_dir(self.folder).args(["run", "--trainers", self.trainers]);
+        command.args(["--pservers", &self.pservers.to_string(), "--data", self.data, "-o", "json"]);
+        command.args(&self.more).arg("--").arg(self.program);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end and returns the closing object.
+    ///
+    /// # Errors
+    /// An exit code other than 0, with what the command said.
+    pub fn run(&self) -> anyhow::Result<Value> {
+        closing(&self.command().output()?)
+    }
+}
+
+/// The closing object of a command that succeeded.
+pub fn closing(output: &Output) -> anyhow::Result<Value> {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if !output.status.success() {
+        bail!("exit {:?}:\n{err}\n{out}", output.status.code());
+    }
+    let last = out.lines().last().with_context(|| format!("no closing line; it said:\n{err}"))?;
+    serde_json::from_str(last).with_context(|| format!("the closing line is no JSON: {last}"))
+}
