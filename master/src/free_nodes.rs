@@ -25,6 +25,12 @@ impl FreeNodes {
         free
     }
 
+    /// The free nodes, in slot order.
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Node> {
+        self.by_first.values().copied()
+    }
+
     /// How many slots are free.
     pub fn slots(&self) -> u32 {
         self.slots

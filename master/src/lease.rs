@@ -2,7 +2,7 @@
 //!
 //! Two steps are open: the *front* (the lowest step that some block has not applied) and the one after it, so that
 //! trainers can fetch records ahead. Leases are advice that saves work; no safety rests on them. Invariants:
-//! - every present slot of an open step is free, under a lease, or lacked by no block;
+//! - every present slot of an open step is free, under a lease, or lacked by no block; never free and under a lease;
 //! - a lease of the front ends by its deadline unless progress renews it; then what blocks lack of it is free again;
 //! - what is free is leased to whoever asks, the front first.
 //!
@@ -323,11 +323,28 @@ impl OpenStep {
             let Some(lease) = self.leases.remove(&id) else { continue };
             let lacked = lacking.lacking(self.step, lease.node);
             ended += u64::from(!lacked.is_empty());
+            // Speculation leases slots twice: what another lease still holds is freed when that one ends.
+            let is_shared = |other: &Node| other.covers(lease.node) || lease.node.covers(*other);
+            let shared: Vec<Node> = self.leases.values().map(|other| other.node).filter(is_shared).collect();
             for node in lacked {
-                self.free.release(node);
+                release_outside(node, &shared, &mut self.free);
             }
         }
         ended
+    }
+}
+
+/// Makes free what of `node` no node of `held` covers.
+fn release_outside(node: Node, held: &[Node], free: &mut FreeNodes) {
+    if held.iter().any(|other| other.covers(node)) {
+        return;
+    }
+    match node.children().filter(|_| held.iter().any(|other| node.covers(*other))) {
+        Some((left, right)) => {
+            release_outside(left, held, free);
+            release_outside(right, held, free);
+        }
+        None => free.release(node),
     }
 }
 

@@ -94,6 +94,12 @@ impl Members {
         Ok((incarnation, superseded))
     }
 
+    /// Whether a member may speak: it is live, or lost and not replaced.
+    pub fn is_current(&self, incarnation: Incarnation) -> bool {
+        let state = self.members.get(&incarnation).map(|member| member.state);
+        matches!(state, Some(State::Live | State::Lost))
+    }
+
     /// A member said something; a lost one is live again.
     pub fn hear(&mut self, incarnation: Incarnation, now: Duration) -> Result<(), Refusal> {
         match self.members.get_mut(&incarnation) {

@@ -27,6 +27,8 @@ const FAULT_KINDS_MIN: usize = 4;
 const LEASE_TTL_MILLIS: u64 = 1500;
 /// The elastic run is slowed down so that one can watch: a pause before each microbatch.
 const PACE: Duration = Duration::from_millis(20);
+/// The report's loss is the mean over so many steps: half an epoch.
+const LOSS_STEPS: u64 = 12;
 /// The longest that one scene of the demo may wait for what it needs.
 const SCENE_MAX: Duration = Duration::from_secs(15);
 
@@ -192,7 +194,7 @@ async fn act(job: &mut Supervisor) -> anyhow::Result<()> {
 }
 
 async fn grow(job: &mut Supervisor, trainers: u32, what: &str) -> anyhow::Result<()> {
-    let before: BTreeSet<u32> = job.members().iter().map(|(_, pid, _)| *pid).collect();
+    let before: BTreeSet<u32> = job.trainers.iter().map(|trainer| trainer.pid).collect();
     say(job, &format!("{what}: {} -> {trainers}", before.len()));
     job.client.scale(trainers).await?;
     until(job, |job| job.members().len() as u32 >= trainers).await?;
@@ -233,10 +235,11 @@ fn thaw(job: &mut Supervisor, frozen: Option<(String, u32)>) {
 /// Kills a trainer in mid-task that is not frozen; its place stays empty.
 async fn kill(job: &mut Supervisor) -> anyhow::Result<()> {
     let Some((name, pid)) = busy_member(job).await? else { return Ok(()) };
-    job.client.scale(2).await?;
-    job.signal(pid, Signal::KILL);
+    job.kill(pid).await;
     say(job, &format!("{name} (process {pid}) is killed in mid-task: kill -9"));
     job.record.fault("kill", &name, "kill -9 in mid-task");
+    let remaining = job.trainers.len() as u32 - 1;
+    job.client.scale(remaining).await?;
     until(job, |job| job.trainers.iter().all(|trainer| trainer.pid != pid)).await?;
     Ok(())
 }
@@ -357,10 +360,8 @@ impl Proof {
 
 fn write_report(arguments: &DemoArguments, job: &Supervisor, proof: &Proof) -> anyhow::Result<PathBuf> {
     let mut samples = job.record.samples.clone();
-    let mut before = 0;
     for sample in &mut samples {
-        sample.loss = proof.loss(before, sample.step);
-        before = sample.step.max(before);
+        sample.loss = proof.loss(sample.step.saturating_sub(LOSS_STEPS), sample.step);
     }
     let run = Run {
         title: "Shoal demo: digits, trained under faults".to_owned(),

@@ -17,7 +17,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// With chaos, a job is paced to last about so long, so that there is something to break.
-const CHAOS_LASTS: Duration = Duration::from_secs(6);
+const CHAOS_LASTS: Duration = Duration::from_secs(4);
 /// With chaos, the lease TTL where none was asked for.
 const CHAOS_TTL_MILLIS: u64 = 1000;
 const DEFAULT_TTL_MILLIS: u64 = 5000;

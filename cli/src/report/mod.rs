@@ -48,7 +48,7 @@ pub(crate) struct Sample {
     pub(crate) step: u64,
     /// Trainers that hold a membership.
     pub(crate) trainers_live: u32,
-    /// Mean loss per record since the sample before; none when no record was counted.
+    /// Mean loss per record over the last steps; none before the first.
     pub(crate) loss: Option<f64>,
     /// Records counted per second since the sample before.
     pub(crate) records_per_second: f64,

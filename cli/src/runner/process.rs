@@ -74,12 +74,18 @@ impl Process {
         }
     }
 
+    /// Kills it and waits until it is gone.
+    pub(crate) async fn kill(&mut self) {
+        // An error means that it is gone already.
+        let _ = self.child.kill().await;
+    }
+
     /// Asks it to stop, and kills it if it does not.
     pub(crate) async fn stop(&mut self) {
         self.signal(Signal::CONT);
         self.signal(Signal::TERM);
         if tokio::time::timeout(GRACE, self.child.wait()).await.is_err() {
-            let _ = self.child.kill().await;
+            self.kill().await;
         }
     }
 

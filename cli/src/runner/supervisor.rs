@@ -110,7 +110,7 @@ impl Supervisor {
             "done" => return Ok(false),
             _ => self.reconcile()?,
         }
-        let live = self.trainers.len() as u32;
+        let live = crate::commands::status::live(&self.status);
         self.record.sample(self.status.step, live, self.status.records_trained);
         Ok(true)
     }
@@ -214,6 +214,13 @@ impl Supervisor {
     /// Sends a signal to a trainer of this job, and to no other process.
     pub(crate) fn signal(&self, pid: u32, signal: Signal) {
         self.trainers.iter().filter(|trainer| trainer.pid == pid).for_each(|trainer| trainer.signal(signal));
+    }
+
+    /// Kills a trainer and waits until it is gone.
+    pub(crate) async fn kill(&mut self, pid: u32) {
+        for trainer in self.trainers.iter_mut().filter(|trainer| trainer.pid == pid) {
+            trainer.kill().await;
+        }
     }
 
     /// Asks a trainer to hand back its tasks and leave.

@@ -152,6 +152,9 @@ impl Machine {
             }
         }
         for lost in self.pservers.expire(now) {
+            if !self.hosts_blocks(lost) {
+                continue;
+            }
             let name = self.pservers.get(lost).map_or_else(String::new, |member| member.name.clone());
             let address = self.pserver_records.get(&lost).map_or("", |record| record.address.as_str());
             self.fail(format!("pserver {name:?} at {address} is lost, and its blocks have no copy"));

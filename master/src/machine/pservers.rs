@@ -60,7 +60,7 @@ impl Machine {
         self.pserver_records.entry(incarnation).or_insert(record);
         if let Some(old) = superseded {
             self.pserver_records.remove(&old);
-            if self.job.is_some() {
+            if self.hosts_blocks(old) {
                 self.fail(format!("pserver {name:?} was started again, and its blocks had no copy"));
             }
         }
@@ -98,6 +98,13 @@ impl Machine {
             declaration: declaration.clone(),
             blocks,
         }))
+    }
+
+    /// Whether blocks are placed on a pserver, so that its end loses them.
+    pub(super) fn hosts_blocks(&self, pserver: Incarnation) -> bool {
+        let Some(job) = &self.job else { return false };
+        let at = job.routing.pservers.iter().position(|known| known.incarnation == pserver);
+        at.is_some_and(|at| job.routing.primary.contains(&(at as u32)))
     }
 
     /// Places the blocks once the declaration and the wanted pservers are there.

@@ -41,7 +41,7 @@ pub enum LeaseOutcome {
     Done,
     /// The job has failed.
     Failed(String),
-    /// This call was overtaken by a later one of the same trainer and changed nothing.
+    /// This call was overtaken by a later one of the same trainer, or its trainer has left; it changed nothing.
     Overtaken,
 }
 
@@ -87,12 +87,13 @@ impl Machine {
         progress: &[Progress],
         now: Duration,
     ) -> Result<bool, Refusal> {
-        self.trainers.hear(trainer, now)?;
-        let newest = self.trainer_words.entry(trainer).or_default();
-        if word.call <= newest.call {
+        // Nor is an overtaken call a sign of life: it was sent before one that was heard.
+        let is_overtaken = self.trainer_words.get(&trainer).is_some_and(|newest| word.call <= newest.call);
+        if is_overtaken && self.trainers.is_current(trainer) {
             return Ok(false);
         }
-        *newest = word;
+        self.trainers.hear(trainer, now)?;
+        self.trainer_words.insert(trainer, word);
         if let Some(job) = &mut self.job {
             job.leases.progress(trainer, progress, now);
             job.leases.forget_unknown(trainer, progress, &job.reports);
@@ -110,6 +111,12 @@ impl Machine {
         }
         if self.trainer_words.get(&trainer).is_some_and(|word| word.call > call) {
             return LeaseOutcome::Overtaken;
+        }
+        // A call is kept open while its trainer may leave, or fall silent: nothing would release what it is given.
+        match self.trainers.get(trainer).map(|member| member.state) {
+            Some(State::Live) => {}
+            Some(State::Lost) => return LeaseOutcome::Wait,
+            Some(State::Left | State::Superseded) | None => return LeaseOutcome::Overtaken,
         }
         let live = self.trainers.live().count() as u32;
         let Some(job) = &mut self.job else { return LeaseOutcome::Wait };

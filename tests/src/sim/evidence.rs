@@ -74,6 +74,22 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// Waits up to `patience` for the job to be over, then as long for its trainers, then asks everybody.
+    pub async fn when_over(world: World, observer: &Observer, patience: Duration) -> Evidence {
+        let until = Instant::now() + patience;
+        let mut steps = Vec::new();
+        while Instant::now() < until {
+            if let Some(status) = observer.status().await {
+                steps.push(status.step);
+                if status.phase == "done" || status.phase == "failed" {
+                    break;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Evidence::gather(world, observer, steps, patience).await
+    }
+
     /// Waits up to `patience` for trainers to end, then asks everybody.
     pub async fn gather(
         mut world: World,

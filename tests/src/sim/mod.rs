@@ -8,6 +8,7 @@ pub mod call;
 pub mod coverage;
 pub mod data_set;
 pub mod evidence;
+pub mod hand;
 pub mod host;
 pub mod invariants;
 pub mod link;

@@ -6,7 +6,7 @@ use super::data_set::DataSet;
 use super::program::gradient_of;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::plan::ChunkOrder;
-use shoal_runtime::cluster::{Declaration, JobSettings, Parameter, Plan, Rule, Step};
+use shoal_runtime::cluster::{Declaration, JobSettings, Node, Parameter, Plan, Rule, Step};
 use shoal_trainer_sdk::{Batch, Record};
 
 /// One parameter and its rule's state.
@@ -26,10 +26,42 @@ struct Microbatch<'a> {
 
 /// Trains the whole job; one entry for each declared parameter.
 pub fn train(declaration: &Declaration, job: &JobSettings, data: &DataSet) -> Vec<Trained> {
+    train_until(declaration, job, data, Step(job.steps()))
+}
+
+/// The sum of one node's leaves at its step's version, for each parameter, and its weight.
+pub fn node_sum(
+    declaration: &Declaration,
+    job: &JobSettings,
+    data: &DataSet,
+    step: Step,
+    node: Node,
+) -> (Vec<Vec<f32>>, u64) {
+    let trained = train_until(declaration, job, data, step);
+    let mut plan = Plan::new(data.manifest().clone(), job.clone());
+    let mut microbatches = microbatches(&mut plan, job, data, step);
+    microbatches.truncate(node.end() as usize);
+    let microbatches = microbatches.split_off(node.first() as usize);
+    let sum = |(parameter, trained): (&Parameter, &Trained)| {
+        let leaves =
+            microbatches.iter().map(|microbatch| leaf(parameter, &trained.values, microbatch, job, step));
+        sum_of(&leaves.collect::<Vec<_>>(), node.width() as usize)
+    };
+    let sums = declaration.parameters.iter().zip(&trained).map(sum).collect();
+    (sums, microbatches.iter().map(|microbatch| microbatch.records.len() as u64).sum())
+}
+
+/// Trains up to the version that `until` reads.
+pub fn train_until(
+    declaration: &Declaration,
+    job: &JobSettings,
+    data: &DataSet,
+    until: Step,
+) -> Vec<Trained> {
     let mut plan = Plan::new(data.manifest().clone(), job.clone());
     let mut trained: Vec<Trained> =
         declaration.parameters.iter().map(|parameter| initial(parameter, job)).collect();
-    for step in (0..job.steps()).map(Step) {
+    for step in (0..until.0).map(Step) {
         let microbatches = microbatches(&mut plan, job, data, step);
         let weight: u64 = microbatches.iter().map(|microbatch| microbatch.records.len() as u64).sum();
         for (parameter, trained) in declaration.parameters.iter().zip(&mut trained) {

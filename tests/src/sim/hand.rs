@@ -1,0 +1,167 @@
+//! A trainer moved by hand: it says what a directed test tells it to, through the simulated network.
+
+use super::host::Host;
+use super::link::Door;
+use super::reference;
+use super::world::{JOB, MASTER, World};
+use shoal_runtime::cluster::{Declaration, Layout, Node, Routing, Step};
+use shoal_runtime::host::rpc::{Channel, master_client, pserver_client};
+use shoal_runtime::wire::Fault;
+use shoal_runtime::wire::proto::{
+    self, PushAnswer, master_client::MasterClient, pserver_client::PserverClient,
+};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// A trainer of the simulation's program that has joined.
+#[derive(Debug)]
+pub struct Hand {
+    /// The master's number for this life.
+    pub incarnation: u64,
+    /// The job's parameters.
+    pub declaration: Declaration,
+    /// How they are cut.
+    pub layout: Layout,
+    /// Who hosts what.
+    pub routing: Routing,
+    calls: u64,
+    master: MasterClient<Channel>,
+    pservers: Vec<PserverClient<Channel>>,
+}
+
+impl Hand {
+    /// Joins under `name`, as the life that `nonce` tells from others, and waits until blocks are placed.
+    ///
+    /// # Errors
+    /// The master's refusal.
+    pub async fn join(world: &World, name: &str, nonce: u64) -> Result<Hand, Fault> {
+        let declaration = super::program::declaration(world.job.records, world.scenario.block_elements);
+        Hand::join_with(world, name, nonce, declaration).await
+    }
+
+    /// Joins with another declaration than the program's.
+    ///
+    /// # Errors
+    /// The master's refusal.
+    pub async fn join_with(
+        world: &World,
+        name: &str,
+        nonce: u64,
+        declaration: Declaration,
+    ) -> Result<Hand, Fault> {
+        let door = Door::of(&Host::new(name), &world.network);
+        let mut master = master_client(&door, MASTER).expect("any address will do");
+        let request = proto::JoinRequest {
+            job: JOB.to_owned(),
+            name: name.to_owned(),
+            nonce,
+            declaration: Some((&declaration).into()),
+            process: 0,
+        };
+        let (incarnation, routing) = loop {
+            let reply = master.join(request.clone()).await?.into_inner();
+            if let Some(routing) = reply.routing {
+                break (reply.incarnation, Routing::try_from(routing)?);
+            }
+            sleep(Duration::from_millis(50)).await;
+        };
+        let client = |address: &str| pserver_client(&door, address).expect("any address will do");
+        let pservers = routing.pservers.iter().map(|pserver| client(&pserver.address)).collect();
+        let layout = Layout::new(&declaration);
+        Ok(Hand { incarnation, declaration, layout, routing, calls: 0, master, pservers })
+    }
+
+    /// Asks for up to `want` tasks and tells of no progress.
+    ///
+    /// # Errors
+    /// The master's refusal.
+    pub async fn lease(&mut self, want: u32) -> Result<Vec<proto::Task>, Fault> {
+        self.calls += 1;
+        let request = proto::LeaseRequest {
+            job: JOB.to_owned(),
+            incarnation: self.incarnation,
+            want,
+            call: self.calls,
+            ..Default::default()
+        };
+        Ok(self.master.lease(request).await?.into_inner().tasks)
+    }
+
+    /// The push message of one node for the blocks of one pserver (an index into the routing), computed from the
+    /// definition at the step's version.
+    pub fn message(&self, world: &World, pserver: usize, step: u64, node: Node) -> proto::PushRequest {
+        let (sums, weight) =
+            reference::node_sum(&self.declaration, &world.job, &world.data, Step(step), node);
+        let blocks = self.routing.blocks_of(pserver).into_iter().map(|id| {
+            let mut values = Vec::new();
+            if let Some(block) = self.layout.block(id) {
+                block.gather(&sums, &mut values);
+            }
+            let gradient: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            proto::BlockGradient { block: id.0, gradient: gradient.into() }
+        });
+        proto::PushRequest {
+            job: JOB.to_owned(),
+            incarnation: self.incarnation,
+            routing_version: self.routing.version,
+            step,
+            node: Some(node.into()),
+            weight,
+            blocks: blocks.collect(),
+        }
+    }
+
+    /// Pushes one node to one pserver. Returns what all of its blocks answered; they must agree.
+    ///
+    /// # Errors
+    /// The pserver's refusal.
+    pub async fn push(
+        &self,
+        world: &World,
+        pserver: usize,
+        step: u64,
+        node: Node,
+    ) -> Result<PushAnswer, Fault> {
+        let answers = self.send(pserver, self.message(world, pserver, step, node)).await?;
+        assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "blocks disagree: {answers:?}");
+        Ok(answers.first().copied().unwrap_or_default())
+    }
+
+    /// Sends a push message as it is, waiting until the pserver knows its blocks.
+    ///
+    /// # Errors
+    /// The pserver's refusal.
+    pub async fn send(&self, pserver: usize, push: proto::PushRequest) -> Result<Vec<PushAnswer>, Fault> {
+        loop {
+            let fault = match self.pserver(pserver).push(push.clone()).await {
+                Ok(reply) => return Ok(reply.into_inner().answers().collect()),
+                Err(status) => Fault::from(status),
+            };
+            if fault.next_move() != shoal_runtime::cluster::refusal::NextMove::Retry {
+                return Err(fault);
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// A client of one pserver.
+    pub fn pserver(&self, pserver: usize) -> PserverClient<Channel> {
+        self.pservers[pserver].clone()
+    }
+    /// A client of the master.
+    pub fn master(&self) -> MasterClient<Channel> {
+        self.master.clone()
+    }
+
+    /// Does all of one step, each pserver getting the root at once.
+    ///
+    /// # Errors
+    /// A pserver's refusal.
+    pub async fn do_step(&self, world: &World, step: u64) -> Result<(), Fault> {
+        let root = world.job.shape().tree(Step(step)).root();
+        for pserver in 0..self.pservers.len() {
+            self.push(world, pserver, step, root).await?;
+        }
+        Ok(())
+    }
+}

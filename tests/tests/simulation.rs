@@ -1,0 +1,51 @@
+//! The whole system under random faults, one seed a run: promises P1, P2 and P4 hold, and a seed is a whole story.
+
+use shoal_tests::sim::run::{play, simulate};
+use shoal_tests::sim::scenario::Scenario;
+use shoal_tests::sim::seeds::{Broken, simulate_all, story_of};
+
+const THREADS: usize = 2;
+
+#[test]
+fn a_thousand_seeds_keep_the_promises() {
+    let summary = simulate_all(0..1000, THREADS);
+    println!("{}", summary.coverage);
+    if let Some(broken) = summary.broken.first() {
+        panic!("{} of 1,000 seeds are broken; {}", summary.broken.len(), story_of(broken));
+    }
+    let missing = summary.coverage.missing();
+    assert!(missing.is_empty(), "a thousand seeds never met: {missing:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 0..20 {
+        // One run keeps lines and the other does not: watching changes nothing.
+        let (first, second) = (simulate(seed, true), simulate(seed, false));
+        assert_eq!(first.trace.hash(), second.trace.hash(), "seed {seed}");
+        assert_eq!(first.trace.events(), second.trace.events(), "seed {seed}");
+        assert_eq!((first.lasted, first.coverage), (second.lasted, second.coverage), "seed {seed}");
+    }
+    assert_ne!(simulate(1, false).trace.hash(), simulate(2, false).trace.hash());
+}
+
+#[test]
+fn an_undisturbed_run_has_the_bits_of_the_definition() {
+    for seed in 0..40 {
+        let run = play(Scenario::drawn(seed).undisturbed(), false);
+        assert!(run.violations.is_empty(), "seed {seed}, undisturbed: {:?}", run.violations);
+        assert_eq!(run.coverage.count_of("leases given again"), 0, "seed {seed}, undisturbed");
+    }
+}
+
+/// `SHOAL_SIM_SEED=N cargo test -p shoal-tests --test simulation replay -- --nocapture` tells all of seed N.
+#[test]
+fn replay() {
+    let seed = std::env::var("SHOAL_SIM_SEED").ok().map_or(1, |seed| seed.parse().expect("a whole number"));
+    let run = simulate(seed, true);
+    run.trace.lines().iter().for_each(|line| println!("{line}"));
+    println!("seed {seed} lasted {:?}, trace hash {:016x}", run.lasted, run.trace.hash());
+    if !run.violations.is_empty() {
+        panic!("{}", story_of(&Broken { seed, violations: run.violations }));
+    }
+}
