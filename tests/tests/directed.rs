@@ -1,4 +1,5 @@
 //! Directed traces: orders of events that random seeds may miss, each built by hand out of real roles.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use shoal_runtime::cluster::Node;
 use shoal_runtime::wire::proto::PushAnswer;
@@ -49,7 +50,12 @@ impl Model for Counting {
     fn declare(&mut self, job: &Job) -> Declaration {
         self.program.declare(job)
     }
-    fn step(&mut self, batch: &Batch<'_>, parameters: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
+    fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        gradient: &mut Gradient,
+    ) -> anyhow::Result<()> {
         self.computed.fetch_add(1, Relaxed);
         self.program.step(batch, parameters, gradient)
     }

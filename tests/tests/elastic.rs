@@ -46,8 +46,10 @@ fn the_model_has_the_same_bits_however_many_trainers_and_pservers_made_it() {
     let common = ["--epochs", "2", "--seed", "7"];
     let alone = world.digits("1", 1, &common);
     assert!(alone["odd_blocks"].as_u64() >= Some(4) && alone["negative_zeros"].as_u64() > Some(0), "{alone}");
-    let three = world.digits("3", 2, &common);
-    let eight = world.digits("8", 3, &common);
+    // Paced, so that all trainers have started before the work is done.
+    let paced = [&common[..], &["--pace-millis", "30"]].concat();
+    let three = world.digits("3", 2, &paced);
+    let eight = world.digits("8", 3, &paced);
     let chaos = world.digits("3", 3, &[&common[..], &["--chaos", "5"]].concat());
     assert_eq!([hash(&three), hash(&eight), hash(&chaos)], [hash(&alone); 3]);
     assert!(!chaos["faults"].as_array().unwrap().is_empty(), "{chaos}");

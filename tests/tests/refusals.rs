@@ -1,13 +1,15 @@
 //! Every refusal names what it refuses, changes nothing, and leaves the server serving.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use shoal_pserver::service::PserverService;
-use shoal_pserver::shard::Shard;
+use shoal_pserver::shard::{HELD_WINDOW, Shard};
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{Node, Refusal, RefusalKind, Rule};
 use shoal_runtime::host::rpc::{self, Dial, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::wire::proto::pserver_client::PserverClient;
 use shoal_runtime::wire::{Fault, proto};
+use shoal_tests::sim::data_set::DataSet;
 use shoal_tests::sim::evidence::Evidence;
 use shoal_tests::sim::hand::Hand;
 use shoal_tests::sim::invariants;
@@ -16,7 +18,7 @@ use shoal_tests::sim::program::declaration;
 use shoal_tests::sim::reference::Trained;
 use shoal_tests::sim::run::in_paused_time;
 use shoal_tests::sim::scenario::Scenario;
-use shoal_tests::sim::world::World;
+use shoal_tests::sim::world::{World, job_settings};
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::service::Routes;
@@ -102,11 +104,13 @@ fn a_caller_of_another_job_is_refused_by_master_and_pserver() {
         let (mut master, mut pserver) = (stage.hand.master(), stage.hand.pserver(0));
         let names = "\"other\"";
         let wire = Some((&stage.hand.declaration).into());
-        let join = proto::JoinRequest { job: job(), name: "x".into(), nonce: 9, declaration: wire, process: 0 };
+        let join =
+            proto::JoinRequest { job: job(), name: "x".into(), nonce: 9, declaration: wire, process: 0 };
         let wrong = RefusalKind::WrongJob;
         stage.refuses(wrong, names, async { answered(master.join(join).await) }).await;
         let mut master = stage.hand.master();
-        let lease = proto::LeaseRequest { job: job(), incarnation: stage.hand.incarnation, ..Default::default() };
+        let lease =
+            proto::LeaseRequest { job: job(), incarnation: stage.hand.incarnation, ..Default::default() };
         stage.refuses(wrong, names, async { answered(master.lease(lease).await) }).await;
         let mut master = stage.hand.master();
         let register = proto::RegisterRequest { job: job(), name: "p".into(), ..Default::default() };
@@ -145,7 +149,8 @@ fn another_declaration_is_refused_by_its_parameter() {
         other_shape.parameters[1].shape = vec![3, 2];
         let mut one_less = ours.clone();
         one_less.parameters.pop();
-        for (declaration, name) in [(other_rule, "\"sgd\""), (other_shape, "\"adam\""), (one_less, "\"count.last\"")]
+        for (declaration, name) in
+            [(other_rule, "\"sgd\""), (other_shape, "\"adam\""), (one_less, "\"count.last\"")]
         {
             let join = Hand::join_with(&stage.world, "stranger", 5, declaration);
             stage.refuses(RefusalKind::DeclarationMismatch, name, join).await;
@@ -166,7 +171,8 @@ fn a_push_that_is_wrong_in_one_block_is_refused_whole() {
         let mut spoilt = stage.push();
         for block in &mut spoilt.blocks {
             let values = block.gradient.len() / 4;
-            block.gradient = std::iter::repeat_n(7.5f32.to_le_bytes(), values).flatten().collect::<Vec<_>>().into();
+            block.gradient =
+                std::iter::repeat_n(7.5f32.to_le_bytes(), values).flatten().collect::<Vec<_>>().into();
         }
         let last = spoilt.blocks.len() - 1;
         let with = |bytes: Vec<u8>| {
@@ -201,8 +207,11 @@ fn a_push_that_is_wrong_in_one_block_is_refused_whole() {
 fn a_push_for_no_node_or_no_step_is_refused() {
     in_paused_time(async {
         let stage = Stage::set().await;
-        let at = |level, index| proto::PushRequest { node: Some(proto::Node { level, index }), ..stage.push() };
-        stage.refuses_push(RefusalKind::Malformed, "node", proto::PushRequest { node: None, ..stage.push() }).await;
+        let at =
+            |level, index| proto::PushRequest { node: Some(proto::Node { level, index }), ..stage.push() };
+        stage
+            .refuses_push(RefusalKind::Malformed, "node", proto::PushRequest { node: None, ..stage.push() })
+            .await;
         for (level, index) in [(25, 0), (24, 1), (u32::MAX, u32::MAX)] {
             stage.refuses_push(RefusalKind::Malformed, "node", at(level, index)).await;
         }
@@ -241,9 +250,9 @@ fn two_results_for_one_node_fail_the_job_and_name_the_parameter() {
 /// The limit is the codec's, so this goes over a real connection.
 #[tokio::test]
 async fn a_message_above_the_limit_is_refused_and_the_server_goes_on() {
-    let world = in_the_world();
+    let scenario = Scenario::quiet(1);
     let limits = Limits::default();
-    let shard = Arc::new(Shard::new(world, 64));
+    let shard = Arc::new(Shard::new(job_settings(&scenario, &DataSet::new(scenario.data)), HELD_WINDOW));
     let routes = Routes::new(PserverService::new(shard).server(limits));
     let listener = rpc::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -267,8 +276,4 @@ async fn a_message_above_the_limit_is_refused_and_the_server_goes_on() {
     assert_eq!(fault.refusal().map(|refusal| refusal.kind), Some(RefusalKind::NotReady), "{fault}");
     stop.send();
     serving.await.unwrap().unwrap();
-}
-
-fn in_the_world() -> shoal_runtime::cluster::JobSettings {
-    in_paused_time(async { World::start(Scenario::quiet(1), false).job })
 }

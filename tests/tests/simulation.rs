@@ -1,5 +1,7 @@
 //! The whole system under random faults, one seed a run: promises P1, P2 and P4 hold, and a seed is a whole story.
 
+#![allow(clippy::print_stdout, reason = "what a failing seed has to tell")]
+
 use shoal_tests::sim::run::{play, simulate};
 use shoal_tests::sim::scenario::Scenario;
 use shoal_tests::sim::seeds::{Broken, simulate_all, story_of};

@@ -1,7 +1,7 @@
 //! Generated protobuf code and its conversions to the cluster's types. Protobuf types stop here.
 //!
 //! A conversion from the wire checks everything that a type promises and answers a
-//! [`Refusal`](crate::cluster::Refusal) that names the field; it must never panic on what a stranger sent.
+//! [`Refusal`] that names the field; it must never panic on what a stranger sent.
 
 mod declaration;
 mod job;

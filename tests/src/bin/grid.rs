@@ -66,7 +66,11 @@ impl Grid<'_> {
     fn cell(&mut self, trainers: &str, pservers: u32, chaos: Option<u64>) -> anyhow::Result<()> {
         let seed = chaos.map(|chaos| chaos.to_string());
         let mut more = vec!["--epochs", "2", "--seed", "7"];
-        more.extend(seed.iter().flat_map(|seed| ["--chaos", seed]));
+        match &seed {
+            Some(seed) => more.extend(["--chaos", seed]),
+            // Paced, so that all trainers have started before the work is done.
+            None => more.extend(["--pace-millis", "30"]),
+        }
         let closing = self.run(&self.programs.digits, trainers, pservers, &more)?;
         let hash = closing["parameters_sha256"].as_str().context("no hash")?.to_owned();
         let faults = closing["faults"].as_array().map_or(0, Vec::len);

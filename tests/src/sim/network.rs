@@ -24,6 +24,9 @@ pub type Service = BoxCloneSyncService<http::Request<Body>, http::Response<Body>
 /// Changes the fate of calls as they are sent.
 pub type Intercept = Box<dyn FnMut(&Call, &mut Fate) + Send>;
 
+/// Is shown calls.
+pub type Witness = Box<dyn FnMut(&Call) + Send>;
+
 /// More calls than any run needs: a program that calls without end is stopped by silence.
 const CALLS_MAX: u64 = 400_000;
 
@@ -42,12 +45,12 @@ struct Inner {
     counts: BTreeMap<(String, String, String), u64>,
     calls: u64,
     intercepts: Vec<Intercept>,
-    witnesses: Vec<Box<dyn FnMut(&Call) + Send>>,
+    witnesses: Vec<Witness>,
     queue: BTreeMap<(Instant, u64), Event>,
     trace: Trace,
 }
 
-pub(super) type Answer = Result<Response, tonic::Status>;
+pub(super) type Answer = Result<Box<Response>, tonic::Status>;
 
 enum Event {
     Request { call: Arc<Call>, key: u64, delivery: Delivery, caller: mpsc::Sender<Answer> },
@@ -215,7 +218,7 @@ impl Network {
         tokio::spawn(async move {
             let work = host.run(async {
                 let response = service.oneshot(call.request()).await.unwrap_or_else(|never| match never {});
-                Response::collect(response).await
+                Box::new(Response::collect(response).await)
             });
             let response = tokio::select! {
                 biased;

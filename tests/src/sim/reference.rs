@@ -141,7 +141,7 @@ fn update(parameter: &Parameter, trained: &mut Trained, sum: &[f32], weight: f32
         let value = &mut trained.values[element];
         let mean = sum / weight;
         match parameter.rule {
-            Rule::Sum => *value = sum + *value,
+            Rule::Sum => *value += sum,
             Rule::Sgd => *value -= rate * mean,
             Rule::Momentum { momentum } => {
                 let velocity = momentum * trained.slots[0][element] + mean;

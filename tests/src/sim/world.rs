@@ -189,7 +189,8 @@ impl Trainer {
     }
 }
 
-fn job_settings(scenario: &Scenario, data: &DataSet) -> JobSettings {
+/// The settings of a job over a data set.
+pub fn job_settings(scenario: &Scenario, data: &DataSet) -> JobSettings {
     JobSettings {
         job: JobId(JOB.to_owned()),
         seed: scenario.seed,

@@ -28,7 +28,7 @@ pub(crate) const TRAIN_FILES: usize = 4;
 /// Every sixth row is held out, and it is the last of its six.
 const HELD_OUT_EVERY: usize = 6;
 /// Far below a sensible chunk: a small data set shall still be many chunks, so that there are leases to lose.
-const CHUNK_BYTES: u64 = 4 << 10;
+const CHUNK_BYTES: u64 = 1 << 10;
 
 /// Why bytes are not a digit, or the built-in data set is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
