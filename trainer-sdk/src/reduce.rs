@@ -100,7 +100,7 @@ mod tests {
 
     fn leaf(slot: u32) -> NodeSum {
         // Values whose sum depends on the order of addition.
-        let value = 1.0f32 / (slot as f32 + 3.0) * if slot % 3 == 0 { -1e4 } else { 1.0 };
+        let value = 1.0f32 / (slot as f32 + 3.0) * if slot.is_multiple_of(3) { -1e4 } else { 1.0 };
         NodeSum { values: vec![vec![value, -0.0], vec![value * 7.0]], weight: u64::from(slot) + 1 }
     }
 

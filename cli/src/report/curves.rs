@@ -3,8 +3,9 @@
 
 use super::Sample;
 use super::drawing::{Anchor, Drawing};
-use super::layout::{Layout, MARGIN, Panel};
+use super::layout::{Layout, Panel};
 use super::scale::{Scale, logarithmic_ticks, tick_text, ticks, time_unit};
+use super::sheet::MARGIN;
 use super::text::seconds;
 
 /// Two points for each pixel column is all that can be seen.

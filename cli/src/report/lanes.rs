@@ -3,7 +3,8 @@
 
 use super::Member;
 use super::drawing::{Anchor, Drawing};
-use super::layout::{Lane, Layout, MARGIN, NAME_CHARACTERS, WIDTH};
+use super::layout::{Lane, Layout};
+use super::sheet::{MARGIN, NAME_CHARACTERS, WIDTH};
 use super::text::{seconds, shortened, width};
 
 const CROSS: &str = "m-4 -4l8 8m0 -8l-8 8";

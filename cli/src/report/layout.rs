@@ -3,15 +3,9 @@
 
 use super::markers::{self, Marker};
 use super::scale::Scale;
+use super::sheet::{MARGIN, NAME_CHARACTERS};
 use super::text::{shortened, width};
 use super::{Member, Run};
-
-/// The picture's width; it is drawn smaller where there is less room.
-pub(super) const WIDTH: f64 = 960.0;
-/// Between the card's border and anything inside.
-pub(super) const MARGIN: f64 = 20.0;
-/// The longest name shown in full.
-pub(super) const NAME_CHARACTERS: usize = 24;
 
 const HEADER_HEIGHT: f64 = 68.0;
 const LABEL_ROW_HEIGHT: f64 = 17.0;

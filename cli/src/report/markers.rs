@@ -3,8 +3,8 @@
 
 use super::Fault;
 use super::drawing::{Anchor, Drawing};
-use super::layout::{MARGIN, NAME_CHARACTERS, WIDTH};
 use super::scale::Scale;
+use super::sheet::{MARGIN, NAME_CHARACTERS, WIDTH};
 use super::text::{seconds, shortened, width};
 
 /// Above so many faults, labels are the numbers of the page's table.

@@ -8,6 +8,7 @@ mod layout;
 mod markers;
 mod page;
 mod scale;
+mod sheet;
 mod svg;
 mod text;
 

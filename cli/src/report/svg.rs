@@ -2,7 +2,8 @@
 //! It must never need anything outside itself: no font, script, style sheet or image is loaded.
 
 use super::drawing::{Anchor, Drawing};
-use super::layout::{Layout, MARGIN, WIDTH};
+use super::layout::Layout;
+use super::sheet::{MARGIN, WIDTH};
 use super::text::{counted, escape, seconds, shortened, width};
 use super::{Run, curves, lanes, markers};
 
