@@ -174,6 +174,7 @@ impl Leases {
     /// A trainer fell silent: what blocks lack of its leases is free again.
     pub fn lose(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
         self.counters.expired += self.end(|_, lease| lease.trainer == trainer && !lease.pushed, lacking);
+        self.lanes.remove(&trainer);
     }
 
     /// A trainer leaves and hands back what it has not pushed.
@@ -294,11 +295,6 @@ impl Leases {
         let held = Lease { node, trainer, microbatches: 0, pushed: false, renewed: now, speculated: 0 };
         open.leases.insert(lease, held);
         Grant { lease, step: open.step, node }
-    }
-
-    /// Forgets what is kept about a trainer that will not come back.
-    pub fn forget(&mut self, trainer: Incarnation) {
-        self.lanes.remove(&trainer);
     }
 }
 

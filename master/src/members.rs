@@ -8,7 +8,7 @@ use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Final members that are remembered, so that late words of theirs get a precise answer.
+/// Final and lost members that are remembered, so that late words of theirs get a precise answer.
 const REMEMBERED_MAX: usize = 1000;
 
 /// What a member is.
@@ -136,7 +136,26 @@ impl Members {
                 lost.push(*incarnation);
             }
         }
+        if !lost.is_empty() {
+            self.forget_long_lost();
+        }
         lost
+    }
+
+    /// Keeps the memory of crashed processes that never come back bounded.
+    fn forget_long_lost(&mut self) {
+        let mut lost: Vec<(Duration, Incarnation)> = self
+            .iter()
+            .filter(|(_, member)| member.state == State::Lost)
+            .map(|(incarnation, member)| (member.last_heard, incarnation))
+            .collect();
+        lost.sort_unstable();
+        let surplus = lost.len().saturating_sub(REMEMBERED_MAX);
+        for (_, incarnation) in lost.into_iter().take(surplus) {
+            if let Some(member) = self.members.remove(&incarnation) {
+                self.current.remove(&member.name);
+            }
+        }
     }
 
     /// When the next member may be lost.
@@ -248,6 +267,16 @@ mod tests {
         assert!(members.hear(a, at(1)).is_err() && members.join("a", 7, 1, at(1)).is_err());
     }
 
+    #[test]
+    fn crashed_processes_that_never_come_back_are_forgotten_in_the_end() {
+        let mut members = members();
+        for name in 0..3 * REMEMBERED_MAX as u64 {
+            members.join(&name.to_string(), name, 0, at(2000 * name)).unwrap();
+            members.expire(at(2000 * name + 1000));
+        }
+        assert_eq!((members.members.len(), members.current.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
+    }
+
     proptest! {
         #[test]
         fn under_any_calls_one_incarnation_of_a_name_is_current_and_memory_is_bounded(
@@ -259,11 +288,11 @@ mod tests {
             for (call, name, nonce, wait) in calls {
                 now += wait;
                 match call {
-                    0 => if let Ok((incarnation, _)) = members.join(&format!("t{name}"), nonce, 0, at(now)) {
-                        if !given.contains(&incarnation) {
+                    0 => if let Ok((incarnation, _)) = members.join(&format!("t{name}"), nonce, 0, at(now))
+                        && !given.contains(&incarnation)
+                    {
                             prop_assert!(given.iter().all(|old| *old < incarnation));
                             given.push(incarnation);
-                        }
                     },
                     1 => { let _ = given.get(nonce as usize).map(|i| members.hear(*i, at(now))); }
                     2 => { let _ = given.get(nonce as usize).map(|i| members.leave(*i)); }

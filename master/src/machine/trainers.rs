@@ -70,8 +70,8 @@ impl Machine {
         let (incarnation, superseded) = self.trainers.join(name, nonce, process, now)?;
         if let (Some(old), Some(job)) = (superseded, &mut self.job) {
             job.leases.lose(old, &job.reports);
-            job.leases.forget(old);
         }
+        self.trainer_words.retain(|known, _| self.trainers.get(*known).is_some());
         self.trainer_words.entry(incarnation).or_default();
         self.declaration.get_or_insert(declaration);
         self.place(now);
