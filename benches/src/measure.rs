@@ -1,0 +1,84 @@
+//! The stopwatch: works measured in turn, round by round, and what is said of the rounds.
+//! It must never compare figures of different rounds: a ratio is taken inside a round, then the median of ratios.
+
+use std::time::Instant;
+
+/// Fewer rounds than this have no median worth printing.
+pub(crate) const ROUNDS_MIN: u32 = 9;
+
+/// One thing to measure: its side effects are its own, its faults end the run.
+pub(crate) type Work<'a> = &'a mut dyn FnMut() -> anyhow::Result<()>;
+
+/// The middle and the ends of what the rounds gave.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// Of at least one figure.
+    pub(crate) fn of(mut figures: Vec<f64>) -> Spread {
+        figures.sort_by(f64::total_cmp);
+        let (half, last) = (figures.len() / 2, figures.len() - 1);
+        let median =
+            if figures.len() % 2 == 1 { figures[half] } else { (figures[half - 1] + figures[half]) / 2.0 };
+        Spread { median, min: figures[0], max: figures[last] }
+    }
+}
+
+/// Seconds of each work in each round: A B A B …, after one round that is thrown away.
+pub(crate) fn in_turn<const WORKS: usize>(
+    rounds: u32,
+    mut works: [Work<'_>; WORKS],
+) -> anyhow::Result<Vec<[f64; WORKS]>> {
+    let mut measured = Vec::new();
+    for _ in 0..=rounds {
+        let mut seconds = [0.0; WORKS];
+        for (work, seconds) in works.iter_mut().zip(&mut seconds) {
+            *seconds = self::seconds(work)?;
+        }
+        measured.push(seconds);
+    }
+    Ok(measured.split_off(1))
+}
+
+#[allow(clippy::disallowed_methods, reason = "a bench measures real time; nothing here is simulated")]
+fn seconds(work: &mut Work<'_>) -> anyhow::Result<f64> {
+    let begin = Instant::now();
+    work()?;
+    Ok(begin.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn works_take_turns_and_the_first_round_is_thrown_away() {
+        let order = RefCell::new(String::new());
+        let mut a = || {
+            order.borrow_mut().push('a');
+            Ok(())
+        };
+        let mut b = || {
+            order.borrow_mut().push('b');
+            Ok(())
+        };
+        let rounds = in_turn(2, [&mut a, &mut b]).unwrap();
+        assert_eq!((rounds.len(), order.into_inner().as_str()), (2, "ababab"));
+    }
+
+    #[test]
+    fn a_median_lies_in_the_middle_of_odd_and_even_counts() {
+        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 3.0]).median, 2.5);
+    }
+
+    #[test]
+    fn a_fault_of_a_work_ends_the_run() {
+        assert!(in_turn(9, [&mut || anyhow::bail!("broken")]).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! What is printed: rows with ours beside the limit. It must never round a ratio up to 1.
+
+use crate::measure::Spread;
+use serde::Serialize;
+use std::fmt;
+
+/// The result of one run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Measured rounds of every row.
+    pub(crate) rounds: u32,
+    /// The machine's load averages (1, 5, 15 minutes) as the run began, where the system tells them.
+    pub(crate) load_before: Option<String>,
+    /// And as it ended.
+    pub(crate) load_after: Option<String>,
+    pub(crate) rows: Vec<Row>,
+    /// What one lease costs among the most trainers, in costs of one among the fewest.
+    pub(crate) lease_growth: Spread,
+}
+
+/// One measurement. Rates are medians over the rounds.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) unit: &'static str,
+    pub(crate) ours: f64,
+    pub(crate) limit: Option<f64>,
+    /// Median over the rounds of ours / limit: 1 is the limit reached.
+    pub(crate) ratio: Option<f64>,
+    /// Least and greatest ratio of a round; of `ours` where there is no limit.
+    pub(crate) spread: [f64; 2],
+}
+
+impl Row {
+    /// `rounds` are seconds of ours and of the limit; either did `amount` units in them.
+    pub(crate) fn against_limit(name: &str, unit: &'static str, amount: f64, rounds: &[[f64; 2]]) -> Row {
+        let rate = |which: usize| Spread::of(rounds.iter().map(|round| amount / round[which]).collect());
+        let ratio = Spread::of(rounds.iter().map(|[ours, limit]| limit / ours).collect());
+        Row {
+            name: name.to_owned(),
+            unit,
+            ours: rate(0).median,
+            limit: Some(rate(1).median),
+            ratio: Some(ratio.median),
+            spread: [ratio.min, ratio.max],
+        }
+    }
+
+    /// Rates of something that has no limit to stand beside it.
+    pub(crate) fn alone(name: String, unit: &'static str, rates: Vec<f64>) -> Row {
+        let rate = Spread::of(rates);
+        Row { name, unit, ours: rate.median, limit: None, ratio: None, spread: [rate.min, rate.max] }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let load = |load: &Option<String>| load.clone().unwrap_or_else(|| "unknown".to_owned());
+        let (before, after) = (load(&self.load_before), load(&self.load_after));
+        writeln!(f, "{} rounds; load before {before}, after {after}", self.rounds)?;
+        writeln!(f, "{:<48} {:>12} {:>12} {:>6}  spread", "name", "ours", "limit", "ratio")?;
+        for row in &self.rows {
+            writeln!(f, "{row}")?;
+        }
+        let Spread { median, min, max } = self.lease_growth;
+        writeln!(
+            f,
+            "one lease of the last row costs {median:.1} ({min:.1}-{max:.1}) of the first lease row's"
+        )
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [min, max] = self.spread;
+        let name = format!("{} [{}]", self.name, self.unit);
+        match (self.limit, self.ratio) {
+            (Some(limit), Some(ratio)) => {
+                let ours = self.ours;
+                // Cut, not rounded: 0.998 is not the limit.
+                let cut = |x: f64| (x * 100.0).floor() / 100.0;
+                let (ratio, min, max) = (cut(ratio), cut(min), cut(max));
+                write!(f, "{name:<48} {ours:>12.2} {limit:>12.2} {ratio:>6.2}  {min:.2}-{max:.2}")
+            }
+            _ => write!(
+                f,
+                "{name:<48} {:>12.0} {:>12} {:>6}  {min:.0}-{max:.0} (of ours)",
+                self.ours, "-", "-"
+            ),
+        }
+    }
+}
+
+/// The load averages, where the system tells them.
+pub(crate) fn load() -> Option<String> {
+    let line = std::fs::read_to_string("/proc/loadavg").ok()?;
+    Some(line.split_whitespace().take(3).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_taken_inside_a_round_and_printed_cut() {
+        let row = Row::against_limit("scan", "GB/s", 8.0, &[[2.0, 1.0], [4.0, 3.998], [8.0, 7.0]]);
+        assert_eq!((row.ours, row.limit, row.ratio), (2.0, Some(8.0 / 3.998), Some(0.875)));
+        assert_eq!(row.spread, [0.5, 0.9995]);
+        assert!(row.to_string().ends_with("0.87  0.50-0.99"), "{row}");
+    }
+}
