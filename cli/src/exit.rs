@@ -1,4 +1,4 @@
-//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 a wait timed out. One place for all commands.
+//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable. One place for all commands.
 
 use std::process::ExitCode;
 

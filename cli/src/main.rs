@@ -24,7 +24,7 @@ use std::process::ExitCode;
     name = "shoal",
     version,
     after_help = "Begin with: shoal demo\nSettings: flag > SHOAL_* variable > default.\n\
-Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 a wait timed out."
+Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable."
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -28,13 +28,14 @@ pub fn programs() -> anyhow::Result<Programs> {
 }
 
 fn build() -> anyhow::Result<PathBuf> {
+    // All of the workspace, as the tests were built: another selection would build dependencies again, with other features.
     // target/PROFILE/deps/this-test or target/PROFILE/this-binary
     let here = std::env::current_exe()?;
     let folder =
         here.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).context("no target folder")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "-p", "shoal-cli", "-p", "shoal-trainer-sdk", "--bins", "--examples"]);
+    command.args(["build", "--quiet", "--workspace", "--bins", "--examples"]);
     if folder.ends_with("release") {
         command.arg("--release");
     }

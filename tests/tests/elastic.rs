@@ -115,6 +115,27 @@ fn a_running_job_shows_its_status_scales_and_leaves_nothing_behind_on_ctrl_c() {
     assert_eq!(world.shoal(&["status", "--run", "runs/here"]).status.code(), Some(3));
 }
 
+#[test]
+fn a_killed_supervisor_leaves_nothing_running() {
+    let world = world();
+    let more = ["--epochs", "2", "--pace-millis", "100", "--folder", "runs/here"];
+    let mut run = world.job(&world.programs.digits, "2", 1, &more).command();
+    let mut child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let status = wait_for(&world, "two trainers", |status| status["trainers_live"] == 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let members = ["trainers", "pservers"].iter().flat_map(|role| status[*role].as_array().unwrap());
+    for process in members.map(|member| member["pid"].as_u64().unwrap()) {
+        let is_gone = (0..400).any(|_| {
+            !is_running(process) || {
+                pause();
+                false
+            }
+        });
+        assert!(is_gone, "process {process} is left behind");
+    }
+}
+
 fn wait_for(world: &World, what: &str, is_there: impl Fn(&Value) -> bool) -> Value {
     let mut said = String::new();
     for _ in 0..1000 {

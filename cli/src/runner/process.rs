@@ -45,6 +45,7 @@ impl Process {
             .args(arguments)
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .env("NO_COLOR", "1")
+            .env("SHOAL_SUPERVISOR", std::process::id().to_string())
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

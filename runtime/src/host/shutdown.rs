@@ -16,7 +16,8 @@ impl Shutdown {
         let (sender, receiver) = watch::channel(false);
         (ShutdownSender(sender), Shutdown(receiver))
     }
-    /// Stops on SIGTERM or SIGINT. Must be called inside a tokio runtime.
+    /// Stops on SIGTERM or SIGINT, and when the supervisor that `SHOAL_SUPERVISOR` names (a process id) is gone, so
+    /// that a killed supervisor leaves nothing running. Must be called inside a tokio runtime.
     pub fn on_signal() -> std::io::Result<Shutdown> {
         use tokio::signal::unix::{SignalKind, signal};
         let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -25,6 +26,7 @@ impl Shutdown {
             tokio::select! {
                 _ = term.recv() => {}
                 _ = interrupt.recv() => {}
+                () = orphaned() => tracing::warn!("the supervisor is gone: stopping"),
             }
             sender.send();
         });
@@ -38,6 +40,15 @@ impl Shutdown {
     /// Whether it is time to stop.
     pub fn is_due(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
+    }
+}
+
+/// Resolves when the parent is no longer the process that `SHOAL_SUPERVISOR` names; never where it names none.
+async fn orphaned() {
+    let supervisor: Option<u32> = std::env::var("SHOAL_SUPERVISOR").ok().and_then(|pid| pid.parse().ok());
+    let Some(supervisor) = supervisor else { return std::future::pending().await };
+    while std::os::unix::process::parent_id() == supervisor {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
 }
 
