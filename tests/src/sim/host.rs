@@ -130,6 +130,8 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             began.elapsed()
         }));
+        // Until it sleeps: a future that was never polled has no deadline yet.
+        tokio::task::yield_now().await;
         host.pause();
         sleep(Duration::from_secs(5)).await;
         assert!(!work.is_finished());
