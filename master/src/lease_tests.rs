@@ -235,6 +235,20 @@ fn a_trainer_that_has_not_asked_yet_finds_its_share_kept_for_an_eighth_of_the_tt
 }
 
 #[test]
+fn of_a_trainers_lanes_only_those_since_its_newest_step_are_kept_and_none_once_it_is_gone() {
+    let mut leases = leases();
+    for step in 0..4 {
+        leases.advance(Step(step), at(step));
+        leases.lease(A, 1, 4, at(step), &nothing());
+        assert_eq!(leases.lanes[&A], [node(3, 0)]);
+    }
+    leases.lease(B, 2, 4, at(5000), &nothing());
+    leases.hand_back(A, &nothing());
+    leases.lose(B, &nothing());
+    assert!(leases.lanes.is_empty(), "{:?}", leases.lanes);
+}
+
+#[test]
 fn a_call_takes_at_most_four_tasks_and_nothing_beyond_the_step_after_the_front_nor_beyond_the_last() {
     let mut leases = Leases::new(EpochShape::new(15, 1, 15), 1, TTL, at(0));
     let grants = leases.lease(A, 1, u32::MAX, at(0), &nothing());
