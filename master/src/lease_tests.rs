@@ -272,8 +272,10 @@ proptest! {
         let mut firsts: BTreeMap<(u64, u64), Node> = BTreeMap::new();
         let mut calls = orders.iter().cycle().flatten().filter(|trainer| **trainer <= u64::from(trainers));
         for step in 0..steps {
-            let mut leased = 0;
+            let (mut leased, mut count) = (0, 0);
             while leased < slots {
+                count += 1;
+                prop_assert!(count < 1000, "slots stay free although everybody asks");
                 let trainer = *calls.next().unwrap();
                 let grants = leases.lease(Incarnation(trainer), trainers, want, at(0), &nothing());
                 for grant in grants {

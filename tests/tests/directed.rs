@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use shoal_runtime::cluster::Node;
-use shoal_runtime::wire::proto::PushAnswer;
+use shoal_runtime::wire::proto::{self, PushAnswer};
 use shoal_tests::sim::evidence::{End, Evidence};
 use shoal_tests::sim::hand::Hand;
 use shoal_tests::sim::invariants;
@@ -172,6 +172,38 @@ fn a_push_whose_acknowledgement_is_lost_is_recognised_when_it_comes_again() {
         assert!(
             evidence.coverage.count_of("duplicates refused") + evidence.coverage.count_of("late pushes") >= 2
         );
+    });
+}
+
+#[test]
+fn a_trainers_word_completes_no_step() {
+    in_paused_time(async {
+        let (mut world, observer) = two_pservers();
+        let mut liar = Hand::join(&world, "liar", 1).await.unwrap();
+        let tasks = liar.lease(1).await.unwrap();
+        assert_eq!(tasks[0].node, Some(ROOT.into()));
+        let done = proto::Progress { lease: tasks[0].lease, microbatches: 4, pushed: true };
+        liar.say(1, vec![done]).await.unwrap();
+        sleep(millis(200)).await;
+        let status = observer.status().await.unwrap();
+        assert_eq!((status.step, status.phase.as_str()), (0, "training"));
+        // Nor does it keep the step from whoever does it.
+        start(&mut world, "heir", Duration::ZERO);
+        let evidence = finished(world, &observer).await;
+        assert!(evidence.coverage.count_of("leases given again") >= 1);
+    });
+}
+
+#[test]
+fn a_trainer_that_speaks_but_makes_no_progress_loses_its_task() {
+    in_paused_time(async {
+        let (mut world, observer) = two_pservers();
+        let stuck = start(&mut world, "stuck", Duration::from_secs(1_000_000));
+        // The other has its share of the step after, too, so it is never idle: only expiry can free the stuck one's.
+        start(&mut world, "other", millis(10));
+        let evidence = finished(world, &observer).await;
+        assert!(matches!(evidence.lives[stuck].end, End::Well(Ended::JobDone)));
+        assert!(evidence.coverage.count_of("leases expired") >= 1);
     });
 }
 

@@ -127,6 +127,7 @@ fn a_job_waits_for_the_declaration_and_for_the_wanted_pservers_whichever_comes_f
     let mut trainer_first = machine(2);
     let (a, routing) = trainer_first.join("a", 1, 1, declaration(), at(0)).unwrap();
     assert_eq!((routing, trainer_first.call(a, 1, &[], 0)), (None, LeaseOutcome::Wait));
+    assert_eq!(trainer_first.next_deadline(), Some(at(TTL_MILLIS)), "when it may be lost");
     trainer_first.pserver("p0", 1, 1).unwrap();
     assert_eq!(trainer_first.phase(), Phase::Waiting);
     assert_eq!(trainer_first.call(a, 2, &[], 1), LeaseOutcome::Wait);
@@ -145,6 +146,7 @@ fn a_job_waits_for_the_declaration_and_for_the_wanted_pservers_whichever_comes_f
 fn a_pserver_that_fell_silent_before_placement_is_waited_for_and_hurts_nobody() {
     let mut machine = machine(1);
     let early = machine.pserver("p0", 1, 0).unwrap();
+    assert_eq!(machine.next_deadline(), Some(at(PATIENCE_MILLIS)));
     machine.tick(at(PATIENCE_MILLIS));
     machine.trainer("a", 1, PATIENCE_MILLIS).unwrap();
     assert_eq!(machine.phase(), Phase::Waiting, "blocks are not placed on a silent pserver");
@@ -208,6 +210,19 @@ fn a_silent_trainers_leases_are_released_and_it_may_come_back() {
     let again = Progress { microbatches: 1, ..knows(&ours) };
     assert_eq!(only_task(machine.call(b, 3, &[again], 1 + TTL_MILLIS)).step, Step(0));
     machine.call(a, 3, &[knows(&task)], 2 + TTL_MILLIS);
+    assert_eq!(machine.trainers.get(a).unwrap().state, State::Live);
+}
+
+#[test]
+fn a_trainer_that_speaks_without_progress_stays_a_member_and_loses_its_lease_in_time() {
+    let (mut machine, pservers, a) = training();
+    let task = only_task(machine.call(a, 1, &[], 1));
+    machine.call(a, 2, &[knows(&task)], 1000);
+    pservers.iter().for_each(|pserver| machine.publish(*pserver, 0, 1000));
+    assert_eq!(machine.next_deadline(), Some(at(1 + TTL_MILLIS)));
+    machine.tick(at(1 + TTL_MILLIS));
+    let leases = &machine.job.as_ref().unwrap().leases;
+    assert_eq!((leases.in_hand(a), leases.counters().expired), (1, 1), "that of the next step it keeps");
     assert_eq!(machine.trainers.get(a).unwrap().state, State::Live);
 }
 

@@ -76,15 +76,28 @@ impl Hand {
     /// # Errors
     /// The master's refusal.
     pub async fn lease(&mut self, want: u32) -> Result<Vec<proto::Task>, Fault> {
+        Ok(self.say(want, Vec::new()).await?.tasks)
+    }
+
+    /// Tells of `progress`, true or not, and asks for up to `want` tasks.
+    ///
+    /// # Errors
+    /// The master's refusal.
+    pub async fn say(
+        &mut self,
+        want: u32,
+        progress: Vec<proto::Progress>,
+    ) -> Result<proto::LeaseReply, Fault> {
         self.calls += 1;
         let request = proto::LeaseRequest {
             job: JOB.to_owned(),
             incarnation: self.incarnation,
             want,
+            progress,
             call: self.calls,
             ..Default::default()
         };
-        Ok(self.master.lease(request).await?.into_inner().tasks)
+        Ok(self.master.lease(request).await?.into_inner())
     }
 
     /// The push message of one node for the blocks of one pserver (an index into the routing), computed from the

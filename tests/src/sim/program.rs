@@ -13,6 +13,9 @@ pub const METRIC: &str = "metric";
 const METRIC_ELEMENTS: usize = 3;
 /// Parameters that are read by steps.
 const LEARNT: [(&str, u64); 3] = [("adam", 6), ("sgd", 7), ("momentum", 5)];
+/// A parameter whose velocity shows the sign of a zero: every other step its gradient is -0.0 and nothing else.
+const ZEROS: &str = "zeros";
+const ZEROS_ELEMENTS: usize = 2;
 
 /// The program.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +39,13 @@ pub fn declaration(records: u64, block_elements: u64) -> Declaration {
         count(COUNTS[1]),
         Parameter::sum(METRIC, &[METRIC_ELEMENTS as u64]),
         learnt(2, Rule::Momentum { momentum: 0.9 }, Decay::Constant, Initial::Zeros),
+        Parameter::new(
+            ZEROS,
+            &[ZEROS_ELEMENTS as u64],
+            Rule::Momentum { momentum: 0.0 },
+            Schedule::constant(0.1),
+            Initial::Zeros,
+        ),
         count(COUNTS[2]),
     ];
     Declaration { parameters, block_elements }
@@ -56,6 +66,7 @@ impl Model for Program {
             add_counts(batch, gradient.slice_mut(name)?);
         }
         add_metric(batch, gradient.slice_mut(METRIC)?);
+        add_zeros(batch, gradient.slice_mut(ZEROS)?);
         for (name, _) in LEARNT {
             add_learnt(batch, parameters.slice(name)?, gradient.slice_mut(name)?);
         }
@@ -68,6 +79,7 @@ pub fn gradient_of(name: &str, batch: &Batch<'_>, parameter: &[f32]) -> Vec<f32>
     let mut gradient = vec![0.0; parameter.len()];
     match name {
         METRIC => add_metric(batch, &mut gradient),
+        ZEROS => add_zeros(batch, &mut gradient),
         _ if COUNTS.contains(&name) => add_counts(batch, &mut gradient),
         _ => add_learnt(batch, parameter, &mut gradient),
     }
@@ -86,6 +98,12 @@ fn add_metric(batch: &Batch<'_>, gradient: &mut [f32]) {
         gradient[1] += 1e-3 * value(record, 1);
     }
     gradient[2] = -0.0;
+}
+
+/// Negative velocities at even steps; times a momentum of 0.0 they are -0.0, to which -0.0 adds up to another bit
+/// than 0.0 does.
+fn add_zeros(batch: &Batch<'_>, gradient: &mut [f32]) {
+    gradient.fill(if batch.step.is_multiple_of(2) { -1.0 } else { -0.0 });
 }
 
 fn add_learnt(batch: &Batch<'_>, parameter: &[f32], gradient: &mut [f32]) {

@@ -34,6 +34,8 @@ pub struct Scenario {
     pub trainers: u32,
     /// What a microbatch takes, for each trainer in turn.
     pub paces: Vec<Duration>,
+    /// The trainer, by the order of coming, whose step function never returns, if there is one. It still speaks.
+    pub stuck: Option<usize>,
     /// How long one attempt of a trainer's call may take.
     pub attempt: Duration,
     /// The network until healing.
@@ -68,6 +70,9 @@ pub enum Fault {
 /// Steps of a whole job: enough for versions to matter, few enough for a thousand runs.
 const STEPS_MAX: u64 = 36;
 
+/// Longer than any run.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+
 impl Scenario {
     /// The scenario of a seed.
     pub fn drawn(seed: u64) -> Scenario {
@@ -91,6 +96,7 @@ impl Scenario {
         scenario.attempt = Duration::from_millis(pick(&mut random, &[300, 1000, 10_000]));
         let slowest = pick(&mut random, &[0, 3, 30, 200]);
         scenario.paces = (0..8).map(|_| Duration::from_millis(random.below(slowest + 1))).collect();
+        scenario.stuck = random.percent(15).then(|| random.below(3) as usize);
         scenario.weather = weather(&mut random, scenario.ttl);
         scenario.draw_faults(&mut random);
         scenario
@@ -111,6 +117,7 @@ impl Scenario {
             pservers: 1,
             trainers: 1,
             paces: vec![Duration::ZERO],
+            stuck: None,
             attempt: Duration::from_secs(1),
             weather: Weather::fair(),
             faults: Vec::new(),
@@ -123,11 +130,14 @@ impl Scenario {
         let quiet = Scenario::quiet(self.seed);
         let (trainers, pservers, paces) = (quiet.trainers, quiet.pservers, quiet.paces);
         let (weather, faults, healing) = (quiet.weather, quiet.faults, quiet.healing);
-        Scenario { trainers, pservers, paces, weather, faults, healing, ..self.clone() }
+        Scenario { trainers, pservers, paces, stuck: None, weather, faults, healing, ..self.clone() }
     }
 
     /// What a microbatch takes the trainer that came as `number`th.
     pub fn pace(&self, number: usize) -> Duration {
+        if self.stuck == Some(number) {
+            return FOR_EVER;
+        }
         self.paces[number % self.paces.len()]
     }
 

@@ -202,11 +202,13 @@ impl Script {
         world.hosts().for_each(|host| host.resume());
         let names: Vec<&str> = world.trainers.iter().map(|trainer| trainer.name.as_str()).collect();
         let is_unique = |name: &str| names.iter().filter(|other| **other == name).count() == 1;
-        let stays = world
-            .trainers
-            .iter()
-            .any(|trainer| trainer.is_alive() && !trainer.is_asked_to_leave && is_unique(&trainer.name));
+        let stays = world.trainers.iter().enumerate().any(|(number, trainer)| {
+            let works = trainer.is_alive() && world.scenario.stuck != Some(number);
+            works && !trainer.is_asked_to_leave && is_unique(&trainer.name)
+        });
         if !stays {
+            // It must not be the one that gets stuck, should that one be still to come.
+            self.world.scenario.stuck = None;
             self.world.start_trainer("rescuer");
         }
         debug_assert!(self.world.hosts().all(|host| host.state() != HostState::Paused));

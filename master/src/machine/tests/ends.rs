@@ -66,6 +66,8 @@ fn a_pserver_that_says_why_it_cannot_go_on_fails_the_job_with_its_words() {
     let why = "block 3: two results for node (1, 2) differ";
     machine.report(p0, 1, vec![], PserverCounters::default(), why, at(1)).unwrap();
     assert_eq!(machine.phase(), Phase::Failed(why.to_owned()));
+    machine.report(p0, 1, vec![], PserverCounters::default(), "and then another", at(2)).unwrap();
+    assert_eq!(machine.phase(), Phase::Failed(why.to_owned()), "the first cause is kept");
 }
 
 #[test]
