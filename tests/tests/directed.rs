@@ -176,6 +176,23 @@ fn a_push_whose_acknowledgement_is_lost_is_recognised_when_it_comes_again() {
 }
 
 #[test]
+fn a_trainer_whose_node_finds_no_room_does_the_lower_one_first() {
+    in_paused_time(async {
+        let scenario = Scenario { microbatches_per_step: 8, window: 1, ..Scenario::quiet(7) };
+        let mut world = World::start(scenario, true);
+        let observer = Observer::new(&world.network);
+        let mut dead = Hand::join(&world, "dead", 1).await.unwrap();
+        dead.lease(1).await.unwrap();
+        // It takes up all the room beyond the lowest missing slot and is never heard of again. The heir is given the
+        // larger right half of the step first, which finds no room until the left half is there.
+        dead.push(&world, 0, 0, Node::leaf(3)).await.unwrap();
+        start(&mut world, "heir", Duration::ZERO);
+        let evidence = finished(world, &observer).await;
+        assert!(evidence.coverage.count_of("busy answers") >= 1);
+    });
+}
+
+#[test]
 fn a_trainers_word_completes_no_step() {
     in_paused_time(async {
         let (mut world, observer) = two_pservers();

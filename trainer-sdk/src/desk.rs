@@ -25,6 +25,8 @@ struct OnDesk {
     records: Option<Arc<Vec<MicrobatchRecords>>>,
     microbatches: u32,
     is_finished: bool,
+    /// How often a block had no room for it.
+    put_off: u32,
 }
 
 /// A task whose records are in memory.
@@ -37,14 +39,21 @@ pub(crate) struct Ready {
 impl Desk {
     pub(crate) fn add(&mut self, tasks: Vec<Task>) {
         for task in tasks {
-            let on_desk = OnDesk { task: Arc::new(task), records: None, microbatches: 0, is_finished: false };
+            // Leased once more: the lease before it has expired.
+            self.tasks.retain(|_, old| {
+                old.put_off == 0 || (old.task.step, old.task.node) != (task.step, task.node)
+            });
+            let task = Arc::new(task);
+            let on_desk = OnDesk { task, records: None, microbatches: 0, is_finished: false, put_off: 0 };
             self.tasks.insert((on_desk.task.step, on_desk.task.lease), on_desk);
         }
     }
 
-    /// How many more tasks may be asked for.
+    /// How many more tasks may be asked for. One that was put off waits for a lower one, which may be anybody's to do:
+    /// so there is room until this trainer has that one.
     pub(crate) fn room(&self) -> u32 {
-        let in_hand = self.tasks.values().filter(|task| !task.is_finished).count() as u32;
+        let in_hand =
+            self.tasks.values().filter(|task| !task.is_finished && task.put_off == 0).count() as u32;
         if self.is_closed { 0 } else { IN_HAND.saturating_sub(in_hand) }
     }
 
@@ -74,12 +83,19 @@ impl Desk {
         }
     }
 
-    /// The lowest unfinished task whose records are there.
+    /// The unfinished task of the lowest step whose records are there; of these the one put off least often.
     pub(crate) fn ready(&self) -> Option<Ready> {
-        self.tasks
-            .values()
-            .filter(|on_desk| !on_desk.is_finished)
-            .find_map(|on_desk| Some(Ready { task: on_desk.task.clone(), records: on_desk.records.clone()? }))
+        let unfinished =
+            self.tasks.values().filter(|on_desk| !on_desk.is_finished && on_desk.records.is_some());
+        let next = unfinished.min_by_key(|on_desk| (on_desk.task.step, on_desk.put_off))?;
+        Some(Ready { task: next.task.clone(), records: next.records.clone()? })
+    }
+
+    /// Some block has no room for it until a lower node is there: others go first, and then it is done again.
+    pub(crate) fn put_off(&mut self, task: &Task) {
+        if let Some(on_desk) = self.tasks.get_mut(&(task.step, task.lease)) {
+            on_desk.put_off += 1;
+        }
     }
 
     pub(crate) fn computed(&mut self, task: &Task, microbatches: u32) {

@@ -21,6 +21,7 @@ use shoal_runtime::wire::proto::{self, master_client::MasterClient, pserver_clie
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Bytes of gradients or parameters in one message: the size at which a call is cheapest.
 const MESSAGE_BYTES: usize = 1 << 20;
@@ -305,13 +306,14 @@ impl Session {
         Ok(())
     }
 
-    /// **Push**: one node's sum to every block. Resolves once every block holds or has applied it.
-    pub(crate) async fn push(&self, step: Step, node: Node, sum: &NodeSum) -> Result<(), TrainError> {
-        try_join_all(self.pservers.iter().flat_map(|pserver| {
+    /// **Push**: one node's sum to every block. Resolves to true once every block holds or has applied it, to false
+    /// when some block has had no room for an eighth of a lease's time to live: then a lower node must come first.
+    pub(crate) async fn push(&self, step: Step, node: Node, sum: &NodeSum) -> Result<bool, TrainError> {
+        let pushed = try_join_all(self.pservers.iter().flat_map(|pserver| {
             pserver.batches.iter().map(move |batch| self.push_batch(pserver, step, node, sum, batch))
         }))
-        .await
-        .map(|_| ())
+        .await?;
+        Ok(pushed.into_iter().all(|is_taken| is_taken))
     }
 
     async fn push_batch(
@@ -321,7 +323,8 @@ impl Session {
         node: Node,
         sum: &NodeSum,
         batch: &[BlockId],
-    ) -> Result<(), TrainError> {
+    ) -> Result<bool, TrainError> {
+        let (began, patience) = (Instant::now(), Duration::from_millis(self.master.job.lease_ttl_millis) / 8);
         let callee = Callee { role: "pserver", address: &pserver.address };
         let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
         let mut left: Vec<BlockId> = batch.to_vec();
@@ -349,6 +352,9 @@ impl Session {
                         .filter(|(_, answer)| *answer == busy)
                         .map(|(b, _)| b)
                         .collect();
+                    if !left.is_empty() && began.elapsed() >= patience {
+                        return Ok(false);
+                    }
                 }
                 Err(fault) if fault.next_move() == NextMove::Reroute => {}
                 Err(fault) => return Err(callee.refused(fault)),
@@ -357,7 +363,7 @@ impl Session {
                 tokio::time::sleep(self.master.caller.pause(&mut backoff)).await;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn gradient_of(&self, block: BlockId, sum: &NodeSum) -> proto::BlockGradient {

@@ -301,10 +301,14 @@ impl Trainer {
             return Err(TrainError::Settings(format!("{what}: build all roles from the same version")));
         };
         let started = Instant::now();
-        self.session.push(task.step, task.node, &sum).await?;
+        let is_taken = self.session.push(task.step, task.node, &sum).await?;
         self.counters.push_micros.fetch_add(started.elapsed().as_micros() as u64, Relaxed);
-        self.counters.tasks.fetch_add(1, Relaxed);
-        self.change(|desk| desk.finished(task));
+        if is_taken {
+            self.counters.tasks.fetch_add(1, Relaxed);
+            self.change(|desk| desk.finished(task));
+        } else {
+            self.change(|desk| desk.put_off(task));
+        }
         Ok(model)
     }
 

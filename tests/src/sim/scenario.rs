@@ -91,7 +91,7 @@ impl Scenario {
         scenario.data.files = 1 + random.below(3);
         scenario.data.chunk_bytes = pick(&mut random, &[1, 40, 200, 1000, 1 << 20]);
         scenario.block_elements = pick(&mut random, &[7, 16, 40, 0]);
-        scenario.window = pick(&mut random, &[5, 64]) as usize;
+        scenario.window = pick(&mut random, &[1, 2, 64]) as usize;
         scenario.ttl = Duration::from_millis(pick(&mut random, &[1000, 2000, 5000]));
         scenario.attempt = Duration::from_millis(pick(&mut random, &[300, 1000, 10_000]));
         let slowest = pick(&mut random, &[0, 3, 30, 200]);
