@@ -50,7 +50,7 @@ pub enum Arrival {
     },
     /// Dropped: a held node covers it.
     Covered,
-    /// Dropped for now: there are too many nodes beyond the lowest missing slot.
+    /// Refused, to be sent again later: there are too many nodes beyond the lowest missing slot.
     Busy,
     /// Dropped: the same node is held with other content.
     Nondeterministic(Difference),
@@ -84,7 +84,7 @@ pub enum Judgement {
     Take,
     /// Drop it: a held node covers it.
     Covered,
-    /// Drop it for now.
+    /// Refuse it; it is to be sent again later.
     Busy,
     /// Drop it: it contradicts what is held.
     Nondeterministic(Difference),
