@@ -1,9 +1,10 @@
 //! Initial values: a function of (seed, parameter name, element), so that nobody has to be elected to make them.
 
 use super::permutation::{key, mix};
+use serde::{Deserialize, Serialize};
 
 /// The values of a parameter before the first step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Initial {
     /// All zero.
     Zeros,

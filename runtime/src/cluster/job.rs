@@ -1,10 +1,25 @@
 //! What a job is: the few numbers that master, pservers and trainers must agree on.
 
-use super::JobId;
 use super::plan::EpochShape;
+use super::{JobId, Version};
+use serde::{Deserialize, Serialize};
+
+/// How updates follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// One update for each step, of the sum over all of its microbatches: bits do not depend on who computed what.
+    Sync,
+    /// One update for each microbatch, as it comes.
+    Async {
+        /// Microbatches beyond the lowest unapplied one that may be under way: the bound on staleness.
+        staleness_window: u32,
+        /// Whether the learning rate of an update is divided by 1 + its staleness.
+        scale_by_staleness: bool,
+    },
+}
 
 /// A job's settings, fixed when its master starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSettings {
     /// The job's identity.
     pub job: JobId,
@@ -24,6 +39,8 @@ pub struct JobSettings {
     pub manifest_fingerprint: [u8; 32],
     /// How long a lease lives without progress, in milliseconds.
     pub lease_ttl_millis: u64,
+    /// How updates follow one another.
+    pub mode: Mode,
 }
 
 impl JobSettings {
@@ -34,5 +51,20 @@ impl JobSettings {
     /// Steps in the whole job.
     pub fn steps(&self) -> u64 {
         self.epochs * self.shape().steps()
+    }
+    /// Microbatches in the whole job: positions (epoch x microbatches + index) lie below it.
+    pub fn positions(&self) -> u64 {
+        self.epochs * self.shape().microbatches()
+    }
+    /// The version at which a block is complete.
+    pub fn last_version(&self) -> Version {
+        Version(match self.mode {
+            Mode::Sync => self.steps(),
+            Mode::Async { .. } => self.positions(),
+        })
+    }
+    /// Whether updates follow one another step by step.
+    pub fn is_sync(&self) -> bool {
+        self.mode == Mode::Sync
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! Everything here is a function of its arguments: no clock, no randomness, no file, no network.
 
+pub mod block_copy;
+pub mod checkpoint;
 pub mod ids;
 pub mod initial;
 pub mod job;
 pub mod layout;
+pub mod ledger;
 pub mod manifest;
 pub mod parameter;
 pub mod permutation;
@@ -16,13 +19,16 @@ pub mod schedule;
 pub mod task;
 pub mod tree;
 
-pub use ids::{BlockId, Incarnation, JobId, LeaseId, Step, Version};
-pub use job::JobSettings;
+pub use block_copy::BlockCopy;
+pub use checkpoint::{CheckpointId, CheckpointManifest, ManifestRecord, PieceRef};
+pub use ids::{BlockId, Fill, Incarnation, JobId, LeaseId, Rewind, StateName, Step, Term, Version};
+pub use job::{JobSettings, Mode};
 pub use layout::Layout;
+pub use ledger::Ledger;
 pub use manifest::Manifest;
 pub use parameter::{Declaration, Parameter, Rule};
 pub use plan::Plan;
 pub use refusal::{Refusal, RefusalKind};
 pub use routing::Routing;
-pub use task::{Microbatch, Slice, Task};
+pub use task::{Microbatch, Slice, Task, Work};
 pub use tree::{Node, StepTree};

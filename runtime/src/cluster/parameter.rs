@@ -2,10 +2,11 @@
 
 use super::initial::Initial;
 use super::schedule::Schedule;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// How a parameter's value follows from its former value and the step's reduced gradient.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Rule {
     /// `w - lr * g`, where `g` is the step's gradient sum divided by its weight.
     Sgd,
@@ -62,7 +63,7 @@ impl Rule {
 }
 
 /// A named dense tensor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
     /// Unique in the job.
     pub name: String,
@@ -98,7 +99,7 @@ impl Parameter {
 }
 
 /// All that a training program declares when it joins.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Declaration {
     /// In declaration order, which is block order.
     pub parameters: Vec<Parameter>,

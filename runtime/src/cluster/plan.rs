@@ -203,7 +203,7 @@ impl ChunkOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::JobId;
+    use crate::cluster::{JobId, Mode};
     use proptest::prelude::*;
 
     fn settings(records: u64, microbatch: u32, slots: u32, run: u32) -> JobSettings {
@@ -217,6 +217,7 @@ mod tests {
             records,
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
+            mode: Mode::Sync,
         }
     }
 

@@ -27,6 +27,10 @@ pub enum RefusalKind {
     NonFinite,
     /// The message cannot be understood.
     Malformed,
+    /// The caller is of an earlier master's term; this master has yet to learn of it.
+    UnknownIncarnation,
+    /// This master does not lead the job.
+    NotLeader,
     /// The block is not hosted here.
     UnknownBlock,
     /// The caller's routing is not the present one.
@@ -54,6 +58,8 @@ pub enum NextMove {
     Reroute,
     /// Drop the task: it is done.
     Drop,
+    /// Join or register again, then call again.
+    Rejoin,
     /// Give up and say why.
     GiveUp,
 }
@@ -62,7 +68,8 @@ impl RefusalKind {
     /// What the caller does next.
     pub fn next_move(self) -> NextMove {
         match self {
-            RefusalKind::NotReady => NextMove::Retry,
+            RefusalKind::NotReady | RefusalKind::NotLeader => NextMove::Retry,
+            RefusalKind::UnknownIncarnation => NextMove::Rejoin,
             RefusalKind::StaleRouting | RefusalKind::UnknownBlock => NextMove::Reroute,
             RefusalKind::StepGone => NextMove::Drop,
             RefusalKind::WrongJob
@@ -88,6 +95,8 @@ impl std::fmt::Display for RefusalKind {
             RefusalKind::WrongShape => "wrong shape",
             RefusalKind::NonFinite => "non-finite gradient",
             RefusalKind::Malformed => "malformed message",
+            RefusalKind::UnknownIncarnation => "unknown incarnation",
+            RefusalKind::NotLeader => "not the leader",
             RefusalKind::UnknownBlock => "unknown block",
             RefusalKind::StaleRouting => "stale routing",
             RefusalKind::NotReady => "not ready",

@@ -1,9 +1,10 @@
 //! Learning rates as functions of the step: no state, so that a step computed again has the same rate.
 
 use super::Step;
+use serde::{Deserialize, Serialize};
 
 /// A learning rate schedule.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// The rate before any decay.
     pub base: f32,
@@ -14,7 +15,7 @@ pub struct Schedule {
 }
 
 /// How a rate falls, counted from the end of the warm-up.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Decay {
     /// Not at all.
     Constant,

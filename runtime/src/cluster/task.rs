@@ -1,6 +1,6 @@
 //! A task: what a trainer leases, with all it needs to find its records without a manifest.
 
-use super::{LeaseId, Node, Step};
+use super::{LeaseId, Node, Rewind, Step};
 
 /// A stretch of one chunk's shuffled order: positions `first_position .. first_position + records`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,15 +34,51 @@ pub struct Microbatch {
     pub slices: Vec<Slice>,
 }
 
-/// A leased node of a step's tree with the microbatches of its present slots, in slot order.
+/// What a task is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A node of a step's tree: its present slots are reduced and pushed as one (synchronous jobs).
+    Node {
+        /// The step.
+        step: Step,
+        /// The node to push.
+        node: Node,
+        /// The step's history: what was computed under another rewind number is refused.
+        rewind: Rewind,
+    },
+    /// Consecutive positions, each pushed by itself (asynchronous jobs).
+    Run {
+        /// The first position (epoch x microbatches + index).
+        first: u64,
+    },
+}
+
+/// A leased piece of work with its microbatches, in order of slots or positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The lease it is held under.
     pub lease: LeaseId,
-    /// The step it belongs to.
-    pub step: Step,
-    /// The node to push.
-    pub node: Node,
-    /// One for each present slot.
+    /// What to do.
+    pub work: Work,
+    /// One for each present slot, or for each position.
     pub microbatches: Vec<Microbatch>,
+}
+
+impl Work {
+    /// What is done first: the lowest step or position.
+    pub fn order(&self) -> u64 {
+        match self {
+            Work::Node { step, .. } => step.0,
+            Work::Run { first } => *first,
+        }
+    }
+}
+
+impl std::fmt::Display for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Work::Node { step, node, .. } => write!(f, "node {node} of step {step}"),
+            Work::Run { first } => write!(f, "the run from position {first}"),
+        }
+    }
 }

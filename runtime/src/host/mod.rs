@@ -1,11 +1,14 @@
-//! The single doors to the world: time, randomness, rpc, telemetry, shutdown.
+//! The single doors to the world: time, randomness, rpc, storage, store, telemetry, shutdown.
 //!
 //! Time is tokio's (`tokio::time`), which a simulation pauses and advances. Everything else here is passed in
 //! as a value by the composing `main`, never reached for.
 
 pub mod backoff;
+pub mod checkpoints;
 pub mod clock;
 pub mod random;
 pub mod rpc;
 pub mod shutdown;
+pub mod storage;
+pub mod store;
 pub mod telemetry;

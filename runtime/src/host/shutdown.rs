@@ -19,18 +19,36 @@ impl Shutdown {
     /// Stops on SIGTERM or SIGINT, and when the supervisor that `SHOAL_SUPERVISOR` names (a process id) is gone, so
     /// that a killed supervisor leaves nothing running. Must be called inside a tokio runtime.
     pub fn on_signal() -> std::io::Result<Shutdown> {
+        let (_, shutdown) = Shutdown::on_signals(1)?;
+        Ok(shutdown)
+    }
+    /// Two moments, for who has something to settle before it stops: the first signal asks it to leave, the second, or
+    /// the end of its supervisor, to stop at once. Otherwise as [`on_signal`](Self::on_signal).
+    pub fn on_second_signal() -> std::io::Result<(Shutdown, Shutdown)> {
+        Shutdown::on_signals(2)
+    }
+    /// The moment of the first signal, and the moment to stop: that of the `last`.
+    fn on_signals(last: u32) -> std::io::Result<(Shutdown, Shutdown)> {
         use tokio::signal::unix::{SignalKind, signal};
         let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let (sender, shutdown) = Shutdown::pair();
+        let ((leave, leaving), (stop, stopping)) = (Shutdown::pair(), Shutdown::pair());
         tokio::spawn(async move {
+            let signals = async {
+                for _ in 0..last {
+                    tokio::select! {
+                        _ = term.recv() => {}
+                        _ = interrupt.recv() => {}
+                    }
+                    leave.send();
+                }
+            };
             tokio::select! {
-                _ = term.recv() => {}
-                _ = interrupt.recv() => {}
+                () = signals => {}
                 () = orphaned() => tracing::warn!("the supervisor is gone: stopping"),
             }
-            sender.send();
+            stop.send();
         });
-        Ok(shutdown)
+        Ok((leaving, stopping))
     }
     /// Resolves when it is time to stop; at once if it was so before.
     pub async fn wait(&mut self) {

@@ -2,10 +2,16 @@
 
 use super::{malformed, proto};
 use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
-use crate::cluster::{JobId, JobSettings, Refusal};
+use crate::cluster::{JobId, JobSettings, Mode, Refusal};
 
 impl From<&JobSettings> for proto::JobSettings {
     fn from(settings: &JobSettings) -> Self {
+        let (mode, staleness_window, scale_by_staleness) = match settings.mode {
+            Mode::Sync => (proto::Mode::Sync, 0, false),
+            Mode::Async { staleness_window, scale_by_staleness } => {
+                (proto::Mode::Async, staleness_window, scale_by_staleness)
+            }
+        };
         proto::JobSettings {
             job: settings.job.0.clone(),
             seed: settings.seed,
@@ -16,6 +22,9 @@ impl From<&JobSettings> for proto::JobSettings {
             records: settings.records,
             manifest_fingerprint: settings.manifest_fingerprint.to_vec().into(),
             lease_ttl_millis: settings.lease_ttl_millis,
+            mode: mode.into(),
+            staleness_window,
+            scale_by_staleness,
         }
     }
 }
@@ -37,6 +46,19 @@ impl TryFrom<proto::JobSettings> for JobSettings {
         if wire.microbatches_per_step > MICROBATCHES_PER_STEP_MAX {
             return Err(malformed("microbatches_per_step", format!("at most {MICROBATCHES_PER_STEP_MAX}")));
         }
+        let mode = match wire.mode() {
+            proto::Mode::Sync => Mode::Sync,
+            proto::Mode::Async => {
+                positive(wire.staleness_window.into(), "staleness_window")?;
+                Mode::Async {
+                    staleness_window: wire.staleness_window,
+                    scale_by_staleness: wire.scale_by_staleness,
+                }
+            }
+            proto::Mode::Unspecified => {
+                return Err(malformed("mode", "neither synchronous nor asynchronous"));
+            }
+        };
         Ok(JobSettings {
             job: JobId(wire.job),
             seed: wire.seed,
@@ -51,6 +73,7 @@ impl TryFrom<proto::JobSettings> for JobSettings {
                 .try_into()
                 .map_err(|_| malformed("manifest_fingerprint", "must have 32 bytes"))?,
             lease_ttl_millis: wire.lease_ttl_millis,
+            mode,
         })
     }
 }

@@ -3,13 +3,20 @@
 //! A conversion from the wire checks everything that a type promises and answers a
 //! [`Refusal`] that names the field; it must never panic on what a stranger sent.
 
+mod block_copy;
+pub mod checkpoint;
 mod declaration;
 mod job;
+mod ledger;
+pub mod pieces;
 mod refusal;
 mod routing;
+#[cfg(test)]
+pub(crate) mod sample;
 mod task;
+mod written;
 
-/// Code generated from `proto/shoal/v1/shoal.proto`.
+/// Code generated from `proto/shoal/v1/`.
 pub mod proto {
     #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic)]
     tonic::include_proto!("shoal.v1");

@@ -6,7 +6,7 @@ use crate::cluster::{Refusal, RefusalKind};
 use prost::Message;
 use tonic::{Code, Status};
 
-const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 14] = [
+const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 16] = [
     (RefusalKind::WrongJob, proto::RefusalKind::WrongJob, Code::FailedPrecondition),
     (RefusalKind::StaleIncarnation, proto::RefusalKind::StaleIncarnation, Code::FailedPrecondition),
     (RefusalKind::DeclarationMismatch, proto::RefusalKind::DeclarationMismatch, Code::FailedPrecondition),
@@ -20,6 +20,8 @@ const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 14] = [
     (RefusalKind::Ahead, proto::RefusalKind::Ahead, Code::FailedPrecondition),
     (RefusalKind::Nondeterministic, proto::RefusalKind::Nondeterministic, Code::FailedPrecondition),
     (RefusalKind::JobFailed, proto::RefusalKind::JobFailed, Code::FailedPrecondition),
+    (RefusalKind::UnknownIncarnation, proto::RefusalKind::UnknownIncarnation, Code::FailedPrecondition),
+    (RefusalKind::NotLeader, proto::RefusalKind::NotLeader, Code::Unavailable),
     (RefusalKind::OutOfRange, proto::RefusalKind::OutOfRange, Code::OutOfRange),
 ];
 

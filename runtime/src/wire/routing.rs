@@ -1,56 +1,68 @@
 //! Routing tables on the wire: ranges of blocks, so that a table costs what its boundaries cost.
 
 use super::{malformed, proto};
-use crate::cluster::routing::PserverAddress;
-use crate::cluster::{Incarnation, Refusal, Routing};
+use crate::cluster::routing::{BlockRoute, PserverAddress};
+use crate::cluster::{Incarnation, Refusal, Rewind, Routing, Term};
 
 /// The most blocks a table may have: a bound on what a stranger can make us allocate.
 const BLOCKS_MAX: usize = 1 << 24;
 
+impl From<&PserverAddress> for proto::PserverAddress {
+    fn from(pserver: &PserverAddress) -> Self {
+        proto::PserverAddress { incarnation: pserver.incarnation.0, address: pserver.address.clone() }
+    }
+}
+
+impl From<proto::PserverAddress> for PserverAddress {
+    fn from(wire: proto::PserverAddress) -> Self {
+        PserverAddress { incarnation: Incarnation(wire.incarnation), address: wire.address }
+    }
+}
+
 impl From<&Routing> for proto::Routing {
     fn from(routing: &Routing) -> Self {
         let mut ranges: Vec<proto::RoutingRange> = Vec::new();
-        for (block, pserver) in routing.primary.iter().enumerate() {
+        for (block, route) in routing.blocks.iter().enumerate() {
             match ranges.last_mut() {
-                Some(range) if range.pserver == *pserver => range.blocks += 1,
+                Some(range) if of_range(range) == *route => range.blocks += 1,
                 _ => ranges.push(proto::RoutingRange {
                     first_block: block as u32,
                     blocks: 1,
-                    pserver: *pserver,
+                    pserver: route.primary,
+                    term: route.term.0,
+                    rewind: route.rewind.0,
                 }),
             }
         }
-        let pservers = routing.pservers.iter().map(|pserver| proto::PserverAddress {
-            incarnation: pserver.incarnation.0,
-            address: pserver.address.clone(),
-        });
-        proto::Routing { version: routing.version, pservers: pservers.collect(), ranges }
+        let pservers = routing.pservers.iter().map(Into::into).collect();
+        proto::Routing { version: routing.version, pservers, ranges }
     }
+}
+
+fn of_range(range: &proto::RoutingRange) -> BlockRoute {
+    BlockRoute { primary: range.pserver, term: Term(range.term), rewind: Rewind(range.rewind) }
 }
 
 impl TryFrom<proto::Routing> for Routing {
     type Error = Refusal;
 
     fn try_from(wire: proto::Routing) -> Result<Self, Refusal> {
-        let mut primary = Vec::new();
+        let mut blocks = Vec::new();
         for range in &wire.ranges {
-            if range.first_block as usize != primary.len() {
+            if range.first_block as usize != blocks.len() {
                 return Err(malformed("routing.ranges", "ranges must cover every block once, in order"));
             }
             if range.pserver as usize >= wire.pservers.len() {
                 return Err(malformed("routing.ranges", "a range names a pserver that is not in the table"));
             }
-            let end = primary.len() + range.blocks as usize;
+            let end = blocks.len() + range.blocks as usize;
             if end > BLOCKS_MAX {
                 return Err(malformed("routing.ranges", format!("more than {BLOCKS_MAX} blocks")));
             }
-            primary.resize(end, range.pserver);
+            blocks.resize(end, of_range(range));
         }
-        let pservers = wire.pservers.into_iter().map(|pserver| PserverAddress {
-            incarnation: Incarnation(pserver.incarnation),
-            address: pserver.address,
-        });
-        Ok(Routing { version: wire.version, pservers: pservers.collect(), primary })
+        let pservers = wire.pservers.into_iter().map(Into::into).collect();
+        Ok(Routing { version: wire.version, pservers, blocks })
     }
 }
 
@@ -61,13 +73,15 @@ mod tests {
     fn table() -> Routing {
         let pserver =
             |n: u64| PserverAddress { incarnation: Incarnation(n), address: format!("127.0.0.1:{n}") };
-        Routing { version: 3, pservers: vec![pserver(1), pserver(2)], primary: vec![0, 0, 1, 1, 1, 0] }
+        let route = |primary, term| BlockRoute { primary, term: Term(term), rewind: Rewind(1) };
+        let blocks = vec![route(0, 1), route(0, 1), route(1, 1), route(1, 2), route(1, 2), route(0, 1)];
+        Routing { version: 3, pservers: vec![pserver(1), pserver(2)], blocks }
     }
 
     #[test]
     fn a_table_travels_as_its_boundaries() {
         let wire = proto::Routing::from(&table());
-        assert_eq!(wire.ranges.len(), 3);
+        assert_eq!(wire.ranges.len(), 4);
         assert_eq!(Routing::try_from(wire).unwrap(), table());
     }
 

@@ -1,8 +1,8 @@
 //! Nodes and tasks on the wire.
 
-use super::{malformed, proto, required};
+use super::{malformed, proto};
 use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
-use crate::cluster::{LeaseId, Microbatch, Node, Refusal, Slice, Step, Task};
+use crate::cluster::{LeaseId, Microbatch, Node, Refusal, Rewind, Slice, Step, Task, Work};
 
 impl From<Node> for proto::Node {
     fn from(node: Node) -> Self {
@@ -27,12 +27,18 @@ impl TryFrom<proto::Node> for Node {
 
 impl From<Task> for proto::Task {
     fn from(task: Task) -> Self {
-        proto::Task {
+        let mut wire = proto::Task {
             lease: task.lease.0,
-            step: task.step.0,
-            node: Some(task.node.into()),
             microbatches: task.microbatches.into_iter().map(Into::into).collect(),
+            ..Default::default()
+        };
+        match task.work {
+            Work::Node { step, node, rewind } => {
+                (wire.step, wire.node, wire.rewind) = (step.0, Some(node.into()), rewind.0);
+            }
+            Work::Run { first } => wire.position = first,
         }
+        wire
     }
 }
 
@@ -40,17 +46,20 @@ impl TryFrom<proto::Task> for Task {
     type Error = Refusal;
 
     fn try_from(wire: proto::Task) -> Result<Self, Refusal> {
-        let node = Node::try_from(required(wire.node, "task.node")?)?;
-        if wire.microbatches.is_empty() || wire.microbatches.len() > node.width() as usize {
-            return Err(malformed(
-                "task.microbatches",
-                format!("{} for node {node}", wire.microbatches.len()),
-            ));
+        let (work, most) = match wire.node {
+            Some(node) => {
+                let node = Node::try_from(node)?;
+                let work = Work::Node { step: Step(wire.step), node, rewind: Rewind(wire.rewind) };
+                (work, node.width())
+            }
+            None => (Work::Run { first: wire.position }, MICROBATCHES_PER_STEP_MAX),
+        };
+        if wire.microbatches.is_empty() || wire.microbatches.len() > most as usize {
+            return Err(malformed("task.microbatches", format!("{} for {work}", wire.microbatches.len())));
         }
         Ok(Task {
             lease: LeaseId(wire.lease),
-            step: Step(wire.step),
-            node,
+            work,
             microbatches: wire.microbatches.into_iter().map(Into::into).collect(),
         })
     }

@@ -2,6 +2,8 @@
 
 use super::Limits;
 use crate::wire::proto::{master_client::MasterClient, pserver_client::PserverClient};
+use std::pin::Pin;
+use std::time::Duration;
 use tonic::body::Body;
 use tower::util::BoxCloneSyncService;
 
@@ -13,7 +15,15 @@ pub type Channel =
 pub trait Dial: Send + Sync {
     /// A channel to `address` (`host:port`); an error names what is wrong with the address.
     fn dial(&self, address: &str) -> Result<Channel, String>;
+
+    /// Whether it is certain that nobody listens at `address`. False also where that cannot be told in a short time.
+    fn is_gone<'a>(&'a self, _address: &'a str) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(std::future::ready(false))
+    }
 }
+
+/// How long a probe may take.
+const PROBE: Duration = Duration::from_millis(250);
 
 /// HTTP/2 over TCP.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +47,14 @@ impl Dial for TcpDial {
             .keep_alive_timeout(limits.keepalive);
         let lazy = endpoint.connect_lazy();
         Ok(BoxCloneSyncService::new(tower::ServiceExt::map_err(lazy, Into::into)))
+    }
+
+    fn is_gone<'a>(&'a self, address: &'a str) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(async move {
+            let connected = tokio::time::timeout(PROBE, tokio::net::TcpStream::connect(address)).await;
+            // The host is there, and nothing listens: the process has ended.
+            matches!(connected, Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused)
+        })
     }
 }
 

@@ -1,0 +1,263 @@
+//! What must hold of a checkpoint's manifest. It must never take more memory than the manifest has, whatever that says.
+
+use super::{CheckpointManifest, MANIFEST_NAME, PIECE_BYTES_MAX, PieceRef};
+use crate::cluster::layout::BLOCK_ELEMENTS_MAX;
+use crate::cluster::parameter::Parameter;
+use crate::cluster::{BlockId, Layout};
+use std::collections::BTreeSet;
+use std::fmt;
+
+const FILE_NAME_BYTES_MAX: usize = 128;
+
+/// Why a manifest is refused: what in it, and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{subject}: {what}")]
+pub struct CheckpointFault {
+    /// The block, file or parameter.
+    pub subject: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl CheckpointManifest {
+    /// Checks that every block of the layout is there once, that pieces lie apart inside files with plain names,
+    /// and that a cut is one. Its memory is bounded by the manifest's own, whatever the declaration says.
+    pub fn check(&self) -> Result<(), CheckpointFault> {
+        self.declaration.check().or_else(|f| fault(format_args!("parameter {:?}", f.parameter), f.what))?;
+        self.check_blocks()?;
+        let mut names = BTreeSet::new();
+        for file in &self.files {
+            if !is_plain(&file.name) {
+                return fault(format_args!("file {:?}", file.name), "not a name that a file of pieces has");
+            }
+            if !names.insert(&file.name) {
+                return fault(format_args!("file {}", file.name), "listed twice");
+            }
+        }
+        for piece in &self.pieces {
+            self.check_piece(piece)?;
+        }
+        self.check_apart()
+    }
+
+    fn check_blocks(&self) -> Result<(), CheckpointFault> {
+        let elements =
+            self.declaration.parameters.iter().map(Parameter::elements).fold(0, u64::saturating_add);
+        let block_elements = match self.declaration.block_elements {
+            0 => BLOCK_ELEMENTS_MAX,
+            stated => stated.min(BLOCK_ELEMENTS_MAX),
+        };
+        // Before the layout is made: it would have a block for every entry of an absurd declaration.
+        let blocks_min = elements.div_ceil(block_elements);
+        if blocks_min > self.pieces.len() as u64 {
+            let what = format!("{} of at least {blocks_min} blocks are there", self.pieces.len());
+            return fault("pieces", what);
+        }
+        let blocks = Layout::new(&self.declaration).len();
+        for (index, piece) in self.pieces.iter().enumerate() {
+            let expected = BlockId(index as u32);
+            if piece.block < expected {
+                return fault(format_args!("block {}", piece.block), "there twice, or out of order");
+            }
+            if index == blocks || piece.block.0 as usize >= blocks {
+                return fault(format_args!("block {}", piece.block), format!("the job has {blocks} blocks"));
+            }
+            if piece.block > expected {
+                return fault(format_args!("block {expected}"), "it has no piece");
+            }
+        }
+        match self.pieces.len() < blocks {
+            true => fault(format_args!("block {}", self.pieces.len()), "it has no piece"),
+            false => Ok(()),
+        }
+    }
+
+    fn check_piece(&self, piece: &PieceRef) -> Result<(), CheckpointFault> {
+        let subject = format!("block {}", piece.block);
+        let Some(file) = self.files.get(piece.file as usize) else {
+            return fault(subject, format!("its file has index {} of {}", piece.file, self.files.len()));
+        };
+        if piece.bytes == 0 || piece.bytes > PIECE_BYTES_MAX {
+            return fault(subject, format!("a piece of {} bytes, at most {PIECE_BYTES_MAX}", piece.bytes));
+        }
+        if piece.offset.checked_add(piece.bytes).is_none_or(|end| end > file.bytes) {
+            let what = format!(
+                "{} bytes at offset {} are not inside {} of {} bytes",
+                piece.bytes, piece.offset, file.name, file.bytes
+            );
+            return fault(subject, what);
+        }
+        match self.cut {
+            Some(cut) if piece.rewind != cut.rewind => {
+                fault(subject, format!("rewind number {}, the checkpoint's is {}", piece.rewind, cut.rewind))
+            }
+            Some(cut) if piece.name.version != cut.version => {
+                fault(subject, format!("version {}, the checkpoint's is {}", piece.name.version, cut.version))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_apart(&self) -> Result<(), CheckpointFault> {
+        let mut stretches: Vec<&PieceRef> = self.pieces.iter().collect();
+        stretches.sort_by_key(|piece| (piece.file, piece.offset));
+        for pair in stretches.windows(2) {
+            if pair[0].file == pair[1].file && pair[0].offset + pair[0].bytes > pair[1].offset {
+                return fault(
+                    format_args!("block {}", pair[1].block),
+                    format!("its piece overlaps that of block {}", pair[0].block),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name stays inside its folder and is one that every kind of storage takes as it is.
+fn is_plain(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    (1..=FILE_NAME_BYTES_MAX).contains(&name.len())
+        && name.chars().all(is_allowed)
+        && !name.starts_with('.')
+        && name != MANIFEST_NAME
+}
+
+fn fault<T>(subject: impl fmt::Display, what: impl Into<String>) -> Result<T, CheckpointFault> {
+    Err(CheckpointFault { subject: subject.to_string(), what: what.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::checkpoint::{CheckpointId, Cut, FileRecord, WrittenFile};
+    use crate::cluster::initial::Initial;
+    use crate::cluster::schedule::Schedule;
+    use crate::cluster::{Declaration, Rewind, Rule, StateName, Term, Version};
+    use crate::wire::sample::settings;
+
+    /// One block for each element.
+    fn declaration(elements: u64) -> Declaration {
+        let parameter = Parameter::new("w", &[elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+        Declaration { parameters: vec![parameter], block_elements: 1 }
+    }
+
+    fn written(name: &str, blocks: &[u32]) -> WrittenFile {
+        let pieces = blocks.iter().enumerate().map(|(index, block)| PieceRef {
+            block: BlockId(*block),
+            rewind: Rewind(2),
+            name: StateName { term: Term(3), version: Version(5) },
+            file: 0,
+            offset: 50 + 10 * index as u64,
+            bytes: 10,
+            crc32: *block,
+        });
+        let bytes = 50 + 10 * blocks.len() as u64;
+        WrittenFile { file: FileRecord { name: name.into(), bytes, crc32: 9 }, pieces: pieces.collect() }
+    }
+
+    fn assemble(written: Vec<WrittenFile>) -> Result<CheckpointManifest, CheckpointFault> {
+        let cut = Some(Cut { rewind: Rewind(2), version: Version(5) });
+        CheckpointManifest::assemble(settings(), declaration(3), CheckpointId(4), cut, written)
+    }
+
+    fn manifest() -> CheckpointManifest {
+        assemble(vec![written("b.blocks", &[2, 0]), written("a.blocks", &[1])]).unwrap()
+    }
+
+    #[test]
+    fn a_manifest_says_of_every_block_which_file_has_it() {
+        let manifest = manifest();
+        let files: Vec<&str> =
+            (0..3).map(|block| manifest.piece(BlockId(block)).unwrap().0.name.as_str()).collect();
+        assert_eq!(files, ["b.blocks", "a.blocks", "b.blocks"]);
+        assert!((0..3).all(|block| manifest.piece(BlockId(block)).unwrap().1.crc32 == block));
+        assert_eq!(manifest.piece(BlockId(3)), None);
+    }
+
+    #[test]
+    fn a_file_of_which_no_piece_is_taken_is_left_out() {
+        let manifest = assemble(vec![written("a.blocks", &[0, 1, 2]), written("b.blocks", &[])]).unwrap();
+        assert_eq!(manifest.files.len(), 1);
+    }
+
+    #[test]
+    fn every_block_is_there_exactly_once() {
+        let fault = |blocks: &[u32]| assemble(vec![written("a.blocks", blocks)]).unwrap_err().to_string();
+        assert_eq!(fault(&[0, 2]), "pieces: 2 of at least 3 blocks are there");
+        assert_eq!(fault(&[0, 1, 1]), "block 1: there twice, or out of order");
+        assert_eq!(fault(&[0, 0, 1, 2]), "block 0: there twice, or out of order");
+        assert_eq!(fault(&[0, 1, 2, 3]), "block 3: the job has 3 blocks");
+        assert_eq!(fault(&[1, 2, 3]), "block 0: it has no piece");
+        // Metrics have a block of their own: the least number of blocks is not the number.
+        let mut declaration = declaration(2);
+        declaration.block_elements = 8;
+        declaration.parameters.push(Parameter::sum("loss", &[1]));
+        let written = vec![written("a.blocks", &[0])];
+        let fault = CheckpointManifest::assemble(settings(), declaration, CheckpointId(4), None, written)
+            .unwrap_err();
+        assert_eq!(fault.to_string(), "block 1: it has no piece");
+    }
+
+    #[test]
+    fn an_absurd_declaration_is_refused_before_its_blocks_are_counted_out() {
+        let mut manifest = manifest();
+        manifest.declaration = declaration(1 << 40);
+        assert_eq!(manifest.check().unwrap_err().subject, "pieces");
+        manifest.declaration.block_elements = 0;
+        assert_eq!(manifest.check().unwrap_err().subject, "pieces");
+    }
+
+    #[test]
+    fn a_piece_lies_inside_its_file_and_apart_from_others() {
+        let fault = |change: fn(&mut PieceRef)| {
+            let mut manifest = manifest();
+            change(&mut manifest.pieces[0]);
+            manifest.check().unwrap_err()
+        };
+        for change in [
+            (|p: &mut PieceRef| p.file = 2) as fn(&mut PieceRef),
+            |p| p.offset += 1,
+            |p| p.offset = u64::MAX,
+            |p| p.bytes = 0,
+            |p| p.bytes = PIECE_BYTES_MAX + 1,
+        ] {
+            assert_eq!(fault(change).subject, "block 0");
+        }
+        assert!(fault(|p| p.offset -= 1).what.contains("overlaps"));
+        let mut manifest = manifest();
+        manifest.files[1].bytes = u64::MAX;
+        manifest.pieces[0].bytes = PIECE_BYTES_MAX;
+        manifest.check().unwrap();
+        manifest.pieces[0].bytes += 1;
+        assert!(manifest.check().unwrap_err().what.contains("at most"));
+    }
+
+    #[test]
+    fn a_cut_is_one_rewind_number_and_one_version_and_terms_may_differ() {
+        let mut manifest = manifest();
+        manifest.pieces[1].name.term = Term(9);
+        manifest.check().unwrap();
+        manifest.pieces[1].name.version = Version(6);
+        assert_eq!(manifest.check().unwrap_err().to_string(), "block 1: version 6, the checkpoint's is 5");
+        manifest.pieces[1].rewind = Rewind(1);
+        assert_eq!(
+            manifest.check().unwrap_err().to_string(),
+            "block 1: rewind number 1, the checkpoint's is 2"
+        );
+        manifest.cut = None;
+        manifest.check().unwrap();
+    }
+
+    #[test]
+    fn a_file_has_a_plain_name_of_its_own() {
+        let long = "a".repeat(FILE_NAME_BYTES_MAX + 1);
+        for name in ["", "..", ".a", "../a", "a/b", "A", "a b", "a#1", "a%2f", MANIFEST_NAME, &long] {
+            let mut manifest = manifest();
+            manifest.files[0].name = name.to_owned();
+            assert!(manifest.check().unwrap_err().subject.starts_with("file"), "{name}");
+        }
+        let mut manifest = manifest();
+        manifest.files[0].name = manifest.files[1].name.clone();
+        assert_eq!(manifest.check().unwrap_err().what, "listed twice");
+    }
+}

@@ -1,0 +1,205 @@
+//! What a checkpoint is: which stretch of which file holds which block's state.
+//! Must never know where storage is or how bytes are laid out.
+
+mod check;
+
+pub use check::CheckpointFault;
+
+use super::{BlockId, Declaration, Incarnation, JobId, JobSettings, Rewind, StateName, Version};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The most bytes of one piece, frame included: a block of 1 MiB with its slots and earlier state, many times over.
+pub const PIECE_BYTES_MAX: u64 = 64 << 20;
+/// The name of every checkpoint's manifest in its folder.
+pub const MANIFEST_NAME: &str = "manifest";
+const FOLDER_PREFIX: &str = "checkpoint-";
+
+/// One checkpoint of a job, counted by the master. A number is never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CheckpointId(pub u64);
+
+/// What the master remembers of a committed checkpoint: enough to tell its manifest from any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestRecord {
+    /// Which checkpoint; its name follows from it.
+    pub checkpoint: CheckpointId,
+    /// Bytes of the manifest file.
+    pub bytes: u64,
+    /// CRC-32 of the whole manifest file.
+    pub crc32: u32,
+}
+
+/// Who wrote a file of pieces, and for which checkpoint. It stands at the file's beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The job.
+    pub job: JobId,
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The pserver.
+    pub writer: Incarnation,
+    /// Counts the files that this pserver writes for this checkpoint, failed ones included.
+    pub sequence: u64,
+}
+
+/// One file of pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRecord {
+    /// Its name in the checkpoint's folder.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// CRC-32 of the whole file.
+    pub crc32: u32,
+}
+
+/// One block's state: a stretch of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PieceRef {
+    /// The block.
+    pub block: BlockId,
+    /// The block's rewind number when the piece was written.
+    pub rewind: Rewind,
+    /// Which state of the block it is.
+    pub name: StateName,
+    /// Index into the manifest's files.
+    pub file: u32,
+    /// Where the piece begins in the file.
+    pub offset: u64,
+    /// Its length, frame included.
+    pub bytes: u64,
+    /// CRC-32 of its message.
+    pub crc32: u32,
+}
+
+/// What became of writing one file: the file, and the pieces in it (their `file` is 0 until a manifest takes them).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenFile {
+    /// The file.
+    pub file: FileRecord,
+    /// Its pieces, in the order of writing.
+    pub pieces: Vec<PieceRef>,
+}
+
+/// The one state of the whole model that a synchronous job's checkpoint holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Every piece's rewind number.
+    pub rewind: Rewind,
+    /// Every piece's version; with the job's plan it is the data position.
+    pub version: Version,
+}
+
+/// A whole checkpoint: what training goes on from, and what is exported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckpointManifest {
+    /// The job's settings.
+    pub settings: JobSettings,
+    /// The job's parameters.
+    pub declaration: Declaration,
+    /// Which checkpoint.
+    pub checkpoint: CheckpointId,
+    /// None in asynchronous jobs, where every block has its own rewind number and version.
+    pub cut: Option<Cut>,
+    /// The files, in the order of their names.
+    pub files: Vec<FileRecord>,
+    /// In block order, every block once.
+    pub pieces: Vec<PieceRef>,
+}
+
+impl CheckpointManifest {
+    /// Puts together what pservers wrote. Fails unless the pieces are every block once ([`check`](Self::check)):
+    /// who has a block twice chooses before.
+    pub fn assemble(
+        settings: JobSettings,
+        declaration: Declaration,
+        checkpoint: CheckpointId,
+        cut: Option<Cut>,
+        mut written: Vec<WrittenFile>,
+    ) -> Result<CheckpointManifest, CheckpointFault> {
+        written.retain(|file| !file.pieces.is_empty());
+        written.sort_by(|a, b| a.file.name.cmp(&b.file.name));
+        let mut manifest = CheckpointManifest {
+            settings,
+            declaration,
+            checkpoint,
+            cut,
+            files: Vec::new(),
+            pieces: Vec::new(),
+        };
+        for WrittenFile { file, pieces } in written {
+            let index = manifest.files.len() as u32;
+            manifest.files.push(file);
+            manifest.pieces.extend(pieces.into_iter().map(|piece| PieceRef { file: index, ..piece }));
+        }
+        manifest.pieces.sort_by_key(|piece| piece.block);
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Where a block's state lies, in a checked manifest.
+    pub fn piece(&self, block: BlockId) -> Option<(&FileRecord, &PieceRef)> {
+        let piece = self.pieces.get(block.0 as usize).filter(|piece| piece.block == block)?;
+        Some((self.files.get(piece.file as usize)?, piece))
+    }
+}
+
+impl CheckpointId {
+    /// The folder of this checkpoint's files.
+    pub fn folder(self) -> String {
+        format!("{FOLDER_PREFIX}{:08}", self.0)
+    }
+    /// The object that holds this checkpoint's manifest.
+    pub fn manifest_object(self) -> String {
+        format!("{}/{MANIFEST_NAME}", self.folder())
+    }
+    /// Which checkpoint a folder belongs to, if any.
+    pub fn of_folder(name: &str) -> Option<CheckpointId> {
+        let id = CheckpointId(name.strip_prefix(FOLDER_PREFIX)?.parse().ok()?);
+        (id.folder() == name).then_some(id)
+    }
+}
+
+impl Origin {
+    /// The file's name in the checkpoint's folder.
+    pub fn file_name(&self) -> String {
+        format!("pserver-{}-{}.blocks", self.writer, self.sequence)
+    }
+}
+
+impl FileRecord {
+    /// The object that holds this file of `checkpoint`.
+    pub fn object(&self, checkpoint: CheckpointId) -> String {
+        format!("{}/{}", checkpoint.folder(), self.name)
+    }
+}
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_as_numbers_do_and_only_a_checkpoints_own_folder_is_one() {
+        assert_eq!(CheckpointId(12).manifest_object(), "checkpoint-00000012/manifest");
+        let origin = Origin {
+            job: JobId("j".into()),
+            checkpoint: CheckpointId(12),
+            writer: Incarnation::new(1, 3),
+            sequence: 0,
+        };
+        assert_eq!(origin.file_name(), "pserver-1.3-0.blocks");
+        for id in [0, 12, 99_999_999, 100_000_000, u64::MAX] {
+            assert_eq!(CheckpointId::of_folder(&CheckpointId(id).folder()), Some(CheckpointId(id)));
+        }
+        for name in ["checkpoint-12", "checkpoint-000000012", "checkpoint-+0000012", "checkpoint-", "x", ""] {
+            assert_eq!(CheckpointId::of_folder(name), None, "{name}");
+        }
+    }
+}
