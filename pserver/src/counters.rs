@@ -1,7 +1,7 @@
 //! What a pserver has counted since it started, for people. No decision may rest on it.
 
 use crate::block::PushOutcome;
-use shoal_runtime::cluster::{BlockId, Node};
+use shoal_runtime::cluster::BlockId;
 
 /// Counts of one pserver, cumulative over its life. Refused messages are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,13 +27,27 @@ pub struct Counters {
     pub bytes_out: u64,
     /// Bit `l` is set once a node of level `l` has arrived.
     pub levels: u64,
+    /// Copies taken whole, as a follower.
+    pub fills: u64,
+    /// Log entries taken, as a follower.
+    pub entries: u64,
+    /// Bytes of both.
+    pub bytes_followed: u64,
+    /// Push messages of which some block was elsewhere.
+    pub moved: u64,
+    /// Push messages of which some block had gone back.
+    pub rewound: u64,
+    /// Pieces of checkpoints written.
+    pub pieces_written: u64,
+    /// Bytes of their files.
+    pub bytes_written: u64,
 }
 
 impl Counters {
     /// Counts one push message. `lowest` is the lowest block here.
     pub fn count_push(
         &mut self,
-        node: Node,
+        level: u8,
         weight: u64,
         bytes: u64,
         lowest: Option<BlockId>,
@@ -42,10 +56,12 @@ impl Counters {
         let any = |wanted: PushOutcome| u64::from(outcomes.iter().any(|(_, outcome)| *outcome == wanted));
         self.pushes += 1;
         self.bytes_in += bytes;
-        self.levels |= 1 << node.level;
+        self.levels |= 1 << level;
         self.duplicates_refused += any(PushOutcome::Covered);
         self.late_pushes += any(PushOutcome::Late);
         self.busy += any(PushOutcome::Busy);
+        self.moved += any(PushOutcome::Moved);
+        self.rewound += any(PushOutcome::Rewound);
         let mut replaced_most = 0;
         for (block, outcome) in outcomes {
             match *outcome {
@@ -53,11 +69,15 @@ impl Counters {
                     self.records_refused += weight;
                 }
                 PushOutcome::Held { replaced } => replaced_most = replaced_most.max(replaced),
-                PushOutcome::Published { replaced, is_short } => {
+                PushOutcome::Applied { replaced, is_short, .. } => {
                     replaced_most = replaced_most.max(replaced);
                     self.short_steps += u64::from(is_short && Some(*block) == lowest);
                 }
-                PushOutcome::Covered | PushOutcome::Late | PushOutcome::Busy => {}
+                PushOutcome::Covered
+                | PushOutcome::Late
+                | PushOutcome::Busy
+                | PushOutcome::Moved
+                | PushOutcome::Rewound => {}
             }
         }
         self.replaced_by_ancestor += replaced_most as u64;

@@ -1,26 +1,35 @@
-//! What a pserver hosts: the blocks of one assignment, each behind its own lock, made one at a time.
+//! What a pserver holds: copies of blocks as the master has placed them, each behind its own lock.
 //!
-//! Making a block takes milliseconds and a model has many, so the caller decides how many to make before it
-//! speaks to the master again. Blocks are made at version 0 and never made twice.
+//! An assignment is the whole of it, at one routing version: what it does not name is dropped. A copy lives on under
+//! later assignments for as long as its fill stays the same.
 
-use crate::block::Block;
 use crate::block::shape::BlockShape;
-use shoal_runtime::cluster::{BlockId, Declaration, JobSettings, Layout, Refusal, RefusalKind};
+use crate::block::{Block, NamedCheckpoint, Placement, Terms};
+use shoal_runtime::cluster::routing::PserverAddress;
+use shoal_runtime::cluster::{BlockId, Declaration, Incarnation, Layout, Refusal, RefusalKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the master tells a pserver to host.
+/// What the master tells a pserver to hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assignment {
+    /// The term of the master that says so.
+    pub master_term: u32,
     /// Of the routing it follows from.
     pub routing_version: u64,
     /// The parameters, checked.
     pub declaration: Declaration,
-    /// The blocks.
-    pub blocks: Vec<BlockId>,
+    /// The copies to hold.
+    pub blocks: BTreeMap<BlockId, Placement>,
+    /// Where the primaries of these blocks are.
+    pub pservers: Vec<PserverAddress>,
+    /// Nothing is left here, and nothing will come.
+    pub may_leave: bool,
+    /// The checkpoint under way.
+    pub checkpoint: Option<NamedCheckpoint>,
 }
 
-/// A block and the facts about it that need no lock.
+/// A copy and the facts about its block that need no lock.
 #[derive(Debug)]
 pub struct Hosted {
     /// The lasting facts.
@@ -28,25 +37,25 @@ pub struct Hosted {
     block: Mutex<Block>,
 }
 
-/// All blocks of one assignment.
+/// All copies of one assignment.
 #[derive(Debug)]
 pub struct Hosting {
-    /// What was assigned.
-    pub assignment: Assignment,
-    /// The blocks by id.
+    /// The term of the master that gave it.
+    pub master_term: u32,
+    /// Of the routing it follows from.
+    pub routing_version: u64,
+    /// How many blocks the job has.
+    pub layout: Layout,
+    /// The copies by block.
     pub blocks: BTreeMap<BlockId, Arc<Hosted>>,
-}
-
-/// An assignment of which some blocks are still to be made.
-#[derive(Debug)]
-pub struct Construction {
-    layout: Layout,
-    made: usize,
-    hosting: Hosting,
+    /// Where the primaries of these blocks are.
+    pub pservers: Vec<PserverAddress>,
+    /// Nothing is left here, and nothing will come.
+    pub may_leave: bool,
 }
 
 impl Hosted {
-    /// The block. A panic while it was locked leaves it between two writes: it is then refused, not served.
+    /// The copy. A panic while it was locked leaves it between two writes: it is then refused, not served.
     pub fn lock(&self) -> Result<MutexGuard<'_, Block>, Refusal> {
         self.block.lock().map_err(|PoisonError { .. }| {
             let detail =
@@ -57,47 +66,68 @@ impl Hosted {
 }
 
 impl Hosting {
-    /// The block, or the refusal that it is not here.
-    pub fn block(&self, id: BlockId) -> Result<&Arc<Hosted>, Refusal> {
-        self.blocks.get(&id).ok_or_else(|| {
-            let version = self.assignment.routing_version;
-            let detail = format!("not hosted here at routing version {version}: learn the present routing");
-            Refusal::new(RefusalKind::UnknownBlock, format!("block {id}"), detail)
-        })
+    /// What is held after `assignment`, given what was held before. Copies that are gone find nothing any more.
+    pub fn after(
+        before: Option<&Hosting>,
+        assignment: Assignment,
+        job: &Arc<Terms>,
+        me: Incarnation,
+    ) -> Result<Hosting, Refusal> {
+        let Assignment { master_term, routing_version, declaration, pservers, may_leave, .. } = assignment;
+        let layout = Layout::new(&declaration);
+        // All of it is checked before any of it is done.
+        for id in assignment.blocks.keys() {
+            layout.block(*id).ok_or_else(|| beyond(*id, &layout))?;
+        }
+        let mut left = before.map_or_else(BTreeMap::new, |before| before.blocks.clone());
+        let mut blocks = BTreeMap::new();
+        for (id, placement) in assignment.blocks {
+            let kept = left.get(&id).filter(|old| old.has_fill(&placement)).cloned();
+            let hosted = match kept {
+                Some(kept) => {
+                    left.remove(&id);
+                    kept.lock()?.place(placement, me);
+                    kept
+                }
+                None => {
+                    let block_layout = layout.block(id).ok_or_else(|| beyond(id, &layout))?;
+                    let shape = Arc::new(BlockShape::new(id, block_layout, &declaration));
+                    let block = Block::new(Arc::clone(&shape), Arc::clone(job), placement, me);
+                    Arc::new(Hosted { shape, block: Mutex::new(block) })
+                }
+            };
+            blocks.insert(id, hosted);
+        }
+        for dropped in left.values() {
+            dropped.lock()?.retire();
+        }
+        Ok(Hosting { master_term, routing_version, layout, blocks, pservers, may_leave })
+    }
+
+    /// The copy of a block, if it is here.
+    pub fn block(&self, id: BlockId) -> Option<&Arc<Hosted>> {
+        self.blocks.get(&id)
+    }
+
+    /// Refuses a block that the job does not have.
+    pub fn check(&self, id: BlockId) -> Result<(), Refusal> {
+        self.layout.block(id).map(|_| ()).ok_or_else(|| beyond(id, &self.layout))
+    }
+
+    /// Where a pserver is.
+    pub fn address(&self, pserver: Incarnation) -> Option<&str> {
+        let known = self.pservers.iter().find(|known| known.incarnation == pserver);
+        known.map(|known| known.address.as_str())
     }
 }
 
-impl Construction {
-    /// Nothing made yet. Refuses blocks that the declaration does not have.
-    pub fn new(assignment: Assignment) -> Result<Construction, Refusal> {
-        let layout = Layout::new(&assignment.declaration);
-        if let Some(beyond) = assignment.blocks.iter().find(|id| layout.block(**id).is_none()) {
-            let detail = format!("the declaration has {} blocks", layout.len());
-            return Err(Refusal::new(RefusalKind::OutOfRange, format!("assigned block {beyond}"), detail));
-        }
-        Ok(Construction { layout, made: 0, hosting: Hosting { assignment, blocks: BTreeMap::new() } })
+impl Hosted {
+    fn has_fill(&self, placement: &Placement) -> bool {
+        self.lock().is_ok_and(|block| block.placement().fill == placement.fill)
     }
+}
 
-    /// Of which routing.
-    pub fn routing_version(&self) -> u64 {
-        self.hosting.assignment.routing_version
-    }
-
-    /// Makes the next block; false when there was none left to make.
-    pub fn make_next(&mut self, job: &JobSettings, window: usize) -> bool {
-        let Hosting { assignment, blocks } = &mut self.hosting;
-        let next = assignment.blocks.get(self.made).and_then(|id| Some((*id, self.layout.block(*id)?)));
-        let Some((id, layout)) = next else { return false };
-        self.made += 1;
-        let shape = Arc::new(BlockShape::new(id, layout, &assignment.declaration));
-        let block = Mutex::new(Block::new(Arc::clone(&shape), job, window));
-        blocks.entry(id).or_insert_with(|| Arc::new(Hosted { shape, block }));
-        true
-    }
-
-    /// The finished hosting.
-    pub fn finish(mut self, job: &JobSettings, window: usize) -> Hosting {
-        while self.make_next(job, window) {}
-        self.hosting
-    }
+fn beyond(id: BlockId, layout: &Layout) -> Refusal {
+    let detail = format!("the declaration has {} blocks", layout.len());
+    Refusal::new(RefusalKind::OutOfRange, format!("block {id}"), detail)
 }

@@ -8,12 +8,17 @@
 pub mod block;
 pub mod counters;
 pub mod exact;
+pub mod follower;
 pub mod hosting;
 pub mod kernel;
+pub mod life;
+mod messages;
 pub mod report;
+pub mod restore;
 pub mod service;
 pub mod settings;
 pub mod shard;
+pub mod writer;
 
 pub use settings::PserverSettings;
 
@@ -22,45 +27,54 @@ use report::Identity;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
+use shoal_runtime::host::storage::Storage;
 use std::sync::Arc;
+use std::time::Duration;
 use tonic::service::Routes;
 
-/// Runs a pserver until `shutdown`.
+/// Runs a pserver until the master has no more use for it, or until `stop`. At `leave` it asks to be left, and waits
+/// for that no longer than its grace.
 ///
 /// # Errors
-/// An address that cannot be bound or reached by trainers, arithmetic that is not exact, a master that refuses us.
-pub async fn run(settings: PserverSettings, mut shutdown: Shutdown) -> anyhow::Result<()> {
+/// An address that cannot be bound or reached by trainers, arithmetic that is not exact, a master that refuses us,
+/// blocks that are still here when the grace is over.
+pub async fn run(settings: PserverSettings, mut leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
     exact::assert_exact_arithmetic()?;
     let mut random = Random::from_os();
     let limits = Limits::default();
     let listener = rpc::listen(settings.listen).await?;
     let nonce = random.bits();
-    let identity = Identity {
+    let mut identity = Identity {
         job: settings.job.clone(),
         name: settings
             .name
             .clone()
             .unwrap_or_else(|| format!("pserver-{}-{:04x}", std::process::id(), nonce >> 48)),
         nonce,
+        previous: None,
         address: settings.advertised(listener.local_addr().context("the listener has no address")?)?,
     };
-    let master = rpc::master_client(&TcpDial { limits }, &settings.master)
-        .map_err(|why| anyhow!("--master: {why}"))?;
-    let (incarnation, job) = tokio::select! {
+    let dial = TcpDial { limits };
+    let master = rpc::master_client(&dial, &settings.master).map_err(|why| anyhow!("--master: {why}"))?;
+    let registered = tokio::select! {
         biased;
-        () = shutdown.wait() => return Ok(()),
+        () = leave.wait() => return Ok(()),
         registered = report::register(master.clone(), &identity, &mut random) => {
             registered.with_context(|| format!("the master at {} refuses this pserver", settings.master))?
         }
     };
+    let (incarnation, job, checkpoints) = registered;
+    let place = settings.checkpoints.clone().unwrap_or(checkpoints);
+    let storage = Storage::open(&place).await.context("checkpoints")?;
     tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");
-    let shard = Arc::new(shard::Shard::new(job, shard::HELD_WINDOW));
+    let shard = Arc::new(shard::Shard::new(job, shard::HELD_WINDOW, incarnation));
     let routes = Routes::new(service::PserverService::new(Arc::clone(&shard)).server(limits));
     tokio::select! {
         biased;
-        served = rpc::serve(listener, routes, limits, shutdown) => served.context("serving failed"),
-        fault = report::report(&shard, master, incarnation, &mut random) => {
-            Err(fault).with_context(|| format!("the master at {} refuses this pserver's reports", settings.master))
+        served = rpc::serve(listener, routes, limits, stop) => served.context("serving failed"),
+        left = life::leave(&shard, leave, Duration::from_secs(settings.grace_seconds)) => left,
+        fault = life::live(&shard, &dial, master, &storage, &mut identity, &mut random) => {
+            Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))
         }
     }
 }

@@ -13,5 +13,6 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     telemetry::start();
-    shoal_pserver::run(Arguments::parse().settings, Shutdown::on_signal()?).await
+    let (leave, stop) = Shutdown::on_second_signal()?;
+    shoal_pserver::run(Arguments::parse().settings, leave, stop).await
 }

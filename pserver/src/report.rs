@@ -1,12 +1,12 @@
-//! The pserver's side of the talk with the master: register once, then report for ever and do as assigned.
+//! The pserver's side of the talk with the master: register, then report and do as assigned.
 //!
 //! An outage of the master is no reason to stop: blocks are served and the report is sent again until it is heard.
 //! Only a refusal that no repetition can mend ends it.
 
-use crate::hosting::{Assignment, Construction};
-use crate::shard::{Progress, Shard};
+use crate::messages;
+use crate::shard::{Checkpointing, Shard};
 use shoal_runtime::cluster::refusal::NextMove;
-use shoal_runtime::cluster::{BlockId, Declaration, Incarnation, JobSettings, Refusal};
+use shoal_runtime::cluster::{Incarnation, JobSettings, Refusal};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Channel;
@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 const PUBLISHED_INTERVAL: Duration = Duration::from_millis(2);
 /// Held nodes alone are told less often: they matter only where a lease expires.
 const HELD_INTERVAL: Duration = Duration::from_millis(25);
-/// While there is nothing to host, the master is asked this often at least.
-const UNASSIGNED_PERIOD: Duration = Duration::from_millis(200);
+/// An assignment that changed nothing is asked for again after so long.
+const UNHEEDED_INTERVAL: Duration = Duration::from_millis(25);
 /// How long an answer to a registration may take.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -34,6 +34,8 @@ pub struct Identity {
     pub name: String,
     /// Drawn once in a life: a repeated registration is known by it.
     pub nonce: u64,
+    /// The incarnation before, of a life that a master of an earlier term knew.
+    pub previous: Option<Incarnation>,
     /// Where trainers reach this pserver, `host:port`.
     pub address: String,
 }
@@ -43,7 +45,7 @@ pub async fn register(
     mut master: MasterClient<Channel>,
     identity: &Identity,
     random: &mut Random,
-) -> Result<(Incarnation, JobSettings), Fault> {
+) -> Result<(Incarnation, JobSettings, String), Fault> {
     let mut outage = Outage::new();
     loop {
         match timeout(REGISTER_DEADLINE, register_once(&mut master, identity)).await {
@@ -57,7 +59,7 @@ pub async fn register(
 async fn register_once(
     master: &mut MasterClient<Channel>,
     identity: &Identity,
-) -> Result<(Incarnation, JobSettings), Fault> {
+) -> Result<(Incarnation, JobSettings, String), Fault> {
     let job = match &identity.job {
         Some(job) => job.clone(),
         None => settings(master.describe(proto::DescribeRequest {}).await?.into_inner().settings)?.job.0,
@@ -68,38 +70,33 @@ async fn register_once(
         address: identity.address.clone(),
         nonce: identity.nonce,
         process: std::process::id(),
+        previous: identity.previous.map_or(0, |previous| previous.0),
     };
     let reply = master.register(request).await?.into_inner();
-    Ok((Incarnation(reply.incarnation), settings(reply.settings)?))
+    Ok((Incarnation(reply.incarnation), settings(reply.settings)?, reply.checkpoints))
 }
 
 fn settings(wire: Option<proto::JobSettings>) -> Result<JobSettings, Refusal> {
     wire.ok_or_else(|| malformed("settings", "the field is missing"))?.try_into()
 }
 
-/// Reports for ever: at once when a version is published, and at least four times in a lease's time to live.
-/// Returns only what no repetition can mend.
-pub async fn report(
-    shard: &Shard,
-    mut master: MasterClient<Channel>,
-    incarnation: Incarnation,
-    random: &mut Random,
-) -> Fault {
+/// Reports until this life is over: at once when a version is published, and at least four times in a lease's time to
+/// live. Returns what no repetition can mend: that the master has given this incarnation up, for one.
+pub async fn report(shard: &Shard, mut master: MasterClient<Channel>, random: &mut Random) -> Fault {
+    let incarnation = shard.incarnation();
     let mut changes = Changes { published: shard.published(), held: shard.held() };
-    let mut construction = None;
     let mut outage = Outage::new();
     let period = Duration::from_millis(shard.job().lease_ttl_millis) / 4;
-    loop {
+    for call in 1.. {
         let started = Instant::now();
         changes.forget();
-        let answer = match message(shard, incarnation) {
+        let answer = match message(shard, incarnation, call) {
             Ok(message) => timeout(period.max(PUBLISHED_INTERVAL), master.report(message)).await,
             Err(refusal) => return refusal.into(),
         };
         let survived = match answer {
-            Ok(Ok(reply)) => {
+            Ok(Ok(_)) => {
                 outage.end();
-                obey(shard, reply.into_inner().assignment, &mut construction);
                 Ok(())
             }
             Ok(Err(status)) => outage.survive(status.into(), random).await,
@@ -108,32 +105,69 @@ pub async fn report(
         if let Err(fault) = survived {
             return fault;
         }
-        let is_unassigned = shard.routing_version() == 0;
-        let latest = started + if is_unassigned { period.min(UNASSIGNED_PERIOD) } else { period };
-        construct(shard, &mut construction, latest).await;
-        changes.wait(started, latest).await;
+        changes.wait(started, started + period).await;
+    }
+    no_answer()
+}
+
+/// Learns what to hold, as soon as it changes, until this life is over. Returns what no repetition can mend.
+pub async fn watch(shard: &Shard, mut master: MasterClient<Channel>, random: &mut Random) -> Fault {
+    let incarnation = shard.incarnation();
+    let mut outage = Outage::new();
+    let wait = Duration::from_millis(shard.job().lease_ttl_millis) / 2;
+    loop {
+        let (master_term, routing_version) = shard.routing_version();
+        let request = proto::WatchRequest {
+            job: shard.job().job.0.clone(),
+            incarnation: incarnation.0,
+            routing_version,
+            master_term,
+            wait_millis: wait.as_millis() as u32,
+        };
+        let fault = match timeout(wait * 2, master.watch(request)).await {
+            Ok(Ok(reply)) => {
+                outage.end();
+                let Some(wire) = reply.into_inner().assignment else { continue };
+                if let Err(refusal) =
+                    messages::assignment(wire, shard.job().is_sync()).and_then(|new| shard.assign(new))
+                {
+                    shard.fail(refusal.to_string());
+                }
+                if shard.routing_version() == (master_term, routing_version) {
+                    // It cannot be done, or a deposed master gave it: it would be given again at once.
+                    sleep(UNHEEDED_INTERVAL).await;
+                }
+                continue;
+            }
+            Ok(Err(status)) => status.into(),
+            Err(_) => no_answer(),
+        };
+        if let Err(fault) = outage.survive(fault, random).await {
+            return fault;
+        }
     }
 }
 
-fn message(shard: &Shard, incarnation: Incarnation) -> Result<proto::ReportRequest, Refusal> {
-    // The routing version first: if blocks come between the two readings, the next report is the one that counts.
-    let routing_version = shard.routing_version();
+fn message(shard: &Shard, incarnation: Incarnation, call: u64) -> Result<proto::ReportRequest, Refusal> {
+    let (_, routing_version) = shard.routing_version();
+    let (progress, copies, admissions) = shard.standing()?;
+    let Checkpointing { named, written, trouble, .. } = shard.checkpointing();
     Ok(proto::ReportRequest {
         job: shard.job().job.0.clone(),
         incarnation: incarnation.0,
         routing_version,
-        progress: shard.progress()?.into_iter().map(group).collect(),
+        progress: progress.into_iter().map(messages::progress).collect(),
+        copies: copies.into_iter().map(messages::copy_progress).collect(),
+        admissions: admissions.into_iter().map(messages::admission).collect(),
         counters: Some(counters(shard)),
         failure: shard.failure().unwrap_or_default(),
+        call,
+        is_leaving: shard.is_leaving(),
+        checkpoint: named.map_or(0, |named| named.checkpoint.0),
+        written: written.iter().map(Into::into).collect(),
+        has_passed: named.map_or(Ok(false), |named| shard.has_passed(named.checkpoint))?,
+        storage_trouble: trouble,
     })
-}
-
-fn group(progress: Progress) -> proto::BlockProgress {
-    proto::BlockProgress {
-        blocks: progress.blocks.into_iter().map(|id| id.0).collect(),
-        version: progress.version.0,
-        held: progress.held.into_iter().map(Into::into).collect(),
-    }
 }
 
 fn counters(shard: &Shard) -> proto::PserverCounters {
@@ -149,40 +183,15 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         bytes_in: counters.bytes_in,
         bytes_out: counters.bytes_out,
         levels: counters.levels,
-    }
-}
-
-/// Takes the master's assignment, if it gave one. What cannot be done is told to the master as the job's failure.
-fn obey(shard: &Shard, wire: Option<proto::Assignment>, construction: &mut Option<Construction>) {
-    let Some(wire) = wire else { return };
-    if construction.as_ref().is_some_and(|under_way| under_way.routing_version() == wire.routing_version) {
-        return;
-    }
-    match assignment(wire).and_then(|assignment| shard.assign(assignment)) {
-        Ok(Some(begun)) => *construction = Some(begun),
-        Ok(None) => {}
-        Err(refusal) => shard.fail(refusal.to_string()),
-    }
-}
-
-fn assignment(wire: proto::Assignment) -> Result<Assignment, Refusal> {
-    let declaration =
-        wire.declaration.ok_or_else(|| malformed("assignment.declaration", "the field is missing"))?;
-    Ok(Assignment {
-        routing_version: wire.routing_version,
-        declaration: Declaration::try_from(declaration)?,
-        blocks: wire.blocks.into_iter().map(BlockId).collect(),
-    })
-}
-
-/// Makes blocks until all are there or the next report is due, letting others run between two blocks.
-async fn construct(shard: &Shard, construction: &mut Option<Construction>, until: Instant) {
-    while let Some(under_way) = construction.take() {
-        *construction = shard.make_next(under_way);
-        tokio::task::yield_now().await;
-        if Instant::now() >= until {
-            return;
-        }
+        fills: counters.fills,
+        entries: counters.entries,
+        bytes_followed: counters.bytes_followed,
+        moved: counters.moved,
+        rewound: counters.rewound,
+        pieces_written: counters.pieces_written,
+        bytes_written: counters.bytes_written,
+        bytes_copied_on_write: shard.copied().unwrap_or_default(),
+        throttled: 0,
     }
 }
 
@@ -221,17 +230,17 @@ impl Changes {
 }
 
 /// A stretch of time in which the master does not answer: logged when it begins and when it ends.
-struct Outage {
+pub(crate) struct Outage {
     backoff: Backoff,
 }
 
 impl Outage {
-    fn new() -> Outage {
+    pub(crate) fn new() -> Outage {
         Outage { backoff: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)) }
     }
 
     /// Pauses before the next attempt, or gives the fault back where no attempt can help.
-    async fn survive(&mut self, fault: Fault, random: &mut Random) -> Result<(), Fault> {
+    pub(crate) async fn survive(&mut self, fault: Fault, random: &mut Random) -> Result<(), Fault> {
         if fault.next_move() != NextMove::Retry {
             return Err(fault);
         }
@@ -242,7 +251,7 @@ impl Outage {
         Ok(())
     }
 
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if self.backoff.attempts() > 0 {
             tracing::info!("the master answers again");
         }
@@ -255,4 +264,4 @@ fn no_answer() -> Fault {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,17 +1,18 @@
 //! The pserver's rpc service: from messages to the shard and back. No decision is taken here.
 
-use crate::block::{BlockState, PushOutcome};
-use crate::shard::{Pull, Pulled, Push, Shard};
-use bytes::Bytes;
-use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Step, Version};
+use crate::messages;
+use crate::shard::{Following, Pull, Pulled, Pushed, Shard};
+use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Version};
 use shoal_runtime::host::rpc::Limits;
 use shoal_runtime::wire::proto::{self, pserver_server};
-use shoal_runtime::wire::{malformed, status_of};
+use shoal_runtime::wire::status_of;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
+/// How long an asynchronous push is kept open until the copies have it; then its trainer asks again.
+const COPIES_WAIT: Duration = Duration::from_millis(200);
 /// The longest that a pull is kept open.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -45,21 +46,50 @@ impl PserverService {
         Err(Refusal::new(RefusalKind::WrongJob, format!("job {job:?}"), detail))
     }
 
-    fn take(&self, request: &proto::PushRequest) -> Result<proto::PushReply, Refusal> {
+    /// Takes a push in. In asynchronous jobs, where trainers go on only when their update cannot be lost, waits a
+    /// little for the copies to have it.
+    async fn take(&self, request: &proto::PushRequest) -> Result<proto::PushReply, Refusal> {
         self.check_job(&request.job)?;
-        let node = request.node.ok_or_else(|| malformed("push.node", "the field is missing"))?;
-        let outcomes = self.shard.push(&Push {
-            routing_version: request.routing_version,
-            step: Step(request.step),
-            node: Node::try_from(node)?,
-            weight: request.weight,
-            gradients: request
-                .blocks
-                .iter()
-                .map(|block| (BlockId(block.block), &block.gradient[..]))
-                .collect(),
-        })?;
-        Ok(proto::PushReply { answers: outcomes.into_iter().map(|outcome| answer(outcome).into()).collect() })
+        let push = messages::push(request)?;
+        let mut published = self.shard.published();
+        let outcomes = self.shard.push(&push)?;
+        let mut answers: Vec<i32> =
+            outcomes.into_iter().map(|outcome| messages::answer(outcome, push.what).into()).collect();
+        let Pushed::Position(position) = push.what else { return Ok(proto::PushReply { answers }) };
+        let deadline = Instant::now() + COPIES_WAIT;
+        let held = |answers: &[i32]| answers.contains(&proto::PushAnswer::Held.into());
+        while held(&answers) && Instant::now() < deadline {
+            let _ = tokio::time::timeout_at(deadline, published.changed()).await;
+            for (answer, gradient) in answers.iter_mut().zip(&push.gradients) {
+                let is_held = *answer == i32::from(proto::PushAnswer::Held);
+                if is_held && self.shard.is_published(gradient.block, gradient.rewind, position)? {
+                    *answer = proto::PushAnswer::Applied.into();
+                }
+            }
+        }
+        Ok(proto::PushReply { answers })
+    }
+
+    /// Hears a follower until there is something for it, or the wait is over.
+    async fn lead(&self, request: proto::FollowRequest) -> Result<proto::FollowReply, Refusal> {
+        self.check_job(&request.job)?;
+        let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
+        let following: Vec<Following> = request.blocks.into_iter().map(messages::following).collect();
+        let mut logged = self.shard.logged();
+        loop {
+            // Another life of this process was meant: it knows nothing of these copies.
+            let is_meant = self.shard.incarnation().0 == request.primary;
+            let followed = if is_meant {
+                self.shard.follow(Incarnation(request.incarnation), &following)?
+            } else {
+                Vec::new()
+            };
+            if !followed.is_empty() || Instant::now() >= deadline {
+                let blocks = followed.into_iter().map(messages::followed).collect();
+                return Ok(proto::FollowReply { blocks });
+            }
+            let _ = tokio::time::timeout_at(deadline, logged.changed()).await;
+        }
     }
 
     /// Looks until all that was asked is published, or the wait is over.
@@ -84,45 +114,35 @@ impl PserverService {
 #[tonic::async_trait]
 impl pserver_server::Pserver for PserverService {
     async fn push(&self, request: Request<proto::PushRequest>) -> Answer<proto::PushReply> {
-        let reply = self.take(request.get_ref()).map_err(|refusal| status_of(&refusal))?;
+        let reply = self.take(request.get_ref()).await.map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(reply))
     }
 
     async fn pull(&self, request: Request<proto::PullRequest>) -> Answer<proto::PullReply> {
         let request = request.into_inner();
         self.check_job(&request.job).map_err(|refusal| status_of(&refusal))?;
-        let pull = Pull {
-            routing_version: request.routing_version,
-            step: Step(request.step),
-            blocks: request.blocks.into_iter().map(BlockId).collect(),
-            without_data: request.without_data.into_iter().map(BlockId).collect(),
-        };
         let wait = Duration::from_millis(request.wait_millis.into());
+        let pull = messages::pull(request, self.shard.job().is_sync());
         let pulled = self.look(pull, wait).await.map_err(|refusal| status_of(&refusal))?;
-        let block = |(id, parameters): (BlockId, Bytes)| proto::PulledBlock { block: id.0, parameters };
-        Ok(Response::new(proto::PullReply { blocks: pulled.blocks.into_iter().map(block).collect() }))
+        Ok(Response::new(proto::PullReply {
+            blocks: pulled.blocks.into_iter().map(messages::pulled).collect(),
+            moved: pulled.moved.into_iter().map(|block| block.0).collect(),
+        }))
     }
 
     async fn read_state(&self, request: Request<proto::ReadStateRequest>) -> Answer<proto::ReadStateReply> {
         let request = request.into_inner();
         let ids: Vec<BlockId> = request.blocks.into_iter().map(BlockId).collect();
-        let states = self
+        let copies = self
             .check_job(&request.job)
             .and_then(|()| self.shard.read_state(Version(request.version), &ids))
             .map_err(|refusal| status_of(&refusal))?;
-        let block = |(id, BlockState { parameters, slots })| {
-            let BlockId(block) = id;
-            proto::BlockState { block, parameters, slots }
-        };
-        Ok(Response::new(proto::ReadStateReply { blocks: states.into_iter().map(block).collect() }))
+        Ok(Response::new(proto::ReadStateReply { blocks: copies.into_iter().map(Into::into).collect() }))
     }
-}
 
-fn answer(outcome: PushOutcome) -> proto::PushAnswer {
-    match outcome {
-        PushOutcome::Held { .. } | PushOutcome::Covered => proto::PushAnswer::Held,
-        PushOutcome::Published { .. } | PushOutcome::Late => proto::PushAnswer::Applied,
-        PushOutcome::Busy => proto::PushAnswer::Busy,
+    async fn follow(&self, request: Request<proto::FollowRequest>) -> Answer<proto::FollowReply> {
+        let reply = self.lead(request.into_inner()).await.map_err(|refusal| status_of(&refusal))?;
+        Ok(Response::new(reply))
     }
 }
 

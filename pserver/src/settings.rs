@@ -18,9 +18,16 @@ pub struct PserverSettings {
     /// Address at which trainers reach this pserver; by default the one it listens on
     #[arg(long, env = "SHOAL_PSERVER_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
+    /// Where checkpoints lie, if this pserver reaches them under another name than the master: a folder or a URL
+    #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
+    pub checkpoints: Option<String>,
     /// Name of this pserver, unique in the job; by default made from the process id and a random number
     #[arg(long, env = "SHOAL_PSERVER_NAME")]
     pub name: Option<String>,
+    /// How long to stay after SIGTERM, until all blocks are elsewhere; a second SIGTERM ends it at once
+    #[arg(long, env = "SHOAL_PSERVER_GRACE_SECONDS", default_value_t = 20, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub grace_seconds: u64,
 }
 
 impl PserverSettings {

@@ -1,86 +1,79 @@
-//! A pserver's share of the model: takes pushes in and gives versions out, over all of its blocks.
+//! A pserver's share of the model: all of its copies. Takes pushes in, gives versions out, follows and is followed.
 //!
 //! Locks are taken in block order and never held across an await or while bytes are sent; a refused call changes
 //! nothing.
 
+mod checkpoint;
+mod follow;
+mod pull;
 mod push;
+mod standing;
 
-use crate::block::BlockState;
+use crate::block::{Block, Terms};
 use crate::counters::Counters;
-use crate::hosting::{Assignment, Construction, Hosting};
-use bytes::Bytes;
-pub use push::Push;
+use crate::hosting::{Assignment, Hosted, Hosting};
+pub use checkpoint::Checkpointing;
+pub use follow::{Followed, Following};
+pub use pull::{Pull, Pulled, PulledBlock};
+pub use push::{Gradient, Push, Pushed};
 use shoal_runtime::cluster::plan::EpochShape;
-use shoal_runtime::cluster::{BlockId, JobSettings, Node, Refusal, RefusalKind, Step, Version};
-use std::collections::BTreeMap;
+use shoal_runtime::cluster::{
+    BlockCopy, BlockId, Incarnation, JobSettings, ManifestRecord, Refusal, RefusalKind, Rewind, Step, Term,
+    Version,
+};
+pub use standing::{Admission, CopyProgress, Progress, Standings};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::watch;
 
 /// Nodes that a block holds beyond the lowest missing slot before it answers `Busy`.
 pub const HELD_WINDOW: usize = 64;
-/// Parameter bytes after which a pull is answered with what it has: half of what a message may be.
-const PULL_BYTES: usize = 4 << 20;
 /// Bytes that one state message may have.
 const STATE_BYTES_MAX: usize = 7 << 20;
 
-/// The blocks of one pserver in one job.
+/// The copies of one pserver in one job.
 #[derive(Debug)]
 pub struct Shard {
     job: JobSettings,
+    terms: Arc<Terms>,
     epoch: EpochShape,
-    window: usize,
-    hosting: RwLock<Option<Arc<Hosting>>>,
+    hosting: RwLock<Life>,
     counters: Mutex<Counters>,
     failure: Mutex<Option<String>>,
+    is_leaving: AtomicBool,
     published: watch::Sender<()>,
     held: watch::Sender<()>,
+    logged: watch::Sender<()>,
+    assigned: watch::Sender<()>,
+    checkpointing: Mutex<Checkpointing>,
 }
 
-/// One pull message.
-#[derive(Clone, Debug)]
-pub struct Pull {
-    /// The caller's routing.
-    pub routing_version: u64,
-    /// The step whose parameters are asked for.
-    pub step: Step,
-    /// Blocks whose parameters are wanted.
-    pub blocks: Vec<BlockId>,
-    /// Blocks of which only "published" is asked.
-    pub without_data: Vec<BlockId>,
-}
+/// A primary that is still to be restored, the term under which, and what from.
+pub type Unrestored = (Arc<Hosted>, Term, Option<ManifestRecord>);
 
-/// What a pull finds at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct Pulled {
-    /// Blocks that have published the step, with their parameters (empty where none were wanted).
-    pub blocks: Vec<(BlockId, Bytes)>,
-    /// Whether waiting could add nothing: all are there, or the message is full.
-    pub is_final: bool,
-}
-
-/// Blocks that stand at the same version with the same held nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The blocks.
-    pub blocks: Vec<BlockId>,
-    /// Updates applied.
-    pub version: Version,
-    /// Nodes held, in slot order.
-    pub held: Vec<Node>,
+/// What belongs to one incarnation.
+#[derive(Debug)]
+struct Life {
+    me: Incarnation,
+    hosting: Option<Arc<Hosting>>,
 }
 
 impl Shard {
-    /// A pserver that hosts nothing yet. Blocks hold at most `window` nodes beyond the lowest missing slot.
-    pub fn new(job: JobSettings, window: usize) -> Shard {
+    /// A pserver that holds nothing yet. Blocks hold at most `window` nodes beyond the lowest missing slot.
+    pub fn new(job: JobSettings, window: usize, me: Incarnation) -> Shard {
         Shard {
             epoch: job.shape(),
+            terms: Arc::new(Terms::new(&job, window)),
             job,
-            window,
-            hosting: RwLock::new(None),
+            hosting: RwLock::new(Life { me, hosting: None }),
             counters: Mutex::default(),
             failure: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
             published: watch::Sender::new(()),
             held: watch::Sender::new(()),
+            logged: watch::Sender::new(()),
+            assigned: watch::Sender::new(()),
+            checkpointing: Mutex::default(),
         }
     }
 
@@ -89,98 +82,128 @@ impl Shard {
         &self.job
     }
 
-    /// The routing version of the blocks hosted; 0 while there are none.
-    pub fn routing_version(&self) -> u64 {
-        self.hosting().map_or(0, |hosting| hosting.assignment.routing_version)
+    /// Under which incarnation.
+    pub fn incarnation(&self) -> Incarnation {
+        self.hosting.read().unwrap_or_else(PoisonError::into_inner).me
     }
 
-    /// Takes an assignment. Returns the blocks that are to be made for it, if it is the first.
-    ///
-    /// The same assignment again changes nothing, a higher routing version over the same blocks only that number;
-    /// other blocks are refused, because they could only be made at version 0.
-    pub fn assign(&self, assignment: Assignment) -> Result<Option<Construction>, Refusal> {
-        let Some(hosting) = self.hosting() else { return Construction::new(assignment).map(Some) };
-        let ours = &hosting.assignment;
-        if assignment.routing_version <= ours.routing_version {
-            return Ok(None);
+    /// The master has given this pserver up: it goes on as a new incarnation, with nothing.
+    pub fn begin_anew(&self, me: Incarnation) -> Result<(), Refusal> {
+        let old = {
+            let mut life = self.hosting.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *life, Life { me, hosting: None })
+        };
+        for hosted in old.hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
+            hosted.lock()?.retire();
         }
-        if assignment.declaration != ours.declaration || assignment.blocks != ours.blocks {
-            let (new, old) = (assignment.routing_version, ours.routing_version);
-            let detail =
-                format!("routing version {new} moves blocks that {old} placed, and they have no copy");
-            return Err(Refusal::new(RefusalKind::Malformed, "assignment", detail));
-        }
-        self.host(Hosting { assignment, blocks: hosting.blocks.clone() });
-        Ok(None)
+        self.tell_assigned();
+        Ok(())
     }
 
-    /// Makes one more block of a construction; hosts them all once the last is made, and then returns nothing.
-    pub fn make_next(&self, mut construction: Construction) -> Option<Construction> {
-        if construction.make_next(&self.job, self.window) {
-            return Some(construction);
-        }
-        self.host(construction.finish(&self.job, self.window));
-        None
+    /// The master's term and the routing version of what is held; zeros while there is nothing.
+    pub fn routing_version(&self) -> (u32, u64) {
+        self.hosting().map_or((0, 0), |hosting| (hosting.master_term, hosting.routing_version))
     }
 
-    fn host(&self, hosting: Hosting) {
-        *self.hosting.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hosting));
+    /// Takes an assignment. One that is not newer, or that a deposed master gave, changes nothing.
+    pub fn assign(&self, assignment: Assignment) -> Result<(), Refusal> {
+        {
+            let mut life = self.hosting.write().unwrap_or_else(PoisonError::into_inner);
+            let (term, version) =
+                life.hosting.as_ref().map_or((0, 0), |ours| (ours.master_term, ours.routing_version));
+            if assignment.master_term < term || assignment.routing_version <= version {
+                return Ok(());
+            }
+            let checkpoint = assignment.checkpoint;
+            let hosting = Hosting::after(life.hosting.as_deref(), assignment, &self.terms, life.me)?;
+            self.begin_checkpoint(checkpoint);
+            for hosted in hosting.blocks.values() {
+                hosted.lock()?.name_checkpoint(checkpoint);
+            }
+            life.hosting = Some(Arc::new(hosting));
+        }
+        self.tell_assigned();
+        Ok(())
+    }
+
+    /// This process was asked to stop: the next report says so.
+    pub fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
         self.published.send_replace(());
     }
 
-    /// The parameters of those blocks that have published the step. Changes nothing.
-    pub fn pull(&self, pull: &Pull) -> Result<Pulled, Refusal> {
-        let hosting = self.hosting_at(pull.routing_version)?;
-        if pull.step.0 > self.job.steps() {
-            return Err(self.beyond(pull.step));
-        }
-        let (mut pulled, mut missing, mut bytes) = (Pulled::default(), 0, 0);
-        let wanted = pull.blocks.iter().map(|id| (id, true));
-        for (id, with_data) in wanted.chain(pull.without_data.iter().map(|id| (id, false))) {
-            let parameters = hosting.block(*id)?.lock()?.published(pull.step)?;
-            match parameters {
-                None => missing += 1,
-                Some(_) if bytes >= PULL_BYTES && with_data => pulled.is_final = true,
-                Some(parameters) if with_data => {
-                    bytes += parameters.len();
-                    pulled.blocks.push((*id, parameters));
-                }
-                Some(_) => pulled.blocks.push((*id, Bytes::new())),
-            }
-        }
-        pulled.is_final |= missing == 0;
-        Ok(pulled)
+    /// Whether this process was asked to stop.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
     }
 
-    /// Parameters and slots of blocks at rest at exactly `version`.
-    pub fn read_state(
+    /// Whether nothing is left here and nothing will come.
+    pub fn may_leave(&self) -> bool {
+        self.hosting().is_some_and(|hosting| hosting.may_leave)
+    }
+
+    fn tell_assigned(&self) {
+        self.assigned.send_replace(());
+        self.logged.send_replace(());
+        self.published.send_replace(());
+    }
+
+    /// Primaries that are still to be restored, with the term under which, and what from.
+    pub fn unrestored(&self) -> Result<Vec<Unrestored>, Refusal> {
+        let hosting = self.hosting();
+        let mut unrestored = Vec::new();
+        for hosted in hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
+            let block = hosted.lock()?;
+            if let Some((term, _)) = block.wants_state() {
+                unrestored.push((Arc::clone(hosted), term, block.origin()));
+            }
+        }
+        Ok(unrestored)
+    }
+
+    /// A primary is restored: `restore` is given the copy, and whoever waits for it is told.
+    pub fn restore(
         &self,
-        version: Version,
-        ids: &[BlockId],
-    ) -> Result<Vec<(BlockId, BlockState)>, Refusal> {
+        hosted: &Hosted,
+        restore: impl FnOnce(&mut Block) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        restore(&mut *hosted.lock()?)?;
+        self.published.send_replace(());
+        self.logged.send_replace(());
+        Ok(())
+    }
+
+    /// Copies of blocks at rest at exactly `version`.
+    pub fn read_state(&self, version: Version, ids: &[BlockId]) -> Result<Vec<BlockCopy>, Refusal> {
         let hosting = self.hosting().ok_or_else(|| self.hosts_nothing())?;
-        let hosted = ids.iter().map(|id| hosting.block(*id)).collect::<Result<Vec<_>, _>>()?;
+        let hosted = ids.iter().map(|id| {
+            hosting.check(*id)?;
+            hosting.block(*id).ok_or_else(|| {
+                let detail = format!("not here at routing version {}", hosting.routing_version);
+                Refusal::new(RefusalKind::UnknownBlock, format!("block {id}"), detail)
+            })
+        });
+        let hosted = hosted.collect::<Result<Vec<_>, _>>()?;
         let bytes: usize =
             hosted.iter().map(|hosted| 4 * hosted.shape.elements * (1 + hosted.shape.slots)).sum();
         if bytes > STATE_BYTES_MAX {
             let detail = format!("{} blocks have {bytes} bytes of state: ask for fewer at a time", ids.len());
             return Err(Refusal::new(RefusalKind::OutOfRange, "blocks", detail));
         }
-        let states = hosted.iter().map(|hosted| Ok((hosted.shape.id, hosted.lock()?.state(version)?)));
-        let states = states.collect::<Result<Vec<_>, Refusal>>()?;
+        let copies = hosted.iter().map(|hosted| {
+            let copy = hosted.lock()?.copy_at(version)?;
+            Ok(BlockCopy { previous: None, ..copy })
+        });
+        let copies = copies.collect::<Result<Vec<_>, Refusal>>()?;
         self.count(|counters| counters.bytes_out += bytes as u64);
-        Ok(states)
+        Ok(copies)
     }
 
-    /// How far the blocks are, grouped; blocks that stand alike stand together.
-    pub fn progress(&self) -> Result<Vec<Progress>, Refusal> {
-        let mut groups: BTreeMap<(Version, Vec<Node>), Vec<BlockId>> = BTreeMap::new();
+    /// Whether a position is published in a block whose rewind number is `rewind`.
+    pub fn is_published(&self, block: BlockId, rewind: Rewind, position: u64) -> Result<bool, Refusal> {
         let hosting = self.hosting();
-        for (id, hosted) in hosting.iter().flat_map(|hosting| &hosting.blocks) {
-            let block = hosted.lock()?;
-            groups.entry((block.version(), block.held().collect())).or_default().push(*id);
-        }
-        Ok(groups.into_iter().map(|((version, held), blocks)| Progress { blocks, version, held }).collect())
+        let hosted = hosting.as_ref().and_then(|hosting| hosting.block(block));
+        hosted.map_or(Ok(false), |hosted| Ok(hosted.lock()?.has_published(rewind, position)))
     }
 
     /// Told of every version that is published, of every failure and of every assignment.
@@ -191,14 +214,17 @@ impl Shard {
     pub fn held(&self) -> watch::Receiver<()> {
         self.held.subscribe()
     }
+    /// Told of everything that followers may want.
+    pub fn logged(&self) -> watch::Receiver<()> {
+        self.logged.subscribe()
+    }
+    /// Told of every assignment.
+    pub fn assigned(&self) -> watch::Receiver<()> {
+        self.assigned.subscribe()
+    }
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    /// Counts parameters that are given out.
-    pub fn count_out(&self, pulled: &Pulled) {
-        let bytes: u64 = pulled.blocks.iter().map(|(_, parameters)| parameters.len() as u64).sum();
-        self.count(|counters| counters.bytes_out += bytes);
     }
     /// What makes the job impossible, if anything does: the first such thing.
     pub fn failure(&self) -> Option<String> {
@@ -216,27 +242,11 @@ impl Shard {
     }
 
     fn hosting(&self) -> Option<Arc<Hosting>> {
-        self.hosting.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// What is hosted, for callers who have the same routing. One who is ahead of us waits, one behind us learns.
-    fn hosting_at(&self, routing_version: u64) -> Result<Arc<Hosting>, Refusal> {
-        let hosting = self.hosting();
-        let ours = hosting.as_ref().map_or(0, |hosting| hosting.assignment.routing_version);
-        match hosting {
-            Some(hosting) if ours == routing_version => Ok(hosting),
-            Some(_) if ours > routing_version => {
-                let detail = format!("the call has version {routing_version}, the present one is {ours}");
-                Err(Refusal::new(RefusalKind::StaleRouting, "routing", detail))
-            }
-            _ => Err(self.hosts_nothing()),
-        }
+        self.hosting.read().unwrap_or_else(PoisonError::into_inner).hosting.clone()
     }
 
     fn hosts_nothing(&self) -> Refusal {
-        let ours = self.routing_version();
-        let detail =
-            format!("this pserver is at routing version {ours} and has yet to learn the present one");
+        let detail = "this pserver has yet to learn from the master what it holds";
         Refusal::new(RefusalKind::NotReady, "routing", detail)
     }
 

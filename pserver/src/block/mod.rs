@@ -1,200 +1,389 @@
-//! One block: its published versions, its update rules' state, and what it holds of the step under way.
+//! One pserver's copy of one block: its state, and its part as primary or follower.
 //!
-//! A pure state machine: version `v + 1` is a function of version `v` and the root of step `v`, whatever order,
-//! repetition or cover the root came in. It must never know of time, messages or other blocks, and nothing in it
-//! changes when it refuses.
+//! A pure state machine (design 3.1): version `v + 1` is a function of version `v` and one log entry, whatever order,
+//! repetition or cover the entry's gradients came in. It must never know of time, messages or other blocks, and
+//! nothing in it changes when it refuses. Invariants:
+//! - `published <= version`; nothing is published that some required copy lacks;
+//! - a term is entered once: by a restore or by a promotion; words of other terms change nothing;
+//! - a state is replaced only by one that it is the past of, or under a new fill.
 
+pub mod answer;
+mod follower;
 pub mod held;
+mod piece;
+mod positions;
+pub mod primary;
 pub mod published;
 pub mod shape;
+pub mod state;
 
-use bytes::Bytes;
-use held::{Arrival, Difference, HeldNodes, Judgement};
-use published::{Published, bytes_of};
-use shape::{BlockShape, NodeGradient};
+pub use answer::{News, Placement, PushOutcome, Reading, Standing};
+
+use held::{Arrival, HeldNodes, Judgement};
+pub use piece::NamedCheckpoint;
+pub use positions::PositionGradient;
+use primary::{Next, Primary};
+use published::Published;
+use shape::{BlockShape, NodeGradient, Pace};
 use shoal_runtime::cluster::plan::EpochShape;
-use shoal_runtime::cluster::{JobSettings, Node, Refusal, RefusalKind, Step, Version};
+use shoal_runtime::cluster::{
+    BlockCopy, Fill, Incarnation, JobSettings, ManifestRecord, Mode, Refusal, RefusalKind, Rewind, StateName,
+    Step, Term, Version,
+};
+use state::{Entry, State, Update};
 use std::sync::Arc;
 
-/// The state of one block.
+/// What never changes about the copies of a job's blocks.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    epoch: EpochShape,
+    microbatches_per_step: u32,
+    seed: u64,
+    window: usize,
+    mode: Mode,
+}
+
+/// One copy of one block.
 #[derive(Debug)]
 pub struct Block {
     shape: Arc<BlockShape>,
-    epoch: EpochShape,
-    microbatches_per_step: u32,
-    window: usize,
-    version: Version,
-    current: Published,
-    /// The version before, for trainers that are still to pull it: kept until the next root is reached.
-    previous: Option<Published>,
-    slots: Vec<Vec<f32>>,
-    held: HeldNodes,
+    job: Arc<Terms>,
+    placement: Placement,
+    state: Option<State>,
+    published: Version,
+    role: Role,
+    /// Bytes copied because an update met buffers that somebody still had.
+    copied: u64,
+    piece: Option<piece::Piece>,
 }
 
-/// What became of a gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PushOutcome {
-    /// Held, and lost if this pserver is; it took the place of `replaced` descendants.
-    Held {
-        /// How many held nodes it covered.
-        replaced: usize,
+#[derive(Debug)]
+enum Role {
+    Primary(Primary),
+    /// Whether the primary has said that nothing can follow this copy's state.
+    Follower {
+        is_broken: bool,
     },
-    /// It made the root: the step is applied.
-    Published {
-        /// How many held nodes it covered.
-        replaced: usize,
-        /// Whether some slots of the step were absent.
-        is_short: bool,
-    },
-    /// A held node covers it; dropped.
-    Covered,
-    /// Its step was applied before; dropped.
-    Late,
-    /// No room; send it again after a pause.
-    Busy,
+    /// Dropped: whoever still has it in hand finds nothing.
+    Retired,
 }
 
-/// A block at rest: parameters and every state slot, as little-endian f32.
-#[derive(Clone, Debug)]
-pub struct BlockState {
-    /// The parameters.
-    pub parameters: Bytes,
-    /// The slots, each as long as the parameters.
-    pub slots: Vec<Bytes>,
+impl Terms {
+    /// Of a job whose blocks hold at most `window` nodes beyond the lowest missing slot of a step.
+    pub fn new(job: &JobSettings, window: usize) -> Terms {
+        let (epoch, microbatches_per_step) = (job.shape(), job.microbatches_per_step);
+        Terms { epoch, microbatches_per_step, seed: job.seed, window, mode: job.mode }
+    }
+
+    fn nothing_held(&self, version: Version) -> HeldNodes {
+        // Asynchronous jobs hold none.
+        let step = if self.mode == Mode::Sync { Step(version.0) } else { Step(0) };
+        HeldNodes::new(self.epoch.tree(step), self.window)
+    }
+
+    /// Where in the job the update of `version` is.
+    fn pace(&self, version: Version, staleness: u64) -> Pace {
+        let updates = version.0 + 1;
+        match self.mode {
+            Mode::Sync => Pace { step: Step(version.0), updates, scale: 1.0 },
+            Mode::Async { scale_by_staleness, .. } => {
+                let step = Step(version.0 / u64::from(self.microbatches_per_step));
+                let scale = if scale_by_staleness { 1.0 / (1.0 + staleness as f32) } else { 1.0 };
+                Pace { step, updates, scale }
+            }
+        }
+    }
 }
 
 impl Block {
-    /// The block at version 0. At most `window` nodes are held beyond the lowest missing slot of a step.
-    pub fn new(shape: Arc<BlockShape>, job: &JobSettings, window: usize) -> Block {
-        let epoch = job.shape();
-        let microbatches_per_step = job.microbatches_per_step;
-        let current = Published::new(shape.initial(job.seed));
-        let slots = vec![vec![0.0; shape.elements]; shape.slots];
-        let held = HeldNodes::new(epoch.tree(Step(0)), window);
-        Block {
+    /// A copy that holds nothing yet. `me` is the pserver that it is on.
+    pub fn new(shape: Arc<BlockShape>, job: Arc<Terms>, placement: Placement, me: Incarnation) -> Block {
+        let mut block = Block {
             shape,
-            epoch,
-            microbatches_per_step,
-            window,
-            version: Version(0),
-            current,
-            previous: None,
-            slots,
-            held,
+            job,
+            state: None,
+            published: Version(0),
+            role: Role::Follower { is_broken: false },
+            placement,
+            copied: 0,
+            piece: None,
+        };
+        if block.placement.primary == me {
+            block.role = block.lead(None);
+        }
+        block
+    }
+
+    /// The master has placed this copy anew, under the same fill. A lower term changes nothing.
+    pub fn place(&mut self, placement: Placement, me: Incarnation) {
+        if placement.fill != self.placement.fill || placement.term < self.placement.term {
+            return;
+        }
+        let is_new_term = placement.term > self.placement.term;
+        if placement.rewind != self.placement.rewind {
+            (self.state, self.published, self.piece) = (None, Version(0), None);
+        }
+        self.placement = placement;
+        match (&mut self.role, self.placement.primary == me) {
+            (Role::Retired, _) => {}
+            (Role::Primary(primary), true) if !is_new_term => primary.place(&self.placement.copies),
+            // Promoted or restored, once per term: nothing is acknowledged, nothing held.
+            (_, true) => self.role = self.lead(self.state.as_ref().map(State::name)),
+            (Role::Follower { .. }, false) => {}
+            (Role::Primary(_), false) => self.role = Role::Follower { is_broken: false },
+        }
+        self.publish();
+    }
+
+    /// Nothing more is done with this copy.
+    pub fn retire(&mut self) {
+        (self.role, self.state, self.piece) = (Role::Retired, None, None);
+    }
+
+    fn lead(&self, inherited: Option<StateName>) -> Role {
+        let version = inherited.map_or(Version(0), |name| name.version);
+        Role::Primary(Primary::new(self.job.nothing_held(version), inherited, &self.placement.copies))
+    }
+
+    /// The term under which it has to be restored, if it is a primary without a state.
+    pub fn wants_state(&self) -> Option<(Term, Rewind)> {
+        let Placement { term, rewind, .. } = self.placement;
+        let is_wanted = matches!(self.role, Role::Primary(_)) && self.state.is_none() && term.0 == rewind.0;
+        is_wanted.then_some((term, rewind))
+    }
+
+    /// What it has to be restored from, if that is not its initial values.
+    pub fn origin(&self) -> Option<ManifestRecord> {
+        self.placement.origin
+    }
+
+    /// Begins its term at a checkpoint's piece. Refuses one of another shape.
+    pub fn restore_from(&mut self, term: Term, piece: &BlockCopy) -> Result<(), Refusal> {
+        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
+            let state = State::from_copy(&self.shape, piece)?;
+            self.begin(state.under(term));
+        }
+        Ok(())
+    }
+
+    /// Begins its term at the block's initial values.
+    pub fn restore_initial(&mut self, term: Term) {
+        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
+            self.begin(State::initial(&self.shape, self.job.seed, term));
         }
     }
 
-    /// The number of updates applied.
-    pub fn version(&self) -> Version {
-        self.version
+    fn begin(&mut self, state: State) {
+        let version = state.version();
+        if let Role::Primary(primary) = &mut self.role {
+            (primary.held, primary.inherited) = (self.job.nothing_held(version), None);
+        }
+        (self.published, self.state) = (version, Some(state));
+        self.publish();
     }
 
-    /// The nodes held of the step under way, in slot order.
-    pub fn held(&self) -> impl Iterator<Item = Node> {
-        self.held.nodes().map(|held| held.node)
+    /// How it is placed.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+    /// Bytes copied so far because an update met buffers that somebody still had.
+    pub fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// Refuses what [`push`](Self::push) would refuse, and changes nothing.
-    pub fn check(&self, arriving: &NodeGradient<'_>) -> Result<(), Refusal> {
+    pub fn check(&self, rewind: Rewind, arriving: &NodeGradient<'_>) -> Result<(), Refusal> {
+        let Some((primary, version)) = self.led(rewind).ok() else { return Ok(()) };
         let NodeGradient { step, node, weight, words } = *arriving;
-        if step.reads() > self.version {
-            let detail = format!("the push is for step {step}, the block is at version {}", self.version);
+        if step.reads() > version {
+            let detail = format!("the push is for step {step}, the block is at version {version}");
             return Err(Refusal::new(RefusalKind::Ahead, &self.shape, detail));
         }
-        if step.reads() < self.version {
+        if step.reads() < version {
             return Ok(());
         }
-        match self.held.judge(node, weight, words) {
-            Judgement::Nondeterministic(difference) => Err(self.nondeterministic(arriving, difference)),
+        match primary.held.judge(node, weight, words) {
+            Judgement::Nondeterministic(difference) => Err(self.shape.nondeterministic(arriving, difference)),
             Judgement::Take | Judgement::Covered | Judgement::Busy => Ok(()),
         }
     }
 
-    /// Takes in a gradient that has passed the shape's check.
-    pub fn push(&mut self, arriving: &NodeGradient<'_>) -> Result<PushOutcome, Refusal> {
-        self.check(arriving)?;
-        if arriving.step.reads() < self.version {
+    /// The primary's part and the version, or what a caller with that rewind number is told instead.
+    fn led(&self, rewind: Rewind) -> Result<(&Primary, Version), PushOutcome> {
+        match (&self.role, &self.state) {
+            (Role::Primary(_), _) if rewind < self.placement.rewind => Err(PushOutcome::Rewound),
+            (Role::Primary(_), _) if rewind > self.placement.rewind => Err(PushOutcome::Busy),
+            (Role::Primary(primary), Some(state)) => Ok((primary, state.version())),
+            (Role::Primary(_), None) => Err(PushOutcome::Busy),
+            (Role::Follower { .. } | Role::Retired, _) => Err(PushOutcome::Moved),
+        }
+    }
+
+    /// Takes in a gradient, computed under `rewind`, that has passed the shape's check.
+    pub fn push(&mut self, rewind: Rewind, arriving: &NodeGradient<'_>) -> Result<PushOutcome, Refusal> {
+        self.check(rewind, arriving)?;
+        if let Err(outcome) = self.led(rewind) {
+            return Ok(outcome);
+        }
+        let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else {
+            return Ok(PushOutcome::Moved);
+        };
+        if arriving.step.reads() < self.published {
             return Ok(PushOutcome::Late);
         }
-        match self.held.arrive(arriving.node, arriving.weight, arriving.words) {
+        if arriving.step.reads() < state.version() {
+            // Applied, but some copy has yet to say that it has it: it may be lost.
+            return Ok(PushOutcome::Held { replaced: 0 });
+        }
+        if self.published < state.version() || self.placement.heir.is_some() {
+            return Ok(PushOutcome::Busy);
+        }
+        match primary.held.arrive(arriving.node, arriving.weight, arriving.words) {
             Arrival::Held { replaced } => Ok(PushOutcome::Held { replaced }),
             Arrival::Covered => Ok(PushOutcome::Covered),
             Arrival::Busy => Ok(PushOutcome::Busy),
-            Arrival::Nondeterministic(difference) => Err(self.nondeterministic(arriving, difference)),
+            Arrival::Nondeterministic(difference) => Err(self.shape.nondeterministic(arriving, difference)),
             Arrival::Complete { weight, sum, replaced } => {
-                let is_short = self.held.tree().present() < self.microbatches_per_step;
-                self.apply(weight, sum);
-                Ok(PushOutcome::Published { replaced, is_short })
+                let is_short = primary.held.tree().present() < self.job.microbatches_per_step;
+                self.update(Update { weight, sum, position: None, staleness: 0 });
+                let is_published = arriving.step.reads() < self.published;
+                Ok(PushOutcome::Applied { replaced, is_short, is_published })
             }
         }
     }
 
-    /// The parameters that step `step` reads: `None` while they are not published.
-    pub fn published(&self, step: Step) -> Result<Option<Bytes>, Refusal> {
-        let wanted = step.reads();
-        if wanted > self.version {
-            return Ok(None);
+    /// The sum is there: the next version is made, logged for whoever follows, and published when it may be.
+    fn update(&mut self, update: Update) {
+        let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else { return };
+        if primary.is_followed() {
+            let gradient = if update.weight == 0 { Vec::new() } else { update.sum.clone() };
+            primary.append(Entry {
+                follows: state.name(),
+                term: self.placement.term,
+                weight: update.weight,
+                gradient: Published::new(gradient).bytes(),
+                position: update.position,
+                staleness: update.staleness,
+            });
         }
-        if wanted == self.version {
-            return Ok(Some(self.current.bytes()));
+        let pace = self.job.pace(state.version(), update.staleness);
+        self.copied += state.apply(&self.shape, self.placement.term, pace, update);
+        if self.job.mode == Mode::Sync {
+            primary.held = self.job.nothing_held(state.version());
         }
-        let previous = self.previous.as_ref().filter(|_| wanted.0 + 1 == self.version.0);
-        previous.map(|previous| Some(previous.bytes())).ok_or_else(|| {
-            let detail = format!("the block is at version {}, step {step} is done", self.version);
-            Refusal::new(RefusalKind::StepGone, &self.shape, detail)
-        })
+        self.publish();
     }
 
-    /// Parameters and slots at exactly `version`. Copies the slots, so it is for a block at rest.
-    pub fn state(&self, version: Version) -> Result<BlockState, Refusal> {
-        if version != self.version {
-            let is_past = version < self.version;
-            let kind = if is_past { RefusalKind::StepGone } else { RefusalKind::NotReady };
-            let detail = format!("the block is at version {}, asked was {version}", self.version);
+    /// Publishes what every required copy has.
+    fn publish(&mut self) {
+        let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else { return };
+        if let Some(version) = primary.publishable(state.version()) {
+            self.published = self.published.max(version);
+        }
+        primary.note_published(self.published, state);
+        state.release(self.published);
+        self.take_piece_if_due();
+    }
+
+    /// The parameters that step `step` reads, for a caller whose history is `rewind`.
+    pub fn read(&self, rewind: Rewind, step: Step) -> Reading {
+        match self.led(rewind) {
+            Err(PushOutcome::Busy) => return Reading::NotYet,
+            Err(_) => return Reading::Elsewhere,
+            Ok(_) if step.reads() > self.published => return Reading::NotYet,
+            Ok(_) => {}
+        }
+        let kept = self.state.as_ref().and_then(|state| state.parameters(step.reads()));
+        kept.map_or(Reading::Gone(self.published), |kept| Reading::Parameters(kept.bytes(), step.reads()))
+    }
+
+    /// A copy at exactly `version`, which must be the newest and published.
+    pub fn copy_at(&self, version: Version) -> Result<BlockCopy, Refusal> {
+        let state = self.state.as_ref().filter(|_| matches!(self.role, Role::Primary(_)));
+        let state = state.ok_or_else(|| {
+            let detail = "this pserver has no primary copy of it: learn the present routing";
+            Refusal::new(RefusalKind::UnknownBlock, &self.shape, detail)
+        })?;
+        if version != self.published || version != state.version() {
+            let kind = if version < self.published { RefusalKind::StepGone } else { RefusalKind::NotReady };
+            let detail = format!("the block is at version {}, asked was {version}", self.published);
             return Err(Refusal::new(kind, &self.shape, detail));
         }
-        let slots = self.slots.iter().map(|slot| bytes_of(slot.clone())).collect();
-        Ok(BlockState { parameters: self.current.bytes(), slots })
+        Ok(state.copy(&self.shape, self.placement.rewind, self.published))
     }
 
-    /// The root is there: version `t + 1` is made, and version `t - 1` released.
-    fn apply(&mut self, weight: u64, sum: Vec<f32>) {
-        let step = Step(self.version.0);
-        // A root of weight 0 has no mean: the version advances, the rule does not run.
-        let next = if weight == 0 {
-            self.current.clone()
-        } else {
-            let mut values = sum;
-            self.shape.update(step, self.current.values(), &mut values, &mut self.slots, weight);
-            Published::new(values)
+    /// A follower, under `term` and with copy `fill`, says what it holds and asks for what follows; without room in
+    /// the answer it is only heard.
+    pub fn follow(
+        &mut self,
+        follower: Incarnation,
+        fill: Fill,
+        term: Term,
+        theirs: Option<StateName>,
+        has_room: bool,
+    ) -> News {
+        let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
+            return News::NotHere;
         };
-        self.previous = Some(std::mem::replace(&mut self.current, next));
-        self.version = Version(step.0 + 1);
-        self.held = HeldNodes::new(self.epoch.tree(step.next()), self.window);
+        if term != self.placement.term || !primary.knows(follower, fill) {
+            return News::NotHere;
+        }
+        let next = theirs.map_or(Next::State, |theirs| primary.hear(follower, theirs, state.name()));
+        let news = match next {
+            Next::Nothing => News::Nothing,
+            Next::Entry(_) | Next::State if !has_room => News::Nothing,
+            Next::Entry(entry) => News::Entry(entry),
+            Next::State => {
+                primary.give_state(follower);
+                News::Copy(Box::new(state.copy(&self.shape, self.placement.rewind, self.published)))
+            }
+            Next::Broken => News::Broken,
+        };
+        self.publish();
+        news
     }
 
-    fn nondeterministic(&self, arriving: &NodeGradient<'_>, difference: Difference) -> Refusal {
-        let (subject, what) = match difference {
-            Difference::Weight { held, came } => {
-                (self.shape.to_string(), format!("one result has weight {held}, another {came}"))
+    /// Whether there is a copy to ask for that was not asked for yet.
+    pub fn is_admission_due(&self) -> bool {
+        matches!(&self.role, Role::Primary(primary) if primary.is_admission_due(self.published))
+            || self.hand_over().is_some()
+    }
+
+    /// What is published.
+    pub fn published(&self) -> Version {
+        self.published
+    }
+
+    /// Copies to ask the master to admit. They are required from now on.
+    pub fn ask_for(&mut self) -> Vec<(Incarnation, Fill)> {
+        match (&mut self.role, &self.state) {
+            (Role::Primary(primary), Some(_)) => primary.ask_for(self.published),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The heir that may take over now: every required copy has all that there is, so none of them is ahead of it.
+    pub fn hand_over(&self) -> Option<(Incarnation, Fill)> {
+        let (Role::Primary(primary), Some(state)) = (&self.role, &self.state) else { return None };
+        let heir = self.placement.heir.filter(|_| self.published == state.version())?;
+        Some((heir, primary.in_sync_fill(heir)?))
+    }
+
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        let name = self.state.as_ref().map(State::name);
+        match (&self.role, name) {
+            (Role::Primary(primary), Some(name)) => {
+                let is_level = name.version == self.published;
+                let held = primary.held.nodes().filter(|_| is_level).map(|held| held.node).collect();
+                let Some(ledger) = self.standing_ledger(primary) else { return Standing::Nothing };
+                Standing::Primary { term: self.placement.term, published: self.published, held, ledger }
             }
-            Difference::Element { element, held, came } => {
-                let (name, index) = self.shape.place(element);
-                let bits = format!(
-                    "{held:e} ({:#010x}), another {came:e} ({:#010x})",
-                    held.to_bits(),
-                    came.to_bits()
-                );
-                (format!("parameter {name:?}"), format!("element {index} is {bits}"))
+            (Role::Follower { is_broken }, name) => {
+                Standing::Follower { fill: self.placement.fill, name, is_broken: *is_broken }
             }
-        };
-        let (step, node) = (arriving.step, arriving.node);
-        let detail = format!(
-            "two results for node {node} of step {step} differ in block {}: {what}; the step function must give the \
-             same bits wherever it runs (same processor kind, thread count and math library)",
-            self.shape.id
-        );
-        Refusal::new(RefusalKind::Nondeterministic, subject, detail)
+            (Role::Primary(_), None) | (Role::Retired, _) => Standing::Nothing,
+        }
     }
 }
 

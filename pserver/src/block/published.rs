@@ -21,17 +21,16 @@ impl AsRef<[u8]> for Owner {
     }
 }
 
-/// A buffer as little-endian bytes, without a copy.
-pub fn bytes_of(values: Vec<f32>) -> Bytes {
-    Published::new(values).bytes
+/// A shared buffer as little-endian bytes, without a copy.
+pub fn bytes_of(values: Arc<Vec<f32>>) -> Bytes {
+    Bytes::from_owner(Owner(values))
 }
 
 impl Published {
     /// Publishes a buffer without copying it.
     pub fn new(values: Vec<f32>) -> Published {
         let values = Arc::new(values);
-        let bytes = Bytes::from_owner(Owner(Arc::clone(&values)));
-        Published { values, bytes }
+        Published { bytes: bytes_of(Arc::clone(&values)), values }
     }
     /// The values.
     pub fn values(&self) -> &[f32] {

@@ -2,12 +2,11 @@
 //!
 //! It needs no lock, so that a gradient is checked before one is taken. It must never hold a version.
 
+use super::held::Difference;
 use crate::kernel::rules::{self, AdamStep};
 use crate::kernel::sum::{Word, first_non_finite};
 use shoal_runtime::cluster::layout::BlockLayout;
-use shoal_runtime::cluster::{
-    BlockId, Declaration, Node, Parameter, Refusal, RefusalKind, Rule, Step, StepTree,
-};
+use shoal_runtime::cluster::{BlockId, Declaration, Node, Parameter, Refusal, RefusalKind, Rule, Step};
 use std::ops::Range;
 
 /// One node's gradient for one block, as it came.
@@ -21,6 +20,17 @@ pub struct NodeGradient<'a> {
     pub weight: u64,
     /// One word for each element of the block.
     pub words: &'a [Word],
+}
+
+/// Where in the job an update is, for schedules and bias corrections.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// The step whose learning rate holds.
+    pub step: Step,
+    /// Updates of this block, this one included.
+    pub updates: u64,
+    /// What the learning rate is multiplied with.
+    pub scale: f32,
 }
 
 /// The lasting facts of one block.
@@ -65,25 +75,17 @@ impl BlockShape {
         values
     }
 
-    /// Refuses a gradient for another tree, of another length, or with an infinity or not-a-number in it.
-    pub fn check(&self, arriving: &NodeGradient<'_>, tree: StepTree) -> Result<(), Refusal> {
-        let NodeGradient { step, node, words, .. } = *arriving;
-        if !tree.contains(node) {
-            let (present, root) = (tree.present(), tree.root());
-            let detail =
-                format!("step {step} has no node {node}: its root is {root}, {present} microbatches");
-            return Err(Refusal::new(RefusalKind::OutOfRange, self, detail));
-        }
+    /// Refuses a gradient of another length, or with an infinity or not-a-number in it. `what` is it of.
+    pub fn check_values(&self, words: &[Word], what: impl std::fmt::Display) -> Result<(), Refusal> {
         if words.len() != self.elements {
             let (ours, theirs) = (self.elements, words.len());
-            let detail =
-                format!("the block has {ours} elements, the gradient {theirs} (step {step}, node {node})");
+            let detail = format!("the block has {ours} elements, the gradient {theirs} ({what})");
             return Err(Refusal::new(RefusalKind::WrongShape, self, detail));
         }
         if let Some(element) = first_non_finite(words) {
             let (name, index) = self.place(element);
             let value = f32::from_le_bytes(words[element]);
-            let detail = format!("element {index} is {value} (step {step}, node {node}, block {})", self.id);
+            let detail = format!("element {index} is {value} ({what}, block {})", self.id);
             return Err(Refusal::new(RefusalKind::NonFinite, format!("parameter {name:?}"), detail));
         }
         Ok(())
@@ -97,27 +99,52 @@ impl BlockShape {
         })
     }
 
+    /// The refusal of a result that differs from an earlier one of the same node.
+    pub fn nondeterministic(&self, arriving: &NodeGradient<'_>, difference: Difference) -> Refusal {
+        let (subject, what) = match difference {
+            Difference::Weight { held, came } => {
+                (self.to_string(), format!("one result has weight {held}, another {came}"))
+            }
+            Difference::Element { element, held, came } => {
+                let (name, index) = self.place(element);
+                let bits = format!(
+                    "{held:e} ({:#010x}), another {came:e} ({:#010x})",
+                    held.to_bits(),
+                    came.to_bits()
+                );
+                (format!("parameter {name:?}"), format!("element {index} is {bits}"))
+            }
+        };
+        let (step, node) = (arriving.step, arriving.node);
+        let detail = format!(
+            "two results for node {node} of step {step} differ in block {}: {what}; the step function must give the \
+             same bits wherever it runs (same processor kind, thread count and math library)",
+            self.id
+        );
+        Refusal::new(RefusalKind::Nondeterministic, subject, detail)
+    }
+
     /// Runs every parameter's rule once: `values` holds the gradient sum and becomes the new parameters.
     ///
     /// `slots[s]` is as long as the block; a piece whose rule has fewer slots leaves the others at zero.
     pub fn update(
         &self,
-        step: Step,
+        pace: Pace,
         parameters: &[f32],
         values: &mut [f32],
-        slots: &mut [Vec<f32>],
+        slots: &mut [&mut [f32]],
         weight: u64,
     ) {
         for piece in &self.pieces {
             let range = piece.range.clone();
             let (parameters, values) = (&parameters[range.clone()], &mut values[range.clone()]);
-            let (weight, rate) = (weight as f32, piece.parameter.learning_rate.at(step));
+            let (weight, rate) = (weight as f32, pace.scale * piece.parameter.learning_rate.at(pace.step));
             match (piece.parameter.rule, &mut *slots) {
                 (Rule::Momentum { momentum }, [velocity, ..]) => {
                     rules::momentum(parameters, values, &mut velocity[range], weight, rate, momentum);
                 }
                 (Rule::Adam { beta1, beta2, epsilon }, [first, second, ..]) => {
-                    let adam = AdamStep::new(step.0 + 1, rate, beta1, beta2, epsilon);
+                    let adam = AdamStep::new(pace.updates, rate, beta1, beta2, epsilon);
                     let (first, second) = (&mut first[range.clone()], &mut second[range]);
                     rules::adam(parameters, values, first, second, weight, adam);
                 }

@@ -1,14 +1,17 @@
 //! The service over messages: jobs, long polls, answers.
 
 use super::*;
-use crate::block::tests::job;
-use crate::shard::tests::{assignment, host};
+use crate::block::Placement;
+use crate::block::primary::PlacedCopy;
+use crate::block::tests::{ME, alone, async_job, job};
+use crate::shard::tests::{assigned, assignment, host};
+use shoal_runtime::cluster::{Fill, JobSettings};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::pserver_server::Pserver;
 
 fn service() -> PserverService {
-    let shard = Shard::new(job(5, 2), 0);
-    host(&shard, assignment(1, &[0, 1]));
+    let shard = Shard::new(job(5, 2), 0, ME);
+    host(&shard, assignment(3, &[0, 1]));
     PserverService::new(Arc::new(shard))
 }
 
@@ -16,15 +19,17 @@ fn push(step: u64, node: (u32, u32), weight: u64) -> Request<proto::PushRequest>
     let gradient = |block, elements| proto::BlockGradient {
         block,
         gradient: 1.0f32.to_le_bytes().repeat(elements).into(),
+        rewind: 3,
+        version: 0,
     };
     Request::new(proto::PushRequest {
         job: "test".into(),
         incarnation: 9,
-        routing_version: 1,
         step,
         node: Some(proto::Node { level: node.0, index: node.1 }),
         weight,
         blocks: vec![gradient(0, 6), gradient(1, 1)],
+        position: 0,
     })
 }
 
@@ -32,11 +37,11 @@ fn pull(step: u64, wait_millis: u32) -> Request<proto::PullRequest> {
     Request::new(proto::PullRequest {
         job: "test".into(),
         incarnation: 9,
-        routing_version: 1,
         step,
         blocks: vec![0],
         without_data: vec![1],
         wait_millis,
+        rewind: 3,
     })
 }
 
@@ -110,7 +115,148 @@ async fn state_has_the_parameters_and_every_slot() {
     let blocks = service.read_state(Request::new(request)).await.unwrap().into_inner().blocks;
     let lengths: Vec<(usize, Vec<usize>)> = blocks
         .iter()
-        .map(|block| (block.parameters.len(), block.slots.iter().map(Bytes::len).collect()))
+        .map(|block| (block.parameters.len(), block.slots.iter().map(bytes::Bytes::len).collect()))
         .collect();
     assert_eq!(lengths, [(24, vec![24, 24]), (4, vec![])]);
+}
+
+fn answers(reply: proto::PushReply) -> Vec<proto::PushAnswer> {
+    reply.answers().collect()
+}
+
+#[tokio::test]
+async fn a_push_is_answered_moved_or_rewound_block_by_block() {
+    let shard = Shard::new(job(5, 2), 0, ME);
+    host(&shard, assignment(3, &[1]));
+    let service = PserverService::new(Arc::new(shard));
+    let mut request = push(0, (1, 0), 2).into_inner();
+    request.blocks[1].rewind = 2;
+    let reply = service.push(Request::new(request)).await.unwrap().into_inner();
+    assert_eq!(answers(reply), [proto::PushAnswer::Moved, proto::PushAnswer::Rewound]);
+    let pulled = service.pull(pull(0, 10_000)).await.unwrap().into_inner();
+    let blocks: Vec<_> =
+        pulled.blocks.iter().map(|block| (block.block, block.version, block.rewind)).collect();
+    assert_eq!((pulled.moved, blocks), (vec![0], vec![(1, 0, 3)]));
+}
+
+/// Block 0 is led here, with an in-sync follower of fill 4 on pserver 2.
+fn followed(job: JobSettings) -> (Arc<Shard>, PserverService) {
+    let shard = Arc::new(Shard::new(job, 0, ME));
+    let copy = PlacedCopy { pserver: Incarnation(2), fill: Fill(4), is_in_sync: true };
+    host(&shard, assigned(1, 4, [(0, Placement { copies: vec![copy], ..alone(3) })]));
+    (Arc::clone(&shard), PserverService::new(shard))
+}
+
+fn follow(primary: u64, held: Option<(u64, u64)>, wait_millis: u32) -> Request<proto::FollowRequest> {
+    let name = held.map(|(term, version)| proto::StateName { term, version });
+    Request::new(proto::FollowRequest {
+        job: "test".into(),
+        incarnation: 2,
+        primary,
+        blocks: vec![proto::FollowedBlocks { blocks: vec![0], term: 3, fill: 4, name }],
+        wait_millis,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_is_answered_as_soon_as_there_is_something_and_waits_no_longer_than_asked() {
+    let (_, service) = followed(job(5, 2));
+    let news = |reply: Response<proto::FollowReply>| reply.into_inner().blocks;
+    let filled = news(service.follow(follow(1, None, 300)).await.unwrap());
+    let Some(proto::followed_block::News::Copy(copy)) = &filled[0].news else { panic!("{filled:?}") };
+    assert_eq!((filled[0].block, filled[0].term, filled[0].fill, filled[0].published), (0, 3, 4, 0));
+    assert_eq!((copy.name, copy.rewind), (Some(proto::StateName { term: 3, version: 0 }), 3));
+    let started = Instant::now();
+    assert!(news(service.follow(follow(1, Some((3, 0)), 300)).await.unwrap()).is_empty());
+    assert_eq!(started.elapsed(), Duration::from_millis(300));
+    let pushed = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        service.push(push(0, (1, 0), 2)).await.unwrap().into_inner()
+    };
+    let (followed, pushed) = tokio::join!(service.follow(follow(1, Some((3, 0)), 300)), pushed);
+    assert_eq!(started.elapsed(), Duration::from_millis(400));
+    assert_eq!(answers(pushed)[0], proto::PushAnswer::Held, "the copy has yet to say that it has it");
+    let entry = news(followed.unwrap()).remove(0).news;
+    let Some(proto::followed_block::News::Entry(entry)) = entry else { panic!("{entry:?}") };
+    assert_eq!((entry.follows, entry.term), (copy.name, 3));
+    assert_eq!((entry.weight, entry.gradient.len(), entry.position), (2, 24, None));
+    service.follow(follow(1, Some((3, 1)), 0)).await.unwrap();
+    assert_eq!(
+        answers(service.push(push(0, (1, 0), 2)).await.unwrap().into_inner())[0],
+        proto::PushAnswer::Applied
+    );
+    let broken = news(service.follow(follow(1, Some((2, 7)), 300)).await.unwrap());
+    assert_eq!(broken[0].news, Some(proto::followed_block::News::IsBroken(true)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_means_another_life_or_another_job_is_given_nothing() {
+    let (shard, service) = followed(job(5, 2));
+    let started = Instant::now();
+    let reply = service.follow(follow(9, None, u32::MAX)).await.unwrap().into_inner();
+    assert_eq!((reply.blocks.len(), started.elapsed()), (0, WAIT_MAX));
+    service.follow(follow(9, Some((3, 0)), 0)).await.unwrap();
+    push_held(&service).await;
+    assert_eq!(shard.standing().unwrap().0[0].version, Version(0), "it was not heard");
+    let mut other = follow(1, None, 0).into_inner();
+    other.job = "other".into();
+    assert_eq!(refusal(service.follow(Request::new(other)).await), RefusalKind::WrongJob);
+}
+
+async fn push_held(service: &PserverService) {
+    let reply = service.push(push(0, (1, 0), 2)).await.unwrap().into_inner();
+    assert_eq!(answers(reply)[0], proto::PushAnswer::Held);
+}
+
+fn position(position: u64, blocks: &[u32]) -> Request<proto::PushRequest> {
+    let mut request = push(0, (0, 0), 1).into_inner();
+    (request.node, request.position) = (None, position);
+    request.blocks.retain(|gradient| blocks.contains(&gradient.block));
+    Request::new(request)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_asynchronous_push_waits_a_little_for_the_copies_and_says_what_they_have() {
+    let (_, service) = followed(async_job(10, 2, false));
+    let push = || async { answers(service.push(position(4, &[0])).await.unwrap().into_inner()) };
+    let started = Instant::now();
+    assert_eq!(push().await, [proto::PushAnswer::Held]);
+    assert_eq!(started.elapsed(), COPIES_WAIT);
+    // Again, and this time the copy comes to have it.
+    let copied = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        service.follow(follow(1, Some((3, 1)), 0)).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(push(), copied);
+    assert_eq!(
+        (answer, started.elapsed()),
+        (vec![proto::PushAnswer::Applied], COPIES_WAIT + Duration::from_millis(50))
+    );
+    assert_eq!(push().await, [proto::PushAnswer::AlreadyApplied]);
+    let request = proto::PullRequest { rewind: 0, without_data: Vec::new(), ..pull(0, 0).into_inner() };
+    let pulled = service.pull(Request::new(request)).await.unwrap().into_inner();
+    assert_eq!((pulled.blocks[0].version, pulled.blocks[0].rewind), (1, 3));
+    let beyond = service.push(position(30, &[0])).await;
+    assert_eq!(refusal(beyond), RefusalKind::OutOfRange);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_asynchronous_push_of_many_blocks_waits_until_all_of_them_are_published() {
+    let shard = Arc::new(Shard::new(async_job(10, 2, false), 0, ME));
+    let copy = |pserver| PlacedCopy { pserver: Incarnation(pserver), fill: Fill(4), is_in_sync: true };
+    let placed = |pserver| Placement { copies: vec![copy(pserver)], ..alone(3) };
+    host(&shard, assigned(1, 4, [(0, placed(2)), (1, placed(5))]));
+    let service = PserverService::new(shard);
+    let mut other = follow(1, Some((3, 1)), 0).into_inner();
+    (other.incarnation, other.blocks[0].blocks) = (5, vec![1]);
+    let copied = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        service.follow(follow(1, Some((3, 1)), 0)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        service.follow(Request::new(other)).await.unwrap();
+    };
+    let started = Instant::now();
+    let (reply, ()) = tokio::join!(service.push(position(4, &[0, 1])), copied);
+    assert_eq!(answers(reply.unwrap().into_inner()), [proto::PushAnswer::Applied; 2]);
+    assert_eq!(started.elapsed(), Duration::from_millis(100));
 }

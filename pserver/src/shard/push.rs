@@ -1,64 +1,89 @@
-//! Taking a push message in: whole or not at all.
+//! Taking a push message in: refused whole, or answered block by block.
 //!
 //! Every block of a message is checked, with the locks of all of them held, before any of them changes.
 
 use super::Shard;
-use crate::block::PushOutcome;
 use crate::block::shape::NodeGradient;
+use crate::block::{PositionGradient, PushOutcome};
 use crate::exact::assert_exact_arithmetic;
 use crate::hosting::{Hosted, Hosting};
-use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Step};
+use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Step, Version};
 
 /// One push message.
 #[derive(Clone, Debug)]
 pub struct Push<'a> {
-    /// The caller's routing.
-    pub routing_version: u64,
-    /// The step whose tree the node is in.
-    pub step: Step,
-    /// Which slots are summed.
-    pub node: Node,
+    /// What was computed.
+    pub what: Pushed,
     /// Records (or tokens) in the sum.
     pub weight: u64,
-    /// Gradients as little-endian f32, each block at most once.
-    pub gradients: Vec<(BlockId, &'a [u8])>,
+    /// Each block at most once.
+    pub gradients: Vec<Gradient<'a>>,
 }
 
-/// What a message brings to one block.
+/// What a push brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// A node of a step's tree.
+    Node(Step, Node),
+    /// A position, in asynchronous jobs.
+    Position(u64),
+}
+
+/// What a push brings to one block.
+#[derive(Clone, Copy, Debug)]
+pub struct Gradient<'a> {
+    /// The block.
+    pub block: BlockId,
+    /// The rewind number under which it was computed.
+    pub rewind: Rewind,
+    /// The version that it was computed from; in synchronous jobs the step says it.
+    pub version: Version,
+    /// Little-endian f32.
+    pub bytes: &'a [u8],
+}
+
+/// What a message brings to one block that is here.
 struct Arriving<'a> {
     /// Where in the message.
     at: usize,
     hosted: &'a Hosted,
-    gradient: NodeGradient<'a>,
+    rewind: Rewind,
+    what: Content<'a>,
+}
+
+enum Content<'a> {
+    Node(NodeGradient<'a>),
+    Position(PositionGradient<'a>),
 }
 
 impl Shard {
     /// Takes a push message in; the outcomes are in the order of its blocks. A refusal changes nothing.
     pub fn push(&self, push: &Push<'_>) -> Result<Vec<PushOutcome>, Refusal> {
-        let hosting = self.hosting_at(push.routing_version)?;
         self.check_arithmetic()?;
-        let mut arrivals = self.arrivals(&hosting, push)?;
-        arrivals.sort_unstable_by_key(|arriving| arriving.hosted.shape.id);
-        if let Some(pair) =
-            arrivals.windows(2).find(|pair| pair[0].hosted.shape.id == pair[1].hosted.shape.id)
-        {
-            let detail = "a push message names a block once";
-            return Err(Refusal::new(RefusalKind::Malformed, &pair[0].hosted.shape, detail));
-        }
-        let outcomes = take(&arrivals).inspect_err(|refusal| {
-            if refusal.kind == RefusalKind::Nondeterministic {
-                self.fail(refusal.to_string());
+        let mut outcomes = vec![PushOutcome::Moved; push.gradients.len()];
+        if let Some(hosting) = self.hosting() {
+            let mut arrivals = self.arrivals(&hosting, push)?;
+            arrivals.sort_unstable_by_key(|arriving| arriving.hosted.shape.id);
+            let pair = arrivals.windows(2).find(|pair| pair[0].hosted.shape.id == pair[1].hosted.shape.id);
+            if let Some(pair) = pair {
+                let detail = "a push message names a block once";
+                return Err(Refusal::new(RefusalKind::Malformed, &pair[0].hosted.shape, detail));
             }
-        })?;
-        let mut in_order: Vec<(usize, PushOutcome)> = arrivals.iter().map(|a| a.at).zip(outcomes).collect();
-        in_order.sort_unstable_by_key(|(at, _)| *at);
-        let outcomes: Vec<PushOutcome> = in_order.into_iter().map(|(_, outcome)| outcome).collect();
-        self.note(push, &hosting, &outcomes);
+            let taken = take(&arrivals).inspect_err(|refusal| {
+                if refusal.kind == RefusalKind::Nondeterministic {
+                    self.fail(refusal.to_string());
+                }
+            })?;
+            for (arriving, outcome) in arrivals.iter().zip(taken) {
+                outcomes[arriving.at] = outcome;
+            }
+        }
+        self.note(push, &outcomes);
         Ok(outcomes)
     }
 
     /// Checked with every message, because a library can change the arithmetic of one thread at any time.
-    fn check_arithmetic(&self) -> Result<(), Refusal> {
+    pub(super) fn check_arithmetic(&self) -> Result<(), Refusal> {
         assert_exact_arithmetic().map_err(|inexact| {
             let refusal = Refusal::new(RefusalKind::JobFailed, "pserver", inexact);
             self.fail(refusal.to_string());
@@ -66,37 +91,93 @@ impl Shard {
         })
     }
 
-    /// What a push message brings to which block, checked as far as it can be without a lock.
+    /// What a push message brings to which of the blocks that are here, checked as far as it can be without a lock.
     fn arrivals<'a>(&self, hosting: &'a Hosting, push: &Push<'a>) -> Result<Vec<Arriving<'a>>, Refusal> {
-        let (step, node, weight) = (push.step, push.node, push.weight);
-        if step.0 >= self.job.steps() {
-            return Err(self.beyond(step));
-        }
-        let tree = self.epoch.tree(step);
-        let arriving = |(at, (id, bytes)): (usize, &(BlockId, &'a [u8]))| {
-            let hosted = hosting.block(*id)?;
-            let (words, rest) = bytes.as_chunks();
+        self.check_what(push.what)?;
+        let mut arrivals = Vec::with_capacity(push.gradients.len());
+        for (at, gradient) in push.gradients.iter().enumerate() {
+            hosting.check(gradient.block)?;
+            let Some(hosted) = hosting.block(gradient.block) else { continue };
+            let (words, rest) = gradient.bytes.as_chunks();
             if !rest.is_empty() {
-                let detail = format!("{} bytes came, f32 values have 4 each", bytes.len());
+                let detail = format!("{} bytes came, f32 values have 4 each", gradient.bytes.len());
                 return Err(Refusal::new(RefusalKind::WrongShape, &hosted.shape, detail));
             }
-            let gradient = NodeGradient { step, node, weight, words };
-            hosted.shape.check(&gradient, tree)?;
-            Ok(Arriving { at, hosted, gradient })
-        };
-        push.gradients.iter().enumerate().map(arriving).collect()
+            hosted.shape.check_values(words, push.what)?;
+            let weight = push.weight;
+            let what = match push.what {
+                Pushed::Node(step, node) => Content::Node(NodeGradient { step, node, weight, words }),
+                Pushed::Position(position) => {
+                    let version = gradient.version;
+                    Content::Position(PositionGradient { position, version, weight, words })
+                }
+            };
+            arrivals.push(Arriving { at, hosted, rewind: gradient.rewind, what });
+        }
+        Ok(arrivals)
     }
 
-    fn note(&self, push: &Push<'_>, hosting: &Hosting, outcomes: &[PushOutcome]) {
-        let bytes = push.gradients.iter().map(|(_, gradient)| gradient.len() as u64).sum();
-        let lowest = hosting.blocks.keys().next().copied();
-        let outcomes: Vec<(BlockId, PushOutcome)> =
-            push.gradients.iter().zip(outcomes).map(|((id, _), outcome)| (*id, *outcome)).collect();
-        self.count(|counters| counters.count_push(push.node, push.weight, bytes, lowest, &outcomes));
-        if outcomes.iter().any(|(_, outcome)| matches!(outcome, PushOutcome::Published { .. })) {
+    /// Refuses what the job has not.
+    fn check_what(&self, what: Pushed) -> Result<(), Refusal> {
+        match what {
+            Pushed::Node(step, node) if self.job.is_sync() => {
+                if step.0 >= self.job.steps() {
+                    return Err(self.beyond(step));
+                }
+                let tree = self.epoch.tree(step);
+                if tree.contains(node) {
+                    return Ok(());
+                }
+                let (present, root) = (tree.present(), tree.root());
+                let detail = format!("no such node: the root is {root}, {present} microbatches");
+                Err(Refusal::new(RefusalKind::OutOfRange, what, detail))
+            }
+            Pushed::Position(position) if !self.job.is_sync() => {
+                if position < self.job.positions() {
+                    return Ok(());
+                }
+                let detail = format!("the job has {} positions", self.job.positions());
+                Err(Refusal::new(RefusalKind::OutOfRange, what, detail))
+            }
+            Pushed::Node(..) | Pushed::Position(_) => {
+                let detail = "the job is of the other mode: build all roles from the same version";
+                Err(Refusal::new(RefusalKind::Malformed, what, detail))
+            }
+        }
+    }
+
+    fn note(&self, push: &Push<'_>, outcomes: &[PushOutcome]) {
+        let bytes = push.gradients.iter().map(|gradient| gradient.bytes.len() as u64).sum();
+        let hosting = self.hosting();
+        let lowest = hosting.as_ref().and_then(|hosting| hosting.blocks.keys().next().copied());
+        let outcomes: Vec<(BlockId, PushOutcome)> = push
+            .gradients
+            .iter()
+            .zip(outcomes)
+            .map(|(gradient, outcome)| (gradient.block, *outcome))
+            .collect();
+        let level = match push.what {
+            Pushed::Node(_, node) => node.level,
+            Pushed::Position(_) => 0,
+        };
+        self.count(|counters| counters.count_push(level, push.weight, bytes, lowest, &outcomes));
+        let any = |which: fn(&PushOutcome) -> bool| outcomes.iter().any(|(_, outcome)| which(outcome));
+        if any(|outcome| matches!(outcome, PushOutcome::Applied { .. })) {
+            self.logged.send_replace(());
+        }
+        if any(|outcome| matches!(outcome, PushOutcome::Applied { is_published: true, .. })) {
             self.published.send_replace(());
-        } else if outcomes.iter().any(|(_, outcome)| matches!(outcome, PushOutcome::Held { .. })) {
+        } else if any(|outcome| matches!(outcome, PushOutcome::Held { .. })) {
             self.held.send_replace(());
+        }
+    }
+}
+
+impl std::fmt::Display for Pushed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Pushed::Node(step, node) => write!(f, "step {step}, node {node}"),
+            Pushed::Position(position) => write!(f, "position {position}"),
         }
     }
 }
@@ -105,7 +186,13 @@ impl Shard {
 fn take(arrivals: &[Arriving<'_>]) -> Result<Vec<PushOutcome>, Refusal> {
     let mut blocks = arrivals.iter().map(|arriving| arriving.hosted.lock()).collect::<Result<Vec<_>, _>>()?;
     for (block, arriving) in blocks.iter().zip(arrivals) {
-        block.check(&arriving.gradient)?;
+        if let Content::Node(gradient) = &arriving.what {
+            block.check(arriving.rewind, gradient)?;
+        }
     }
-    blocks.iter_mut().zip(arrivals).map(|(block, arriving)| block.push(&arriving.gradient)).collect()
+    let taken = blocks.iter_mut().zip(arrivals).map(|(block, arriving)| match &arriving.what {
+        Content::Node(gradient) => block.push(arriving.rewind, gradient),
+        Content::Position(gradient) => Ok(block.push_position(arriving.rewind, gradient)),
+    });
+    taken.collect()
 }

@@ -1,0 +1,111 @@
+//! What a copy is told and what it answers: placements in, outcomes out. Data only.
+
+use super::primary::PlacedCopy;
+use super::state::Entry;
+use bytes::Bytes;
+use shoal_runtime::cluster::{
+    BlockCopy, Fill, Incarnation, Ledger, ManifestRecord, Node, Rewind, StateName, Term, Version,
+};
+
+/// How the master has placed one copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Which copy it is.
+    pub fill: Fill,
+    /// The block's term.
+    pub term: Term,
+    /// The block's rewind number.
+    pub rewind: Rewind,
+    /// Who its primary is.
+    pub primary: Incarnation,
+    /// The other copies, for the primary.
+    pub copies: Vec<PlacedCopy>,
+    /// Who is to take over from the primary, if anybody: it takes nothing more, and hands over once all is published.
+    pub heir: Option<Incarnation>,
+    /// What the block was restored from at its last restore; none for its initial values.
+    pub origin: Option<ManifestRecord>,
+}
+
+/// What became of a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushOutcome {
+    /// Held, and lost if this pserver is; it took the place of `replaced` descendants.
+    Held {
+        /// How many held nodes it covered.
+        replaced: usize,
+    },
+    /// It made the root: the step is applied, and published if no copy is waited for.
+    Applied {
+        /// How many held nodes it covered.
+        replaced: usize,
+        /// Whether some slots of the step were absent.
+        is_short: bool,
+        /// Whether it is part of a published version.
+        is_published: bool,
+    },
+    /// A held node covers it; dropped.
+    Covered,
+    /// Its step was published before; dropped.
+    Late,
+    /// No room, or the step's version is not published yet; send it again after a pause.
+    Busy,
+    /// This copy is not the block's primary.
+    Moved,
+    /// The block has gone back since the gradient was computed.
+    Rewound,
+}
+
+/// What a primary has for a follower.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// Nothing: the follower is level.
+    Nothing,
+    /// Not for this caller: one of the two has yet to learn how the block is placed.
+    NotHere,
+    /// The follower's state cannot be continued.
+    Broken,
+    /// A state to start from.
+    Copy(Box<BlockCopy>),
+    /// What follows the follower's state.
+    Entry(Entry),
+}
+
+/// How a copy stands, for the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The primary's.
+    Primary {
+        /// Under which term.
+        term: Term,
+        /// What is published.
+        published: Version,
+        /// What is held of the step that reads it, in slot order.
+        held: Vec<Node>,
+        /// Asynchronous jobs: the positions that are published.
+        ledger: Ledger,
+    },
+    /// A follower's.
+    Follower {
+        /// Which copy.
+        fill: Fill,
+        /// What it holds, if anything.
+        name: Option<StateName>,
+        /// Whether it needs a new fill.
+        is_broken: bool,
+    },
+    /// A primary that is still to be restored, or a dropped copy.
+    Nothing,
+}
+
+/// What a block has of a step's parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The parameters, and which version they are.
+    Parameters(Bytes, Version),
+    /// They are not published yet.
+    NotYet,
+    /// The step is done everywhere, and they are no longer kept; the block is at this version.
+    Gone(Version),
+    /// This copy is not the block's primary, or the block has gone back: the caller's routing is old.
+    Elsewhere,
+}

@@ -1,0 +1,60 @@
+//! What a block's follower does: says what it holds, takes in a state or the entry that follows its own. Words for
+//! another fill or of another term change nothing.
+
+use super::answer::{News, Placement};
+use super::state::{Entry, State, Update};
+use super::{Block, Role};
+use shoal_runtime::cluster::{Fill, Refusal, RefusalKind, StateName, Term, Version};
+
+impl Block {
+    /// What a follower says to its primary: its fill and term, and what it holds. Nothing of a primary or a copy that
+    /// needs a new fill.
+    pub fn cursor(&self) -> Option<(Fill, Term, Option<StateName>)> {
+        let is_following = matches!(self.role, Role::Follower { is_broken: false });
+        let Placement { fill, term, .. } = self.placement;
+        is_following.then(|| (fill, term, self.state.as_ref().map(State::name)))
+    }
+
+    /// The primary's news for this follower, given under `term` for `fill`. What is not for it changes nothing.
+    pub fn hear(&mut self, fill: Fill, term: Term, published: Version, news: News) -> Result<(), Refusal> {
+        let Role::Follower { is_broken } = &mut self.role else { return Ok(()) };
+        if (fill, term) != (self.placement.fill, self.placement.term) {
+            return Ok(());
+        }
+        match news {
+            News::Nothing | News::NotHere => {}
+            News::Broken => {
+                // What is published is no state of this copy's.
+                *is_broken = true;
+                return Ok(());
+            }
+            News::Copy(copy) => {
+                let is_newer = self.state.as_ref().is_none_or(|state| copy.name > state.name());
+                if is_newer && copy.rewind == self.placement.rewind {
+                    self.state = Some(State::from_copy(&self.shape, &copy)?);
+                }
+            }
+            News::Entry(entry) => self.append(entry)?,
+        }
+        if let Some(state) = &mut self.state {
+            self.published = self.published.max(published.min(state.version()));
+            state.release(self.published);
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, entry: Entry) -> Result<(), Refusal> {
+        let Some(state) = self.state.as_mut().filter(|state| state.name() == entry.follows) else {
+            return Ok(());
+        };
+        if entry.weight > 0 && entry.gradient.len() != 4 * self.shape.elements {
+            let detail = format!("an entry with {} bytes came", entry.gradient.len());
+            return Err(Refusal::new(RefusalKind::WrongShape, &self.shape, detail));
+        }
+        let sum = bytemuck::pod_collect_to_vec::<u8, f32>(&entry.gradient);
+        let Entry { term, weight, position, staleness, .. } = entry;
+        let pace = self.job.pace(state.version(), staleness);
+        self.copied += state.apply(&self.shape, term, pace, Update { weight, sum, position, staleness });
+        Ok(())
+    }
+}

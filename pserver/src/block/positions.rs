@@ -1,0 +1,109 @@
+//! Asynchronous jobs: an update for each position (epoch x microbatches + index), applied at once if the block's ledger
+//! lacks it. A ledger answer speaks of what is published only.
+
+use super::answer::{PushOutcome, Reading};
+use super::primary::{LOG_MAX, Primary};
+use super::state::{State, Update};
+use super::{Block, Role};
+use crate::kernel::sum::{Word, read_all};
+use shoal_runtime::cluster::{Ledger, Mode, Rewind, Version};
+
+/// Updates that may wait for copies at a time: followers are given each as an entry.
+const IN_FLIGHT_MAX: u64 = LOG_MAX as u64;
+
+/// One microbatch's gradient for one block, as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct PositionGradient<'a> {
+    /// Epoch x microbatches + index.
+    pub position: u64,
+    /// The version that it was computed from.
+    pub version: Version,
+    /// Records (or tokens) in it.
+    pub weight: u64,
+    /// One word for each element of the block.
+    pub words: &'a [Word],
+}
+
+impl Block {
+    /// Takes in a gradient, computed under `rewind`, that has passed the shape's check.
+    pub fn push_position(&mut self, rewind: Rewind, arriving: &PositionGradient<'_>) -> PushOutcome {
+        if let Err(outcome) = self.led(rewind) {
+            return outcome;
+        }
+        let is_closed = self.placement.heir.is_some() || self.waits_for_rest();
+        let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
+            return PushOutcome::Moved;
+        };
+        // Until all that was inherited is published, nobody knows which of it is.
+        let Some(published) = &primary.ledger else { return PushOutcome::Busy };
+        if published.contains(arriving.position) {
+            return PushOutcome::Late;
+        }
+        if state.ledger().contains(arriving.position) {
+            return PushOutcome::Held { replaced: 0 };
+        }
+        let version = state.version();
+        if version.0 - self.published.0 >= IN_FLIGHT_MAX || is_closed {
+            return PushOutcome::Busy;
+        }
+        primary.pending.push_back((Version(version.0 + 1), arriving.position));
+        self.update(Update {
+            weight: arriving.weight,
+            sum: read_all(arriving.words),
+            position: Some(arriving.position),
+            staleness: version.0.saturating_sub(arriving.version.0),
+        });
+        PushOutcome::Applied { replaced: 0, is_short: false, is_published: self.published > version }
+    }
+
+    /// Whether a checkpoint waits until all that was applied is published.
+    fn waits_for_rest(&self) -> bool {
+        let is_wanted = matches!(self.piece, Some(super::piece::Piece::Wanted(_)));
+        is_wanted && self.state.as_ref().is_some_and(|state| state.version() > self.published)
+    }
+
+    /// Whether a position is published, for a caller whose history is `rewind`.
+    pub fn has_published(&self, rewind: Rewind, position: u64) -> bool {
+        let led = self.led(rewind).ok();
+        led.and_then(|(primary, _)| primary.ledger.as_ref()).is_some_and(|ledger| ledger.contains(position))
+    }
+
+    /// The newest published parameters, with the rewind number they belong to.
+    pub fn read_newest(&self) -> (Reading, Rewind) {
+        let rewind = self.placement.rewind;
+        let reading = match (&self.role, &self.state) {
+            (Role::Primary(_), Some(state)) => {
+                let kept = state.parameters(self.published);
+                kept.map_or(Reading::NotYet, |kept| Reading::Parameters(kept.bytes(), self.published))
+            }
+            (Role::Primary(_), None) => Reading::NotYet,
+            (Role::Follower { .. } | Role::Retired, _) => Reading::Elsewhere,
+        };
+        (reading, rewind)
+    }
+
+    /// The positions that are published; none while that is not known.
+    pub(super) fn standing_ledger(&self, primary: &Primary) -> Option<Ledger> {
+        match self.job.mode {
+            Mode::Sync => Some(Ledger::default()),
+            Mode::Async { .. } => primary.ledger.clone(),
+        }
+    }
+}
+
+impl Primary {
+    /// All up to `published` is published.
+    pub(super) fn note_published(&mut self, published: Version, state: &State) {
+        match &mut self.ledger {
+            None if published == state.version() => self.ledger = Some(state.ledger().clone()),
+            None => {}
+            Some(ledger) => {
+                while let Some((_, position)) =
+                    self.pending.pop_front_if(|(version, _)| *version <= published)
+                {
+                    ledger.insert(position);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! One block over many steps, without copies: exactly-once application, retained versions, refusals that change
+//! nothing.
+
+use super::*;
+use proptest::prelude::*;
+
+const ROOT: Node = Node { level: 1, index: 0 };
+
+/// The root was made and nobody else had to have it.
+fn applied(is_short: bool) -> PushOutcome {
+    PushOutcome::Applied { replaced: 0, is_short, is_published: true }
+}
+
+#[test]
+fn pieces_of_one_block_follow_their_own_rules() {
+    let mut block = block_of(&job(4, 2), &declaration(), BlockId(0));
+    let before = current(&block);
+    push(&mut block, 0, ROOT, 2, &[2.0; 6]).unwrap();
+    push(&mut block, 1, ROOT, 2, &[2.0; 6]).unwrap();
+    let after = current(&block);
+    let moved: Vec<f32> = before.iter().zip(&after).map(|(before, after)| before - after).collect();
+    for (moved, expected) in moved.iter().zip([0.2, 0.2, 0.25, 0.25, 0.2, 0.2]) {
+        assert!((moved - expected).abs() < 1e-5, "{moved} instead of {expected}");
+    }
+    let state = block.copy_at(Version(2)).unwrap();
+    assert_eq!(values(&state.parameters), after);
+    assert_eq!(state.slots.len(), 2);
+    assert_eq!(values(&state.slots[0])[..4], [0.0, 0.0, 1.5, 1.5]);
+    assert_eq!(values(&state.slots[1])[..4], [0.0; 4]);
+}
+
+#[test]
+fn a_metric_adds_up_and_is_not_divided() {
+    let mut block = block_of(&job(4, 2), &declaration(), BlockId(1));
+    push(&mut block, 0, ROOT, 2, &[3.0]).unwrap();
+    push(&mut block, 1, ROOT, 2, &[4.0]).unwrap();
+    assert_eq!(current(&block), [7.0]);
+}
+
+#[test]
+fn a_root_of_weight_zero_advances_the_version_and_runs_no_rule() {
+    let mut block = block_of(&job(4, 2), &declaration(), BlockId(0));
+    push(&mut block, 0, ROOT, 2, &[1.0; 6]).unwrap();
+    let before = state(&block);
+    let outcome = push(&mut block, 1, ROOT, 0, &[5.0; 6]).unwrap();
+    assert_eq!(outcome, applied(false));
+    let after = state(&block);
+    assert_eq!((after.name.version, block.published()), (Version(2), Version(2)));
+    assert_eq!((after.parameters, after.slots), (before.parameters, before.slots));
+    assert_eq!(parameters(&block, 1), parameters(&block, 2));
+}
+
+#[test]
+fn the_previous_version_is_kept_until_the_next_root_and_then_gone() {
+    let mut block = block_of(&job(8, 2), &declaration(), BlockId(0));
+    let first = parameters(&block, 0);
+    assert_eq!(read(&block, 1), Reading::NotYet);
+    push(&mut block, 0, ROOT, 2, &[1.0; 6]).unwrap();
+    assert_eq!(parameters(&block, 0), first);
+    let second = parameters(&block, 1);
+    push(&mut block, 1, Node::leaf(0), 1, &[1.0; 6]).unwrap();
+    assert_eq!(parameters(&block, 0), first);
+    push(&mut block, 1, Node::leaf(1), 1, &[1.0; 6]).unwrap();
+    assert_eq!(read(&block, 0), Reading::Gone(Version(2)));
+    assert_eq!(parameters(&block, 1), second);
+    assert_eq!(read(&block, 3), Reading::NotYet);
+}
+
+#[test]
+fn a_published_buffer_is_not_copied_and_never_changes() {
+    let mut block = block_of(&job(8, 2), &declaration(), BlockId(0));
+    let pulled = parameters(&block, 0);
+    let kept = block.state.as_ref().unwrap().parameters(Version(0)).unwrap();
+    assert_eq!(pulled.as_ptr(), kept.values().as_ptr().cast());
+    let copy = pulled.to_vec();
+    for step in 0..3 {
+        push(&mut block, step, ROOT, 2, &[1.0; 6]).unwrap();
+    }
+    assert_eq!(pulled, copy);
+}
+
+#[test]
+fn state_is_read_at_exactly_the_present_version() {
+    let mut block = block_of(&job(8, 2), &declaration(), BlockId(0));
+    push(&mut block, 0, ROOT, 2, &[1.0; 6]).unwrap();
+    assert_eq!(block.copy_at(Version(0)).unwrap_err().kind, RefusalKind::StepGone);
+    assert_eq!(block.copy_at(Version(2)).unwrap_err().kind, RefusalKind::NotReady);
+    let copy = block.copy_at(Version(1)).unwrap();
+    assert_eq!((copy.name, copy.published), (StateName { term: Term(1), version: Version(1) }, Version(1)));
+    assert_eq!((copy.block, copy.rewind), (BlockId(0), Rewind(1)));
+}
+
+#[test]
+fn a_late_push_is_applied_already_and_one_ahead_is_refused() {
+    let mut block = block_of(&job(8, 2), &declaration(), BlockId(0));
+    push(&mut block, 0, ROOT, 2, &[1.0; 6]).unwrap();
+    let before = digest(&block);
+    assert_eq!(push(&mut block, 0, Node::leaf(1), 1, &[9.0; 6]), Ok(PushOutcome::Late));
+    assert_eq!(push(&mut block, 2, ROOT, 2, &[1.0; 6]).unwrap_err().kind, RefusalKind::Ahead);
+    assert_eq!(digest(&block), before);
+}
+
+#[test]
+fn a_refusal_names_the_parameter_and_changes_nothing() {
+    let mut block = block_of(&job(9, 4), &declaration(), BlockId(0));
+    push(&mut block, 0, Node { level: 2, index: 0 }, 4, &[1.0; 6]).unwrap();
+    push(&mut block, 1, Node::leaf(2), 1, &[1.0; 6]).unwrap();
+    let before = digest(&block);
+    let mut refused = |node: Node, gradient: &[f32]| {
+        let refusal = push(&mut block, 1, node, 1, gradient).unwrap_err();
+        assert_eq!(digest(&block), before, "{refusal}");
+        refusal
+    };
+    let wrong_shape = refused(Node::leaf(0), &[1.0; 5]);
+    assert_eq!(wrong_shape.kind, RefusalKind::WrongShape);
+    let text = wrong_shape.to_string();
+    assert!(text.contains("block 0") && text.contains("\"plain\"") && text.contains("6 elements"), "{text}");
+    let text = refused(Node::leaf(0), &[1.0, 1.0, 1.0, f32::NAN, 1.0, f32::INFINITY]).to_string();
+    assert!(
+        text.contains("\"heavy\"") && text.contains("element 1 is NaN") && text.contains("(0, 0)"),
+        "{text}"
+    );
+    let text = refused(Node::leaf(2), &[1.0, 1.0, 1.0, 1.0, 1.5, 1.0]).to_string();
+    assert!(
+        text.contains("nondeterministic") && text.contains("\"adam\"") && text.contains("element 0"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_element_is_named_by_its_index_in_the_parameter_not_in_the_block() {
+    let normal = Initial::Zeros;
+    let parameters = vec![Parameter::new("w", &[100], Rule::Sgd, Schedule::constant(0.1), normal)];
+    let declaration = Declaration { parameters, block_elements: 40 };
+    let mut block = block_of(&job(8, 2), &declaration, BlockId(2));
+    let mut gradient = vec![1.0; 20];
+    gradient[7] = f32::NAN;
+    let text = push(&mut block, 0, ROOT, 2, &gradient).unwrap_err().to_string();
+    assert!(text.contains("element 87 "), "{text}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn whatever_arrives_the_run_ends_in_the_bits_of_the_undisturbed_one(
+        records in 1u64..40, slots in 1u32..9, noise in proptest::collection::vec((0u32..64, 0u8..4, 0u64..4), 0..40)
+    ) {
+        let job = job(records, slots);
+        let (mut plain, mut disturbed) =
+            (block_of(&job, &declaration(), BlockId(0)), block_of(&job, &declaration(), BlockId(0)));
+        let root = job.shape().tree(Step(0)).root();
+        for step in 0..job.steps() {
+            let tree = job.shape().tree(Step(step));
+            let (weight, gradient) = node_gradient(job.shape(), step, root).unwrap();
+            let outcome = push(&mut plain, step, root, weight, &gradient).unwrap();
+            prop_assert_eq!(outcome, applied(tree.present() < slots));
+            let leaves = (0..tree.present()).rev().map(|slot| (slot, 0, 0));
+            for (slot, level, back) in noise.iter().copied().chain(leaves) {
+                let step = step.saturating_sub(back);
+                let level = level.min(root.level);
+                let node = Node { level, index: (slot % job.shape().tree(Step(step)).present()) >> level };
+                let (weight, gradient) = node_gradient(job.shape(), step, node).unwrap();
+                push(&mut disturbed, step, node, weight, &gradient).unwrap();
+                prop_assert!(disturbed.published() <= plain.published());
+            }
+            prop_assert_eq!(digest(&disturbed), digest(&plain));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Following: for each primary that this pserver follows a loop that says how its copies stand and takes in what
+//! follows. What is said acknowledges; so there is nothing else to send, to lose or to repeat.
+
+use crate::messages;
+use crate::shard::Shard;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use shoal_runtime::cluster::{Incarnation, Refusal};
+use shoal_runtime::host::backoff::Backoff;
+use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::{Channel, Dial, pserver_client};
+use shoal_runtime::wire::proto::{self, pserver_client::PserverClient};
+use shoal_runtime::wire::{Fault, malformed};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Follows whoever leads this pserver's copies, for ever. Returns only what no repetition can mend.
+pub async fn follow(shard: &Shard, dial: &dyn Dial, random: &mut Random) -> Refusal {
+    let mut assigned = shard.assigned();
+    let mut followed: BTreeSet<Incarnation> = BTreeSet::new();
+    let mut loops: FuturesUnordered<LocalBoxFuture<'_, (Incarnation, Result<(), Refusal>)>> =
+        FuturesUnordered::new();
+    loop {
+        let primaries = match shard.primaries() {
+            Ok(primaries) => primaries,
+            Err(refusal) => return refusal,
+        };
+        for (primary, address) in primaries {
+            if followed.contains(&primary) {
+                continue;
+            }
+            let Ok(client) = pserver_client(dial, &address) else {
+                return malformed("assignment.pservers", format!("{address:?} is no address"));
+            };
+            let random = Random::seeded(random.bits());
+            followed.insert(primary);
+            loops.push(Box::pin(async move { (primary, follow_one(shard, primary, client, random).await) }));
+        }
+        tokio::select! {
+            biased;
+            Some((primary, ended)) = loops.next(), if !loops.is_empty() => {
+                followed.remove(&primary);
+                if let Err(refusal) = ended {
+                    return refusal;
+                }
+            }
+            _ = assigned.changed() => {}
+        }
+    }
+}
+
+/// Follows one primary until nothing here follows it.
+async fn follow_one(
+    shard: &Shard,
+    primary: Incarnation,
+    mut client: PserverClient<Channel>,
+    mut random: Random,
+) -> Result<(), Refusal> {
+    let wait = Duration::from_millis(shard.job().lease_ttl_millis) / 4;
+    let mut backoff = Backoff::new(Duration::from_millis(5), wait);
+    let mut assigned = shard.assigned();
+    loop {
+        assigned.mark_unchanged();
+        let following = shard.following(primary)?;
+        if following.is_empty() {
+            return Ok(());
+        }
+        let request = proto::FollowRequest {
+            job: shard.job().job.0.clone(),
+            incarnation: shard.incarnation().0,
+            primary: primary.0,
+            blocks: following.iter().cloned().map(messages::followed_blocks).collect(),
+            wait_millis: wait.as_millis() as u32,
+        };
+        let called = timeout(wait * 2 + Duration::from_secs(1), client.follow(request));
+        let answer = tokio::select! {
+            biased;
+            answer = called => answer,
+            () = until_others_follow(shard, primary, &following, &mut assigned) => continue,
+        };
+        match answer {
+            Ok(Ok(reply)) => {
+                backoff.succeed();
+                let news = reply.into_inner().blocks.into_iter().map(messages::news);
+                shard.hear(news.collect::<Result<Vec<_>, _>>()?)?;
+            }
+            Ok(Err(status)) => {
+                if let Fault::Impossible(why) = Fault::from(status) {
+                    return Err(malformed("follow", why));
+                }
+                sleep(backoff.pause(&mut random)).await;
+            }
+            Err(_) => sleep(backoff.pause(&mut random)).await,
+        }
+    }
+}
+
+/// Until other copies than these follow `primary`: a call that is kept open does not speak for them.
+async fn until_others_follow(
+    shard: &Shard,
+    primary: Incarnation,
+    known: &[crate::shard::Following],
+    assigned: &mut tokio::sync::watch::Receiver<()>,
+) {
+    loop {
+        // The sender lives as long as the shard.
+        let _ = assigned.changed().await;
+        let is_same = shard.following(primary).is_ok_and(|now| now == known);
+        if !is_same {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,174 @@
+//! Messages of the protocol as the shard's types and back. A message that cannot be understood is refused by name.
+
+use crate::block::primary::PlacedCopy;
+use crate::block::state::Entry;
+use crate::block::{NamedCheckpoint, News, Placement, PushOutcome};
+use crate::hosting::Assignment;
+use crate::shard::{
+    Admission, CopyProgress, Followed, Following, Gradient, Progress, Pull, PulledBlock, Push, Pushed,
+};
+use shoal_runtime::cluster::{
+    BlockCopy, BlockId, CheckpointId, Declaration, Fill, Incarnation, Node, Refusal, Rewind, Step, Term,
+    Version,
+};
+use shoal_runtime::wire::{malformed, proto};
+use std::collections::BTreeMap;
+
+pub(crate) fn push(request: &proto::PushRequest) -> Result<Push<'_>, Refusal> {
+    let what = match request.node {
+        Some(node) => Pushed::Node(Step(request.step), Node::try_from(node)?),
+        None => Pushed::Position(request.position),
+    };
+    let gradients = request.blocks.iter().map(|block| Gradient {
+        block: BlockId(block.block),
+        rewind: Rewind(block.rewind),
+        version: Version(block.version),
+        bytes: &block.gradient,
+    });
+    Ok(Push { what, weight: request.weight, gradients: gradients.collect() })
+}
+
+pub(crate) fn answer(outcome: PushOutcome, what: Pushed) -> proto::PushAnswer {
+    match outcome {
+        PushOutcome::Applied { is_published: true, .. } => proto::PushAnswer::Applied,
+        PushOutcome::Held { .. } | PushOutcome::Covered | PushOutcome::Applied { .. } => {
+            proto::PushAnswer::Held
+        }
+        PushOutcome::Late if matches!(what, Pushed::Position(_)) => proto::PushAnswer::AlreadyApplied,
+        PushOutcome::Late => proto::PushAnswer::Applied,
+        PushOutcome::Busy => proto::PushAnswer::Busy,
+        PushOutcome::Moved => proto::PushAnswer::Moved,
+        PushOutcome::Rewound => proto::PushAnswer::Rewound,
+    }
+}
+
+pub(crate) fn pull(request: proto::PullRequest, is_sync: bool) -> Pull {
+    Pull {
+        step: is_sync.then_some((Step(request.step), Rewind(request.rewind))),
+        blocks: request.blocks.into_iter().map(BlockId).collect(),
+        without_data: request.without_data.into_iter().map(BlockId).collect(),
+    }
+}
+
+pub(crate) fn pulled(block: PulledBlock) -> proto::PulledBlock {
+    let PulledBlock { block, parameters, version, rewind } = block;
+    proto::PulledBlock { block: block.0, parameters, version: version.0, rewind: rewind.0 }
+}
+
+pub(crate) fn progress(progress: Progress) -> proto::BlockProgress {
+    proto::BlockProgress {
+        blocks: numbers(progress.blocks),
+        version: progress.version.0,
+        held: progress.held.into_iter().map(Into::into).collect(),
+        term: progress.term.0,
+        ledger: Some((&progress.ledger).into()),
+    }
+}
+
+pub(crate) fn copy_progress(copies: CopyProgress) -> proto::CopyProgress {
+    proto::CopyProgress {
+        blocks: numbers(copies.blocks),
+        fill: copies.fill.0,
+        name: copies.name.map(Into::into),
+        is_broken: copies.is_broken,
+    }
+}
+
+pub(crate) fn admission(admission: Admission) -> proto::Admission {
+    let Admission { block, pserver, fill, term, is_heir } = admission;
+    proto::Admission { block: block.0, pserver: pserver.0, fill: fill.0, term: term.0, is_heir }
+}
+
+pub(crate) fn assignment(wire: proto::Assignment, is_sync: bool) -> Result<Assignment, Refusal> {
+    let declaration =
+        wire.declaration.ok_or_else(|| malformed("assignment.declaration", "the field is missing"))?;
+    let mut blocks = BTreeMap::new();
+    for group in wire.blocks {
+        let copies = group.copies.iter().map(|copy| PlacedCopy {
+            pserver: Incarnation(copy.pserver),
+            fill: Fill(copy.fill),
+            is_in_sync: copy.is_in_sync,
+        });
+        let placement = Placement {
+            fill: Fill(group.fill),
+            term: Term(group.term),
+            rewind: Rewind(group.rewind),
+            primary: Incarnation(group.primary),
+            copies: copies.collect(),
+            heir: Some(Incarnation(group.heir)).filter(|heir| heir.0 > 0),
+            origin: group.origin.map(Into::into),
+        };
+        blocks.extend(group.blocks.into_iter().map(|block| (BlockId(block), placement.clone())));
+    }
+    Ok(Assignment {
+        master_term: wire.master_term,
+        routing_version: wire.routing_version,
+        declaration: Declaration::try_from(declaration)?,
+        blocks,
+        pservers: wire.pservers.into_iter().map(Into::into).collect(),
+        may_leave: wire.may_leave,
+        checkpoint: wire.checkpoint.map(|named| NamedCheckpoint {
+            checkpoint: CheckpointId(named.checkpoint),
+            version: is_sync.then_some(Version(named.version)),
+        }),
+    })
+}
+
+pub(crate) fn following(wire: proto::FollowedBlocks) -> Following {
+    Following {
+        blocks: wire.blocks.into_iter().map(BlockId).collect(),
+        term: Term(wire.term),
+        fill: Fill(wire.fill),
+        name: wire.name.map(Into::into),
+    }
+}
+
+pub(crate) fn followed_blocks(following: Following) -> proto::FollowedBlocks {
+    let Following { blocks, term, fill, name } = following;
+    proto::FollowedBlocks { blocks: numbers(blocks), term: term.0, fill: fill.0, name: name.map(Into::into) }
+}
+
+pub(crate) fn followed(followed: Followed) -> proto::FollowedBlock {
+    use proto::followed_block::News as Wire;
+    let Followed { block, term, fill, published, news } = followed;
+    let news = match news {
+        News::Nothing | News::NotHere => None,
+        News::Broken => Some(Wire::IsBroken(true)),
+        News::Copy(copy) => Some(Wire::Copy((*copy).into())),
+        News::Entry(entry) => Some(Wire::Entry(proto::LogEntry {
+            follows: Some(entry.follows.into()),
+            term: entry.term.0,
+            weight: entry.weight,
+            gradient: entry.gradient,
+            position: entry.position,
+            staleness: entry.staleness,
+        })),
+    };
+    proto::FollowedBlock { block: block.0, term: term.0, fill: fill.0, published: published.0, news }
+}
+
+pub(crate) fn news(wire: proto::FollowedBlock) -> Result<Followed, Refusal> {
+    use proto::followed_block::News as Wire;
+    let news = match wire.news {
+        None => News::Nothing,
+        Some(Wire::IsBroken(_)) => News::Broken,
+        Some(Wire::Copy(copy)) => News::Copy(Box::new(BlockCopy::try_from(copy)?)),
+        Some(Wire::Entry(entry)) => News::Entry(Entry {
+            follows: entry.follows.ok_or_else(|| malformed("entry.follows", "the field is missing"))?.into(),
+            term: Term(entry.term),
+            weight: entry.weight,
+            gradient: entry.gradient,
+            position: entry.position,
+            staleness: entry.staleness,
+        }),
+    };
+    let (block, term, fill) = (BlockId(wire.block), Term(wire.term), Fill(wire.fill));
+    Ok(Followed { block, term, fill, published: Version(wire.published), news })
+}
+
+fn numbers(blocks: Vec<BlockId>) -> Vec<u32> {
+    blocks.into_iter().map(|block| block.0).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! Leaving: asked by a signal, allowed by the master, ended by the grace.
+
+use super::*;
+use crate::life::leave;
+use crate::shard::tests::{assignment, host};
+use shoal_runtime::host::shutdown::Shutdown;
+
+const GRACE: Duration = Duration::from_secs(20);
+
+fn nothing_at(routing_version: u64) -> Assignment {
+    Assignment { may_leave: true, ..assignment(routing_version, &[]) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_asked_to_leave_says_so_and_stays_until_the_master_lets_it_go() {
+    let (master, shard) = (FakeMaster::default(), Shard::new(job(5, 2), 16, ME));
+    host(&shard, assignment(3, &[1]));
+    let (signal, due) = Shutdown::pair();
+    let started = Instant::now();
+    let scene = async {
+        sleep(Duration::from_secs(1)).await;
+        assert!(master.heard().reports.iter().all(|(_, report)| !report.is_leaving));
+        signal.send();
+        sleep(Duration::from_secs(5)).await;
+        let (when, _) = *master.heard().reports.iter().find(|(_, report)| report.is_leaving).unwrap();
+        assert!(when < started + Duration::from_millis(1010), "at once, not with the next heartbeat");
+        shard.assign(nothing_at(4)).unwrap();
+        std::future::pending::<()>().await;
+    };
+    let mut random = Random::seeded(1);
+    tokio::select! {
+        left = leave(&shard, due, GRACE) => left.unwrap(),
+        fault = report(&shard, master.client(), &mut random) => panic!("{fault}"),
+        () = scene => {}
+    }
+    assert_eq!(started.elapsed(), Duration::from_secs(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_let_go_leaves_with_an_error_when_the_grace_is_over() {
+    let shard = Shard::new(job(5, 2), 16, ME);
+    host(&shard, assignment(3, &[1]));
+    let (signal, due) = Shutdown::pair();
+    signal.send();
+    let started = Instant::now();
+    let fault = leave(&shard, due, GRACE).await.unwrap_err();
+    assert_eq!(started.elapsed(), GRACE);
+    assert!(fault.to_string().contains("20s"), "{fault}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_left_by_the_master_goes_without_being_asked_and_not_for_want_of_blocks_alone() {
+    let shard = Shard::new(job(5, 2), 16, ME);
+    host(&shard, assignment(3, &[]));
+    let (_signal, due) = Shutdown::pair();
+    let mut left = std::pin::pin!(leave(&shard, due, GRACE));
+    let waited = timeout(GRACE * 2, &mut left).await;
+    assert!(waited.is_err(), "blocks may come yet");
+    shard.assign(nothing_at(4)).unwrap();
+    timeout(Duration::from_secs(1), left).await.unwrap().unwrap();
+}

@@ -1,0 +1,111 @@
+//! This pserver's part in the checkpoint under way: pieces to write, files written.
+
+use super::Shard;
+use crate::block::NamedCheckpoint;
+use shoal_runtime::cluster::checkpoint::WrittenFile;
+use shoal_runtime::cluster::{BlockCopy, CheckpointId, Refusal};
+use std::sync::PoisonError;
+
+/// How far this pserver is with the checkpoint under way.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpointing {
+    /// Which is under way.
+    pub named: Option<NamedCheckpoint>,
+    /// Files that are written and synced.
+    pub written: Vec<WrittenFile>,
+    /// Files begun, failed ones included: each has a name of its own.
+    pub begun: u64,
+    /// Why pieces cannot be written; empty while they can.
+    pub trouble: String,
+}
+
+impl Shard {
+    /// What this pserver has done for the checkpoint under way.
+    pub fn checkpointing(&self) -> Checkpointing {
+        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Another checkpoint is under way, or none.
+    pub(super) fn begin_checkpoint(&self, named: Option<NamedCheckpoint>) {
+        let mut checkpointing = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = |named: Option<NamedCheckpoint>| named.map(|named| named.checkpoint);
+        if id(checkpointing.named) != id(named) {
+            *checkpointing = Checkpointing { named, ..Checkpointing::default() };
+        }
+    }
+
+    /// Bytes copied because an update met buffers that a piece or a follower still had.
+    pub fn copied(&self) -> Result<u64, Refusal> {
+        let hosting = self.hosting();
+        hosting
+            .iter()
+            .flat_map(|hosting| hosting.blocks.values())
+            .map(|hosted| Ok(hosted.lock()?.copied()))
+            .sum()
+    }
+
+    /// Whether some block here was past the version when it heard of the checkpoint.
+    pub fn has_passed(&self, checkpoint: CheckpointId) -> Result<bool, Refusal> {
+        let hosting = self.hosting();
+        for hosted in hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
+            if hosted.lock()?.has_passed(checkpoint) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Pieces of the checkpoint under way that wait to be written, about `bytes` of them, and the number of the file
+    /// to write them to.
+    pub fn give_pieces(&self, bytes: usize) -> Result<Option<(CheckpointId, u64, Vec<BlockCopy>)>, Refusal> {
+        let (Some(hosting), Some(named)) = (self.hosting(), self.checkpointing().named) else {
+            return Ok(None);
+        };
+        let (mut copies, mut given) = (Vec::new(), 0);
+        for hosted in hosting.blocks.values() {
+            if given >= bytes {
+                break;
+            }
+            let mut block = hosted.lock()?;
+            let waiting = block.waiting_bytes();
+            if let Some((_, copy)) = block.give_piece().filter(|(id, _)| *id == named.checkpoint) {
+                given += waiting;
+                copies.push(copy);
+            }
+        }
+        if copies.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some((named.checkpoint, self.next_file(), copies)))
+    }
+
+    /// The number of the next file of this checkpoint.
+    pub fn next_file(&self) -> u64 {
+        let mut checkpointing = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+        checkpointing.begun += 1;
+        checkpointing.begun
+    }
+
+    /// A file is written and synced.
+    pub fn note_written(&self, checkpoint: CheckpointId, written: WrittenFile) {
+        let (pieces, bytes) = (written.pieces.len() as u64, written.file.bytes);
+        {
+            let mut checkpointing = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+            if checkpointing.named.is_some_and(|named| named.checkpoint == checkpoint) {
+                checkpointing.written.push(written);
+            }
+            checkpointing.trouble.clear();
+        }
+        self.count(|counters| {
+            counters.pieces_written += pieces;
+            counters.bytes_written += bytes;
+        });
+        self.published.send_replace(());
+    }
+
+    /// Pieces cannot be written, and why.
+    pub fn note_trouble(&self, why: String) {
+        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).trouble = why;
+        self.published.send_replace(());
+    }
+}

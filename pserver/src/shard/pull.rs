@@ -1,0 +1,96 @@
+//! Giving versions out. Changes nothing.
+
+use super::Shard;
+use crate::block::Reading;
+use bytes::Bytes;
+use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Step, Version};
+
+/// Parameter bytes after which a pull is answered with what it has: half of what a message may be.
+const PULL_BYTES: usize = 4 << 20;
+
+/// One pull message.
+#[derive(Clone, Debug)]
+pub struct Pull {
+    /// The step whose parameters are asked for and the caller's history; none for the newest, in asynchronous jobs.
+    pub step: Option<(Step, Rewind)>,
+    /// Blocks whose parameters are wanted.
+    pub blocks: Vec<BlockId>,
+    /// Blocks of which only "published" is asked.
+    pub without_data: Vec<BlockId>,
+}
+
+/// A block's parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PulledBlock {
+    /// The block.
+    pub block: BlockId,
+    /// Empty where none were wanted.
+    pub parameters: Bytes,
+    /// Which version they are.
+    pub version: Version,
+    /// The history they belong to.
+    pub rewind: Rewind,
+}
+
+/// What a pull finds at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Pulled {
+    /// Blocks that have published the step.
+    pub blocks: Vec<PulledBlock>,
+    /// Blocks whose primary is elsewhere, or that have gone back.
+    pub moved: Vec<BlockId>,
+    /// Whether the caller should be answered now: all is said, or the message is full, or its routing is old.
+    pub is_final: bool,
+}
+
+impl Shard {
+    /// The parameters of those blocks that have published the step.
+    pub fn pull(&self, pull: &Pull) -> Result<Pulled, Refusal> {
+        if let Some((step, _)) = pull.step.filter(|(step, _)| step.0 > self.job.steps()) {
+            return Err(self.beyond(step));
+        }
+        let mut pulled = Pulled::default();
+        let Some(hosting) = self.hosting() else {
+            pulled.moved = pull.blocks.iter().chain(&pull.without_data).copied().collect();
+            pulled.is_final = true;
+            return Ok(pulled);
+        };
+        let (mut missing, mut bytes) = (0, 0);
+        let wanted = pull.blocks.iter().map(|id| (id, true));
+        for (id, with_data) in wanted.chain(pull.without_data.iter().map(|id| (id, false))) {
+            hosting.check(*id)?;
+            let Some(hosted) = hosting.block(*id) else {
+                pulled.moved.push(*id);
+                continue;
+            };
+            let block = hosted.lock()?;
+            let (reading, rewind) = match pull.step {
+                Some((step, rewind)) => (block.read(rewind, step), rewind),
+                None => block.read_newest(),
+            };
+            match reading {
+                Reading::NotYet => missing += 1,
+                Reading::Elsewhere => pulled.moved.push(*id),
+                Reading::Gone(version) => {
+                    let step = pull.step.map_or(0, |(step, _)| step.0);
+                    let detail = format!("the block is at version {version}, step {step} is done");
+                    return Err(Refusal::new(RefusalKind::StepGone, &hosted.shape, detail));
+                }
+                Reading::Parameters(..) if bytes >= PULL_BYTES && with_data => pulled.is_final = true,
+                Reading::Parameters(parameters, version) => {
+                    let parameters = if with_data { parameters } else { Bytes::new() };
+                    bytes += parameters.len();
+                    pulled.blocks.push(PulledBlock { block: *id, parameters, version, rewind });
+                }
+            }
+        }
+        pulled.is_final |= missing == 0 || !pulled.moved.is_empty();
+        Ok(pulled)
+    }
+
+    /// Counts parameters that are given out.
+    pub fn count_out(&self, pulled: &Pulled) {
+        let bytes: u64 = pulled.blocks.iter().map(|block| block.parameters.len() as u64).sum();
+        self.count(|counters| counters.bytes_out += bytes);
+    }
+}

@@ -1,0 +1,291 @@
+//! Two shards, one with the primaries and one with the followers: what they say to one another and to the master.
+
+use super::*;
+use crate::block::News;
+use crate::block::primary::PlacedCopy;
+use shoal_runtime::cluster::initial::Initial;
+use shoal_runtime::cluster::routing::PserverAddress;
+use shoal_runtime::cluster::schedule::Schedule;
+use shoal_runtime::cluster::{Declaration, Fill, Parameter, Rule, StateName};
+
+/// The pserver with the followers.
+const OTHER: Incarnation = Incarnation(2);
+
+fn name(version: u64) -> StateName {
+    StateName { term: Term(3), version: Version(version) }
+}
+
+/// The primary of a block that is followed by `OTHER`.
+fn leading(fill: u64, is_in_sync: bool) -> Placement {
+    Placement { copies: vec![PlacedCopy { pserver: OTHER, fill: Fill(fill), is_in_sync }], ..alone(3) }
+}
+
+/// A copy that follows.
+fn behind(fill: u64) -> Placement {
+    Placement { fill: Fill(fill), ..alone(3) }
+}
+
+/// Blocks 0 and 1 led by one shard, whose followers on the other are empty.
+fn pair() -> (Shard, Shard) {
+    let (leader, follower) = (Shard::new(job(50, 2), 16, ME), Shard::new(job(50, 2), 16, OTHER));
+    host(&leader, assigned(1, 4, [(0, leading(4, false)), (1, leading(4, false))]));
+    follower.assign(assigned(1, 4, [(0, behind(4)), (1, behind(4))])).unwrap();
+    (leader, follower)
+}
+
+/// The follower says how it stands and takes in what follows, which is returned.
+fn follow(leader: &Shard, follower: &Shard) -> Vec<Followed> {
+    let followed = leader.follow(OTHER, &follower.following(ME).unwrap()).unwrap();
+    follower.hear(followed.clone()).unwrap();
+    followed
+}
+
+fn admissions(leader: &Shard) -> Vec<(u32, u64, u64)> {
+    let admissions = leader.standing().unwrap().2;
+    assert!(admissions.iter().all(|asked| asked.pserver == OTHER));
+    admissions.iter().map(|asked| (asked.block.0, asked.fill.0, asked.term.0)).collect()
+}
+
+/// The pserver's own word of its followers.
+fn copies(follower: &Shard) -> Vec<CopyProgress> {
+    let (progress, copies, admissions) = follower.standing().unwrap();
+    assert!(progress.is_empty() && admissions.is_empty());
+    copies
+}
+
+#[test]
+fn copies_that_stand_alike_speak_and_are_reported_together() {
+    let (leader, follower) = pair();
+    let both = vec![BlockId(0), BlockId(1)];
+    let group = |name| Following { blocks: both.clone(), term: Term(3), fill: Fill(4), name };
+    let standing = |name| CopyProgress { blocks: both.clone(), fill: Fill(4), name, is_broken: false };
+    assert_eq!(follower.following(ME).unwrap(), [group(None)]);
+    assert_eq!(copies(&follower), [standing(None)]);
+    follow(&leader, &follower);
+    assert_eq!(follower.following(ME).unwrap(), [group(Some(name(0)))]);
+    assert_eq!(copies(&follower), [standing(Some(name(0)))]);
+    push(&leader, 0, ROOT, &[(1, &[1.0])]).unwrap();
+    follow(&leader, &follower);
+    let names = follower.following(ME).unwrap();
+    let names: Vec<_> = names.iter().map(|group| (group.blocks[0].0, group.name.unwrap())).collect();
+    assert_eq!(names, [(0, name(0)), (1, name(1))]);
+    assert_eq!(follower.following(Incarnation(9)).unwrap(), []);
+}
+
+#[test]
+fn what_is_taken_in_is_counted_and_told() {
+    let (leader, follower) = pair();
+    let mut held = follower.held();
+    let copies = follow(&leader, &follower);
+    assert!(held.has_changed().unwrap() && copies.iter().all(|said| matches!(said.news, News::Copy(_))));
+    // Six elements of parameters and two slots, and a metric of one element.
+    let counters = follower.counters();
+    assert_eq!((counters.fills, counters.entries, counters.bytes_followed), (2, 0, 4 * (3 * 6 + 1)));
+    held.mark_unchanged();
+    both(&leader, 0, ROOT);
+    let entries = follow(&leader, &follower);
+    assert!(held.has_changed().unwrap() && entries.iter().all(|said| matches!(said.news, News::Entry(_))));
+    let counters = follower.counters();
+    assert_eq!((counters.fills, counters.entries, counters.bytes_followed), (2, 2, 4 * (3 * 6 + 1 + 7)));
+}
+
+#[test]
+fn a_level_copy_is_asked_for_with_its_fill_and_term_until_it_is_in_sync() {
+    let (leader, follower) = pair();
+    let mut told = leader.published();
+    follow(&leader, &follower);
+    assert!(!told.has_changed().unwrap() && admissions(&leader).is_empty());
+    assert_eq!(follow(&leader, &follower), []);
+    assert!(told.has_changed().unwrap(), "a report is due");
+    let asked = [(0, 4, 3), (1, 4, 3)];
+    assert_eq!(admissions(&leader), asked);
+    told.mark_unchanged();
+    follow(&leader, &follower);
+    assert!(!told.has_changed().unwrap(), "it was asked for");
+    // Until the answer comes it is asked for again, and required.
+    assert_eq!(admissions(&leader), asked);
+    both(&leader, 0, ROOT);
+    assert_eq!(leader.standing().unwrap().0[0].version, Version(0));
+    leader.assign(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
+    assert!(admissions(&leader).is_empty());
+    follow(&leader, &follower);
+    told.mark_unchanged();
+    assert_eq!(follow(&leader, &follower), []);
+    assert!(told.has_changed().unwrap(), "it was published");
+    assert_eq!(leader.standing().unwrap().0[0].version, Version(1));
+}
+
+#[test]
+fn followers_are_told_when_there_may_be_something_for_them() {
+    let (leader, follower) = pair();
+    let mut logged = leader.logged();
+    both(&leader, 0, Node::leaf(0));
+    assert!(!logged.has_changed().unwrap());
+    both(&leader, 0, ROOT);
+    assert!(logged.has_changed().unwrap());
+    logged.mark_unchanged();
+    leader.assign(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
+    assert!(logged.has_changed().unwrap());
+    // What is published only once the copies have it is told to the master then, and not before.
+    follow(&leader, &follower);
+    follow(&leader, &follower);
+    let published = leader.published();
+    logged.mark_unchanged();
+    both(&leader, 1, ROOT);
+    assert!(logged.has_changed().unwrap() && !published.has_changed().unwrap());
+}
+
+#[test]
+fn an_heir_is_named_beside_what_is_to_be_admitted() {
+    let (leader, follower) = pair();
+    (0..2).for_each(|_| drop(follow(&leader, &follower)));
+    let heir = Placement { heir: Some(OTHER), ..leading(4, true) };
+    let mut told = leader.published();
+    leader.assign(assigned(1, 5, [(0, heir), (1, leading(4, false))])).unwrap();
+    assert!(told.has_changed().unwrap(), "a report is due");
+    let asked = leader.standing().unwrap().2;
+    let asked: Vec<_> =
+        asked.iter().map(|asked| (asked.block.0, asked.fill.0, asked.term.0, asked.is_heir)).collect();
+    assert_eq!(asked, [(0, 4, 3, true), (1, 4, 3, false)]);
+    assert_eq!(both(&leader, 0, ROOT)[1], PushOutcome::Busy);
+    // It is named when what was on its way is there, and the report is due then.
+    let (leader, follower) = pair();
+    (0..2).for_each(|_| drop(follow(&leader, &follower)));
+    leader.assign(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
+    both(&leader, 0, ROOT);
+    let heir = Placement { heir: Some(OTHER), ..leading(4, true) };
+    leader.assign(assigned(1, 6, [(0, heir.clone()), (1, heir)])).unwrap();
+    assert!(leader.standing().unwrap().2.is_empty());
+    follow(&leader, &follower);
+    told = leader.published();
+    follow(&leader, &follower);
+    assert!(told.has_changed().unwrap());
+    assert_eq!(leader.standing().unwrap().2.len(), 2);
+}
+
+#[test]
+fn words_for_others_are_passed_over() {
+    let (leader, follower) = pair();
+    let following = follower.following(ME).unwrap();
+    let other = |change: fn(&mut Following)| {
+        let mut other = following.clone();
+        other.iter_mut().for_each(change);
+        leader.follow(OTHER, &other).unwrap()
+    };
+    assert_eq!(other(|group| group.fill = Fill(3)), []);
+    assert_eq!(other(|group| group.term = Term(2)), []);
+    assert_eq!(other(|group| group.blocks = vec![BlockId(7)]), []);
+    assert_eq!(leader.follow(Incarnation(9), &following).unwrap(), []);
+    assert_eq!(Shard::new(job(50, 2), 16, ME).follow(OTHER, &following).unwrap(), []);
+    let followed = leader.follow(OTHER, &following).unwrap();
+    let before = digest(&follower);
+    let heard = |change: fn(&mut Followed)| {
+        let mut other = followed.clone();
+        other.iter_mut().for_each(change);
+        follower.hear(other).unwrap();
+        follower.standing().unwrap().1[0].name
+    };
+    assert_eq!(heard(|said| said.fill = Fill(5)), None);
+    assert_eq!(heard(|said| said.term = Term(2)), None);
+    assert_eq!(heard(|said| said.block = BlockId(7)), None);
+    assert_eq!(heard(|_| {}), Some(name(0)));
+    assert_ne!(digest(&follower), before);
+    Shard::new(job(50, 2), 16, OTHER).hear(followed).unwrap();
+}
+
+#[test]
+fn a_broken_copy_is_reported_and_speaks_no_more() {
+    let (leader, follower) = pair();
+    follow(&leader, &follower);
+    let broken = Followed {
+        block: BlockId(1),
+        term: Term(3),
+        fill: Fill(4),
+        published: Version(0),
+        news: News::Broken,
+    };
+    follower.hear(vec![broken]).unwrap();
+    let said: Vec<_> = copies(&follower).iter().map(|copy| (copy.blocks.clone(), copy.is_broken)).collect();
+    assert_eq!(said, [(vec![BlockId(0)], false), (vec![BlockId(1)], true)]);
+    assert_eq!(follower.following(ME).unwrap()[0].blocks, [BlockId(0)]);
+}
+
+#[test]
+fn primaries_are_followed_where_the_assignment_says_they_are() {
+    let at =
+        |who: u64, address: &str| PserverAddress { incarnation: Incarnation(who), address: address.into() };
+    let led_by = |who| Placement { primary: Incarnation(who), ..behind(4) };
+    let follower = Shard::new(job(50, 2), 16, OTHER);
+    assert!(follower.primaries().unwrap().is_empty());
+    let mut assignment = assigned(1, 4, [(0, led_by(1)), (1, led_by(9))]);
+    assignment.pservers = vec![at(1, "a:1"), at(2, "me:2"), at(5, "other:5")];
+    follower.assign(assignment).unwrap();
+    let primaries: Vec<_> = follower.primaries().unwrap().into_iter().collect();
+    assert_eq!(primaries, [(Incarnation(1), String::from("a:1"))]);
+    assert_eq!(follower.following(Incarnation(9)).unwrap()[0].blocks, [BlockId(1)]);
+    // Nobody follows itself, or a copy that is its own.
+    let leader = Shard::new(job(50, 2), 16, ME);
+    let mut assignment = assigned(1, 4, [(0, leading(4, false))]);
+    assignment.pservers = vec![at(1, "a:1"), at(2, "b:2")];
+    host(&leader, assignment);
+    assert!(leader.primaries().unwrap().is_empty() && leader.following(ME).unwrap().is_empty());
+}
+
+#[test]
+fn followers_that_are_promoted_give_out_what_they_hold() {
+    let (leader, follower) = pair();
+    for step in 0..3 {
+        both(&leader, step, ROOT);
+        while !follow(&leader, &follower).is_empty() {}
+    }
+    let promoted = |fill| Placement { term: Term(6), primary: OTHER, ..behind(fill) };
+    follower.assign(assigned(1, 6, [(0, promoted(4)), (1, promoted(4))])).unwrap();
+    let progress = follower.standing().unwrap().0;
+    assert_eq!((progress[0].term, progress[0].version), (Term(6), Version(3)));
+    let ids = [BlockId(0), BlockId(1)];
+    let read = |shard: &Shard| shard.read_state(Version(3), &ids).unwrap();
+    assert_eq!(read(&follower), read(&leader));
+    both(&follower, 3, ROOT);
+    assert_eq!(follower.standing().unwrap().0[0].version, Version(4));
+    // The one that led before is told, and follows.
+    let demoted = Placement { term: Term(6), primary: OTHER, ..alone(3) };
+    leader.assign(assigned(1, 6, [(0, demoted.clone()), (1, demoted)])).unwrap();
+    assert_eq!(both(&leader, 3, ROOT), [PushOutcome::Moved; 2]);
+    assert_eq!(leader.following(OTHER).unwrap()[0].name, Some(name(3)));
+}
+
+#[test]
+fn a_follower_is_given_as_much_at_a_time_as_a_message_may_have() {
+    let parameter = |at: usize| {
+        let name = format!("w{at}");
+        Parameter::new(
+            &name,
+            &[1 << 17],
+            Rule::Momentum { momentum: 0.5 },
+            Schedule::constant(0.1),
+            Initial::Zeros,
+        )
+    };
+    let declaration = Declaration { parameters: (0..9).map(parameter).collect(), block_elements: 1 << 17 };
+    let hosting = |placement: Placement| {
+        let all = (0..9).map(|block| (block, placement.clone()));
+        Assignment { declaration: declaration.clone(), ..assigned(1, 4, all) }
+    };
+    let (leader, follower) = (Shard::new(job(50, 2), 16, ME), Shard::new(job(50, 2), 16, OTHER));
+    host(&leader, hosting(leading(4, false)));
+    follower.assign(hosting(behind(4))).unwrap();
+    let given = || follow(&leader, &follower).iter().map(|said| said.block.0).collect::<Vec<_>>();
+    // A copy is 1 MiB of parameters and velocity: three are more than 3 MiB with all that is around them.
+    assert_eq!(given(), [0, 1, 2]);
+    // Those that are level are only heard.
+    assert_eq!(given(), [3, 4, 5]);
+    assert_eq!(admissions(&leader).iter().map(|asked| asked.0).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(given(), [6, 7, 8]);
+    assert_eq!(given(), [0; 0]);
+    assert_eq!(admissions(&leader).len(), 9);
+    let entries = (0..9).flat_map(|_| [0.0f32; 1 << 17]).collect::<Vec<f32>>();
+    let gradients: Vec<(u32, &[f32])> =
+        entries.chunks(1 << 17).zip(0..).map(|(values, at)| (at, values)).collect();
+    push(&leader, 0, ROOT, &gradients).unwrap();
+    assert_eq!((given(), given(), given()), (vec![0, 1, 2, 3, 4, 5], vec![6, 7, 8], vec![]));
+}

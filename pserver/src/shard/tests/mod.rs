@@ -1,0 +1,91 @@
+//! The shard over several blocks. This file has what these tests share; it tests nothing.
+
+mod assignments;
+mod copies;
+mod positions;
+mod pulls;
+mod pushes;
+
+use super::*;
+use crate::block::tests::{ME, alone, declaration, job};
+use crate::block::{Placement, PushOutcome};
+use shoal_runtime::cluster::Node;
+
+const ROOT: Node = Node { level: 1, index: 0 };
+
+/// What a pserver without followers is to hold: these blocks, all added and restored at routing version 3.
+pub(crate) fn assignment(routing_version: u64, blocks: &[u32]) -> Assignment {
+    assigned(1, routing_version, blocks.iter().map(|block| (*block, alone(3))))
+}
+
+pub(crate) fn assigned(
+    master_term: u32,
+    routing_version: u64,
+    blocks: impl IntoIterator<Item = (u32, Placement)>,
+) -> Assignment {
+    Assignment {
+        master_term,
+        routing_version,
+        declaration: declaration(),
+        blocks: blocks.into_iter().map(|(block, placement)| (BlockId(block), placement)).collect(),
+        pservers: Vec::new(),
+        may_leave: false,
+        checkpoint: None,
+    }
+}
+
+/// Takes an assignment, and restores what it wants restored.
+pub(crate) fn host(shard: &Shard, assignment: Assignment) {
+    shard.assign(assignment).unwrap();
+    for (hosted, term, _) in shard.unrestored().unwrap() {
+        shard
+            .restore(&hosted, |block| {
+                block.restore_initial(term);
+                Ok(())
+            })
+            .unwrap();
+    }
+}
+
+/// A shard that holds block 0 (six elements) and block 1 (a metric), in steps of two of five microbatches.
+fn shard() -> Shard {
+    let shard = Shard::new(job(5, 2), 16, ME);
+    host(&shard, assignment(3, &[0, 1]));
+    shard
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn push(
+    shard: &Shard,
+    step: u64,
+    node: Node,
+    gradients: &[(u32, &[f32])],
+) -> Result<Vec<PushOutcome>, Refusal> {
+    // One byte before the gradient, so that it is not aligned.
+    let bytes: Vec<(u32, Vec<u8>)> =
+        gradients.iter().map(|(id, values)| (*id, [vec![0], bytes(values)].concat())).collect();
+    let gradients = bytes.iter().map(|(id, bytes)| gradient(*id, &bytes[1..])).collect();
+    let tree = shard.epoch.tree(Step(step));
+    let weight = if tree.contains(node) { tree.present_in(node).into() } else { 1 };
+    shard.push(&Push { what: Pushed::Node(Step(step), node), weight, gradients })
+}
+
+/// Computed in the history that [`assignment`] begins.
+fn gradient(block: u32, bytes: &[u8]) -> Gradient<'_> {
+    Gradient { block: BlockId(block), rewind: Rewind(3), version: Version(0), bytes }
+}
+
+fn both(shard: &Shard, step: u64, node: Node) -> Vec<PushOutcome> {
+    push(shard, step, node, &[(1, &[1.0]), (0, &[1.0; 6])]).unwrap()
+}
+
+/// Everything a shard holds that a refusal might change.
+fn digest(shard: &Shard) -> String {
+    let hosting = shard.hosting().unwrap();
+    let blocks: Vec<String> =
+        hosting.blocks.values().map(|hosted| format!("{:?}", hosted.lock().unwrap())).collect();
+    format!("{blocks:?} {:?} {:?}", shard.counters(), shard.routing_version())
+}

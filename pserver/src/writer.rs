@@ -1,0 +1,61 @@
+//! Writing pieces of checkpoints while training goes on. A file that could not be written is written again under
+//! another name, until it is, or its checkpoint is not under way any more.
+
+use crate::shard::Shard;
+use shoal_runtime::cluster::checkpoint::Origin;
+use shoal_runtime::cluster::{BlockCopy, CheckpointId, Refusal};
+use shoal_runtime::host::backoff::Backoff;
+use shoal_runtime::host::checkpoints::write_pieces;
+use shoal_runtime::host::random::Random;
+use shoal_runtime::host::storage::Storage;
+use std::time::Duration;
+
+/// Bytes of one file, about: so much waits in memory and is written in one go.
+const FILE_BYTES: usize = 64 << 20;
+
+/// Writes whatever is to be written, for ever. Returns only what no repetition can mend.
+pub async fn write(shard: &Shard, storage: &Storage, random: &mut Random) -> Refusal {
+    let mut published = shard.published();
+    loop {
+        published.mark_unchanged();
+        match shard.give_pieces(FILE_BYTES) {
+            Err(refusal) => return refusal,
+            Ok(Some((checkpoint, file, copies))) => {
+                write_file(shard, storage, checkpoint, file, copies, random).await;
+            }
+            Ok(None) => {
+                // The sender lives as long as the shard.
+                let _ = published.changed().await;
+            }
+        }
+    }
+}
+
+async fn write_file(
+    shard: &Shard,
+    storage: &Storage,
+    checkpoint: CheckpointId,
+    first: u64,
+    copies: Vec<BlockCopy>,
+    random: &mut Random,
+) {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+    let mut file = first;
+    loop {
+        let job = shard.job().job.clone();
+        let origin = Origin { job, checkpoint, writer: shard.incarnation(), sequence: file };
+        match write_pieces(storage, &origin, copies.iter().cloned().map(Into::into).collect::<Vec<_>>()).await
+        {
+            Ok(written) => return shard.note_written(checkpoint, written),
+            Err(error) => {
+                tracing::error!(%checkpoint, %error, "a checkpoint's file cannot be written; trying again");
+                shard.note_trouble(error.to_string());
+            }
+        }
+        tokio::time::sleep(backoff.pause(random)).await;
+        if shard.checkpointing().named.is_none_or(|named| named.checkpoint != checkpoint) {
+            return;
+        }
+        file = shard.next_file();
+    }
+}
