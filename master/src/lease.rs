@@ -99,8 +99,9 @@ pub struct Leases {
 const GRANTS_PER_CALL_MAX: u32 = 4;
 
 impl Leases {
-    /// The machine of a job of `steps` steps, at its beginning. `ttl`: how long a lease lives without progress.
-    pub fn new(shape: EpochShape, steps: u64, ttl: Duration, now: Duration) -> Leases {
+    /// The machine of a job of `steps` steps, at its beginning. `ttl`: how long a lease lives without progress;
+    /// `first`: the first lease's number, which no master before has given.
+    pub fn new(shape: EpochShape, steps: u64, ttl: Duration, first: LeaseId, now: Duration) -> Leases {
         let mut leases = Leases {
             shape,
             steps,
@@ -108,7 +109,7 @@ impl Leases {
             open: Vec::new(),
             front: Step(0),
             front_since: now,
-            next: 1,
+            next: first.0,
             lanes: BTreeMap::new(),
             counters: Counters::default(),
         };
@@ -139,6 +140,23 @@ impl Leases {
             self.front_since = now;
             self.open.retain(|open| open.step >= front);
             self.open_steps();
+        }
+    }
+
+    /// The job has gone back to `front`: whatever was leased is void.
+    pub fn rewind(&mut self, front: Step, now: Duration) {
+        (self.front, self.front_since) = (front, now);
+        self.open.clear();
+        self.open_steps();
+    }
+
+    /// A block has come to lack what it held before (its primary changed): what nobody has in hand is free again.
+    pub fn reclaim(&mut self, lacking: &dyn Lacking) {
+        for open in &mut self.open {
+            let held: Vec<Node> = open.leases.values().map(|lease| lease.node).collect();
+            for node in lacking.lacking(open.step, open.tree.root()) {
+                release_outside(node, &held, &mut open.free);
+            }
         }
     }
 

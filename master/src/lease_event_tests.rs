@@ -63,6 +63,10 @@ pub(super) enum Event {
     Wait {
         millis: u64,
     },
+    /// A block's primary is lost, and another copy leads: what it held beyond its version is gone.
+    FailOver {
+        block: usize,
+    },
 }
 
 pub(super) fn event() -> impl Strategy<Value = Event> {
@@ -85,5 +89,6 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         5 => (0usize..4).prop_map(|report| Event::Deliver { report }),
         1 => (0usize..4).prop_map(|report| Event::DropReport { report }),
         3 => (0u64..900).prop_map(|millis| Event::Wait { millis }),
+        1 => (0usize..3).prop_map(|block| Event::FailOver { block }),
     ]
 }

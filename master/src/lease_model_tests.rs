@@ -1,18 +1,13 @@
 //! Any interleaving of calls, losses and silence against a model of the blocks: nothing is stranded.
 
 use super::*;
+use block::Blocks;
 use event::{Event, event};
 
+#[path = "lease_block_tests.rs"]
+mod block;
 #[path = "lease_event_tests.rs"]
 mod event;
-
-/// One block as its pserver has it.
-#[derive(Clone, Debug, Default)]
-struct Block {
-    version: u64,
-    /// Slots held of the step that reads `version`.
-    held: BTreeSet<u32>,
-}
 
 /// A task in a trainer's hands, or its pushes on the way.
 #[derive(Clone, Debug)]
@@ -30,9 +25,6 @@ struct Trainer {
     tasks: Vec<InHand>,
 }
 
-/// Blocks and the pserver that hosts each.
-const HOSTS: [usize; 3] = [0, 0, 1];
-
 /// A small job: lease machine, reports and trainers on one side, the truth (blocks) on the other.
 #[derive(Debug)]
 struct Job {
@@ -40,12 +32,15 @@ struct Job {
     steps: u64,
     leases: Leases,
     reports: Reports,
-    blocks: [Block; 3],
+    blocks: Blocks,
     trainers: Vec<Trainer>,
     gone: Vec<InHand>,
-    sent: Vec<(usize, Vec<BlockProgress>)>,
-    /// Per pserver the highest version it has reported for all of its blocks, as far as reports arrived.
-    told: [u64; 2],
+    /// Reports on their way: of which pserver, the how manieth, what it says.
+    sent: Vec<(usize, u64, Vec<BlockProgress>)>,
+    /// How many reports were sent.
+    calls: u64,
+    /// The lowest version over all blocks, as far as reports arrived.
+    told: u64,
     served: BTreeSet<(Incarnation, Step)>,
     granted: u64,
     now: Duration,
@@ -55,19 +50,19 @@ struct Job {
 impl Job {
     fn new(shape: EpochShape, epochs: u64, trainers: usize) -> Job {
         let steps = epochs * shape.steps();
-        let pserver = |at: usize| Incarnation(100 + at as u64);
-        let hosted = BTreeMap::from([(pserver(0), 2), (pserver(1), 1)]);
+        let blocks = Blocks::new(shape);
         let trainer = |name| Trainer { name: Incarnation(name), is_live: true, tasks: Vec::new() };
         Job {
             shape,
             steps,
-            leases: Leases::new(shape, steps, TTL, at(0)),
-            reports: Reports::new(shape, hosted),
-            blocks: Default::default(),
+            leases: Leases::new(shape, steps, TTL, LeaseId(1), at(0)),
+            reports: Reports::new(shape, &blocks.placed()),
+            blocks,
             trainers: (1..=trainers as u64).map(trainer).collect(),
             gone: Vec::new(),
             sent: Vec::new(),
-            told: [0; 2],
+            calls: 0,
+            told: 0,
             served: BTreeSet::new(),
             granted: 0,
             now: at(0),
@@ -78,15 +73,6 @@ impl Job {
     fn live(&self) -> u32 {
         self.trainers.iter().filter(|trainer| trainer.is_live).count() as u32
     }
-    /// The version that every block has published.
-    fn published(&self) -> u64 {
-        self.blocks.iter().map(|block| block.version).min().unwrap()
-    }
-    fn lacks(&self, step: Step, slot: u32) -> bool {
-        self.blocks
-            .iter()
-            .any(|block| block.version < step.0 || (block.version == step.0 && !block.held.contains(&slot)))
-    }
 
     fn happen(&mut self, event: Event) {
         let count = self.trainers.len();
@@ -94,7 +80,7 @@ impl Job {
             Event::Call { trainer, want, is_lost } => self.call(trainer % count, want, is_lost),
             Event::Heartbeat { trainer } => self.heartbeat(trainer % count),
             Event::Compute { trainer, task, microbatches } => {
-                let published = self.published();
+                let published = self.blocks.published();
                 if let Some(task) = nth(&mut self.trainers[trainer % count].tasks, task)
                     && task.grant.step.0 <= published
                 {
@@ -103,7 +89,7 @@ impl Job {
             }
             Event::Push { trainer, task, blocks } => {
                 if let Some(task) = nth(&mut self.trainers[trainer % count].tasks, task) {
-                    push(&mut self.blocks, self.shape, task, blocks);
+                    self.blocks.push(task, blocks);
                 }
             }
             Event::Work { trainer } => self.work(trainer % count),
@@ -120,16 +106,20 @@ impl Job {
             Event::Leave { trainer } => self.leave(trainer % count),
             Event::LatePush { task, blocks } => {
                 if let Some(task) = nth(&mut self.gone, task) {
-                    push(&mut self.blocks, self.shape, task, blocks);
+                    self.blocks.push(task, blocks);
                 }
             }
-            Event::Report { pserver } => self.sent.push((pserver, self.report_of(pserver))),
+            Event::Report { pserver } => {
+                self.calls += 1;
+                self.sent.push((pserver, self.calls, self.blocks.report_of(pserver)));
+            }
             Event::Deliver { report } => self.deliver(report),
             Event::DropReport { report } if !self.sent.is_empty() => {
                 self.sent.remove(report % self.sent.len());
             }
             Event::DropReport { .. } => {}
             Event::Wait { millis } => self.wait(at(millis)),
+            Event::FailOver { block } => self.fail_over(block),
         }
         self.check();
     }
@@ -149,31 +139,31 @@ impl Job {
         assert!(self.leases.next_deadline().is_none_or(|due| due > self.now));
     }
 
-    fn report_of(&self, pserver: usize) -> Vec<BlockProgress> {
-        let hosted = (0..self.blocks.len()).filter(|block| HOSTS[*block] == pserver);
-        let progress = |block: usize| {
-            let Block { version, held } = &self.blocks[block];
-            let mut nodes = Vec::new();
-            let (mut from, end) = (0, held.last().map_or(0, |last| last + 1));
-            while from < end {
-                let to = (from..=end).find(|slot| !held.contains(slot)).unwrap();
-                aligned(from, to, &mut nodes);
-                from = to + 1;
-            }
-            BlockProgress { blocks: vec![BlockId(block as u32)], version: Version(*version), held: nodes }
-        };
-        hosted.map(progress).collect()
+    /// A trainer that has not finished with a task sends it again where it may be lost.
+    fn fail_over(&mut self, block: usize) {
+        self.blocks.fail_over(block);
+        self.reports.place(&self.blocks.placed());
+        let tasks = self.trainers.iter_mut().flat_map(|trainer| &mut trainer.tasks).chain(&mut self.gone);
+        tasks.for_each(|task| {
+            task.answered.remove(&block);
+        });
     }
 
     fn deliver(&mut self, report: usize) {
         if self.sent.is_empty() {
             return;
         }
-        let (pserver, progress) = self.sent.remove(report % self.sent.len());
-        let version = progress.iter().map(|group| group.version.0).min().unwrap();
-        self.told[pserver] = self.told[pserver].max(version);
-        self.reports.hear(Incarnation(100 + pserver as u64), progress);
-        self.leases.advance(Step(self.reports.lowest_version().0), self.now);
+        let (from, call, progress) = self.sent.remove(report % self.sent.len());
+        if !self.blocks.note(from, call, &progress) {
+            return;
+        }
+        self.told = self.told.max(self.blocks.told().unwrap_or(0));
+        if self.reports.hear(pserver(from), progress, vec![]) {
+            self.leases.reclaim(&self.reports);
+        }
+        if let Some(lowest) = self.reports.lowest_version() {
+            self.leases.advance(Step(lowest.0), self.now);
+        }
     }
 
     /// A trainer says how far it is and which leases it knows, as every call does.
@@ -239,10 +229,10 @@ impl Job {
     }
 
     fn work(&mut self, trainer: usize) {
-        let published = self.published();
+        let published = self.blocks.published();
         for task in self.trainers[trainer].tasks.iter_mut().filter(|task| task.grant.step.0 <= published) {
             task.computed = task.grant.node.width();
-            push(&mut self.blocks, self.shape, task, u8::MAX);
+            self.blocks.push(task, u8::MAX);
         }
     }
 
@@ -259,8 +249,8 @@ impl Job {
     /// What holds at all times.
     fn check(&self) {
         let front = self.leases.front();
-        assert_eq!(front.0, *self.told.iter().min().unwrap(), "the front follows reports only");
-        assert!(front.0 <= self.published());
+        assert_eq!(front.0, self.told, "the front follows reports only");
+        assert!(front.0 <= self.blocks.published());
         assert_eq!(self.leases.counters().leased, self.granted);
         let mut silent = self.trainers.iter().filter(|trainer| !trainer.is_live);
         assert!(silent.all(|trainer| self.leases.in_hand(trainer.name) == 0), "the silent hold nothing");
@@ -277,7 +267,7 @@ impl Job {
             }
             for (slot, (free, leased)) in owners.into_iter().enumerate() {
                 assert!(free == 0 || leased == 0, "slot {slot} of step {} is free and leased", open.step);
-                let is_lost = free + leased == 0 && self.lacks(open.step, slot as u32);
+                let is_lost = free + leased == 0 && self.blocks.lacks(open.step, slot as u32);
                 assert!(!is_lost, "slot {slot} of step {} is lacked and nobody's", open.step);
             }
         }
@@ -310,38 +300,24 @@ impl Job {
             assert!(self.now <= since + 2 * TTL + at(100), "step {front} stands still: {self:#?}");
             assert!(calls <= self.shape.tree(front).present() + 40, "step {front} takes {calls} calls");
         }
-        assert_eq!(self.published(), self.steps);
+        assert_eq!(self.blocks.published(), self.steps);
     }
 }
 
 impl InHand {
     fn word(&self) -> Progress {
-        let pushed = self.lies || self.answered.len() == HOSTS.len();
+        let pushed = self.lies || self.answered.len() == 3;
         Progress { lease: self.grant.lease, microbatches: self.computed, pushed }
     }
+}
+
+fn pserver(at: usize) -> Incarnation {
+    Incarnation(100 + at as u64)
 }
 
 fn nth<T>(of: &mut [T], at: usize) -> Option<&mut T> {
     let count = of.len();
     of.get_mut(at % count.max(1))
-}
-
-/// A computed node reaches the blocks of `mask`; a block that has it, or has made the step, answers all the same.
-fn push(blocks: &mut [Block; 3], shape: EpochShape, task: &mut InHand, mask: u8) {
-    let Grant { step, node, .. } = task.grant;
-    if task.computed < node.width() {
-        return;
-    }
-    for (at, block) in blocks.iter_mut().enumerate().filter(|(at, _)| mask & (1 << at) != 0) {
-        assert!(step.0 <= block.version, "a trainer that is ahead of the job");
-        task.answered.insert(at);
-        if step.0 == block.version {
-            block.held.extend(node.first()..node.end());
-            if block.held.len() as u32 == shape.tree(step).present() {
-                *block = Block { version: step.0 + 1, held: BTreeSet::new() };
-            }
-        }
-    }
 }
 
 proptest! {

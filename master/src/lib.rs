@@ -5,26 +5,39 @@
 
 #![forbid(unsafe_code)]
 
+pub mod assignment;
+pub mod clock;
 pub mod data_set;
+pub mod decide;
+pub mod document;
+#[cfg(test)]
+mod fixture;
 pub mod free_nodes;
+pub mod keeper;
 pub mod lease;
 pub mod machine;
 pub mod members;
 pub mod placement;
+pub mod rebalance;
 pub mod reports;
 pub mod service;
 pub mod settings;
 mod status;
+mod words;
 
 use anyhow::Context;
-use shoal_runtime::host::rpc::{self, Limits};
+use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::{self, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
+use shoal_runtime::host::storage::Storage;
+use shoal_runtime::host::store;
 use shoal_runtime::wire::proto::master_server::MasterServer;
 
 /// Runs a master until `shutdown`. Prints nothing; `ready` is called once with the address it listens on.
 ///
 /// # Errors
-/// An unreadable data set, an address that cannot be bound, settings that make no job.
+/// An unreadable data set, an address that cannot be bound, settings that make no job, a store that is damaged or
+/// holds another job.
 pub async fn run(
     settings: settings::MasterSettings,
     ready: impl FnOnce(std::net::SocketAddr),
@@ -35,17 +48,34 @@ pub async fn run(
     tracing::info!(
         job = %job.job, records = manifest.record_count(), chunks = manifest.chunk_count(), "data set pinned"
     );
-    let machine = machine::Machine::new(job, manifest, settings.wanted(), 1);
-    let service = service::MasterService::new(machine);
+    let store = store::open(&settings.store())?;
+    let mut random = Random::from_os();
+    let limits = Limits::default();
     let listener = rpc::listen(settings.listen).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     tracing::info!(%address, "master listens");
     ready(address);
-    let limits = Limits::default();
-    let server = MasterServer::new(service)
+    let place = settings.checkpoints()?;
+    let storage = Storage::open(&place).await.context("--checkpoints")?;
+    let service = service::MasterService::new();
+    let keeper = keeper::Keeper {
+        store: store.as_ref(),
+        dial: &TcpDial { limits },
+        identity: format!("{address} process {} {:016x}", std::process::id(), random.bits()),
+        manifest,
+        fresh: document::Document::new(job, settings.wanted()),
+        storage: &storage,
+        place,
+        policy: settings.checkpoint_policy(),
+    };
+    let server = MasterServer::new(service.clone())
         .max_decoding_message_size(limits.message_bytes)
         .max_encoding_message_size(limits.message_bytes);
-    rpc::serve(listener, tonic::service::Routes::new(server), limits, shutdown)
-        .await
-        .context("serving failed")
+    tokio::select! {
+        biased;
+        served = rpc::serve(listener, tonic::service::Routes::new(server), limits, shutdown) => {
+            served.context("serving failed")
+        }
+        error = keeper.keep(&service, &mut random) => Err(error),
+    }
 }

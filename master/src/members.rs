@@ -36,6 +36,10 @@ pub struct Member {
     /// What it is now.
     pub state: State,
     last_heard: Duration,
+    /// Since when its connection is broken, and nothing was heard of it.
+    suspected: Option<Duration>,
+    /// The incarnation under which a master counted it first.
+    first_counted: Incarnation,
 }
 
 /// All members of one role.
@@ -71,6 +75,7 @@ impl Members {
         name: &str,
         nonce: u64,
         process: u32,
+        previous: Option<Incarnation>,
         now: Duration,
     ) -> Result<(Incarnation, Option<Incarnation>), Refusal> {
         if let Some((incarnation, member)) =
@@ -83,15 +88,71 @@ impl Members {
             self.hear(incarnation, now)?;
             return Ok((incarnation, None));
         }
+        // A life that an earlier master counted: of two, the one that was counted last is the name's.
+        let current = self.current.get(name).and_then(|current| self.members.get(current));
+        if let (Some(previous), Some(current)) = (previous, current)
+            && current.first_counted > previous
+        {
+            let detail = "a later process has taken its name: give each process a name of its own";
+            return Err(Refusal::new(
+                RefusalKind::StaleIncarnation,
+                format!("{} {name:?}", self.role),
+                detail,
+            ));
+        }
         let incarnation = Incarnation::new(self.term, self.next);
         self.next += 1;
         let superseded = self.current.insert(name.to_owned(), incarnation);
         if let Some(old) = superseded {
             self.finish(old, State::Superseded);
         }
-        let member = Member { name: name.to_owned(), nonce, process, state: State::Live, last_heard: now };
+        let first_counted = previous.unwrap_or(incarnation);
+        let (name, state) = (name.to_owned(), State::Live);
+        let member = Member { name, nonce, process, state, last_heard: now, suspected: None, first_counted };
         self.members.insert(incarnation, member);
         Ok((incarnation, superseded))
+    }
+
+    /// A member that the document knows, from before this master's time. Of one name the later comes after the earlier,
+    /// and supersedes it.
+    pub fn remember(&mut self, incarnation: Incarnation, name: &str, now: Duration) {
+        let member = Member {
+            name: name.to_owned(),
+            nonce: 0,
+            process: 0,
+            state: State::Live,
+            last_heard: now,
+            suspected: None,
+            first_counted: incarnation,
+        };
+        self.members.insert(incarnation, member);
+        if let Some(old) = self.current.insert(name.to_owned(), incarnation) {
+            self.finish(old, State::Superseded);
+        }
+    }
+
+    /// The connection to a member broke. Until it speaks again it is worth asking whether it is still there.
+    pub fn suspect(&mut self, incarnation: Incarnation, now: Duration) {
+        if let Some(member) = self.members.get_mut(&incarnation).filter(|member| member.state == State::Live)
+        {
+            member.suspected.get_or_insert(now);
+        }
+    }
+
+    /// Live members whose connection broke, and who have not spoken since.
+    pub fn suspects(&self) -> impl Iterator<Item = Incarnation> {
+        self.live().filter(|(_, member)| member.suspected.is_some()).map(|(incarnation, _)| incarnation)
+    }
+
+    /// A member is known to be gone. Returns whether it was live.
+    pub fn lose(&mut self, incarnation: Incarnation) -> bool {
+        let member = self.members.get_mut(&incarnation).filter(|member| member.state == State::Live);
+        let was_live = member.is_some_and(|member| {
+            member.state = State::Lost;
+            true
+        });
+        self.forget_long_lost();
+        was_live
     }
 
     /// Whether a member may speak: it is live, or lost and not replaced.
@@ -106,6 +167,7 @@ impl Members {
             Some(member) if matches!(member.state, State::Live | State::Lost) => {
                 member.state = State::Live;
                 member.last_heard = member.last_heard.max(now);
+                member.suspected = None;
                 Ok(())
             }
             _ => Err(self.stale(incarnation)),
@@ -191,6 +253,15 @@ impl Members {
     }
 
     fn stale(&self, incarnation: Incarnation) -> Refusal {
+        if !self.members.contains_key(&incarnation) && incarnation.term() < self.term {
+            let detail = "a master of an earlier term counted it: join again, naming it";
+            let subject = format!("{} {incarnation}", self.role);
+            return Refusal::new(RefusalKind::UnknownIncarnation, subject, detail);
+        }
+        if incarnation.term() > self.term {
+            let detail = "a master of a later term counted it, so another leads: ask the next address";
+            return Refusal::new(RefusalKind::NotLeader, format!("{} {incarnation}", self.role), detail);
+        }
         let (subject, what) = match self.members.get(&incarnation) {
             Some(member) if member.state == State::Superseded => (
                 member.name.clone(),
@@ -223,15 +294,15 @@ mod tests {
     #[test]
     fn the_same_life_asking_again_gets_the_same_incarnation() {
         let mut members = members();
-        let (first, _) = members.join("a", 7, 1, at(0)).unwrap();
-        assert_eq!(members.join("a", 7, 1, at(1)).unwrap(), (first, None));
+        let (first, _) = members.join("a", 7, 1, None, at(0)).unwrap();
+        assert_eq!(members.join("a", 7, 1, None, at(1)).unwrap(), (first, None));
     }
 
     #[test]
     fn a_later_life_supersedes_and_the_older_one_is_refused_by_name() {
         let mut members = members();
-        let (old, _) = members.join("a", 7, 1, at(0)).unwrap();
-        let (new, superseded) = members.join("a", 8, 2, at(1)).unwrap();
+        let (old, _) = members.join("a", 7, 1, None, at(0)).unwrap();
+        let (new, superseded) = members.join("a", 8, 2, None, at(1)).unwrap();
         assert_eq!(superseded, Some(old));
         assert!(members.hear(old, at(2)).unwrap_err().to_string().contains("\"a\""));
         members.hear(new, at(2)).unwrap();
@@ -240,16 +311,16 @@ mod tests {
     #[test]
     fn a_late_duplicate_of_an_older_lifes_join_does_not_supersede_the_new_one() {
         let mut members = members();
-        members.join("a", 7, 1, at(0)).unwrap();
-        let (new, _) = members.join("a", 8, 2, at(1)).unwrap();
-        assert!(members.join("a", 7, 1, at(2)).is_err());
+        members.join("a", 7, 1, None, at(0)).unwrap();
+        let (new, _) = members.join("a", 8, 2, None, at(1)).unwrap();
+        assert!(members.join("a", 7, 1, None, at(2)).is_err());
         members.hear(new, at(3)).unwrap();
     }
 
     #[test]
     fn a_silent_member_is_lost_and_comes_back_when_it_speaks() {
         let mut members = members();
-        let (a, _) = members.join("a", 7, 1, at(0)).unwrap();
+        let (a, _) = members.join("a", 7, 1, None, at(0)).unwrap();
         assert_eq!(members.next_deadline(), Some(at(1000)));
         assert_eq!(members.expire(at(999)), []);
         assert_eq!(members.expire(at(1000)), [a]);
@@ -261,17 +332,110 @@ mod tests {
     #[test]
     fn who_left_is_refused_and_may_leave_twice() {
         let mut members = members();
-        let (a, _) = members.join("a", 7, 1, at(0)).unwrap();
+        let (a, _) = members.join("a", 7, 1, None, at(0)).unwrap();
         members.leave(a).unwrap();
         members.leave(a).unwrap();
-        assert!(members.hear(a, at(1)).is_err() && members.join("a", 7, 1, at(1)).is_err());
+        assert!(members.hear(a, at(1)).is_err() && members.join("a", 7, 1, None, at(1)).is_err());
+    }
+
+    #[test]
+    fn of_two_lives_the_later_counted_keeps_the_name_in_any_order_of_joining() {
+        let [first, second, third] = [1, 2, 3].map(|counter| Incarnation::new(1, counter));
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        for order in orders {
+            let mut members = Members::new("trainer", 2, TTL);
+            let mut last = Incarnation(0);
+            for (at_, life) in order.into_iter().enumerate() {
+                let previous = [first, second, third][life];
+                let joined = members.join("a", life as u64 + 1, 0, Some(previous), at(at_ as u64));
+                assert_eq!(joined.is_ok(), previous > last, "{order:?}: only a later life takes the name");
+                last = last.max(previous);
+            }
+            let current: Vec<u64> = members.live().map(|(_, member)| member.nonce).collect();
+            assert_eq!(current, [3], "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_life_that_no_master_counted_before_is_later_than_all_that_were() {
+        let mut members = Members::new("trainer", 2, TTL);
+        let (new, _) = members.join("a", 3, 0, None, at(0)).unwrap();
+        let refusal = members.join("a", 2, 0, Some(Incarnation::new(1, 9)), at(1)).unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::StaleIncarnation);
+        let (newer, superseded) = members.join("a", 4, 0, None, at(2)).unwrap();
+        assert_eq!(superseded, Some(new));
+        members.leave(newer).unwrap();
+        members.join("a", 2, 0, Some(Incarnation::new(1, 9)), at(3)).unwrap();
+    }
+
+    #[test]
+    fn who_is_remembered_is_live_from_now_on_and_of_one_name_only_the_later() {
+        let mut members = Members::new("pserver", 2, TTL);
+        let [old, new, other] = [1, 2, 3].map(|counter| Incarnation::new(1, counter));
+        for (who, name) in [(old, "a"), (new, "a"), (other, "b")] {
+            members.remember(who, name, at(5000));
+        }
+        assert_eq!(members.live().map(|(who, _)| who).collect::<Vec<_>>(), [new, other]);
+        assert_eq!(members.hear(old, at(5001)).unwrap_err().kind, RefusalKind::StaleIncarnation);
+        assert_eq!(members.expire(at(5999)), []);
+        members.hear(new, at(5999)).unwrap();
+        assert_eq!(members.expire(at(6000)), [other]);
+        let (again, superseded) = members.join("a", 7, 0, None, at(6001)).unwrap();
+        assert_eq!((again, superseded), (Incarnation::new(2, 1), Some(new)));
+    }
+
+    #[test]
+    fn whom_nobody_counted_is_told_apart_by_the_term_that_it_names() {
+        let mut members = Members::new("trainer", 2, TTL);
+        let kinds = [1, 2, 3].map(|term| members.hear(Incarnation::new(term, 1), at(0)).unwrap_err().kind);
+        let [of_before, of_ours, of_later] = kinds;
+        assert_eq!(of_before, RefusalKind::UnknownIncarnation, "join again");
+        assert_eq!(of_ours, RefusalKind::StaleIncarnation);
+        assert_eq!(of_later, RefusalKind::NotLeader, "ask the next");
+    }
+
+    #[test]
+    fn suspicion_is_for_the_live_and_ends_with_the_next_word() {
+        let mut members = members();
+        let [a, b, c] = ["a", "b", "c"].map(|name| members.join(name, 7, 1, None, at(0)).unwrap().0);
+        for who in [a, b, c] {
+            members.suspect(who, at(1));
+        }
+        members.hear(a, at(2)).unwrap();
+        assert!(members.lose(b) && !members.lose(b), "once");
+        assert_eq!(members.suspects().collect::<Vec<_>>(), [c]);
+        members.hear(b, at(3)).unwrap();
+        assert_eq!(members.suspects().collect::<Vec<_>>(), [c], "nor is it remembered of one who came back");
+        members.expire(at(1000));
+        assert_eq!(members.suspects().count(), 0);
+        members.leave(a).unwrap();
+        assert!(!members.lose(a) && !members.is_current(a), "what is final stays so");
+    }
+
+    #[test]
+    fn a_late_word_does_not_shorten_the_time_to_live() {
+        let mut members = members();
+        let (a, _) = members.join("a", 7, 1, None, at(0)).unwrap();
+        members.hear(a, at(800)).unwrap();
+        members.hear(a, at(300)).unwrap();
+        assert_eq!(members.next_deadline(), Some(at(1800)));
+    }
+
+    #[test]
+    fn those_that_are_known_to_be_gone_are_forgotten_in_the_end() {
+        let mut members = members();
+        for name in 0..2 * REMEMBERED_MAX as u64 {
+            let (who, _) = members.join(&name.to_string(), name, 0, None, at(name)).unwrap();
+            members.lose(who);
+        }
+        assert_eq!((members.members.len(), members.current.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
     }
 
     #[test]
     fn crashed_processes_that_never_come_back_are_forgotten_in_the_end() {
         let mut members = members();
         for name in 0..3 * REMEMBERED_MAX as u64 {
-            members.join(&name.to_string(), name, 0, at(2000 * name)).unwrap();
+            members.join(&name.to_string(), name, 0, None, at(2000 * name)).unwrap();
             members.expire(at(2000 * name + 1000));
         }
         assert_eq!((members.members.len(), members.current.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
@@ -288,7 +452,7 @@ mod tests {
             for (call, name, nonce, wait) in calls {
                 now += wait;
                 match call {
-                    0 => if let Ok((incarnation, _)) = members.join(&format!("t{name}"), nonce, 0, at(now))
+                    0 => if let Ok((incarnation, _)) = members.join(&format!("t{name}"), nonce, 0, None, at(now))
                         && !given.contains(&incarnation)
                     {
                             prop_assert!(given.iter().all(|old| *old < incarnation));

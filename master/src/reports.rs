@@ -1,87 +1,145 @@
 //! What pservers have said of their blocks: the truth about progress. Pure.
 //!
-//! Invariant: an answer counts only while its pserver hosts the blocks of the present routing, and every block is
-//! asked for by name: a pserver that has not reported all of its blocks has published nothing.
+//! Invariant: a word about a block counts only from its primary under its present term. When the term changes the word
+//! is forgotten; until the next one the block has published nothing and lacks everything.
 
+use crate::decide::CopyWord;
+use crate::document::PlacedBlock;
 use crate::lease::Lacking;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::tree::aligned;
-use shoal_runtime::cluster::{BlockId, Incarnation, Node, Step, Version};
+use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Ledger, Node, StateName, Step, Term, Version};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Blocks of one pserver that stand at the same version with the same held nodes.
+/// Blocks of one pserver whose primaries stand alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockProgress {
     /// The blocks.
     pub blocks: Vec<BlockId>,
-    /// Updates applied.
+    /// Their term.
+    pub term: Term,
+    /// Updates published.
     pub version: Version,
-    /// Nodes held of the step that reads this version, disjoint.
+    /// Synchronous jobs: nodes held of the step that reads this version, disjoint.
     pub held: Vec<Node>,
+    /// Asynchronous jobs: the positions published.
+    pub ledger: Ledger,
 }
 
-/// The newest word of every pserver of the present routing.
+/// Blocks of one pserver whose copies follow, and stand alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyProgress {
+    /// The blocks.
+    pub blocks: Vec<BlockId>,
+    /// Which copies.
+    pub fill: Fill,
+    /// What they hold, if anything.
+    pub name: Option<StateName>,
+    /// Whether they need a new fill.
+    pub is_broken: bool,
+}
+
+/// What is known of one block.
+#[derive(Debug)]
+struct Known {
+    term: Term,
+    primary: Incarnation,
+    word: Option<Arc<BlockProgress>>,
+}
+
+/// The newest words about every block and every copy.
 #[derive(Debug)]
 pub struct Reports {
     shape: EpochShape,
-    hosted: BTreeMap<Incarnation, usize>,
-    said: BTreeMap<Incarnation, Vec<BlockProgress>>,
+    blocks: Vec<Known>,
+    copies: BTreeMap<(BlockId, Incarnation), CopyWord>,
 }
 
 impl Reports {
-    /// Nothing heard yet; `hosted` says how many blocks each pserver of the routing hosts.
-    pub fn new(shape: EpochShape, hosted: BTreeMap<Incarnation, usize>) -> Reports {
-        Reports { shape, hosted, said: BTreeMap::new() }
+    /// Nothing heard yet of blocks placed so.
+    pub fn new(shape: EpochShape, placed: &[PlacedBlock]) -> Reports {
+        let known = |block: &PlacedBlock| Known { term: block.term, primary: block.primary, word: None };
+        let blocks = placed.iter().map(known).collect();
+        Reports { shape, blocks, copies: BTreeMap::new() }
     }
 
-    /// Takes a pserver's word. A word that is behind an earlier one (overtaken on the way) changes nothing.
-    pub fn hear(&mut self, pserver: Incarnation, progress: Vec<BlockProgress>) {
-        if !self.hosted.contains_key(&pserver) {
-            return;
+    /// Blocks are placed anew: words of other terms are forgotten.
+    pub fn place(&mut self, placed: &[PlacedBlock]) {
+        for (known, block) in self.blocks.iter_mut().zip(placed) {
+            if (known.term, known.primary) != (block.term, block.primary) {
+                *known = Known { term: block.term, primary: block.primary, word: None };
+            }
         }
-        let is_behind =
-            self.said.get(&pserver).is_some_and(|said| sum_of_versions(said) > sum_of_versions(&progress));
-        if !is_behind {
-            self.said.insert(pserver, progress);
+        let is_there = |id: &BlockId, pserver: &Incarnation, word: &CopyWord| {
+            let block = placed.get(id.0 as usize).and_then(|block| block.copy_on(*pserver));
+            block.is_some_and(|copy| copy.fill == word.fill)
+        };
+        self.copies.retain(|(id, pserver), word| is_there(id, pserver, word));
+    }
+
+    /// Takes a pserver's newest word. Returns whether some block was heard of for the first time under its term.
+    pub fn hear(
+        &mut self,
+        pserver: Incarnation,
+        progress: Vec<BlockProgress>,
+        copies: Vec<CopyProgress>,
+    ) -> bool {
+        let mut is_first = false;
+        for group in progress {
+            let group = Arc::new(group);
+            for id in &group.blocks {
+                let Some(known) = self.blocks.get_mut(id.0 as usize) else { continue };
+                if (known.term, known.primary) == (group.term, pserver) {
+                    is_first |= known.word.is_none();
+                    known.word = Some(Arc::clone(&group));
+                }
+            }
         }
-    }
-
-    /// The lowest version over all blocks; 0 while some block is unheard of.
-    pub fn lowest_version(&self) -> Version {
-        self.hosted
-            .iter()
-            .filter(|(_, count)| **count > 0)
-            .map(|(pserver, count)| self.lowest_of(*pserver, *count))
-            .min()
-            .unwrap_or(Version(0))
-    }
-
-    fn lowest_of(&self, pserver: Incarnation, hosted: usize) -> Version {
-        let Some(said) = self.said.get(&pserver) else { return Version(0) };
-        if said.iter().map(|group| group.blocks.len()).sum::<usize>() < hosted {
-            return Version(0);
+        for CopyProgress { blocks, fill, name, is_broken } in copies {
+            for id in blocks {
+                self.copies.insert((id, pserver), CopyWord { fill, name, is_broken });
+            }
         }
-        said.iter().map(|group| group.version).min().unwrap_or(Version(0))
+        is_first
     }
 
-    /// Whether every pserver of the routing has reported all its blocks.
-    pub fn is_complete(&self) -> bool {
-        self.hosted.iter().all(|(pserver, count)| {
-            *count == 0
-                || self
-                    .said
-                    .get(pserver)
-                    .is_some_and(|said| said.iter().map(|group| group.blocks.len()).sum::<usize>() >= *count)
-        })
+    /// What followers have said of their copies.
+    pub fn copies(&self) -> &BTreeMap<(BlockId, Incarnation), CopyWord> {
+        &self.copies
     }
-}
 
-fn sum_of_versions(progress: &[BlockProgress]) -> (u128, usize) {
-    let versions =
-        progress.iter().map(|group| u128::from(group.version.0) * group.blocks.len() as u128).sum();
-    let held =
-        progress.iter().map(|group| group.held.iter().map(|node| node.width() as usize).sum::<usize>());
-    (versions, held.sum())
+    /// The lowest version over all blocks; none while some block is unheard of under its term.
+    pub fn lowest_version(&self) -> Option<Version> {
+        let version = |known: &Known| known.word.as_ref().map(|word| word.version);
+        self.blocks.iter().map(version).try_fold(None, |lowest: Option<Version>, version| {
+            let version = version?;
+            Some(Some(lowest.map_or(version, |lowest| lowest.min(version))))
+        })?
+    }
+
+    /// The distinct words; none for a block that is unheard of.
+    fn words(&self) -> Vec<Option<&Arc<BlockProgress>>> {
+        let mut words: Vec<Option<&Arc<BlockProgress>>> = Vec::new();
+        for known in &self.blocks {
+            let is_same = |word: &Option<&Arc<BlockProgress>>| match (word, &known.word) {
+                (Some(word), Some(ours)) => Arc::ptr_eq(word, ours),
+                (None, None) => true,
+                _ => false,
+            };
+            if !words.iter().any(is_same) {
+                words.push(known.word.as_ref());
+            }
+        }
+        words
+    }
+
+    /// The positions that every block has published; none while some block is unheard of under its term.
+    pub fn ledger(&self) -> Option<Ledger> {
+        let mut words = self.words().into_iter();
+        let first = words.next()??.ledger.clone();
+        words.try_fold(first, |all, word| Some(all.intersection(&word?.ledger)))
+    }
 }
 
 impl Lacking for Reports {
@@ -89,18 +147,19 @@ impl Lacking for Reports {
         let tree = self.shape.tree(step);
         let (first, end) = (node.first(), node.end().min(tree.present()));
         let mut lacks = vec![false; end.saturating_sub(first) as usize];
-        for (pserver, hosted) in &self.hosted {
-            let said = self.said.get(pserver).map_or(&[][..], Vec::as_slice);
-            if said.iter().map(|group| group.blocks.len()).sum::<usize>() < *hosted {
+        for word in self.words() {
+            let Some(word) = word else {
                 lacks.fill(true);
+                continue;
+            };
+            if word.version > step.reads() {
+                continue;
             }
-            for group in said.iter().filter(|group| group.version <= step.reads()) {
-                let held = if group.version == step.reads() { group.held.as_slice() } else { &[] };
-                for missing in tree.missing(held.iter().copied()) {
-                    let from = missing.first().clamp(first, end.max(first));
-                    let to = missing.end().clamp(first, end.max(first));
-                    lacks[(from - first) as usize..(to - first) as usize].fill(true);
-                }
+            let held = if word.version == step.reads() { word.held.as_slice() } else { &[] };
+            for missing in tree.missing(held.iter().copied()) {
+                let from = missing.first().clamp(first, end.max(first));
+                let to = missing.end().clamp(first, end.max(first));
+                lacks[(from - first) as usize..(to - first) as usize].fill(true);
             }
         }
         stretches(&lacks, first)
@@ -122,34 +181,49 @@ fn stretches(lacks: &[bool], first: u32) -> Vec<Node> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_runtime::cluster::Rewind;
 
-    fn group(blocks: &[u32], version: u64, held: &[(u8, u32)]) -> BlockProgress {
+    fn group(blocks: &[u32], term: u64, version: u64, held: &[(u8, u32)]) -> BlockProgress {
         BlockProgress {
             blocks: blocks.iter().map(|b| BlockId(*b)).collect(),
+            term: Term(term),
             version: Version(version),
             held: held.iter().map(|(level, index)| Node { level: *level, index: *index }).collect(),
+            ledger: Ledger::default(),
         }
     }
-    fn reports() -> Reports {
-        let hosted = BTreeMap::from([(Incarnation(1), 2), (Incarnation(2), 1)]);
-        Reports::new(EpochShape::new(64, 1, 8), hosted)
+    fn placed(term: u64, primaries: &[u64]) -> Vec<PlacedBlock> {
+        let block = |primary: &u64| PlacedBlock {
+            term: Term(term),
+            rewind: Rewind(1),
+            primary: Incarnation(*primary),
+            copies: Vec::new(),
+            heir: None,
+            origin: None,
+        };
+        primaries.iter().map(block).collect()
     }
+    fn reports() -> Reports {
+        Reports::new(EpochShape::new(64, 1, 8), &placed(1, &[1, 1, 2]))
+    }
+    const ONE: Incarnation = Incarnation(1);
+    const TWO: Incarnation = Incarnation(2);
 
     #[test]
-    fn a_pserver_that_has_not_reported_all_its_blocks_has_published_nothing() {
+    fn a_block_that_was_not_heard_of_has_published_nothing() {
         let mut reports = reports();
-        reports.hear(Incarnation(1), vec![group(&[0], 3, &[])]);
-        reports.hear(Incarnation(2), vec![group(&[2], 3, &[])]);
-        assert_eq!((reports.lowest_version(), reports.is_complete()), (Version(0), false));
-        reports.hear(Incarnation(1), vec![group(&[0], 3, &[]), group(&[1], 4, &[])]);
-        assert_eq!((reports.lowest_version(), reports.is_complete()), (Version(3), true));
+        assert!(reports.hear(ONE, vec![group(&[0], 1, 3, &[])], vec![]));
+        reports.hear(TWO, vec![group(&[2], 1, 3, &[])], vec![]);
+        assert_eq!(reports.lowest_version(), None);
+        reports.hear(ONE, vec![group(&[0], 1, 3, &[]), group(&[1], 1, 4, &[])], vec![]);
+        assert_eq!(reports.lowest_version(), Some(Version(3)));
     }
 
     #[test]
     fn what_any_block_lacks_is_lacking() {
         let mut reports = reports();
-        reports.hear(Incarnation(1), vec![group(&[0, 1], 3, &[(2, 0), (0, 5)])]);
-        reports.hear(Incarnation(2), vec![group(&[2], 4, &[])]);
+        reports.hear(ONE, vec![group(&[0, 1], 1, 3, &[(2, 0), (0, 5)])], vec![]);
+        reports.hear(TWO, vec![group(&[2], 1, 4, &[])], vec![]);
         let node = Node { level: 3, index: 0 };
         let lacking: Vec<(u8, u32)> =
             reports.lacking(Step(3), node).iter().map(|n| (n.level, n.index)).collect();
@@ -159,12 +233,102 @@ mod tests {
     }
 
     #[test]
-    fn an_overtaken_report_changes_nothing() {
+    fn a_word_about_a_block_that_another_leads_or_nobody_changes_nothing() {
         let mut reports = reports();
-        reports.hear(Incarnation(2), vec![group(&[2], 4, &[])]);
-        reports.hear(Incarnation(2), vec![group(&[2], 3, &[(2, 0)])]);
-        reports.hear(Incarnation(9), vec![group(&[2], 9, &[])]);
-        assert_eq!(reports.said[&Incarnation(2)][0].version, Version(4));
-        assert_eq!(reports.said.len(), 1);
+        let all = vec![group(&[0, 1], 1, 4, &[])];
+        reports.hear(ONE, all, vec![]);
+        reports.hear(TWO, vec![group(&[2], 1, 4, &[])], vec![]);
+        assert!(!reports.hear(ONE, vec![group(&[2, 9], 1, 7, &[])], vec![]));
+        assert_eq!(reports.lowest_version(), Some(Version(4)));
+    }
+
+    #[test]
+    fn a_new_term_forgets_the_word_and_takes_none_of_the_old() {
+        let mut reports = reports();
+        reports.hear(ONE, vec![group(&[0, 1], 1, 4, &[])], vec![]);
+        reports.hear(TWO, vec![group(&[2], 1, 4, &[])], vec![]);
+        let mut moved = placed(1, &[1, 1, 2]);
+        (moved[2].term, moved[2].primary) = (Term(5), ONE);
+        reports.place(&moved);
+        assert_eq!(reports.lowest_version(), None);
+        let node = Node { level: 3, index: 0 };
+        assert_eq!(reports.lacking(Step(2), node), [node], "until then the block lacks everything");
+        reports.hear(TWO, vec![group(&[2], 1, 4, &[])], vec![]);
+        reports.hear(ONE, vec![group(&[2], 1, 4, &[])], vec![]);
+        assert_eq!(reports.lowest_version(), None);
+        assert!(reports.hear(ONE, vec![group(&[2], 5, 4, &[])], vec![]));
+        assert_eq!(reports.lowest_version(), Some(Version(4)));
+    }
+
+    #[test]
+    fn only_the_first_word_under_a_term_is_the_first() {
+        let mut reports = reports();
+        assert!(reports.hear(ONE, vec![group(&[0], 1, 0, &[])], vec![]));
+        assert!(!reports.hear(ONE, vec![group(&[0], 1, 1, &[])], vec![]));
+        assert!(reports.hear(ONE, vec![group(&[0, 1], 1, 1, &[])], vec![]), "of the other block");
+        reports.place(&placed(1, &[1, 1, 2]));
+        assert!(!reports.hear(ONE, vec![group(&[0, 1], 1, 2, &[])], vec![]), "no term has changed");
+    }
+
+    #[test]
+    fn a_block_that_fell_over_lacks_everything_and_the_others_what_they_lacked() {
+        let mut reports = reports();
+        let halves = [(2, 0), (2, 1)];
+        reports.hear(ONE, vec![group(&[0, 1], 1, 3, &halves[..1])], vec![]);
+        reports.hear(TWO, vec![group(&[2], 1, 3, &halves[..1])], vec![]);
+        let node = Node { level: 3, index: 0 };
+        let right = Node { level: 2, index: 1 };
+        assert_eq!(reports.lacking(Step(3), node), [right]);
+        let mut moved = placed(1, &[1, 1, 2]);
+        moved[0].term = Term(6);
+        reports.place(&moved);
+        assert_eq!(reports.lacking(Step(3), node), [node]);
+        reports.hear(ONE, vec![group(&[0], 6, 3, &halves[1..])], vec![]);
+        assert_eq!(reports.lacking(Step(3), node), [node], "one half is lacked here, the other there");
+        reports.hear(ONE, vec![group(&[0], 6, 4, &[])], vec![]);
+        assert_eq!(reports.lacking(Step(3), node), [right]);
+    }
+
+    #[test]
+    fn what_followers_say_is_kept_for_as_long_as_their_copies_are_there() {
+        let word = |blocks: &[u32], fill: u64, version: u64| CopyProgress {
+            blocks: blocks.iter().map(|id| BlockId(*id)).collect(),
+            fill: Fill(fill),
+            name: Some(StateName { term: Term(1), version: Version(version) }),
+            is_broken: version == 0,
+        };
+        let mut followed = placed(1, &[1, 1, 2]);
+        followed.iter_mut().for_each(|block| block.add(Incarnation(3), 4));
+        let mut reports = Reports::new(EpochShape::new(64, 1, 8), &followed);
+        assert!(!reports.hear(Incarnation(3), vec![], vec![word(&[0, 1], 4, 7), word(&[2], 4, 0)]));
+        let known = |reports: &Reports, id: u32| {
+            let known = reports.copies().get(&(BlockId(id), Incarnation(3)))?;
+            Some((known.fill.0, known.name.map(|name| name.version.0), known.is_broken))
+        };
+        let all = [0, 1, 2].map(|id| known(&reports, id));
+        assert_eq!(all, [Some((4, Some(7), false)), Some((4, Some(7), false)), Some((4, Some(0), true))]);
+        followed[0].term = Term(9);
+        followed[1].remove(Incarnation(3));
+        followed[2].copies[0].fill = Fill(8);
+        reports.place(&followed);
+        let left = [0, 1, 2].map(|id| known(&reports, id).is_some());
+        assert_eq!(
+            left,
+            [true, false, false],
+            "a change of primary keeps copies, a new fill forgets the old"
+        );
+    }
+
+    #[test]
+    fn the_ledger_is_what_every_block_has_published() {
+        let mut reports = reports();
+        let with = |blocks: &[u32], low: u64| {
+            let ledger = Ledger::from_parts(low, std::iter::once(low + 2..low + 4)).unwrap();
+            BlockProgress { ledger, ..group(blocks, 1, low + 2, &[]) }
+        };
+        reports.hear(ONE, vec![with(&[0], 3), with(&[1], 5)], vec![]);
+        assert_eq!(reports.ledger(), None);
+        reports.hear(TWO, vec![with(&[2], 4)], vec![]);
+        assert_eq!(reports.ledger(), Some(Ledger::from_parts(3, []).unwrap()));
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! The machine sits behind one lock that is never held across an await; no decision is taken here.
 
-use crate::lease::Progress;
-use crate::machine::{LeaseOutcome, Machine, PserverCounters, TrainerCounters, TrainerWord};
-use crate::reports::BlockProgress;
-use crate::status;
-use shoal_runtime::cluster::{BlockId, Declaration, Incarnation, LeaseId, Node, Refusal, Version};
+use crate::clock::Clock;
+use crate::document::Document;
+use crate::machine::{CheckpointPolicy, LeaseOutcome, Machine, TrainerWord};
+use crate::{status, words};
+use shoal_runtime::cluster::{Declaration, Incarnation, Manifest, Refusal, RefusalKind};
 use shoal_runtime::wire::proto::{self, master_server};
 use shoal_runtime::wire::{malformed, status_of};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,31 +21,92 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The master's rpc service. Clones share the machine.
 #[derive(Clone, Debug)]
 pub struct MasterService {
-    machine: Arc<Mutex<Machine>>,
+    leading: Arc<Mutex<Option<Leading>>>,
     changed: Arc<Notify>,
     started: Instant,
 }
 
+/// What there is while this process leads.
+#[derive(Debug)]
+struct Leading {
+    machine: Machine,
+    clock: Clock,
+}
+
 type Answer<T> = Result<Response<T>, Status>;
 
+/// The machine, locked and brought up to the present moment.
+struct Present<'a> {
+    leading: MutexGuard<'a, Option<Leading>>,
+    now: Duration,
+}
+
+impl std::ops::Deref for Present<'_> {
+    type Target = Machine;
+    fn deref(&self) -> &Machine {
+        &self.leading.as_ref().unwrap_or_else(|| unreachable!("checked when it was locked")).machine
+    }
+}
+
+impl std::ops::DerefMut for Present<'_> {
+    fn deref_mut(&mut self) -> &mut Machine {
+        &mut self.leading.as_mut().unwrap_or_else(|| unreachable!("checked when it was locked")).machine
+    }
+}
+
 impl MasterService {
-    /// Serves `machine`, whose time begins now.
-    pub fn new(machine: Machine) -> MasterService {
-        MasterService {
-            machine: Arc::new(Mutex::new(machine)),
-            changed: Arc::new(Notify::new()),
-            started: Instant::now(),
-        }
+    /// A master that does not lead yet.
+    #[allow(clippy::new_without_default, reason = "its time begins now")]
+    pub fn new() -> MasterService {
+        MasterService { leading: Arc::default(), changed: Arc::new(Notify::new()), started: Instant::now() }
     }
 
-    /// The machine, brought up to the present moment, for callers of this job only.
-    fn machine(&self, job: &str) -> Result<(MutexGuard<'_, Machine>, Duration), Status> {
+    /// This process leads: `document` is in the store.
+    pub fn lead(&self, document: Document, manifest: Manifest, policy: CheckpointPolicy, place: &str) {
+        let stride = Duration::from_millis(document.job.lease_ttl_millis) / 4;
+        let machine = Machine::new(document, manifest, policy, place.to_owned(), Duration::ZERO);
+        *self.lock() = Some(Leading { machine, clock: Clock::starting(self.started.elapsed(), stride) });
+        self.changed.notify_waiters();
+    }
+
+    /// It does not lead any more.
+    pub fn step_down(&self) {
+        *self.lock() = None;
+        self.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Leading>> {
         // A panic inside the machine leaves it as it was between two of its writes: going on beats a dead master.
-        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        machine.check_job(job).map_err(|refusal| status_of(&refusal))?;
-        let now = self.started.elapsed();
+        self.leading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The machine, brought up to the present moment; none while this process does not lead.
+    fn present(&self) -> Option<Present<'_>> {
+        let mut leading = self.lock();
+        let Leading { machine, clock } = leading.as_mut()?;
+        let now = clock.now(self.started.elapsed());
         machine.tick(now);
-        Ok((machine, now))
+        Some(Present { leading, now })
+    }
+
+    /// The machine, for callers of this job only.
+    fn machine(&self, job: &str) -> Result<(Present<'_>, Duration), Status> {
+        let present = self.present().ok_or_else(not_leading)?;
+        present.check_job(job).map_err(|refusal| status_of(&refusal))?;
+        let now = present.now;
+        Ok((present, now))
+    }
+
+    /// Runs `ask` on the machine, if this process leads. For whoever keeps the document.
+    pub(crate) fn with<T>(&self, ask: impl FnOnce(&mut Machine, Duration) -> T) -> Option<T> {
+        let mut present = self.present()?;
+        let now = present.now;
+        Some(ask(&mut present, now))
+    }
+
+    /// Told of whatever may bring a decision, or an answer to a call that is kept open.
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.changed
     }
 
     /// One attempt to lease. Also says when to try again at the latest.
@@ -71,10 +132,31 @@ impl MasterService {
     }
 }
 
+/// Suspects a pserver whose open call was dropped before it was answered: its connection is gone.
+struct Connected {
+    service: MasterService,
+    pserver: Incarnation,
+    is_answered: bool,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.service.with(|machine, now| machine.suspect_pserver(self.pserver, now));
+            self.service.changed.notify_waiters();
+        }
+    }
+}
+
+fn not_leading() -> Status {
+    let detail = "another master leads this job: ask the next address";
+    status_of(&Refusal::new(RefusalKind::NotLeader, "master", detail))
+}
+
 #[tonic::async_trait]
 impl master_server::Master for MasterService {
     async fn describe(&self, _: Request<proto::DescribeRequest>) -> Answer<proto::JobDescription> {
-        let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = self.present().ok_or_else(not_leading)?;
         Ok(Response::new(proto::JobDescription { settings: Some(machine.settings().into()) }))
     }
 
@@ -83,7 +165,8 @@ impl master_server::Master for MasterService {
         let (mut machine, now) = self.machine(&request.job)?;
         let declaration = request.declaration.ok_or_else(|| malformed("declaration", "the field is missing"));
         let joined = declaration.and_then(Declaration::try_from).and_then(|declaration| {
-            machine.join(&request.name, request.nonce, request.process, declaration, now)
+            let previous = Some(Incarnation(request.previous)).filter(|previous| previous.0 > 0);
+            machine.join(&request.name, request.nonce, request.process, declaration, previous, now)
         });
         let (incarnation, routing) = joined.map_err(|refusal| status_of(&refusal))?;
         let settings = Some(machine.settings().into());
@@ -91,18 +174,24 @@ impl master_server::Master for MasterService {
         self.changed.notify_waiters();
         Ok(Response::new(proto::JoinReply {
             incarnation: incarnation.0,
-            routing: routing.as_ref().map(Into::into),
+            routing: routing.map(|routing| routing.as_ref().into()),
             settings,
         }))
     }
 
     async fn lease(&self, request: Request<proto::LeaseRequest>) -> Answer<proto::LeaseReply> {
         let request = request.into_inner();
-        let word = TrainerWord { call: request.call, counters: trainer_counters(request.counters.as_ref()) };
+        let word =
+            TrainerWord { call: request.call, counters: words::trainer_counters(request.counters.as_ref()) };
         let is_newest = {
             let (mut machine, now) = self.machine(&request.job)?;
             machine
-                .hear_trainer(Incarnation(request.incarnation), word, &progress(&request.progress), now)
+                .hear_trainer(
+                    Incarnation(request.incarnation),
+                    word,
+                    &words::progress(&request.progress),
+                    now,
+                )
                 .map_err(|refusal| status_of(&refusal))?
         };
         self.changed.notify_waiters();
@@ -120,10 +209,10 @@ impl master_server::Master for MasterService {
     async fn leave(&self, request: Request<proto::LeaveRequest>) -> Answer<proto::LeaveReply> {
         let request = request.into_inner();
         let (mut machine, now) = self.machine(&request.job)?;
-        let counters = trainer_counters(request.counters.as_ref());
+        let counters = words::trainer_counters(request.counters.as_ref());
         let trainer = Incarnation(request.incarnation);
         machine
-            .leave(trainer, &progress(&request.progress), counters, &request.failure, now)
+            .leave(trainer, &words::progress(&request.progress), counters, &request.failure, now)
             .map_err(|refusal| status_of(&refusal))?;
         drop(machine);
         self.changed.notify_waiters();
@@ -133,33 +222,68 @@ impl master_server::Master for MasterService {
     async fn register(&self, request: Request<proto::RegisterRequest>) -> Answer<proto::RegisterReply> {
         let request = request.into_inner();
         let (mut machine, now) = self.machine(&request.job)?;
+        let previous = Some(Incarnation(request.previous)).filter(|previous| previous.0 > 0);
         let incarnation = machine
-            .register(&request.name, &request.address, request.nonce, request.process, now)
+            .register(&request.name, &request.address, request.nonce, request.process, previous, now)
             .map_err(|refusal| status_of(&refusal))?;
-        Ok(Response::new(proto::RegisterReply {
-            incarnation: incarnation.0,
-            settings: Some(machine.settings().into()),
-        }))
+        let (settings, checkpoints) = (Some(machine.settings().into()), machine.place.clone());
+        drop(machine);
+        self.changed.notify_waiters();
+        Ok(Response::new(proto::RegisterReply { incarnation: incarnation.0, settings, checkpoints }))
     }
 
     async fn report(&self, request: Request<proto::ReportRequest>) -> Answer<proto::ReportReply> {
         let request = request.into_inner();
-        let pserver = Incarnation(request.incarnation);
-        let counters = pserver_counters(request.counters.as_ref());
-        let (mut machine, now) = self.machine(&request.job)?;
-        let assignment = block_progress(request.progress)
-            .and_then(|said| {
-                machine.report(pserver, request.routing_version, said, counters, &request.failure, now)
-            })
+        let (pserver, job) = (Incarnation(request.incarnation), request.job.clone());
+        let (mut machine, now) = self.machine(&job)?;
+        words::report(request)
+            .and_then(|word| machine.report(pserver, word, now))
             .map_err(|refusal| status_of(&refusal))?;
         drop(machine);
         self.changed.notify_waiters();
-        let assignment = assignment.map(|assignment| proto::Assignment {
-            routing_version: assignment.routing_version,
-            declaration: Some((&assignment.declaration).into()),
-            blocks: assignment.blocks.into_iter().map(|block| block.0).collect(),
-        });
-        Ok(Response::new(proto::ReportReply { assignment }))
+        Ok(Response::new(proto::ReportReply {}))
+    }
+
+    async fn watch(&self, request: Request<proto::WatchRequest>) -> Answer<proto::WatchReply> {
+        let request = request.into_inner();
+        let pserver = Incarnation(request.incarnation);
+        let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
+        let mut connected = Connected { service: self.clone(), pserver, is_answered: true };
+        // The call is a sign of life when it comes, not for as long as it is kept open.
+        let heard =
+            self.machine(&request.job).map(|(mut machine, now)| machine.hear_pserver(pserver, now))?;
+        heard.map_err(|refusal| status_of(&refusal))?;
+        loop {
+            let changed = self.changed.notified();
+            let assignment = {
+                let (machine, _) = self.machine(&request.job)?;
+                machine.assignment(pserver, request.master_term, request.routing_version)
+            };
+            if assignment.is_some() || Instant::now() >= deadline {
+                return Ok(Response::new(proto::WatchReply { assignment }));
+            }
+            connected.is_answered = false;
+            let _ = tokio::time::timeout_at(deadline, changed).await;
+            connected.is_answered = true;
+        }
+    }
+
+    async fn route(&self, request: Request<proto::RouteRequest>) -> Answer<proto::RouteReply> {
+        let request = request.into_inner();
+        let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
+        loop {
+            let changed = self.changed.notified();
+            let routing = {
+                let (machine, _) = self.machine(&request.job)?;
+                let routing = machine.job.as_ref().map(|job| Arc::clone(&job.routing));
+                routing.filter(|routing| routing.version > request.routing_version)
+            };
+            if routing.is_some() || Instant::now() >= deadline {
+                let routing = routing.map(|routing| routing.as_ref().into());
+                return Ok(Response::new(proto::RouteReply { routing }));
+            }
+            let _ = tokio::time::timeout_at(deadline, changed).await;
+        }
     }
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Answer<proto::StatusReply> {
@@ -170,60 +294,40 @@ impl master_server::Master for MasterService {
     async fn scale(&self, request: Request<proto::ScaleRequest>) -> Answer<proto::ScaleReply> {
         let request = request.into_inner();
         let (mut machine, _) = self.machine(&request.job)?;
-        let trainers_before = machine.scale(request.trainers);
-        Ok(Response::new(proto::ScaleReply { trainers_before, trainers: request.trainers }))
+        let mut wanted = machine.wanted();
+        wanted.trainers = request.trainers.unwrap_or(wanted.trainers);
+        wanted.pservers = request.pservers.unwrap_or(wanted.pservers).max(1);
+        let before = machine.scale(wanted);
+        drop(machine);
+        self.changed.notify_waiters();
+        Ok(Response::new(proto::ScaleReply {
+            trainers_before: before.trainers,
+            trainers: wanted.trainers,
+            pservers_before: before.pservers,
+            pservers: wanted.pservers,
+        }))
+    }
+
+    async fn checkpoint(&self, request: Request<proto::CheckpointRequest>) -> Answer<proto::CheckpointReply> {
+        let (mut machine, _) = self.machine(&request.into_inner().job)?;
+        let newest = machine.document().newest().map_or(0, |kept| kept.record.checkpoint.0);
+        machine.demand_checkpoint();
+        drop(machine);
+        self.changed.notify_waiters();
+        Ok(Response::new(proto::CheckpointReply { newest }))
+    }
+
+    async fn drain(&self, request: Request<proto::DrainRequest>) -> Answer<proto::DrainReply> {
+        let request = request.into_inner();
+        let (mut machine, _) = self.machine(&request.job)?;
+        let pserver =
+            machine.drain(&request.pserver, request.replace).map_err(|refusal| status_of(&refusal))?;
+        let pservers = machine.wanted().pservers;
+        drop(machine);
+        self.changed.notify_waiters();
+        Ok(Response::new(proto::DrainReply { incarnation: pserver.0, pservers }))
     }
 }
 
-fn progress(words: &[proto::Progress]) -> Vec<Progress> {
-    let word = |word: &proto::Progress| Progress {
-        lease: LeaseId(word.lease),
-        microbatches: word.microbatches,
-        pushed: word.pushed,
-    };
-    words.iter().map(word).collect()
-}
-
-fn block_progress(groups: Vec<proto::BlockProgress>) -> Result<Vec<BlockProgress>, Refusal> {
-    let group = |group: proto::BlockProgress| {
-        let mut held = group.held.into_iter().map(Node::try_from).collect::<Result<Vec<_>, _>>()?;
-        held.sort_by_key(|node| node.first());
-        if held.windows(2).any(|pair| pair[0].end() > pair[1].first()) {
-            return Err(malformed("report.held", "held nodes cover one another"));
-        }
-        let blocks = group.blocks.into_iter().map(BlockId).collect();
-        Ok(BlockProgress { blocks, version: Version(group.version), held })
-    };
-    groups.into_iter().map(group).collect()
-}
-
-fn trainer_counters(wire: Option<&proto::TrainerCounters>) -> TrainerCounters {
-    let wire = wire.copied().unwrap_or_default();
-    TrainerCounters {
-        microbatches: wire.microbatches,
-        records: wire.records,
-        bytes_read: wire.bytes_read,
-        negative_zeros: wire.negative_zeros,
-        tasks: wire.tasks,
-        retries: wire.retries,
-        compute_micros: wire.compute_micros,
-        pull_micros: wire.pull_micros,
-        push_micros: wire.push_micros,
-    }
-}
-
-fn pserver_counters(wire: Option<&proto::PserverCounters>) -> PserverCounters {
-    let wire = wire.copied().unwrap_or_default();
-    PserverCounters {
-        pushes: wire.pushes,
-        duplicates_refused: wire.duplicates_refused,
-        late_pushes: wire.late_pushes,
-        records_refused: wire.records_refused,
-        replaced_by_ancestor: wire.replaced_by_ancestor,
-        busy: wire.busy,
-        short_steps: wire.short_steps,
-        bytes_in: wire.bytes_in,
-        bytes_out: wire.bytes_out,
-        levels: wire.levels,
-    }
-}
+#[cfg(test)]
+mod tests;

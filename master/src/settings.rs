@@ -1,10 +1,12 @@
 //! The master's settings: flag, then `SHOAL_*`, then default.
 
-use crate::machine::Wanted;
+use crate::document::Wanted;
+use crate::machine::CheckpointPolicy;
 use anyhow::ensure;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
-use shoal_runtime::cluster::{JobId, JobSettings, Manifest};
+use shoal_runtime::cluster::{JobId, JobSettings, Manifest, Mode};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// What a job is. Shared by `shoal master` and `shoal run`.
 #[derive(clap::Args, Clone, Debug)]
@@ -34,6 +36,62 @@ pub struct JobArguments {
     #[arg(long, env = "SHOAL_LEASE_TTL_MILLIS", default_value_t = 5000, value_name = "MILLIS",
           value_parser = clap::value_parser!(u64).range(50..=3_600_000))]
     pub lease_ttl_millis: u64,
+    /// How updates follow one another: sync (one for each step, the same bits whoever computes) or async (one for each
+    /// microbatch, as it comes)
+    #[arg(long, env = "SHOAL_MODE", value_enum, default_value_t = ModeArgument::Sync)]
+    pub mode: ModeArgument,
+    /// Async: microbatches beyond the lowest unapplied one that may be under way, the bound on staleness; by default M
+    #[arg(long, env = "SHOAL_STALENESS_WINDOW", value_name = "MICROBATCHES",
+          value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub staleness_window: Option<u32>,
+    /// Async: divide the learning rate of an update by 1 + its staleness
+    #[arg(long, env = "SHOAL_SCALE_BY_STALENESS")]
+    pub scale_by_staleness: bool,
+    /// Copies of each block beside its primary: with one, a lost pserver costs a moment and no work
+    #[arg(long, env = "SHOAL_REPLICAS", default_value_t = 0, value_name = "COPIES",
+          value_parser = clap::value_parser!(u32).range(0..=8))]
+    pub replicas: u32,
+    /// Make a checkpoint every so many steps; 0 for none but the last
+    #[arg(long, env = "SHOAL_CHECKPOINT_STEPS", default_value_t = 0, value_name = "STEPS")]
+    pub checkpoint_steps: u64,
+    /// Make a checkpoint every so many seconds; 0 for none but the last
+    #[arg(long, env = "SHOAL_CHECKPOINT_SECONDS", default_value_t = 600, value_name = "SECONDS")]
+    pub checkpoint_seconds: u64,
+    /// Checkpoints to keep
+    #[arg(long, env = "SHOAL_KEEP_LAST", default_value_t = 2, value_name = "CHECKPOINTS",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep_last: u32,
+}
+
+/// How updates follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ModeArgument {
+    /// One update for each step.
+    Sync,
+    /// One update for each microbatch.
+    Async,
+}
+
+impl JobArguments {
+    /// When checkpoints are made.
+    pub fn checkpoint_policy(&self) -> CheckpointPolicy {
+        CheckpointPolicy {
+            every_steps: self.checkpoint_steps,
+            every: Duration::from_secs(self.checkpoint_seconds),
+            keep_last: self.keep_last as usize,
+        }
+    }
+
+    /// The mode with its numbers.
+    pub fn mode(&self) -> Mode {
+        match self.mode {
+            ModeArgument::Sync => Mode::Sync,
+            ModeArgument::Async => Mode::Async {
+                staleness_window: self.staleness_window.unwrap_or(self.microbatches_per_step),
+                scale_by_staleness: self.scale_by_staleness,
+            },
+        }
+    }
 }
 
 /// Settings of one master.
@@ -47,6 +105,13 @@ pub struct MasterSettings {
     /// Address to listen on; port 0 lets the system choose
     #[arg(long, env = "SHOAL_MASTER_LISTEN", default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     pub listen: SocketAddr,
+    /// Where the job's state is kept: a folder, or etcd://HOST:PORT[,HOST:PORT]/PREFIX; by default shoal-state/JOB
+    #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]
+    pub store: Option<String>,
+    /// Where checkpoints are kept, as master and pservers reach it: a folder or an object store's URL; by default
+    /// "checkpoints" in the store's folder
+    #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
+    pub checkpoints: Option<String>,
     /// Pservers to wait for before the model is placed
     #[arg(long, env = "SHOAL_PSERVERS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pservers: u32,
@@ -65,6 +130,10 @@ impl std::ops::Deref for MasterSettings {
 impl MasterSettings {
     /// The job over a scanned data set.
     pub fn job_settings(&self, manifest: &Manifest) -> anyhow::Result<JobSettings> {
+        ensure!(
+            self.mode == ModeArgument::Sync,
+            "--mode async: no master leads asynchronous jobs yet; use sync"
+        );
         ensure!(!self.job.is_empty() && self.job.len() <= 253, "--job: a name has 1 to 253 bytes");
         Ok(JobSettings {
             job: JobId(self.job.clone()),
@@ -76,10 +145,28 @@ impl MasterSettings {
             records: manifest.record_count(),
             manifest_fingerprint: manifest.fingerprint(),
             lease_ttl_millis: self.lease_ttl_millis,
+            mode: self.mode(),
         })
+    }
+    /// Where the job's state is kept.
+    pub fn store(&self) -> String {
+        self.store.clone().unwrap_or_else(|| format!("shoal-state/{}", self.job))
+    }
+    /// Where checkpoints are kept. A folder is named from the root, because pservers may run elsewhere in it.
+    pub fn checkpoints(&self) -> anyhow::Result<String> {
+        if let Some(place) = &self.checkpoints {
+            return Ok(place.clone());
+        }
+        let store = self.store();
+        ensure!(
+            !store.contains("://"),
+            "--checkpoints: name a folder or a URL that master and pservers reach"
+        );
+        let folder = std::path::absolute(std::path::Path::new(&store).join("checkpoints"))?;
+        Ok(folder.display().to_string())
     }
     /// What to wait for and to run.
     pub fn wanted(&self) -> Wanted {
-        Wanted { pservers: self.pservers, trainers: self.trainers }
+        Wanted { pservers: self.pservers, trainers: self.trainers, replicas: self.replicas }
     }
 }

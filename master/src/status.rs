@@ -1,5 +1,6 @@
 //! What a master tells people and supervisors: one message, read off the machine. Decides nothing.
 
+use crate::document::Mark;
 use crate::machine::{Machine, Phase, PserverCounters, TrainerCounters};
 use crate::members::{Member, State};
 use shoal_runtime::cluster::Incarnation;
@@ -31,12 +32,30 @@ pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
             expired: leases.expired,
             handed_back: leases.handed_back,
         }),
-        trainers_wanted: machine.wanted.trainers,
+        trainers_wanted: machine.wanted().trainers,
+        pservers_wanted: machine.pservers_to_run(),
+        replicas_wanted: machine.wanted().replicas,
+        copies_in_sync: copies(machine, Mark::InSync),
+        copies_filling: copies(machine, Mark::Filling),
+        rewind: machine.document().rewinds,
+        master_term: machine.document().master_term,
+        checkpoint: machine.document().newest().map_or(0, |kept| kept.record.checkpoint.0),
+        checkpoint_version: machine.document().newest().map_or(0, |kept| kept.version.0),
+        checkpoint_under_way: machine.document().named.map_or(0, |named| named.checkpoint.0),
+        checkpoints: machine.place.clone(),
+        checkpoint_record: machine.document().newest().map(|kept| kept.record.into()),
         declaration: machine.declaration().map(Into::into),
-        routing: machine.job.as_ref().map(|job| (&job.routing).into()),
+        routing: machine.job.as_ref().map(|job| job.routing.as_ref().into()),
         data_bytes: machine.plan.manifest().data_bytes(),
         records_trained: machine.records_trained(),
     }
+}
+
+/// Copies beside the primaries that are marked so.
+fn copies(machine: &Machine, mark: Mark) -> u64 {
+    let blocks = machine.document().blocks.iter();
+    let others = blocks.flat_map(|block| block.copies.iter().filter(|copy| copy.pserver != block.primary));
+    others.filter(|copy| copy.mark == mark).count() as u64
 }
 
 fn trainer(machine: &Machine, id: Incarnation, member: &Member) -> proto::TrainerStatus {
@@ -59,23 +78,22 @@ fn trainer(machine: &Machine, id: Incarnation, member: &Member) -> proto::Traine
 
 fn pserver(machine: &Machine, id: Incarnation, member: &Member) -> Option<proto::PserverStatus> {
     let record = machine.pserver_records.get(&id)?;
-    let hosted = machine.job.as_ref().and_then(|job| {
-        let at = job.routing.pservers.iter().position(|pserver| pserver.incarnation == id)?;
-        let blocks = job.routing.blocks_of(at);
-        let elements: usize =
-            blocks.iter().filter_map(|block| job.layout.block(*block)).map(|b| b.elements).sum();
-        Some((blocks.len() as u32, 4 * elements as u64))
-    });
-    let (blocks, bytes) = hosted.unwrap_or_default();
+    let blocks = &machine.document().blocks;
+    let led: Vec<usize> = (0..blocks.len()).filter(|at| blocks[*at].primary == id).collect();
+    let held = blocks.iter().filter(|block| block.copy_on(id).is_some()).count();
+    let sizes = machine.job.as_ref().map_or(&[][..], |job| &job.sizes);
+    let bytes = led.iter().filter_map(|at| sizes.get(*at)).sum();
     Some(proto::PserverStatus {
         name: member.name.clone(),
         incarnation: id.0,
         address: record.address.clone(),
         process: member.process,
-        blocks,
+        blocks: led.len() as u32,
         bytes,
         counters: Some(pserver_counters(record.counters)),
         lost: member.state != State::Live,
+        is_leaving: machine.document().leaving.contains(&id),
+        followers: (held - led.len()) as u32,
     })
 }
 
@@ -105,5 +123,14 @@ fn pserver_counters(counters: PserverCounters) -> proto::PserverCounters {
         bytes_in: counters.bytes_in,
         bytes_out: counters.bytes_out,
         levels: counters.levels,
+        fills: counters.fills,
+        entries: counters.entries,
+        bytes_followed: counters.bytes_followed,
+        moved: counters.moved,
+        rewound: counters.rewound,
+        pieces_written: counters.pieces_written,
+        bytes_written: counters.bytes_written,
+        bytes_copied_on_write: counters.bytes_copied_on_write,
+        throttled: counters.throttled,
     }
 }

@@ -1,38 +1,36 @@
-//! The master's state machine: membership, declaration, routing, leases, ends. Pure: time comes in as an argument.
+//! The master's state machine: membership, declaration, placement, leases, ends. Pure: time comes in as an argument.
 //!
+//! What lasts is the [`Document`]. The machine says what the next one should be ([`Machine::decide`]); the shell swaps
+//! it in the store and only then gives it back ([`Machine::adopt`]); only what was adopted is told to anyone.
 //! Life of a job: `Waiting` (for the declaration and for pservers) -> `Training` -> `Done`, or `Failed` from
-//! anywhere. Invariants: the declaration never changes once taken; routing exists once the declaration and the
-//! wanted pservers are there; the front follows the pservers' reports alone; `Done` only when every block has
-//! applied the last step; a refused call changes nothing.
+//! anywhere. Invariants: the declaration never changes once taken; the front follows the pservers' reports alone, and
+//! goes back only with a rewind; a refused call changes nothing.
 
+mod checkpoints;
 mod pservers;
 mod trainers;
 
+use crate::decide::{self, Admission, Seen, Wishes};
+use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
 use crate::lease::Leases;
 use crate::members::Members;
 use crate::reports::Reports;
 use shoal_runtime::cluster::{
-    Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind, Routing, Step,
+    CheckpointId, Declaration, Incarnation, JobSettings, Layout, LeaseId, Manifest, Plan, Refusal,
+    RefusalKind, Routing, Step,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-pub use pservers::{Assignment, PserverCounters, PserverRecord};
+pub use checkpoints::CheckpointPolicy;
+pub use pservers::{PserverCounters, PserverRecord, PserverWord};
 pub use trainers::{LeaseOutcome, TrainerCounters, TrainerWord};
 
 /// Gradients that trainers may fail to compute, each time ending a trainer, before the job fails.
 const FAILURES_MAX: u32 = 3;
-/// A pserver silent for so many lease TTLs is taken for dead; without copies that ends the job.
-const PSERVER_PATIENCE_TTLS: u32 = 10;
-
-/// What the operator of a job asks for beside its settings.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// Pservers to wait for before blocks are placed.
-    pub pservers: u32,
-    /// Trainers that a supervisor should run.
-    pub trainers: u32,
-}
+/// Bits of a lease's number below the master's term.
+const LEASE_BITS: u32 = 40;
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,17 +48,26 @@ pub enum Phase {
 /// The master of one job.
 #[derive(Debug)]
 pub struct Machine {
-    pub(crate) settings: JobSettings,
     pub(crate) plan: Plan,
     pub(crate) trainers: Members,
     pub(crate) trainer_words: BTreeMap<Incarnation, TrainerWord>,
     pub(crate) pservers: Members,
     pub(crate) pserver_records: BTreeMap<Incarnation, PserverRecord>,
-    pub(crate) wanted: Wanted,
+    pub(crate) document: Document,
+    pub(crate) wishes: Wishes,
     pub(crate) job: Option<Placed>,
-    declaration: Option<Declaration>,
+    admissions: Vec<Admission>,
+    /// Since when some block has no live copy.
+    homeless_since: Option<Duration>,
+    /// Whether something has happened since the last decision.
+    is_changed: bool,
     failures: Vec<String>,
-    failed: Option<String>,
+    policy: CheckpointPolicy,
+    under_way: checkpoints::UnderWay,
+    /// Checkpoints whose files may go.
+    let_go: Vec<CheckpointId>,
+    /// Where checkpoints lie, for pservers.
+    pub(crate) place: String,
 }
 
 /// What exists once blocks are placed.
@@ -68,47 +75,86 @@ pub struct Machine {
 pub struct Placed {
     /// How the declaration is cut into blocks.
     pub layout: Layout,
+    /// Bytes of each block's parameters.
+    pub sizes: Vec<u64>,
     /// Who hosts them.
-    pub routing: Routing,
+    pub routing: Arc<Routing>,
     /// What pservers have said of them.
     pub reports: Reports,
     /// Who works on what.
     pub leases: Leases,
+    /// Whether all blocks were heard of since this master leads, or since the job went back: only then is the front
+    /// known, and worth leasing from.
+    pub is_heard: bool,
 }
 
 impl Machine {
-    /// The master of a job that has not begun. `term` is the master's own.
-    pub fn new(settings: JobSettings, manifest: Manifest, wanted: Wanted, term: u32) -> Machine {
+    /// The master that was elected with `document`.
+    pub fn new(
+        document: Document,
+        manifest: Manifest,
+        policy: CheckpointPolicy,
+        place: String,
+        now: Duration,
+    ) -> Machine {
+        let (term, settings) = (document.master_term, &document.job);
         let ttl = Duration::from_millis(settings.lease_ttl_millis);
-        Machine {
+        let mut pservers = Members::new("pserver", term, ttl);
+        let mut pserver_records = BTreeMap::new();
+        for (incarnation, at) in &document.pservers {
+            pservers.remember(*incarnation, &at.name, now);
+            pserver_records.insert(*incarnation, PserverRecord::at(&at.address));
+        }
+        let wishes = Wishes {
+            declaration: None,
+            wanted: document.wanted,
+            leaving: BTreeSet::new(),
+            replacing: BTreeSet::new(),
+            end: document.end.clone(),
+            committed: None,
+            keep_last: policy.keep_last,
+            is_checkpoint_due: false,
+        };
+        let mut machine = Machine {
             plan: Plan::new(manifest, settings.clone()),
             trainers: Members::new("trainer", term, ttl),
             trainer_words: BTreeMap::new(),
-            pservers: Members::new("pserver", term, ttl * PSERVER_PATIENCE_TTLS),
-            pserver_records: BTreeMap::new(),
-            wanted,
+            pservers,
+            pserver_records,
+            wishes,
             job: None,
-            declaration: None,
+            admissions: Vec::new(),
+            homeless_since: None,
+            is_changed: true,
             failures: Vec::new(),
-            failed: None,
-            settings,
-        }
+            policy,
+            under_way: checkpoints::UnderWay::default(),
+            let_go: Vec::new(),
+            place,
+            document: Document { blocks: Vec::new(), ..document.clone() },
+        };
+        machine.adopt(document, now);
+        machine
     }
 
     /// The job's settings.
     pub fn settings(&self) -> &JobSettings {
-        &self.settings
+        &self.document.job
+    }
+    /// What lasts, as it was adopted.
+    pub fn document(&self) -> &Document {
+        &self.document
     }
     /// What the first trainer declared.
     pub fn declaration(&self) -> Option<&Declaration> {
-        self.declaration.as_ref()
+        self.document.declaration.as_ref().or(self.wishes.declaration.as_ref())
     }
     /// Where the job stands.
     pub fn phase(&self) -> Phase {
-        match (&self.failed, &self.job) {
-            (Some(why), _) => Phase::Failed(why.clone()),
+        match (&self.document.end, &self.job) {
+            (Some(End::Failed(why)), _) => Phase::Failed(why.clone()),
+            (Some(End::Done), _) => Phase::Done,
             (None, None) => Phase::Waiting,
-            (None, Some(_)) if self.front().0 >= self.settings.steps() => Phase::Done,
             (None, Some(_)) => Phase::Training,
         }
     }
@@ -118,7 +164,7 @@ impl Machine {
     }
     /// Records of all steps below the front.
     pub fn records_trained(&self) -> u64 {
-        let (shape, front) = (self.settings.shape(), self.front());
+        let (shape, front) = (self.settings().shape(), self.front());
         let epochs = front.0 / shape.steps();
         let within = (0..front.0 % shape.steps()).map(Step);
         let in_epoch: u64 = within
@@ -126,21 +172,60 @@ impl Machine {
             .map(|microbatch| shape.positions(microbatch))
             .map(|positions| positions.end - positions.start)
             .sum();
-        epochs * self.settings.records + in_epoch
+        epochs * self.settings().records + in_epoch
     }
 
-    /// Asks for another number of trainers; the supervisor makes it so. Returns the number before.
-    pub fn scale(&mut self, trainers: u32) -> u32 {
-        std::mem::replace(&mut self.wanted.trainers, trainers)
+    /// Asks for other numbers of members; supervisors and the next decisions make it so. Returns those before.
+    pub fn scale(&mut self, wanted: Wanted) -> Wanted {
+        self.is_changed = true;
+        std::mem::replace(&mut self.wishes.wanted, wanted)
+    }
+
+    /// A pserver, by name, is to be left: once another has come in its place, or with one fewer wanted.
+    ///
+    /// # Errors
+    /// No such pserver; it would be the last.
+    pub fn drain(&mut self, name: &str, is_replaced: bool) -> Result<Incarnation, Refusal> {
+        let found = self.pservers.live().find(|(_, member)| member.name == name).map(|(who, _)| who);
+        let Some(pserver) = found else {
+            let detail = "no live pserver has this name: `shoal status` lists them";
+            return Err(Refusal::new(RefusalKind::OutOfRange, format!("pserver {name:?}"), detail));
+        };
+        let is_leaving = self.document.leaving.contains(&pserver) || self.wishes.leaving.contains(&pserver);
+        if is_replaced && !is_leaving {
+            self.wishes.replacing.insert(pserver);
+        } else if !is_leaving {
+            if self.wishes.wanted.pservers <= 1 {
+                let detail = "it is the only one wanted: migrate it, or scale up first";
+                return Err(Refusal::new(RefusalKind::OutOfRange, format!("pserver {name:?}"), detail));
+            }
+            self.wishes.wanted.pservers -= 1;
+            self.wishes.leaving.insert(pserver);
+        }
+        self.is_changed = true;
+        Ok(pserver)
+    }
+
+    /// Pservers that a supervisor should run: those wanted, and those that are to come in the place of others.
+    pub fn pservers_to_run(&self) -> u32 {
+        let replaced = self.document.replacing.union(&self.wishes.replacing);
+        let pending = replaced.filter(|pserver| !self.document.leaving.contains(pserver));
+        let pending = pending.filter(|pserver| self.pservers.live().any(|(live, _)| live == **pserver));
+        self.wishes.wanted.pservers + pending.count() as u32
+    }
+
+    /// What is asked for.
+    pub fn wanted(&self) -> Wanted {
+        self.wishes.wanted
     }
 
     /// Refuses a call that names another job.
     pub fn check_job(&self, job: &str) -> Result<(), Refusal> {
-        if job == self.settings.job.0 {
+        let ours = &self.settings().job;
+        if job == ours.0 {
             return Ok(());
         }
-        let detail =
-            format!("this master runs {:?}: check SHOAL_JOB and the master's address", self.settings.job.0);
+        let detail = format!("this master runs {:?}: check SHOAL_JOB and the master's address", ours.0);
         Err(Refusal::new(RefusalKind::WrongJob, format!("job {job:?}"), detail))
     }
 
@@ -151,14 +236,7 @@ impl Machine {
                 job.leases.lose(lost, &job.reports);
             }
         }
-        for lost in self.pservers.expire(now) {
-            if !self.hosts_blocks(lost) {
-                continue;
-            }
-            let name = self.pservers.get(lost).map_or_else(String::new, |member| member.name.clone());
-            let address = self.pserver_records.get(&lost).map_or("", |record| record.address.as_str());
-            self.fail(format!("pserver {name:?} at {address} is lost, and its blocks have no copy"));
-        }
+        self.is_changed |= !self.pservers.expire(now).is_empty();
         if let Some(job) = &mut self.job {
             job.leases.expire(now, &job.reports);
         }
@@ -170,12 +248,118 @@ impl Machine {
         [self.trainers.next_deadline(), self.pservers.next_deadline(), leases].into_iter().flatten().min()
     }
 
+    /// The document that should be next, if the present one should change. Nothing of it holds before it is adopted.
+    pub fn decide(&mut self, now: Duration) -> Option<Document> {
+        let ttl = Duration::from_millis(self.settings().lease_ttl_millis);
+        let is_patience_over = self.homeless_since.is_some_and(|since| now >= since + ttl);
+        let is_timely = self.is_late_for_a_checkpoint(now);
+        if !std::mem::take(&mut self.is_changed) && !is_patience_over && !is_timely {
+            return None;
+        }
+        let hosts: BTreeMap<Incarnation, PserverAt> = self
+            .pservers
+            .live()
+            .filter_map(|(incarnation, member)| {
+                let address = self.pserver_records.get(&incarnation)?.address.clone();
+                Some((incarnation, PserverAt { name: member.name.clone(), address }))
+            })
+            .collect();
+        let is_homeless = |block: &crate::document::PlacedBlock| {
+            block.in_sync().all(|copy| !hosts.contains_key(&copy.pserver))
+        };
+        self.homeless_since = match self.document.blocks.iter().any(is_homeless) {
+            true => self.homeless_since.or(Some(now)),
+            false => None,
+        };
+        let (sizes, copies) = match &self.job {
+            Some(job) => (job.sizes.clone(), job.reports.copies().clone()),
+            None => (self.declaration().map(sizes).unwrap_or_default(), BTreeMap::new()),
+        };
+        let admissions = std::mem::take(&mut self.admissions);
+        let front = self.job.as_ref().and_then(|job| job.reports.lowest_version());
+        self.wishes.is_checkpoint_due = self.is_checkpoint_due(front, now);
+        let seen = Seen {
+            hosts: &hosts,
+            copies: &copies,
+            admissions: &admissions,
+            sizes: &sizes,
+            front,
+            is_abandoned: self.is_abandoned(),
+            is_patience_over,
+        };
+        decide::next(&self.document, &self.wishes, &seen)
+    }
+
+    /// The store holds `document` now.
+    pub fn adopt(&mut self, document: Document, now: Duration) {
+        // What was decided may call for more: moves begin where others ended.
+        self.is_changed = true;
+        let is_rewound = document.rewind() != self.document.rewind();
+        let is_kept = |kept: &&KeptCheckpoint| document.checkpoints.contains(kept);
+        let gone = self.document.checkpoints.iter().filter(|kept| !is_kept(kept));
+        self.let_go.extend(gone.map(|kept| kept.record.checkpoint));
+        // One that was abandoned, or came too late, leaves nothing behind either.
+        let is_over = self.document.named.filter(|named| document.named != Some(*named));
+        let is_useless =
+            |id: CheckpointId| document.checkpoints.iter().all(|kept| kept.record.checkpoint != id);
+        self.let_go.extend(is_over.map(|named| named.checkpoint).filter(|id| is_useless(*id)));
+        self.wishes.committed = None;
+        self.document = document;
+        // Who leaves is being replaced: the wish is fulfilled.
+        self.wishes.replacing.retain(|pserver| !self.document.leaving.contains(pserver));
+        let (Some(routing), Some(declaration)) = (self.document.routing(), &self.document.declaration) else {
+            return;
+        };
+        let (routing, shape) = (Arc::new(routing), self.document.job.shape());
+        match &mut self.job {
+            Some(job) => {
+                job.routing = routing;
+                job.reports.place(&self.document.blocks);
+                if is_rewound {
+                    // What was complete while this was being written is so no more.
+                    self.wishes.end.take_if(|end| *end == End::Done);
+                    job.is_heard = false;
+                    job.leases.rewind(Step(self.document.restored_version().0), now);
+                }
+            }
+            None => {
+                let ttl = Duration::from_millis(self.document.job.lease_ttl_millis);
+                let first = LeaseId(u64::from(self.document.master_term) << LEASE_BITS | 1);
+                self.job = Some(Placed {
+                    layout: Layout::new(declaration),
+                    sizes: sizes(declaration),
+                    routing,
+                    reports: Reports::new(shape, &self.document.blocks),
+                    leases: Leases::new(shape, self.document.job.steps(), ttl, first, now),
+                    is_heard: false,
+                });
+            }
+        }
+        if is_rewound {
+            self.forget_pieces();
+        }
+        if self.is_complete() && self.wishes.end.is_none() {
+            self.wishes.end = Some(End::Done);
+        }
+    }
+
+    /// The job is done when a durable checkpoint has every block at its last version.
+    fn is_complete(&self) -> bool {
+        self.document.newest().is_some_and(|kept| kept.version == self.document.job.last_version())
+    }
+
     pub(crate) fn fail(&mut self, why: String) {
-        if self.failed.is_none() && self.phase() != Phase::Done {
-            self.failed = Some(why);
+        if self.wishes.end.is_none() {
+            self.wishes.end = Some(End::Failed(why));
+            self.is_changed = true;
         }
     }
 }
 
+/// Bytes of each block's parameters.
+fn sizes(declaration: &Declaration) -> Vec<u64> {
+    Layout::new(declaration).iter().map(|(_, block)| 4 * block.elements as u64).collect()
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,12 +1,13 @@
-//! The pservers' side of the master: register, report, placement.
+//! The pservers' side of the master: register, report, what to hold.
 
-use super::{Machine, Placed};
-use crate::lease::Leases;
-use crate::placement::place;
-use crate::reports::{BlockProgress, Reports};
-use shoal_runtime::cluster::routing::PserverAddress;
-use shoal_runtime::cluster::{BlockId, Declaration, Incarnation, Layout, Refusal, Routing, Step};
-use std::collections::BTreeMap;
+use super::Machine;
+use crate::assignment;
+use crate::decide::Admission;
+use crate::members::State;
+use crate::reports::{BlockProgress, CopyProgress};
+use shoal_runtime::cluster::checkpoint::WrittenFile;
+use shoal_runtime::cluster::{Incarnation, Refusal, Step};
+use shoal_runtime::wire::proto;
 use std::time::Duration;
 
 /// What a pserver has counted so far, cumulative over its life.
@@ -23,6 +24,15 @@ pub struct PserverCounters {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub levels: u64,
+    pub fills: u64,
+    pub entries: u64,
+    pub bytes_followed: u64,
+    pub moved: u64,
+    pub rewound: u64,
+    pub pieces_written: u64,
+    pub bytes_written: u64,
+    pub bytes_copied_on_write: u64,
+    pub throttled: u64,
 }
 
 /// What the master knows of one pserver.
@@ -30,114 +40,133 @@ pub struct PserverCounters {
 pub struct PserverRecord {
     /// Where it listens.
     pub address: String,
+    /// The number of its newest report.
+    pub call: u64,
     /// What it has counted.
     pub counters: PserverCounters,
 }
 
-/// What a pserver is to host.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Assignment {
-    /// Of the routing it follows from.
-    pub routing_version: u64,
-    /// The parameters.
-    pub declaration: Declaration,
-    /// The blocks.
-    pub blocks: Vec<BlockId>,
+/// What a pserver says in one report.
+#[derive(Clone, Debug, Default)]
+pub struct PserverWord {
+    /// The number of the report, from 1.
+    pub call: u64,
+    /// How its primaries stand.
+    pub progress: Vec<BlockProgress>,
+    /// How its followers stand.
+    pub copies: Vec<CopyProgress>,
+    /// Which copies its primaries ask for.
+    pub admissions: Vec<Admission>,
+    /// What it has counted.
+    pub counters: PserverCounters,
+    /// What makes the job impossible; empty while nothing does.
+    pub failure: String,
+    /// Whether it was asked to stop.
+    pub is_leaving: bool,
+    /// The checkpoint that the rest is about; 0 for none.
+    pub checkpoint: u64,
+    /// Files of it that are durable.
+    pub written: Vec<WrittenFile>,
+    /// Whether some block here was past it when it heard of it.
+    pub has_passed: bool,
+    /// Why checkpoints can be neither written nor read; empty while they can.
+    pub storage_trouble: String,
+}
+
+impl PserverRecord {
+    pub(super) fn at(address: &str) -> PserverRecord {
+        PserverRecord { address: address.to_owned(), call: 0, counters: PserverCounters::default() }
+    }
 }
 
 impl Machine {
-    /// A pserver registers. A second life of a pserver whose blocks are placed ends the job: they have no copy.
+    /// A pserver registers. A later life under a name ends the one before, and its copies with it.
     pub fn register(
         &mut self,
         name: &str,
         address: &str,
         nonce: u64,
         process: u32,
+        previous: Option<Incarnation>,
         now: Duration,
     ) -> Result<Incarnation, Refusal> {
-        let (incarnation, superseded) = self.pservers.join(name, nonce, process, now)?;
-        let record = PserverRecord { address: address.to_owned(), counters: PserverCounters::default() };
-        self.pserver_records.entry(incarnation).or_insert(record);
-        if let Some(old) = superseded {
-            self.pserver_records.remove(&old);
-            if self.hosts_blocks(old) {
-                self.fail(format!("pserver {name:?} was started again, and its blocks had no copy"));
-            }
-        }
-        self.place(now);
+        let (incarnation, _) = self.pservers.join(name, nonce, process, previous, now)?;
+        self.pserver_records.entry(incarnation).or_insert_with(|| PserverRecord::at(address));
+        // Those that are remembered no more.
+        self.pserver_records.retain(|known, _| self.pservers.is_current(*known));
+        self.is_changed = true;
         Ok(incarnation)
     }
 
-    /// A pserver says how far its blocks are; it learns what to host when its routing is not the present one.
-    pub fn report(
-        &mut self,
-        pserver: Incarnation,
-        routing_version: u64,
-        progress: Vec<BlockProgress>,
-        counters: PserverCounters,
-        failure: &str,
-        now: Duration,
-    ) -> Result<Option<Assignment>, Refusal> {
+    /// A pserver says how its copies stand. An overtaken report is a sign of life and nothing else.
+    pub fn report(&mut self, pserver: Incarnation, word: PserverWord, now: Duration) -> Result<(), Refusal> {
+        self.hear_pserver(pserver, now)?;
+        let Some(record) = self.pserver_records.get_mut(&pserver).filter(|record| record.call < word.call)
+        else {
+            return Ok(());
+        };
+        (record.call, record.counters) = (word.call, word.counters);
+        if !word.failure.is_empty() {
+            self.fail(word.failure);
+        }
+        if word.is_leaving {
+            self.is_changed |= self.wishes.leaving.insert(pserver);
+        }
+        let Some(job) = &mut self.job else { return Ok(()) };
+        self.is_changed |= !word.admissions.is_empty() || word.copies.iter().any(|copies| copies.is_broken);
+        self.admissions.extend(word.admissions);
+        if job.reports.hear(pserver, word.progress, word.copies) {
+            job.leases.reclaim(&job.reports);
+        }
+        if let Some(lowest) = job.reports.lowest_version() {
+            job.is_heard = true;
+            job.leases.advance(Step(lowest.0), now);
+        }
+        let is_near_end = job.leases.front().0 + 2 >= self.document.job.steps();
+        self.is_changed |= is_near_end || self.policy.every_steps > 0;
+        self.hear_of_checkpoint(word.checkpoint, word.written, word.has_passed);
+        if !word.storage_trouble.is_empty() {
+            tracing::warn!(%pserver, trouble = word.storage_trouble, "a pserver has trouble with its checkpoints");
+        }
+        Ok(())
+    }
+
+    /// A pserver has spoken.
+    pub fn hear_pserver(&mut self, pserver: Incarnation, now: Duration) -> Result<(), Refusal> {
+        let was_live = self.pservers.get(pserver).is_some_and(|member| member.state == State::Live);
         self.pservers.hear(pserver, now)?;
-        if let Some(record) = self.pserver_records.get_mut(&pserver) {
-            record.counters = counters;
-        }
-        if !failure.is_empty() {
-            self.fail(failure.to_owned());
-        }
-        let (Some(job), Some(declaration)) = (&mut self.job, &self.declaration) else { return Ok(None) };
-        if routing_version == job.routing.version {
-            job.reports.hear(pserver, progress);
-            job.leases.advance(Step(job.reports.lowest_version().0), now);
-            return Ok(None);
-        }
-        let at = job.routing.pservers.iter().position(|known| known.incarnation == pserver);
-        let blocks = at.map_or_else(Vec::new, |at| job.routing.blocks_of(at));
-        Ok(Some(Assignment {
-            routing_version: job.routing.version,
-            declaration: declaration.clone(),
-            blocks,
-        }))
+        self.is_changed |= !was_live;
+        Ok(())
     }
 
-    /// Whether blocks are placed on a pserver, so that its end loses them.
-    pub(super) fn hosts_blocks(&self, pserver: Incarnation) -> bool {
-        let Some(job) = &self.job else { return false };
-        let at = job.routing.pservers.iter().position(|known| known.incarnation == pserver);
-        at.is_some_and(|at| job.routing.primary.contains(&(at as u32)))
+    /// The connection to a pserver broke: it may be gone.
+    pub fn suspect_pserver(&mut self, pserver: Incarnation, now: Duration) {
+        self.pservers.suspect(pserver, now);
     }
 
-    /// Places the blocks once the declaration and the wanted pservers are there.
-    pub(super) fn place(&mut self, now: Duration) {
-        let Some(declaration) = &self.declaration else { return };
-        if self.job.is_some() || (self.pservers.live().count() as u32) < self.wanted.pservers {
-            return;
+    /// Pservers that may be gone, with their addresses.
+    pub fn suspects(&self) -> Vec<(Incarnation, String)> {
+        let address = |who: Incarnation| Some((who, self.pserver_records.get(&who)?.address.clone()));
+        self.pservers.suspects().filter_map(address).collect()
+    }
+
+    /// Nobody listens any more where a pserver was.
+    pub fn lose_pserver(&mut self, pserver: Incarnation) {
+        self.is_changed |= self.pservers.lose(pserver);
+    }
+
+    /// What a pserver is to hold, if that is newer than what it knows.
+    pub fn assignment(
+        &self,
+        pserver: Incarnation,
+        master_term: u32,
+        routing_version: u64,
+    ) -> Option<proto::Assignment> {
+        let document = &self.document;
+        let is_known = (master_term, routing_version) >= (document.master_term, document.routing_version);
+        if is_known || document.blocks.is_empty() {
+            return None;
         }
-        let layout = Layout::new(declaration);
-        // In name order, so that placement does not depend on who was faster.
-        let mut hosts: Vec<(String, Incarnation)> =
-            self.pservers.live().map(|(incarnation, member)| (member.name.clone(), incarnation)).collect();
-        hosts.sort();
-        let sizes: Vec<u64> = layout.iter().map(|(_, block)| 4 * block.elements as u64).collect();
-        let primary = place(&sizes, hosts.len() as u32);
-        let address =
-            |incarnation| self.pserver_records.get(incarnation).map_or("", |record| &record.address);
-        let pservers = hosts
-            .iter()
-            .map(|(_, incarnation)| PserverAddress {
-                incarnation: *incarnation,
-                address: address(incarnation).to_owned(),
-            })
-            .collect();
-        let routing = Routing { version: 1, pservers, primary };
-        let hosted: BTreeMap<Incarnation, usize> = hosts
-            .iter()
-            .enumerate()
-            .map(|(at, (_, incarnation))| (*incarnation, routing.blocks_of(at).len()))
-            .collect();
-        let shape = self.settings.shape();
-        let ttl = Duration::from_millis(self.settings.lease_ttl_millis);
-        let leases = Leases::new(shape, self.settings.steps(), ttl, now);
-        self.job = Some(Placed { layout, routing, reports: Reports::new(shape, hosted), leases });
+        Some(assignment::to(pserver, document))
     }
 }

@@ -3,7 +3,10 @@
 use super::{FAILURES_MAX, Machine, Phase};
 use crate::lease::{Grant, Progress};
 use crate::members::State;
-use shoal_runtime::cluster::{Declaration, Incarnation, Microbatch, Refusal, RefusalKind, Routing, Task};
+use shoal_runtime::cluster::{
+    Declaration, Incarnation, Microbatch, Refusal, RefusalKind, Rewind, Routing, Task, Work,
+};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a trainer has counted so far, cumulative over its life.
@@ -54,9 +57,10 @@ impl Machine {
         nonce: u64,
         process: u32,
         declaration: Declaration,
+        previous: Option<Incarnation>,
         now: Duration,
-    ) -> Result<(Incarnation, Option<Routing>), Refusal> {
-        if let Some(ours) = &self.declaration
+    ) -> Result<(Incarnation, Option<Arc<Routing>>), Refusal> {
+        if let Some(ours) = self.declaration()
             && let Some(fault) = ours.difference(&declaration)
         {
             let subject = format!("parameter {:?}", fault.parameter);
@@ -67,15 +71,16 @@ impl Machine {
                 format!("{}; {way_out}", fault.what),
             ));
         }
-        let (incarnation, superseded) = self.trainers.join(name, nonce, process, now)?;
+        let (incarnation, superseded) = self.trainers.join(name, nonce, process, previous, now)?;
         if let (Some(old), Some(job)) = (superseded, &mut self.job) {
             job.leases.lose(old, &job.reports);
         }
         self.trainer_words.retain(|known, _| self.trainers.get(*known).is_some());
         self.trainer_words.entry(incarnation).or_default();
-        self.declaration.get_or_insert(declaration);
-        self.place(now);
-        Ok((incarnation, self.job.as_ref().map(|job| job.routing.clone())))
+        if self.declaration().is_none() {
+            (self.wishes.declaration, self.is_changed) = (Some(declaration), true);
+        }
+        Ok((incarnation, self.job.as_ref().map(|job| Arc::clone(&job.routing))))
     }
 
     /// Takes the word of a trainer that calls for tasks: its progress and counters. An overtaken call changes nothing
@@ -119,7 +124,7 @@ impl Machine {
             Some(State::Left | State::Superseded) | None => return LeaseOutcome::Overtaken,
         }
         let live = self.trainers.live().count() as u32;
-        let Some(job) = &mut self.job else { return LeaseOutcome::Wait };
+        let Some(job) = self.job.as_mut().filter(|job| job.is_heard) else { return LeaseOutcome::Wait };
         let grants = job.leases.lease(trainer, live, want, now, &job.reports);
         if grants.is_empty() {
             return LeaseOutcome::Wait;
@@ -132,7 +137,9 @@ impl Machine {
         let slots = grant.node.first()..grant.node.end().min(tree.present());
         let microbatches: Vec<Microbatch> =
             slots.map(|slot| self.plan.microbatch(grant.step, slot)).collect();
-        Task { lease: grant.lease, step: grant.step, node: grant.node, microbatches }
+        let rewind = self.job.as_ref().map_or(Rewind(0), |job| job.routing.rewind());
+        let work = Work::Node { step: grant.step, node: grant.node, rewind };
+        Task { lease: grant.lease, work, microbatches }
     }
 
     /// A trainer leaves: what it has not pushed is leased to others. With a failure it is counted against the budget.

@@ -1,6 +1,8 @@
 //! How jobs end, how blocks are placed, and what every call keeps.
 
 use super::*;
+use shoal_runtime::cluster::LeaseId;
+use shoal_runtime::cluster::routing::BlockRoute;
 
 #[test]
 fn the_third_trainer_that_fails_fails_the_job_with_its_message() {
@@ -12,7 +14,7 @@ fn the_third_trainer_that_fails_fails_the_job_with_its_message() {
     }
     machine.bye(others[2], "loss is not finite", 3).unwrap();
     machine.trainer("t3", 2, 3).unwrap();
-    machine.tick(at(3));
+    machine.pass(3);
     assert_eq!(
         machine.phase(),
         Phase::Training,
@@ -33,67 +35,109 @@ fn trainers_that_fall_silent_are_no_failures() {
         let millis = life * TTL_MILLIS;
         machine.trainer(&format!("t{life}"), 1, millis).unwrap();
         pservers.iter().for_each(|pserver| machine.publish(*pserver, 0, millis));
-        machine.tick(at(millis + TTL_MILLIS));
+        machine.pass(millis + TTL_MILLIS);
     }
     assert_eq!(machine.phase(), Phase::Training);
 }
 
 #[test]
-fn a_lost_pserver_fails_the_job_by_name_and_address() {
-    let (mut machine, [p0, _], a) = training();
-    machine.publish(p0, 0, 1000);
-    machine.tick(at(PATIENCE_MILLIS - 1));
-    assert_eq!(machine.phase(), Phase::Training);
-    machine.tick(at(PATIENCE_MILLIS));
-    let Phase::Failed(why) = machine.phase() else { panic!("{:?}", machine.phase()) };
-    assert!(why.contains("\"p1\"") && why.contains("p1:7000") && why.contains("lost"), "{why}");
-    assert_eq!(machine.lease(a, 1, 1, at(PATIENCE_MILLIS)), LeaseOutcome::Failed(why));
+fn a_lost_pserver_is_waited_for_and_then_its_job_goes_back_without_it() {
+    let (mut machine, [p0, p1], a) = training();
+    machine.publish_everywhere(1, 0);
+    assert_eq!(machine.front(), Step(1));
+    machine.publish(p0, 1, 1000);
+    machine.pass(TTL_MILLIS - 1);
+    assert_eq!(machine.pservers.get(p1).unwrap().state, State::Live);
+    machine.pass(TTL_MILLIS);
+    assert_eq!(machine.pservers.get(p1).unwrap().state, State::Lost);
+    let before = machine.document().clone();
+    machine.publish(p0, 1, 2000);
+    machine.pass(2 * TTL_MILLIS - 1);
+    assert_eq!(*machine.document(), before, "a replacement, or its return, is waited for");
+    machine.pass(2 * TTL_MILLIS);
+    assert_eq!((machine.phase(), machine.blocks_of(p0).len()), (Phase::Training, 5));
+    assert_eq!(machine.front(), Step(0), "there is no copy of what it held");
+    assert_eq!(
+        machine.lease(a, 1, 1, at(2 * TTL_MILLIS)),
+        LeaseOutcome::Wait,
+        "nothing is known of the new history"
+    );
 }
 
 #[test]
-fn a_pserver_that_was_started_again_fails_the_job_by_name() {
+fn a_pserver_that_was_started_again_brings_its_job_back_at_once() {
     let (mut machine, [_, p1], _) = training();
+    let (before, led) = (machine.document().clone(), machine.blocks_of(p1).len());
     assert_eq!(machine.pserver("p1", 1, 1).unwrap(), p1, "the same life registering again is harmless");
-    assert_eq!(machine.phase(), Phase::Training);
-    machine.pserver("p1", 2, 2).unwrap();
-    let Phase::Failed(why) = machine.phase() else { panic!("{:?}", machine.phase()) };
-    assert!(why.contains("\"p1\"") && why.contains("started again"), "{why}");
+    assert_eq!(*machine.document(), before);
+    let again = machine.pserver("p1", 2, 2).unwrap();
+    let version = machine.document().routing_version;
+    assert!(version > before.routing_version);
+    assert!(machine.document().blocks.iter().all(|block| block.rewind == Rewind(version)), "all of them");
+    assert_eq!((before.rewinds, machine.document().rewinds), (0, 1), "placing blocks is no going back");
+    assert_eq!((machine.blocks_of(p1).len(), machine.blocks_of(again).len()), (0, led));
+}
+
+#[test]
+fn a_pserver_that_is_replaced_calls_for_one_other_and_only_until_it_leaves() {
+    let (mut machine, [_, p1], _) = training();
+    machine.drain("p1", true).unwrap();
+    machine.settle(1);
+    assert_eq!(machine.pservers_to_run(), 3);
+    machine.pserver("p2", 1, 2).unwrap();
+    assert!(machine.document().leaving.contains(&p1));
+    assert_eq!(machine.pservers_to_run(), 2);
+    machine.lose_pserver(p1);
+    machine.settle(3);
+    assert_eq!(machine.pservers_to_run(), 2, "it is gone, as it was told to");
+    let (mut machine, [_, p1], _) = training();
+    machine.drain("p1", true).unwrap();
+    machine.settle(1);
+    machine.lose_pserver(p1);
+    machine.settle(2);
+    assert_eq!(machine.pservers_to_run(), 2, "it was gone before: only the wanted ones are missing");
 }
 
 #[test]
 fn a_pserver_that_says_why_it_cannot_go_on_fails_the_job_with_its_words() {
     let (mut machine, [p0, _], _) = training();
     let why = "block 3: two results for node (1, 2) differ";
-    machine.report(p0, 1, vec![], PserverCounters::default(), why, at(1)).unwrap();
+    machine.report(p0, PserverWord { failure: why.into(), ..PserverWord::default() }, 1).unwrap();
     assert_eq!(machine.phase(), Phase::Failed(why.to_owned()));
-    machine.report(p0, 1, vec![], PserverCounters::default(), "and then another", at(2)).unwrap();
+    let another = PserverWord { failure: "and then another".into(), ..PserverWord::default() };
+    machine.report(p0, another, 2).unwrap();
     assert_eq!(machine.phase(), Phase::Failed(why.to_owned()), "the first cause is kept");
 }
 
 #[test]
 fn a_pserver_without_blocks_may_be_lost_or_started_again() {
     let (mut machine, pservers, _) = training();
+    let before = machine.document().blocks.clone();
     machine.pserver("p2", 1, 0).unwrap();
-    pservers.iter().for_each(|pserver| machine.publish(*pserver, 0, 9000));
-    machine.tick(at(PATIENCE_MILLIS));
-    machine.pserver("p2", 2, PATIENCE_MILLIS).unwrap();
-    assert_eq!(machine.phase(), Phase::Training);
+    pservers.iter().for_each(|pserver| machine.publish(*pserver, 0, 1000));
+    machine.pass(TTL_MILLIS);
+    machine.pserver("p2", 2, TTL_MILLIS).unwrap();
+    assert_eq!((machine.phase(), &machine.document().blocks), (Phase::Training, &before));
 }
 
 #[test]
 fn placement_does_not_depend_on_who_registers_first() {
     let place = |order: [&str; 3]| {
-        let mut machine = machine(3);
+        let mut machine = waiting(3);
         machine.trainer("a", 1, 0).unwrap();
         for (millis, name) in order.into_iter().enumerate() {
-            machine.pserver(name, millis as u64, millis as u64).unwrap();
+            machine.pserver(name, 1 + millis as u64, millis as u64).unwrap();
         }
-        let routing = machine.job.unwrap().routing;
-        let addresses: Vec<String> = routing.pservers.into_iter().map(|pserver| pserver.address).collect();
-        (addresses, routing.primary)
+        let routing = machine.job.as_ref().unwrap().routing.as_ref().clone();
+        let address = |route: &BlockRoute| routing.pservers[route.primary as usize].address.clone();
+        routing.blocks.iter().map(address).collect::<Vec<String>>()
     };
     let first = place(["p0", "p1", "p2"]);
-    assert_eq!(first.0, ["p0:7000", "p1:7000", "p2:7000"]);
+    assert!(first.is_sorted(), "{first:?}");
+    assert!(
+        ["p0:7000", "p1:7000", "p2:7000"].iter().all(|name| first.iter().any(|at| at == name)),
+        "{first:?}"
+    );
     for order in
         [["p0", "p2", "p1"], ["p1", "p0", "p2"], ["p1", "p2", "p0"], ["p2", "p0", "p1"], ["p2", "p1", "p0"]]
     {
@@ -108,10 +152,11 @@ proptest! {
     ) {
         let settings = settings(records, microbatch, slots, epochs);
         let steps = settings.steps();
-        let mut machine = Machine::new(settings, manifest(records), Wanted { pservers: 1, trainers: 1 }, 1);
-        machine.pserver("p0", 1, 0).unwrap();
+        let mut machine = Job::new(settings, 1, 0);
+        let p0 = machine.pserver("p0", 1, 0).unwrap();
         let names: Vec<Incarnation> =
             (0..trainers).map(|n| machine.trainer(&format!("t{n}"), 1, 0).unwrap()).collect();
+        machine.publish(p0, 0, 0);
         let mut by_tasks = vec![0; steps as usize + 2];
         let mut known: BTreeMap<Incarnation, Vec<Progress>> = BTreeMap::new();
         let (mut call, mut calls_in_step) = (0, 0);
@@ -123,7 +168,7 @@ proptest! {
                 for task in tasks {
                     known.push(Progress { pushed: true, ..knows(&task) });
                     let slices = task.microbatches.iter().flat_map(|microbatch| &microbatch.slices);
-                    by_tasks[task.step.0 as usize] += slices.map(|slice| u64::from(slice.records)).sum::<u64>();
+                    by_tasks[step(&task).0 as usize] += slices.map(|slice| u64::from(slice.records)).sum::<u64>();
                 }
             }
             calls_in_step += 1;
@@ -147,27 +192,29 @@ proptest! {
         let mut now = 0;
         for (call, who, nonce, wait) in calls {
             now += wait;
-            machine.tick(at(now));
+            machine.pass(now);
             let before = digest(&machine);
             // Incarnations of both roles are counted from one, so that unknown, live and final ones all occur.
             let member = Incarnation::new(1, who * 2 + nonce);
             let name = format!("{}{who}", if who % 2 == 0 { 'a' } else { 'p' });
-            let progress = [Progress { lease: LeaseId(nonce + 1), microbatches: who as u32, pushed: who == 3 }];
+            let tasks = [Progress { lease: LeaseId(nonce + 1), microbatches: who as u32, pushed: who == 3 }];
             let word = TrainerWord { call: now / 100, ..TrainerWord::default() };
             let counters = PserverCounters { pushes: now, ..PserverCounters::default() };
-            let said = vec![BlockProgress { blocks: vec![BlockId(0)], version: Version(who), held: vec![] }];
+            let progress = vec![progress(0, Term(2), who)];
+            let said = PserverWord { progress, counters, is_leaving: who == 2, ..PserverWord::default() };
+            let broken = PserverWord { failure: "broken".into(), ..said.clone() };
             let refused = match call {
                 0 => machine.trainer(&name, nonce, now).is_err(),
                 1 => machine.pserver(&name, nonce, now).is_err(),
                 2 => machine.bye(member, "", now).is_err(),
                 3 => machine.bye(member, "it failed", now).is_err(),
-                4 | 5 => machine.hear_trainer(member, word, &progress, at(now)).is_err(),
-                6 => machine.report(member, nonce, said, counters, "", at(now)).is_err(),
-                7 => machine.report(Incarnation::new(1, 77 + who), 1, said, counters, "broken", at(now)).is_err(),
+                4 | 5 => machine.hear_trainer(member, word, &tasks, at(now)).is_err(),
+                6 => machine.report(member, said, now).is_err(),
+                7 => machine.report(Incarnation::new(1, 77 + who), broken, now).is_err(),
                 _ => {
                     let mut other = declaration();
                     other.block_elements += nonce;
-                    machine.join(&name, nonce, 1, other, at(now)).is_err()
+                    machine.join(&name, nonce, 1, other, None, at(now)).is_err()
                 }
             };
             if refused {

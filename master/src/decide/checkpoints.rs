@@ -1,0 +1,47 @@
+//! Checkpoints: named ahead, kept once they are durable, abandoned when they cannot become so.
+
+use super::{Seen, Wishes};
+use crate::document::{Document, NamedCheckpoint};
+use shoal_runtime::cluster::{CheckpointId, Version};
+
+/// Versions ahead of the front at which a checkpoint is named: pservers hear of it before they pass it.
+const AHEAD: u64 = 2;
+
+/// Keeps a checkpoint that has become durable, if it is of the present history, and forgets the oldest.
+pub(super) fn keep(next: &mut Document, wishes: &Wishes) {
+    let Some(committed) = wishes.committed else { return };
+    let is_named = next.named.is_some_and(|named| named.checkpoint == committed.record.checkpoint);
+    let is_present = !next.job.is_sync() || committed.rewind == next.rewind();
+    if is_named && is_present {
+        next.named = None;
+        next.checkpoints.push(committed);
+        // What the present history began from is kept: a loss before the next checkpoint goes back to it or later.
+        let surplus = next.checkpoints.len().saturating_sub(wishes.keep_last.max(1));
+        next.checkpoints.drain(..surplus);
+    }
+}
+
+/// Gives up the checkpoint under way: some block is past it, or the job has gone back since it was named.
+pub(super) fn abandon(next: &mut Document, seen: &Seen<'_>) {
+    if seen.is_abandoned {
+        next.named = None;
+    }
+}
+
+/// Names the next checkpoint when one is due; the last one always is.
+pub(super) fn name(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
+    let (Some(front), None) = (seen.front, next.named) else { return };
+    let last = next.job.last_version();
+    let rewind = next.rewind();
+    let is_kept = |version: Version| {
+        next.checkpoints
+            .iter()
+            .any(|kept| kept.version == version && kept.rewind <= rewind && version == last)
+    };
+    let is_last_due = front.0 + AHEAD >= last.0 && !is_kept(last);
+    if is_last_due || wishes.is_checkpoint_due {
+        next.checkpoints_named += 1;
+        let version = Version((front.0 + AHEAD).min(last.0));
+        next.named = Some(NamedCheckpoint { checkpoint: CheckpointId(next.checkpoints_named), version });
+    }
+}

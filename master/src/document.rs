@@ -1,0 +1,307 @@
+//! The master's durable state: one document, changed only by compare-and-swap, and told to others only afterwards.
+//!
+//! Small by design (design 4): what is not here is asked of the pservers, or computed. Every swap raises the routing
+//! version by one; terms, fills and rewind numbers are the routing version that made them.
+
+use serde::{Deserialize, Serialize};
+use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
+use shoal_runtime::cluster::{
+    BlockId, CheckpointId, Declaration, Fill, Incarnation, JobSettings, ManifestRecord, Rewind, Routing,
+    Term, Version,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether a copy may be promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mark {
+    /// It is being filled.
+    Filling,
+    /// It has all that is published, and the primary waits for it.
+    InSync,
+}
+
+/// One copy of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedCopy {
+    /// Where it is.
+    pub pserver: Incarnation,
+    /// Which copy it is.
+    pub fill: Fill,
+    /// Whether it may be promoted.
+    pub mark: Mark,
+}
+
+/// Where the copies of one block are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedBlock {
+    /// Routing version of its last restore or change of primary.
+    pub term: Term,
+    /// Routing version of its last restore.
+    pub rewind: Rewind,
+    /// Its primary, one of the copies.
+    pub primary: Incarnation,
+    /// All copies, the primary's first.
+    pub copies: Vec<PlacedCopy>,
+    /// The in-sync copy that is to take over as soon as the primary has nothing on its way.
+    pub heir: Option<Incarnation>,
+    /// What it was restored from at its last restore; none for its initial values.
+    pub origin: Option<ManifestRecord>,
+}
+
+/// What the operator of a job asks for beside its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Pservers that share the model. So many are waited for before blocks are placed.
+    pub pservers: u32,
+    /// Trainers that a supervisor should run.
+    pub trainers: u32,
+    /// Copies of each block beside its primary.
+    pub replicas: u32,
+}
+
+/// A checkpoint under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedCheckpoint {
+    /// Which.
+    pub checkpoint: CheckpointId,
+    /// The version at which every block is written; asynchronous jobs write each block as it is.
+    pub version: Version,
+}
+
+/// A durable checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptCheckpoint {
+    /// What tells its manifest from any other.
+    pub record: ManifestRecord,
+    /// The version of every block in it; in asynchronous jobs the lowest.
+    pub version: Version,
+    /// The rewind number of every block in it; in asynchronous jobs the highest.
+    pub rewind: Rewind,
+}
+
+/// How a job has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// Every block has applied everything.
+    Done,
+    /// It could not go on, and why.
+    Failed(String),
+}
+
+/// All that a master of this job has to know when it starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// The job.
+    pub job: JobSettings,
+    /// The term of the master that leads, counted by elections.
+    pub master_term: u32,
+    /// Who that master is: no two processes write the same document.
+    pub master: String,
+    /// Counts the changes of the document: who has a higher one knows better.
+    pub routing_version: u64,
+    /// What is asked for.
+    pub wanted: Wanted,
+    /// What the first trainer declared.
+    pub declaration: Option<Declaration>,
+    /// The pservers that hold copies, by incarnation.
+    pub pservers: BTreeMap<Incarnation, PserverAt>,
+    /// Where the copies of each block are; empty until they are placed.
+    #[serde(with = "runs")]
+    pub blocks: Vec<PlacedBlock>,
+    /// Pservers whose blocks are to go elsewhere.
+    pub leaving: BTreeSet<Incarnation>,
+    /// Pservers that leave as soon as another has come in their place.
+    pub replacing: BTreeSet<Incarnation>,
+    /// Primaries that are on their way to another pserver.
+    pub moves: BTreeMap<BlockId, Incarnation>,
+    /// The checkpoint under way.
+    pub named: Option<NamedCheckpoint>,
+    /// How many were named so far.
+    pub checkpoints_named: u64,
+    /// The durable checkpoints that are kept, oldest first. The newest is the last: nothing else says so.
+    pub checkpoints: Vec<KeptCheckpoint>,
+    /// How often the job, or a block of it, has gone back.
+    pub rewinds: u64,
+    /// How the job has ended, if it has.
+    pub end: Option<End>,
+}
+
+/// A pserver as the document knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PserverAt {
+    /// Its name.
+    pub name: String,
+    /// Where it listens, `host:port`.
+    pub address: String,
+}
+
+impl Document {
+    /// The document of a job that has not begun.
+    pub fn new(job: JobSettings, wanted: Wanted) -> Document {
+        Document {
+            job,
+            wanted,
+            master_term: 0,
+            master: String::new(),
+            routing_version: 0,
+            declaration: None,
+            pservers: BTreeMap::new(),
+            blocks: Vec::new(),
+            leaving: BTreeSet::new(),
+            replacing: BTreeSet::new(),
+            moves: BTreeMap::new(),
+            named: None,
+            checkpoints_named: 0,
+            checkpoints: Vec::new(),
+            rewinds: 0,
+            end: None,
+        }
+    }
+
+    /// The document after an election: a new term, and with it a new routing version, so that whoever hears of either
+    /// refuses the master before.
+    pub fn elected(mut self, master: &str) -> Document {
+        self.master_term += 1;
+        self.master = master.to_owned();
+        self.routing_version += 1;
+        self
+    }
+
+    /// The routing table; none until blocks are placed.
+    pub fn routing(&self) -> Option<Routing> {
+        if self.blocks.is_empty() {
+            return None;
+        }
+        let at: BTreeMap<Incarnation, u32> =
+            self.pservers.keys().zip(0..).map(|(who, at)| (*who, at)).collect();
+        let pservers = self.pservers.iter().map(|(incarnation, pserver)| PserverAddress {
+            incarnation: *incarnation,
+            address: pserver.address.clone(),
+        });
+        let route = |block: &PlacedBlock| BlockRoute {
+            primary: at.get(&block.primary).copied().unwrap_or(0),
+            term: block.term,
+            rewind: block.rewind,
+        };
+        Some(Routing {
+            version: self.routing_version,
+            pservers: pservers.collect(),
+            blocks: self.blocks.iter().map(route).collect(),
+        })
+    }
+
+    /// The newest durable checkpoint.
+    pub fn newest(&self) -> Option<&KeptCheckpoint> {
+        self.checkpoints.last()
+    }
+
+    /// The rewind number of a synchronous job: all its blocks go back together.
+    pub fn rewind(&self) -> Rewind {
+        self.blocks.iter().map(|block| block.rewind).max().unwrap_or(Rewind(0))
+    }
+
+    /// The version that the blocks of a synchronous job were last restored to.
+    pub fn restored_version(&self) -> Version {
+        let origin = self.blocks.iter().find_map(|block| block.origin);
+        let kept = self.checkpoints.iter().find(|kept| Some(kept.record) == origin);
+        kept.map_or(Version(0), |kept| kept.version)
+    }
+
+    /// Whether a copy of anything is on a pserver.
+    pub fn holds_copies(&self, pserver: Incarnation) -> bool {
+        self.blocks.iter().any(|block| block.copy_on(pserver).is_some())
+    }
+
+    /// The document as bytes, for the store.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// A document from the store.
+    ///
+    /// # Errors
+    /// What is no document of this version.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Document, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+}
+
+impl PlacedBlock {
+    /// A block begun anew on one pserver, at its initial values and routing version `version`.
+    pub fn restored(pserver: Incarnation, version: u64) -> PlacedBlock {
+        let copy = PlacedCopy { pserver, fill: Fill(version), mark: Mark::InSync };
+        PlacedBlock {
+            term: Term(version),
+            rewind: Rewind(version),
+            primary: pserver,
+            copies: vec![copy],
+            heir: None,
+            origin: None,
+        }
+    }
+
+    /// The copy on a pserver.
+    pub fn copy_on(&self, pserver: Incarnation) -> Option<&PlacedCopy> {
+        self.copies.iter().find(|copy| copy.pserver == pserver)
+    }
+
+    /// The copies that may be promoted.
+    pub fn in_sync(&self) -> impl Iterator<Item = &PlacedCopy> {
+        self.copies.iter().filter(|copy| copy.mark == Mark::InSync)
+    }
+
+    /// Makes a copy the primary, at routing version `version`.
+    pub fn promote(&mut self, pserver: Incarnation, version: u64) {
+        (self.primary, self.heir) = (pserver, None);
+        self.term = Term(version);
+        self.copies.sort_by_key(|copy| copy.pserver != pserver);
+    }
+
+    /// Adds an empty copy, at routing version `version`.
+    pub fn add(&mut self, pserver: Incarnation, version: u64) {
+        self.copies.push(PlacedCopy { pserver, fill: Fill(version), mark: Mark::Filling });
+    }
+
+    /// Removes a copy that is not the primary's.
+    pub fn remove(&mut self, pserver: Incarnation) {
+        self.heir = self.heir.filter(|heir| *heir != pserver);
+        self.copies.retain(|copy| copy.pserver != pserver);
+    }
+}
+
+/// Blocks that are placed alike are written once: a table costs what its boundaries cost.
+mod runs {
+    use super::PlacedBlock;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Run<B> {
+        blocks: usize,
+        placed: B,
+    }
+    /// The most blocks a table may have, as on the wire.
+    const BLOCKS_MAX: usize = 1 << 24;
+
+    pub(super) fn serialize<S: Serializer>(blocks: &[PlacedBlock], to: S) -> Result<S::Ok, S::Error> {
+        let mut runs: Vec<Run<&PlacedBlock>> = Vec::new();
+        for block in blocks {
+            match runs.last_mut().filter(|run| run.placed == block) {
+                Some(run) => run.blocks += 1,
+                None => runs.push(Run { blocks: 1, placed: block }),
+            }
+        }
+        runs.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PlacedBlock>, D::Error> {
+        let runs = Vec::<Run<PlacedBlock>>::deserialize(from)?;
+        let count = runs.iter().fold(0, |count: usize, run| count.saturating_add(run.blocks));
+        if count > BLOCKS_MAX {
+            return Err(serde::de::Error::custom(format!("{count} blocks: more than {BLOCKS_MAX}")));
+        }
+        Ok(runs.into_iter().flat_map(|run| std::iter::repeat_n(run.placed, run.blocks)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! A small job for the tests of this package: its settings, its data set, what its trainers declare.
+
+use crate::machine::CheckpointPolicy;
+use shoal_runtime::cluster::initial::Initial;
+use shoal_runtime::cluster::parameter::{Parameter, Rule};
+use shoal_runtime::cluster::schedule::Schedule;
+use shoal_runtime::cluster::{Declaration, JobId, JobSettings, Manifest, Mode};
+use std::time::Duration;
+
+pub(crate) const TTL_MILLIS: u64 = 1600;
+
+pub(crate) fn at(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn manifest(records: u64) -> Manifest {
+    let mut manifest = Manifest::default();
+    manifest.push_file("train.recordio".into(), 0);
+    let mut left = records as u32;
+    while left > 0 {
+        manifest.push_chunk(0, 100, left.min(7), 1);
+        left -= left.min(7);
+    }
+    manifest
+}
+
+pub(crate) fn settings(
+    records: u64,
+    microbatch_records: u32,
+    microbatches_per_step: u32,
+    epochs: u64,
+) -> JobSettings {
+    JobSettings {
+        job: JobId("digits-1".into()),
+        seed: 7,
+        epochs,
+        microbatch_records,
+        microbatches_per_step,
+        shuffle_run: 2,
+        records,
+        manifest_fingerprint: [0; 32],
+        lease_ttl_millis: TTL_MILLIS,
+        mode: Mode::Sync,
+    }
+}
+
+/// Five blocks: four of `w`, one of `b` (25 elements would not fit beside it).
+pub(crate) fn declaration() -> Declaration {
+    let dense = |name, elements| {
+        Parameter::new(name, &[elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros)
+    };
+    Declaration { parameters: vec![dense("w", 100), dense("b", 10)], block_elements: 25 }
+}
+
+/// Checkpoints at the end alone.
+pub(crate) const AT_THE_END: CheckpointPolicy =
+    CheckpointPolicy { every_steps: 0, every: Duration::ZERO, keep_last: 2 };

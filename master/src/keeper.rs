@@ -1,0 +1,165 @@
+//! Keeps the document: gets elected, decides, swaps, and only then lets the machine tell. Persist, then tell.
+
+use crate::document::Document;
+use crate::machine::{CheckpointPolicy, Machine};
+use crate::service::MasterService;
+use anyhow::{Context, ensure};
+use shoal_runtime::cluster::Manifest;
+use shoal_runtime::host::checkpoints;
+use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::Dial;
+use shoal_runtime::host::storage::Storage;
+use shoal_runtime::host::store::{Revision, Store, StoreError, settle};
+use std::time::Duration;
+
+/// How long a swap without an answer is repeated before this master steps down.
+const SWAP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two times in office: a store that cannot be reached is not asked without a breath.
+const STANDBY_PAUSE: Duration = Duration::from_millis(200);
+
+/// What a keeper needs.
+#[allow(missing_debug_implementations, reason = "a way to dial has nothing to show")]
+pub struct Keeper<'a> {
+    /// Where the document lies.
+    pub store: &'a dyn Store,
+    /// How pservers are reached.
+    pub dial: &'a dyn Dial,
+    /// Who this master is: unlike any other process.
+    pub identity: String,
+    /// The data set.
+    pub manifest: Manifest,
+    /// The document of a job that has not begun.
+    pub fresh: Document,
+    /// Where checkpoints lie.
+    pub storage: &'a Storage,
+    /// How pservers are told of it.
+    pub place: String,
+    /// When checkpoints are made.
+    pub policy: CheckpointPolicy,
+}
+
+impl Keeper<'_> {
+    /// Leads whenever it is elected, for ever. Returns only what a person has to mend.
+    pub async fn keep(&self, service: &MasterService, random: &mut Random) -> anyhow::Error {
+        loop {
+            match self.lead_once(service, random).await {
+                Ok(why) => tracing::warn!(why, "this master leads no more: standing by"),
+                Err(error) => return error,
+            }
+            service.step_down();
+            tokio::time::sleep(STANDBY_PAUSE).await;
+        }
+    }
+
+    /// One time in office. Returns why it ended.
+    async fn lead_once(&self, service: &MasterService, random: &mut Random) -> anyhow::Result<String> {
+        let mut leadership = match self.store.lead(&self.identity).await {
+            Ok(leadership) => leadership,
+            Err(error) => return passing(error),
+        };
+        let (revision, document) = match self.elect(random).await? {
+            Ok(elected) => elected,
+            Err(error) => return passing(error),
+        };
+        tracing::info!(term = document.master_term, "this master leads");
+        service.lead(document, self.manifest.clone(), self.policy, &self.place);
+        tokio::select! {
+            biased;
+            why = leadership.lost() => Ok(why),
+            error = self.govern(service, revision, random) => passing(error),
+        }
+    }
+
+    /// Bumps the master's term in the document.
+    async fn elect(&self, random: &mut Random) -> anyhow::Result<Result<(Revision, Document), StoreError>> {
+        let (revision, document) = match self.store.load().await {
+            Ok(None) => (None, self.fresh.clone()),
+            Ok(Some((revision, bytes))) => {
+                let found = Document::from_bytes(&bytes).context(
+                    "the store holds something else than a job of this version: use another store, or the version that wrote it",
+                )?;
+                ensure!(
+                    found.job == self.fresh.job,
+                    "the store holds the job {:?} with other settings or another data set: give this one a store of its own",
+                    found.job.job.0
+                );
+                (Some(revision), found)
+            }
+            Err(error) => return Ok(Err(error)),
+        };
+        let document = document.elected(&self.identity);
+        let swapped = settle(self.store, revision, document.to_bytes().into(), SWAP_PATIENCE, random).await;
+        Ok(swapped.map(|revision| (revision, document)))
+    }
+
+    /// Decides and swaps until it may not any more.
+    async fn govern(&self, service: &MasterService, revision: Revision, random: &mut Random) -> StoreError {
+        let mut revision = revision;
+        loop {
+            let changed = service.changed().notified();
+            if let Some(document) = service.with(Machine::decide).flatten() {
+                let bytes = document.to_bytes().into();
+                revision = match settle(self.store, Some(revision), bytes, SWAP_PATIENCE, random).await {
+                    Ok(revision) => revision,
+                    Err(error) => return error,
+                };
+                tracing::debug!(routing_version = document.routing_version, "document adopted");
+                service.with(|machine, now| machine.adopt(document, now));
+                service.changed().notify_waiters();
+                continue;
+            }
+            self.probe(service).await;
+            if self.commit(service).await {
+                continue;
+            }
+            let ttl = service.with(|machine, _| machine.settings().lease_ttl_millis).unwrap_or(1000);
+            let _ = tokio::time::timeout(Duration::from_millis(ttl) / 16, changed).await;
+        }
+    }
+
+    /// Writes the manifest of a checkpoint whose pieces are all there, and lets go of the files of older ones. Returns
+    /// whether there is something to decide now.
+    async fn commit(&self, service: &MasterService) -> bool {
+        for checkpoint in service.with(|machine, _| machine.checkpoints_let_go()).unwrap_or_default() {
+            if let Err(error) = checkpoints::remove(self.storage, checkpoint).await {
+                tracing::warn!(%checkpoint, %error, "an old checkpoint cannot be removed; its files are left behind");
+            }
+        }
+        let Some(manifest) = service.with(|machine, _| machine.checkpoint_to_commit()).flatten() else {
+            return false;
+        };
+        match checkpoints::commit(self.storage, &manifest).await {
+            Ok(record) => {
+                service.with(|machine, now| machine.committed(record, &manifest, now));
+                true
+            }
+            Err(error) => {
+                tracing::error!(checkpoint = %manifest.checkpoint, %error, "a manifest cannot be written; trying again");
+                service.with(|machine, _| machine.not_committed(manifest.checkpoint));
+                false
+            }
+        }
+    }
+
+    /// Asks whether anybody still listens where a connection broke.
+    async fn probe(&self, service: &MasterService) {
+        for (pserver, address) in service.with(|machine, _| machine.suspects()).unwrap_or_default() {
+            if self.dial.is_gone(&address).await {
+                tracing::warn!(%pserver, address, "nobody listens there any more");
+                service.with(|machine, _| machine.lose_pserver(pserver));
+            }
+        }
+    }
+}
+
+/// What another election may mend is no error; what only a person can mend is one.
+fn passing(error: StoreError) -> anyhow::Result<String> {
+    match error {
+        StoreError::Conflict(why) | StoreError::Unavailable(why) => Ok(why),
+        StoreError::Broken(_) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

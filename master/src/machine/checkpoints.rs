@@ -1,0 +1,157 @@
+//! The checkpoint under way: when one is due, what pservers have written of it, when it is whole.
+
+use super::Machine;
+use crate::document::KeptCheckpoint;
+use shoal_runtime::cluster::checkpoint::{Cut, WrittenFile};
+use shoal_runtime::cluster::{BlockId, CheckpointId, CheckpointManifest, ManifestRecord, PieceRef, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// When checkpoints are made, beside the last one, which always is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointPolicy {
+    /// After so many steps; 0 for never.
+    pub every_steps: u64,
+    /// After so much time; zero for never.
+    pub every: Duration,
+    /// How many are kept.
+    pub keep_last: usize,
+}
+
+/// What is known of the checkpoint under way.
+#[derive(Debug, Default)]
+pub(super) struct UnderWay {
+    checkpoint: u64,
+    /// The files, by name, with those of their pieces that count.
+    files: BTreeMap<String, WrittenFile>,
+    blocks: BTreeSet<BlockId>,
+    is_abandoned: bool,
+    /// Whether it was given out to be committed.
+    is_given: bool,
+    /// When it was begun, or the one before was kept.
+    since: Duration,
+    is_demanded: bool,
+}
+
+impl Machine {
+    /// A checkpoint is wanted as soon as possible.
+    pub fn demand_checkpoint(&mut self) {
+        (self.under_way.is_demanded, self.is_changed) = (true, true);
+    }
+
+    /// Whether a checkpoint is due by time, steps or demand.
+    pub(super) fn is_checkpoint_due(&self, front: Option<Version>, now: Duration) -> bool {
+        let (policy, under_way) = (self.policy, &self.under_way);
+        let newest = self.document.newest().map_or(0, |kept| kept.version.0);
+        let is_far =
+            policy.every_steps > 0 && front.is_some_and(|front| front.0 >= newest + policy.every_steps);
+        let is_late = self.is_late_for_a_checkpoint(now);
+        let has_moved = front.is_some_and(|front| front.0 > newest);
+        under_way.is_demanded || (has_moved && (is_far || is_late))
+    }
+
+    pub(super) fn is_late_for_a_checkpoint(&self, now: Duration) -> bool {
+        let every = self.policy.every;
+        !every.is_zero() && now >= self.under_way.since + every && self.document.named.is_none()
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        let named = self.document.named.map_or(0, |named| named.checkpoint.0);
+        self.under_way.is_abandoned && self.under_way.checkpoint == named
+    }
+
+    /// A pserver has written files of a checkpoint, or has passed it.
+    pub(super) fn hear_of_checkpoint(
+        &mut self,
+        checkpoint: u64,
+        written: Vec<WrittenFile>,
+        has_passed: bool,
+    ) {
+        let Some(named) = self.document.named.filter(|named| named.checkpoint.0 == checkpoint) else {
+            return;
+        };
+        self.begin_under_way(checkpoint);
+        let (is_sync, rewind) = (self.document.job.is_sync(), self.document.rewind());
+        let blocks = &self.document.blocks;
+        let under_way = &mut self.under_way;
+        if has_passed && !under_way.is_abandoned {
+            (under_way.is_abandoned, self.is_changed) = (true, true);
+        }
+        for WrittenFile { file, pieces } in written {
+            let counts = |piece: &PieceRef| {
+                let block = blocks.get(piece.block.0 as usize);
+                let is_cut = !is_sync || (piece.rewind == rewind && piece.name.version == named.version);
+                block.is_some_and(|block| block.rewind == piece.rewind) && is_cut
+            };
+            if under_way.files.contains_key(&file.name) {
+                continue;
+            }
+            let pieces: Vec<PieceRef> = pieces
+                .into_iter()
+                .filter(counts)
+                .filter(|piece| under_way.blocks.insert(piece.block))
+                .collect();
+            under_way.files.insert(file.name.clone(), WrittenFile { file, pieces });
+        }
+    }
+
+    fn begin_under_way(&mut self, checkpoint: u64) {
+        if self.under_way.checkpoint != checkpoint {
+            let since = self.under_way.since;
+            self.under_way = UnderWay { checkpoint, since, ..UnderWay::default() };
+        }
+    }
+
+    /// The job has gone back: pieces of the history before count no more.
+    pub(super) fn forget_pieces(&mut self) {
+        let UnderWay { checkpoint, since, is_demanded, .. } = self.under_way;
+        self.under_way = UnderWay { checkpoint, since, is_demanded, ..UnderWay::default() };
+    }
+
+    /// The manifest of the checkpoint under way, once every block's piece is written; given out once.
+    pub fn checkpoint_to_commit(&mut self) -> Option<CheckpointManifest> {
+        let named = self.document.named.filter(|named| named.checkpoint.0 == self.under_way.checkpoint)?;
+        let is_whole = self.under_way.blocks.len() == self.document.blocks.len();
+        if !is_whole || self.document.blocks.is_empty() || self.under_way.is_given {
+            return None;
+        }
+        self.under_way.is_given = true;
+        let cut = Cut { rewind: self.document.rewind(), version: named.version };
+        let manifest = CheckpointManifest::assemble(
+            self.document.job.clone(),
+            self.document.declaration.clone()?,
+            named.checkpoint,
+            self.document.job.is_sync().then_some(cut),
+            self.under_way.files.values().cloned().collect(),
+        );
+        match manifest {
+            Ok(manifest) => Some(manifest),
+            Err(fault) => {
+                tracing::error!(%fault, checkpoint = %named.checkpoint, "pieces make no checkpoint: another is named");
+                (self.under_way.is_abandoned, self.is_changed) = (true, true);
+                None
+            }
+        }
+    }
+
+    /// The manifest could not be written: it is given out again.
+    pub fn not_committed(&mut self, checkpoint: CheckpointId) {
+        if self.under_way.checkpoint == checkpoint.0 {
+            self.under_way.is_given = false;
+        }
+    }
+
+    /// The manifest is durable. Whether it counts is decided with the next document.
+    pub fn committed(&mut self, record: ManifestRecord, manifest: &CheckpointManifest, now: Duration) {
+        let version = manifest.pieces.iter().map(|piece| piece.name.version).min().unwrap_or(Version(0));
+        let rewind = manifest.pieces.iter().map(|piece| piece.rewind).max();
+        let Some(rewind) = rewind else { return };
+        self.wishes.committed = Some(KeptCheckpoint { record, version, rewind });
+        (self.under_way.since, self.under_way.is_demanded, self.is_changed) = (now, false, true);
+    }
+
+    /// Checkpoints that the document has let go of since this was asked last.
+    pub fn checkpoints_let_go(&mut self) -> Vec<CheckpointId> {
+        std::mem::take(&mut self.let_go)
+    }
+}

@@ -1,0 +1,151 @@
+//! Messages of the protocol as the machine's words. A message that cannot be understood is refused by name.
+
+use crate::decide::Admission;
+use crate::lease::Progress;
+use crate::machine::{PserverCounters, PserverWord, TrainerCounters};
+use crate::reports::{BlockProgress, CopyProgress};
+use shoal_runtime::cluster::{BlockId, Fill, Incarnation, LeaseId, Node, Refusal, Term, Version};
+use shoal_runtime::wire::{malformed, proto};
+
+/// What a pserver says in one report.
+pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refusal> {
+    let primary = Incarnation(request.incarnation);
+    let copies = request.copies.into_iter().map(|group| CopyProgress {
+        blocks: group.blocks.into_iter().map(BlockId).collect(),
+        fill: Fill(group.fill),
+        name: group.name.map(Into::into),
+        is_broken: group.is_broken,
+    });
+    let admissions = request.admissions.into_iter().map(|asked| Admission {
+        block: BlockId(asked.block),
+        pserver: Incarnation(asked.pserver),
+        fill: Fill(asked.fill),
+        term: Term(asked.term),
+        primary,
+        is_heir: asked.is_heir,
+    });
+    Ok(PserverWord {
+        call: request.call,
+        progress: block_progress(request.progress)?,
+        copies: copies.collect(),
+        admissions: admissions.collect(),
+        counters: pserver_counters(request.counters.as_ref()),
+        failure: request.failure,
+        is_leaving: request.is_leaving,
+        checkpoint: request.checkpoint,
+        written: request.written.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+        has_passed: request.has_passed,
+        storage_trouble: request.storage_trouble,
+    })
+}
+
+pub(crate) fn progress(words: &[proto::Progress]) -> Vec<Progress> {
+    let word = |word: &proto::Progress| Progress {
+        lease: LeaseId(word.lease),
+        microbatches: word.microbatches,
+        pushed: word.pushed,
+    };
+    words.iter().map(word).collect()
+}
+
+fn block_progress(groups: Vec<proto::BlockProgress>) -> Result<Vec<BlockProgress>, Refusal> {
+    let group = |group: proto::BlockProgress| {
+        let mut held = group.held.into_iter().map(Node::try_from).collect::<Result<Vec<_>, _>>()?;
+        held.sort_by_key(|node| node.first());
+        if held.windows(2).any(|pair| pair[0].end() > pair[1].first()) {
+            return Err(malformed("report.held", "held nodes cover one another"));
+        }
+        let blocks = group.blocks.into_iter().map(BlockId).collect();
+        let ledger = group.ledger.unwrap_or_default().try_into()?;
+        Ok(BlockProgress { blocks, term: Term(group.term), version: Version(group.version), held, ledger })
+    };
+    groups.into_iter().map(group).collect()
+}
+
+pub(crate) fn trainer_counters(wire: Option<&proto::TrainerCounters>) -> TrainerCounters {
+    let wire = wire.copied().unwrap_or_default();
+    TrainerCounters {
+        microbatches: wire.microbatches,
+        records: wire.records,
+        bytes_read: wire.bytes_read,
+        negative_zeros: wire.negative_zeros,
+        tasks: wire.tasks,
+        retries: wire.retries,
+        compute_micros: wire.compute_micros,
+        pull_micros: wire.pull_micros,
+        push_micros: wire.push_micros,
+    }
+}
+
+fn pserver_counters(wire: Option<&proto::PserverCounters>) -> PserverCounters {
+    let wire = wire.copied().unwrap_or_default();
+    PserverCounters {
+        pushes: wire.pushes,
+        duplicates_refused: wire.duplicates_refused,
+        late_pushes: wire.late_pushes,
+        records_refused: wire.records_refused,
+        replaced_by_ancestor: wire.replaced_by_ancestor,
+        busy: wire.busy,
+        short_steps: wire.short_steps,
+        bytes_in: wire.bytes_in,
+        bytes_out: wire.bytes_out,
+        levels: wire.levels,
+        fills: wire.fills,
+        entries: wire.entries,
+        bytes_followed: wire.bytes_followed,
+        moved: wire.moved,
+        rewound: wire.rewound,
+        pieces_written: wire.pieces_written,
+        bytes_written: wire.bytes_written,
+        bytes_copied_on_write: wire.bytes_copied_on_write,
+        throttled: wire.throttled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_runtime::cluster::RefusalKind;
+
+    fn held(nodes: &[(u32, u32)]) -> proto::ReportRequest {
+        let held = nodes.iter().map(|(level, index)| proto::Node { level: *level, index: *index }).collect();
+        let progress =
+            vec![proto::BlockProgress { blocks: vec![3], version: 2, term: 5, held, ..Default::default() }];
+        proto::ReportRequest { incarnation: 7, call: 4, progress, ..Default::default() }
+    }
+
+    #[test]
+    fn held_nodes_come_in_any_order_and_may_not_cover_one_another() {
+        let word = report(held(&[(1, 3), (2, 0)])).unwrap();
+        assert_eq!(word.progress[0].held, [Node { level: 2, index: 0 }, Node { level: 1, index: 3 }]);
+        for nodes in [[(2, 0), (0, 3)], [(0, 1), (0, 1)]] {
+            assert_eq!(report(held(&nodes)).unwrap_err().kind, RefusalKind::Malformed, "{nodes:?}");
+        }
+        assert_eq!(report(held(&[(25, 0)])).unwrap_err().kind, RefusalKind::Malformed, "above any root");
+    }
+
+    #[test]
+    fn a_ledger_that_is_none_is_refused() {
+        let mut request = held(&[]);
+        let ranges = vec![proto::LedgerRange { first: 5, end: 4 }];
+        request.progress[0].ledger = Some(proto::Ledger { low: 2, ranges });
+        assert_eq!(report(request).unwrap_err().kind, RefusalKind::Malformed);
+    }
+
+    #[test]
+    fn who_reports_is_who_asks_for_admissions() {
+        let asked = proto::Admission { block: 1, pserver: 2, fill: 3, term: 4, is_heir: true };
+        let word =
+            report(proto::ReportRequest { admissions: vec![asked], is_leaving: true, ..held(&[]) }).unwrap();
+        assert_eq!((word.call, word.is_leaving), (4, true));
+        let admission = Admission {
+            block: BlockId(1),
+            pserver: Incarnation(2),
+            fill: Fill(3),
+            term: Term(4),
+            primary: Incarnation(7),
+            is_heir: true,
+        };
+        assert_eq!(word.admissions, [admission]);
+    }
+}
