@@ -1,21 +1,19 @@
-//! One call, tried until it is answered: a deadline for each attempt, jittered pauses, a budget for all.
+//! One attempt of a call: its deadline, the pause before the next one, and the count of retries. Which call is made,
+//! and how often, is never decided here.
 
 use crate::error::TrainError;
-use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::wire::Fault;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
 use tonic::Status;
 
-/// Retries and their budget, shared by all calls of one trainer.
+/// What all calls of one trainer share.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    attempt: Duration,
-    patience: Duration,
+    pub(crate) attempt: Duration,
     random: Mutex<Random>,
     retries: AtomicU64,
 }
@@ -28,14 +26,14 @@ pub(crate) struct Callee<'a> {
 }
 
 impl Callee<'_> {
-    pub(crate) fn refused(self, fault: Fault) -> TrainError {
-        TrainError::Refused { role: self.role, address: self.address.to_owned(), fault }
+    pub(crate) fn refused(self, fault: impl Into<Fault>) -> TrainError {
+        TrainError::Refused { role: self.role, address: self.address.to_owned(), fault: fault.into() }
     }
 }
 
 impl Caller {
-    pub(crate) fn new(attempt: Duration, patience: Duration, random: Random) -> Caller {
-        Caller { attempt, patience, random: Mutex::new(random), retries: AtomicU64::new(0) }
+    pub(crate) fn new(attempt: Duration, random: Random) -> Caller {
+        Caller { attempt, random: Mutex::new(random), retries: AtomicU64::new(0) }
     }
 
     pub(crate) fn retries(&self) -> u64 {
@@ -48,41 +46,17 @@ impl Caller {
         backoff.pause(&mut self.random.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Calls until an answer comes. The call must be idempotent. `longer` is added to an attempt's deadline, for
-    /// calls that the other side may keep open. Refusals other than "not ready" are returned.
-    pub(crate) async fn call<T, F>(
+    /// Waits for the answer to one call until its deadline. The call must be idempotent: it may have taken effect
+    /// though no answer came. `longer` is added to the deadline, for calls that the other side may keep open.
+    pub(crate) async fn once<T>(
         &self,
-        callee: Callee<'_>,
         longer: Duration,
-        mut attempt: impl FnMut() -> F,
-    ) -> Result<Result<T, Fault>, TrainError>
-    where
-        F: Future<Output = Result<tonic::Response<T>, Status>>,
-    {
-        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
-        let started = Instant::now();
-        loop {
-            let fault = match tokio::time::timeout(self.attempt + longer, attempt()).await {
-                Ok(Ok(answer)) => return Ok(Ok(answer.into_inner())),
-                Ok(Err(status)) => Fault::from(status),
-                Err(_) => Fault::Unreachable("no answer in time".to_owned()),
-            };
-            if fault.next_move() != NextMove::Retry {
-                return Ok(Err(fault));
-            }
-            if started.elapsed() >= self.patience {
-                return Err(TrainError::Unreachable {
-                    role: callee.role,
-                    address: callee.address.to_owned(),
-                    seconds: self.patience.as_secs(),
-                    last: fault.to_string(),
-                });
-            }
-            let pause = self.pause(&mut backoff);
-            if backoff.attempts() == 5 {
-                tracing::warn!(role = callee.role, address = callee.address, %fault, "still trying");
-            }
-            tokio::time::sleep(pause).await;
+        call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, Fault> {
+        match tokio::time::timeout(self.attempt + longer, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(Fault::from(status)),
+            Err(_) => Err(Fault::Unreachable("no answer in time".to_owned())),
         }
     }
 }

@@ -6,14 +6,14 @@ use shoal_runtime::wire::Fault;
 /// What ended a trainer.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// A role did not answer for longer than the trainer's patience.
+    /// No master has answered as the job's leader for longer than the trainer's patience.
     #[error(
         "{role} at {address} has not answered for {seconds} s ({last}): check that it runs and can be reached"
     )]
     Unreachable {
-        /// "master" or "pserver".
+        /// "master".
         role: &'static str,
-        /// Where it should listen.
+        /// Where it should listen; leader and standbys with commas between them.
         address: String,
         /// How long it was tried.
         seconds: u64,
@@ -75,7 +75,7 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// The process exit code: 3 when a role could not be reached, 2 for settings, 1 otherwise.
+    /// The process exit code: 3 when the master could not be reached, 2 for settings, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             TrainError::Unreachable { .. } => 3,
@@ -85,6 +85,6 @@ impl TrainError {
     }
     /// Whether the job's own state tells it already, so that the master need not be told.
     pub(crate) fn is_known_to_master(&self) -> bool {
-        matches!(self, TrainError::JobFailed(_) | TrainError::Unreachable { role: "master", .. })
+        matches!(self, TrainError::JobFailed(_) | TrainError::Unreachable { .. })
     }
 }

@@ -30,17 +30,40 @@
 //! Run it on this machine with `shoal run --data 'DIR/*.recordio' -- target/release/program`. The step function adds
 //! up **sums** of gradients over the records it is given; Shoal divides once, at the root of the step's reduction
 //! tree, so that the result does not depend on how many trainers there are.
+//!
+//! # When something fails
+//!
+//! | what | what the trainer does |
+//! | --- | --- |
+//! | a pserver does not answer | tries again for as long as the master says that the job goes on; when the master gives its blocks to others, calls them there at once |
+//! | a block's primary is lost with what it held | pushes the sum again; sums are kept until their step is published everywhere, 256 MiB of them and the newest at most |
+//! | the job goes back to a checkpoint | throws away what was computed since, and asks for tasks anew |
+//! | in an asynchronous job, one block goes back | computes the microbatch again from the block's present parameters, for that block alone |
+//! | the master is replaced | turns to the next address of `SHOAL_MASTER`, joins again under the same name, keeps its tasks |
+//! | no master answers as the leader for `SHOAL_PATIENCE_SECONDS` | gives up, with exit code 3, whatever pservers say: tasks, the end of the job and its failure are the master's to tell |
+//! | the master refuses it for good, records or the step function fail | gives up with a message, and tells the master |
+//! | SIGTERM or SIGINT | hands back what it has not finished, and ends |
 
 #![forbid(unsafe_code)]
 
 mod calls;
 pub mod chunks;
 mod desk;
+mod errand;
 mod error;
+mod kept;
+mod leaders;
+mod master;
 mod model;
+mod pending;
+mod pull;
+mod push;
+mod push_log;
 mod reduce;
+mod routes;
 mod session;
 mod settings;
+mod taken;
 mod trainer;
 
 pub use error::TrainError;

@@ -1,6 +1,6 @@
 //! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
 
-use shoal_runtime::cluster::{Declaration, JobSettings, Layout};
+use shoal_runtime::cluster::{BlockId, Declaration, JobSettings, Layout};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -68,11 +68,13 @@ pub struct Record<'a> {
 pub struct Batch<'a> {
     /// The pass over the data, from 0.
     pub epoch: u64,
-    /// The step of the job, from 0.
+    /// The step of the job, from 0. In asynchronous jobs, which have no steps, the microbatch's position (epoch x
+    /// microbatches + index) divided by `microbatches_per_step`: for schedules of the program's own.
     pub step: u64,
     /// The microbatch's index in the epoch.
     pub microbatch: u64,
-    /// For randomness: a function of (job seed, step, microbatch), the same whoever computes it.
+    /// For randomness: a function of (job seed, step, microbatch), in asynchronous jobs of (job seed, position): the
+    /// same whoever computes it, and when it is computed again.
     pub seed: u64,
     /// The records in order.
     pub records: &'a [Record<'a>],
@@ -95,6 +97,10 @@ impl Names {
     /// One zeroed vector for each parameter.
     pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
         self.declaration.parameters.iter().map(|p| vec![0.0; p.elements() as usize]).collect()
+    }
+    /// What a block adds to a message.
+    pub(crate) fn bytes(&self, block: BlockId) -> usize {
+        4 * self.layout.block(block).map_or(0, |block| block.elements)
     }
     fn find(&self, name: &str) -> anyhow::Result<usize> {
         self.index.get(name).copied().ok_or_else(|| anyhow::anyhow!("no parameter {name:?} was declared"))

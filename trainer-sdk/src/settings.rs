@@ -1,25 +1,33 @@
 //! A trainer's settings, from `SHOAL_*` variables: the same program runs on a laptop and in a pod.
 
 use crate::error::TrainError;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of one trainer.
 #[derive(Clone, Debug)]
 pub struct TrainerSettings {
-    /// Where the master listens (`SHOAL_MASTER`, default `127.0.0.1:7400`).
+    /// Where the master listens, or those who may lead the job, with commas between them (`SHOAL_MASTER`, default
+    /// `127.0.0.1:7400`). A call that finds no leader at one address turns to the next.
     pub master: String,
     /// The job; empty to take whichever the master runs (`SHOAL_JOB`).
     pub job: String,
     /// Unique in the job (`SHOAL_TRAINER_NAME`, default `trainer-PID`).
     pub name: String,
-    /// How long an unreachable role is tried before giving up (`SHOAL_PATIENCE_SECONDS`, default 120).
+    /// How long no master may answer as the job's leader before the trainer gives up (`SHOAL_PATIENCE_SECONDS`, default
+    /// 120). A pserver that does not answer never ends a trainer: as long as the master says that the job goes on, it
+    /// is tried again, or its blocks are found elsewhere.
     pub patience: Duration,
-    /// How long one attempt of a call may take.
-    pub attempt: Duration,
+    /// How long one attempt of a call may take, beyond what the other side may keep it open. None: half a lease's time
+    /// to live, at least 200 ms and at most 10 s, so that one lost answer never costs more than that.
+    pub attempt: Option<Duration>,
     /// A pause before each microbatch, to make a job last (`SHOAL_PACE_MILLIS`, default 0). Changes no bit.
     pub pace: Duration,
     /// How the step function is run.
     pub compute: Compute,
+    /// Where pushes that pservers answered `Applied` are written down, one JSON line for each block
+    /// (`SHOAL_PUSH_LOG`, default nowhere). For tests that compare it with what pservers recover.
+    pub push_log: Option<PathBuf>,
 }
 
 /// How the step function is run.
@@ -38,9 +46,10 @@ impl Default for TrainerSettings {
             job: String::new(),
             name: format!("trainer-{}", std::process::id()),
             patience: Duration::from_secs(120),
-            attempt: Duration::from_secs(10),
+            attempt: None,
             pace: Duration::ZERO,
             compute: Compute::Thread,
+            push_log: None,
         }
     }
 }
@@ -65,6 +74,30 @@ impl TrainerSettings {
         settings.name = read("SHOAL_TRAINER_NAME").unwrap_or(settings.name);
         settings.patience = number("SHOAL_PATIENCE_SECONDS", settings.patience, Duration::from_secs)?;
         settings.pace = number("SHOAL_PACE_MILLIS", settings.pace, Duration::from_millis)?;
+        settings.push_log = read("SHOAL_PUSH_LOG").map(PathBuf::from);
         Ok(settings)
+    }
+
+    /// How long one attempt may take in a job of this time to live, or while that is not known.
+    pub(crate) fn attempt(&self, ttl: Option<Duration>) -> Duration {
+        let (least, most) = (Duration::from_millis(200), Duration::from_secs(10));
+        self.attempt.unwrap_or_else(|| ttl.map_or(most, |ttl| (ttl / 2).clamp(least, most)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_lasts_half_a_time_to_live_within_bounds_unless_it_is_set() {
+        let mut settings = TrainerSettings::default();
+        let attempt = |settings: &TrainerSettings, ttl: u64| {
+            settings.attempt(Some(Duration::from_millis(ttl))).as_millis()
+        };
+        let attempts = [100, 1000, 15_000, 100_000].map(|ttl| attempt(&settings, ttl));
+        assert_eq!(attempts, [200, 500, 7500, 10_000]);
+        settings.attempt = Some(Duration::from_millis(30));
+        assert_eq!(attempt(&settings, 1000), 30);
     }
 }

@@ -1,0 +1,200 @@
+//! **Push**: one gradient to every block that lacks it, until each has answered. Idempotent: what is sent twice counts
+//! once, at the pserver.
+
+use crate::errand::{Calling, Errand, run};
+use crate::error::TrainError;
+use crate::kept::NodeOf;
+use crate::pending::Batch;
+use crate::reduce::NodeSum;
+use crate::session::Session;
+use crate::taken::Taken;
+use bytes::Bytes;
+use futures_util::future::FutureExt;
+use shoal_runtime::cluster::{BlockId, Rewind, Routing, Term, Version};
+use shoal_runtime::host::rpc::Channel;
+use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a gradient is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// A node of a step's tree, in synchronous jobs.
+    Node(NodeOf),
+    /// The microbatch at this position, in asynchronous jobs.
+    Microbatch(u64),
+}
+
+/// Which state of a block a gradient was computed from. In synchronous jobs the step says the version, which is 0 here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Base {
+    pub(crate) rewind: Rewind,
+    pub(crate) version: Version,
+}
+
+/// One gradient on its way to the blocks.
+pub(crate) struct Push<'a> {
+    session: &'a Session,
+    of: Of,
+    sum: Arc<NodeSum>,
+    /// Of each block, in asynchronous jobs.
+    bases: Vec<Base>,
+    pub(crate) taken: Taken,
+    /// Blocks that have gone back since it was computed, in asynchronous jobs.
+    rewound: BTreeSet<BlockId>,
+}
+
+/// How a push ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// Every block has it.
+    Done,
+    /// Some block has had no room for an eighth of a lease's time to live: a lower node must come first.
+    PutOff,
+    /// The gradient, or for some blocks its part, is of a history that is no more: to be computed again.
+    Rewound,
+}
+
+impl<'a> Push<'a> {
+    /// The sum of one node.
+    pub(crate) fn of_node(session: &'a Session, of: NodeOf, sum: Arc<NodeSum>, taken: Taken) -> Push<'a> {
+        Push { session, of: Of::Node(of), sum, bases: Vec::new(), taken, rewound: BTreeSet::new() }
+    }
+
+    /// The gradient of one microbatch.
+    pub(crate) fn of_microbatch(
+        session: &'a Session,
+        position: u64,
+        sum: NodeSum,
+        bases: Vec<Base>,
+        taken: Taken,
+    ) -> Push<'a> {
+        let (of, sum) = (Of::Microbatch(position), Arc::new(sum));
+        Push { session, of, sum, bases, taken, rewound: BTreeSet::new() }
+    }
+
+    /// Pushes until every block has it, or that is pointless; `taken` then says who has it.
+    pub(crate) async fn run(&mut self) -> Result<Pushed, TrainError> {
+        run(self.session, self).await
+    }
+
+    fn base(&self, block: BlockId) -> Base {
+        match self.of {
+            Of::Node(of) => Base { rewind: of.rewind, version: Version(0) },
+            Of::Microbatch(_) => self.bases[block.0 as usize],
+        }
+    }
+
+    fn gradient(&self, block: BlockId) -> proto::BlockGradient {
+        let mut values = Vec::new();
+        if let Some(layout) = self.session.names.layout.block(block) {
+            values.reserve_exact(layout.elements);
+            layout.gather(&self.sum.values, &mut values);
+        }
+        let gradient = Bytes::from(bytemuck::cast_slice::<f32, u8>(&values).to_vec());
+        let Base { rewind, version } = self.base(block);
+        proto::BlockGradient { block: block.0, gradient, rewind: rewind.0, version: version.0 }
+    }
+
+    /// Takes in one block's answer and says whether it must be asked again.
+    fn answered(&mut self, block: BlockId, term: Term, answer: PushAnswer) -> Result<bool, TrainError> {
+        match (answer, self.of) {
+            (PushAnswer::Applied, of) => {
+                self.taken.applied(block);
+                self.session.push_log.applied(&of, block, self.base(block))?;
+            }
+            (PushAnswer::AlreadyApplied, _) => self.taken.applied(block),
+            (PushAnswer::Held, Of::Node(_)) => self.taken.held(block, term),
+            (PushAnswer::Rewound, Of::Microbatch(_)) => {
+                self.rewound.insert(block);
+            }
+            // Held by the primary, but not yet by its copies.
+            (PushAnswer::Held, Of::Microbatch(_)) => return Ok(true),
+            // Steps go back with all blocks: the routing will say so.
+            (PushAnswer::Rewound, Of::Node(_)) => return Ok(true),
+            (PushAnswer::Busy | PushAnswer::Moved | PushAnswer::Unspecified, _) => return Ok(true),
+        }
+        Ok(false)
+    }
+}
+
+impl Errand for Push<'_> {
+    type Reply = proto::PushReply;
+    type End = Pushed;
+
+    fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Pushed, BTreeSet<BlockId>> {
+        let mut lacking = self.taken.lacking(routing);
+        match self.of {
+            Of::Node(of) if of.rewind != routing.rewind() => return ControlFlow::Break(Pushed::Rewound),
+            Of::Node(_) => {}
+            Of::Microbatch(_) => {
+                let is_restored = |block: &BlockId| {
+                    routing
+                        .blocks
+                        .get(block.0 as usize)
+                        .is_some_and(|at| at.rewind > self.base(*block).rewind)
+                };
+                self.rewound.extend(lacking.iter().copied().filter(is_restored).collect::<Vec<_>>());
+                lacking.retain(|block| !self.rewound.contains(block));
+            }
+        }
+        ControlFlow::Continue(lacking)
+    }
+
+    fn call(
+        &self,
+        mut client: PserverClient<Channel>,
+        blocks: &[(BlockId, Term)],
+    ) -> Calling<proto::PushReply> {
+        let mut request = proto::PushRequest {
+            job: self.session.master.job.job.0.clone(),
+            incarnation: self.session.incarnation().0,
+            weight: self.sum.weight,
+            blocks: blocks.iter().map(|(block, _)| self.gradient(*block)).collect(),
+            ..Default::default()
+        };
+        match self.of {
+            Of::Node(of) => (request.step, request.node) = (of.step.0, Some(of.node.into())),
+            Of::Microbatch(position) => request.position = position,
+        }
+        async move { client.push(request).await }.boxed_local()
+    }
+
+    fn open(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn hear(
+        &mut self,
+        batch: &mut Batch,
+        reply: proto::PushReply,
+        now: Duration,
+    ) -> Result<ControlFlow<Pushed>, TrainError> {
+        let mut answers = reply.answers();
+        let mut is_busy = false;
+        let mut left = Vec::new();
+        for (block, term) in std::mem::take(&mut batch.blocks) {
+            let answer = answers.next().unwrap_or(PushAnswer::Busy);
+            is_busy |= answer == PushAnswer::Busy;
+            if self.answered(block, term, answer)? {
+                left.push((block, term));
+            }
+        }
+        batch.blocks = left;
+        batch.busy_since = batch.busy_since.or(Some(now)).filter(|_| is_busy);
+        let room_at = batch.busy_since.map(|since| since + self.session.master.ttl() / 8);
+        // Positions apply in any order, so that no other microbatch makes room for one.
+        let is_put_off = matches!(self.of, Of::Node(_)) && room_at.is_some_and(|room_at| now >= room_at);
+        Ok(if is_put_off { ControlFlow::Break(Pushed::PutOff) } else { ControlFlow::Continue(()) })
+    }
+
+    fn gone(&mut self) -> Option<Pushed> {
+        None
+    }
+
+    fn done(&mut self) -> Pushed {
+        if self.rewound.is_empty() { Pushed::Done } else { Pushed::Rewound }
+    }
+}

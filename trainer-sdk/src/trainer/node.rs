@@ -1,0 +1,119 @@
+//! Work of synchronous jobs: pull one exact step, reduce a node of its tree, push it. A node of a history that is no
+//! more is dropped wherever that is noticed.
+
+use super::{Trainer, add_since};
+use crate::desk::Ready;
+use crate::error::TrainError;
+use crate::kept::NodeOf;
+use crate::model::{Model, Parameters};
+use crate::pull::{At, Pulled, pull};
+use crate::push::{Push, Pushed};
+use crate::reduce::{LocalTree, NodeSum};
+use crate::taken::Taken;
+use shoal_runtime::cluster::{Step, Work};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::time::Instant;
+
+impl Trainer {
+    pub(super) async fn node_loop(&self, mut model: Box<dyn Model>) -> TrainError {
+        let mut pulled: Option<(At, Parameters)> = None;
+        loop {
+            let ready = self.wait_for(|desk| desk.ready()).await;
+            let Work::Node { step, node, rewind } = ready.task.work else {
+                self.change(|desk| desk.finished(&ready.task));
+                continue;
+            };
+            let at = At::Step(step, rewind);
+            let parameters = match pulled.take() {
+                Some((of, parameters)) if of == at => parameters,
+                _ => match self.pull_step(&ready, step, at).await {
+                    Err(error) => return error,
+                    Ok(None) => continue,
+                    Ok(Some(parameters)) => parameters,
+                },
+            };
+            pulled = Some((at, parameters.clone()));
+            model = match self.do_node(model, &ready, NodeOf { step, node, rewind }, parameters).await {
+                Ok(model) => model,
+                Err(error) => return error,
+            };
+        }
+    }
+
+    /// The parameters that `step` reads; none when there is something else to do first, or nothing at all.
+    async fn pull_step(&self, ready: &Ready, step: Step, at: At) -> Result<Option<Parameters>, TrainError> {
+        let started = Instant::now();
+        // A task of an earlier step goes first, or this one may wait for ever.
+        let is_earlier =
+            |ready: &Ready| matches!(ready.task.work, Work::Node { step: earlier, .. } if earlier < step);
+        let pulled = tokio::select! {
+            biased;
+            pulled = pull(&self.session, at) => pulled?,
+            _ = self.wait_for(|desk| desk.ready().filter(is_earlier)) => Pulled::Rewound,
+        };
+        add_since(started, &self.counters.pull_micros);
+        Ok(match pulled {
+            Pulled::Rewound => None,
+            Pulled::Gone => {
+                self.change(|desk| {
+                    desk.finished(&ready.task);
+                    desk.kept.published(step.next());
+                });
+                None
+            }
+            Pulled::Parameters { values, .. } => {
+                self.change(|desk| desk.kept.published(step));
+                Some(Parameters { names: self.session.names.clone(), values: Arc::new(values) })
+            }
+        })
+    }
+
+    async fn do_node(
+        &self,
+        mut model: Box<dyn Model>,
+        ready: &Ready,
+        of: NodeOf,
+        parameters: Parameters,
+    ) -> Result<Box<dyn Model>, TrainError> {
+        let mut local = LocalTree::new(self.session.master.job.shape().tree(of.step), of.node);
+        for at in 0..ready.records.len() {
+            let leaf;
+            (model, leaf) = self.compute(model, ready, at, &parameters).await?;
+            if !self.desk().is_present(of.rewind) {
+                // The job went back meanwhile.
+                return Ok(model);
+            }
+            let zeros = local.push(leaf).map_err(|element| self.non_finite(ready, at, element))?;
+            self.counters.negative_zeros.fetch_add(zeros, Relaxed);
+            self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
+        }
+        let Some(sum) = local.finish() else {
+            let what = format!("{} came with {} microbatches", ready.task.work, ready.records.len());
+            return Err(TrainError::Settings(format!("{what}: build all roles from the same version")));
+        };
+        self.push_node(ready, of, Arc::new(sum)).await?;
+        Ok(model)
+    }
+
+    async fn push_node(&self, ready: &Ready, of: NodeOf, sum: Arc<NodeSum>) -> Result<(), TrainError> {
+        let started = Instant::now();
+        let taken = Taken::by_none(self.session.names.layout.len());
+        let mut push = Push::of_node(&self.session, of, sum.clone(), taken);
+        let pushed = push.run().await?;
+        add_since(started, &self.counters.push_micros);
+        match pushed {
+            Pushed::Done => {
+                self.counters.tasks.fetch_add(1, Relaxed);
+                let routing = self.session.routes.present();
+                self.change(|desk| {
+                    desk.finished(&ready.task);
+                    desk.kept.keep(of, sum, push.taken, &routing);
+                });
+            }
+            Pushed::PutOff => self.change(|desk| desk.put_off(&ready.task)),
+            Pushed::Rewound => {}
+        }
+        Ok(())
+    }
+}

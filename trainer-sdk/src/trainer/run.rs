@@ -1,0 +1,85 @@
+//! Work of asynchronous jobs: microbatch by microbatch, pull the latest parameters, compute, push until every block has
+//! applied it. A gradient is computed again only for blocks that have gone back; a change of primary alone keeps it.
+
+use super::{Trainer, add_since};
+use crate::desk::Ready;
+use crate::error::TrainError;
+use crate::model::{Model, Parameters};
+use crate::pull::{At, Pulled, pull};
+use crate::push::{Base, Push, Pushed};
+use crate::reduce::{LocalTree, NodeSum};
+use crate::taken::Taken;
+use shoal_runtime::cluster::{Node, StepTree, Work};
+use shoal_runtime::host::backoff::Backoff;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::time::Instant;
+
+impl Trainer {
+    pub(super) async fn run_loop(&self, mut model: Box<dyn Model>) -> TrainError {
+        loop {
+            let ready = self.wait_for(|desk| desk.ready()).await;
+            if let Work::Run { first } = ready.task.work {
+                for at in 0..ready.records.len() {
+                    model = match self.do_microbatch(model, &ready, first + at as u64, at).await {
+                        Ok(model) => model,
+                        Err(error) => return error,
+                    };
+                    self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
+                }
+                self.counters.tasks.fetch_add(1, Relaxed);
+            }
+            self.change(|desk| desk.finished(&ready.task));
+        }
+    }
+
+    /// Brings the microbatch at `position` into every block.
+    async fn do_microbatch(
+        &self,
+        mut model: Box<dyn Model>,
+        ready: &Ready,
+        position: u64,
+        at: usize,
+    ) -> Result<Box<dyn Model>, TrainError> {
+        let mut taken = Taken::by_none(self.session.names.layout.len());
+        let mut backoff = Backoff::new(Duration::from_millis(2), self.session.master.ttl() / 8);
+        loop {
+            let (parameters, bases) = self.pull_latest().await?;
+            let gradient;
+            (model, gradient) = self.compute(model, ready, at, &parameters).await?;
+            let sum = self.leaf(ready, at, gradient)?;
+            let started = Instant::now();
+            let mut push = Push::of_microbatch(&self.session, position, sum, bases, taken);
+            let pushed = push.run().await?;
+            add_since(started, &self.counters.push_micros);
+            if pushed == Pushed::Done {
+                return Ok(model);
+            }
+            taken = push.taken;
+            tokio::time::sleep(self.session.master.leaders.caller.pause(&mut backoff)).await;
+        }
+    }
+
+    async fn pull_latest(&self) -> Result<(Parameters, Vec<Base>), TrainError> {
+        let started = Instant::now();
+        loop {
+            if let Pulled::Parameters { values, bases } = pull(&self.session, At::Latest).await? {
+                add_since(started, &self.counters.pull_micros);
+                let names = self.session.names.clone();
+                return Ok((Parameters { names, values: Arc::new(values) }, bases));
+            }
+            // No pserver says that the latest is gone; one that does is asked again.
+            tokio::time::sleep(self.session.master.ttl() / 8).await;
+        }
+    }
+
+    /// A gradient as it is pushed: checked, and without negative zeros.
+    fn leaf(&self, ready: &Ready, at: usize, gradient: NodeSum) -> Result<NodeSum, TrainError> {
+        let mut local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0));
+        let zeros = local.push(gradient).map_err(|element| self.non_finite(ready, at, element))?;
+        self.counters.negative_zeros.fetch_add(zeros, Relaxed);
+        let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
+        local.finish().ok_or_else(alone)
+    }
+}

@@ -1,0 +1,93 @@
+//! The two loops that talk with the master: one tells it how far the trainer is and asks for tasks, one asks for newer
+//! routings. The first alone decides when a trainer ends.
+
+use super::{Ended, Trainer};
+use crate::error::TrainError;
+use crate::master::Leased;
+use shoal_runtime::host::backoff::Backoff;
+use shoal_runtime::wire::proto;
+use std::time::Duration;
+use tokio::time::Instant;
+
+impl Trainer {
+    /// Keeps the master informed and the desk filled. Ends when the job does, or when no master has led for longer
+    /// than the trainer's patience.
+    pub(super) async fn lease_loop(&self) -> Result<Ended, TrainError> {
+        let ttl = self.session.master.ttl();
+        let mut silent_since = None;
+        let mut backoff = Backoff::new(Duration::from_millis(20), ttl / 4);
+        for call in 1.. {
+            // With nothing to ask for, a heartbeat every quarter of a TTL is enough.
+            let _ =
+                tokio::time::timeout(ttl / 4, self.wait_for(|desk| (desk.room() > 0).then_some(()))).await;
+            let request = self.words(call);
+            let told = request.progress.clone();
+            let last = match self.session.lease(request).await? {
+                Leased::Done => return Ok(Ended::JobDone),
+                Leased::Tasks(tasks) => {
+                    (silent_since, backoff) = (None, Backoff::new(Duration::from_millis(20), ttl / 4));
+                    self.change(|desk| {
+                        desk.heard(&told);
+                        desk.add(tasks);
+                    });
+                    continue;
+                }
+                Leased::Unknown => {
+                    let routing = self.session.rejoin().await?;
+                    self.change(|desk| desk.forget_leases());
+                    routing.map_or(Ok(()), |routing| self.learn(routing))?;
+                    "it does not know this trainer".to_owned()
+                }
+                Leased::Silence(last) => last,
+            };
+            let since = *silent_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= self.settings.patience {
+                return Err(self.session.master.leaders.silent(since.elapsed(), last));
+            }
+            tokio::time::sleep(self.session.master.leaders.caller.pause(&mut backoff)).await;
+        }
+        Ok(Ended::JobDone)
+    }
+
+    /// What the master is told, and asked, in one call.
+    fn words(&self, call: u64) -> proto::LeaseRequest {
+        let (want, progress) = {
+            let desk = self.desk();
+            (desk.room(), desk.progress())
+        };
+        proto::LeaseRequest {
+            progress,
+            want,
+            counters: Some(self.counters()),
+            wait_millis: if want > 0 { self.session.master.wait().as_millis() as u32 } else { 0 },
+            call,
+            ..Default::default()
+        }
+    }
+
+    /// Asks for newer routings for ever. What the master answers otherwise, the other loop hears as well.
+    pub(super) async fn route_loop(&self) -> TrainError {
+        let ttl = self.session.master.ttl();
+        let mut backoff = Backoff::new(Duration::from_millis(20), ttl / 4);
+        loop {
+            let asked = Instant::now();
+            let known = self.session.routes.present().version;
+            match self.session.master.route(known).await {
+                Ok(Some(routing)) => {
+                    backoff.succeed();
+                    if let Err(error) = self.learn(routing) {
+                        return error;
+                    }
+                }
+                // The master has kept the call open for as long as it was asked to.
+                Ok(None) if asked.elapsed() >= self.session.master.wait() => {
+                    backoff.succeed();
+                    continue;
+                }
+                Ok(None) => {}
+                Err(fault) => tracing::debug!(%fault, "no routing"),
+            }
+            tokio::time::sleep(self.session.master.leaders.caller.pause(&mut backoff)).await;
+        }
+    }
+}

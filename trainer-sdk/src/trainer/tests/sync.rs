@@ -1,0 +1,269 @@
+//! Synchronous jobs under changes of routing: what is pushed where, and what is thrown away.
+
+use super::fake::{Fake, Slope, State, TTL, routing, settings};
+use super::{blocks_pushed_to, is_told_pushed, last_word, node};
+use shoal_runtime::cluster::{Mode, Node};
+use shoal_runtime::wire::proto::PushAnswer;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const LEAF: Node = Node { level: 0, index: 2 };
+
+fn with_task(step: u64) -> (Fake, Slope) {
+    let fake = Fake::new(Mode::Sync);
+    fake.state().tasks.push_back(node(1, step, LEAF, 1));
+    (fake, Slope::default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_pserver_holds_up_no_push_once_its_blocks_live_elsewhere() {
+    let (fake, model) = with_task(0);
+    fake.state().no_pushes[1] = true;
+    let script = async |fake: &Fake, _| {
+        fake.until("a push hangs", |state| blocks_pushed_to(state, 1) == [1, 2]).await;
+        sleep(Duration::from_millis(500)).await;
+        let moved = Instant::now();
+        fake.state().routing = routing(2, [(0, 1, 1), (0, 2, 1), (0, 2, 1)]);
+        fake.until("the task is pushed", |state| blocks_pushed_to(state, 0).len() == 3).await;
+        assert!(moved.elapsed() < Duration::from_millis(100), "{:?}", moved.elapsed());
+        fake.until("it is told", |state| is_told_pushed(state, 1)).await;
+        assert_eq!(blocks_pushed_to(&fake.state(), 0), [0, 1, 2], "a block that stayed is not sent again");
+    };
+    assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    assert_eq!(model.computed(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_pserver_holds_up_no_pull_once_its_blocks_live_elsewhere() {
+    let (fake, model) = with_task(0);
+    fake.state().no_pulls[1] = true;
+    let script = async |fake: &Fake, _| {
+        fake.until("a pull hangs", |state| state.pulls.len() == 2).await;
+        sleep(Duration::from_millis(500)).await;
+        let moved = Instant::now();
+        fake.state().routing = routing(2, [(0, 1, 1), (0, 2, 1), (0, 2, 1)]);
+        fake.until("it is pushed", |state| !state.pushes.is_empty()).await;
+        assert!(moved.elapsed() < Duration::from_millis(100), "{:?}", moved.elapsed());
+        assert_eq!(fake.state().pulls.len(), 3, "a block that stayed is not asked again");
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_primary_held_is_pushed_again_and_not_computed_again() {
+    let (fake, model) = with_task(7);
+    let script = async |fake: &Fake, _| {
+        fake.until("the task is pushed", |state| is_told_pushed(state, 1)).await;
+        sleep(Duration::from_secs(1)).await;
+        let first = fake.state().pushes.clone();
+        assert_eq!(first.len(), 3);
+        fake.state().routing = routing(2, [(1, 2, 1), (1, 1, 1), (1, 1, 1)]);
+        fake.until("block 0 has it again", |state| blocks_pushed_to(state, 1) == [1, 2, 0]).await;
+        sleep(Duration::from_secs(20)).await;
+        let state = fake.state();
+        assert_eq!(state.pushes.len(), 4, "once is enough");
+        assert_eq!(state.pushes[3].1, super::fake::Pushed { pserver: 1, ..first[0].1.clone() });
+    };
+    assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    assert_eq!(model.computed(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_every_block_has_applied_is_never_pushed_again() {
+    let (fake, model) = with_task(7);
+    fake.state().answer = Box::new(|_| PushAnswer::Applied);
+    let script = async |fake: &Fake, _| {
+        fake.until("the task is pushed", |state| is_told_pushed(state, 1)).await;
+        fake.state().routing = routing(2, [(1, 2, 1), (0, 2, 1), (0, 2, 1)]);
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(fake.state().pushes.len(), 3);
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_of_the_next_step_proves_that_nothing_is_to_be_pushed_again() {
+    let (fake, model) = with_task(7);
+    let script = async |fake: &Fake, _| {
+        fake.until("the task is pushed", |state| is_told_pushed(state, 1)).await;
+        fake.state().tasks.push_back(node(2, 8, LEAF, 1));
+        fake.until("the next is pushed", |state| is_told_pushed(state, 2)).await;
+        fake.state().routing = routing(2, [(1, 2, 1), (0, 2, 1), (0, 2, 1)]);
+        sleep(Duration::from_secs(20)).await;
+        let steps: Vec<u64> = fake.state().pushes[6..].iter().map(|(_, push)| push.step).collect();
+        assert_eq!(steps, [8, 8, 8]);
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewind_in_mid_computing_throws_the_task_away_and_asks_for_another() {
+    let fake = Fake::new(Mode::Sync);
+    fake.state().tasks.push_back(node(1, 5, Node { level: 2, index: 0 }, 1));
+    let model = Slope::default();
+    let paced = crate::TrainerSettings { pace: Duration::from_millis(500), ..settings() };
+    let script = async |fake: &Fake, _| {
+        fake.until("it computes", |state| state.pulls.len() == 2).await;
+        sleep(Duration::from_millis(700)).await;
+        fake.state().routing = routing(4, [(0, 4, 4), (1, 4, 4), (1, 4, 4)]);
+        sleep(Duration::from_millis(100)).await;
+        fake.state().tasks.push_back(node(2, 3, LEAF, 4));
+        fake.until("the new task is pushed", |state| is_told_pushed(state, 2)).await;
+        let state = fake.state();
+        assert!(
+            state.pushes.iter().all(|(_, push)| (push.step, push.rewind) == (3, 4)),
+            "{:?}",
+            state.pushes
+        );
+        assert_eq!(state.leases.last().unwrap().1.progress.len(), 1, "of a dropped lease nothing is said");
+        assert_eq!(state.pulls.last().unwrap().2.rewind, 4);
+    };
+    assert!(fake.train(paced, model.clone(), script).await.is_none());
+    assert_eq!(model.computed(), 3, "the microbatch under way, and no further one, is in vain");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_that_meets_a_rewound_block_ends_when_the_routing_says_so() {
+    let (fake, model) = with_task(5);
+    fake.state().answer = Box::new(|push| match push.rewind {
+        1 => PushAnswer::Rewound,
+        _ => PushAnswer::Held,
+    });
+    let script = async |fake: &Fake, _| {
+        fake.until("a push is refused", |state| !state.pushes.is_empty()).await;
+        sleep(Duration::from_secs(1)).await;
+        assert!(!is_told_pushed(&fake.state(), 1));
+        let calls = fake.state().pushes.len();
+        assert!((9..60).contains(&calls), "asked again after pauses: {calls}");
+        fake.state().tasks.push_back(node(2, 0, LEAF, 3));
+        sleep(Duration::from_secs(1)).await;
+        fake.state().routing = routing(3, [(0, 3, 3), (1, 3, 3), (1, 3, 3)]);
+        fake.until("the new task is pushed", |state| is_told_pushed(state, 2)).await;
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_a_newer_history_waits_for_its_routing() {
+    let fake = Fake::new(Mode::Sync);
+    fake.state().tasks.push_back(node(1, 2, LEAF, 6));
+    let script = async |fake: &Fake, _| {
+        sleep(Duration::from_secs(3)).await;
+        assert!(fake.state().pulls.is_empty());
+        assert_eq!(last_word(&fake.state(), 1).map(|word| word.pushed), Some(false), "it stays in hand");
+        fake.state().routing = routing(6, [(0, 6, 6), (1, 6, 6), (1, 6, 6)]);
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+    };
+    assert!(fake.train(settings(), Slope::default(), script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_has_moved_to_nobody_knows_where_is_asked_again_after_bounded_pauses() {
+    let (fake, model) = with_task(0);
+    fake.state().answer = Box::new(|push| if push.block == 0 { PushAnswer::Moved } else { PushAnswer::Held });
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pushed", |state| !state.pushes.is_empty()).await;
+        sleep(TTL).await;
+        let asked = blocks_pushed_to(&fake.state(), 0).len();
+        assert!((30..120).contains(&asked), "{asked}");
+        assert!(!is_told_pushed(&fake.state(), 1));
+        assert_eq!(blocks_pushed_to(&fake.state(), 1), [1, 2], "others are not disturbed");
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_without_room_is_put_off_and_the_lower_node_goes_first() {
+    let (fake, model) = with_task(0);
+    let mut has_lower = false;
+    fake.state().answer = Box::new(move |push| {
+        has_lower |= push.index == 0;
+        if has_lower || push.block > 0 { PushAnswer::Held } else { PushAnswer::Busy }
+    });
+    let script = async |fake: &Fake, _| {
+        fake.until("it finds no room", |state| !state.pushes.is_empty()).await;
+        let asked = |state: &State| state.leases.last().map(|(_, words)| words.want);
+        let began = Instant::now();
+        fake.until("it asks for one more", |state| asked(state) == Some(2)).await;
+        assert!(began.elapsed() > TTL / 10, "not at the first answer: {:?}", began.elapsed());
+        assert!(!is_told_pushed(&fake.state(), 1));
+        fake.state().tasks.push_back(node(2, 0, Node::leaf(0), 1));
+        fake.until("both are pushed", |state| is_told_pushed(state, 1) && is_told_pushed(state, 2)).await;
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_is_gone_is_told_as_done_and_not_computed() {
+    let (fake, model) = with_task(3);
+    fake.state().is_gone = true;
+    let script = async |fake: &Fake, _| {
+        fake.until("it is told", |state| is_told_pushed(state, 1)).await;
+    };
+    assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    assert_eq!(model.computed(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sum_that_is_published_meanwhile_is_not_pushed_again_any_more() {
+    let (fake, model) = with_task(7);
+    let script = async |fake: &Fake, _| {
+        fake.until("the task is pushed", |state| is_told_pushed(state, 1)).await;
+        fake.state().no_pushes[1] = true;
+        fake.state().routing = routing(2, [(1, 2, 1), (1, 1, 1), (1, 1, 1)]);
+        fake.until("it hangs at the new primary", |state| blocks_pushed_to(state, 1) == [1, 2, 0]).await;
+        // Another trainer has seen to it.
+        fake.state().tasks.push_back(node(2, 8, LEAF, 1));
+        fake.until("the next is computed", |state| state.pushes.len() > 4).await;
+        fake.state().routing = routing(3, [(0, 3, 1), (0, 3, 1), (0, 3, 1)]);
+        fake.until("the next is pushed", |state| is_told_pushed(state, 2)).await;
+        let state = fake.state();
+        let late = state.pushes[4..].iter().filter(|(_, push)| push.step == 7).count();
+        assert_eq!(late, 0);
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_begins_only_when_every_block_has_published_metrics_included() {
+    let (fake, model) = with_task(7);
+    fake.state().unpublished = Some(2);
+    let computed = model.clone();
+    let script = async |fake: &Fake, _| {
+        sleep(2 * TTL).await;
+        assert_eq!(computed.computed(), 0);
+        fake.state().unpublished = None;
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+    };
+    assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    assert_eq!(model.computed(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_of_a_later_step_is_given_up_when_an_earlier_one_is_leased() {
+    let (fake, model) = with_task(6);
+    fake.state().published = 5;
+    let script = async |fake: &Fake, _| {
+        fake.until("it pulls", |state| !state.pulls.is_empty()).await;
+        fake.state().tasks.push_back(node(2, 5, LEAF, 1));
+        fake.until("the earlier one is pushed", |state| is_told_pushed(state, 2)).await;
+        assert!(!is_told_pushed(&fake.state(), 1));
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_ends_with_its_history() {
+    let (fake, model) = with_task(5);
+    fake.state().published = 4;
+    let script = async |fake: &Fake, _| {
+        fake.until("it pulls", |state| !state.pulls.is_empty()).await;
+        fake.state().routing = routing(4, [(0, 4, 4), (1, 4, 4), (1, 4, 4)]);
+        sleep(Duration::from_millis(100)).await;
+        let before = fake.state().pulls.len();
+        fake.state().tasks.push_back(node(2, 5, LEAF, 4));
+        fake.until("it pulls again", |state| state.pulls.len() > before + 4).await;
+        assert!(fake.state().pulls[before..].iter().all(|(_, _, pull)| pull.rewind == 4));
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
