@@ -7,17 +7,21 @@ use crate::measure::in_turn;
 use crate::report::Row;
 use anyhow::ensure;
 use shoal_pserver::block::shape::{BlockShape, NodeGradient};
-use shoal_pserver::block::{Block, PushOutcome};
+use shoal_pserver::block::{Block, Placement, PushOutcome, Terms};
 use shoal_pserver::kernel::rules::{self, AdamStep};
 use shoal_pserver::kernel::sum::{Word, add_right_words};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::layout::BLOCK_ELEMENTS_MAX;
 use shoal_runtime::cluster::schedule::Schedule;
-use shoal_runtime::cluster::{Declaration, JobId, JobSettings, Layout, Node, Parameter, Rule, Step};
+use shoal_runtime::cluster::{
+    Declaration, Fill, Incarnation, JobId, JobSettings, Layout, Mode, Node, Parameter, Rewind, Rule, Step,
+    Term,
+};
 use std::hint::black_box;
 use std::sync::Arc;
 
 const ELEMENTS: usize = 16 << 20;
+const ME: Incarnation = Incarnation(1);
 const BLOCK: usize = BLOCK_ELEMENTS_MAX as usize;
 const WEIGHT: u64 = 48;
 const RATE: f32 = 0.001;
@@ -85,7 +89,6 @@ impl Kernels {
 struct Blocks {
     step: Step,
     blocks: Vec<(Arc<BlockShape>, Block)>,
-    settings: JobSettings,
     gradients: [Message; 2],
 }
 
@@ -96,18 +99,30 @@ impl Blocks {
         let declaration = Declaration { parameters: vec![parameter], block_elements: 0 };
         declaration.check()?;
         let (layout, settings) = (Layout::new(&declaration), settings());
+        let terms = Arc::new(Terms::new(&settings, 16));
         let block = |(id, layout)| {
             let shape = Arc::new(BlockShape::new(id, layout, &declaration));
-            (Arc::clone(&shape), Block::new(shape, &settings, 16))
+            let placement = Placement {
+                fill: Fill(1),
+                term: Term(1),
+                rewind: Rewind(1),
+                primary: ME,
+                copies: Vec::new(),
+                heir: None,
+                origin: None,
+            };
+            let mut block = Block::new(Arc::clone(&shape), Arc::clone(&terms), placement, ME);
+            block.restore_initial(Term(1));
+            (shape, block)
         };
         let blocks: Vec<(Arc<BlockShape>, Block)> = layout.iter().map(block).collect();
         let gradients = [1, 2].map(|seed| Message::new(&gradient(seed, elements)));
-        Ok(Blocks { step: Step(0), blocks, settings, gradients })
+        Ok(Blocks { step: Step(0), blocks, gradients })
     }
 
     /// Every block gets the left slot's gradient, then every block the right one's.
     fn update(&mut self) -> anyhow::Result<()> {
-        let (step, tree) = (self.step, self.settings.shape().tree(self.step));
+        let step = self.step;
         for (slot, gradient) in self.gradients.iter().enumerate() {
             let mut words = gradient.words();
             for (shape, block) in &mut self.blocks {
@@ -115,8 +130,9 @@ impl Blocks {
                 words = rest;
                 let node = Node::leaf(slot as u32);
                 let arriving = NodeGradient { step, node, weight: WEIGHT / 2, words: own };
-                shape.check(&arriving, tree)?;
-                let is_published = matches!(block.push(&arriving)?, PushOutcome::Published { .. });
+                shape.check_values(own, node)?;
+                let outcome = block.push(Rewind(1), &arriving)?;
+                let is_published = matches!(outcome, PushOutcome::Applied { is_published: true, .. });
                 ensure!(is_published == (slot == 1), "a block applied a step too early or not at all");
             }
         }
@@ -137,6 +153,7 @@ fn settings() -> JobSettings {
         records: 1 << 20,
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
+        mode: Mode::Sync,
     }
 }
 
@@ -241,6 +258,7 @@ fn gradient(seed: u32, elements: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_runtime::cluster::Version;
 
     /// More than one block, and not a whole number of them.
     const FEW: usize = BLOCK + 1000;
@@ -253,7 +271,7 @@ mod tests {
         plain.update(adam_as_in_the_paper).unwrap();
         blocks.update().unwrap();
         assert_eq!(kernels.parameters, plain.parameters);
-        let published = |block: &Block| block.published(Step(1)).unwrap().unwrap();
+        let published = |block: &Block| block.copy_at(Version(1)).unwrap().parameters;
         let bytes: Vec<u8> = blocks.blocks.iter().flat_map(|(_, block)| published(block).to_vec()).collect();
         let values: Vec<f32> = bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect();
         assert_eq!(values, plain.parameters);

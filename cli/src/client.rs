@@ -2,6 +2,7 @@
 
 use crate::exit::Exit;
 use anyhow::Context;
+use shoal_runtime::cluster::RefusalKind;
 use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
@@ -62,14 +63,29 @@ impl Client {
 
     /// How the job is.
     pub(crate) async fn status(&mut self) -> anyhow::Result<proto::StatusReply> {
+        self.status_within(ANSWER).await
+    }
+
+    /// How the job is, unless the answer takes longer than `wait`.
+    pub(crate) async fn status_within(&mut self, wait: Duration) -> anyhow::Result<proto::StatusReply> {
         let asked = self.rpc.status(proto::StatusRequest { job: self.job.clone() });
+        client_answer(&self.address, tokio::time::timeout(wait, asked).await)
+    }
+
+    /// Asks for other numbers of members; what is absent stays as it is.
+    pub(crate) async fn scale(
+        &mut self,
+        trainers: Option<u32>,
+        pservers: Option<u32>,
+    ) -> anyhow::Result<proto::ScaleReply> {
+        let asked = self.rpc.scale(proto::ScaleRequest { job: self.job.clone(), trainers, pservers });
         client_answer(&self.address, tokio::time::timeout(ANSWER, asked).await)
     }
 
-    /// Asks for another number of trainers.
-    pub(crate) async fn scale(&mut self, trainers: u32) -> anyhow::Result<proto::ScaleReply> {
-        let asked = self.rpc.scale(proto::ScaleRequest { job: self.job.clone(), trainers });
-        client_answer(&self.address, tokio::time::timeout(ANSWER, asked).await)
+    /// Asks for a pserver to be left; with `replace` another is to take its place.
+    pub(crate) async fn drain(&mut self, pserver: &str, replace: bool) -> anyhow::Result<proto::DrainReply> {
+        let request = proto::DrainRequest { job: self.job.clone(), pserver: pserver.to_owned(), replace };
+        client_answer(&self.address, tokio::time::timeout(ANSWER, self.rpc.drain(request)).await)
     }
 }
 
@@ -79,10 +95,13 @@ fn client_answer<T>(address: &str, answered: Answered<T>) -> anyhow::Result<T> {
     let unreachable =
         |what: String| Exit::Unreachable(format!("the master at {address} does not answer: {what}"));
     match answered {
-        Err(_) => Err(unreachable(format!("nothing within {} s", ANSWER.as_secs())).into()),
+        Err(_) => Err(unreachable("no answer in time".to_owned()).into()),
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => match Fault::from(status) {
             Fault::Unreachable(what) => Err(unreachable(what).into()),
+            Fault::Refused(refusal) if refusal.kind == RefusalKind::NotLeader => {
+                Err(unreachable(refusal.to_string()).into())
+            }
             fault => Err(fault).with_context(|| format!("the master at {address} refused")),
         },
     }

@@ -13,6 +13,13 @@ pub(crate) enum Exit {
     Unreachable(String),
 }
 
+impl Exit {
+    /// Whether an error says that a role does not answer, so that asking again may help.
+    pub(crate) fn is_unreachable(error: &anyhow::Error) -> bool {
+        matches!(error.downcast_ref::<Exit>(), Some(Exit::Unreachable(_)))
+    }
+}
+
 /// The exit code of a failed command.
 pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Exit>() {

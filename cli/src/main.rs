@@ -17,8 +17,8 @@ use std::process::ExitCode;
 
 /// Elastic training that counts every record exactly once.
 ///
-/// Trainers may join, leave, crash or freeze during training; the model that comes out is the one an undisturbed run
-/// would have given, bit for bit.
+/// Trainers and parameter servers may join, leave, move, crash or freeze during training; the model that comes out is
+/// the one an undisturbed run would have given, bit for bit.
 #[derive(Parser)]
 #[command(
     name = "shoal",
@@ -37,6 +37,8 @@ enum Command {
     Run(commands::run::RunArguments),
     Status(commands::status::StatusArguments),
     Scale(commands::scale::ScaleArguments),
+    Migrate(commands::drain::MigrateArguments),
+    Drain(commands::drain::DrainArguments),
     Export(commands::export::ExportArguments),
     Recordio(recordio_command::RecordioArgs),
     Master(commands::roles::MasterArguments),
@@ -57,6 +59,8 @@ fn main() -> ExitCode {
         Command::Run(arguments) => block_on(commands::run::run(arguments)),
         Command::Status(arguments) => block_on(commands::status::run(arguments)),
         Command::Scale(arguments) => block_on(commands::scale::run(arguments)),
+        Command::Migrate(arguments) => block_on(commands::drain::migrate(arguments)),
+        Command::Drain(arguments) => block_on(commands::drain::drain(arguments)),
         Command::Export(arguments) => block_on(commands::export::run(arguments)),
         Command::Recordio(arguments) => recordio_command::run(arguments),
         Command::Master(arguments) => block_on(commands::roles::master(arguments)),

@@ -3,14 +3,17 @@
 use anyhow::{Context, bail, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
-use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter, Routing};
+use shoal_runtime::cluster::{BlockId, Declaration, JobSettings, Layout, Parameter, Routing};
 use shoal_runtime::host::rpc::{TcpDial, pserver_client};
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of parameters asked for in one message; the state may be three times as much.
 const MESSAGE_BYTES: usize = 1 << 20;
+/// How long a pserver may take to answer one message.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// All parameters of a job at one version.
 #[derive(Debug)]
@@ -25,15 +28,19 @@ pub(crate) struct ModelState {
 }
 
 impl ModelState {
-    /// Reads the model that `status` describes, at the version it names, from its pservers.
+    /// Reads the model that `status` describes, at the version it names, from its pservers. Asynchronous jobs are read
+    /// once they are done.
     pub(crate) async fn read(status: &proto::StatusReply) -> anyhow::Result<ModelState> {
         let declaration = status.declaration.clone().context("no trainer has declared parameters yet")?;
         let declaration = Declaration::try_from(declaration)?;
         let routing = Routing::try_from(
             status.routing.clone().context("no blocks are placed yet: wait for pservers")?,
         )?;
-        let job = status.settings.clone().unwrap_or_default().job;
-        let mut state = ModelState::empty(declaration, status.step);
+        let settings = JobSettings::try_from(status.settings.clone().unwrap_or_default())?;
+        // Blocks of asynchronous jobs have one version in common only at the end.
+        let version = if settings.is_sync() { status.step } else { settings.last_version().0 };
+        let job = settings.job.0;
+        let mut state = ModelState::empty(declaration, version);
         for (at, pserver) in routing.pservers.iter().enumerate() {
             let mut client =
                 pserver_client(&TcpDial::default(), &pserver.address).map_err(anyhow::Error::msg)?;
@@ -41,7 +48,9 @@ impl ModelState {
                 let asked = blocks.iter().map(|block| block.0).collect();
                 let request =
                     proto::ReadStateRequest { job: job.clone(), version: state.version, blocks: asked };
-                let reply = client.read_state(request).await.map_err(shoal_runtime::wire::Fault::from);
+                let reply = tokio::time::timeout(ANSWER, client.read_state(request)).await;
+                let reply = reply.unwrap_or_else(|_| Err(tonic::Status::unavailable("no answer in time")));
+                let reply = reply.map_err(shoal_runtime::wire::Fault::from);
                 let reply = reply.with_context(|| format!("pserver at {}", pserver.address))?.into_inner();
                 ensure!(reply.blocks.len() == blocks.len(), "pserver at {} left blocks out", pserver.address);
                 reply.blocks.iter().try_for_each(|block| state.take(block))?;
@@ -73,7 +82,7 @@ impl ModelState {
         batches
     }
 
-    fn take(&mut self, block: &proto::BlockState) -> anyhow::Result<()> {
+    fn take(&mut self, block: &proto::BlockCopy) -> anyhow::Result<()> {
         let Some(layout) = self.layout.block(BlockId(block.block)) else { bail!("no block {}", block.block) };
         let floats = |bytes: &[u8]| {
             ensure!(bytes.len() == 4 * layout.elements, "block {} has {} bytes", block.block, bytes.len());

@@ -6,6 +6,8 @@ use crate::model_state::ModelState;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Write the model of a job as safetensors
 #[derive(clap::Args)]
@@ -25,8 +27,8 @@ pub(crate) struct ExportArguments {
     output: Output,
 }
 
-/// A running job moves on while it is read; so many times it is tried to catch one version.
-const TRIES: u32 = 20;
+/// A running job moves on while it is read, and its blocks move: so long it is tried to catch one version.
+const TRYING: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
     let finished = arguments.job.run.join("model.safetensors");
@@ -36,13 +38,21 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::SUCCESS);
     }
     let mut client = arguments.job.connect().await?;
-    let mut tried = 0;
+    let deadline = Instant::now() + TRYING;
     let model = loop {
-        let status = client.status().await?;
-        match ModelState::read(&status).await {
+        // Each attempt with the routing of its moment.
+        let tried = match client.status().await {
+            Ok(status) => {
+                ModelState::read(&status).await.map_err(|error| (error, status.phase == "training"))
+            }
+            Err(error) => Err((error, true)),
+        };
+        match tried {
             Ok(model) => break model,
-            Err(error) if status.phase != "training" || tried == TRIES => return Err(error),
-            Err(_) => tried += 1,
+            Err((_, true)) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err((error, _)) => return Err(error),
         }
     };
     model.export(&arguments.file, arguments.with_state)?;

@@ -1,6 +1,7 @@
 //! One file for each command: its arguments and what it does with them.
 
 pub(crate) mod demo;
+pub(crate) mod drain;
 pub(crate) mod export;
 pub(crate) mod roles;
 pub(crate) mod run;

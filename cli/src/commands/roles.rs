@@ -39,6 +39,7 @@ pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCod
 
 pub(crate) async fn pserver(arguments: PserverArguments) -> anyhow::Result<ExitCode> {
     telemetry::start();
-    shoal_pserver::run(arguments.settings, Shutdown::on_signal()?).await?;
+    let (leave, stop) = Shutdown::on_second_signal()?;
+    shoal_pserver::run(arguments.settings, leave, stop).await?;
     Ok(ExitCode::SUCCESS)
 }

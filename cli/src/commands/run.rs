@@ -1,8 +1,12 @@
 //! `shoal run`: a job on this machine, with the same processes and protocol as on a cluster.
 
+use super::status::pserver_totals;
 use super::{Output, print};
 use crate::runner::chaos::Chaos;
+use crate::runner::chaos::deck::Weather;
+use crate::runner::folder::RunFolder;
 use crate::runner::outcome::Outcome;
+use crate::runner::plan::{Bounds, Resumed};
 use crate::runner::progress::Progress;
 use crate::runner::{JobPlan, Supervisor};
 use serde_json::Value;
@@ -13,7 +17,6 @@ use shoal_runtime::host::shutdown::Shutdown;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// With chaos, a job is paced to last about so long, so that there is something to break.
@@ -25,28 +28,36 @@ const DEFAULT_TTL_MILLIS: u64 = 5000;
 /// Run a training job on this machine
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example: shoal run --trainers 2:4 --pservers 2 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits"
+    after_help = "Example: shoal run --trainers 2:4 --pservers 2 --replicas 1 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits"
 )]
 pub(crate) struct RunArguments {
-    /// Number of trainers, or the bounds between which `shoal scale` and --chaos may move it; starts with MIN
-    #[arg(long, default_value = "1", value_name = "MIN[:MAX]")]
-    trainers: Bounds,
-    /// Number of parameter servers
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pservers: u32,
+    /// Number of trainers, or the bounds between which `shoal scale` and --chaos may move it; starts with MIN [default: 1]
+    #[arg(long, value_name = "MIN[:MAX]")]
+    trainers: Option<Bounds>,
+    /// Number of parameter servers, or the bounds between which --chaos may move it; starts with MIN [default: 1]
+    #[arg(long, value_name = "MIN[:MAX]")]
+    pservers: Option<Bounds>,
     /// Name of the job; by default the program's name
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
     job: JobArguments,
-    /// Kill, freeze, stop and add trainers while the job runs, as this seed decides; paces the job to last some
-    /// seconds and, unless stated, shortens the lease TTL to 1000 ms
+    /// Go on with the run in --folder (by default runs/latest), whose processes have ended. Data, settings and program
+    /// are given as before; numbers of trainers and pservers may differ
+    #[arg(long, conflicts_with = "name")]
+    resume: bool,
+    /// Kill, freeze, stop, move and add trainers, pservers and the master while the job runs, as this seed decides;
+    /// with --replicas at most one pserver at a time is down. Paces the job to last some seconds and, unless stated,
+    /// shortens the lease TTL to 1000 ms
     #[arg(long, value_name = "SEED")]
     chaos: Option<u64>,
+    /// With --chaos: strike pservers even while copies are missing
+    #[arg(long, requires = "chaos")]
+    chaos_hard: bool,
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pace_millis: Option<u64>,
-    /// Folder for logs and the model; by default a new one under runs/
+    /// Folder for logs, the job's state and the model; by default a new one under runs/
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
     /// How to print the closing output
@@ -57,35 +68,38 @@ pub(crate) struct RunArguments {
     program: Vec<OsString>,
 }
 
-/// Bounds on the number of trainers.
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    min: u32,
-    max: u32,
-}
-
-impl FromStr for Bounds {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Bounds, String> {
-        let number =
-            |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?} is no number of trainers"));
-        let (min, max) = match text.split_once(':') {
-            Some((min, max)) => (number(min)?, number(max)?),
-            None => (number(text)?, number(text)?),
-        };
-        if min < 1 || max < min || max > 10_000 {
-            return Err("give 1 <= MIN <= MAX <= 10000".to_owned());
-        }
-        Ok(Bounds { min, max })
-    }
-}
-
 impl RunArguments {
     fn plan(&self) -> anyhow::Result<JobPlan> {
         let mut job = self.job.clone();
         if self.chaos.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
             job.lease_ttl_millis = CHAOS_TTL_MILLIS;
+        }
+        let (name, folder) = self.place()?;
+        let trainers = self.trainers.unwrap_or(Bounds::exactly(1));
+        let pace = match (self.pace_millis, self.chaos) {
+            (Some(millis), _) => Duration::from_millis(millis),
+            (None, Some(_)) => chaos_pace(&job, trainers.min)?,
+            (None, None) => Duration::ZERO,
+        };
+        Ok(JobPlan {
+            name,
+            job,
+            pservers: self.pservers.unwrap_or(Bounds::exactly(1)),
+            trainers,
+            trainers_at_start: trainers.min,
+            program: self.program.clone(),
+            pace,
+            folder,
+            resumed: self.resume.then_some(Resumed { trainers: self.trainers, pservers: self.pservers }),
+        })
+    }
+
+    /// The job's name and folder: new ones, or those of the run that is to go on.
+    fn place(&self) -> anyhow::Result<(String, RunFolder)> {
+        if self.resume {
+            let latest = || std::fs::canonicalize("runs/latest").unwrap_or_else(|_| "runs/latest".into());
+            let folder = RunFolder(self.folder.clone().unwrap_or_else(latest));
+            return Ok((folder.job_to_resume()?, folder));
         }
         let program = Path::new(&self.program[0]);
         let stem =
@@ -93,22 +107,20 @@ impl RunArguments {
         // The suffix tells this job from another of the same name, whose processes must not get into it.
         let unique = format!("{}-{}", wall_seconds(), std::process::id());
         let name = format!("{}-{unique}", self.name.clone().unwrap_or(stem));
-        let folder = self.folder.clone().unwrap_or_else(|| PathBuf::from("runs").join(&name));
-        let pace = match (self.pace_millis, self.chaos) {
-            (Some(millis), _) => Duration::from_millis(millis),
-            (None, Some(_)) => chaos_pace(&job, self.trainers.min)?,
-            (None, None) => Duration::ZERO,
-        };
-        Ok(JobPlan {
-            name,
-            job,
-            pservers: self.pservers,
-            trainers_min: self.trainers.min,
-            trainers_max: self.trainers.max,
-            trainers_wanted: self.trainers.min,
-            program: self.program.clone(),
-            pace,
-            folder,
+        let folder = RunFolder(self.folder.clone().unwrap_or_else(|| PathBuf::from("runs").join(&name)));
+        folder.check_new()?;
+        Ok((name, folder))
+    }
+
+    fn weather(&self, job: &Supervisor) -> Option<Weather> {
+        let JobPlan { trainers, pservers, job, .. } = &job.plan;
+        Some(Weather {
+            seed: self.chaos?,
+            ttl: Duration::from_millis(job.lease_ttl_millis),
+            trainers: *trainers,
+            pservers: *pservers,
+            has_copies: job.replicas > 0,
+            is_hard: self.chaos_hard,
         })
     }
 }
@@ -125,12 +137,11 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let plan = arguments.plan()?;
     let mut shutdown = Shutdown::on_signal()?;
     let mut progress = Progress::new();
-    progress.say(&format!("job {} in {}", plan.name, plan.folder.display()));
-    let ttl = Duration::from_millis(plan.job.lease_ttl_millis);
+    progress.say(&format!("job {} in {}", plan.name, plan.folder.path().display()));
     let mut job = Supervisor::start(plan).await?;
-    remember_as_latest(&job.plan.folder);
+    remember_as_latest(job.plan.folder.path());
     progress.say("look at it: shoal status   change it: shoal scale --trainers N   end it: Ctrl-C");
-    let mut chaos = arguments.chaos.map(|seed| Chaos::new(seed, ttl));
+    let mut chaos = arguments.weather(&job).map(Chaos::new);
     let trained = tokio::select! {
         biased;
         () = shutdown.wait() => Err(anyhow::anyhow!("interrupted: nothing is left running")),
@@ -139,7 +150,7 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     progress.end();
     job.stop().await;
     let (outcome, closing) = trained?;
-    std::fs::write(job.plan.folder.join("result.json"), format!("{closing}\n"))?;
+    std::fs::write(job.plan.folder.result(), format!("{closing}\n"))?;
     match arguments.output {
         Output::Json => print(&closing),
         Output::Text => print(text(&outcome, &job)),
@@ -154,11 +165,15 @@ async fn train(
     mut chaos: Option<&mut Chaos>,
 ) -> anyhow::Result<(Outcome, Value)> {
     while job.tick().await? {
-        progress.show(&job.status);
         if let Some(chaos) = chaos.as_deref_mut() {
-            chaos.tick(job, &mut |line| progress.say(line)).await?;
+            chaos.tick(job).await;
         }
+        job.notes.drain(..).for_each(|note| progress.say(&note));
+        progress.show(&job.status);
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if let Some(chaos) = chaos {
+        chaos.end(job).await;
     }
     let outcome = Outcome::read(job).await?;
     let closing = outcome.json(job);
@@ -189,6 +204,19 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
         ));
     }
     lines.push(format!("✔ parameters sha256 {}", outcome.parameters_sha256));
-    lines.push(format!("Model: {}", job.plan.folder.join("model.safetensors").display()));
+    if status.rewind > 0 {
+        let times = if status.rewind == 1 { "once" } else { "times" };
+        let count = if status.rewind == 1 { String::new() } else { format!("{} ", status.rewind) };
+        lines.push(format!("  went back {count}{times}: a pserver was lost of which there was no copy"));
+    }
+    let totals = pserver_totals(status);
+    if totals.fills + totals.entries > 0 {
+        let (fills, entries, bytes) = (totals.fills, totals.entries, totals.bytes_followed);
+        lines.push(format!("  copies: {fills} filled, {entries} updates followed, {bytes} bytes"));
+    }
+    if !job.record.faults.is_empty() {
+        lines.push(format!("  {} faults survived", job.record.faults.len()));
+    }
+    lines.push(format!("Model: {}", job.plan.folder.model().display()));
     lines.join("\n")
 }

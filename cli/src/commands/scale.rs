@@ -1,19 +1,23 @@
-//! `shoal scale`: another number of trainers for a running job.
+//! `shoal scale`: other numbers of trainers and pservers for a running job.
 
 use super::{Output, print};
 use crate::client::JobChoice;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Change the number of trainers of a running job
+/// Change the number of trainers or pservers of a running job
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example: shoal scale --trainers 4\nThe supervisor of the job starts or stops trainers, within the bounds it was started with."
+    after_help = "Example: shoal scale --trainers 4 --pservers 3\nThe supervisor of the job starts what is missing; trainers within the bounds it was started with. Pservers that are\ntoo many leave when others have their blocks, while training goes on.",
+    group = clap::ArgGroup::new("numbers").required(true).multiple(true)
 )]
 pub(crate) struct ScaleArguments {
     /// Trainers to run from now on
-    #[arg(long)]
-    trainers: u32,
+    #[arg(long, group = "numbers", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    trainers: Option<u32>,
+    /// Parameter servers to share the model from now on
+    #[arg(long, group = "numbers", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pservers: Option<u32>,
     #[command(flatten)]
     job: JobChoice,
     /// How to print the answer
@@ -22,12 +26,22 @@ pub(crate) struct ScaleArguments {
 }
 
 pub(crate) async fn run(arguments: ScaleArguments) -> anyhow::Result<ExitCode> {
-    let reply = arguments.job.connect().await?.scale(arguments.trainers).await?;
+    let mut client = arguments.job.connect().await?;
+    let reply = client.scale(arguments.trainers, arguments.pservers).await?;
     match arguments.output {
-        Output::Text => print(format_args!("trainers: {} -> {}", reply.trainers_before, reply.trainers)),
-        Output::Json => {
-            print(json!({ "trainers_before": reply.trainers_before, "trainers": reply.trainers }));
+        Output::Text => {
+            let asked = [
+                (arguments.trainers, "trainers", reply.trainers_before, reply.trainers),
+                (arguments.pservers, "pservers", reply.pservers_before, reply.pservers),
+            ];
+            for (_, what, before, now) in asked.iter().filter(|(asked, ..)| asked.is_some()) {
+                print(format_args!("{what}: {before} -> {now}"));
+            }
         }
+        Output::Json => print(json!({
+            "trainers_before": reply.trainers_before, "trainers": reply.trainers,
+            "pservers_before": reply.pservers_before, "pservers": reply.pservers,
+        })),
     }
     Ok(ExitCode::SUCCESS)
 }

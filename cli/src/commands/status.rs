@@ -3,7 +3,7 @@
 use super::{Output, print};
 use crate::client::JobChoice;
 use serde_json::{Value, json};
-use shoal_runtime::wire::proto::{PserverCounters, StatusReply};
+use shoal_runtime::wire::proto::{PserverCounters, PserverStatus, StatusReply};
 use std::process::ExitCode;
 
 /// Show how a job is
@@ -50,6 +50,11 @@ pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
         total.bytes_in += counters.bytes_in;
         total.bytes_out += counters.bytes_out;
         total.levels |= counters.levels;
+        total.fills += counters.fills;
+        total.entries += counters.entries;
+        total.bytes_followed += counters.bytes_followed;
+        total.moved += counters.moved;
+        total.rewound += counters.rewound;
     }
     total
 }
@@ -87,17 +92,18 @@ fn text(status: &StatusReply) -> String {
             counters.records
         ));
     }
-    for pserver in &status.pservers {
+    lines.extend(pservers(status));
+    lines.push(format!(
+        "copies    {} wanted of each block; {} in-sync, {} filling",
+        status.replicas_wanted, status.copies_in_sync, status.copies_filling
+    ));
+    if status.rewind > 0 {
         lines.push(format!(
-            "  {:<14} {:<5} pid {:<8} {}, {} blocks, {} bytes",
-            pserver.name,
-            if pserver.lost { "lost" } else { "live" },
-            pserver.process,
-            pserver.address,
-            pserver.blocks,
-            pserver.bytes
+            "rewinds   {}: so often was a block lost of which there was no copy",
+            status.rewind
         ));
     }
+    lines.push(format!("master    term {}", status.master_term));
     let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
     lines.push(format!(
         "tasks     {} leased, {} again, {} speculative, {} expired, {} handed back",
@@ -108,6 +114,43 @@ fn text(status: &StatusReply) -> String {
         totals.pushes, totals.duplicates_refused, totals.late_pushes, totals.replaced_by_ancestor
     ));
     lines.join("\n")
+}
+
+/// The pservers: how many, then one line each.
+fn pservers(status: &StatusReply) -> Vec<String> {
+    let mut lines = Vec::new();
+    let present = || status.pservers.iter().filter(|pserver| !pserver.lost);
+    let leaving = present().filter(|pserver| pserver.is_leaving).count();
+    lines.push(format!(
+        "pservers  {} live{}, {} wanted",
+        present().count(),
+        if leaving > 0 { format!(" ({leaving} leaving)") } else { String::new() },
+        status.pservers_wanted
+    ));
+    // Who is gone and has left nothing behind is nobody's concern.
+    let shown = |pserver: &&PserverStatus| !pserver.lost || pserver.blocks + pserver.followers > 0;
+    for pserver in status.pservers.iter().filter(shown) {
+        lines.push(format!(
+            "  {:<14} {:<7} pid {:<8} {}, {} blocks ({} bytes), {} copies",
+            pserver.name,
+            standing(pserver),
+            pserver.process,
+            pserver.address,
+            pserver.blocks,
+            pserver.bytes,
+            pserver.followers
+        ));
+    }
+    lines
+}
+
+/// How a pserver is, in a word.
+fn standing(pserver: &PserverStatus) -> &'static str {
+    match (pserver.lost, pserver.is_leaving) {
+        (true, _) => "lost",
+        (false, true) => "leaving",
+        (false, false) => "live",
+    }
 }
 
 /// How many trainers are live.
@@ -124,6 +167,11 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "step": status.step, "steps": status.steps, "epoch": status.epoch, "epochs": settings.epochs,
         "records_trained": status.records_trained, "records": settings.records,
         "trainers_live": live(status), "trainers_wanted": status.trainers_wanted,
+        "pservers_live": status.pservers.iter().filter(|pserver| !pserver.lost).count(),
+        "pservers_wanted": status.pservers_wanted, "replicas": status.replicas_wanted,
+        "copies_in_sync": status.copies_in_sync, "copies_filling": status.copies_filling,
+        "rewinds": status.rewind, "master_term": status.master_term,
+        "fills": totals.fills, "entries": totals.entries, "bytes_followed": totals.bytes_followed,
         "trainers": status.trainers.iter().map(|trainer| {
             let counters = trainer.counters.unwrap_or_default();
             json!({
@@ -136,7 +184,8 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         }).collect::<Vec<_>>(),
         "pservers": status.pservers.iter().map(|pserver| json!({
             "name": pserver.name, "address": pserver.address, "pid": pserver.process, "lost": pserver.lost,
-            "blocks": pserver.blocks, "bytes": pserver.bytes,
+            "leaving": pserver.is_leaving, "blocks": pserver.blocks, "bytes": pserver.bytes,
+            "copies": pserver.followers,
             "pushes": pserver.counters.unwrap_or_default().pushes,
         })).collect::<Vec<_>>(),
         "tasks_leased": leases.leased, "tasks_leased_again": leases.leased_again, "speculative": leases.speculative,

@@ -4,8 +4,8 @@ use super::Supervisor;
 use crate::commands::status::{levels, pserver_totals};
 use crate::model_state::ModelState;
 use crate::programs::oracle::{self, Tally};
-use serde_json::{Value, json};
-use shoal_runtime::wire::proto::StatusReply;
+use serde_json::{Map, Value, json};
+use shoal_runtime::wire::proto::{self, StatusReply};
 
 /// A job that is done, read before its pservers are stopped.
 #[derive(Debug)]
@@ -22,9 +22,9 @@ impl Outcome {
         let seconds = job.record.seconds();
         job.let_trainers_end().await?;
         let model = ModelState::read(&job.status).await?;
-        model.export(&job.plan.folder.join("model.safetensors"), false)?;
+        model.export(&job.plan.folder.model(), false)?;
         let parameters_sha256 = model.sha256();
-        Ok(Outcome { model, status: job.status.clone(), seconds, parameters_sha256 })
+        Ok(Outcome { model, status: job.counts.over(&job.status), seconds, parameters_sha256 })
     }
 
     /// The counts of the oracle, where the program carries it: the worst of its three parameters.
@@ -38,40 +38,66 @@ impl Outcome {
 
     /// The closing object.
     pub(crate) fn json(&self, job: &Supervisor) -> Value {
+        let mut closing = Map::new();
+        for part in [self.result(job), self.counts(), self.members(job)] {
+            closing.extend(part.as_object().cloned().unwrap_or_default());
+        }
+        Value::Object(closing)
+    }
+
+    fn result(&self, job: &Supervisor) -> Value {
         let settings = self.status.settings.clone().unwrap_or_default();
-        let (leases, totals) = (self.status.leases.unwrap_or_default(), pserver_totals(&self.status));
-        let trainers = || self.status.trainers.iter().filter_map(|trainer| trainer.counters);
+        let mode = if settings.mode() == proto::Mode::Async { "async" } else { "sync" };
         let tally = self.tally();
         let odd_blocks = self.model.layout.iter().filter(|(_, block)| block.elements % 2 == 1).count();
         json!({
-            "job": settings.job, "phase": self.status.phase, "parameters_sha256": self.parameters_sha256,
+            "job": settings.job, "phase": self.status.phase, "mode": mode,
+            "parameters_sha256": self.parameters_sha256,
             "steps": self.status.steps, "epochs": settings.epochs, "records": settings.records,
             "seconds": self.seconds, "records_per_second": self.status.records_trained as f64 / self.seconds.max(1e-3),
             "records_expected": tally.map(|tally| tally.expected),
             "records_counted": tally.map(|tally| tally.counted),
             "records_wrong": tally.map(|tally| tally.wrong),
-            "blocks": self.model.layout.len(), "odd_blocks": odd_blocks,
+            "blocks": self.model.layout.len(), "odd_blocks": odd_blocks, "data_bytes": self.status.data_bytes,
+            "replicas": self.status.replicas_wanted, "rewinds": self.status.rewind,
+            "master_term": self.status.master_term, "model": job.plan.folder.model(),
+        })
+    }
+
+    fn counts(&self) -> Value {
+        let (leases, totals) = (self.status.leases.unwrap_or_default(), pserver_totals(&self.status));
+        let trainers = || self.status.trainers.iter().filter_map(|trainer| trainer.counters);
+        json!({
             "tasks_leased": leases.leased, "tasks_leased_again": leases.leased_again,
             "tasks_expired": leases.expired, "tasks_handed_back": leases.handed_back, "speculative": leases.speculative,
             "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused,
             "late_pushes": totals.late_pushes, "records_refused": totals.records_refused,
             "replaced_by_ancestor": totals.replaced_by_ancestor, "busy": totals.busy,
+            "pushes_moved": totals.moved, "pushes_rewound": totals.rewound,
             "short_steps": totals.short_steps, "levels": levels(totals.levels),
+            "fills": totals.fills, "entries": totals.entries, "bytes_followed": totals.bytes_followed,
             "negative_zeros": trainers().map(|counters| counters.negative_zeros).sum::<u64>(),
             "bytes_read": trainers().map(|counters| counters.bytes_read).sum::<u64>(),
-            "data_bytes": self.status.data_bytes,
             "retries": trainers().map(|counters| counters.retries).sum::<u64>(),
-            "trainers": self.status.trainers.iter().map(|trainer| json!({
-                "name": trainer.name, "state": trainer.state, "tasks": trainer.counters.unwrap_or_default().tasks,
-            })).collect::<Vec<_>>(),
-            "pservers": self.status.pservers.iter().map(|pserver| json!({
-                "name": pserver.name, "blocks": pserver.blocks,
-                "pushes": pserver.counters.unwrap_or_default().pushes,
-            })).collect::<Vec<_>>(),
-            "faults": job.record.faults.iter().map(|fault| json!({
+        })
+    }
+
+    fn members(&self, job: &Supervisor) -> Value {
+        let trainers = self.status.trainers.iter().map(|trainer| json!({
+            "name": trainer.name, "state": trainer.state, "tasks": trainer.counters.unwrap_or_default().tasks,
+        }));
+        let pservers = self.status.pservers.iter().map(|pserver| json!({
+            "name": pserver.name, "lost": pserver.lost, "blocks": pserver.blocks, "copies": pserver.followers,
+            "pushes": pserver.counters.unwrap_or_default().pushes,
+        }));
+        let faults = job.record.faults.iter().map(|fault| {
+            json!({
                 "kind": fault.kind, "role": fault.role, "name": fault.name, "at_seconds": fault.at_seconds,
-            })).collect::<Vec<_>>(),
-            "model": job.plan.folder.join("model.safetensors"),
+            })
+        });
+        json!({
+            "trainers": trainers.collect::<Vec<_>>(), "pservers": pservers.collect::<Vec<_>>(),
+            "faults": faults.collect::<Vec<_>>(),
         })
     }
 }

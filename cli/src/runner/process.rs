@@ -18,6 +18,7 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) log: PathBuf,
     child: Child,
+    end: Option<End>,
 }
 
 /// How a process ended.
@@ -55,17 +56,32 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {}", Path::new(executable).display()))?;
         let pid = child.id().context("the process ended at once")?;
-        Ok(Process { name: name.to_owned(), pid, log, child })
+        Ok(Process { name: name.to_owned(), pid, log, child, end: None })
     }
 
     /// How it ended, if it has.
     pub(crate) fn ended(&mut self) -> anyhow::Result<Option<End>> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.try_wait().with_context(|| format!("cannot ask after {}", self.name))?;
-        Ok(status.map(|status| match status.signal() {
+        self.end = status.map(|status| match status.signal() {
             Some(signal) => End::Signalled(signal),
             None => End::Exited(status.code().unwrap_or(-1)),
-        }))
+        });
+        Ok(self.end)
+    }
+
+    /// Whether it is known to have ended by a signal.
+    pub(crate) fn was_signalled(&self) -> bool {
+        matches!(self.end, Some(End::Signalled(_)))
+    }
+
+    /// How it ended, for people.
+    pub(crate) fn how(&self) -> String {
+        match self.end {
+            None => "still running".to_owned(),
+            Some(End::Exited(code)) => format!("exit code {code}"),
+            Some(End::Signalled(signal)) => format!("signal {signal}"),
+        }
     }
 
     /// Sends a signal. A process that is gone does not hear it, which is no error.

@@ -1,5 +1,6 @@
 //! What happened in a local run: members, faults, samples, with seconds since its start. Memory only; writes nothing.
 
+use super::roles::Role;
 use crate::report::{Fault, Member, Sample};
 use tokio::time::Instant;
 
@@ -23,11 +24,11 @@ impl Record {
         self.started.elapsed().as_secs_f64()
     }
 
-    pub(crate) fn joined(&mut self, role: &str, name: &str, process: u32) {
+    pub(crate) fn joined(&mut self, role: Role, name: &str, process: u32) {
         let from_seconds = self.seconds();
         self.members.push(Member {
             name: name.to_owned(),
-            role: role.to_owned(),
+            role: role.word().to_owned(),
             process,
             from_seconds,
             to_seconds: from_seconds,
@@ -47,7 +48,7 @@ impl Record {
         }
     }
 
-    pub(crate) fn fault(&mut self, kind: &str, name: &str, what: &str) {
+    pub(crate) fn fault(&mut self, kind: &str, role: Role, name: &str, what: &str) {
         let at_seconds = self.seconds();
         if let Some(member) =
             self.members.iter_mut().find(|member| member.name == name && member.end.is_empty())
@@ -60,7 +61,7 @@ impl Record {
         }
         self.faults.push(Fault {
             kind: kind.to_owned(),
-            role: "trainer".to_owned(),
+            role: role.word().to_owned(),
             name: name.to_owned(),
             at_seconds,
             what: what.to_owned(),

@@ -1,205 +1,197 @@
-//! Keeps the processes of one job as the job wants them: starts master, pservers and trainers, replaces trainers that
-//! die, follows `shoal scale`, and leaves nothing running.
+//! Keeps the processes of one job as the job wants them: replaces trainers, pservers and the master when they die,
+//! follows `shoal scale`, and leaves nothing running. What to do is decided in [`upkeep`](super::upkeep).
 
-use super::process::{End, Process};
+use super::counts::Counts;
+use super::plan::JobPlan;
+use super::process::Process;
 use super::record::Record;
+use super::roles::Role;
+use super::upkeep::{self, Budget, Meaning, Outage, OutageNews, Running};
 use crate::client::Client;
 use crate::exit::Exit;
-use anyhow::{Context, bail};
+use anyhow::bail;
 use rustix::process::Signal;
-use shoal_master::settings::JobArguments;
 use shoal_runtime::wire::proto::StatusReply;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the master may take to listen: it reads the headers of the data set first.
-const MASTER_START: Duration = Duration::from_secs(60);
-/// Trainers that end by themselves with an error, one after the other, before the run gives up.
-const FAILURES_MAX: u32 = 5;
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub(crate) struct JobPlan {
-    pub(crate) name: String,
-    pub(crate) job: JobArguments,
-    pub(crate) pservers: u32,
-    pub(crate) trainers_min: u32,
-    pub(crate) trainers_max: u32,
-    pub(crate) trainers_wanted: u32,
-    /// The training program and its arguments.
-    pub(crate) program: Vec<OsString>,
-    /// A pause before each microbatch, which changes no bit.
-    pub(crate) pace: Duration,
-    pub(crate) folder: PathBuf,
-}
+/// Trainers that end with an error, without a step made in between, before the run gives up.
+pub(super) const TRAINER_FAILURES_MAX: u32 = 5;
+/// The same for pservers and the master, which may be killed more often than steps are made.
+pub(super) const SERVER_FAILURES_MAX: u32 = 20;
+/// How long the master may be away before the run gives up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long trainers of a job that is done may take to hear of it.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// A running job.
 pub(crate) struct Supervisor {
     pub(crate) plan: JobPlan,
     pub(crate) record: Record,
     pub(crate) client: Client,
+    /// The newest that the master has said.
     pub(crate) status: StatusReply,
+    pub(crate) counts: Counts,
     pub(crate) trainers: Vec<Process>,
-    master_address: String,
-    master: Process,
-    pservers: Vec<Process>,
+    pub(crate) pservers: Vec<Process>,
+    /// What people may want to read; whoever shows the progress takes it away.
+    pub(crate) notes: Vec<String>,
+    pub(super) shoal: OsString,
+    pub(super) master_address: String,
+    pub(super) master: Process,
+    pub(super) is_master_gone: bool,
     /// Trainers that were asked to leave: their end is no failure.
-    leaving: Vec<u32>,
-    next_trainer: u32,
-    failures: u32,
+    pub(super) leaving: Vec<u32>,
+    pub(super) next_trainer: u32,
+    pub(super) next_pserver: u32,
+    pub(super) trainer_failures: Budget,
+    pub(super) server_failures: Budget,
+    pub(super) outage: Outage,
+    pub(super) started: Instant,
 }
 
 impl Supervisor {
-    /// Starts master, pservers and the first trainers.
-    pub(crate) async fn start(plan: JobPlan) -> anyhow::Result<Supervisor> {
-        let logs = plan.folder.join("logs");
-        std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-        let shoal = std::env::current_exe().context("cannot find this program's own file")?.into_os_string();
-        let mut master = Process::start("master", &master_command(&plan, &shoal), &[], &logs)?;
-        let master_address = master_address(&mut master, &plan.folder).await?;
-        let mut record = Record::new();
-        record.joined("master", "master", master.pid);
-        let mut pservers = Vec::new();
-        for at in 0..plan.pservers {
-            let name = format!("pserver-{at}");
-            let words = [
-                "pserver",
-                "--listen",
-                "127.0.0.1:0",
-                "--master",
-                &master_address,
-                "--name",
-                &name,
-                "--job",
-                &plan.name,
-            ];
-            let command: Vec<OsString> =
-                std::iter::once(shoal.clone()).chain(words.map(OsString::from)).collect();
-            let pserver = Process::start(&name, &command, &[], &logs)?;
-            record.joined("pserver", &name, pserver.pid);
-            pservers.push(pserver);
-        }
-        let mut client = Client::connect(&master_address).await?;
-        let status = client.status().await?;
-        let mut supervisor = Supervisor {
-            plan,
-            record,
-            client,
-            status,
-            trainers: Vec::new(),
-            master_address,
-            master,
-            pservers,
-            leaving: Vec::new(),
-            next_trainer: 0,
-            failures: 0,
-        };
-        supervisor.reconcile()?;
-        Ok(supervisor)
-    }
-
-    /// Looks at the job and its processes once, and makes them agree. Returns whether the job goes on.
+    /// Looks at the job and its processes once, and makes them agree. Returns whether the job goes on. While the master
+    /// is away it is started again and waited for; everybody else goes on.
     pub(crate) async fn tick(&mut self) -> anyhow::Result<bool> {
-        self.check_servers()?;
-        self.status = self.client.status().await?;
         self.reap()?;
+        self.keep_master()?;
+        if !self.look().await? {
+            return Ok(true);
+        }
         match self.status.phase.as_str() {
             "failed" => bail!("job {:?} failed: {}", self.plan.name, self.status.failure),
             "done" => return Ok(false),
-            _ => self.reconcile()?,
+            // The status may be older than the end of somebody.
+            _ => {
+                self.reap()?;
+                self.reconcile()?;
+            }
         }
         let live = crate::commands::status::live(&self.status);
         self.record.sample(self.status.step, live, self.status.records_trained);
         Ok(true)
     }
 
-    fn check_servers(&mut self) -> anyhow::Result<()> {
-        for server in std::iter::once(&mut self.master).chain(&mut self.pservers) {
-            if let Some(end) = server.ended()? {
-                let (name, log) = (&server.name, server.log.display());
+    /// Asks the master how the job is. Returns whether it answered.
+    pub(super) async fn look(&mut self) -> anyhow::Result<bool> {
+        let asked = self.client.status_within(self.outage.question()).await;
+        let now = self.started.elapsed();
+        let status = match asked {
+            Ok(status) => status,
+            Err(error) if Exit::is_unreachable(&error) => {
+                match self.outage.miss(now, PATIENCE) {
+                    OutageNews::Nothing => {}
+                    OutageNews::Lasts => self.notes.push(format!(
+                        "the master is away: pservers and trainers go on; waiting for it up to {} s ({error:#})",
+                        PATIENCE.as_secs()
+                    )),
+                    OutageNews::Over(lasted) => return Err(error.context(format!(
+                        "the master did not come back within {} s; see {}",
+                        lasted.as_secs(),
+                        self.master.log.display()
+                    ))),
+                }
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(away) = self.outage.end(now) {
+            self.notes.push(format!("the master is back after {:.1} s", away.as_secs_f64()));
+        }
+        self.trainer_failures.see(status.rewind, status.step);
+        self.server_failures.see(status.rewind, status.step);
+        self.counts.see(&status);
+        self.status = status;
+        Ok(true)
+    }
+
+    /// Takes note of who has ended.
+    fn reap(&mut self) -> anyhow::Result<()> {
+        for (mut trainer, meaning) in ended(&mut self.trainers, |one| self.leaving.contains(&one.pid))? {
+            self.leaving.retain(|pid| *pid != trainer.pid);
+            self.note_end(Role::Trainer, &mut trainer, meaning)?;
+        }
+        let is_leaving = |one: &Process| is_leaving(&self.status, &one.name);
+        for (mut pserver, meaning) in ended(&mut self.pservers, is_leaving)? {
+            self.note_end(Role::Pserver, &mut pserver, meaning)?;
+        }
+        Ok(())
+    }
+
+    fn note_end(&mut self, role: Role, process: &mut Process, meaning: Meaning) -> anyhow::Result<()> {
+        self.record.ended(process.pid, meaning.word);
+        // A trainer that was killed by a signal is not at fault: on a cluster that is preemption.
+        let is_failure = meaning.is_failure && (role != Role::Trainer || !process.was_signalled());
+        if !is_failure {
+            return Ok(());
+        }
+        let now = self.started.elapsed();
+        let budget =
+            if role == Role::Trainer { &mut self.trainer_failures } else { &mut self.server_failures };
+        let is_over = budget.fail(now) || meaning.is_hopeless;
+        let (name, log, words) = (&process.name, process.log.display(), process.last_words());
+        let what =
+            format!("{name} ended ({}); its last words (all of them in {log}):\n{words}", process.how());
+        if is_over {
+            bail!("{what}");
+        }
+        if !process.was_signalled() {
+            self.notes.push(format!("warning: {what}"));
+        }
+        Ok(())
+    }
+
+    /// Starts the master again if it has ended: at the same address, over the same store.
+    fn keep_master(&mut self) -> anyhow::Result<()> {
+        if !self.is_master_gone
+            && let Some(end) = self.master.ended()?
+        {
+            self.is_master_gone = true;
+            let meaning = Meaning { is_failure: true, ..upkeep::meaning(end, false) };
+            self.record.ended(self.master.pid, meaning.word);
+            if self.server_failures.fail(self.started.elapsed()) || meaning.is_hopeless {
+                let (log, words) = (self.master.log.display(), self.master.last_words());
                 bail!(
-                    "{name} ended ({end:?}) in mid-job; its last words (all of them in {log}):\n{}",
-                    server.last_words()
+                    "the master ended ({}); its last words (all of them in {log}):\n{words}",
+                    self.master.how()
                 );
             }
         }
-        Ok(())
-    }
-
-    fn reap(&mut self) -> anyhow::Result<()> {
-        let mut at = 0;
-        while at < self.trainers.len() {
-            let Some(end) = self.trainers[at].ended()? else {
-                at += 1;
-                continue;
-            };
-            let trainer = self.trainers.remove(at);
-            let was_asked = self.leaving.contains(&trainer.pid);
-            self.leaving.retain(|pid| *pid != trainer.pid);
-            let how = match end {
-                End::Exited(0) if was_asked => "left",
-                End::Exited(0) => "ended",
-                End::Exited(_) | End::Signalled(_) => "killed",
-            };
-            self.record.ended(trainer.pid, how);
-            match end {
-                End::Exited(code) if code != 0 => self.count_failure(&trainer, code)?,
-                _ => self.failures = 0,
-            }
+        if self.is_master_gone && self.server_failures.may_start(self.started.elapsed()) {
+            self.start_master()?;
         }
         Ok(())
     }
 
-    fn count_failure(&mut self, trainer: &Process, code: i32) -> anyhow::Result<()> {
-        self.failures += 1;
-        let log = trainer.log.display();
-        let what = format!(
-            "{} exited with {code}; its last words (all of them in {log}):\n{}",
-            trainer.name,
-            trainer.last_words()
-        );
-        if self.failures >= FAILURES_MAX || code == 2 || code == 127 {
-            bail!("{what}");
-        }
-        eprintln!("warning: {what}");
-        Ok(())
-    }
-
-    /// Starts trainers that are missing, asks superfluous ones to leave, newest first.
+    /// Starts who is missing, asks superfluous trainers to leave.
     fn reconcile(&mut self) -> anyhow::Result<()> {
-        let wanted = self.status.trainers_wanted.clamp(self.plan.trainers_min, self.plan.trainers_max);
-        let staying = |trainer: &&Process, leaving: &[u32]| !leaving.contains(&trainer.pid);
-        let count = self.trainers.iter().filter(|trainer| staying(trainer, &self.leaving)).count() as u32;
-        for _ in count..wanted {
-            self.start_trainer()?;
+        let now = self.started.elapsed();
+        let bounds = self.plan.trainers;
+        let running: Vec<Running> = self.trainers.iter().map(|one| self.running(one.pid)).collect();
+        let upkeep = upkeep::trainers(self.status.trainers_wanted.clamp(bounds.min, bounds.max), &running);
+        if self.trainer_failures.may_start(now) {
+            (0..upkeep.start).try_for_each(|_| self.start_trainer())?;
         }
-        for _ in wanted..count {
-            let newest =
-                self.trainers.iter().rev().find(|trainer| staying(trainer, &self.leaving)).map(|t| t.pid);
-            newest.into_iter().for_each(|pid| self.ask_to_leave(pid));
+        upkeep.stop.into_iter().for_each(|pid| self.ask_to_leave(pid));
+        let running: Vec<Running> = self
+            .pservers
+            .iter()
+            .map(|one| Running { pid: one.pid, is_leaving: is_leaving(&self.status, &one.name) })
+            .collect();
+        let upkeep = upkeep::pservers(self.status.pservers_wanted, &running);
+        if self.server_failures.may_start(now) {
+            (0..upkeep.start).try_for_each(|_| self.start_pserver())?;
         }
         Ok(())
     }
 
-    fn start_trainer(&mut self) -> anyhow::Result<()> {
-        let name = format!("trainer-{}", self.next_trainer);
-        self.next_trainer += 1;
-        let environment = [
-            ("SHOAL_MASTER", self.master_address.clone()),
-            ("SHOAL_JOB", self.plan.name.clone()),
-            ("SHOAL_TRAINER_NAME", name.clone()),
-            ("SHOAL_PACE_MILLIS", self.plan.pace.as_millis().to_string()),
-        ];
-        let trainer = Process::start(&name, &self.plan.program, &environment, &self.plan.folder.join("logs"))
-            .map_err(|error| Exit::Usage(format!("{error:#}: is the program built, and its path right?")))?;
-        self.record.joined("trainer", &name, trainer.pid);
-        self.trainers.push(trainer);
-        Ok(())
+    fn running(&self, pid: u32) -> Running {
+        Running { pid, is_leaving: self.leaving.contains(&pid) }
     }
 
-    /// Trainers that take part: in the master's eyes, and not frozen, leaving or gone.
+    /// Trainers that take part: in the master's eyes, and not leaving or gone. Name, process, tasks in hand.
     pub(crate) fn members(&self) -> Vec<(String, u32, u32)> {
         let is_here =
             |pid: u32| self.trainers.iter().any(|trainer| trainer.pid == pid) && !self.leaving.contains(&pid);
@@ -211,9 +203,25 @@ impl Supervisor {
             .collect()
     }
 
-    /// Sends a signal to a trainer of this job, and to no other process.
+    /// Whether the master answered when it was last asked.
+    pub(crate) fn is_master_here(&self) -> bool {
+        !self.outage.is_on() && !self.is_master_gone
+    }
+
+    /// Every process of this job that still runs.
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        let master = Some(&self.master).filter(|_| !self.is_master_gone);
+        self.trainers.iter().chain(&self.pservers).chain(master)
+    }
+
+    /// The process of this name, if it still runs.
+    pub(crate) fn pid_of(&self, name: &str) -> Option<u32> {
+        self.processes().find(|process| process.name == name).map(|process| process.pid)
+    }
+
+    /// Sends a signal to a process of this job, and to no other.
     pub(crate) fn signal(&self, pid: u32, signal: Signal) {
-        self.trainers.iter().filter(|trainer| trainer.pid == pid).for_each(|trainer| trainer.signal(signal));
+        self.processes().filter(|process| process.pid == pid).for_each(|process| process.signal(signal));
     }
 
     /// Kills a trainer and waits until it is gone.
@@ -231,66 +239,51 @@ impl Supervisor {
 
     /// Waits for the trainers of a job that is done to hear of it and end; then reads the last status.
     pub(crate) async fn let_trainers_end(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        for trainer in &self.trainers {
-            trainer.signal(Signal::CONT);
-        }
+        self.processes().for_each(|process| process.signal(Signal::CONT));
+        let deadline = Instant::now() + LAST_WORDS;
         while !self.trainers.is_empty() && Instant::now() < deadline {
             self.reap()?;
+            self.keep_master()?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        self.status = self.client.status().await?;
+        while !self.look().await? {
+            self.keep_master()?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         Ok(())
     }
 
-    /// Stops everything that still runs: trainers first, then pservers, the master last.
+    /// Stops everything that still runs: trainers first, the master last. Pservers would stay until others have their
+    /// blocks; the job is over, so they are killed.
     pub(crate) async fn stop(&mut self) {
-        let stops = self.trainers.iter_mut().chain(&mut self.pservers).map(Process::stop);
-        futures_util::future::join_all(stops).await;
+        let killed = futures_util::future::join_all(self.pservers.iter_mut().map(Process::kill));
+        let stopped = futures_util::future::join_all(self.trainers.iter_mut().map(Process::stop));
+        futures_util::future::join(stopped, killed).await;
         self.master.stop().await;
         self.record.close();
     }
 }
 
-fn master_command(plan: &JobPlan, shoal: &OsString) -> Vec<OsString> {
-    let job = &plan.job;
-    let mut command = vec![shoal.clone(), "master".into(), "--listen".into(), "127.0.0.1:0".into()];
-    let address_file = plan.folder.join("master.address").to_string_lossy().into_owned();
-    for (flag, value) in [
-        ("--job", plan.name.clone()),
-        ("--address-file", address_file),
-        ("--data", job.data.join(",")),
-        ("--epochs", job.epochs.to_string()),
-        ("--seed", job.seed.to_string()),
-        ("--microbatch-records", job.microbatch_records.to_string()),
-        ("--microbatches-per-step", job.microbatches_per_step.to_string()),
-        ("--shuffle-run", job.shuffle_run.to_string()),
-        ("--lease-ttl-millis", job.lease_ttl_millis.to_string()),
-        ("--pservers", plan.pservers.to_string()),
-        ("--trainers", plan.trainers_wanted.to_string()),
-    ] {
-        command.extend([flag.into(), value.into()]);
-    }
-    command
+/// Whether the master has told a pserver to leave.
+fn is_leaving(status: &StatusReply, pserver: &str) -> bool {
+    status.pservers.iter().any(|one| one.name == pserver && one.is_leaving)
 }
 
-async fn master_address(master: &mut Process, folder: &Path) -> anyhow::Result<String> {
-    let file = folder.join("master.address");
-    let deadline = Instant::now() + MASTER_START;
-    loop {
-        if let Ok(address) = std::fs::read_to_string(&file) {
-            return Ok(address);
+/// Takes the processes out that have ended.
+fn ended(
+    processes: &mut Vec<Process>,
+    is_leaving: impl Fn(&Process) -> bool,
+) -> anyhow::Result<Vec<(Process, Meaning)>> {
+    let (mut gone, mut at) = (Vec::new(), 0);
+    while at < processes.len() {
+        match processes[at].ended()? {
+            None => at += 1,
+            Some(end) => {
+                let process = processes.remove(at);
+                let meaning = upkeep::meaning(end, is_leaving(&process));
+                gone.push((process, meaning));
+            }
         }
-        if let Some(end) = master.ended()? {
-            bail!("the master ended at its start ({end:?}):\n{}", master.last_words());
-        }
-        if Instant::now() >= deadline {
-            bail!(
-                "the master does not listen after {} s; see {}",
-                MASTER_START.as_secs(),
-                master.log.display()
-            );
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    Ok(gone)
 }

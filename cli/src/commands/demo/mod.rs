@@ -6,11 +6,13 @@ mod scenes;
 use super::print;
 use super::run::remember_as_latest;
 use crate::programs::data;
+use crate::runner::folder::RunFolder;
 use crate::runner::outcome::Outcome;
+use crate::runner::plan::Bounds;
 use crate::runner::{JobPlan, Supervisor};
 use anyhow::Context;
 use proof::Proof;
-use shoal_master::settings::JobArguments;
+use shoal_master::settings::{JobArguments, ModeArgument};
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::path::{Path, PathBuf};
@@ -59,7 +61,7 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     eprintln!("   done in {:.1} s, sha256 {}…\n", undisturbed.seconds, &undisturbed.parameters_sha256[..12]);
     eprintln!("2. Elastic, on two pservers, slowed down so that you can watch. While it runs:");
     let mut job = start(arguments, "elastic", &data, 2, 2, PACE).await?;
-    remember_as_latest(&job.plan.folder);
+    remember_as_latest(job.plan.folder.path());
     let acted = scenes::act(&mut job).await;
     let outcome = match acted {
         Ok(()) => Outcome::read(&mut job).await,
@@ -90,6 +92,7 @@ async fn undisturbed(arguments: &DemoArguments, data: &Path) -> anyhow::Result<O
     let mut job = start(arguments, "undisturbed", data, 1, 1, Duration::ZERO).await?;
     let trained = async {
         while job.tick().await? {
+            scenes::say_notes(&mut job);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Outcome::read(&mut job).await
@@ -116,17 +119,24 @@ async fn start(
         microbatches_per_step: 16,
         shuffle_run: 1,
         lease_ttl_millis: LEASE_TTL_MILLIS,
+        mode: ModeArgument::Sync,
+        staleness_window: None,
+        scale_by_staleness: false,
+        replicas: 0,
+        checkpoint_steps: 0,
+        checkpoint_seconds: 0,
+        keep_last: 2,
     };
     Supervisor::start(JobPlan {
         name: format!("demo-{name}-{}-{}", wall_seconds(), std::process::id()),
         job,
-        pservers,
-        trainers_min: 1,
-        trainers_max: 8,
-        trainers_wanted: trainers,
+        pservers: Bounds::exactly(pservers),
+        trainers: Bounds { min: 1, max: 8 },
+        trainers_at_start: trainers,
         program: vec![shoal, "demo-trainer".into()],
         pace,
-        folder: arguments.folder.join(name),
+        folder: RunFolder(arguments.folder.join(name)),
+        resumed: None,
     })
     .await
 }

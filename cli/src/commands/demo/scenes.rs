@@ -3,6 +3,7 @@
 use super::LEASE_TTL_MILLIS;
 use crate::commands::status::pserver_totals;
 use crate::runner::Supervisor;
+use crate::runner::roles::Role;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,6 +16,13 @@ fn say(job: &Supervisor, line: &str) {
     eprintln!("   {:>5.1} s  step {:>3}/{}  {line}", job.record.seconds(), job.status.step, job.status.steps);
 }
 
+/// Shows what the supervisor has noticed.
+pub(super) fn say_notes(job: &mut Supervisor) {
+    for note in std::mem::take(&mut job.notes) {
+        say(job, &note);
+    }
+}
+
 /// Lets the job run until `is_reached`, the scene's patience is over, or the job is. Returns whether it goes on.
 async fn until(
     job: &mut Supervisor,
@@ -22,6 +30,7 @@ async fn until(
 ) -> anyhow::Result<bool> {
     let deadline = Instant::now() + SCENE_MAX;
     while job.tick().await? {
+        say_notes(job);
         if is_reached(job) || Instant::now() >= deadline {
             return Ok(true);
         }
@@ -53,6 +62,7 @@ pub(super) async fn act(job: &mut Supervisor) -> anyhow::Result<()> {
     grow(job, 3, "trainers join again").await?;
     pause(job, 1.0).await?;
     while job.tick().await? {
+        say_notes(job);
         // Whatever the timing was: a frozen trainer whose work was done by others must have come too late once.
         let is_seen = || {
             let totals = pserver_totals(&job.status);
@@ -73,11 +83,11 @@ pub(super) async fn act(job: &mut Supervisor) -> anyhow::Result<()> {
 async fn grow(job: &mut Supervisor, trainers: u32, what: &str) -> anyhow::Result<()> {
     let before: BTreeSet<u32> = job.trainers.iter().map(|trainer| trainer.pid).collect();
     say(job, &format!("{what}: {} -> {trainers}", before.len()));
-    job.client.scale(trainers).await?;
+    job.client.scale(Some(trainers), None).await?;
     until(job, |job| job.members().len() as u32 >= trainers).await?;
     for (name, pid, _) in job.members().into_iter().filter(|(_, pid, _)| !before.contains(pid)) {
         say(job, &format!("{name} (process {pid}) has joined"));
-        job.record.fault("join", &name, "joins in mid-training");
+        job.record.fault("join", Role::Trainer, &name, "joins in mid-training");
     }
     Ok(())
 }
@@ -85,10 +95,10 @@ async fn grow(job: &mut Supervisor, trainers: u32, what: &str) -> anyhow::Result
 async fn leave(job: &mut Supervisor) -> anyhow::Result<()> {
     let Some((name, pid, _)) = job.members().pop() else { return Ok(()) };
     say(job, &format!("{name} (process {pid}) is asked to leave, and hands back its tasks"));
-    job.record.fault("leave", &name, "SIGTERM: hands back its tasks");
+    job.record.fault("leave", Role::Trainer, &name, "SIGTERM: hands back its tasks");
     let remaining = job.members().len() as u32 - 1;
     job.ask_to_leave(pid);
-    job.client.scale(remaining).await?;
+    job.client.scale(Some(remaining), None).await?;
     until(job, |job| job.trainers.iter().all(|trainer| trainer.pid != pid)).await?;
     Ok(())
 }
@@ -98,7 +108,7 @@ async fn freeze(job: &mut Supervisor) -> anyhow::Result<Option<(String, u32)>> {
     let Some((name, pid)) = busy_member(job).await? else { return Ok(None) };
     job.signal(pid, Signal::STOP);
     say(job, &format!("{name} (process {pid}) is frozen in mid-task, for longer than its lease"));
-    job.record.fault("freeze", &name, "SIGSTOP in mid-task, past its lease");
+    job.record.fault("freeze", Role::Trainer, &name, "SIGSTOP in mid-task, past its lease");
     Ok(Some((name, pid)))
 }
 
@@ -106,7 +116,7 @@ fn thaw(job: &mut Supervisor, frozen: Option<(String, u32)>) {
     let Some((name, pid)) = frozen else { return };
     job.signal(pid, Signal::CONT);
     say(job, &format!("{name} (process {pid}) wakes, and pushes what others have done meanwhile"));
-    job.record.fault("thaw", &name, "SIGCONT: pushes late");
+    job.record.fault("thaw", Role::Trainer, &name, "SIGCONT: pushes late");
 }
 
 /// Kills a trainer in mid-task that is not frozen; its place stays empty.
@@ -114,9 +124,9 @@ async fn kill(job: &mut Supervisor) -> anyhow::Result<()> {
     let Some((name, pid)) = busy_member(job).await? else { return Ok(()) };
     job.kill(pid).await;
     say(job, &format!("{name} (process {pid}) is killed in mid-task: kill -9"));
-    job.record.fault("kill", &name, "kill -9 in mid-task");
+    job.record.fault("kill", Role::Trainer, &name, "kill -9 in mid-task");
     let remaining = job.trainers.len() as u32 - 1;
-    job.client.scale(remaining).await?;
+    job.client.scale(Some(remaining), None).await?;
     until(job, |job| job.trainers.iter().all(|trainer| trainer.pid != pid)).await?;
     Ok(())
 }

@@ -1,0 +1,114 @@
+//! A run's folder: what lies where in it. Reads and names; it decides nothing.
+
+use crate::exit::Exit;
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+/// The folder of one local run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunFolder(pub(crate) PathBuf);
+
+impl RunFolder {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+    /// Where the master listens, while it does.
+    pub(crate) fn address(&self) -> PathBuf {
+        self.0.join("master.address")
+    }
+    /// The master's store.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.0.join("state")
+    }
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.0.join("logs")
+    }
+    pub(crate) fn model(&self) -> PathBuf {
+        self.0.join("model.safetensors")
+    }
+    /// The closing object of a run that has ended.
+    pub(crate) fn result(&self) -> PathBuf {
+        self.0.join("result.json")
+    }
+    fn job(&self) -> PathBuf {
+        self.0.join("job.name")
+    }
+
+    /// Makes the folder that a job of this name runs in.
+    pub(crate) fn begin(&self, job: &str) -> anyhow::Result<()> {
+        std::fs::create_dir_all(self.logs())
+            .with_context(|| format!("cannot make {}", self.logs().display()))?;
+        std::fs::write(self.job(), job).with_context(|| format!("cannot write {}", self.job().display()))?;
+        // Of an earlier master: nobody listens there.
+        let _ = std::fs::remove_file(self.address());
+        Ok(())
+    }
+
+    /// Refuses a folder that a job has begun in: its master would take up that job's state.
+    pub(crate) fn check_new(&self) -> Result<(), Exit> {
+        if !self.state().exists() {
+            return Ok(());
+        }
+        let folder = self.0.display();
+        Err(Exit::Usage(format!(
+            "{folder} holds the state of another run: go on with that one by `shoal run --resume --folder {folder} ...`, or name another --folder"
+        )))
+    }
+
+    /// The name of the job that may go on here.
+    pub(crate) fn job_to_resume(&self) -> Result<String, Exit> {
+        let folder = self.0.display();
+        if self.result().exists() {
+            let model = self.model();
+            let model = model.display();
+            return Err(Exit::Usage(format!("the run in {folder} has ended: its model is {model}")));
+        }
+        let job = std::fs::read_to_string(self.job()).ok().filter(|_| self.state().exists());
+        job.ok_or_else(|| {
+            Exit::Usage(format!(
+                "{folder} holds no state to resume: leave out --resume, or name the run by --folder"
+            ))
+        })
+    }
+
+    /// The first number that no process of this role has had here: each has a log.
+    pub(crate) fn first_free(&self, role: &str) -> u32 {
+        let files = std::fs::read_dir(self.logs()).into_iter().flatten().flatten();
+        let number = |file: std::fs::DirEntry| {
+            let name = file.file_name().to_string_lossy().into_owned();
+            name.strip_prefix(role)?.strip_prefix('-')?.strip_suffix(".log")?.parse::<u32>().ok()
+        };
+        files.filter_map(number).max().map_or(0, |highest| highest + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_never_given_twice_in_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder(folder.path().to_owned());
+        assert_eq!(run.first_free("pserver"), 0);
+        run.begin("job").unwrap();
+        for log in ["pserver-0.log", "pserver-11.log", "pserver-2.log", "trainer-40.log", "pserver-x.log"] {
+            std::fs::write(run.logs().join(log), "").unwrap();
+        }
+        assert_eq!((run.first_free("pserver"), run.first_free("trainer")), (12, 41));
+    }
+
+    #[test]
+    fn a_folder_with_state_is_for_resuming_and_one_without_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder(folder.path().to_owned());
+        run.begin("digits-7").unwrap();
+        run.check_new().unwrap();
+        assert!(run.job_to_resume().unwrap_err().to_string().contains("no state"));
+        std::fs::create_dir(run.state()).unwrap();
+        assert!(run.check_new().unwrap_err().to_string().contains("--resume"));
+        assert_eq!(run.job_to_resume().unwrap(), "digits-7");
+        std::fs::write(run.result(), "{}").unwrap();
+        assert!(run.job_to_resume().unwrap_err().to_string().contains("has ended"));
+    }
+}

@@ -1,0 +1,133 @@
+//! What a local run runs, and with which command lines. Starts nothing.
+
+use super::folder::RunFolder;
+use shoal_master::settings::{JobArguments, ModeArgument};
+use std::ffi::OsString;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub(crate) struct JobPlan {
+    pub(crate) name: String,
+    pub(crate) job: JobArguments,
+    pub(crate) pservers: Bounds,
+    pub(crate) trainers: Bounds,
+    pub(crate) trainers_at_start: u32,
+    /// The training program and its arguments.
+    pub(crate) program: Vec<OsString>,
+    /// A pause before each microbatch, which changes no bit.
+    pub(crate) pace: Duration,
+    pub(crate) folder: RunFolder,
+    pub(crate) resumed: Option<Resumed>,
+}
+
+/// The numbers that a run that goes on is given; those that it had where they are absent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resumed {
+    pub(crate) trainers: Option<Bounds>,
+    pub(crate) pservers: Option<Bounds>,
+}
+
+/// Bounds on a number of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+}
+
+impl Bounds {
+    /// Exactly so many.
+    pub(crate) fn exactly(number: u32) -> Bounds {
+        Bounds { min: number, max: number }
+    }
+}
+
+impl FromStr for Bounds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bounds, String> {
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?} is no number"));
+        let (min, max) = match text.split_once(':') {
+            Some((min, max)) => (number(min)?, number(max)?),
+            None => (number(text)?, number(text)?),
+        };
+        if min < 1 || max < min || max > 10_000 {
+            return Err("give 1 <= MIN <= MAX <= 10000".to_owned());
+        }
+        Ok(Bounds { min, max })
+    }
+}
+
+impl JobPlan {
+    /// The master's command line; it listens on `listen`.
+    pub(crate) fn master_command(&self, shoal: &OsString, listen: &str) -> Vec<OsString> {
+        let job = &self.job;
+        let mut command = vec![shoal.clone(), "master".into()];
+        let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+        let mode = match job.mode {
+            ModeArgument::Sync => "sync",
+            ModeArgument::Async => "async",
+        };
+        for (flag, value) in [
+            ("--listen", listen.to_owned()),
+            ("--job", self.name.clone()),
+            ("--address-file", text(self.folder.address())),
+            ("--store", text(self.folder.state())),
+            ("--data", job.data.join(",")),
+            ("--epochs", job.epochs.to_string()),
+            ("--seed", job.seed.to_string()),
+            ("--microbatch-records", job.microbatch_records.to_string()),
+            ("--microbatches-per-step", job.microbatches_per_step.to_string()),
+            ("--shuffle-run", job.shuffle_run.to_string()),
+            ("--lease-ttl-millis", job.lease_ttl_millis.to_string()),
+            ("--mode", mode.to_owned()),
+            ("--replicas", job.replicas.to_string()),
+            ("--checkpoint-steps", job.checkpoint_steps.to_string()),
+            ("--checkpoint-seconds", job.checkpoint_seconds.to_string()),
+            ("--keep-last", job.keep_last.to_string()),
+            ("--pservers", self.pservers.min.to_string()),
+            ("--trainers", self.trainers_at_start.to_string()),
+        ] {
+            command.extend([flag.into(), value.into()]);
+        }
+        if let Some(window) = job.staleness_window {
+            command.extend(["--staleness-window".into(), window.to_string().into()]);
+        }
+        if job.scale_by_staleness {
+            command.push("--scale-by-staleness".into());
+        }
+        command
+    }
+
+    /// A pserver's command line.
+    pub(crate) fn pserver_command(&self, shoal: &OsString, master: &str, name: &str) -> Vec<OsString> {
+        let words =
+            ["pserver", "--listen", "127.0.0.1:0", "--master", master, "--name", name, "--job", &self.name];
+        std::iter::once(shoal.clone()).chain(words.map(OsString::from)).collect()
+    }
+
+    /// What a trainer finds in its environment.
+    pub(crate) fn trainer_environment(&self, master: &str, name: &str) -> [(&'static str, String); 4] {
+        [
+            ("SHOAL_MASTER", master.to_owned()),
+            ("SHOAL_JOB", self.name.clone()),
+            ("SHOAL_TRAINER_NAME", name.to_owned()),
+            ("SHOAL_PACE_MILLIS", self.pace.as_millis().to_string()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_one_number_or_two_in_order() {
+        assert_eq!("3".parse(), Ok(Bounds::exactly(3)));
+        assert_eq!("2:4".parse(), Ok(Bounds { min: 2, max: 4 }));
+        for wrong in ["", "0", "4:2", "0:3", "1:20000", "two", "1:2:3"] {
+            assert!(wrong.parse::<Bounds>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Starting the processes of a job: the first ones, and those that take the place of others. Decides nothing.
+
+use super::counts::Counts;
+use super::plan::{Bounds, JobPlan, Resumed};
+use super::process::Process;
+use super::record::Record;
+use super::roles::Role;
+use super::supervisor::{SERVER_FAILURES_MAX, Supervisor, TRAINER_FAILURES_MAX};
+use super::upkeep::{Budget, Outage};
+use crate::client::Client;
+use crate::exit::Exit;
+use anyhow::{Context, bail};
+use shoal_runtime::wire::proto::StatusReply;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the master may take to lead: it reads the headers of the data set first.
+const MASTER_START: Duration = Duration::from_secs(60);
+
+impl Supervisor {
+    /// Starts the master, then pservers and trainers, as many as it wants.
+    pub(crate) async fn start(mut plan: JobPlan) -> anyhow::Result<Supervisor> {
+        plan.folder.begin(&plan.name)?;
+        let shoal = std::env::current_exe().context("cannot find this program's own file")?.into_os_string();
+        let command = plan.master_command(&shoal, "127.0.0.1:0");
+        let mut master = Process::start("master", &command, &[], &plan.folder.logs())?;
+        let (master_address, mut client, status) = first_words(&mut master, &plan).await?;
+        if let Some(Resumed { trainers, pservers }) = plan.resumed {
+            client.scale(trainers.map(|bounds| bounds.min), pservers.map(|bounds| bounds.min)).await?;
+            plan.trainers = trainers.unwrap_or(Bounds::exactly(status.trainers_wanted));
+            plan.pservers = pservers.unwrap_or(Bounds::exactly(status.pservers_wanted));
+        }
+        let mut record = Record::new();
+        record.joined(Role::Master, "master", master.pid);
+        let mut supervisor = Supervisor {
+            record,
+            client,
+            status,
+            counts: Counts::default(),
+            trainers: Vec::new(),
+            pservers: Vec::new(),
+            notes: Vec::new(),
+            shoal,
+            master_address,
+            master,
+            is_master_gone: false,
+            leaving: Vec::new(),
+            next_trainer: plan.folder.first_free("trainer"),
+            next_pserver: plan.folder.first_free("pserver"),
+            trainer_failures: Budget::of(TRAINER_FAILURES_MAX),
+            server_failures: Budget::of(SERVER_FAILURES_MAX),
+            outage: Outage::default(),
+            started: Instant::now(),
+            plan,
+        };
+        supervisor.tick().await?;
+        Ok(supervisor)
+    }
+
+    /// Starts the master again: at the address that everybody knows.
+    pub(super) fn start_master(&mut self) -> anyhow::Result<()> {
+        let command = self.plan.master_command(&self.shoal, &self.master_address);
+        self.master = Process::start("master", &command, &[], &self.plan.folder.logs())?;
+        self.is_master_gone = false;
+        self.record.joined(Role::Master, "master", self.master.pid);
+        Ok(())
+    }
+
+    pub(super) fn start_pserver(&mut self) -> anyhow::Result<()> {
+        let name = format!("pserver-{}", self.next_pserver);
+        self.next_pserver += 1;
+        let command = self.plan.pserver_command(&self.shoal, &self.master_address, &name);
+        let pserver = Process::start(&name, &command, &[], &self.plan.folder.logs())?;
+        self.record.joined(Role::Pserver, &name, pserver.pid);
+        self.pservers.push(pserver);
+        Ok(())
+    }
+
+    pub(super) fn start_trainer(&mut self) -> anyhow::Result<()> {
+        let name = format!("trainer-{}", self.next_trainer);
+        self.next_trainer += 1;
+        let environment = self.plan.trainer_environment(&self.master_address, &name);
+        let trainer = Process::start(&name, &self.plan.program, &environment, &self.plan.folder.logs())
+            .map_err(|error| Exit::Usage(format!("{error:#}: is the program built, and its path right?")))?;
+        self.record.joined(Role::Trainer, &name, trainer.pid);
+        self.trainers.push(trainer);
+        Ok(())
+    }
+}
+
+/// Waits until a master that was just started leads. Returns its address and its first status.
+async fn first_words(master: &mut Process, plan: &JobPlan) -> anyhow::Result<(String, Client, StatusReply)> {
+    let deadline = Instant::now() + MASTER_START;
+    let mut missing = "it does not listen".to_owned();
+    while Instant::now() < deadline {
+        if master.ended()?.is_some() {
+            bail!("the master ended at its start ({}):\n{}", master.how(), master.last_words());
+        }
+        if let Ok(address) = std::fs::read_to_string(plan.folder.address()) {
+            match first_status(&address).await {
+                Ok((client, status)) => return Ok((address, client, status)),
+                Err(error) if Exit::is_unreachable(&error) => missing = format!("{error:#}"),
+                Err(error) => return Err(error),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (seconds, log) = (MASTER_START.as_secs(), master.log.display());
+    bail!("the master does not lead after {seconds} s: {missing}; see {log}")
+}
+
+async fn first_status(address: &str) -> anyhow::Result<(Client, StatusReply)> {
+    let mut client = Client::connect(address).await?;
+    let status = client.status().await?;
+    Ok((client, status))
+}
