@@ -4,7 +4,7 @@
 use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::{HELD_WINDOW, Shard};
 use shoal_runtime::cluster::refusal::NextMove;
-use shoal_runtime::cluster::{Node, Refusal, RefusalKind, Rule};
+use shoal_runtime::cluster::{Incarnation, Node, Refusal, RefusalKind, Rule};
 use shoal_runtime::host::rpc::{self, Dial, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::wire::proto::pserver_client::PserverClient;
@@ -54,7 +54,7 @@ impl Stage {
         let pushes: Vec<u64> =
             status.pservers.iter().map(|pserver| pserver.counters.unwrap_or_default().pushes).collect();
         let rest = format!("{} {} {members:?} {:?} {pushes:?}", status.phase, status.step, status.leases);
-        (self.observer.read(&status, 1).await.unwrap(), rest)
+        (self.observer.read(&self.world.storage, &status, 1).await.unwrap(), rest)
     }
 
     /// What `call` answers must be the refusal of `kind`; nothing may be another than before.
@@ -104,8 +104,13 @@ fn a_caller_of_another_job_is_refused_by_master_and_pserver() {
         let (mut master, mut pserver) = (stage.hand.master(), stage.hand.pserver(0));
         let names = "\"other\"";
         let wire = Some((&stage.hand.declaration).into());
-        let join =
-            proto::JoinRequest { job: job(), name: "x".into(), nonce: 9, declaration: wire, process: 0 };
+        let join = proto::JoinRequest {
+            job: job(),
+            name: "x".into(),
+            nonce: 9,
+            declaration: wire,
+            ..Default::default()
+        };
         let wrong = RefusalKind::WrongJob;
         stage.refuses(wrong, names, async { answered(master.join(join).await) }).await;
         let mut master = stage.hand.master();
@@ -116,7 +121,7 @@ fn a_caller_of_another_job_is_refused_by_master_and_pserver() {
         let register = proto::RegisterRequest { job: job(), name: "p".into(), ..Default::default() };
         stage.refuses(wrong, names, async { answered(master.register(register).await) }).await;
         stage.refuses_push(wrong, names, proto::PushRequest { job: job(), ..stage.push() }).await;
-        let pull = proto::PullRequest { job: job(), routing_version: 1, ..Default::default() };
+        let pull = proto::PullRequest { job: job(), ..Default::default() };
         stage.refuses(wrong, names, async { answered(pserver.pull(pull).await) }).await;
         stage.ends_well().await;
     });
@@ -191,14 +196,11 @@ fn a_push_that_is_wrong_in_one_block_is_refused_whole() {
         }
         let mut unknown = spoilt.clone();
         unknown.blocks[last].block = 1_000_000;
-        stage.refuses_push(RefusalKind::UnknownBlock, "block 1000000", unknown).await;
-        let mut elsewhere = spoilt.clone();
-        let other = stage.hand.routing.blocks_of(1)[0];
-        elsewhere.blocks[last].block = other.0;
-        stage.refuses_push(RefusalKind::UnknownBlock, &format!("block {other}"), elsewhere).await;
+        stage.refuses_push(RefusalKind::OutOfRange, "block 1000000", unknown).await;
         let mut twice = spoilt.clone();
         twice.blocks[last] = twice.blocks[0].clone();
-        stage.refuses_push(RefusalKind::Malformed, "block 0", twice).await;
+        let first = format!("block {}", spoilt.blocks[0].block);
+        stage.refuses_push(RefusalKind::Malformed, &first, twice).await;
         stage.ends_well().await;
     });
 }
@@ -210,20 +212,45 @@ fn a_push_for_no_node_or_no_step_is_refused() {
         let at =
             |level, index| proto::PushRequest { node: Some(proto::Node { level, index }), ..stage.push() };
         stage
-            .refuses_push(RefusalKind::Malformed, "node", proto::PushRequest { node: None, ..stage.push() })
+            .refuses_push(
+                RefusalKind::Malformed,
+                "position",
+                proto::PushRequest { node: None, ..stage.push() },
+            )
             .await;
         for (level, index) in [(25, 0), (24, 1), (u32::MAX, u32::MAX)] {
             stage.refuses_push(RefusalKind::Malformed, "node", at(level, index)).await;
         }
         for (level, index) in [(3, 0), (2, 1), (0, 4)] {
-            stage.refuses_push(RefusalKind::OutOfRange, "block", at(level, index)).await;
+            stage.refuses_push(RefusalKind::OutOfRange, "node", at(level, index)).await;
         }
         let step = |step| proto::PushRequest { step, ..stage.push() };
         stage.refuses_push(RefusalKind::Ahead, "block", step(2)).await;
         stage.refuses_push(RefusalKind::OutOfRange, "step 1000", step(1000)).await;
         stage.refuses_push(RefusalKind::OutOfRange, "step", step(u64::MAX)).await;
-        let old_routing = proto::PushRequest { routing_version: 0, ..stage.push() };
-        stage.refuses_push(RefusalKind::StaleRouting, "routing", old_routing).await;
+        stage.ends_well().await;
+    });
+}
+
+#[test]
+fn a_push_that_misses_its_block_is_told_so_and_changes_nothing() {
+    in_paused_time(async {
+        let stage = Stage::set().await;
+        let mut elsewhere = stage.push();
+        elsewhere.blocks.truncate(1);
+        elsewhere.blocks[0].block = stage.hand.routing.blocks_of(1)[0].0;
+        let mut of_the_past = stage.push();
+        of_the_past.blocks.iter_mut().for_each(|block| block.rewind = 0);
+        for (push, expected) in
+            [(elsewhere, proto::PushAnswer::Moved), (of_the_past, proto::PushAnswer::Rewound)]
+        {
+            tokio::time::sleep(stage.world.scenario.ttl).await;
+            let before = stage.state().await.0;
+            let answers = stage.hand.send(0, push).await.unwrap();
+            assert!(answers.iter().all(|answer| *answer == expected), "{answers:?}");
+            tokio::time::sleep(stage.world.scenario.ttl).await;
+            assert!(stage.state().await.0 == before, "{expected:?} changed something");
+        }
         stage.ends_well().await;
     });
 }
@@ -239,11 +266,11 @@ fn two_results_for_one_node_fail_the_job_and_name_the_parameter() {
         let fault = stage.hand.send(0, other).await.unwrap_err();
         let refusal = fault.refusal().unwrap();
         assert_eq!(refusal.kind, RefusalKind::Nondeterministic);
-        assert!(refusal.subject.contains("\"count.first\""), "{refusal}");
+        assert!(refusal.subject.contains("parameter \""), "{refusal}");
         tokio::time::sleep(stage.world.scenario.ttl).await;
         let status = stage.observer.status().await.unwrap();
         assert_eq!(status.phase, "failed");
-        assert!(status.failure.contains("count.first"), "{}", status.failure);
+        assert!(status.failure.contains(&refusal.subject), "{}", status.failure);
     });
 }
 
@@ -252,7 +279,11 @@ fn two_results_for_one_node_fail_the_job_and_name_the_parameter() {
 async fn a_message_above_the_limit_is_refused_and_the_server_goes_on() {
     let scenario = Scenario::quiet(1);
     let limits = Limits::default();
-    let shard = Arc::new(Shard::new(job_settings(&scenario, &DataSet::new(scenario.data)), HELD_WINDOW));
+    let shard = Arc::new(Shard::new(
+        job_settings(&scenario, &DataSet::new(scenario.data)),
+        HELD_WINDOW,
+        Incarnation(1),
+    ));
     let routes = Routes::new(PserverService::new(shard).server(limits));
     let listener = rpc::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -265,15 +296,15 @@ async fn a_message_above_the_limit_is_refused_and_the_server_goes_on() {
     let gradient = |bytes: usize| proto::PushRequest {
         job: "sim".into(),
         node: Some(proto::Node { level: 0, index: 0 }),
-        blocks: vec![proto::BlockGradient { block: 0, gradient: vec![0; bytes].into() }],
+        blocks: vec![proto::BlockGradient { gradient: vec![0; bytes].into(), ..Default::default() }],
         ..Default::default()
     };
     let fault = answered(client.push(gradient(limits.message_bytes + 1)).await).unwrap_err();
     assert_eq!(fault.next_move(), NextMove::GiveUp, "{fault}");
     assert!(matches!(&fault, Fault::Impossible(words) if words.contains("too large")), "{fault}");
     // It hosts nothing yet, and says so on the same connection.
-    let fault = answered(client.push(gradient(8)).await).unwrap_err();
-    assert_eq!(fault.refusal().map(|refusal| refusal.kind), Some(RefusalKind::NotReady), "{fault}");
+    let answered = answered(client.push(gradient(8)).await).unwrap();
+    assert_eq!(answered.answers, [i32::from(proto::PushAnswer::Moved)]);
     stop.send();
     serving.await.unwrap().unwrap();
 }

@@ -82,6 +82,11 @@ const PURE: &[Pure] = &[
         reason: "placement is a function of its arguments",
     },
     Pure {
+        prefix: "master/src/rebalance/",
+        forbidden: WORLD,
+        reason: "whichever master leads decides the same",
+    },
+    Pure {
         prefix: "master/src/lease",
         forbidden: WORLD,
         reason: "a state machine: time comes as an argument",
@@ -112,6 +117,26 @@ const PURE: &[Pure] = &[
         reason: "arithmetic has the same bits everywhere",
     },
     Pure { prefix: "trainer-sdk/src/reduce", forbidden: WORLD, reason: "its bits must be the pserver's" },
+    Pure {
+        prefix: "trainer-sdk/src/pending",
+        forbidden: WORLD,
+        reason: "what a change of routing does is a function of it",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/taken",
+        forbidden: WORLD,
+        reason: "who has a gradient follows from answers alone",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/kept",
+        forbidden: WORLD,
+        reason: "what is kept follows from words alone",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/desk",
+        forbidden: WORLD,
+        reason: "what is done next follows from words alone",
+    },
     Pure { prefix: "recordio/src/", forbidden: FRAMEWORK, reason: "a file format that stands by itself" },
 ];
 

@@ -53,8 +53,9 @@ pub struct Evidence {
     pub data: Arc<DataSet>,
     /// The master's last word.
     pub status: Option<proto::StatusReply>,
-    /// Steps that the master told of, in the order of telling.
-    pub steps: Vec<u64>,
+    /// Steps that the master told of, each behind the master's term and the rewind number, in the order of
+    /// telling.
+    pub steps: Vec<(u64, u64, u64)>,
     /// The longest time after healing without a step.
     pub stood_still: Duration,
     /// The longest that is allowed.
@@ -80,7 +81,7 @@ impl Evidence {
         let mut steps = Vec::new();
         while Instant::now() < until {
             if let Some(status) = observer.status().await {
-                steps.push(status.step);
+                steps.push((u64::from(status.master_term), status.rewind, status.step));
                 if status.phase == "done" || status.phase == "failed" {
                     break;
                 }
@@ -94,7 +95,7 @@ impl Evidence {
     pub async fn gather(
         mut world: World,
         observer: &Observer,
-        steps: Vec<u64>,
+        steps: Vec<(u64, u64, u64)>,
         patience: Duration,
     ) -> Evidence {
         let until = Instant::now() + patience;
@@ -114,13 +115,21 @@ impl Evidence {
         }
         // The last reports with the last counts.
         tokio::time::sleep(world.scenario.ttl).await;
-        let status = observer.status().await;
-        let trained = match &status {
-            Some(status) => {
-                observer.read(status, world.job.steps()).await.map_err(|error| format!("{error:#}"))
+        let (mut status, mut trained) = (None, Err(String::from("the master does not answer")));
+        // Blocks may still be on their way to a pserver that has just come.
+        for _ in 0..20 {
+            status = observer.status().await;
+            if let Some(status) = &status {
+                trained = observer
+                    .read(&world.storage, status, world.job.steps())
+                    .await
+                    .map_err(|error| format!("{error:#}"));
             }
-            None => Err(String::from("the master does not answer")),
-        };
+            if trained.is_ok() {
+                break;
+            }
+            tokio::time::sleep(world.scenario.ttl / 8).await;
+        }
         let mut coverage = world.coverage();
         if let Some(status) = &status {
             coverage.count(status);

@@ -57,6 +57,7 @@ impl Hand {
             nonce,
             declaration: Some((&declaration).into()),
             process: 0,
+            previous: 0,
         };
         let (incarnation, routing) = loop {
             let reply = master.join(request.clone()).await?.into_inner();
@@ -111,16 +112,17 @@ impl Hand {
                 block.gather(&sums, &mut values);
             }
             let gradient: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            proto::BlockGradient { block: id.0, gradient: gradient.into() }
+            let rewind = self.routing.blocks[id.0 as usize].rewind.0;
+            proto::BlockGradient { block: id.0, gradient: gradient.into(), rewind, version: 0 }
         });
         proto::PushRequest {
             job: JOB.to_owned(),
             incarnation: self.incarnation,
-            routing_version: self.routing.version,
             step,
             node: Some(node.into()),
             weight,
             blocks: blocks.collect(),
+            position: 0,
         }
     }
 
@@ -140,18 +142,19 @@ impl Hand {
         Ok(answers.first().copied().unwrap_or_default())
     }
 
-    /// Sends a push message as it is, waiting until the pserver knows its blocks.
+    /// Sends a push message as it is, waiting until the pserver has its blocks.
     ///
     /// # Errors
     /// The pserver's refusal.
     pub async fn send(&self, pserver: usize, push: proto::PushRequest) -> Result<Vec<PushAnswer>, Fault> {
+        let mut tries = 0;
         loop {
-            let fault = match self.pserver(pserver).push(push.clone()).await {
-                Ok(reply) => return Ok(reply.into_inner().answers().collect()),
-                Err(status) => Fault::from(status),
-            };
-            if fault.next_move() != shoal_runtime::cluster::refusal::NextMove::Retry {
-                return Err(fault);
+            let reply = self.pserver(pserver).push(push.clone()).await.map_err(Fault::from)?;
+            let answers: Vec<PushAnswer> = reply.into_inner().answers().collect();
+            let is_early = |answer: &PushAnswer| matches!(answer, PushAnswer::Moved | PushAnswer::Busy);
+            tries += 1;
+            if tries > 10 || !answers.iter().any(is_early) {
+                return Ok(answers);
             }
             sleep(Duration::from_millis(20)).await;
         }

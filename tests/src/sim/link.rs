@@ -27,6 +27,10 @@ impl Door {
 }
 
 impl Dial for Door {
+    fn is_gone<'a>(&'a self, address: &'a str) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(std::future::ready(self.network.is_refused(&self.from, address)))
+    }
+
     fn dial(&self, address: &str) -> Result<Channel, String> {
         let link = Link { door: self.clone(), to: address.to_owned() };
         Ok(BoxCloneSyncService::new(link))

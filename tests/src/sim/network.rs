@@ -4,7 +4,7 @@
 //! them: so the order of events is a function of the seed, though tokio wakes tasks of one moment in any order.
 
 use super::call::{Call, Response};
-use super::host::Host;
+use super::host::{Host, HostState};
 use super::trace::{Trace, hash_of};
 use super::weather::{Delivery, Fate, Weather};
 use shoal_runtime::cluster::permutation::mix;
@@ -81,6 +81,13 @@ impl Network {
     /// Lets `service` answer at `address`, on `host`.
     pub fn serve(&self, host: &Arc<Host>, address: &str, service: Service) {
         self.inner().endpoints.insert(address.to_owned(), (Arc::clone(host), service));
+    }
+    /// Whether a connection from `from` to `address` would be refused: nothing lives there, and the way is open.
+    pub fn is_refused(&self, from: &str, address: &str) -> bool {
+        let inner = self.inner();
+        let endpoint = inner.endpoints.get(address);
+        let is_dead = endpoint.is_none_or(|(host, _)| host.state() == HostState::Crashed);
+        is_dead && !inner.is_cut(from, address) && !inner.is_cut(address, from)
     }
     /// Changes the weather for calls sent from now on.
     pub fn set_weather(&self, weather: Weather) {
@@ -209,7 +216,10 @@ impl Network {
             return;
         }
         inner.witnesses.iter_mut().for_each(|witness| witness(&call));
-        let Some((host, service)) = inner.endpoints.get(&call.to).cloned() else {
+        // A process that was killed leaves a machine that refuses; a machine that is gone says nothing.
+        let endpoint = inner.endpoints.get(&call.to).cloned();
+        let is_refusing = |host: &Host| host.state() == HostState::Crashed && key & 2 == 0;
+        let Some((host, service)) = endpoint.filter(|(host, _)| !is_refusing(host)) else {
             let answer = Err(tonic::Status::unavailable("the connection was refused"));
             let (key, due) = (mix(key), Instant::now() + delivery.reply_delay);
             return inner.post(due, key, Event::Reply { call, key, answer, is_lost: false, caller });
@@ -225,11 +235,16 @@ impl Network {
                 response = work => response,
                 () = caller.closed(), if cancels => None,
             };
-            // A crashed callee answers nothing.
-            let Some(response) = response else { return };
+            // A callee that was killed in mid-call leaves a connection that breaks, or one that stays silent.
+            let is_broken = host.state() == HostState::Crashed && key & 2 == 0;
+            let answer = match response {
+                Some(response) => Ok(response),
+                None if is_broken => Err(tonic::Status::unavailable("the connection broke")),
+                None => return,
+            };
             let (key, due) = (mix(key), Instant::now() + delivery.reply_delay);
             let is_lost = delivery.is_reply_lost;
-            let reply = Event::Reply { call, key, answer: Ok(response), is_lost, caller };
+            let reply = Event::Reply { call, key, answer, is_lost, caller };
             network.inner().post(due, key, reply);
             network.posted.notify_one();
         });

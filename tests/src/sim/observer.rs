@@ -7,8 +7,10 @@ use super::reference::Trained;
 use super::weather::Fate;
 use super::world::{JOB, MASTER};
 use anyhow::Context;
-use shoal_runtime::cluster::{BlockId, Declaration, Layout, Routing};
+use shoal_runtime::cluster::{BlockId, Declaration, Layout, ManifestRecord, Routing};
+use shoal_runtime::host::checkpoints::{load, read_piece};
 use shoal_runtime::host::rpc::{Channel, master_client, pserver_client};
+use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,18 +50,47 @@ impl Observer {
         answered.ok()?.ok().map(tonic::Response::into_inner)
     }
 
-    /// All parameters and their rules' state at `version`, as the pservers have them.
+    /// All parameters and their rules' state: of a job that is done as its last checkpoint has them, otherwise at
+    /// `version`, as the pservers have them.
     ///
     /// # Errors
     /// A job that is not placed, a pserver that refuses or does not answer.
-    pub async fn read(&self, status: &proto::StatusReply, version: u64) -> anyhow::Result<Vec<Trained>> {
+    pub async fn read(
+        &self,
+        storage: &Storage,
+        status: &proto::StatusReply,
+        version: u64,
+    ) -> anyhow::Result<Vec<Trained>> {
         let declaration = Declaration::try_from(status.declaration.clone().context("nothing is declared")?)?;
         let routing = Routing::try_from(status.routing.clone().context("nothing is placed")?)?;
         let layout = Layout::new(&declaration);
         let elements = |at: usize| vec![0.0f32; declaration.parameters[at].elements() as usize];
         let all = || (0..declaration.parameters.len()).map(elements).collect::<Vec<_>>();
+        let copies = match status.checkpoint_record {
+            // A job that is done has left all of it behind, whoever lives.
+            Some(record) if status.phase == "done" => self.read_checkpoint(storage, record.into()).await?,
+            _ => self.read_pservers(&routing, version).await?,
+        };
         // The parameters, then the slots.
         let mut columns = vec![all()];
+        for state in copies {
+            let block = layout.block(BlockId(state.block)).context("no such block")?;
+            for (at, bytes) in std::iter::once(state.parameters).chain(state.slots).enumerate() {
+                if columns.len() == at {
+                    columns.push(all());
+                }
+                block.scatter(&values(&bytes), &mut columns[at]);
+            }
+        }
+        let trained = declaration.parameters.iter().enumerate().map(|(at, parameter)| Trained {
+            values: columns[0][at].clone(),
+            slots: (0..parameter.rule.slots().len()).map(|slot| columns[slot + 1][at].clone()).collect(),
+        });
+        Ok(trained.collect())
+    }
+
+    async fn read_pservers(&self, routing: &Routing, version: u64) -> anyhow::Result<Vec<proto::BlockCopy>> {
+        let mut copies = Vec::new();
         for (at, pserver) in routing.pservers.iter().enumerate() {
             let blocks: Vec<u32> = routing.blocks_of(at).into_iter().map(|block| block.0).collect();
             if blocks.is_empty() {
@@ -68,23 +99,23 @@ impl Observer {
             let mut client = pserver_client(&self.door, &pserver.address).map_err(anyhow::Error::msg)?;
             let request = proto::ReadStateRequest { job: JOB.to_owned(), version, blocks };
             let asked = tokio::time::timeout(Duration::from_secs(1), client.read_state(request));
-            for state in
-                asked.await?.map_err(|status| anyhow::anyhow!("{}", status.message()))?.into_inner().blocks
-            {
-                let block = layout.block(BlockId(state.block)).context("no such block")?;
-                for (at, bytes) in std::iter::once(state.parameters).chain(state.slots).enumerate() {
-                    if columns.len() == at {
-                        columns.push(all());
-                    }
-                    block.scatter(&values(&bytes), &mut columns[at]);
-                }
-            }
+            let reply = asked.await?.map_err(|status| anyhow::anyhow!("{}", status.message()))?;
+            copies.extend(reply.into_inner().blocks);
         }
-        let trained = declaration.parameters.iter().enumerate().map(|(at, parameter)| Trained {
-            values: columns[0][at].clone(),
-            slots: (0..parameter.rule.slots().len()).map(|slot| columns[slot + 1][at].clone()).collect(),
-        });
-        Ok(trained.collect())
+        Ok(copies)
+    }
+
+    async fn read_checkpoint(
+        &self,
+        storage: &Storage,
+        record: ManifestRecord,
+    ) -> anyhow::Result<Vec<proto::BlockCopy>> {
+        let manifest = load(storage, &record).await?;
+        let mut copies = Vec::new();
+        for piece in &manifest.pieces {
+            copies.push(read_piece(storage, &manifest, piece.block).await?);
+        }
+        Ok(copies)
     }
 }
 

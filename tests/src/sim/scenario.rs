@@ -30,6 +30,10 @@ pub struct Scenario {
     pub ttl: Duration,
     /// Pservers.
     pub pservers: u32,
+    /// Copies of each block beside its primary.
+    pub replicas: u32,
+    /// Steps between two checkpoints; 0 for none but the last.
+    pub checkpoint_steps: u64,
     /// Trainers at the beginning.
     pub trainers: u32,
     /// What a microbatch takes, for each trainer in turn.
@@ -63,6 +67,10 @@ pub enum Fault {
     PausePserver(u64, Duration),
     /// The master stands still.
     PauseMaster(Duration),
+    /// A pserver is killed; after a while another takes its place, under its name or under a new one.
+    CrashPserver(u64, Duration),
+    /// The master is killed, and after a while started again.
+    CrashMaster(Duration),
     /// Two members do not hear from each other, in one direction.
     Cut(u64, u64, Duration),
 }
@@ -80,6 +88,8 @@ impl Scenario {
         let pick = |random: &mut Random, of: &[u64]| of[random.below(of.len() as u64) as usize];
         let mut scenario = Scenario::quiet(seed);
         scenario.pservers = 1 + random.below(4) as u32;
+        scenario.replicas = random.below(3) as u32;
+        scenario.checkpoint_steps = pick(&mut random, &[0, 1, 2, 5]);
         scenario.trainers = 1 + random.below(6) as u32;
         scenario.microbatches_per_step = 1 + random.below(16) as u32;
         scenario.microbatch_records = 1 + random.below(5) as u32;
@@ -115,6 +125,8 @@ impl Scenario {
             window: 64,
             ttl: Duration::from_secs(2),
             pservers: 1,
+            replicas: 0,
+            checkpoint_steps: 0,
             trainers: 1,
             paces: vec![Duration::ZERO],
             stuck: None,
@@ -149,7 +161,7 @@ impl Scenario {
         let work = pace * microbatches as u32 / self.trainers + self.weather.delay * 6 * steps;
         let phase = work.clamp(Duration::from_millis(200), Duration::from_secs(40));
         let span = |random: &mut Random, whole: Duration| whole * random.below(1001) as u32 / 1000;
-        let kinds: Vec<u64> = (0..8).filter(|_| random.percent(40)).collect();
+        let kinds: Vec<u64> = (0..10).filter(|_| random.percent(40)).collect();
         let count = if kinds.is_empty() { 0 } else { random.below(9) };
         // Pservers and the master are never away for as long as the master's patience with pservers.
         let mut away_left = self.ttl * 6;
@@ -166,6 +178,8 @@ impl Scenario {
                 4 => Fault::JoinAs(who),
                 5 => Fault::PausePserver(who, short),
                 6 => Fault::PauseMaster(short),
+                7 => Fault::CrashPserver(who, long),
+                8 => Fault::CrashMaster(short),
                 _ => Fault::Cut(who, other, short),
             };
             if matches!(fault, Fault::PausePserver(..) | Fault::PauseMaster(_) | Fault::Cut(..)) {

@@ -2,12 +2,13 @@
 //! still for longer than it may.
 
 use super::evidence::Evidence;
-use super::host::HostState;
+use super::host::{Host, HostState};
 use super::observer::Observer;
 use super::scenario::Fault;
-use super::world::{MASTER, World};
+use super::world::World;
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -18,7 +19,7 @@ pub struct Script {
     observer: Observer,
     began: Instant,
     to_come: BTreeMap<(Instant, usize), Happening>,
-    steps: Vec<u64>,
+    steps: Vec<(u64, u64, u64)>,
     advanced: Instant,
     stood_still: Duration,
 }
@@ -29,6 +30,9 @@ enum Happening {
     /// Of a host, by name.
     Resume(String),
     Mend(String, String),
+    /// A pserver comes in the place of the one that answered there.
+    Replace(String),
+    RestartMaster,
     Heal,
     Look,
 }
@@ -109,10 +113,11 @@ impl Script {
     /// Takes the master's word; true when the job is over.
     fn look(&mut self, status: Option<proto::StatusReply>) -> bool {
         let Some(status) = status else { return false };
-        if self.steps.last().is_none_or(|last| *last != status.step) {
+        let place = (u64::from(status.master_term), status.rewind, status.step);
+        if self.steps.last().is_none_or(|last| *last != place) {
             self.stood_still = self.stood_still.max(self.stands_still());
             self.advanced = Instant::now();
-            self.steps.push(status.step);
+            self.steps.push(place);
         }
         status.phase == "done" || status.phase == "failed"
     }
@@ -122,6 +127,8 @@ impl Script {
             Happening::Fault(fault) if !self.is_healed() => self.strike(fault),
             Happening::Resume(host) => self.resume(&host),
             Happening::Mend(from, to) => self.world.network.mend(&from, &to),
+            Happening::Replace(address) => self.replace(&address),
+            Happening::RestartMaster => self.restart_master(),
             Happening::Heal => self.heal(),
             Happening::Fault(_) | Happening::Look => {}
         }
@@ -147,10 +154,27 @@ impl Script {
                 }
             }
             Fault::PausePserver(who, how_long) => {
-                let at = who as usize % self.world.pservers.len();
-                self.pause(&self.world.pservers[at].name.clone(), how_long);
+                if let Some(host) = self.living_pserver(who) {
+                    self.pause(&host.name, how_long);
+                }
             }
-            Fault::PauseMaster(how_long) => self.pause(MASTER, how_long),
+            Fault::PauseMaster(how_long) => {
+                let master = self.world.masters.last().map(|host| host.name.clone());
+                self.pause(&master.unwrap_or_default(), how_long);
+            }
+            Fault::CrashPserver(who, how_long) => {
+                if let Some(host) = self.living_pserver(who) {
+                    host.crash();
+                    self.world.met("pservers crashed");
+                    let address = host.name.split('#').next().unwrap_or_default().to_owned();
+                    self.plan(Instant::now() + how_long, Happening::Replace(address));
+                }
+            }
+            Fault::CrashMaster(how_long) => {
+                self.world.masters.iter().for_each(|host| host.crash());
+                self.world.met("masters crashed");
+                self.plan(Instant::now() + how_long, Happening::RestartMaster);
+            }
             Fault::Join => self.join(format!("trainer-{}", self.world.trainers.len() + 1)),
             Fault::JoinAs(who) => {
                 let at = who as usize % self.world.trainers.len();
@@ -163,6 +187,34 @@ impl Script {
     fn join(&mut self, name: String) {
         if self.world.trainers.len() < LIVES_MAX {
             self.world.start_trainer(&name);
+        }
+    }
+
+    fn living_pserver(&self, who: u64) -> Option<Arc<Host>> {
+        let living: Vec<&Arc<Host>> = self.world.living_pservers().collect();
+        living.get(who as usize % living.len().max(1)).map(|host| Arc::clone(host))
+    }
+
+    /// Under its name where that is free, as on a cluster; every other time under a new one, as `shoal run` does.
+    fn replace(&mut self, address: &str) {
+        if self.world.living_pservers().count() as u32 >= self.world.scenario.pservers {
+            return;
+        }
+        let number = self.world.pservers.len() + 1;
+        let is_taken = self.world.living_pservers().any(|host| host.name.split('#').next() == Some(address));
+        let address = if is_taken || number.is_multiple_of(2) {
+            format!("pserver-{number}")
+        } else {
+            address.to_owned()
+        };
+        self.world.network.note(3, format_args!("{address} starts"));
+        self.world.start_pserver(&address);
+    }
+
+    fn restart_master(&mut self) {
+        if self.world.masters.last().is_none_or(|host| host.state() == HostState::Crashed) {
+            self.world.network.note(3, "a master starts");
+            self.world.start_master();
         }
     }
 
@@ -193,8 +245,13 @@ impl Script {
         self.plan(Instant::now() + how_long, Happening::Mend(from.clone(), to.clone()));
     }
 
-    /// No more faults: the weather clears, who stands still goes on, and somebody is there to train.
+    /// No more faults: the weather clears, who stands still goes on, who was killed is replaced, and somebody is there
+    /// to train.
     fn heal(&mut self) {
+        self.restart_master();
+        while (self.world.living_pservers().count() as u32) < self.world.scenario.pservers {
+            self.replace("pserver-1");
+        }
         let world = &mut self.world;
         world.network.note(6, "healed");
         world.network.set_weather(world.scenario.weather.healed());

@@ -8,16 +8,22 @@ use super::network::{Network, Service};
 use super::program::Program;
 use super::scenario::Scenario;
 use super::trace::Trace;
-use shoal_master::machine::{Machine, Wanted};
+use object_store::memory::InMemory;
+use shoal_master::document::{Document, Wanted};
+use shoal_master::keeper::Keeper;
+use shoal_master::machine::CheckpointPolicy;
 use shoal_master::service::MasterService;
-use shoal_pserver::report::{Identity, register, report};
+use shoal_pserver::life::live;
+use shoal_pserver::report::{Identity, register};
 use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::Shard;
 use shoal_runtime::cluster::permutation::key;
-use shoal_runtime::cluster::{JobId, JobSettings};
+use shoal_runtime::cluster::{JobId, JobSettings, Mode};
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Limits, master_client};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
+use shoal_runtime::host::storage::Storage;
+use shoal_runtime::host::store::MemoryStore;
 use shoal_runtime::wire::proto::master_server::MasterServer;
 use shoal_trainer_sdk::{Compute, Ended, Model, TrainError, TrainerSettings, World as Doors, train_in};
 use std::sync::Arc;
@@ -53,10 +59,14 @@ pub struct World {
     pub data: Arc<DataSet>,
     /// Its settings.
     pub job: JobSettings,
-    /// The master's host.
-    pub master: Arc<Host>,
-    /// The pservers' hosts, `pserver-1` and so on, which is also where they answer.
+    /// The lives of the master; the last is the present one.
+    pub masters: Vec<Arc<Host>>,
+    /// The lives of pservers.
     pub pservers: Vec<Arc<Host>>,
+    /// What outlives the master.
+    pub store: MemoryStore,
+    /// Where checkpoints lie.
+    pub storage: Storage,
     /// All trainers there were.
     pub trainers: Vec<Trainer>,
     coverage: Coverage,
@@ -69,24 +79,22 @@ impl World {
         let network = Network::new(scenario.seed, scenario.weather, Trace::new(keeps_lines));
         let data = Arc::new(DataSet::new(scenario.data));
         let job = job_settings(&scenario, &data);
-        let master = Host::new(MASTER);
-        let wanted = Wanted { pservers: scenario.pservers, trainers: scenario.trainers };
-        let machine = Machine::new(job.clone(), data.manifest().clone(), wanted, 1);
-        let service = MasterServer::new(MasterService::new(machine));
-        network.serve(&master, MASTER, Service::new(service));
         let mut world = World {
             overtaken: Overtaken::watch(&network),
             scenario,
             network,
             data,
             job,
-            master,
+            masters: Vec::new(),
             pservers: Vec::new(),
+            store: MemoryStore::new(),
+            storage: Storage::over(Arc::new(InMemory::new()), "memory"),
             trainers: Vec::new(),
             coverage: Coverage::new(),
         };
+        world.start_master();
         for number in 1..=world.scenario.pservers {
-            world.start_pserver(number);
+            world.start_pserver(&format!("pserver-{number}"));
         }
         world
     }
@@ -94,7 +102,15 @@ impl World {
     /// All hosts: the master's, the pservers', then the trainers' that are alive.
     pub fn hosts(&self) -> impl Iterator<Item = &Arc<Host>> {
         let living = self.trainers.iter().filter(|trainer| trainer.is_alive());
-        std::iter::once(&self.master).chain(&self.pservers).chain(living.map(|trainer| &trainer.host))
+        self.masters
+            .last()
+            .into_iter()
+            .chain(self.living_pservers())
+            .chain(living.map(|trainer| &trainer.host))
+    }
+    /// The pservers that were not killed.
+    pub fn living_pservers(&self) -> impl Iterator<Item = &Arc<Host>> {
+        self.pservers.iter().filter(|host| host.state() != HostState::Crashed)
     }
     /// Counts something that the run has met.
     pub fn met(&mut self, what: &'static str) {
@@ -107,23 +123,70 @@ impl World {
         coverage
     }
 
-    fn start_pserver(&mut self, number: u32) {
-        let host = Host::new(&format!("pserver-{number}"));
+    /// A master is started: the first, or one that takes over after a crash.
+    pub fn start_master(&mut self) {
+        let life = self.masters.len();
+        let host = Host::new(&if life == 0 { MASTER.to_owned() } else { format!("{MASTER}#{}", life + 1) });
+        let service = MasterService::new();
+        self.network.serve(&host, MASTER, Service::new(MasterServer::new(service.clone())));
+        let wanted = Wanted {
+            pservers: self.scenario.pservers,
+            trainers: self.scenario.trainers,
+            replicas: self.scenario.replicas,
+        };
+        let (store, door) = (self.store.another(), Door::of(&host, &self.network));
+        let storage = self.storage.clone();
+        let policy = CheckpointPolicy {
+            every_steps: self.scenario.checkpoint_steps,
+            every: Duration::ZERO,
+            keep_last: 2,
+        };
+        let (manifest, fresh) = (self.data.manifest().clone(), Document::new(self.job.clone(), wanted));
+        let mut random = Random::seeded(key(&[self.scenario.seed, 1, life as u64]));
+        let (network, identity) = (Arc::clone(&self.network), host.name.clone());
+        tokio::task::spawn_local(host.run(async move {
+            let keeper = Keeper {
+                store: &store,
+                dial: &door,
+                identity,
+                manifest,
+                fresh,
+                storage: &storage,
+                place: String::from("memory"),
+                policy,
+            };
+            let error = keeper.keep(&service, &mut random).await;
+            network.note(9, format_args!("{} gives up: {error:#}", keeper.identity));
+        }));
+        self.masters.push(host);
+    }
+
+    /// A pserver is started under a name, which is also where it answers.
+    pub fn start_pserver(&mut self, address: &str) {
+        let lives = self.pservers.iter().filter(|host| host.name.split('#').next() == Some(address)).count();
+        let host =
+            Host::new(&if lives == 0 { address.to_owned() } else { format!("{address}#{}", lives + 1) });
         let (network, window) = (Arc::clone(&self.network), self.scenario.window);
-        let mut random = Random::seeded(key(&[self.scenario.seed, 2, u64::from(number)]));
+        let mut random = Random::seeded(key(&[self.scenario.seed, 2, self.pservers.len() as u64 + 1]));
+        let (address, storage) = (address.to_owned(), self.storage.clone());
         let door = Door::of(&host, &network);
         let on = Arc::clone(&host);
         tokio::task::spawn_local(host.run(async move {
-            let name = on.name.clone();
-            let identity =
-                Identity { job: None, name: name.clone(), nonce: random.bits(), address: name.clone() };
+            let name = address;
+            let mut identity = Identity {
+                job: None,
+                name: name.clone(),
+                nonce: random.bits(),
+                previous: None,
+                address: name.clone(),
+            };
             let master = master_client(&door, MASTER).expect("any address will do");
             let registered = register(master.clone(), &identity, &mut random).await;
-            let Ok((incarnation, job)) = registered else { return };
-            let shard = Arc::new(Shard::new(job, window));
+            let Ok((incarnation, job, _)) = registered else { return };
+            let shard = Arc::new(Shard::new(job, window, incarnation));
             let server = PserverService::new(Arc::clone(&shard)).server(Limits::default());
             network.serve(&on, &name, Service::new(server));
-            let fault = report(&shard, master, incarnation, &mut random).await;
+            let fault = live(&shard, &door, master, &storage, &mut identity, &mut random).await;
             network.note(9, format_args!("{name} gives up: {fault}"));
         }));
         self.pservers.push(host);
@@ -149,7 +212,7 @@ impl World {
         let settings = TrainerSettings {
             master: MASTER.to_owned(),
             name: name.to_owned(),
-            attempt: self.scenario.attempt,
+            attempt: Some(self.scenario.attempt),
             pace,
             compute: Compute::InPlace,
             ..TrainerSettings::default()
@@ -201,5 +264,6 @@ pub fn job_settings(scenario: &Scenario, data: &DataSet) -> JobSettings {
         records: data.manifest().record_count(),
         manifest_fingerprint: data.manifest().fingerprint(),
         lease_ttl_millis: scenario.ttl.as_millis() as u64,
+        mode: Mode::Sync,
     }
 }

@@ -1,10 +1,12 @@
-//! The master's step never goes back.
+//! The step that a master tells of never goes back, but with a rewind.
 
 use crate::sim::evidence::Evidence;
 
 pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
     match evidence.steps.windows(2).find(|pair| pair[0] > pair[1]) {
-        Some(pair) => Err(format!("after step {} the master told of step {}", pair[0], pair[1])),
+        Some(pair) => {
+            Err(format!("after (term, rewind, step) {:?} the master told of {:?}", pair[0], pair[1]))
+        }
         None => Ok(()),
     }
 }

@@ -1,0 +1,86 @@
+//! What is in flight between the model's roles. Any message may be lost, come late, or come twice.
+
+use super::words::{
+    Block, Document, Entry, Incarnation, Name, Number, Piece, Place, State, Unit, Update, Version,
+};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Master(ToMaster),
+    Pserver(Place, ToPserver),
+    Trainer(usize, ToTrainer),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToMaster {
+    /// A pserver lives.
+    Hello(Incarnation),
+    /// The copy at `copy` is level: mark it in-sync.
+    Admit { block: Block, copy: Incarnation, fill: Number, term: Number, primary: Incarnation },
+    /// The primary is drained: promote `fill`.
+    HandOver { block: Block, fill: Number, term: Number, primary: Incarnation },
+    /// The copy cannot be continued: fill it afresh.
+    Diverged { block: Block, fill: Number, term: Number },
+    /// A piece of the named checkpoint is in the storage.
+    Supplied { number: Number, piece: Piece },
+    /// The named checkpoint cannot be supplied any more.
+    Passed { number: Number, block: Block, rewind: Number },
+    /// Async: what is applied and published.
+    Ledger { block: Block, term: Number, units: BTreeSet<Unit> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToPserver {
+    /// The master's document; a pserver reads its own copies in it.
+    Slice { to: Incarnation, document: Rc<Document> },
+    /// Async: the master asks for the ledger.
+    AskLedger { block: Block },
+    /// A follower asks for what follows `name`, which it thereby acknowledges.
+    Have { block: Block, from: Incarnation, fill: Number, term: Number, name: Option<Name> },
+    /// The primary's state.
+    Fill { to: Incarnation, block: Block, fill: Number, term: Number, state: Rc<State>, published: Version },
+    /// The next entry.
+    Append { to: Incarnation, block: Block, fill: Number, term: Number, entry: Entry, published: Version },
+    /// `name` is not on the primary's history.
+    Broken { to: Incarnation, block: Block, fill: Number, term: Number, name: Name },
+    /// A trainer asks whether `step` is published, and for its parameters.
+    Ask { block: Block, trainer: usize, rewind: Number, step: Unit },
+    /// A trainer asks whether all that this pserver leads has published `step`: what no protocol should ask.
+    AskAll { trainer: usize, step: Unit },
+    /// A gradient.
+    Push { block: Block, trainer: usize, rewind: Number, unit: Unit, slots: u8 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToTrainer {
+    Routes(Rc<Document>),
+    /// Async: a task.
+    Lease(Unit),
+    /// The parameters of a step.
+    Published {
+        block: Block,
+        rewind: Number,
+        step: Unit,
+        history: Vec<Update>,
+    },
+    AllPublished {
+        place: Place,
+        step: Unit,
+    },
+    /// The gradient is held, or applied and not published; both may be lost with the primary of `term`.
+    Held {
+        block: Block,
+        rewind: Number,
+        unit: Unit,
+        slots: u8,
+        term: Number,
+    },
+    /// The update stands in the published version.
+    Applied {
+        block: Block,
+        rewind: Number,
+        unit: Unit,
+    },
+}

@@ -1,0 +1,46 @@
+//! The protocol of copies, failover, movement, checkpoints and master failover, small enough to be run in every order
+//! that a seed or a trace can think of. It must never use the code that ships: it is what that code is compared with.
+//!
+//! **Read** `words` (names, states, the document), then `decide` (what a master makes of the document),
+//! `pserver` and `replication` (what a pserver makes of a slice), `trainer`. `Rule` has one switch for each
+//! sentence that a trace in `tests/tests/model/` is about; all on is the protocol.
+//!
+//! **How it is put.** The master's truth is one document, changed by compare-and-swap; every swap raises its version,
+//! and a term, a fill or a rewind number is the version of the swap that made it. Instructions are state: a pserver is
+//! told the newest document and makes its copies agree with it. A follower asks its primary for what comes after the
+//! state that it names, which is its acknowledgement at the same time.
+//!
+//! **What stands for what.** A gradient is the pair of its unit (step or microbatch) and the rewind number it was
+//! computed under; a state is the list of those it applied. The arithmetic is deterministic, so equal lists are equal
+//! bits, and exactly once can be read off. The network is a list of messages, any of which may be lost, late or
+//! repeated; a pause is a process for which messages wait. `witness` looks after every action: each unit once and in
+//! order; what was answered `Applied`, or published, is on every copy that may lead; one state per name; histories and
+//! manifests are not mixed; nothing goes back after a single loss. After a walk everything heals, everybody acts in
+//! turn (`fair`), and the job must be done with its last checkpoint durable.
+//!
+//! **Not here**: scalars, `delay`, exclusions, evaluation, leases and their time (any trainer may compute anything, for
+//! leases are advice), a storage that fails, pieces torn while they are written, liveness under a clock.
+
+mod action;
+mod decide;
+mod draw;
+mod fair;
+mod master;
+mod message;
+mod notation;
+mod pserver;
+mod replication;
+mod rules;
+mod script;
+mod trainer;
+mod walk;
+mod weather;
+mod witness;
+mod words;
+mod world;
+
+pub use rules::{Rule, Rules};
+pub use script::{Letters, Script};
+pub use walk::{Walks, story, walks};
+pub use witness::{Fault, Violation};
+pub use words::{Mode, Shape};

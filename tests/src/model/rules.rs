@@ -1,0 +1,138 @@
+//! The protocol's rules as switches: a model without one of them must break. It must never know how a rule works.
+
+use std::fmt;
+
+/// One sentence of the protocol. `tests/tests/model/` has a trace for each that ends badly without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Pushes, pulls and answers carry the rewind number; a block refuses another than its own.
+    RewindFence,
+    /// Followers carry the previous state, and fills do.
+    PreviousOnFollowers,
+    /// A step is begun when every block's primary said "published", not when every pserver did.
+    PublishedPerBlock,
+    /// Acknowledgements are for one fill of a copy.
+    AcksByFill,
+    /// An admission names fill, term and primary, and all three are current.
+    AdmissionFenced,
+    /// A pserver refuses a slice that is not newer than the one it obeys: so a drop names a routing version.
+    SlicesInOrder,
+    /// A slice is addressed to an incarnation.
+    SlicesNameIncarnations,
+    /// A restored block begins with its primary alone: earlier copies come back as new fills.
+    RewindRemovesCopies,
+    /// Sync: a block that is lost takes all blocks back with it.
+    RewindRestoresAll,
+    /// A pserver restores a block once per term.
+    RestoreOncePerTerm,
+    /// A promoted copy publishes what it was told is published, and more when all in-sync copies hold it.
+    PromotedWaits,
+    /// Only in-sync copies are promoted.
+    OnlyInSyncPromoted,
+    /// A primary requires a copy's acknowledgement from before it asks for the copy's admission.
+    RequiredBeforeAsked,
+    /// A promoted primary asks admission only for copies that hold what it was promoted with.
+    AdmissionCoversPromotion,
+    /// A copy is appended to, or acknowledged, by the name of its state, not by its version alone.
+    EntriesNamePredecessor,
+    /// A copy is reported as diverged by itself, while its state still is the one that was compared.
+    DivergedIsPresent,
+    /// A planned change of primary waits until the primary, taking no more, is level with its in-sync copies.
+    HandOverDrained,
+    /// `Applied` speaks of the published version only.
+    AppliedMeansPublished,
+    /// Sync: a gradient that is held is pushed again when its block's term changes.
+    HeldIsPushedAgain,
+    /// A named checkpoint that a block has passed and cannot supply is abandoned.
+    PassedIsAbandoned,
+    /// A piece is supplied when its version is published.
+    PiecesArePublished,
+    /// A manifest takes pieces of the present rewind numbers only.
+    CommitNeedsRewind,
+    /// The job is done only when its final checkpoint is durable.
+    DoneAfterDurable,
+    /// A master changes the document by compare-and-swap.
+    SwapsCompare,
+    /// Async: a ledger answer counts while its term is current.
+    LedgerFencedByTerm,
+    /// Async: a ledger's positions count from the job's beginning.
+    PositionsAbsolute,
+    /// A belt: fills come from the primary alone.
+    FillsFromPrimary,
+    /// A belt: acknowledgements, entries and fills of another term are ignored.
+    CopiesFencedByTerm,
+    /// A belt: sync: a push for a step is taken only when the version before it is published.
+    TakenWhenPublished,
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: [Rule; 29] = [
+        Rule::RewindFence,
+        Rule::PreviousOnFollowers,
+        Rule::PublishedPerBlock,
+        Rule::AcksByFill,
+        Rule::AdmissionFenced,
+        Rule::SlicesInOrder,
+        Rule::SlicesNameIncarnations,
+        Rule::RewindRemovesCopies,
+        Rule::RewindRestoresAll,
+        Rule::RestoreOncePerTerm,
+        Rule::PromotedWaits,
+        Rule::OnlyInSyncPromoted,
+        Rule::RequiredBeforeAsked,
+        Rule::AdmissionCoversPromotion,
+        Rule::EntriesNamePredecessor,
+        Rule::DivergedIsPresent,
+        Rule::HandOverDrained,
+        Rule::AppliedMeansPublished,
+        Rule::HeldIsPushedAgain,
+        Rule::PassedIsAbandoned,
+        Rule::PiecesArePublished,
+        Rule::CommitNeedsRewind,
+        Rule::DoneAfterDurable,
+        Rule::SwapsCompare,
+        Rule::LedgerFencedByTerm,
+        Rule::PositionsAbsolute,
+        Rule::FillsFromPrimary,
+        Rule::CopiesFencedByTerm,
+        Rule::TakenWhenPublished,
+    ];
+    /// Rules that follow from the others where copies ask for entries by name: nothing is known to break without them.
+    pub const BELTS: [Rule; 3] = [Rule::FillsFromPrimary, Rule::CopiesFencedByTerm, Rule::TakenWhenPublished];
+
+    /// The rule that is called `name`.
+    pub fn named(name: &str) -> Option<Rule> {
+        Rule::ALL.into_iter().find(|rule| format!("{rule:?}") == name)
+    }
+}
+
+/// Which rules hold: all, or all but one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    off: Option<Rule>,
+}
+
+impl Rules {
+    /// The protocol.
+    pub fn all() -> Rules {
+        Rules { off: None }
+    }
+    /// The protocol less one rule.
+    pub fn without(rule: Rule) -> Rules {
+        Rules { off: Some(rule) }
+    }
+    /// Whether `rule` holds.
+    pub fn on(self, rule: Rule) -> bool {
+        self.off != Some(rule)
+    }
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.off {
+            None => write!(f, "all rules"),
+            Some(rule) => write!(f, "all rules but {rule:?}"),
+        }
+    }
+}

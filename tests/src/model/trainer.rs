@@ -1,0 +1,206 @@
+//! A trainer: learns the routes, asks every block, computes, pushes until applied. It must never count an update itself.
+
+use super::action::TrainerAct;
+use super::message::{Message, ToPserver, ToTrainer};
+use super::pserver::Surroundings;
+use super::rules::Rule;
+use super::words::{Block, Document, Number, Place, Unit, Update};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trainer {
+    pub(crate) alive: bool,
+    /// It was told that the job is done, and does not come back.
+    pub(crate) left: bool,
+    view: Option<Rc<Document>>,
+    /// The step it wants to begin, and what blocks answered for it.
+    wanted: Option<Unit>,
+    answers: BTreeMap<Block, Vec<Update>>,
+    summaries: BTreeSet<Place>,
+    pub(crate) gradients: Vec<Gradient>,
+}
+
+/// A gradient of all blocks, kept until every block has applied it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gradient {
+    pub(crate) unit: Unit,
+    pub(crate) slots: u8,
+    rewinds: Vec<Number>,
+    due: BTreeSet<Block>,
+    /// Sync: under which term a block holds it.
+    held: BTreeMap<Block, Number>,
+}
+
+impl Trainer {
+    pub(crate) fn started() -> Trainer {
+        Trainer { alive: true, ..Trainer::default() }
+    }
+    /// Whether it has a gradient of all slots for `unit`.
+    pub(crate) fn has_root(&self, unit: Unit, root: u8) -> bool {
+        self.gradients.iter().any(|gradient| gradient.unit == unit && gradient.slots == root)
+    }
+    pub(crate) fn works(&self) -> bool {
+        self.alive && !self.left
+    }
+
+    pub(crate) fn act(&mut self, me: usize, act: TrainerAct, around: &mut Surroundings) -> bool {
+        match act {
+            TrainerAct::Want(unit) => self.want(unit),
+            TrainerAct::Ask(block) => self.ask(me, block, around),
+            TrainerAct::AskAll(place) => self.ask_all(me, place, around),
+            TrainerAct::Begin { slots } => self.begin(slots, around),
+            TrainerAct::Compute(unit) => self.compute(unit, around),
+            TrainerAct::Push { gradient, block } => self.push(me, gradient, block, around),
+        }
+    }
+
+    pub(crate) fn hear(&mut self, message: ToTrainer, around: &mut Surroundings) {
+        match message {
+            ToTrainer::Routes(document) => self.learn(document, around),
+            ToTrainer::Lease(unit) => {
+                if !self.gradients.iter().any(|gradient| gradient.unit == unit) {
+                    self.compute(unit, around);
+                }
+            }
+            ToTrainer::Published { block, rewind, step, history } => {
+                if self.is_current(block, rewind, around) {
+                    self.ends(block, |unit| unit < step);
+                    if self.wanted == Some(step) {
+                        self.answers.insert(block, history);
+                    }
+                }
+            }
+            ToTrainer::AllPublished { place, step } => {
+                if self.wanted == Some(step) {
+                    self.summaries.insert(place);
+                }
+            }
+            ToTrainer::Held { block, rewind, unit, slots, term } => {
+                let is_it = |gradient: &&mut Gradient| gradient.unit == unit && gradient.slots == slots;
+                if self.is_current(block, rewind, around)
+                    && let Some(gradient) = self.gradients.iter_mut().find(is_it)
+                {
+                    gradient.held.insert(block, term);
+                }
+            }
+            ToTrainer::Applied { block, rewind, unit } => {
+                if self.is_current(block, rewind, around) {
+                    self.ends(block, |known| known == unit);
+                }
+            }
+        }
+    }
+
+    /// A block needs no gradient of these units any more.
+    fn ends(&mut self, block: Block, is_it: impl Fn(Unit) -> bool) {
+        for gradient in self.gradients.iter_mut().filter(|gradient| is_it(gradient.unit)) {
+            gradient.due.remove(&block);
+        }
+        self.gradients.retain(|gradient| !gradient.due.is_empty());
+    }
+
+    /// A newer rewind number makes it begin again.
+    fn learn(&mut self, document: Rc<Document>, around: &Surroundings) {
+        let known = self.view.as_ref().map_or(0, |view| view.version);
+        if document.version <= known {
+            return;
+        }
+        self.left |= document.done;
+        let rewinds = |document: &Document| -> Vec<Number> {
+            document.blocks.iter().map(|routing| routing.rewind).collect()
+        };
+        let present = rewinds(&document);
+        if self.view.as_ref().is_some_and(|view| rewinds(view) != present) && around.has(Rule::RewindFence) {
+            self.gradients.retain(|gradient| gradient.rewinds == present);
+            (self.wanted, self.answers) = (None, BTreeMap::new());
+        }
+        self.view = Some(document);
+    }
+
+    fn is_current(&self, block: Block, rewind: Number, around: &Surroundings) -> bool {
+        let now = self.view.as_ref().map(|view| view.blocks[block].rewind);
+        now == Some(rewind) || !around.has(Rule::RewindFence)
+    }
+
+    /// Sets out for a step.
+    fn want(&mut self, step: Unit) -> bool {
+        let is_new = self.view.is_some() && self.wanted != Some(step);
+        if is_new {
+            self.wanted = Some(step);
+            self.answers.clear();
+            self.summaries.clear();
+        }
+        is_new
+    }
+
+    /// Asks one block for the wanted step.
+    fn ask(&self, me: usize, block: Block, around: &mut Surroundings) -> bool {
+        let (Some(view), Some(step)) = (&self.view, self.wanted) else { return false };
+        let Some(routing) = view.blocks.get(block).filter(|_| !self.answers.contains_key(&block)) else {
+            return false;
+        };
+        let (place, rewind) = (routing.primary.place, routing.rewind);
+        let ask = ToPserver::Ask { block, trainer: me, rewind, step };
+        around.send(Message::Pserver(place, ask));
+        true
+    }
+
+    /// Asks one pserver about all that it leads: only a protocol without the rule does.
+    fn ask_all(&self, me: usize, place: Place, around: &mut Surroundings) -> bool {
+        let Some(step) = self.wanted.filter(|_| !around.has(Rule::PublishedPerBlock)) else { return false };
+        around.send(Message::Pserver(place, ToPserver::AskAll { trainer: me, step }));
+        true
+    }
+
+    /// Sync: computes nodes of the wanted step, once every block has published it.
+    fn begin(&mut self, slots: u8, around: &mut Surroundings) -> bool {
+        let (Some(view), Some(unit)) = (&self.view, self.wanted) else { return false };
+        let shape = around.setting.shape;
+        let by_block = around.has(Rule::PublishedPerBlock);
+        let awaited = if by_block { shape.blocks } else { around.setting.read_blocks() };
+        let is_summed = by_block || (0..shape.pservers).all(|place| self.summaries.contains(&place));
+        if !(0..awaited).all(|block| self.answers.contains_key(&block)) || !is_summed {
+            return false;
+        }
+        let read: Vec<&Vec<Update>> = (0..awaited).map(|block| &self.answers[&block]).collect();
+        around.witness.begins(unit, &read);
+        let rewinds = view.blocks.iter().map(|routing| routing.rewind).collect();
+        let due = (0..shape.blocks).collect();
+        self.keep(Gradient { unit, slots, rewinds, due, held: BTreeMap::new() });
+        self.wanted = None;
+        true
+    }
+
+    /// Async: computes a microbatch from whatever is published.
+    fn compute(&mut self, unit: Unit, around: &Surroundings) -> bool {
+        let Some(view) = &self.view else { return false };
+        let rewinds = view.blocks.iter().map(|routing| routing.rewind).collect();
+        let due = (0..around.setting.shape.blocks).collect();
+        self.keep(Gradient { unit, slots: 1, rewinds, due, held: BTreeMap::new() });
+        true
+    }
+
+    fn keep(&mut self, gradient: Gradient) {
+        let is_same = |known: &Gradient| {
+            (known.unit, known.slots, &known.rewinds) == (gradient.unit, gradient.slots, &gradient.rewinds)
+        };
+        if !self.gradients.iter().any(is_same) {
+            self.gradients.push(gradient);
+        }
+    }
+
+    /// Pushes one block's part of a gradient to that block's primary.
+    fn push(&self, me: usize, index: usize, block: Block, around: &mut Surroundings) -> bool {
+        let (Some(view), Some(gradient)) = (&self.view, self.gradients.get(index)) else { return false };
+        let term = view.blocks[block].term;
+        let is_resent = |held: &Number| around.has(Rule::HeldIsPushedAgain) && *held != term;
+        if !gradient.due.contains(&block) || gradient.held.get(&block).is_some_and(|held| !is_resent(held)) {
+            return false;
+        }
+        let (rewind, unit, slots) = (gradient.rewinds[block], gradient.unit, gradient.slots);
+        let push = ToPserver::Push { block, trainer: me, rewind, unit, slots };
+        around.send(Message::Pserver(view.blocks[block].primary.place, push));
+        true
+    }
+}

@@ -1,0 +1,239 @@
+//! What the model's roles speak of: names, states, the master's document. No behaviour of a role belongs here.
+
+use super::rules::Rules;
+
+pub(crate) type Block = usize;
+/// A pserver's address: its processes come and go, the place stays.
+pub(crate) type Place = usize;
+/// A routing version, or what is named after one: a term, a fill, a rewind number.
+pub(crate) type Number = u64;
+/// Updates applied.
+pub(crate) type Version = usize;
+/// Sync: a step. Async: a microbatch's position, counted from the job's beginning.
+pub(crate) type Unit = usize;
+
+/// One life of the process at a place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Incarnation {
+    pub(crate) place: Place,
+    pub(crate) life: u32,
+}
+
+/// How a block's updates are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// All blocks step together.
+    Sync,
+    /// Each block applies microbatches in the order of their arrival.
+    Async,
+}
+
+/// How large the modelled job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Sync or async.
+    pub mode: Mode,
+    /// Blocks; the last one is a metric if `metric`: written by steps, not read.
+    pub blocks: usize,
+    /// Whether the last block is never pulled.
+    pub metric: bool,
+    /// Pservers.
+    pub pservers: usize,
+    /// Trainers.
+    pub trainers: usize,
+    /// Masters, at most one of which leads.
+    pub masters: usize,
+    /// Followers wanted for every block.
+    pub followers: usize,
+    /// Steps (sync) or microbatches (async) of the job.
+    pub units: usize,
+    /// Tree nodes that make a step, 1 or 2.
+    pub slots: u8,
+}
+
+/// Microbatches of an epoch (async).
+pub(crate) const EPOCH: usize = 2;
+/// Entries a copy keeps, and updates that may wait to be published (async).
+pub(crate) const KEPT: usize = 2;
+
+/// The model's constants, for whoever acts.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) shape: Shape,
+    pub(crate) rules: Rules,
+}
+
+impl Setting {
+    pub(crate) fn is_sync(&self) -> bool {
+        self.shape.mode == Mode::Sync
+    }
+    /// The mask of a step's root.
+    pub(crate) fn root(&self) -> u8 {
+        (1 << self.shape.slots) - 1
+    }
+    /// The blocks that a step reads.
+    pub(crate) fn read_blocks(&self) -> usize {
+        self.shape.blocks - usize::from(self.shape.metric)
+    }
+}
+
+/// One update of a block: what it was for, and the rewind number its gradient was computed under. Everything is
+/// deterministic, so equal histories are equal bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Update {
+    pub(crate) rewind: Number,
+    pub(crate) unit: Unit,
+}
+
+/// The name of a state: the term under which it was written, and its version.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) term: Number,
+    pub(crate) version: Version,
+}
+
+/// An entry of a block's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) follows: Name,
+    pub(crate) name: Name,
+    pub(crate) update: Update,
+}
+
+/// A block's state. Versions `oldest..=name.version` can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) name: Name,
+    pub(crate) history: Vec<Update>,
+    pub(crate) oldest: Version,
+    pub(crate) kept: Vec<Entry>,
+}
+
+impl State {
+    /// What a restore leaves: one version, of a new term.
+    pub(crate) fn restored(term: Number, history: Vec<Update>) -> State {
+        let version = history.len();
+        State { name: Name { term, version }, history, oldest: version, kept: Vec::new() }
+    }
+    pub(crate) fn version(&self) -> Version {
+        self.name.version
+    }
+    /// The next entry under `term`.
+    pub(crate) fn next(&self, term: Number, update: Update) -> Entry {
+        let name = Name { term, version: self.version() + 1 };
+        Entry { follows: self.name, name, update }
+    }
+    /// Appends; lets go of all but the version before.
+    pub(crate) fn append(&mut self, entry: Entry) {
+        self.oldest = self.version();
+        self.name = entry.name;
+        self.history.push(entry.update);
+        self.kept.push(entry);
+        if self.kept.len() > KEPT {
+            self.kept.remove(0);
+        }
+    }
+}
+
+/// A copy as the master's document has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: Incarnation,
+    pub(crate) fill: Number,
+    pub(crate) in_sync: bool,
+}
+
+/// A block's line in the document.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Routing {
+    pub(crate) rewind: Number,
+    pub(crate) term: Number,
+    /// What the block was last restored from; none is the initial state.
+    pub(crate) origin: Option<Piece>,
+    pub(crate) primary: Incarnation,
+    /// The fill that the primary is to hand over to.
+    pub(crate) heir: Option<Number>,
+    /// The primary's copy among them.
+    pub(crate) copies: Vec<Mark>,
+}
+
+impl Routing {
+    pub(crate) fn copy_at(&self, at: Incarnation) -> Option<&Mark> {
+        self.copies.iter().find(|mark| mark.at == at)
+    }
+    pub(crate) fn copy_filled(&self, fill: Number) -> Option<&Mark> {
+        self.copies.iter().find(|mark| mark.fill == fill)
+    }
+    pub(crate) fn follower_in_sync(&self, place: Place) -> Option<Mark> {
+        let is_it = |mark: &&Mark| mark.at.place == place && mark.at != self.primary && mark.in_sync;
+        self.copies.iter().find(is_it).copied()
+    }
+    /// Removes copies; an heir among them is no heir any more.
+    pub(crate) fn remove(&mut self, is_it: impl Fn(&Mark) -> bool) -> Vec<Mark> {
+        let (gone, kept) = self.copies.iter().partition(|mark| is_it(mark));
+        self.copies = kept;
+        self.heir = self.heir.filter(|heir| self.copy_filled(*heir).is_some());
+        gone
+    }
+    /// A change of primary. Copies stay as they are, that of a living old primary too.
+    pub(crate) fn promote(&mut self, mark: Mark, number: Number) {
+        self.primary = mark.at;
+        self.term = number;
+        self.heir = None;
+    }
+    /// Begins the block anew at `at`, alone.
+    pub(crate) fn restore(&mut self, number: Number, at: Incarnation, origin: Option<Piece>) {
+        let primary = Mark { at, fill: number, in_sync: true };
+        *self =
+            Routing { rewind: number, term: number, origin, primary: at, heir: None, copies: vec![primary] };
+    }
+}
+
+/// One block's part of a checkpoint, as the storage names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Piece {
+    pub(crate) block: Block,
+    pub(crate) rewind: Number,
+    pub(crate) term: Number,
+    pub(crate) version: Version,
+}
+
+/// A checkpoint that is wanted. Sync: at `version`. Async: at any published version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) number: Number,
+    pub(crate) version: Version,
+}
+
+/// The master's truth, changed by compare-and-swap only.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Document {
+    pub(crate) version: Number,
+    pub(crate) master_term: Number,
+    pub(crate) blocks: Vec<Routing>,
+    pub(crate) named: Option<Named>,
+    /// The newest durable checkpoint: a piece of every block.
+    pub(crate) durable: Option<Vec<Piece>>,
+    pub(crate) done: bool,
+}
+
+impl Document {
+    /// A job's first document: blocks spread over the places' first lives.
+    pub(crate) fn first(shape: &Shape) -> Document {
+        let block = |block| {
+            let at = Incarnation { place: block % shape.pservers, life: 1 };
+            let copies = vec![Mark { at, fill: 1, in_sync: true }];
+            Routing { rewind: 1, term: 1, origin: None, primary: at, heir: None, copies }
+        };
+        let blocks = (0..shape.blocks).map(block).collect();
+        Document { version: 1, master_term: 0, blocks, named: None, durable: None, done: false }
+    }
+    /// Sync: the version of the newest durable checkpoint.
+    pub(crate) fn durable_version(&self) -> Version {
+        self.durable.as_ref().map_or(0, |pieces| pieces[0].version)
+    }
+    /// Whether the newest durable checkpoint is the job's last.
+    pub(crate) fn is_final(&self, units: usize) -> bool {
+        self.durable.as_ref().is_some_and(|pieces| pieces.iter().all(|piece| piece.version >= units))
+    }
+}
