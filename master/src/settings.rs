@@ -105,7 +105,8 @@ pub struct MasterSettings {
     /// Address to listen on; port 0 lets the system choose
     #[arg(long, env = "SHOAL_MASTER_LISTEN", default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     pub listen: SocketAddr,
-    /// Where the job's state is kept: a folder, or etcd://HOST:PORT[,HOST:PORT]/PREFIX; by default shoal-state/JOB
+    /// Where the job's state is kept: a folder, or `etcd://HOST:PORT/PREFIX` (several
+    /// endpoints with commas between them); by default shoal-state/JOB
     #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]
     pub store: Option<String>,
     /// Where checkpoints are kept, as master and pservers reach it: a folder or an object store's URL; by default

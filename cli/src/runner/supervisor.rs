@@ -1,5 +1,5 @@
 //! Keeps the processes of one job as the job wants them: replaces trainers, pservers and the master when they die,
-//! follows `shoal scale`, and leaves nothing running. What to do is decided in [`upkeep`](super::upkeep).
+//! follows `shoal scale`, and leaves nothing running. What to do is decided in [`super::upkeep`].
 
 use super::counts::Counts;
 use super::plan::JobPlan;
