@@ -39,7 +39,7 @@ impl Office {
 
     /// As pservers and the keeper do.
     fn write_checkpoint(&self) {
-        self.service.with(|machine, now| crate::machine::tests::fixture::write_checkpoint(machine, now));
+        self.service.with(crate::machine::tests::fixture::write_checkpoint);
         self.settle();
     }
 
