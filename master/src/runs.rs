@@ -1,0 +1,380 @@
+//! Leases of an asynchronous job: which trainer works on which run of microbatches. Pure: time comes in as an
+//! argument. It keeps leases and no truth: what is free is asked, never remembered.
+//!
+//! The *front* is the lowest position that some block lacks, by the pservers' word; the *dispatch window* is the
+//! stretch of W positions from there on. Leases are advice that saves work; no safety rests on them. Invariants:
+//! - free is what lies in the window, is lacked by some block and is under no lease: so nothing is ever stranded, and
+//!   what a block comes to lack again (it was restored) is free again;
+//! - no two leases share a position, and nothing outside the window is leased: staleness is bounded by dispatch;
+//! - a lease ends by its deadline unless its trainer makes progress. Nothing is leased twice to hurry it on: a copy
+//!   that came first would make a slow trainer's work worthless, again and again.
+//!
+//! So while one trainer lives and asks, the front advances (P4), and every trainer that makes progress has its share.
+
+use crate::lanes::Lanes;
+use crate::lease::{Counters, Progress};
+use crate::paces::Paces;
+use shoal_runtime::cluster::ledger::WINDOW_MAX;
+use shoal_runtime::cluster::{Incarnation, LeaseId, Ledger};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+/// What blocks lack: the answer of the pservers, never of trainers.
+pub trait Lacking {
+    /// The lowest position that some block lacks, the job's end if none lacks any. None while some block has not been
+    /// heard under its present term.
+    fn front(&self) -> Option<u64>;
+    /// The first stretch of `range`, which is not empty, that some block lacks. A block not heard under its present
+    /// term lacks all that its last durable piece lacks.
+    fn lacking(&self, range: Range<u64>) -> Option<Range<u64>>;
+}
+
+/// A lease just given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its identity.
+    pub lease: LeaseId,
+    /// The first position of the run.
+    pub first: u64,
+    /// How many consecutive positions it has.
+    pub count: u32,
+}
+
+#[derive(Debug)]
+struct Lease {
+    run: Range<u64>,
+    trainer: Incarnation,
+    microbatches: u32,
+    pushed: bool,
+    renewed: Duration,
+}
+
+/// What is known of a trainer that has had a lease.
+#[derive(Debug, Default)]
+struct Worker {
+    /// Its leases that it has not pushed, in the order given: it works on them in this order.
+    in_hand: Vec<LeaseId>,
+    /// Since when what it computes next is under way.
+    since: Duration,
+}
+
+/// The lease machine of one asynchronous job.
+#[derive(Debug)]
+pub struct Runs {
+    positions: u64,
+    window: u64,
+    ttl: Duration,
+    next: LeaseId,
+    leases: BTreeMap<LeaseId, Lease>,
+    by_first: BTreeMap<u64, LeaseId>,
+    by_renewal: BTreeSet<(Duration, LeaseId)>,
+    workers: BTreeMap<Incarnation, Worker>,
+    lanes: Lanes,
+    paces: Paces,
+    /// Positions that were under a lease at some time.
+    leased_before: Ledger,
+    /// Nothing in the window below this is free, so that idle trainers cost no search.
+    searched: u64,
+    counters: Counters,
+}
+
+/// The longest run: what is lost with a trainer, and what one answer carries, stays small however wide the window.
+const RUN_MAX: u64 = 16;
+/// One run to work on, one to fetch records for.
+const IN_HAND_MAX: u32 = 2;
+/// First runs take a quarter of the window, second ones another: the rest is what others do while one is waited for.
+const RUNS_PER_WINDOW: u64 = 4;
+/// All lanes together take half the window, so that a new one finds room beyond the last.
+const LANES_PER_WINDOW: u64 = 2;
+
+impl Runs {
+    /// The machine of a job of `positions` microbatches, all epochs together. `window`: how many positions from the
+    /// front on are leased; `ttl`: how long a lease lives without progress; `first`: the first lease's identity, so
+    /// that none is given twice by a job's masters.
+    pub fn new(positions: u64, window: u64, ttl: Duration, first: LeaseId) -> Runs {
+        assert!((1..=WINDOW_MAX).contains(&window), "a window of {window}, not of 1 to {WINDOW_MAX}");
+        Runs {
+            positions,
+            window,
+            ttl,
+            next: first,
+            leases: BTreeMap::new(),
+            by_first: BTreeMap::new(),
+            by_renewal: BTreeSet::new(),
+            workers: BTreeMap::new(),
+            lanes: Lanes::default(),
+            paces: Paces::default(),
+            leased_before: Ledger::default(),
+            searched: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether every block has applied the whole job.
+    pub fn is_done(&self, lacking: &dyn Lacking) -> bool {
+        lacking.front().is_some_and(|front| front >= self.positions)
+    }
+    /// What happened so far. Nothing is ever speculative.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+    /// Leases that a trainer holds and has not pushed.
+    pub fn in_hand(&self, trainer: Incarnation) -> u32 {
+        self.workers.get(&trainer).map_or(0, |worker| worker.in_hand.len() as u32)
+    }
+
+    /// A trainer says how far it is. Progress renews a lease and those that wait behind it; words about leases that
+    /// are gone change nothing.
+    pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
+        let mut computed = 0;
+        for word in progress {
+            let lease = self.leases.get_mut(&word.lease);
+            let Some(lease) = lease.filter(|lease| lease.trainer == trainer && !lease.pushed) else {
+                continue;
+            };
+            let microbatches = word.microbatches.clamp(lease.microbatches, lease.count());
+            computed += microbatches - lease.microbatches;
+            let is_progress = microbatches > lease.microbatches || word.pushed;
+            (lease.microbatches, lease.pushed) = (microbatches, word.pushed);
+            if is_progress {
+                self.renew(trainer, word.lease, now);
+            }
+        }
+        let Some(worker) = self.workers.get_mut(&trainer) else { return };
+        let leases = &self.leases;
+        worker.in_hand.retain(|id| leases.get(id).is_some_and(|lease| !lease.pushed));
+        if computed > 0 {
+            self.paces.observe(trainer, computed, now.saturating_sub(worker.since));
+            worker.since = now;
+        }
+    }
+
+    fn renew(&mut self, trainer: Incarnation, from: LeaseId, now: Duration) {
+        let Some(worker) = self.workers.get(&trainer) else { return };
+        for id in worker.in_hand.iter().filter(|id| **id >= from) {
+            if let Some(lease) = self.leases.get_mut(id) {
+                self.by_renewal.remove(&(lease.renewed, *id));
+                self.by_renewal.insert((now, *id));
+                lease.renewed = now;
+            }
+        }
+    }
+
+    /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
+    pub fn forget_unknown(&mut self, trainer: Incarnation, known: &[Progress], lacking: &dyn Lacking) {
+        self.end_in_hand(trainer, |id| known.iter().all(|word| word.lease != id), lacking);
+    }
+
+    /// A trainer fell silent: what blocks lack of its leases is free again.
+    pub fn lose(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
+        self.counters.expired += self.end_in_hand(trainer, |_| true, lacking);
+        self.forget(trainer);
+    }
+
+    /// A trainer leaves and hands back what it has not pushed.
+    pub fn hand_back(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
+        self.counters.handed_back += self.end_in_hand(trainer, |_| true, lacking);
+        self.forget(trainer);
+    }
+
+    /// Ends the leases that made no progress in time.
+    pub fn expire(&mut self, now: Duration, lacking: &dyn Lacking) {
+        while let Some((renewed, id)) = self.by_renewal.first().copied()
+            && now >= renewed + self.ttl
+        {
+            self.counters.expired += u64::from(self.end(id, lacking));
+        }
+    }
+
+    /// A block's term has changed: it may come to lack again what it had applied. Left out, that would be noticed only
+    /// when the front comes to it.
+    pub fn relack(&mut self) {
+        self.searched = 0;
+    }
+
+    /// When [`expire`](Self::expire) has something to do next.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.by_renewal.first().map(|(renewed, _)| *renewed + self.ttl)
+    }
+
+    /// Leases up to `want` runs to `trainer`, one of `live` live trainers.
+    pub fn lease(
+        &mut self,
+        trainer: Incarnation,
+        live: u32,
+        want: u32,
+        now: Duration,
+        lacking: &dyn Lacking,
+    ) -> Vec<Grant> {
+        let Some(front) = lacking.front() else { return Vec::new() };
+        self.drop_below(front);
+        if self.covering(front).is_none() {
+            // The front is free. If it was searched, some block has gone back.
+            self.searched = self.searched.min(front);
+        }
+        let window = front..self.positions.min(front.saturating_add(self.window));
+        let parts = RUNS_PER_WINDOW * u64::from(live.max(1));
+        // Who is slow, or has peers enough to fill the window, gets no run to keep waiting.
+        let is_scarce = self.window < parts || self.paces.is_slow(trainer);
+        let in_hand_max = if is_scarce { 1 } else { IN_HAND_MAX };
+        // The first run of a trainer shows its pace. Then runs and lanes are as long as it is fast.
+        let run_max =
+            self.paces.share(trainer, self.window / RUNS_PER_WINDOW, live).unwrap_or(1).clamp(1, RUN_MAX);
+        let lane = self.window / LANES_PER_WINDOW;
+        let lane = self.paces.share(trainer, lane, live).unwrap_or(lane / u64::from(live.max(1))).max(1);
+        let mut grants = Vec::new();
+        while grants.len() < want as usize && self.in_hand(trainer) < in_hand_max {
+            let Some(free) = self.choose(trainer, &window, lacking) else { break };
+            let run = free.start..free.end.min(free.start + run_max);
+            // Others would leave the lane of a slow trainer to it, and the front would wait for it there.
+            if self.paces.is_slow(trainer) {
+                self.lanes.leave(trainer);
+            } else {
+                self.lanes.go_on(trainer, run.end..run.end + lane);
+            }
+            grants.push(self.grant(trainer, run, now));
+        }
+        grants
+    }
+
+    /// The free stretch at whose beginning a trainer works next.
+    fn choose(
+        &mut self,
+        trainer: Incarnation,
+        window: &Range<u64>,
+        lacking: &dyn Lacking,
+    ) -> Option<Range<u64>> {
+        let found = self.at_front(trainer, window, lacking);
+        let found = found.or_else(|| self.own_lane(trainer, window, lacking));
+        let found = found.or_else(|| self.new_lane(window, lacking));
+        found.or_else(|| {
+            let free = self.free(self.searched.max(window.start)..window.end, lacking);
+            self.searched = free.as_ref().map_or(window.end, |free| free.start);
+            free
+        })
+    }
+
+    /// What is free at the front and holds everybody up, unless somebody is about to come by.
+    fn at_front(
+        &self,
+        trainer: Incarnation,
+        window: &Range<u64>,
+        lacking: &dyn Lacking,
+    ) -> Option<Range<u64>> {
+        if self.covering(window.start).is_some() || self.lanes.is_anothers(trainer, window.start) {
+            return None;
+        }
+        self.free(window.clone(), lacking)
+    }
+
+    /// What is free in a trainer's lane, up to where another goes on.
+    fn own_lane(
+        &self,
+        trainer: Incarnation,
+        window: &Range<u64>,
+        lacking: &dyn Lacking,
+    ) -> Option<Range<u64>> {
+        let lane = self.lanes.of(trainer).filter(|lane| window.contains(&lane.start))?;
+        let free = self.free(lane.start..lane.end.min(window.end), lacking)?;
+        Some(free).filter(|free| !self.lanes.is_anothers(trainer, free.start))
+    }
+
+    /// What is free beyond the last lane. What is left behind when a trainer goes is nobody's lane, and taken up when
+    /// it comes to the front.
+    fn new_lane(&self, window: &Range<u64>, lacking: &dyn Lacking) -> Option<Range<u64>> {
+        let last = self.lanes.end_of_last(window.clone())?;
+        self.free(last..window.end, lacking)
+    }
+
+    /// The first stretch of `within` that some block lacks and no lease covers.
+    fn free(&self, within: Range<u64>, lacking: &dyn Lacking) -> Option<Range<u64>> {
+        let lacked_from = |at| if at < within.end { lacking.lacking(at..within.end) } else { None };
+        let mut lacked = lacked_from(within.start)?;
+        while let Some(lease) = self.covering(lacked.start) {
+            lacked.start = lease.run.end;
+            if lacked.is_empty() {
+                lacked = lacked_from(lacked.start)?;
+            }
+        }
+        let next = self.by_first.range(lacked.clone()).next();
+        Some(lacked.start..next.map_or(lacked.end, |(first, _)| *first))
+    }
+
+    fn covering(&self, position: u64) -> Option<&Lease> {
+        let (_, id) = self.by_first.range(..=position).next_back()?;
+        self.leases.get(id).filter(|lease| lease.run.contains(&position))
+    }
+
+    fn grant(&mut self, trainer: Incarnation, run: Range<u64>, now: Duration) -> Grant {
+        let id = self.next;
+        self.next = LeaseId(id.0 + 1);
+        self.counters.leased += 1;
+        let again = run.clone().filter(|position| !self.leased_before.insert(*position)).count();
+        self.counters.leased_again += u64::from(again > 0);
+        let worker = self.workers.entry(trainer).or_default();
+        if worker.in_hand.is_empty() {
+            worker.since = now;
+        }
+        worker.in_hand.push(id);
+        let grant = Grant { lease: id, first: run.start, count: (run.end - run.start) as u32 };
+        self.by_first.insert(run.start, id);
+        self.by_renewal.insert((now, id));
+        self.leases.insert(id, Lease { run, trainer, microbatches: 0, pushed: false, renewed: now });
+        grant
+    }
+
+    fn forget(&mut self, trainer: Incarnation) {
+        self.lanes.leave(trainer);
+        self.workers.remove(&trainer);
+        self.paces.forget(trainer);
+    }
+
+    /// Lets go of the leases below the front: no block lacks anything of them.
+    fn drop_below(&mut self, front: u64) {
+        while let Some(id) = self.by_first.first_key_value().map(|(_, id)| *id)
+            && self.leases.get(&id).is_some_and(|lease| lease.run.end <= front)
+        {
+            self.remove(id);
+        }
+    }
+
+    /// Ends what a trainer has in hand, as far as `which` names it. Returns how many leases lacked something.
+    fn end_in_hand(
+        &mut self,
+        trainer: Incarnation,
+        which: impl Fn(LeaseId) -> bool,
+        lacking: &dyn Lacking,
+    ) -> u64 {
+        let in_hand = self.workers.get(&trainer).map_or(&[][..], |worker| worker.in_hand.as_slice());
+        let ids: Vec<LeaseId> = in_hand.iter().copied().filter(|id| which(*id)).collect();
+        ids.into_iter().map(|id| u64::from(self.end(id, lacking))).sum()
+    }
+
+    /// Ends a lease; what blocks lack of it is free by that alone. Returns whether they lack anything of it.
+    fn end(&mut self, id: LeaseId, lacking: &dyn Lacking) -> bool {
+        let Some(lease) = self.remove(id) else { return false };
+        self.searched = self.searched.min(lease.run.start);
+        lacking.lacking(lease.run).is_some()
+    }
+
+    fn remove(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.leases.remove(&id)?;
+        self.by_first.remove(&lease.run.start);
+        self.by_renewal.remove(&(lease.renewed, id));
+        if let Some(worker) = self.workers.get_mut(&lease.trainer) {
+            worker.in_hand.retain(|held| *held != id);
+        }
+        Some(lease)
+    }
+}
+
+impl Lease {
+    fn count(&self) -> u32 {
+        (self.run.end - self.run.start) as u32
+    }
+}
+
+#[cfg(test)]
+#[path = "runs_tests.rs"]
+mod tests;
