@@ -92,6 +92,13 @@ const PURE: &[Pure] = &[
         reason: "a state machine: time comes as an argument",
     },
     Pure {
+        prefix: "master/src/runs",
+        forbidden: WORLD,
+        reason: "a state machine: time comes as an argument",
+    },
+    Pure { prefix: "master/src/lanes", forbidden: WORLD, reason: "part of the lease machine of runs" },
+    Pure { prefix: "master/src/paces", forbidden: WORLD, reason: "part of the lease machine of runs" },
+    Pure {
         prefix: "master/src/free_nodes",
         forbidden: WORLD,
         reason: "an allocator that a simulation replays",
