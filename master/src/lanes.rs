@@ -40,9 +40,9 @@ impl Lanes {
         self.by_start.get(&position).is_some_and(|other| *other != trainer)
     }
 
-    /// The end of the last lane that begins within `range`.
-    pub(crate) fn end_of_last(&self, range: Range<u64>) -> Option<u64> {
-        let (_, trainer) = self.by_start.range(range).next_back()?;
+    /// The end of the last lane that begins before `position`.
+    pub(crate) fn end_of_last_before(&self, position: u64) -> Option<u64> {
+        let (_, trainer) = self.by_start.range(..position).next_back()?;
         self.of.get(trainer).map(|lane| lane.end)
     }
 
@@ -67,9 +67,9 @@ mod tests {
         lanes.go_on(A, 7..11);
         assert_eq!((lanes.of(A), lanes.count()), (Some(7..11), 1));
         assert!(lanes.is_anothers(B, 7) && !lanes.is_anothers(A, 7) && !lanes.is_anothers(B, 5));
-        assert_eq!((lanes.end_of_last(0..8), lanes.end_of_last(0..7)), (Some(11), None));
+        assert_eq!((lanes.end_of_last_before(8), lanes.end_of_last_before(7)), (Some(11), None));
         lanes.go_on(B, 1..20);
-        assert_eq!((lanes.end_of_last(0..8), lanes.end_of_last(0..7)), (Some(11), Some(20)));
+        assert_eq!((lanes.end_of_last_before(8), lanes.end_of_last_before(7)), (Some(11), Some(20)));
     }
 
     #[test]

@@ -180,9 +180,9 @@ impl Runs {
 
     /// Ends the leases that made no progress in time.
     pub fn expire(&mut self, now: Duration, lacking: &dyn Lacking) {
-        while let Some((renewed, id)) = self.by_renewal.first().copied()
-            && now >= renewed + self.ttl
-        {
+        let renewals = self.by_renewal.iter().take_while(|(renewed, _)| now >= *renewed + self.ttl);
+        let due: Vec<LeaseId> = renewals.map(|(_, id)| *id).collect();
+        for id in due {
             self.counters.expired += u64::from(self.end(id, lacking));
         }
     }
@@ -275,7 +275,7 @@ impl Runs {
         window: &Range<u64>,
         lacking: &dyn Lacking,
     ) -> Option<Range<u64>> {
-        let lane = self.lanes.of(trainer).filter(|lane| window.contains(&lane.start))?;
+        let lane = self.lanes.of(trainer)?;
         let free = self.free(lane.start..lane.end.min(window.end), lacking)?;
         Some(free).filter(|free| !self.lanes.is_anothers(trainer, free.start))
     }
@@ -283,7 +283,7 @@ impl Runs {
     /// What is free beyond the last lane. What is left behind when a trainer goes is nobody's lane, and taken up when
     /// it comes to the front.
     fn new_lane(&self, window: &Range<u64>, lacking: &dyn Lacking) -> Option<Range<u64>> {
-        let last = self.lanes.end_of_last(window.clone())?;
+        let last = self.lanes.end_of_last_before(window.end)?;
         self.free(last..window.end, lacking)
     }
 

@@ -71,6 +71,7 @@ impl Lacking for Word {
         is_heard.then(|| (0..BLOCKS).map(|block| self.has(block).low()).min().unwrap())
     }
     fn lacking(&self, range: Range<u64>) -> Option<Range<u64>> {
+        assert!(!range.is_empty());
         let both = self.has(0).intersection(self.has(1)).intersection(self.has(2));
         both.missing(range).next()
     }
