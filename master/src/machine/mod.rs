@@ -103,6 +103,8 @@ impl Machine {
         let mut pserver_records = BTreeMap::new();
         for (incarnation, at) in &document.pservers {
             pservers.remember(*incarnation, &at.name, now);
+            // It may have ended since; while it does not speak it is worth asking.
+            pservers.suspect(*incarnation, now);
             pserver_records.insert(*incarnation, PserverRecord::at(&at.address));
         }
         let wishes = Wishes {
