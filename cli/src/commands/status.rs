@@ -134,7 +134,8 @@ fn pservers(status: &StatusReply) -> Vec<String> {
             "  {:<14} {:<7} pid {:<8} {}, {} blocks ({} bytes), {} copies",
             pserver.name,
             standing(pserver),
-            pserver.process,
+            // A master that came later was not told.
+            Some(pserver.process).filter(|pid| *pid > 0).map_or("-".to_owned(), |pid| pid.to_string()),
             pserver.address,
             pserver.blocks,
             pserver.bytes,

@@ -124,10 +124,13 @@ impl Supervisor {
         self.record.ended(process.pid, meaning.word);
         // A trainer that was killed by a signal is not at fault: on a cluster that is preemption.
         let is_failure = meaning.is_failure && (role != Role::Trainer || !process.was_signalled());
+        let now = self.started.elapsed();
         if !is_failure {
+            if role == Role::Pserver {
+                self.server_failures.rest(now);
+            }
             return Ok(());
         }
-        let now = self.started.elapsed();
         let budget =
             if role == Role::Trainer { &mut self.trainer_failures } else { &mut self.server_failures };
         let is_over = budget.fail(now) || meaning.is_hopeless;

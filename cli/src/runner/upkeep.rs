@@ -68,6 +68,8 @@ pub(crate) struct Budget {
     not_before: Duration,
 }
 
+/// The pause after one that was told to leave.
+const REST: Duration = Duration::from_millis(500);
 /// The longest pause before the next start.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -93,6 +95,12 @@ impl Budget {
         let pause = Duration::from_millis(25) * 2u32.pow(self.failures.min(10)) - Duration::from_millis(50);
         self.not_before = now + pause.min(PAUSE_MAX);
         self.failures >= self.max
+    }
+
+    /// A process was told to leave, and left: what is wanted may look otherwise in a moment, and a supervisor that goes
+    /// by what it saw last would start one after another.
+    pub(crate) fn rest(&mut self, now: Duration) {
+        self.not_before = self.not_before.max(now + REST);
     }
 
     /// Whether the next process may be started.
@@ -225,6 +233,14 @@ mod tests {
             budget.fail(at(1000));
         }
         assert!(!budget.may_start(at(1999)) && budget.may_start(at(2000)));
+    }
+
+    #[test]
+    fn nobody_takes_the_place_of_who_was_told_to_leave_before_one_has_looked_again() {
+        let mut budget = Budget::of(2);
+        budget.rest(at(1000));
+        assert!(!budget.may_start(at(1499)) && budget.may_start(at(1500)));
+        assert!(!budget.fail(at(1500)), "it was no failure");
     }
 
     #[test]
