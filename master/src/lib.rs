@@ -9,6 +9,7 @@ pub mod assignment;
 pub mod clock;
 pub mod data_set;
 pub mod decide;
+pub mod dispatch;
 pub mod document;
 #[cfg(test)]
 mod fixture;

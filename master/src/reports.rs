@@ -6,10 +6,13 @@
 use crate::decide::CopyWord;
 use crate::document::PlacedBlock;
 use crate::lease::Lacking;
+use crate::runs;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::tree::aligned;
 use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Ledger, Node, StateName, Step, Term, Version};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Blocks of one pserver whose primaries stand alike.
@@ -53,6 +56,8 @@ struct Known {
 pub struct Reports {
     shape: EpochShape,
     blocks: Vec<Known>,
+    /// What every block has published, worked out once for all that ask between two words.
+    shared: OnceCell<Option<Ledger>>,
     copies: BTreeMap<(BlockId, Incarnation), CopyWord>,
 }
 
@@ -61,11 +66,12 @@ impl Reports {
     pub fn new(shape: EpochShape, placed: &[PlacedBlock]) -> Reports {
         let known = |block: &PlacedBlock| Known { term: block.term, primary: block.primary, word: None };
         let blocks = placed.iter().map(known).collect();
-        Reports { shape, blocks, copies: BTreeMap::new() }
+        Reports { shape, blocks, shared: OnceCell::new(), copies: BTreeMap::new() }
     }
 
     /// Blocks are placed anew: words of other terms are forgotten.
     pub fn place(&mut self, placed: &[PlacedBlock]) {
+        self.shared.take();
         for (known, block) in self.blocks.iter_mut().zip(placed) {
             if (known.term, known.primary) != (block.term, block.primary) {
                 *known = Known { term: block.term, primary: block.primary, word: None };
@@ -85,6 +91,7 @@ impl Reports {
         progress: Vec<BlockProgress>,
         copies: Vec<CopyProgress>,
     ) -> bool {
+        self.shared.take();
         let mut is_first = false;
         for group in progress {
             let group = Arc::new(group);
@@ -135,10 +142,26 @@ impl Reports {
     }
 
     /// The positions that every block has published; none while some block is unheard of under its term.
-    pub fn ledger(&self) -> Option<Ledger> {
-        let mut words = self.words().into_iter();
-        let first = words.next()??.ledger.clone();
-        words.try_fold(first, |all, word| Some(all.intersection(&word?.ledger)))
+    fn ledger(&self) -> Option<&Ledger> {
+        let intersection = || {
+            let mut words = self.words().into_iter();
+            let first = words.next()??.ledger.clone();
+            words.try_fold(first, |all, word| Some(all.intersection(&word?.ledger)))
+        };
+        self.shared.get_or_init(intersection).as_ref()
+    }
+}
+
+impl runs::Lacking for Reports {
+    fn front(&self) -> Option<u64> {
+        self.ledger().map(Ledger::low)
+    }
+
+    fn lacking(&self, range: Range<u64>) -> Option<Range<u64>> {
+        match self.ledger() {
+            Some(ledger) => ledger.missing(range).next(),
+            None => Some(range),
+        }
     }
 }
 
@@ -329,6 +352,6 @@ mod tests {
         reports.hear(ONE, vec![with(&[0], 3), with(&[1], 5)], vec![]);
         assert_eq!(reports.ledger(), None);
         reports.hear(TWO, vec![with(&[2], 4)], vec![]);
-        assert_eq!(reports.ledger(), Some(Ledger::from_parts(3, []).unwrap()));
+        assert_eq!(reports.ledger(), Some(&Ledger::from_parts(3, []).unwrap()));
     }
 }

@@ -131,10 +131,6 @@ impl std::ops::Deref for MasterSettings {
 impl MasterSettings {
     /// The job over a scanned data set.
     pub fn job_settings(&self, manifest: &Manifest) -> anyhow::Result<JobSettings> {
-        ensure!(
-            self.mode == ModeArgument::Sync,
-            "--mode async: no master leads asynchronous jobs yet; use sync"
-        );
         ensure!(!self.job.is_empty() && self.job.len() <= 253, "--job: a name has 1 to 253 bytes");
         Ok(JobSettings {
             job: JobId(self.job.clone()),

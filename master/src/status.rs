@@ -15,7 +15,7 @@ pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
         Phase::Failed(why) => ("failed", why),
     };
     let step = machine.front();
-    let leases = machine.job.as_ref().map(|job| job.leases.counters()).unwrap_or_default();
+    let leases = machine.job.as_ref().map(|job| job.dispatch.counters()).unwrap_or_default();
     proto::StatusReply {
         settings: Some(settings.into()),
         phase: phase.to_owned(),
@@ -71,7 +71,7 @@ fn trainer(machine: &Machine, id: Incarnation, member: &Member) -> proto::Traine
         incarnation: id.0,
         state: state.to_owned(),
         process: member.process,
-        tasks_in_hand: machine.job.as_ref().map_or(0, |job| job.leases.in_hand(id)),
+        tasks_in_hand: machine.job.as_ref().map_or(0, |job| job.dispatch.in_hand(id)),
         counters: Some(trainer_counters(word.counters)),
     }
 }

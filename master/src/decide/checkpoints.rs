@@ -2,10 +2,13 @@
 
 use super::{Seen, Wishes};
 use crate::document::{Document, NamedCheckpoint};
-use shoal_runtime::cluster::{CheckpointId, Version};
+use shoal_runtime::cluster::{CheckpointId, JobSettings, Version};
 
-/// Versions ahead of the front at which a checkpoint is named: pservers hear of it before they pass it.
-const AHEAD: u64 = 2;
+/// Versions ahead of the front at which a checkpoint is named: pservers hear of it before they pass it. Blocks of
+/// asynchronous jobs are written as they are, so that the last checkpoint is named when all is applied.
+pub(crate) fn ahead(job: &JobSettings) -> u64 {
+    if job.is_sync() { 2 } else { 0 }
+}
 
 /// Keeps a checkpoint that has become durable, if it is of the present history, and forgets the oldest.
 pub(super) fn keep(next: &mut Document, wishes: &Wishes) {
@@ -31,17 +34,17 @@ pub(super) fn abandon(next: &mut Document, seen: &Seen<'_>) {
 /// Names the next checkpoint when one is due; the last one always is.
 pub(super) fn name(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
     let (Some(front), None) = (seen.front, next.named) else { return };
-    let last = next.job.last_version();
+    let (last, ahead) = (next.job.last_version(), ahead(&next.job));
     let rewind = next.rewind();
     let is_kept = |version: Version| {
         next.checkpoints
             .iter()
             .any(|kept| kept.version == version && kept.rewind <= rewind && version == last)
     };
-    let is_last_due = front.0 + AHEAD >= last.0 && !is_kept(last);
+    let is_last_due = front.0 + ahead >= last.0 && !is_kept(last);
     if is_last_due || wishes.is_checkpoint_due {
         next.checkpoints_named += 1;
-        let version = Version((front.0 + AHEAD).min(last.0));
+        let version = Version((front.0 + ahead).min(last.0));
         next.named = Some(NamedCheckpoint { checkpoint: CheckpointId(next.checkpoints_named), version });
     }
 }

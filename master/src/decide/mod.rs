@@ -13,6 +13,8 @@ mod copies;
 mod failover;
 mod moves;
 
+pub(crate) use checkpoints::ahead;
+
 use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
 use shoal_runtime::cluster::{BlockId, Declaration, Fill, Incarnation, StateName, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};

@@ -43,8 +43,10 @@ impl Machine {
     pub(super) fn is_checkpoint_due(&self, front: Option<Version>, now: Duration) -> bool {
         let (policy, under_way) = (self.policy, &self.under_way);
         let newest = self.document.newest().map_or(0, |kept| kept.version.0);
-        let is_far =
-            policy.every_steps > 0 && front.is_some_and(|front| front.0 >= newest + policy.every_steps);
+        let job = &self.document.job;
+        let updates_per_step = if job.is_sync() { 1 } else { u64::from(job.microbatches_per_step) };
+        let every = policy.every_steps.saturating_mul(updates_per_step);
+        let is_far = every > 0 && front.is_some_and(|front| front.0 >= newest.saturating_add(every));
         let is_late = self.is_late_for_a_checkpoint(now);
         let has_moved = front.is_some_and(|front| front.0 > newest);
         under_way.is_demanded || (has_moved && (is_far || is_late))

@@ -11,13 +11,13 @@ mod pservers;
 mod trainers;
 
 use crate::decide::{self, Admission, Seen, Wishes};
+use crate::dispatch::Dispatch;
 use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
-use crate::lease::Leases;
 use crate::members::Members;
 use crate::reports::Reports;
 use shoal_runtime::cluster::{
-    CheckpointId, Declaration, Incarnation, JobSettings, Layout, LeaseId, Manifest, Plan, Refusal,
-    RefusalKind, Routing, Step,
+    CheckpointId, Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind,
+    Routing, Step,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,8 +29,6 @@ pub use trainers::{LeaseOutcome, TrainerCounters, TrainerWord};
 
 /// Gradients that trainers may fail to compute, each time ending a trainer, before the job fails.
 const FAILURES_MAX: u32 = 3;
-/// Bits of a lease's number below the master's term.
-const LEASE_BITS: u32 = 40;
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +80,7 @@ pub struct Placed {
     /// What pservers have said of them.
     pub reports: Reports,
     /// Who works on what.
-    pub leases: Leases,
+    pub dispatch: Dispatch,
     /// Whether all blocks were heard of since this master leads, or since the job went back: only then is the front
     /// known, and worth leasing from.
     pub is_heard: bool,
@@ -160,21 +158,13 @@ impl Machine {
             (None, Some(_)) => Phase::Training,
         }
     }
-    /// The lowest step that some block has not applied.
+    /// The lowest step that some block has not applied, or what would be one: see [`Dispatch::front`].
     pub fn front(&self) -> Step {
-        self.job.as_ref().map_or(Step(0), |job| job.leases.front())
+        self.job.as_ref().map_or(Step(0), |job| job.dispatch.front(self.settings().shape()))
     }
     /// Records of all steps below the front.
     pub fn records_trained(&self) -> u64 {
-        let (shape, front) = (self.settings().shape(), self.front());
-        let epochs = front.0 / shape.steps();
-        let within = (0..front.0 % shape.steps()).map(Step);
-        let in_epoch: u64 = within
-            .flat_map(|step| (0..shape.tree(step).present()).map(move |slot| shape.microbatch(step, slot)))
-            .map(|microbatch| shape.positions(microbatch))
-            .map(|positions| positions.end - positions.start)
-            .sum();
-        epochs * self.settings().records + in_epoch
+        self.job.as_ref().map_or(0, |job| job.dispatch.records_trained(self.settings()))
     }
 
     /// Asks for other numbers of members; supervisors and the next decisions make it so. Returns those before.
@@ -235,18 +225,18 @@ impl Machine {
     pub fn tick(&mut self, now: Duration) {
         for lost in self.trainers.expire(now) {
             if let Some(job) = &mut self.job {
-                job.leases.lose(lost, &job.reports);
+                job.dispatch.lose(lost, &job.reports);
             }
         }
         self.is_changed |= !self.pservers.expire(now).is_empty();
         if let Some(job) = &mut self.job {
-            job.leases.expire(now, &job.reports);
+            job.dispatch.expire(now, &job.reports);
         }
     }
 
     /// When [`tick`](Self::tick) has something to do next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let leases = self.job.as_ref().and_then(|job| job.leases.next_deadline());
+        let leases = self.job.as_ref().and_then(|job| job.dispatch.next_deadline());
         [self.trainers.next_deadline(), self.pservers.next_deadline(), leases].into_iter().flatten().min()
     }
 
@@ -317,22 +307,20 @@ impl Machine {
             Some(job) => {
                 job.routing = routing;
                 job.reports.place(&self.document.blocks);
+                job.dispatch.replace(&self.document, is_rewound, now);
                 if is_rewound {
                     // What was complete while this was being written is so no more.
                     self.wishes.end.take_if(|end| *end == End::Done);
                     job.is_heard = false;
-                    job.leases.rewind(Step(self.document.restored_version().0), now);
                 }
             }
             None => {
-                let ttl = Duration::from_millis(self.document.job.lease_ttl_millis);
-                let first = LeaseId(u64::from(self.document.master_term) << LEASE_BITS | 1);
                 self.job = Some(Placed {
                     layout: Layout::new(declaration),
                     sizes: sizes(declaration),
                     routing,
                     reports: Reports::new(shape, &self.document.blocks),
-                    leases: Leases::new(shape, self.document.job.steps(), ttl, first, now),
+                    dispatch: Dispatch::new(&self.document, now),
                     is_heard: false,
                 });
             }

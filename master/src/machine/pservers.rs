@@ -2,11 +2,11 @@
 
 use super::Machine;
 use crate::assignment;
-use crate::decide::Admission;
+use crate::decide::{Admission, ahead};
 use crate::members::State;
 use crate::reports::{BlockProgress, CopyProgress};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{Incarnation, Refusal, Step};
+use shoal_runtime::cluster::{Incarnation, Refusal};
 use shoal_runtime::wire::proto;
 use std::time::Duration;
 
@@ -115,14 +115,12 @@ impl Machine {
         let Some(job) = &mut self.job else { return Ok(()) };
         self.is_changed |= !word.admissions.is_empty() || word.copies.iter().any(|copies| copies.is_broken);
         self.admissions.extend(word.admissions);
-        if job.reports.hear(pserver, word.progress, word.copies) {
-            job.leases.reclaim(&job.reports);
-        }
-        if let Some(lowest) = job.reports.lowest_version() {
-            job.is_heard = true;
-            job.leases.advance(Step(lowest.0), now);
-        }
-        let is_near_end = job.leases.front().0 + 2 >= self.document.job.steps();
+        let is_first = job.reports.hear(pserver, word.progress, word.copies);
+        job.dispatch.hear(&job.reports, is_first, now);
+        let lowest = job.reports.lowest_version();
+        job.is_heard |= lowest.is_some();
+        let last = self.document.job.last_version();
+        let is_near_end = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= last.0);
         self.is_changed |= is_near_end || self.policy.every_steps > 0;
         self.hear_of_checkpoint(word.checkpoint, word.written, word.has_passed);
         if !word.storage_trouble.is_empty() {

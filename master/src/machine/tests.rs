@@ -109,7 +109,7 @@ fn a_silent_trainers_leases_are_released_and_it_may_come_back() {
     assert_eq!(machine.next_deadline(), Some(at(1 + TTL_MILLIS)));
     machine.pass(1 + TTL_MILLIS);
     assert_eq!(machine.trainers.get(a).unwrap().state, State::Lost);
-    assert_eq!(machine.job.as_ref().unwrap().leases.in_hand(a), 0, "of either step");
+    assert_eq!(machine.job.as_ref().unwrap().dispatch.in_hand(a), 0, "of either step");
     let again = Progress { microbatches: 1, ..knows(&ours) };
     assert_eq!(step(&only_task(machine.call(b, 3, &[again], 1 + TTL_MILLIS))), Step(0));
     machine.call(a, 3, &[knows(&task)], 2 + TTL_MILLIS);
@@ -124,7 +124,7 @@ fn a_trainer_that_speaks_without_progress_stays_a_member_and_loses_its_lease_in_
     pservers.iter().for_each(|pserver| machine.publish(*pserver, 0, 1000));
     assert_eq!(machine.next_deadline(), Some(at(1 + TTL_MILLIS)));
     machine.pass(1 + TTL_MILLIS);
-    let leases = &machine.job.as_ref().unwrap().leases;
+    let leases = &machine.job.as_ref().unwrap().dispatch;
     assert_eq!((leases.in_hand(a), leases.counters().expired), (1, 1), "that of the next step it keeps");
     assert_eq!(machine.trainers.get(a).unwrap().state, State::Live);
 }

@@ -1,11 +1,9 @@
 //! The trainers' side of the master: join, lease, leave.
 
 use super::{FAILURES_MAX, Machine, Phase};
-use crate::lease::{Grant, Progress};
+use crate::lease::Progress;
 use crate::members::State;
-use shoal_runtime::cluster::{
-    Declaration, Incarnation, Microbatch, Refusal, RefusalKind, Rewind, Routing, Task, Work,
-};
+use shoal_runtime::cluster::{Declaration, Incarnation, Refusal, RefusalKind, Routing, Task};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +71,7 @@ impl Machine {
         }
         let (incarnation, superseded) = self.trainers.join(name, nonce, process, previous, now)?;
         if let (Some(old), Some(job)) = (superseded, &mut self.job) {
-            job.leases.lose(old, &job.reports);
+            job.dispatch.lose(old, &job.reports);
         }
         self.trainer_words.retain(|known, _| self.trainers.get(*known).is_some());
         self.trainer_words.entry(incarnation).or_default();
@@ -100,8 +98,8 @@ impl Machine {
         self.trainers.hear(trainer, now)?;
         self.trainer_words.insert(trainer, word);
         if let Some(job) = &mut self.job {
-            job.leases.progress(trainer, progress, now);
-            job.leases.forget_unknown(trainer, progress, &job.reports);
+            job.dispatch.progress(trainer, progress, now);
+            job.dispatch.forget_unknown(trainer, progress, &job.reports);
         }
         Ok(true)
     }
@@ -125,21 +123,12 @@ impl Machine {
         }
         let live = self.trainers.live().count() as u32;
         let Some(job) = self.job.as_mut().filter(|job| job.is_heard) else { return LeaseOutcome::Wait };
-        let grants = job.leases.lease(trainer, live, want, now, &job.reports);
+        let grants = job.dispatch.lease(trainer, live, want, now, &job.reports);
         if grants.is_empty() {
             return LeaseOutcome::Wait;
         }
-        LeaseOutcome::Tasks(grants.into_iter().map(|grant| self.task(grant)).collect())
-    }
-
-    fn task(&mut self, grant: Grant) -> Task {
-        let tree = self.plan.shape().tree(grant.step);
-        let slots = grant.node.first()..grant.node.end().min(tree.present());
-        let microbatches: Vec<Microbatch> =
-            slots.map(|slot| self.plan.microbatch(grant.step, slot)).collect();
-        let rewind = self.job.as_ref().map_or(Rewind(0), |job| job.routing.rewind());
-        let work = Work::Node { step: grant.step, node: grant.node, rewind };
-        Task { lease: grant.lease, work, microbatches }
+        let rewind = job.routing.rewind();
+        LeaseOutcome::Tasks(grants.into_iter().map(|grant| grant.task(&mut self.plan, rewind)).collect())
     }
 
     /// A trainer leaves: what it has not pushed is leased to others. With a failure it is counted against the budget.
@@ -157,8 +146,8 @@ impl Machine {
             word.counters = counters;
         }
         if let Some(job) = &mut self.job {
-            job.leases.progress(trainer, progress, now);
-            job.leases.hand_back(trainer, &job.reports);
+            job.dispatch.progress(trainer, progress, now);
+            job.dispatch.hand_back(trainer, &job.reports);
         }
         if !failure.is_empty() && is_first {
             self.failures.push(failure.to_owned());

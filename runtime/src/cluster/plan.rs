@@ -37,6 +37,10 @@ impl EpochShape {
     pub fn microbatches(&self) -> u64 {
         self.records.div_ceil(u64::from(self.microbatch_records))
     }
+    /// Microbatches in a step (M); the last of an epoch may have fewer.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
     /// Steps in an epoch; the last may be short.
     pub fn steps(&self) -> u64 {
         self.microbatches().div_ceil(u64::from(self.slots))
@@ -104,8 +108,16 @@ impl Plan {
     ///
     /// The orders of two neighbouring epochs are kept; asking for another costs one pass over the chunk counts.
     pub fn microbatch(&mut self, step: Step, slot: u32) -> Microbatch {
-        let epoch = self.shape.epoch(step);
-        let index = self.shape.microbatch(step, slot);
+        self.of_epoch(self.shape.epoch(step), self.shape.microbatch(step, slot))
+    }
+
+    /// The microbatch at a position of the job (epoch x microbatches + index), as slices of chunks.
+    pub fn microbatch_at(&mut self, position: u64) -> Microbatch {
+        let microbatches = self.shape.microbatches();
+        self.of_epoch(position / microbatches, position % microbatches)
+    }
+
+    fn of_epoch(&mut self, epoch: u64, index: u64) -> Microbatch {
         let kept = self.orders[(epoch % 2) as usize].take().filter(|order| order.epoch == epoch);
         let order = kept.unwrap_or_else(|| EpochOrder::new(&self.manifest, self.settings.seed, epoch));
         let slices = order.slices(&self.manifest, self.shape.positions(index));

@@ -1,7 +1,7 @@
 //! The deterministic simulation: the real code of all roles in one thread, under a clock and a network that a seed
 //! decides.
 //!
-//! [`run::simulate`] plays one seed. [`scenario`] draws it, [`world`] builds it, [`script`] plays it, [`invariants`]
+//! [`run::play`] plays one scenario. [`scenario`] draws it from a seed, [`world`] builds it, [`script`] plays it, [`invariants`]
 //! judge it. [`network`] and [`host`] are the faults' tools; directed tests use them by hand.
 
 pub mod call;

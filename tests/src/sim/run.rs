@@ -25,10 +25,8 @@ pub struct Run {
     pub stood_still_ttls: f64,
 }
 
-/// Plays the scenario of a seed in a runtime of its own.
-pub fn simulate(seed: u64, keeps_lines: bool) -> Run {
-    play(Scenario::drawn(seed), keeps_lines)
-}
+/// Makes a scenario of a seed.
+pub type Draw = fn(u64) -> Scenario;
 
 /// Plays a scenario in a runtime of its own.
 pub fn play(scenario: Scenario, keeps_lines: bool) -> Run {

@@ -3,6 +3,7 @@
 
 use super::data_set::DataSetShape;
 use super::weather::Weather;
+use shoal_runtime::cluster::Mode;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::host::random::Random;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub struct Scenario {
     pub microbatch_records: u32,
     /// Microbatches in a step.
     pub microbatches_per_step: u32,
+    /// How updates follow one another.
+    pub mode: Mode,
     /// Records that stay together in the shuffle.
     pub shuffle_run: u32,
     /// Elements of a block.
@@ -112,6 +115,14 @@ impl Scenario {
         scenario
     }
 
+    /// The scenario of a seed in an asynchronous job: the same draws, and a window and a scale of its own.
+    pub fn drawn_async(seed: u64) -> Scenario {
+        let mut random = Random::seeded(key(&[seed, 0xA51C]));
+        let staleness_window = [1, 2, 5, 16, 64][random.below(5) as usize];
+        let mode = Mode::Async { staleness_window, scale_by_staleness: random.percent(50) };
+        Scenario { mode, ..Scenario::drawn(seed) }
+    }
+
     /// One trainer, one pserver, no faults: what every scenario's result must be equal to.
     pub fn quiet(seed: u64) -> Scenario {
         Scenario {
@@ -120,6 +131,7 @@ impl Scenario {
             epochs: 1,
             microbatch_records: 3,
             microbatches_per_step: 4,
+            mode: Mode::Sync,
             shuffle_run: 1,
             block_elements: 16,
             window: 64,

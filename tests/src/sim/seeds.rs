@@ -1,7 +1,8 @@
 //! Many seeds on several threads: who broke what, and what was met.
 
 use super::coverage::Coverage;
-use super::run::{Run, simulate};
+use super::run::{Draw, Run, play};
+use shoal_runtime::cluster::Mode;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,7 @@ pub struct Summary {
 const TAIL: usize = 60;
 
 /// Plays all `seeds` on `threads` threads; stops early once several are broken.
-pub fn simulate_all(seeds: Range<u64>, threads: usize) -> Summary {
+pub fn simulate_all(draw: Draw, seeds: Range<u64>, threads: usize) -> Summary {
     let next = AtomicU64::new(seeds.start);
     let summary = Mutex::new(Summary::default());
     std::thread::scope(|scope| {
@@ -41,7 +42,7 @@ pub fn simulate_all(seeds: Range<u64>, threads: usize) -> Summary {
                     if seed >= seeds.end {
                         return;
                     }
-                    let run = simulate(seed, false);
+                    let run = play(draw(seed), false);
                     summary.lock().expect("no thread panics while it adds up").add(seed, run);
                 }
             });
@@ -65,14 +66,15 @@ impl Summary {
 }
 
 /// Plays a broken seed again and tells its story: what it broke, how to see it again, and how it ended.
-pub fn story_of(broken: &Broken) -> String {
-    let run = simulate(broken.seed, true);
+pub fn story_of(draw: Draw, broken: &Broken) -> String {
+    let run = play(draw(broken.seed), true);
     let lines = run.trace.lines();
     let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
     let Broken { seed, violations } = broken;
+    let mode = if draw(*seed).mode == Mode::Sync { "sync" } else { "async" };
     format!(
-        "seed {seed} broke:\n  {}\nthe last {TAIL} of {} events:\n{tail}\nall of it: SHOAL_SIM_SEED={seed} cargo test \
-         -p shoal-tests --test simulation replay -- --nocapture",
+        "seed {seed} ({mode}) broke:\n  {}\nthe last {TAIL} of {} events:\n{tail}\nall of it: SHOAL_SIM_MODE={mode} \
+         SHOAL_SIM_SEED={seed} cargo test -p shoal-tests --test simulation replay -- --nocapture",
         violations.join("\n  "),
         lines.len()
     )

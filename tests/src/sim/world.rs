@@ -18,7 +18,7 @@ use shoal_pserver::report::{Identity, register};
 use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::Shard;
 use shoal_runtime::cluster::permutation::key;
-use shoal_runtime::cluster::{JobId, JobSettings, Mode};
+use shoal_runtime::cluster::{JobId, JobSettings};
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Limits, master_client};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
@@ -264,6 +264,6 @@ pub fn job_settings(scenario: &Scenario, data: &DataSet) -> JobSettings {
         records: data.manifest().record_count(),
         manifest_fingerprint: data.manifest().fingerprint(),
         lease_ttl_millis: scenario.ttl.as_millis() as u64,
-        mode: Mode::Sync,
+        mode: scenario.mode,
     }
 }

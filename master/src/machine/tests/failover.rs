@@ -37,7 +37,7 @@ fn half_a_step() -> (Job, Vec<Incarnation>, [AtWork; 2]) {
     }
     job.pass(2600);
     assert_eq!(
-        job.job.as_ref().unwrap().leases.counters().expired,
+        job.job.as_ref().unwrap().dispatch.counters().expired,
         0,
         "what every block holds did not expire"
     );
@@ -70,7 +70,7 @@ fn a_lost_pserver_with_a_follower_takes_nobody_back_and_what_nobody_has_in_hand_
         }
     }
     assert_eq!(taken, slots(node(2, 1)).collect(), "and not what the other has in hand: {of_a:?}");
-    assert_eq!(job.job.as_ref().unwrap().leases.in_hand(a), 2);
+    assert_eq!(job.job.as_ref().unwrap().dispatch.in_hand(a), 2);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn a_rewind_voids_every_lease_and_tasks_carry_the_new_rewind_number() {
     let p1 = job.pserver("p1", 2, 2).unwrap();
     let rewind = Rewind(job.document().routing_version);
     assert_eq!(rewinds(&job), [rewind; 5]);
-    assert_eq!(job.job.as_ref().unwrap().leases.in_hand(a), 0);
+    assert_eq!(job.job.as_ref().unwrap().dispatch.in_hand(a), 0);
     assert_eq!((job.front(), job.records_trained()), (Step(0), 0));
     assert_eq!(job.call(a, 2, &[knows(&before)], 3), LeaseOutcome::Wait);
     job.publish(p0, 0, 4);

@@ -1,0 +1,197 @@
+//! Who works on what, in either mode: nodes of steps in synchronous jobs, runs of microbatches in asynchronous ones.
+
+use crate::document::Document;
+use crate::lease::{self, Counters, Leases, Progress};
+use crate::reports::Reports;
+use crate::runs::{self, Runs};
+use shoal_runtime::cluster::plan::EpochShape;
+use shoal_runtime::cluster::{
+    Incarnation, JobSettings, LeaseId, Microbatch, Mode, Plan, Rewind, Step, Task, Work,
+};
+use std::time::Duration;
+
+/// Bits of a lease's number below the master's term.
+const LEASE_BITS: u32 = 40;
+
+/// The lease machine of a job's mode.
+#[derive(Debug)]
+pub enum Dispatch {
+    /// Of a synchronous job.
+    Steps(Leases),
+    /// Of an asynchronous job.
+    Runs {
+        /// The leases.
+        runs: Runs,
+        /// The lowest position that some block lacks, as far as was heard since a block went back.
+        front: u64,
+    },
+}
+
+/// Calls the same method on the machine of either mode.
+macro_rules! either {
+    ($dispatch:expr, $machine:ident => $call:expr) => {
+        match $dispatch {
+            Dispatch::Steps($machine) => $call,
+            Dispatch::Runs { runs: $machine, .. } => $call,
+        }
+    };
+}
+
+impl Dispatch {
+    /// That of the job in `document`, with nothing leased yet.
+    pub fn new(document: &Document, now: Duration) -> Dispatch {
+        let job = &document.job;
+        let ttl = Duration::from_millis(job.lease_ttl_millis);
+        let first = LeaseId(u64::from(document.master_term) << LEASE_BITS | 1);
+        match job.mode {
+            Mode::Sync => Dispatch::Steps(Leases::new(job.shape(), job.steps(), ttl, first, now)),
+            Mode::Async { staleness_window, .. } => {
+                let runs = Runs::new(job.positions(), u64::from(staleness_window), ttl, first);
+                Dispatch::Runs { runs, front: 0 }
+            }
+        }
+    }
+
+    /// The lowest step that some block has not applied. In an asynchronous job, what would be one: so many updates
+    /// that every block has from the first on.
+    pub fn front(&self, shape: EpochShape) -> Step {
+        match self {
+            Dispatch::Steps(leases) => leases.front(),
+            Dispatch::Runs { front, .. } => {
+                let (epochs, within) = (front / shape.microbatches(), front % shape.microbatches());
+                Step(epochs * shape.steps() + within / u64::from(shape.slots()))
+            }
+        }
+    }
+    /// Records of all steps, or microbatches, below the front.
+    pub fn records_trained(&self, job: &JobSettings) -> u64 {
+        let shape = job.shape();
+        let (epochs, in_epoch) = match self {
+            Dispatch::Steps(leases) => {
+                let (epochs, within) = (leases.front().0 / shape.steps(), leases.front().0 % shape.steps());
+                let steps = (0..within).map(Step);
+                let slots =
+                    steps.flat_map(|step| (0..shape.tree(step).present()).map(move |slot| (step, slot)));
+                let positions = slots.map(|(step, slot)| shape.positions(shape.microbatch(step, slot)));
+                (epochs, positions.map(|positions| positions.end - positions.start).sum())
+            }
+            Dispatch::Runs { front, .. } => {
+                (front / shape.microbatches(), shape.positions(front % shape.microbatches()).start)
+            }
+        };
+        epochs * job.records + in_epoch
+    }
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        either!(self, machine => machine.counters())
+    }
+    /// Leases that a trainer holds and has not pushed.
+    pub fn in_hand(&self, trainer: Incarnation) -> u32 {
+        either!(self, machine => machine.in_hand(trainer))
+    }
+    /// When [`expire`](Self::expire) has something to do next.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        either!(self, machine => machine.next_deadline())
+    }
+    /// Ends the leases that made no progress in time.
+    pub fn expire(&mut self, now: Duration, reports: &Reports) {
+        either!(self, machine => machine.expire(now, reports));
+    }
+    /// A trainer fell silent: what blocks lack of its leases is free again.
+    pub fn lose(&mut self, trainer: Incarnation, reports: &Reports) {
+        either!(self, machine => machine.lose(trainer, reports));
+    }
+    /// A trainer leaves and hands back what it has not pushed.
+    pub fn hand_back(&mut self, trainer: Incarnation, reports: &Reports) {
+        either!(self, machine => machine.hand_back(trainer, reports));
+    }
+    /// A trainer says how far it is.
+    pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
+        either!(self, machine => machine.progress(trainer, progress, now));
+    }
+    /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
+    pub fn forget_unknown(&mut self, trainer: Incarnation, known: &[Progress], reports: &Reports) {
+        either!(self, machine => machine.forget_unknown(trainer, known, reports));
+    }
+
+    /// Pservers have reported; `is_first`: some block for the first time under its term.
+    pub fn hear(&mut self, reports: &Reports, is_first: bool, now: Duration) {
+        match self {
+            Dispatch::Steps(leases) => {
+                if is_first {
+                    leases.reclaim(reports);
+                }
+                if let Some(lowest) = reports.lowest_version() {
+                    leases.advance(Step(lowest.0), now);
+                }
+            }
+            // A block's new primary has published less at first than the one before had, and loses nothing of it.
+            Dispatch::Runs { front, .. } => {
+                *front = runs::Lacking::front(reports).map_or(*front, |heard| heard.max(*front));
+            }
+        }
+    }
+    /// Some blocks have other terms; the job, or some blocks of it, may have gone back.
+    pub fn replace(&mut self, document: &Document, is_rewound: bool, now: Duration) {
+        match self {
+            Dispatch::Steps(leases) if is_rewound => {
+                leases.rewind(Step(document.restored_version().0), now);
+            }
+            Dispatch::Steps(_) => {}
+            Dispatch::Runs { runs, front } => {
+                runs.relack();
+                // How far a block has gone back, only it can say.
+                *front = if is_rewound { 0 } else { *front };
+            }
+        }
+    }
+
+    /// Leases up to `want` tasks to `trainer`, one of `live` live trainers.
+    pub fn lease(
+        &mut self,
+        trainer: Incarnation,
+        live: u32,
+        want: u32,
+        now: Duration,
+        reports: &Reports,
+    ) -> Vec<Grant> {
+        match self {
+            Dispatch::Steps(leases) => {
+                let grants = leases.lease(trainer, live, want, now, reports);
+                grants.into_iter().map(Grant::Node).collect()
+            }
+            Dispatch::Runs { runs, .. } => {
+                let grants = runs.lease(trainer, live, want, now, reports);
+                grants.into_iter().map(Grant::Run).collect()
+            }
+        }
+    }
+}
+
+/// A lease just given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Of a node of a step.
+    Node(lease::Grant),
+    /// Of a run of microbatches.
+    Run(runs::Grant),
+}
+
+impl Grant {
+    /// The task that was leased. `rewind`: the history it belongs to.
+    pub fn task(self, plan: &mut Plan, rewind: Rewind) -> Task {
+        match self {
+            Grant::Node(lease::Grant { lease, step, node }) => {
+                let tree = plan.shape().tree(step);
+                let slots = node.first()..node.end().min(tree.present());
+                let microbatches: Vec<Microbatch> = slots.map(|slot| plan.microbatch(step, slot)).collect();
+                Task { lease, work: Work::Node { step, node, rewind }, microbatches }
+            }
+            Grant::Run(runs::Grant { lease, first, count }) => {
+                let positions = first..first + u64::from(count);
+                let microbatches = positions.map(|position| plan.microbatch_at(position)).collect();
+                Task { lease, work: Work::Run { first }, microbatches }
+            }
+        }
+    }
+}
