@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::expect_used, reason = "a broken harness should say so at once")]
 
+pub mod applied;
 pub mod model;
 pub mod processes;
 pub mod sim;

@@ -1,13 +1,15 @@
-//! A record of what pservers acknowledged, for tests: a file of JSON lines that recovered ledgers are compared with.
-//! Nothing reads it but tests.
+//! A record of what pservers answered to pushes, and how long pushes lasted, for tests: a file of JSON lines that recovered
+//! ledgers are compared with. Nothing reads it but tests.
 
 use crate::error::TrainError;
 use crate::push::{Base, Of};
 use shoal_runtime::cluster::BlockId;
+use shoal_runtime::host::clock::wall_micros;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Where acknowledgements are written, if anywhere.
 #[derive(Debug, Default)]
@@ -25,23 +27,42 @@ impl PushLog {
 
     /// A block answered `Applied`. One write for each line, so that a killed trainer leaves whole ones.
     pub(crate) fn applied(&self, of: &Of, block: BlockId, base: Base) -> Result<(), TrainError> {
+        self.write(|| {
+            let (what, Base { rewind, version }) = (name(of), base);
+            let at = wall_micros();
+            format!(
+                "{{\"applied\":{{{what},\"block\":{block},\"rewind\":{rewind},\"version\":{version},\"at\":{at}}}}}\n"
+            )
+        })
+    }
+
+    /// A block answered that it has not applied the step, to a push that was begun at `began` microseconds.
+    pub(crate) fn held(&self, of: &Of, block: BlockId, base: Base, began: u64) -> Result<(), TrainError> {
+        self.write(|| {
+            let (what, rewind) = (name(of), base.rewind);
+            format!("{{\"held\":{{{what},\"block\":{block},\"rewind\":{rewind},\"began\":{began}}}}}\n")
+        })
+    }
+
+    /// Every block has answered a push, or it was given up, after so long.
+    pub(crate) fn lasted(&self, time: Duration) -> Result<(), TrainError> {
+        self.write(|| format!("{{\"push_micros\":{}}}\n", time.as_micros()))
+    }
+
+    fn write(&self, line: impl FnOnce() -> String) -> Result<(), TrainError> {
         let Some(file) = &self.0 else { return Ok(()) };
-        let line = line(of, block, base);
+        let line = line();
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(line.as_bytes())
             .map_err(|error| TrainError::Settings(format!("SHOAL_PUSH_LOG cannot be written: {error}")))
     }
 }
 
-fn line(of: &Of, block: BlockId, base: Base) -> String {
-    let Base { rewind, version } = base;
+fn name(of: &Of) -> String {
     match of {
-        Of::Node(of) => format!(
-            "{{\"step\":{},\"level\":{},\"index\":{},\"block\":{block},\"rewind\":{rewind}}}\n",
-            of.step, of.node.level, of.node.index
-        ),
-        Of::Microbatch(position) => format!(
-            "{{\"position\":{position},\"block\":{block},\"version\":{version},\"rewind\":{rewind}}}\n"
-        ),
+        Of::Node(of) => {
+            format!("\"step\":{},\"level\":{},\"index\":{}", of.step, of.node.level, of.node.index)
+        }
+        Of::Microbatch(position) => format!("\"position\":{position}"),
     }
 }

@@ -3,7 +3,7 @@
 use super::status::pserver_totals;
 use super::{Output, print};
 use crate::runner::chaos::Chaos;
-use crate::runner::chaos::deck::Weather;
+use crate::runner::chaos::deck::{Kind, Kinds, Weather};
 use crate::runner::folder::RunFolder;
 use crate::runner::outcome::Outcome;
 use crate::runner::plan::{Bounds, Resumed};
@@ -54,6 +54,9 @@ pub(crate) struct RunArguments {
     /// With --chaos: strike pservers even while copies are missing
     #[arg(long, requires = "chaos")]
     chaos_hard: bool,
+    /// With --chaos: only these faults
+    #[arg(long, requires = "chaos", value_enum, value_delimiter = ',', value_name = "KINDS")]
+    chaos_kinds: Vec<Kind>,
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pace_millis: Option<u64>,
@@ -121,6 +124,7 @@ impl RunArguments {
             pservers: *pservers,
             has_copies: job.replicas > 0,
             is_hard: self.chaos_hard,
+            kinds: Kinds::of(&self.chaos_kinds),
         })
     }
 }

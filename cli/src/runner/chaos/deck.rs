@@ -24,6 +24,40 @@ pub(crate) struct Weather {
     pub(crate) has_copies: bool,
     /// Whether pservers are struck although copies are missing.
     pub(crate) is_hard: bool,
+    /// Which faults there are.
+    pub(crate) kinds: Kinds,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// kill -9 of a trainer, a pserver or the master
+    Kill,
+    /// SIGSTOP, and SIGCONT after a while
+    Freeze,
+    /// SIGTERM to a trainer: it hands back its tasks
+    Leave,
+    /// Other numbers of trainers or pservers, within their bounds
+    Scale,
+    /// A pserver's blocks go to another that takes its place
+    Migrate,
+}
+
+/// A set of [kinds](Kind).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kinds(u8);
+
+impl Kinds {
+    /// These; all, if there are none.
+    pub(crate) fn of(kinds: &[Kind]) -> Kinds {
+        Kinds(kinds.iter().fold(0, |all, kind| all | 1 << *kind as u8)).or_all()
+    }
+    fn or_all(self) -> Kinds {
+        if self.0 == 0 { Kinds(u8::MAX) } else { self }
+    }
+    fn holds(self, kind: Kind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
 }
 
 /// The job as chaos sees it at one moment.
@@ -64,6 +98,18 @@ enum Card {
     Migrate,
 }
 
+impl Card {
+    fn kind(self) -> Kind {
+        match self {
+            Card::Kill(_) => Kind::Kill,
+            Card::Freeze(_) => Kind::Freeze,
+            Card::Leave => Kind::Leave,
+            Card::Scale(_) => Kind::Scale,
+            Card::Migrate => Kind::Migrate,
+        }
+    }
+}
+
 const CARDS: [Card; 12] = [
     Card::Kill(Role::Trainer),
     Card::Kill(Role::Trainer),
@@ -80,7 +126,7 @@ const CARDS: [Card; 12] = [
 ];
 
 /// Pservers that may be lost where that sends the job back.
-const LOSSES_MAX: u32 = 2;
+const LOSSES_MAX: u32 = 6;
 /// Faults of one run, so that every run ends.
 const STRIKES_MAX: u32 = 60;
 
@@ -127,7 +173,8 @@ impl Deck {
         let mut found = self.playable(sight);
         if found.is_none() {
             // The cards that are left wait for what may never come: a new deck.
-            self.cards = CARDS.to_vec();
+            let kinds = self.weather.kinds;
+            self.cards = CARDS.into_iter().filter(|card| kinds.holds(card.kind())).collect();
             for at in (1..self.cards.len()).rev() {
                 self.cards.swap(at, self.random.below(at as u64 + 1) as usize);
             }

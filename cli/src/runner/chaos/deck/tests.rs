@@ -5,7 +5,15 @@ use std::collections::BTreeSet;
 
 fn weather(seed: u64, has_copies: bool) -> Weather {
     let (trainers, pservers) = (Bounds { min: 2, max: 4 }, Bounds { min: 2, max: 3 });
-    Weather { seed, ttl: Duration::from_secs(1), trainers, pservers, has_copies, is_hard: false }
+    Weather {
+        seed,
+        ttl: Duration::from_secs(1),
+        trainers,
+        pservers,
+        has_copies,
+        is_hard: false,
+        kinds: Kinds::of(&[]),
+    }
 }
 
 fn sight() -> Sight {
@@ -109,6 +117,14 @@ fn with_copies_a_pserver_is_struck_only_while_all_are_there_and_awake() {
             }
         }
     }
+}
+
+#[test]
+fn only_the_kinds_that_were_asked_for_are_played() {
+    let kinds = Kinds::of(&[Kind::Kill, Kind::Leave]);
+    let done = play(&mut Deck::new(Weather { kinds, ..weather(4, true) }, Duration::ZERO), 30, |_| sight());
+    assert!(done.iter().all(|(_, strike)| matches!(strike, Strike::Kill(..) | Strike::Leave(_))));
+    assert!(done.iter().any(|(_, strike)| matches!(strike, Strike::Leave(_))) && done.len() > 20);
 }
 
 #[test]
