@@ -55,11 +55,11 @@ pub async fn run(settings: PserverSettings, mut leave: Shutdown, stop: Shutdown)
         address: settings.advertised(listener.local_addr().context("the listener has no address")?)?,
     };
     let dial = TcpDial { limits };
-    let master = rpc::master_client(&dial, &settings.master).map_err(|why| anyhow!("--master: {why}"))?;
+    let masters = rpc::Masters::new(&settings.master, &dial).map_err(|why| anyhow!("--master: {why}"))?;
     let registered = tokio::select! {
         biased;
         () = leave.wait() => return Ok(()),
-        registered = report::register(master.clone(), &identity, &mut random) => {
+        registered = report::register(&masters, &identity, &mut random) => {
             registered.with_context(|| format!("the master at {} refuses this pserver", settings.master))?
         }
     };
@@ -73,7 +73,7 @@ pub async fn run(settings: PserverSettings, mut leave: Shutdown, stop: Shutdown)
         biased;
         served = rpc::serve(listener, routes, limits, stop) => served.context("serving failed"),
         left = life::leave(&shard, leave, Duration::from_secs(settings.grace_seconds)) => left,
-        fault = life::live(&shard, &dial, master, &storage, &mut identity, &mut random) => {
+        fault = life::live(&shard, &dial, &masters, &storage, &mut identity, &mut random) => {
             Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))
         }
     }

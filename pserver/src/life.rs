@@ -8,24 +8,23 @@ use crate::shard::Shard;
 use crate::writer::write;
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::{Channel, Dial};
+use shoal_runtime::host::rpc::{Dial, Masters};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::Fault;
-use shoal_runtime::wire::proto::master_client::MasterClient;
 use std::time::Duration;
 
 /// Lives one incarnation after another. Returns only what no repetition can mend.
 pub async fn live(
     shard: &Shard,
     dial: &dyn Dial,
-    master: MasterClient<Channel>,
+    masters: &Masters,
     storage: &Storage,
     identity: &mut Identity,
     random: &mut Random,
 ) -> Fault {
     loop {
-        let fault = live_once(shard, dial, &master, storage, random).await;
+        let fault = live_once(shard, dial, masters, storage, random).await;
         // One that was superseded ends: its name is another's now.
         if fault.next_move() != NextMove::Rejoin {
             return fault;
@@ -33,7 +32,7 @@ pub async fn live(
         tracing::warn!(incarnation = %shard.incarnation(), %fault, "given up by the master: beginning anew");
         identity.nonce = random.bits();
         identity.previous = Some(shard.incarnation());
-        let begun = match register(master.clone(), identity, random).await {
+        let begun = match register(masters, identity, random).await {
             Ok((incarnation, ..)) => shard.begin_anew(incarnation),
             Err(fault) => return fault,
         };
@@ -75,7 +74,7 @@ pub async fn leave(shard: &Shard, mut leave: Shutdown, grace: Duration) -> anyho
 async fn live_once(
     shard: &Shard,
     dial: &dyn Dial,
-    master: &MasterClient<Channel>,
+    masters: &Masters,
     storage: &Storage,
     random: &mut Random,
 ) -> Fault {
@@ -83,8 +82,8 @@ async fn live_once(
     let [reporting, watching, following, restoring, writing] = &mut randoms;
     tokio::select! {
         biased;
-        fault = watch(shard, master.clone(), watching) => fault,
-        fault = report(shard, master.clone(), reporting) => fault,
+        fault = watch(shard, masters, watching) => fault,
+        fault = report(shard, masters, reporting) => fault,
         refusal = restore(shard, storage, restoring) => refusal.into(),
         refusal = write(shard, storage, writing) => refusal.into(),
         refusal = follow(shard, dial, following) => refusal.into(),

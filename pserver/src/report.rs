@@ -9,12 +9,12 @@ use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{Incarnation, JobSettings, Refusal};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::Channel;
+use shoal_runtime::host::rpc::Masters;
 use shoal_runtime::wire::proto::master_client::MasterClient;
 use shoal_runtime::wire::{Fault, malformed, proto};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// Reports follow one another at least so far apart, even when versions are published faster.
 const PUBLISHED_INTERVAL: Duration = Duration::from_millis(2);
@@ -42,27 +42,30 @@ pub struct Identity {
 
 /// Registers, trying again for as long as the master does not answer.
 pub async fn register(
-    mut master: MasterClient<Channel>,
+    masters: &Masters,
     identity: &Identity,
     random: &mut Random,
 ) -> Result<(Incarnation, JobSettings, String), Fault> {
     let mut outage = Outage::new();
     loop {
-        match timeout(REGISTER_DEADLINE, register_once(&mut master, identity)).await {
-            Ok(Ok(registered)) => return Ok(registered),
-            Ok(Err(fault)) => outage.survive(fault, random).await?,
-            Err(_) => outage.survive(no_answer(), random).await?,
+        match register_once(masters, identity).await {
+            Ok(registered) => return Ok(registered),
+            Err(fault) => outage.survive(fault, random).await?,
         }
     }
 }
 
 async fn register_once(
-    master: &mut MasterClient<Channel>,
+    masters: &Masters,
     identity: &Identity,
 ) -> Result<(Incarnation, JobSettings, String), Fault> {
     let job = match &identity.job {
         Some(job) => job.clone(),
-        None => settings(master.describe(proto::DescribeRequest {}).await?.into_inner().settings)?.job.0,
+        None => {
+            let describe =
+                |mut master: MasterClient<_>| async move { master.describe(proto::DescribeRequest {}).await };
+            settings(masters.call(REGISTER_DEADLINE, describe).await?.settings)?.job.0
+        }
     };
     let request = proto::RegisterRequest {
         job,
@@ -72,7 +75,8 @@ async fn register_once(
         process: std::process::id(),
         previous: identity.previous.map_or(0, |previous| previous.0),
     };
-    let reply = master.register(request).await?.into_inner();
+    let register = |mut master: MasterClient<_>| async move { master.register(request).await };
+    let reply = masters.call(REGISTER_DEADLINE, register).await?;
     Ok((Incarnation(reply.incarnation), settings(reply.settings)?, reply.checkpoints))
 }
 
@@ -82,7 +86,7 @@ fn settings(wire: Option<proto::JobSettings>) -> Result<JobSettings, Refusal> {
 
 /// Reports until this life is over: at once when a version is published, and at least four times in a lease's time to
 /// live. Returns what no repetition can mend: that the master has given this incarnation up, for one.
-pub async fn report(shard: &Shard, mut master: MasterClient<Channel>, random: &mut Random) -> Fault {
+pub async fn report(shard: &Shard, masters: &Masters, random: &mut Random) -> Fault {
     let incarnation = shard.incarnation();
     let mut changes = Changes { published: shard.published(), held: shard.held() };
     let mut outage = Outage::new();
@@ -90,28 +94,28 @@ pub async fn report(shard: &Shard, mut master: MasterClient<Channel>, random: &m
     for call in 1.. {
         let started = Instant::now();
         changes.forget();
-        let answer = match message(shard, incarnation, call) {
-            Ok(message) => timeout(period.max(PUBLISHED_INTERVAL), master.report(message)).await,
+        let message = match message(shard, incarnation, call) {
+            Ok(message) => message,
             Err(refusal) => return refusal.into(),
         };
-        let survived = match answer {
-            Ok(Ok(_)) => {
+        let report = |mut master: MasterClient<_>| async move { master.report(message).await };
+        let survived = match masters.call(period.max(PUBLISHED_INTERVAL), report).await {
+            Ok(_) => {
                 outage.end();
                 Ok(())
             }
-            Ok(Err(status)) => outage.survive(status.into(), random).await,
-            Err(_) => outage.survive(no_answer(), random).await,
+            Err(fault) => outage.survive(fault, random).await,
         };
         if let Err(fault) = survived {
             return fault;
         }
         changes.wait(started, started + period).await;
     }
-    no_answer()
+    Fault::Unreachable(String::from("no number is left for a report"))
 }
 
 /// Learns what to hold, as soon as it changes, until this life is over. Returns what no repetition can mend.
-pub async fn watch(shard: &Shard, mut master: MasterClient<Channel>, random: &mut Random) -> Fault {
+pub async fn watch(shard: &Shard, masters: &Masters, random: &mut Random) -> Fault {
     let incarnation = shard.incarnation();
     let mut outage = Outage::new();
     let wait = Duration::from_millis(shard.job().lease_ttl_millis) / 2;
@@ -124,10 +128,11 @@ pub async fn watch(shard: &Shard, mut master: MasterClient<Channel>, random: &mu
             master_term,
             wait_millis: wait.as_millis() as u32,
         };
-        let fault = match timeout(wait * 2, master.watch(request)).await {
-            Ok(Ok(reply)) => {
+        let ask = |mut master: MasterClient<_>| async move { master.watch(request).await };
+        let fault = match masters.call(wait * 2, ask).await {
+            Ok(reply) => {
                 outage.end();
-                let Some(wire) = reply.into_inner().assignment else { continue };
+                let Some(wire) = reply.assignment else { continue };
                 if let Err(refusal) =
                     messages::assignment(wire, shard.job().is_sync()).and_then(|new| shard.assign(new))
                 {
@@ -139,8 +144,7 @@ pub async fn watch(shard: &Shard, mut master: MasterClient<Channel>, random: &mu
                 }
                 continue;
             }
-            Ok(Err(status)) => status.into(),
-            Err(_) => no_answer(),
+            Err(fault) => fault,
         };
         if let Err(fault) = outage.survive(fault, random).await {
             return fault;
@@ -257,10 +261,6 @@ impl Outage {
         }
         self.backoff.succeed();
     }
-}
-
-fn no_answer() -> Fault {
-    Fault::Unreachable(String::from("no answer in time"))
 }
 
 #[cfg(test)]

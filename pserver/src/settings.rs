@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// Settings of one pserver.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PserverSettings {
-    /// Address of the master
+    /// Address of the master, or of all masters of the job with commas: the leader and standbys
     #[arg(long, env = "SHOAL_MASTER", default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     pub master: String,
     /// Name of the job; by default whichever job the master runs

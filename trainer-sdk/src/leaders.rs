@@ -1,49 +1,37 @@
-//! Those who may lead the job, and how a call finds the one who does: it turns to the next address when there is no
-//! answer or the answer is "not the leader". What is called is never decided here.
+//! Calls to the job's masters, repeated until the one who leads answers. What is called is never decided here.
 
 use crate::calls::{Callee, Caller};
 use crate::error::TrainError;
-use shoal_runtime::cluster::RefusalKind;
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::host::backoff::Backoff;
-use shoal_runtime::host::rpc::{Channel, Dial, master_client};
+use shoal_runtime::host::rpc::{Channel, Dial, Masters};
 use shoal_runtime::wire::{Fault, proto::master_client::MasterClient};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Response, Status};
 
-/// The master's addresses: leader and standbys.
+/// The job's masters as a trainer calls them.
 pub(crate) struct Leaders {
-    seats: Vec<(String, MasterClient<Channel>)>,
-    /// Whom to ask, modulo the number of addresses.
-    at: AtomicUsize,
+    masters: Masters,
     pub(crate) caller: Caller,
 }
 
 impl Leaders {
     /// Connects to every address of a comma-separated list, at the first call to each.
     pub(crate) fn new(list: &str, dial: &dyn Dial, caller: Caller) -> Result<Leaders, TrainError> {
-        let addresses = list.split(',').map(str::trim).filter(|address| !address.is_empty());
-        let seat = |address: &str| Ok((address.to_owned(), master_client(dial, address)?));
-        let seats: Result<Vec<_>, String> = addresses.map(seat).collect();
-        let seats = seats.map_err(TrainError::Settings)?;
-        if seats.is_empty() {
-            return Err(TrainError::Settings(format!(
-                "SHOAL_MASTER={list:?}: give host:port, or several with commas"
-            )));
-        }
-        Ok(Leaders { seats, at: AtomicUsize::new(0), caller })
+        let masters = Masters::new(list, dial);
+        let masters = masters.map_err(|why| TrainError::Settings(format!("SHOAL_MASTER: {why}")))?;
+        Ok(Leaders { masters, caller })
     }
 
     /// Who is asked at present.
     pub(crate) fn callee(&self) -> Callee<'_> {
-        Callee { role: "master", address: &self.seats[self.at.load(Relaxed) % self.seats.len()].0 }
+        Callee { role: "master", address: self.masters.address() }
     }
 
     /// All addresses, for messages about silence.
     pub(crate) fn addresses(&self) -> String {
-        self.seats.iter().map(|(address, _)| address.as_str()).collect::<Vec<_>>().join(",")
+        self.masters.addresses()
     }
 
     /// One attempt of a call, with `longer` for what the master may keep open.
@@ -55,12 +43,9 @@ impl Leaders {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let at = self.at.load(Relaxed);
-        let answer = self.caller.once(longer, call(self.seats[at % self.seats.len()].1.clone())).await;
-        if answer.as_ref().is_err_and(is_no_leader) {
-            // Not when another call has turned meanwhile: together they would pass the leader by.
-            let _ = self.at.compare_exchange(at, at.wrapping_add(1), Relaxed, Relaxed);
-        }
+        let (asked, client) = self.masters.present();
+        let answer = self.caller.once(longer, call(client)).await;
+        self.masters.hear(asked, &answer);
         answer
     }
 
@@ -96,9 +81,4 @@ impl Leaders {
     pub(crate) fn silent(&self, time: Duration, last: String) -> TrainError {
         TrainError::Unreachable { role: "master", address: self.addresses(), seconds: time.as_secs(), last }
     }
-}
-
-fn is_no_leader(fault: &Fault) -> bool {
-    matches!(fault, Fault::Unreachable(_))
-        || fault.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::NotLeader)
 }

@@ -28,9 +28,10 @@ async fn live_during(
     meanwhile: impl Future<Output = ()>,
 ) -> Option<Fault> {
     let (mut identity, mut random, storage) = (identity(Some("test")), Random::seeded(3), memory());
+    let masters = master.masters();
     tokio::select! {
         biased;
-        fault = live(shard, net, master.client(), &storage, &mut identity, &mut random) => Some(fault),
+        fault = live(shard, net, &masters, &storage, &mut identity, &mut random) => Some(fault),
         () = meanwhile => None,
     }
 }
@@ -51,7 +52,7 @@ async fn a_pserver_that_a_later_master_does_not_know_begins_anew_with_nothing() 
     let (master, shard) = (FakeMaster::default(), registered());
     // The life before this one registered under the nonce that identities of tests have.
     let (first, mut random) = (identity(Some("test")), Random::seeded(1));
-    assert_eq!(register(master.client(), &first, &mut random).await.unwrap().0, FIRST);
+    assert_eq!(register(&master.masters(), &first, &mut random).await.unwrap().0, FIRST);
     let story = async {
         master.assign(FIRST, &assigned(1, 3, [(1, led_by(FIRST))]));
         after(10).await;

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Acknowledgements that must have been written down for each ten kills: fewer would prove little.
-const ACKNOWLEDGED_PER_TEN_KILLS: u64 = 100;
+const ACKNOWLEDGED_PER_TEN_KILLS: u64 = 50;
 /// Of each role at least one kill in so many.
 const ROLE_SHARE: u64 = 20;
 

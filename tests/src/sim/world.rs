@@ -20,7 +20,7 @@ use shoal_pserver::shard::Shard;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::{JobId, JobSettings};
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::{Limits, master_client};
+use shoal_runtime::host::rpc::{Limits, Masters};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store::MemoryStore;
@@ -180,13 +180,13 @@ impl World {
                 previous: None,
                 address: name.clone(),
             };
-            let master = master_client(&door, MASTER).expect("any address will do");
-            let registered = register(master.clone(), &identity, &mut random).await;
+            let masters = Masters::new(MASTER, &door).expect("any address will do");
+            let registered = register(&masters, &identity, &mut random).await;
             let Ok((incarnation, job, _)) = registered else { return };
             let shard = Arc::new(Shard::new(job, window, incarnation));
             let server = PserverService::new(Arc::clone(&shard)).server(Limits::default());
             network.serve(&on, &name, Service::new(server));
-            let fault = live(&shard, &door, master, &storage, &mut identity, &mut random).await;
+            let fault = live(&shard, &door, &masters, &storage, &mut identity, &mut random).await;
             network.note(9, format_args!("{name} gives up: {fault}"));
         }));
         self.pservers.push(host);

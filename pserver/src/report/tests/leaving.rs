@@ -28,9 +28,10 @@ async fn who_was_asked_to_leave_says_so_and_stays_until_the_master_lets_it_go() 
         std::future::pending::<()>().await;
     };
     let mut random = Random::seeded(1);
+    let masters = master.masters();
     tokio::select! {
         left = leave(&shard, due, GRACE) => left.unwrap(),
-        fault = report(&shard, master.client(), &mut random) => panic!("{fault}"),
+        fault = report(&shard, &masters, &mut random) => panic!("{fault}"),
         () = scene => {}
     }
     assert_eq!(started.elapsed(), Duration::from_secs(6));

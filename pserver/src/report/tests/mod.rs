@@ -9,12 +9,14 @@ use super::*;
 use crate::block::tests::{ME, job};
 use crate::hosting::Assignment;
 use object_store::memory::InMemory;
+use shoal_runtime::host::rpc::{Channel, Dial};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::proto::master_server::{Master, MasterServer};
 use shoal_runtime::wire::status_of;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 use tower::util::BoxCloneSyncService;
 
@@ -42,11 +44,17 @@ pub(crate) struct FakeMaster {
     assigned: Arc<Notify>,
 }
 
-impl FakeMaster {
-    pub(crate) fn client(&self) -> MasterClient<Channel> {
+impl Dial for FakeMaster {
+    fn dial(&self, _: &str) -> Result<Channel, String> {
         let server = MasterServer::new(self.clone());
         type Call = tonic::codegen::http::Request<tonic::body::Body>;
-        MasterClient::new(BoxCloneSyncService::new(tower::ServiceExt::<Call>::map_err(server, Into::into)))
+        Ok(BoxCloneSyncService::new(tower::ServiceExt::<Call>::map_err(server, Into::into)))
+    }
+}
+
+impl FakeMaster {
+    pub(crate) fn masters(&self) -> Masters {
+        Masters::new("master:7400", self).unwrap()
     }
     pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap()

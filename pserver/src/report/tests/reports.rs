@@ -12,7 +12,7 @@ async fn report_for(
     millis: u64,
     meanwhile: impl Future<Output = ()>,
 ) -> Option<Fault> {
-    talk_for(report(shard, master.client(), &mut Random::seeded(1)), millis, meanwhile).await
+    talk_for(report(shard, &master.masters(), &mut Random::seeded(1)), millis, meanwhile).await
 }
 
 fn push(shard: &Shard, step: u64, node: Node) {
@@ -31,7 +31,7 @@ async fn a_registration_is_repeated_under_one_nonce_until_the_master_answers() {
     master.heard().outage = 7;
     let mut random = Random::seeded(1);
     let (incarnation, settings, _) =
-        register(master.client(), &identity(Some("test")), &mut random).await.unwrap();
+        register(&master.masters(), &identity(Some("test")), &mut random).await.unwrap();
     assert_eq!((incarnation, settings), (Incarnation(77), job(5, 2)));
     let heard = master.heard();
     assert_eq!(heard.registered.len(), 8);
@@ -41,7 +41,7 @@ async fn a_registration_is_repeated_under_one_nonce_until_the_master_answers() {
 #[tokio::test(start_paused = true)]
 async fn the_job_is_asked_for_when_it_was_not_named() {
     let master = FakeMaster::default();
-    register(master.client(), &identity(None), &mut Random::seeded(1)).await.unwrap();
+    register(&master.masters(), &identity(None), &mut Random::seeded(1)).await.unwrap();
     assert_eq!(master.heard().registered[0].job, "test");
 }
 
@@ -50,7 +50,7 @@ async fn a_registration_that_is_refused_is_not_repeated() {
     let master = FakeMaster::default();
     master.heard().refusal = Some(Refusal::new(RefusalKind::WrongJob, "job", "another"));
     let fault =
-        register(master.client(), &identity(Some("other")), &mut Random::seeded(1)).await.unwrap_err();
+        register(&master.masters(), &identity(Some("other")), &mut Random::seeded(1)).await.unwrap_err();
     assert_eq!(fault.refusal().unwrap().kind, RefusalKind::WrongJob);
     assert_eq!(master.heard().registered.len(), 1);
 }

@@ -17,10 +17,11 @@ async fn live_for(
     let [watching, reporting, restoring] = &mut randoms;
     let storage = memory();
     let life = async {
+        let masters = master.masters();
         tokio::select! {
             biased;
-            fault = watch(shard, master.client(), watching) => fault,
-            fault = report(shard, master.client(), reporting) => fault,
+            fault = watch(shard, &masters, watching) => fault,
+            fault = report(shard, &masters, reporting) => fault,
             refusal = restore(shard, &storage, restoring) => refusal.into(),
         }
     };
@@ -93,7 +94,8 @@ async fn a_refusal_that_no_repetition_can_mend_ends_the_watching() {
     for kind in [RefusalKind::UnknownIncarnation, RefusalKind::StaleIncarnation, RefusalKind::WrongJob] {
         master.heard().refusal = Some(Refusal::new(kind, "ps-0", "given up"));
         let mut random = Random::seeded(1);
-        let watching = watch(&shard, master.client(), &mut random);
+        let masters = master.masters();
+        let watching = watch(&shard, &masters, &mut random);
         let fault = timeout(Duration::from_secs(1), watching).await.unwrap();
         assert_eq!(fault.refusal().unwrap().kind, kind);
     }

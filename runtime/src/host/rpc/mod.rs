@@ -5,8 +5,10 @@
 
 mod dial;
 mod limits;
+mod masters;
 mod serve;
 
 pub use dial::{Channel, Dial, TcpDial, master_client, pserver_client};
 pub use limits::Limits;
+pub use masters::{Asked, Masters};
 pub use serve::{listen, serve};
