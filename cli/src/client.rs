@@ -15,7 +15,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Which job is meant.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct JobChoice {
-    /// Address of the job's master; by default the one that the newest local run names
+    /// Address of the job's master, or of all its masters with commas; by default the one that the newest local run names
     #[arg(long, env = "SHOAL_MASTER", value_name = "HOST:PORT")]
     pub(crate) master: Option<String>,
     /// Folder of a local run (`shoal run` names it)
@@ -51,8 +51,18 @@ fn master_of(run: &Path) -> anyhow::Result<String> {
 }
 
 impl Client {
-    /// Connects and learns which job the master runs.
-    pub(crate) async fn connect(address: &str) -> anyhow::Result<Client> {
+    /// Connects to the first of one or several addresses (with commas) that leads a job, and learns which.
+    pub(crate) async fn connect(addresses: &str) -> anyhow::Result<Client> {
+        let mut addresses = addresses.split(',').map(str::trim).peekable();
+        loop {
+            let connected = Client::connect_to(addresses.next().unwrap_or_default()).await;
+            if connected.is_ok() || addresses.peek().is_none() {
+                return connected;
+            }
+        }
+    }
+
+    async fn connect_to(address: &str) -> anyhow::Result<Client> {
         let rpc = master_client(&TcpDial::default(), address).map_err(Exit::Usage)?;
         let mut client = Client { rpc, address: address.to_owned(), job: String::new() };
         let described = client.rpc.describe(proto::DescribeRequest {});

@@ -3,9 +3,11 @@
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// The programs under test.
 #[derive(Clone, Debug)]
@@ -103,4 +105,63 @@ pub fn closing(output: &Output) -> anyhow::Result<Value> {
     }
     let last = out.lines().last().with_context(|| format!("no closing line; it said:\n{err}"))?;
     serde_json::from_str(last).with_context(|| format!("the closing line is no JSON: {last}"))
+}
+
+/// A process of a test's own, killed when it is dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+}
+
+impl Running {
+    /// Starts it; what it says goes to the end of a file.
+    ///
+    /// # Errors
+    /// A program that cannot be started, a file that cannot be written.
+    pub fn start(mut command: Command, log: &Path) -> anyhow::Result<Running> {
+        let log = File::options().append(true).create(true).open(log)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        Ok(Running { child })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+    /// `kill -9`.
+    ///
+    /// # Errors
+    /// A process that is gone already.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        ensure!(self.is_running(), "it has ended by itself");
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+    /// Waits for its end. Returns its exit code, none for a signal.
+    ///
+    /// # Errors
+    /// It has not ended in time.
+    pub async fn end_within(&mut self, patience: Duration) -> anyhow::Result<Option<i32>> {
+        let until = tokio::time::Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.code());
+            }
+            ensure!(tokio::time::Instant::now() < until, "process {} does not end", self.pid());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

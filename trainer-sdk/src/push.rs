@@ -11,7 +11,6 @@ use crate::taken::Taken;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::{BlockId, Rewind, Routing, Term, Version};
-use shoal_runtime::host::clock::wall_micros;
 use shoal_runtime::host::rpc::Channel;
 use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
 use std::collections::BTreeSet;
@@ -46,8 +45,6 @@ pub(crate) struct Push<'a> {
     pub(crate) taken: Taken,
     /// Blocks that have gone back since it was computed, in asynchronous jobs.
     rewound: BTreeSet<BlockId>,
-    /// When it was begun, in microseconds by the wall clock: for the log.
-    began: u64,
 }
 
 /// How a push ended.
@@ -64,7 +61,7 @@ pub(crate) enum Pushed {
 impl<'a> Push<'a> {
     /// The sum of one node.
     pub(crate) fn of_node(session: &'a Session, of: NodeOf, sum: Arc<NodeSum>, taken: Taken) -> Push<'a> {
-        Push { session, of: Of::Node(of), sum, bases: Vec::new(), taken, rewound: BTreeSet::new(), began: 0 }
+        Push { session, of: Of::Node(of), sum, bases: Vec::new(), taken, rewound: BTreeSet::new() }
     }
 
     /// The gradient of one microbatch.
@@ -76,13 +73,12 @@ impl<'a> Push<'a> {
         taken: Taken,
     ) -> Push<'a> {
         let (of, sum) = (Of::Microbatch(position), Arc::new(sum));
-        Push { session, of, sum, bases, taken, rewound: BTreeSet::new(), began: 0 }
+        Push { session, of, sum, bases, taken, rewound: BTreeSet::new() }
     }
 
     /// Pushes until every block has it, or that is pointless; `taken` then says who has it.
     pub(crate) async fn run(&mut self) -> Result<Pushed, TrainError> {
         let started = Instant::now();
-        self.began = wall_micros();
         let pushed = run(self.session, self).await?;
         self.session.push_log.lasted(started.elapsed())?;
         Ok(pushed)
@@ -114,10 +110,7 @@ impl<'a> Push<'a> {
                 self.session.push_log.applied(&of, block, self.base(block))?;
             }
             (PushAnswer::AlreadyApplied, _) => self.taken.applied(block),
-            (PushAnswer::Held, of @ Of::Node(_)) => {
-                self.taken.held(block, term);
-                self.session.push_log.held(&of, block, self.base(block), self.began)?;
-            }
+            (PushAnswer::Held, Of::Node(_)) => self.taken.held(block, term),
             (PushAnswer::Rewound, Of::Microbatch(_)) => {
                 self.rewound.insert(block);
             }

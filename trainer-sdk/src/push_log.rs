@@ -4,7 +4,6 @@
 use crate::error::TrainError;
 use crate::push::{Base, Of};
 use shoal_runtime::cluster::BlockId;
-use shoal_runtime::host::clock::wall_micros;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -29,18 +28,9 @@ impl PushLog {
     pub(crate) fn applied(&self, of: &Of, block: BlockId, base: Base) -> Result<(), TrainError> {
         self.write(|| {
             let (what, Base { rewind, version }) = (name(of), base);
-            let at = wall_micros();
             format!(
-                "{{\"applied\":{{{what},\"block\":{block},\"rewind\":{rewind},\"version\":{version},\"at\":{at}}}}}\n"
+                "{{\"applied\":{{{what},\"block\":{block},\"rewind\":{rewind},\"version\":{version}}}}}\n"
             )
-        })
-    }
-
-    /// A block answered that it has not applied the step, to a push that was begun at `began` microseconds.
-    pub(crate) fn held(&self, of: &Of, block: BlockId, base: Base, began: u64) -> Result<(), TrainError> {
-        self.write(|| {
-            let (what, rewind) = (name(of), base.rewind);
-            format!("{{\"held\":{{{what},\"block\":{block},\"rewind\":{rewind},\"began\":{began}}}}}\n")
         })
     }
 

@@ -133,7 +133,7 @@ impl Script<'_> {
         ensure!(number("records_wrong")? == 0, "counts are wrong: {closing}");
         ensure!(number("records_counted")? == number("records_expected")?, "counts are wrong: {closing}");
         ensure!(mode == "async" || closing["parameters_sha256"] == hash, "another hash: {closing}");
-        let not_kept = log.not_kept();
+        let not_kept = log.not_kept(number("steps")?);
         let some = &not_kept[..not_kept.len().min(10)];
         ensure!(not_kept.is_empty(), "{} not kept: {some:#?}; {closing}", not_kept.len());
         ensure!(
