@@ -5,7 +5,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -119,8 +119,17 @@ impl Running {
     /// # Errors
     /// A program that cannot be started, a file that cannot be written.
     pub fn start(mut command: Command, log: &Path) -> anyhow::Result<Running> {
+        command.stdin(Stdio::null());
+        Running::start_piped(command, log)
+    }
+
+    /// The same with whatever input the command has.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_piped(mut command: Command, log: &Path) -> anyhow::Result<Running> {
         let log = File::options().append(true).create(true).open(log)?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.stdout(Stdio::null()).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         Ok(Running { child })
     }
@@ -142,6 +151,22 @@ impl Running {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
+    }
+    /// `kill -STOP`.
+    ///
+    /// # Errors
+    /// A process that is gone already.
+    pub fn stop(&mut self) -> anyhow::Result<()> {
+        ensure!(self.is_running(), "it has ended by itself");
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).context("no process")?;
+        Ok(rustix::process::kill_process(pid, rustix::process::Signal::STOP)?)
+    }
+    /// Its input, where that is a pipe.
+    ///
+    /// # Errors
+    /// It is not, or was taken before.
+    pub fn stdin(&mut self) -> anyhow::Result<ChildStdin> {
+        self.child.stdin.take().context("its input is no pipe")
     }
     /// Waits for its end. Returns its exit code, none for a signal.
     ///

@@ -206,10 +206,12 @@ impl Changes {
             }
             let request = proto::DrainRequest { job: self.job.clone(), pserver: name.clone(), replace: true };
             let ask = |mut client: MasterClient<_>| async move { client.drain(request).await };
-            self.masters
-                .call(Duration::from_secs(2), ask)
-                .await
-                .with_context(|| format!("migrate {name}"))?;
+            if let Err(fault) = self.masters.call(Duration::from_secs(2), ask).await {
+                let now = self.settled(3).await?;
+                ensure!(!live(&now).iter().any(|pserver| pserver.name == name), "migrate {name}: {fault}");
+                // The master had yet to notice that it was killed.
+                continue;
+            }
             self.strike(&before).await?;
             let until = Instant::now() + PATIENCE;
             while live(&self.settled(3).await?).iter().any(|pserver| pserver.name == name) {
