@@ -42,6 +42,15 @@ pub(crate) fn answer(outcome: PushOutcome, what: Pushed) -> proto::PushAnswer {
     }
 }
 
+/// The answer to a push of a position that has become published: which push it was that was applied, only that one is
+/// told.
+pub(crate) fn published(outcome: &PushOutcome) -> proto::PushAnswer {
+    match outcome {
+        PushOutcome::Applied { .. } => proto::PushAnswer::Applied,
+        _ => proto::PushAnswer::AlreadyApplied,
+    }
+}
+
 pub(crate) fn pull(request: proto::PullRequest, is_sync: bool) -> Pull {
     Pull {
         step: is_sync.then_some((Step(request.step), Rewind(request.rewind))),

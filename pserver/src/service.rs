@@ -54,16 +54,16 @@ impl PserverService {
         let mut published = self.shard.published();
         let outcomes = self.shard.push(&push)?;
         let mut answers: Vec<i32> =
-            outcomes.into_iter().map(|outcome| messages::answer(outcome, push.what).into()).collect();
+            outcomes.iter().map(|outcome| messages::answer(*outcome, push.what).into()).collect();
         let Pushed::Position(position) = push.what else { return Ok(proto::PushReply { answers }) };
         let deadline = Instant::now() + COPIES_WAIT;
         let held = |answers: &[i32]| answers.contains(&proto::PushAnswer::Held.into());
         while held(&answers) && Instant::now() < deadline {
             let _ = tokio::time::timeout_at(deadline, published.changed()).await;
-            for (answer, gradient) in answers.iter_mut().zip(&push.gradients) {
+            for ((answer, outcome), gradient) in answers.iter_mut().zip(&outcomes).zip(&push.gradients) {
                 let is_held = *answer == i32::from(proto::PushAnswer::Held);
                 if is_held && self.shard.is_published(gradient.block, gradient.rewind, position)? {
-                    *answer = proto::PushAnswer::Applied.into();
+                    *answer = messages::published(outcome).into();
                 }
             }
         }

@@ -230,7 +230,7 @@ async fn an_asynchronous_push_waits_a_little_for_the_copies_and_says_what_they_h
     let (answer, ()) = tokio::join!(push(), copied);
     assert_eq!(
         (answer, started.elapsed()),
-        (vec![proto::PushAnswer::Applied], COPIES_WAIT + Duration::from_millis(50))
+        (vec![proto::PushAnswer::AlreadyApplied], COPIES_WAIT + Duration::from_millis(50))
     );
     assert_eq!(push().await, [proto::PushAnswer::AlreadyApplied]);
     let request = proto::PullRequest { rewind: 0, without_data: Vec::new(), ..pull(0, 0).into_inner() };
@@ -238,6 +238,18 @@ async fn an_asynchronous_push_waits_a_little_for_the_copies_and_says_what_they_h
     assert_eq!((pulled.blocks[0].version, pulled.blocks[0].rewind), (1, 3));
     let beyond = service.push(position(30, &[0])).await;
     assert_eq!(refusal(beyond), RefusalKind::OutOfRange);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_pushes_of_one_position_only_that_which_was_applied_is_told_so() {
+    let (_, service) = followed(async_job(10, 2, false));
+    let push = || async { answers(service.push(position(4, &[0])).await.unwrap().into_inner()) };
+    let copied = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        service.follow(follow(1, Some((3, 1)), 0)).await.unwrap();
+    };
+    let (first, second, ()) = tokio::join!(push(), push(), copied);
+    assert_eq!((first[0], second[0]), (proto::PushAnswer::Applied, proto::PushAnswer::AlreadyApplied));
 }
 
 #[tokio::test(start_paused = true)]
