@@ -42,8 +42,7 @@ pub(crate) fn answer(outcome: PushOutcome, what: Pushed) -> proto::PushAnswer {
     }
 }
 
-/// The answer to a push of a position that has become published: which push it was that was applied, only that one is
-/// told.
+/// The answer to a push of a position that has become published: of several, only the one that was applied hears so.
 pub(crate) fn published(outcome: &PushOutcome) -> proto::PushAnswer {
     match outcome {
         PushOutcome::Applied { .. } => proto::PushAnswer::Applied,

@@ -68,9 +68,11 @@ fn the_model_has_the_same_bits_however_many_trainers_and_pservers_made_it() {
 #[test]
 fn every_record_counts_exactly_once_under_chaos() {
     let world = world();
-    for seed in ["1", "2"] {
-        let closing =
-            world.job(&world.programs.count, "2:4", 3, &["--epochs", "3", "--chaos", seed]).run().unwrap();
+    for (seed, mode, replicas) in
+        [("1", "sync", "0"), ("2", "sync", "1"), ("3", "async", "0"), ("4", "async", "2")]
+    {
+        let more = ["--epochs", "3", "--chaos", seed, "--mode", mode, "--replicas", replicas];
+        let closing = world.job(&world.programs.count, "2:4", 3, &more).run().unwrap();
         assert_eq!(closing["records_counted"], 3 * 1498, "{closing}");
         assert_eq!(closing["records_wrong"], 0, "{closing}");
         assert!(!closing["faults"].as_array().unwrap().is_empty(), "{closing}");
@@ -133,6 +135,69 @@ fn a_killed_supervisor_leaves_nothing_running() {
             }
         });
         assert!(is_gone, "process {process} is left behind");
+    }
+}
+
+#[test]
+fn pservers_come_move_and_go_while_a_job_trains_and_it_has_the_same_bits() {
+    let world = world();
+    let common = ["--epochs", "2", "--seed", "7"];
+    let alone = world.digits("1", 1, &common);
+    let more = [&common[..], &["--pace-millis", "150", "--replicas", "1", "--folder", "runs/here"]].concat();
+    let child = world.job(&world.programs.digits, "3", 1, &more).command().spawn().unwrap();
+    let live = |status: &Value| -> Vec<String> {
+        let pservers = status["pservers"].as_array().unwrap().iter();
+        let live = pservers.filter(|one| one["lost"] == false && one["blocks"].as_u64() > Some(0));
+        live.map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    wait_for(&world, "a step", |status| status["step"].as_u64() > Some(0));
+    let shoal = |words: &[&str]| {
+        let said = closing(&world.shoal(&[words, &["--run", "runs/here", "-o", "json"]].concat()));
+        said.unwrap_or_else(|error| panic!("{words:?}: {error:#}"))
+    };
+    assert_eq!(shoal(&["scale", "--pservers", "3"])["pservers"], 3);
+    let three = live(&wait_for(&world, "three pservers", |status| live(status).len() == 3));
+    assert_eq!(shoal(&["migrate", "--pserver", &three[0], "--wait"])["gone"], true);
+    assert_eq!(shoal(&["drain", "--pserver", &three[1], "--wait"])["pservers"], 2);
+    let two = live(&wait_for(&world, "two pservers", |status| live(status).len() == 2));
+    assert!(!two.contains(&three[0]) && !two.contains(&three[1]), "{two:?} after {three:?}");
+    let ended = closing(&child.wait_with_output().unwrap()).unwrap();
+    assert_eq!((hash(&ended), &ended["rewinds"]), (hash(&alone), &Value::from(0)));
+}
+
+#[test]
+fn a_job_whose_supervisor_was_killed_goes_on_from_its_checkpoint_with_other_numbers() {
+    let world = world();
+    for mode in ["sync", "async"] {
+        let folder = format!("runs/{mode}");
+        let common = ["--epochs", "2", "--seed", "7", "--mode", mode, "--checkpoint-steps", "4"];
+        let alone = world.digits("1", 1, &common[..6]);
+        let more = [&common[..], &["--pace-millis", "60", "--folder", &folder]].concat();
+        let mut child = world.job(&world.programs.digits, "3", 3, &more).command().spawn().unwrap();
+        let asked = || world.shoal(&["status", "--run", &folder, "-o", "json"]);
+        let status = (0..1000).find_map(|_| {
+            pause();
+            closing(&asked()).ok().filter(|status| status["checkpoint"].as_u64() > Some(0))
+        });
+        let status = status.expect("no checkpoint");
+        assert_eq!(status["phase"], "training", "{status}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let members = ["trainers", "pservers"].iter().flat_map(|role| status[*role].as_array().unwrap());
+        for process in members.map(|member| member["pid"].as_u64().unwrap()) {
+            let is_gone = (0..400).any(|_| {
+                pause();
+                !is_running(process)
+            });
+            assert!(is_gone, "process {process} is left behind");
+        }
+        let more = [&common[..], &["--resume", "--folder", &folder]].concat();
+        let resumed = world.job(&world.programs.digits, "2", 5, &more).run().unwrap();
+        assert_eq!(resumed["records_counted"], resumed["records_expected"], "{resumed}");
+        assert!(resumed["master_term"].as_u64() >= Some(2), "{resumed}");
+        if mode == "sync" {
+            assert_eq!(hash(&resumed), hash(&alone));
+        }
     }
 }
 

@@ -35,8 +35,10 @@ fn main() -> anyhow::Result<()> {
         }
     }
     grid.others()?;
-    for seed in 1..=20 {
-        grid.count(seed)?;
+    for mode in ["sync", "async"] {
+        for seed in 1..=20 {
+            grid.count(mode, seed)?;
+        }
     }
     for name in STIRRED {
         let total = grid.stirred.get(name).copied().unwrap_or(0);
@@ -111,12 +113,13 @@ impl Grid<'_> {
         Ok(())
     }
 
-    fn count(&mut self, seed: u64) -> anyhow::Result<()> {
+    fn count(&mut self, mode: &str, seed: u64) -> anyhow::Result<()> {
         let chaos = seed.to_string();
-        let closing = self.run(&self.programs.count, "2:4", 3, &["--epochs", "3", "--chaos", &chaos])?;
+        let more = ["--epochs", "3", "--chaos", &chaos, "--mode", mode];
+        let closing = self.run(&self.programs.count, "2:4", 3, &more)?;
         let faults = closing["faults"].as_array().map_or(0, Vec::len);
         println!(
-            "count  chaos {seed:>2}  faults {faults:>2}  {}/{} counted",
+            "count  {mode:<5} chaos {seed:>2}  faults {faults:>2}  {}/{} counted",
             closing["records_counted"], closing["records_expected"]
         );
         ensure!(closing["records_wrong"] == 0 && faults > 0, "not exact, or nothing hit: {closing}");
