@@ -32,7 +32,7 @@ fn a_step_is_redone_though_the_primary_that_was_ahead_is_lost() {
         let mut stage = Stage::quiet(2, 1);
         let hand = stage.hand("dead").await;
         hand.push_until_applied(&stage.world, hand.index(SECOND), 0, ROOT).await.unwrap();
-        stage.replace(SECOND, THIRD);
+        stage.replace(SECOND, THIRD).await;
         stage
             .until("the follower leads", |document| {
                 !document.led_by(FIRST).is_empty() && document.led_by(SECOND).is_empty()
@@ -117,7 +117,7 @@ fn what_a_copy_has_said_under_an_older_fill_does_not_make_it_level() {
             document.marks_at(SECOND).iter().all(|mark| *mark == Mark::Filling),
             "an empty copy is in-sync"
         );
-        stage.replace(FIRST, THIRD);
+        stage.replace(FIRST, THIRD).await;
         stage.world.network.mend(SECOND, FIRST);
         stage.trainer("heir", Duration::ZERO);
         hand.look_again().await.unwrap();
@@ -179,7 +179,7 @@ fn a_late_admission_does_not_admit_a_copy_that_was_added_since() {
             document.marks_at(SECOND).iter().all(|mark| *mark == Mark::Filling),
             "an empty copy is in-sync"
         );
-        stage.replace(FIRST, THIRD);
+        stage.replace(FIRST, THIRD).await;
         stage.world.network.mend(SECOND, FIRST);
         stage.trainer("heir", Duration::ZERO);
         assert_eq!(rewinds(&stage.finished().await), Some(1));
@@ -279,7 +279,7 @@ fn a_promoted_copy_does_not_publish_what_the_other_follower_lacks() {
         hand.look_again().await.unwrap();
         sleep(millis(500)).await;
         let answers = push_what_must_not_count(&hand, &stage, SECOND, THIRD).await;
-        stage.replace(SECOND, "pserver-4");
+        stage.replace(SECOND, "pserver-4").await;
         unfollowed.off();
         stage.trainer("heir", Duration::ZERO);
         let evidence = stage.finished().await;
@@ -303,7 +303,7 @@ fn a_primary_waits_for_a_copy_from_the_moment_it_asks_for_it() {
         stage.lose(|call| call.is(SECOND, FIRST, "Follow")).on();
         sleep(stage.world.scenario.ttl).await;
         let answers = push_what_must_not_count(&hand, &stage, FIRST, SECOND).await;
-        stage.replace(FIRST, THIRD);
+        stage.replace(FIRST, THIRD).await;
         stage.trainer("heir", Duration::ZERO);
         let evidence = stage.finished().await;
         assert!(is_withheld(&answers), "{answers:?}");

@@ -108,7 +108,7 @@ fn a_late_registration_of_an_older_life_does_not_end_the_newer_one() {
         });
         let hand = stage.hand("hand").await;
         hand.do_step(&stage.world, 0).await.unwrap();
-        stage.replace(FIRST, FIRST);
+        stage.replace(FIRST, FIRST).await;
         stage.until("the job goes back", |document| document.rewinds == 1).await;
         assert_eq!(late.so_far(), 1);
         sleep(millis(5_000)).await;

@@ -28,7 +28,7 @@ fn a_push_from_before_a_rewind_changes_nothing_after_it() {
         let mut hand = stage.hand("hand").await;
         hand.do_step(&stage.world, 0).await.unwrap();
         let late = hand.message(&stage.world, hand.index(SECOND), 1, ROOT);
-        stage.replace(FIRST, THIRD);
+        stage.replace(FIRST, THIRD).await;
         stage.until("the job goes back", |document| document.rewinds == 1).await;
         hand.look_again().await.unwrap();
         sleep(millis(500)).await;
@@ -51,7 +51,7 @@ fn a_block_that_is_still_to_be_restored_has_published_nothing() {
         let mut hand = stage.hand("hand").await;
         hand.do_step(&stage.world, 0).await.unwrap();
         stage.deafen(SECOND);
-        stage.replace(FIRST, FOURTH);
+        stage.replace(FIRST, FOURTH).await;
         let document = stage.until("the job goes back", |document| document.rewinds == 1).await;
         hand.look_again().await.unwrap();
         let (second, third) = (hand.index(SECOND), hand.index(THIRD));
@@ -85,7 +85,9 @@ fn a_block_that_is_still_to_be_restored_has_published_nothing() {
 #[test]
 fn a_follower_of_the_old_history_is_not_promoted_in_the_new_one() {
     in_paused_time(async {
-        let mut stage = Stage::quiet(4, 1);
+        // Few blocks, so that none that its primary leads is lost with others.
+        let scenario = Scenario { pservers: 4, replicas: 1, block_elements: 0, ..Scenario::quiet(7) };
+        let mut stage = Stage::set(scenario);
         let hand = stage.hand("hand").await;
         hand.do_step(&stage.world, 0).await.unwrap();
         let document = stage.document().await;
@@ -103,13 +105,13 @@ fn a_follower_of_the_old_history_is_not_promoted_in_the_new_one() {
         // From now on nothing is filled at that follower.
         let unfollowed = stage.lose(move |call| call.method == "Follow");
         unfollowed.on();
-        stage.replace(&one, "pserver-5");
-        stage.replace(&two, "pserver-6");
+        stage.replace(&one, "pserver-5").await;
+        stage.replace(&two, "pserver-6").await;
         stage.until("the job goes back", |document| document.rewinds == 1).await;
         sleep(millis(500)).await;
         assert!(!stage.document().await.led_by(&primary).is_empty());
         assert!(stage.document().await.at(&follower).is_some());
-        stage.replace(&primary, "pserver-7");
+        stage.replace(&primary, "pserver-7").await;
         stage.until("the restored primary is gone", |document| document.at(&primary).is_none()).await;
         unfollowed.off();
         stage.trainer("heir", Duration::ZERO);
@@ -127,14 +129,14 @@ fn a_loss_while_the_job_goes_back_restores_all_blocks_again() {
         hand.do_step(&stage.world, 0).await.unwrap();
         let unheard = stage.lose(|call| call.method == "Report");
         unheard.on();
-        stage.replace(FIRST, FOURTH);
+        stage.replace(FIRST, FOURTH).await;
         stage.until("the job goes back", |document| document.rewinds == 1).await;
         hand.look_again().await.unwrap();
         sleep(millis(500)).await;
         hand.do_step(&stage.world, 0).await.unwrap();
         hand.do_step(&stage.world, 1).await.unwrap();
         assert_eq!(stage.observer.status().await.unwrap().step, 0);
-        stage.replace(SECOND, "pserver-5");
+        stage.replace(SECOND, "pserver-5").await;
         stage.until("the job goes back again", |document| document.rewinds == 2).await;
         unheard.off();
         stage.trainer("heir", Duration::ZERO);
@@ -195,10 +197,11 @@ fn a_manifest_of_an_old_history_does_not_count() {
         unwritten.off();
         sleep(Duration::from_secs(2)).await;
         assert!(written.so_far() >= 1 && stage.document().await.named == Some(named));
-        stage.replace(FIRST, THIRD);
+        stage.host(FIRST).crash();
         sleep(Duration::from_secs(3)).await;
         assert_eq!(stage.document().await.rewinds, 0, "the manifest was not written meanwhile");
         slow.config_mut(|config| *config = ThrottleConfig::default());
+        stage.world.start_pserver(THIRD);
         let document = stage.until("the job goes back", |document| document.rewinds == 1).await;
         assert_eq!(document.checkpoints, [], "a checkpoint of the old history is kept");
         stage.trainer("heir", Duration::ZERO);
@@ -220,7 +223,7 @@ fn trainers_stay_until_the_final_checkpoint_is_durable() {
         stage.until_status("all steps are done", |status| status.step == status.steps).await;
         sleep(millis(3_000)).await;
         assert_eq!(stage.observer.status().await.unwrap().phase, "training");
-        stage.replace(FIRST, THIRD);
+        stage.replace(FIRST, THIRD).await;
         unwritten.off();
         let evidence = stage.finished().await;
         assert!(matches!(evidence.lives[only].end, End::Well(Ended::JobDone)));

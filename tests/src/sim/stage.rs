@@ -66,9 +66,11 @@ impl Stage {
         Arc::clone(lives.next_back().expect("a pserver of this name was started"))
     }
 
-    /// Kills a pserver, and starts another in its place.
-    pub fn replace(&mut self, lost: &str, by: &str) {
+    /// Kills a pserver and, once the master knows, starts another in its place.
+    pub async fn replace(&mut self, lost: &str, by: &str) {
         self.host(lost).crash();
+        let is_lost = |pserver: &proto::PserverStatus| pserver.address == lost && pserver.lost;
+        self.until_status("the loss is noticed", |status| status.pservers.iter().any(is_lost)).await;
         self.world.start_pserver(by);
     }
 
