@@ -8,7 +8,7 @@ use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::checkpoints;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
-use shoal_runtime::host::storage::Storage;
+use shoal_runtime::host::storage::{Storage, StorageError};
 use shoal_runtime::host::store::{Revision, Store, StoreError, settle};
 use std::time::Duration;
 
@@ -136,7 +136,8 @@ impl Keeper<'_> {
             }
             Err(error) => {
                 tracing::error!(checkpoint = %manifest.checkpoint, %error, "a manifest cannot be written; trying again");
-                service.with(|machine, _| machine.not_committed(manifest.checkpoint));
+                let is_taken = matches!(error, StorageError::Taken { .. });
+                service.with(|machine, _| machine.not_committed(manifest.checkpoint, is_taken));
                 false
             }
         }

@@ -114,7 +114,8 @@ impl Machine {
     pub fn checkpoint_to_commit(&mut self) -> Option<CheckpointManifest> {
         let named = self.document.named.filter(|named| named.checkpoint.0 == self.under_way.checkpoint)?;
         let is_whole = self.under_way.blocks.len() == self.document.blocks.len();
-        if !is_whole || self.document.blocks.is_empty() || self.under_way.is_given {
+        let is_over = self.under_way.is_given || self.under_way.is_abandoned;
+        if !is_whole || self.document.blocks.is_empty() || is_over {
             return None;
         }
         self.under_way.is_given = true;
@@ -136,10 +137,13 @@ impl Machine {
         }
     }
 
-    /// The manifest could not be written: it is given out again.
-    pub fn not_committed(&mut self, checkpoint: CheckpointId) {
+    /// The manifest could not be written: it is given out again. Where another lies in its place, as one does that
+    /// became durable and did not count, this checkpoint never can be: it is given up.
+    pub fn not_committed(&mut self, checkpoint: CheckpointId, is_taken: bool) {
         if self.under_way.checkpoint == checkpoint.0 {
             self.under_way.is_given = false;
+            self.under_way.is_abandoned |= is_taken;
+            self.is_changed |= is_taken;
         }
     }
 

@@ -26,7 +26,7 @@ pub struct Hand {
     pub routing: Routing,
     calls: u64,
     master: MasterClient<Channel>,
-    pservers: Vec<PserverClient<Channel>>,
+    door: Door,
 }
 
 impl Hand {
@@ -66,10 +66,26 @@ impl Hand {
             }
             sleep(Duration::from_millis(50)).await;
         };
-        let client = |address: &str| pserver_client(&door, address).expect("any address will do");
-        let pservers = routing.pservers.iter().map(|pserver| client(&pserver.address)).collect();
         let layout = Layout::new(&declaration);
-        Ok(Hand { incarnation, declaration, layout, routing, calls: 0, master, pservers })
+        Ok(Hand { incarnation, declaration, layout, routing, calls: 0, master, door })
+    }
+
+    /// Learns the present routing.
+    ///
+    /// # Errors
+    /// The master's refusal.
+    pub async fn look_again(&mut self) -> Result<(), Fault> {
+        let request = proto::RouteRequest { job: JOB.to_owned(), routing_version: 0, wait_millis: 0 };
+        if let Some(routing) = self.master.route(request).await?.into_inner().routing {
+            self.routing = Routing::try_from(routing)?;
+        }
+        Ok(())
+    }
+
+    /// The index of the pserver at an address, in the routing that it knows.
+    pub fn index(&self, address: &str) -> usize {
+        let found = self.routing.pservers.iter().rposition(|pserver| pserver.address == address);
+        found.unwrap_or_else(|| panic!("{address} is not in {:?}", self.routing))
     }
 
     /// Asks for up to `want` tasks and tells of no progress.
@@ -162,7 +178,8 @@ impl Hand {
 
     /// A client of one pserver.
     pub fn pserver(&self, pserver: usize) -> PserverClient<Channel> {
-        self.pservers[pserver].clone()
+        let address = &self.routing.pservers[pserver].address;
+        pserver_client(&self.door, address).expect("any address will do")
     }
     /// A client of the master.
     pub fn master(&self) -> MasterClient<Channel> {
@@ -175,9 +192,46 @@ impl Hand {
     /// A pserver's refusal.
     pub async fn do_step(&self, world: &World, step: u64) -> Result<(), Fault> {
         let root = world.job.shape().tree(Step(step)).root();
-        for pserver in 0..self.pservers.len() {
-            self.push(world, pserver, step, root).await?;
+        for pserver in 0..self.routing.pservers.len() {
+            if !self.routing.blocks_of(pserver).is_empty() {
+                self.push_until_applied(world, pserver, step, root).await?;
+            }
         }
         Ok(())
+    }
+
+    /// Pushes one node to one pserver until all copies of its blocks have it.
+    ///
+    /// # Errors
+    /// The pserver's refusal, or the last answer.
+    pub async fn push_until_applied(
+        &self,
+        world: &World,
+        pserver: usize,
+        step: u64,
+        node: Node,
+    ) -> Result<(), Fault> {
+        let mut answers = Vec::new();
+        for _ in 0..200 {
+            answers = self.send(pserver, self.message(world, pserver, step, node)).await?;
+            if answers.iter().all(|answer| *answer == PushAnswer::Applied) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Err(Fault::Impossible(format!("step {step} is not applied: {answers:?}")))
+    }
+
+    /// In asynchronous jobs: the push message of one position of the first epoch for the blocks of one pserver, as if
+    /// computed from the initial values.
+    pub fn position_message(&self, world: &World, pserver: usize, position: u64) -> proto::PushRequest {
+        let shape = world.job.shape();
+        let slots = (0..shape.steps()).flat_map(|step| (0..shape.slots()).map(move |slot| (step, slot)));
+        let found = slots
+            .filter(|(step, slot)| *slot < shape.tree(Step(*step)).present())
+            .find(|(step, slot)| shape.microbatch(Step(*step), *slot) == position);
+        let (step, slot) = found.expect("a position of the first epoch");
+        let message = self.message(world, pserver, step, Node::leaf(slot));
+        proto::PushRequest { step: 0, node: None, position, ..message }
     }
 }

@@ -20,6 +20,7 @@ pub mod run;
 pub mod scenario;
 pub mod script;
 pub mod seeds;
+pub mod stage;
 pub mod trace;
 pub mod weather;
 mod words;

@@ -65,6 +65,8 @@ pub struct World {
     pub pservers: Vec<Arc<Host>>,
     /// What outlives the master.
     pub store: MemoryStore,
+    /// The masters' handles of it, one for each life.
+    pub stores: Vec<MemoryStore>,
     /// Where checkpoints lie.
     pub storage: Storage,
     /// All trainers there were.
@@ -76,6 +78,11 @@ pub struct World {
 impl World {
     /// Starts a master and pservers; trainers are still to come. Must be called inside a runtime with paused time.
     pub fn start(scenario: Scenario, keeps_lines: bool) -> World {
+        World::start_over(scenario, Storage::over(Arc::new(InMemory::new()), "memory"), keeps_lines)
+    }
+
+    /// The same, with checkpoints in a storage of the caller's.
+    pub fn start_over(scenario: Scenario, storage: Storage, keeps_lines: bool) -> World {
         let network = Network::new(scenario.seed, scenario.weather, Trace::new(keeps_lines));
         let data = Arc::new(DataSet::new(scenario.data));
         let job = job_settings(&scenario, &data);
@@ -88,7 +95,8 @@ impl World {
             masters: Vec::new(),
             pservers: Vec::new(),
             store: MemoryStore::new(),
-            storage: Storage::over(Arc::new(InMemory::new()), "memory"),
+            stores: Vec::new(),
+            storage,
             trainers: Vec::new(),
             coverage: Coverage::new(),
         };
@@ -135,6 +143,7 @@ impl World {
             replicas: self.scenario.replicas,
         };
         let (store, door) = (self.store.another(), Door::of(&host, &self.network));
+        self.stores.push(store.clone());
         let storage = self.storage.clone();
         let policy = CheckpointPolicy {
             every_steps: self.scenario.checkpoint_steps,
