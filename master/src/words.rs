@@ -36,6 +36,7 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         written: request.written.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         has_passed: request.has_passed,
         storage_trouble: request.storage_trouble,
+        damaged: request.damaged.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
     })
 }
 

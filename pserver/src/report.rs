@@ -167,6 +167,7 @@ fn message(shard: &Shard, incarnation: Incarnation, call: u64) -> Result<proto::
         written: written.iter().map(Into::into).collect(),
         has_passed: named.map_or(Ok(false), |named| shard.has_passed(named.checkpoint))?,
         storage_trouble: trouble,
+        damaged: shard.damage()?.iter().map(Into::into).collect(),
     })
 }
 

@@ -103,6 +103,7 @@ fn text(status: &StatusReply) -> String {
             status.rewind
         ));
     }
+    lines.extend(checkpoints(status));
     lines.push(format!("master    term {}", status.master_term));
     let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
     lines.push(format!(
@@ -145,6 +146,24 @@ fn pservers(status: &StatusReply) -> Vec<String> {
     lines
 }
 
+/// The newest checkpoint, the one under way, and those that turned out to be damaged.
+fn checkpoints(status: &StatusReply) -> Vec<String> {
+    let newest = match status.checkpoint {
+        0 => String::from("none yet"),
+        number => format!("newest {number} at version {}", status.checkpoint_version),
+    };
+    let under_way = match status.checkpoint_under_way {
+        0 => String::new(),
+        number => format!(", {number} under way"),
+    };
+    let mut lines = vec![format!("saved     {newest}{under_way}; in {}", status.checkpoints)];
+    for damaged in &status.damaged {
+        let number = damaged.record.map_or(0, |record| record.checkpoint);
+        lines.push(format!("  DAMAGED {number}: {}: {}", damaged.file, damaged.what));
+    }
+    lines
+}
+
 /// How a pserver is, in a word.
 fn standing(pserver: &PserverStatus) -> &'static str {
     match (pserver.lost, pserver.is_leaving) {
@@ -171,6 +190,13 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "pservers_live": status.pservers.iter().filter(|pserver| !pserver.lost).count(),
         "pservers_wanted": status.pservers_wanted, "replicas": status.replicas_wanted,
         "copies_in_sync": status.copies_in_sync, "copies_filling": status.copies_filling,
+        "checkpoint": Some(status.checkpoint).filter(|number| *number > 0),
+        "checkpoint_version": Some(status.checkpoint_version).filter(|_| status.checkpoint > 0),
+        "checkpoint_under_way": Some(status.checkpoint_under_way).filter(|number| *number > 0),
+        "checkpoints": status.checkpoints,
+        "damaged_checkpoints": status.damaged.iter().map(|damaged| json!({
+            "checkpoint": damaged.record.map(|record| record.checkpoint), "file": damaged.file, "what": damaged.what,
+        })).collect::<Vec<_>>(),
         "rewinds": status.rewind, "master_term": status.master_term,
         "fills": totals.fills, "entries": totals.entries, "bytes_followed": totals.bytes_followed,
         "trainers": status.trainers.iter().map(|trainer| {

@@ -1,9 +1,13 @@
 //! The checkpoint under way: when one is due, what pservers have written of it, when it is whole.
 
 use super::Machine;
-use crate::document::KeptCheckpoint;
+use crate::decide::Damage;
+use crate::document::{Document, KeptCheckpoint};
 use shoal_runtime::cluster::checkpoint::{Cut, WrittenFile};
-use shoal_runtime::cluster::{BlockId, CheckpointId, CheckpointManifest, ManifestRecord, PieceRef, Version};
+use shoal_runtime::cluster::{
+    BlockId, CheckpointId, CheckpointManifest, DamagedCheckpoint, Incarnation, ManifestRecord, PieceRef,
+    Term, Version,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -97,6 +101,42 @@ impl Machine {
         }
     }
 
+    /// A pserver cannot restore what it leads: what that was to begin from is damaged. It says so until it is given
+    /// another checkpoint, so that nothing has to be remembered. Of one that nobody needs any more nothing is heard.
+    pub(super) fn hear_of_damage(&mut self, pserver: Incarnation, damaged: Vec<DamagedCheckpoint>) {
+        let Some(job) = &self.job else { return };
+        for checkpoint in damaged {
+            let placed = self.document.blocks.iter().zip((0..).map(BlockId));
+            // What was heard of has begun, wherever the others stand.
+            let waits = placed.filter(|(block, id)| {
+                (block.primary, block.origin) == (pserver, Some(checkpoint.record))
+                    && block.term.0 == block.rewind.0
+                    && !job.reports.has_heard_of(*id)
+            });
+            let blocks: Vec<(BlockId, Term)> = waits.map(|(block, id)| (id, block.term)).collect();
+            let is_kept = self.document.checkpoints.iter().any(|kept| kept.record == checkpoint.record);
+            if is_kept || !blocks.is_empty() {
+                self.damages.push(Damage { checkpoint, blocks });
+                self.is_changed = true;
+            }
+        }
+    }
+
+    /// Says of every checkpoint that the next document drops as damaged what is wrong with it.
+    pub(super) fn tell_of_damage(&self, next: &Document) {
+        for DamagedCheckpoint { record, file, what } in next.damaged.iter().skip(self.document.damaged.len())
+        {
+            let back_to = match next.newest() {
+                Some(kept) => format!("checkpoint {}", kept.record.checkpoint),
+                None => String::from("the initial values"),
+            };
+            tracing::error!(
+                checkpoint = %record.checkpoint, file, what,
+                "a checkpoint is damaged: it is dropped, its files are left where they are; going back to {back_to}"
+            );
+        }
+    }
+
     fn begin_under_way(&mut self, checkpoint: u64) {
         if self.under_way.checkpoint != checkpoint {
             let since = self.under_way.since;
@@ -140,6 +180,13 @@ impl Machine {
     pub fn not_committed(&mut self, checkpoint: CheckpointId) {
         if self.under_way.checkpoint == checkpoint.0 {
             self.under_way.is_given = false;
+        }
+    }
+
+    /// The manifest can never be written: another checkpoint has to be named.
+    pub fn cannot_be_committed(&mut self, checkpoint: CheckpointId) {
+        if self.under_way.checkpoint == checkpoint.0 {
+            (self.under_way.is_abandoned, self.is_changed) = (true, true);
         }
     }
 

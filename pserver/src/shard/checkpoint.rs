@@ -3,7 +3,7 @@
 use super::Shard;
 use crate::block::NamedCheckpoint;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{BlockCopy, CheckpointId, Refusal};
+use shoal_runtime::cluster::{BlockCopy, CheckpointId, DamagedCheckpoint, Refusal};
 use std::sync::PoisonError;
 
 /// How far this pserver is with the checkpoint under way.
@@ -107,5 +107,27 @@ impl Shard {
     pub fn note_trouble(&self, why: String) {
         self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).trouble = why;
         self.published.send_replace(());
+    }
+
+    /// A checkpoint cannot be restored from, and why. The first fault of each is kept.
+    pub fn note_damage(&self, found: DamagedCheckpoint) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if damaged.iter().all(|known| known.record != found.record) {
+            damaged.push(found);
+        }
+        drop(damaged);
+        self.published.send_replace(());
+    }
+
+    /// Damaged checkpoints that blocks here wait to be restored from: only another one, from the master, can help.
+    pub fn damage(&self) -> Result<Vec<DamagedCheckpoint>, Refusal> {
+        let known = self.damaged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.is_empty() {
+            return Ok(known);
+        }
+        let unrestored = self.unrestored()?;
+        let is_awaited =
+            |found: &DamagedCheckpoint| unrestored.iter().any(|(.., origin)| *origin == Some(found.record));
+        Ok(known.into_iter().filter(is_awaited).collect())
     }
 }
