@@ -76,6 +76,12 @@ pub struct World {
 impl World {
     /// Starts a master and pservers; trainers are still to come. Must be called inside a runtime with paused time.
     pub fn start(scenario: Scenario, keeps_lines: bool) -> World {
+        let storage = Storage::over(Arc::new(InMemory::new()), "memory");
+        World::start_over(scenario, MemoryStore::new(), storage, keeps_lines)
+    }
+
+    /// The same over a store and checkpoints that an earlier world may have left behind.
+    pub fn start_over(scenario: Scenario, store: MemoryStore, storage: Storage, keeps_lines: bool) -> World {
         let network = Network::new(scenario.seed, scenario.weather, Trace::new(keeps_lines));
         let data = Arc::new(DataSet::new(scenario.data));
         let job = job_settings(&scenario, &data);
@@ -87,8 +93,8 @@ impl World {
             job,
             masters: Vec::new(),
             pservers: Vec::new(),
-            store: MemoryStore::new(),
-            storage: Storage::over(Arc::new(InMemory::new()), "memory"),
+            store,
+            storage,
             trainers: Vec::new(),
             coverage: Coverage::new(),
         };
@@ -107,6 +113,11 @@ impl World {
             .into_iter()
             .chain(self.living_pservers())
             .chain(living.map(|trainer| &trainer.host))
+    }
+    /// Everybody is killed at once.
+    pub fn crash_all(&self) {
+        let trainers = self.trainers.iter().map(|trainer| &trainer.host);
+        self.masters.iter().chain(&self.pservers).chain(trainers).for_each(|host| host.crash());
     }
     /// The pservers that were not killed.
     pub fn living_pservers(&self) -> impl Iterator<Item = &Arc<Host>> {
