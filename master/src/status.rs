@@ -133,5 +133,6 @@ fn pserver_counters(counters: PserverCounters) -> proto::PserverCounters {
         bytes_written: counters.bytes_written,
         bytes_copied_on_write: counters.bytes_copied_on_write,
         throttled: counters.throttled,
+        checkpoint_memory_peak: counters.checkpoint_memory_peak,
     }
 }

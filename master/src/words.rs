@@ -100,6 +100,7 @@ fn pserver_counters(wire: Option<&proto::PserverCounters>) -> PserverCounters {
         bytes_written: wire.bytes_written,
         bytes_copied_on_write: wire.bytes_copied_on_write,
         throttled: wire.throttled,
+        checkpoint_memory_peak: wire.checkpoint_memory_peak,
     }
 }
 

@@ -192,7 +192,8 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         pieces_written: counters.pieces_written,
         bytes_written: counters.bytes_written,
         bytes_copied_on_write: shard.copied().unwrap_or_default(),
-        throttled: 0,
+        throttled: counters.throttled,
+        checkpoint_memory_peak: shard.checkpoint_memory_peak(),
     }
 }
 

@@ -4,9 +4,12 @@
 
 #[path = "checkpoints/damage.rs"]
 mod damage;
+#[path = "checkpoints/memory.rs"]
+mod memory;
 #[path = "checkpoints/stages.rs"]
 mod stages;
 
+use shoal_runtime::cluster::Mode;
 use shoal_runtime::host::rpc::master_client;
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store::MemoryStore;

@@ -55,6 +55,12 @@ pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
         total.bytes_followed += counters.bytes_followed;
         total.moved += counters.moved;
         total.rewound += counters.rewound;
+        total.pieces_written += counters.pieces_written;
+        total.bytes_written += counters.bytes_written;
+        total.bytes_copied_on_write += counters.bytes_copied_on_write;
+        total.throttled += counters.throttled;
+        // The peaks of several pservers need not have been at one time: so much would do for the worst of them.
+        total.checkpoint_memory_peak = total.checkpoint_memory_peak.max(counters.checkpoint_memory_peak);
     }
     total
 }
@@ -113,6 +119,14 @@ fn text(status: &StatusReply) -> String {
     lines.push(format!(
         "pushes    {}, {} duplicates refused, {} late, {} replaced by an ancestor",
         totals.pushes, totals.duplicates_refused, totals.late_pushes, totals.replaced_by_ancestor
+    ));
+    lines.push(format!(
+        "pieces    {} written ({} bytes), {} bytes copied on write, {} pushes throttled, at most {} bytes held",
+        totals.pieces_written,
+        totals.bytes_written,
+        totals.bytes_copied_on_write,
+        totals.throttled,
+        totals.checkpoint_memory_peak
     ));
     lines.join("\n")
 }
@@ -182,7 +196,7 @@ pub(crate) fn live(status: &StatusReply) -> u32 {
 pub(crate) fn json_of(status: &StatusReply) -> Value {
     let settings = status.settings.clone().unwrap_or_default();
     let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
-    json!({
+    let mut object = json!({
         "job": settings.job, "phase": status.phase, "failure": status.failure,
         "step": status.step, "steps": status.steps, "epoch": status.epoch, "epochs": settings.epochs,
         "records_trained": status.records_trained, "records": settings.records,
@@ -190,13 +204,6 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "pservers_live": status.pservers.iter().filter(|pserver| !pserver.lost).count(),
         "pservers_wanted": status.pservers_wanted, "replicas": status.replicas_wanted,
         "copies_in_sync": status.copies_in_sync, "copies_filling": status.copies_filling,
-        "checkpoint": Some(status.checkpoint).filter(|number| *number > 0),
-        "checkpoint_version": Some(status.checkpoint_version).filter(|_| status.checkpoint > 0),
-        "checkpoint_under_way": Some(status.checkpoint_under_way).filter(|number| *number > 0),
-        "checkpoints": status.checkpoints,
-        "damaged_checkpoints": status.damaged.iter().map(|damaged| json!({
-            "checkpoint": damaged.record.map(|record| record.checkpoint), "file": damaged.file, "what": damaged.what,
-        })).collect::<Vec<_>>(),
         "rewinds": status.rewind, "master_term": status.master_term,
         "fills": totals.fills, "entries": totals.entries, "bytes_followed": totals.bytes_followed,
         "trainers": status.trainers.iter().map(|trainer| {
@@ -220,5 +227,24 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused, "late_pushes": totals.late_pushes,
         "records_refused": totals.records_refused, "replaced_by_ancestor": totals.replaced_by_ancestor,
         "busy": totals.busy, "short_steps": totals.short_steps, "levels": levels(totals.levels),
+    });
+    if let (Value::Object(all), Value::Object(more)) = (&mut object, json_of_checkpoints(status, &totals)) {
+        all.extend(more);
+    }
+    object
+}
+
+fn json_of_checkpoints(status: &StatusReply, totals: &PserverCounters) -> Value {
+    json!({
+        "checkpoint": Some(status.checkpoint).filter(|number| *number > 0),
+        "checkpoint_version": Some(status.checkpoint_version).filter(|_| status.checkpoint > 0),
+        "checkpoint_under_way": Some(status.checkpoint_under_way).filter(|number| *number > 0),
+        "checkpoints": status.checkpoints,
+        "damaged_checkpoints": status.damaged.iter().map(|damaged| json!({
+            "checkpoint": damaged.record.map(|record| record.checkpoint), "file": damaged.file, "what": damaged.what,
+        })).collect::<Vec<_>>(),
+        "pieces_written": totals.pieces_written, "bytes_written": totals.bytes_written,
+        "bytes_copied_on_write": totals.bytes_copied_on_write, "throttled": totals.throttled,
+        "checkpoint_memory_peak": totals.checkpoint_memory_peak,
     })
 }

@@ -33,6 +33,7 @@ pub struct PserverCounters {
     pub bytes_written: u64,
     pub bytes_copied_on_write: u64,
     pub throttled: u64,
+    pub checkpoint_memory_peak: u64,
 }
 
 /// What the master knows of one pserver.

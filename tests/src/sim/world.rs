@@ -178,6 +178,7 @@ impl World {
         let host =
             Host::new(&if lives == 0 { address.to_owned() } else { format!("{address}#{}", lives + 1) });
         let (network, window) = (Arc::clone(&self.network), self.scenario.window);
+        let memory = self.scenario.checkpoint_memory;
         let mut random = Random::seeded(key(&[self.scenario.seed, 2, self.pservers.len() as u64 + 1]));
         let (address, storage) = (address.to_owned(), self.storage.clone());
         let door = Door::of(&host, &network);
@@ -194,7 +195,8 @@ impl World {
             let master = master_client(&door, MASTER).expect("any address will do");
             let registered = register(master.clone(), &identity, &mut random).await;
             let Ok((incarnation, job, _)) = registered else { return };
-            let shard = Arc::new(Shard::new(job, window, incarnation));
+            let shard = Shard::new(job, window, incarnation).with_checkpoint_memory(memory);
+            let shard = Arc::new(shard);
             let server = PserverService::new(Arc::clone(&shard)).server(Limits::default());
             network.serve(&on, &name, Service::new(server));
             let fault = live(&shard, &door, master, &storage, &mut identity, &mut random).await;
