@@ -43,6 +43,11 @@ impl Machine {
         (self.under_way.is_demanded, self.is_changed) = (true, true);
     }
 
+    /// Whether one was demanded that is not named yet: the front may have been unknown.
+    pub(super) fn is_checkpoint_demanded(&self) -> bool {
+        self.under_way.is_demanded && self.document.named.is_none()
+    }
+
     /// Whether a checkpoint is due by time, steps or demand.
     pub(super) fn is_checkpoint_due(&self, front: Option<Version>, now: Duration) -> bool {
         let (policy, under_way) = (self.policy, &self.under_way);
@@ -139,8 +144,9 @@ impl Machine {
 
     fn begin_under_way(&mut self, checkpoint: u64) {
         if self.under_way.checkpoint != checkpoint {
-            let since = self.under_way.since;
-            self.under_way = UnderWay { checkpoint, since, ..UnderWay::default() };
+            // What was demanded is, until one is durable: this one may yet be abandoned.
+            let UnderWay { since, is_demanded, .. } = self.under_way;
+            self.under_way = UnderWay { checkpoint, since, is_demanded, ..UnderWay::default() };
         }
     }
 

@@ -124,7 +124,7 @@ impl Machine {
         job.is_heard |= lowest.is_some();
         let last = self.document.job.last_version();
         let is_near_end = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= last.0);
-        self.is_changed |= is_near_end || self.policy.every_steps > 0;
+        self.is_changed |= is_near_end || self.policy.every_steps > 0 || self.is_checkpoint_demanded();
         self.hear_of_checkpoint(word.checkpoint, word.written, word.has_passed);
         self.hear_of_damage(pserver, word.damaged);
         if !word.storage_trouble.is_empty() {

@@ -80,3 +80,26 @@ fn a_pserver_that_waits_is_heard_by_the_next_master_too() {
     job.report(p2, damage(newest(&job)), 4).unwrap();
     assert_eq!(origins(&job), [Some(1); 5]);
 }
+
+#[test]
+fn a_checkpoint_that_is_demanded_before_anything_is_known_is_named_as_soon_as_it_can_be() {
+    let mut job = waiting(2);
+    job.demand_checkpoint();
+    let pservers = [job.pserver("p0", 1, 0).unwrap(), job.pserver("p1", 1, 0).unwrap()];
+    job.trainer("a", 1, 0).unwrap();
+    assert_eq!(job.document().named, None);
+    pservers.iter().for_each(|pserver| job.publish(*pserver, 0, 1));
+    assert_eq!(job.document().named.map(|named| named.version), Some(Version(2)));
+}
+
+#[test]
+fn a_checkpoint_that_is_demanded_is_named_again_when_it_has_to_be_abandoned() {
+    let (mut job, [p0, _], _) = training();
+    job.demand_checkpoint();
+    job.settle(1);
+    let first = job.document().named.unwrap().checkpoint;
+    let passed = PserverWord { checkpoint: first.0, has_passed: true, ..job.word(p0, 0) };
+    job.report(p0, passed, 2).unwrap();
+    let named = job.document().named.unwrap();
+    assert_eq!((named.checkpoint.0, named.version), (first.0 + 1, Version(2)));
+}
