@@ -92,6 +92,12 @@ impl Client {
         client_answer(&self.address, tokio::time::timeout(ANSWER, asked).await)
     }
 
+    /// Asks for a checkpoint as soon as possible; the answer names the newest before.
+    pub(crate) async fn checkpoint(&mut self) -> anyhow::Result<proto::CheckpointReply> {
+        let asked = self.rpc.checkpoint(proto::CheckpointRequest { job: self.job.clone() });
+        client_answer(&self.address, tokio::time::timeout(ANSWER, asked).await)
+    }
+
     /// Asks for a pserver to be left; with `replace` another is to take its place.
     pub(crate) async fn drain(&mut self, pserver: &str, replace: bool) -> anyhow::Result<proto::DrainReply> {
         let request = proto::DrainRequest { job: self.job.clone(), pserver: pserver.to_owned(), replace };

@@ -1,10 +1,15 @@
-//! The model of a job at rest: parameters and update-rule state, read from pservers, hashed, exported.
+//! The model of a job at rest: parameters and update-rule state, read from pservers or from a checkpoint, hashed,
+//! exported.
 
 use anyhow::{Context, bail, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
-use shoal_runtime::cluster::{BlockId, Declaration, JobSettings, Layout, Parameter, Routing};
+use shoal_runtime::cluster::{
+    BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Parameter, Routing,
+};
+use shoal_runtime::host::checkpoints::read_piece;
 use shoal_runtime::host::rpc::{TcpDial, pserver_client};
+use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,6 +60,20 @@ impl ModelState {
                 ensure!(reply.blocks.len() == blocks.len(), "pserver at {} left blocks out", pserver.address);
                 reply.blocks.iter().try_for_each(|block| state.take(block))?;
             }
+        }
+        Ok(state)
+    }
+
+    /// Reads the model in a checkpoint, every piece against its checksum. In an asynchronous job's the blocks may have
+    /// different versions; the lowest names the model's.
+    pub(crate) async fn read_checkpoint(
+        storage: &Storage,
+        manifest: &CheckpointManifest,
+    ) -> anyhow::Result<ModelState> {
+        let version = manifest.pieces.iter().map(|piece| piece.name.version.0).min().unwrap_or(0);
+        let mut state = ModelState::empty(manifest.declaration.clone(), version);
+        for piece in &manifest.pieces {
+            state.take(&read_piece(storage, manifest, piece.block).await?)?;
         }
         Ok(state)
     }

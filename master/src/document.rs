@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
 use shoal_runtime::cluster::{
-    BlockId, CheckpointId, Declaration, Fill, Incarnation, JobSettings, ManifestRecord, Rewind, Routing,
-    Term, Version,
+    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Fill, Incarnation, JobSettings, ManifestRecord,
+    Rewind, Routing, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,6 +120,8 @@ pub struct Document {
     pub checkpoints_named: u64,
     /// The durable checkpoints that are kept, oldest first. The newest is the last: nothing else says so.
     pub checkpoints: Vec<KeptCheckpoint>,
+    /// Checkpoints that were kept and turned out not to be what was written, oldest first. Their files are left.
+    pub damaged: Vec<DamagedCheckpoint>,
     /// How often the job, or a block of it, has gone back.
     pub rewinds: u64,
     /// How the job has ended, if it has.
@@ -153,6 +155,7 @@ impl Document {
             named: None,
             checkpoints_named: 0,
             checkpoints: Vec::new(),
+            damaged: Vec::new(),
             rewinds: 0,
             end: None,
         }

@@ -8,7 +8,7 @@ use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::checkpoints;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
-use shoal_runtime::host::storage::{Storage, StorageError};
+use shoal_runtime::host::storage::{NextMove, Storage};
 use shoal_runtime::host::store::{Revision, Store, StoreError, settle};
 use std::time::Duration;
 
@@ -134,10 +134,16 @@ impl Keeper<'_> {
                 service.with(|machine, now| machine.committed(record, &manifest, now));
                 true
             }
+            // Another master got so far and no further, say: it is never tried again under this number.
+            Err(error) if error.next_move() == NextMove::GiveUp => {
+                tracing::error!(checkpoint = %manifest.checkpoint, %error, "a checkpoint is given up; another is made");
+                service.with(|machine, _| machine.cannot_be_committed(manifest.checkpoint));
+                true
+            }
             Err(error) => {
                 tracing::error!(checkpoint = %manifest.checkpoint, %error, "a manifest cannot be written; trying again");
-                let is_taken = matches!(error, StorageError::Taken { .. });
-                service.with(|machine, _| machine.not_committed(manifest.checkpoint, is_taken));
+
+                service.with(|machine, _| machine.not_committed(manifest.checkpoint));
                 false
             }
         }

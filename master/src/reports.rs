@@ -116,6 +116,11 @@ impl Reports {
         &self.copies
     }
 
+    /// Whether a block was heard of under its term.
+    pub fn has_heard_of(&self, block: BlockId) -> bool {
+        self.blocks.get(block.0 as usize).is_some_and(|known| known.word.is_some())
+    }
+
     /// The lowest version over all blocks; none while some block is unheard of under its term.
     pub fn lowest_version(&self) -> Option<Version> {
         let version = |known: &Known| known.word.as_ref().map(|word| word.version);

@@ -44,6 +44,7 @@ pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
         checkpoint_under_way: machine.document().named.map_or(0, |named| named.checkpoint.0),
         checkpoints: machine.place.clone(),
         checkpoint_record: machine.document().newest().map(|kept| kept.record.into()),
+        damaged: machine.document().damaged.iter().map(Into::into).collect(),
         declaration: machine.declaration().map(Into::into),
         routing: machine.job.as_ref().map(|job| job.routing.as_ref().into()),
         data_bytes: machine.plan.manifest().data_bytes(),
@@ -132,5 +133,6 @@ fn pserver_counters(counters: PserverCounters) -> proto::PserverCounters {
         bytes_written: counters.bytes_written,
         bytes_copied_on_write: counters.bytes_copied_on_write,
         throttled: counters.throttled,
+        checkpoint_memory_peak: counters.checkpoint_memory_peak,
     }
 }

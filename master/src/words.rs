@@ -36,6 +36,7 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         written: request.written.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         has_passed: request.has_passed,
         storage_trouble: request.storage_trouble,
+        damaged: request.damaged.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
     })
 }
 
@@ -99,6 +100,7 @@ fn pserver_counters(wire: Option<&proto::PserverCounters>) -> PserverCounters {
         bytes_written: wire.bytes_written,
         bytes_copied_on_write: wire.bytes_copied_on_write,
         throttled: wire.throttled,
+        checkpoint_memory_peak: wire.checkpoint_memory_peak,
     }
 }
 

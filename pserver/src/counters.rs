@@ -41,6 +41,8 @@ pub struct Counters {
     pub pieces_written: u64,
     /// Bytes of their files.
     pub bytes_written: u64,
+    /// Push messages of which some block waited for its piece to be written.
+    pub throttled: u64,
 }
 
 impl Counters {
@@ -60,6 +62,7 @@ impl Counters {
         self.duplicates_refused += any(PushOutcome::Covered);
         self.late_pushes += any(PushOutcome::Late);
         self.busy += any(PushOutcome::Busy);
+        self.throttled += any(PushOutcome::Throttled);
         self.moved += any(PushOutcome::Moved);
         self.rewound += any(PushOutcome::Rewound);
         let mut replaced_most = 0;
@@ -76,6 +79,7 @@ impl Counters {
                 PushOutcome::Covered
                 | PushOutcome::Late
                 | PushOutcome::Busy
+                | PushOutcome::Throttled
                 | PushOutcome::Moved
                 | PushOutcome::Rewound => {}
             }

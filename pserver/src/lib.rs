@@ -67,7 +67,8 @@ pub async fn run(settings: PserverSettings, mut leave: Shutdown, stop: Shutdown)
     let place = settings.checkpoints.clone().unwrap_or(checkpoints);
     let storage = Storage::open(&place).await.context("checkpoints")?;
     tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");
-    let shard = Arc::new(shard::Shard::new(job, shard::HELD_WINDOW, incarnation));
+    let shard = shard::Shard::new(job, shard::HELD_WINDOW, incarnation);
+    let shard = Arc::new(shard.with_checkpoint_memory(settings.checkpoint_memory << 20));
     let routes = Routes::new(service::PserverService::new(Arc::clone(&shard)).server(limits));
     tokio::select! {
         biased;

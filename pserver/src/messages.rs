@@ -36,7 +36,7 @@ pub(crate) fn answer(outcome: PushOutcome, what: Pushed) -> proto::PushAnswer {
         }
         PushOutcome::Late if matches!(what, Pushed::Position(_)) => proto::PushAnswer::AlreadyApplied,
         PushOutcome::Late => proto::PushAnswer::Applied,
-        PushOutcome::Busy => proto::PushAnswer::Busy,
+        PushOutcome::Busy | PushOutcome::Throttled => proto::PushAnswer::Busy,
         PushOutcome::Moved => proto::PushAnswer::Moved,
         PushOutcome::Rewound => proto::PushAnswer::Rewound,
     }

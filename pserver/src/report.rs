@@ -171,6 +171,7 @@ fn message(shard: &Shard, incarnation: Incarnation, call: u64) -> Result<proto::
         written: written.iter().map(Into::into).collect(),
         has_passed: named.map_or(Ok(false), |named| shard.has_passed(named.checkpoint))?,
         storage_trouble: trouble,
+        damaged: shard.damage()?.iter().map(Into::into).collect(),
     })
 }
 
@@ -195,7 +196,8 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         pieces_written: counters.pieces_written,
         bytes_written: counters.bytes_written,
         bytes_copied_on_write: shard.copied().unwrap_or_default(),
-        throttled: 0,
+        throttled: counters.throttled,
+        checkpoint_memory_peak: shard.checkpoint_memory_peak(),
     }
 }
 

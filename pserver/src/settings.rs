@@ -21,6 +21,12 @@ pub struct PserverSettings {
     /// Where checkpoints lie, if this pserver reaches them under another name than the master: a folder or a URL
     #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
     pub checkpoints: Option<String>,
+    /// What pieces of checkpoints may hold beyond what training needs while they wait to be written, in MiB: updates
+    /// copy what a piece still holds until so much is held, then they wait. With as much as the model and its rules'
+    /// state here they never wait; some 32 MiB for the file being written come on top
+    #[arg(long, env = "SHOAL_CHECKPOINT_MEMORY", default_value_t = 1024, value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(0..=1 << 30))]
+    pub checkpoint_memory: u64,
     /// Name of this pserver, unique in the job; by default made from the process id and a random number
     #[arg(long, env = "SHOAL_PSERVER_NAME")]
     pub name: Option<String>,

@@ -18,8 +18,8 @@ pub use pull::{Pull, Pulled, PulledBlock};
 pub use push::{Gradient, Push, Pushed};
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{
-    BlockCopy, BlockId, Incarnation, JobSettings, ManifestRecord, Refusal, RefusalKind, Rewind, Step, Term,
-    Version,
+    BlockCopy, BlockId, DamagedCheckpoint, Incarnation, JobSettings, ManifestRecord, Refusal, RefusalKind,
+    Rewind, Step, Term, Version,
 };
 pub use standing::{Admission, CopyProgress, Progress, Standings};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,7 @@ pub struct Shard {
     logged: watch::Sender<()>,
     assigned: watch::Sender<()>,
     checkpointing: Mutex<Checkpointing>,
+    damaged: Mutex<Vec<DamagedCheckpoint>>,
 }
 
 /// A primary that is still to be restored, the term under which, and what from.
@@ -74,6 +75,7 @@ impl Shard {
             logged: watch::Sender::new(()),
             assigned: watch::Sender::new(()),
             checkpointing: Mutex::default(),
+            damaged: Mutex::default(),
         }
     }
 

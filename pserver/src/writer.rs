@@ -1,9 +1,11 @@
 //! Writing pieces of checkpoints while training goes on. A file that could not be written is written again under
-//! another name, until it is, or its checkpoint is not under way any more.
+//! another name, until it is, or its checkpoint is not under way any more. Nothing that training does may hold it up:
+//! updates wait for it.
 
+use crate::block::GivenPiece;
 use crate::shard::Shard;
 use shoal_runtime::cluster::checkpoint::Origin;
-use shoal_runtime::cluster::{BlockCopy, CheckpointId, Refusal};
+use shoal_runtime::cluster::{CheckpointId, Refusal};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::write_pieces;
 use shoal_runtime::host::random::Random;
@@ -20,8 +22,8 @@ pub async fn write(shard: &Shard, storage: &Storage, random: &mut Random) -> Ref
         published.mark_unchanged();
         match shard.give_pieces(FILE_BYTES) {
             Err(refusal) => return refusal,
-            Ok(Some((checkpoint, file, copies))) => {
-                write_file(shard, storage, checkpoint, file, copies, random).await;
+            Ok(Some((checkpoint, file, pieces))) => {
+                write_file(shard, storage, checkpoint, file, pieces, random).await;
             }
             Ok(None) => {
                 // The sender lives as long as the shard.
@@ -36,7 +38,7 @@ async fn write_file(
     storage: &Storage,
     checkpoint: CheckpointId,
     first: u64,
-    copies: Vec<BlockCopy>,
+    pieces: Vec<GivenPiece>,
     random: &mut Random,
 ) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
@@ -44,8 +46,8 @@ async fn write_file(
     loop {
         let job = shard.job().job.clone();
         let origin = Origin { job, checkpoint, writer: shard.incarnation(), sequence: file };
-        match write_pieces(storage, &origin, copies.iter().cloned().map(Into::into).collect::<Vec<_>>()).await
-        {
+        let copies: Vec<_> = pieces.iter().map(|piece| piece.copy.clone().into()).collect();
+        match write_pieces(storage, &origin, copies).await {
             Ok(written) => return shard.note_written(checkpoint, written),
             Err(error) => {
                 tracing::error!(%checkpoint, %error, "a checkpoint's file cannot be written; trying again");

@@ -5,6 +5,7 @@
 use object_store::memory::InMemory;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use shoal_runtime::host::storage::Storage;
+use shoal_runtime::host::store::MemoryStore;
 use shoal_runtime::wire::proto::{self, PushAnswer};
 use shoal_tests::sim::call::Call;
 use shoal_tests::sim::evidence::End;
@@ -177,7 +178,7 @@ fn a_manifest_of_an_old_history_does_not_count() {
         let scenario = Scenario { pservers: 2, checkpoint_steps: 2, ..Scenario::quiet(7) };
         let slow = Arc::new(ThrottledStore::new(InMemory::new(), ThrottleConfig::default()));
         let storage = Storage::over(slow.clone(), "memory");
-        let mut stage = Stage::of(World::start_over(scenario, storage, true));
+        let mut stage = Stage::of(World::start_over(scenario, MemoryStore::new(), storage, true));
         let is_written = |call: &Call| {
             call.is(FIRST, "master", "Report") && !call.message::<proto::ReportRequest>().written.is_empty()
         };

@@ -4,7 +4,7 @@ use super::{Output, print};
 use crate::client::JobChoice;
 use crate::model_state::ModelState;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
     let finished = arguments.job.run.join("model.safetensors");
     if arguments.job.master.is_none() && finished.is_file() && !arguments.with_state {
         std::fs::copy(&finished, &arguments.file)?;
-        print_exported(&arguments, None);
+        print_exported(&arguments.file, arguments.output, None);
         return Ok(ExitCode::SUCCESS);
     }
     let mut client = arguments.job.connect().await?;
@@ -56,13 +56,14 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
         }
     };
     model.export(&arguments.file, arguments.with_state)?;
-    print_exported(&arguments, Some(&model));
+    print_exported(&arguments.file, arguments.output, Some(&model));
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_exported(arguments: &ExportArguments, model: Option<&ModelState>) {
-    let file = arguments.file.display().to_string();
-    match arguments.output {
+/// Says what was written where.
+pub(crate) fn print_exported(file: &Path, output: Output, model: Option<&ModelState>) {
+    let file = file.display().to_string();
+    match output {
         Output::Text => print(format_args!("wrote {file}")),
         Output::Json => {
             let (version, sha256) = (model.map(|m| m.version), model.map(ModelState::sha256));

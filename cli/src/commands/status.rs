@@ -55,6 +55,12 @@ pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
         total.bytes_followed += counters.bytes_followed;
         total.moved += counters.moved;
         total.rewound += counters.rewound;
+        total.pieces_written += counters.pieces_written;
+        total.bytes_written += counters.bytes_written;
+        total.bytes_copied_on_write += counters.bytes_copied_on_write;
+        total.throttled += counters.throttled;
+        // The peaks of several pservers need not have been at one time: so much would do for the worst of them.
+        total.checkpoint_memory_peak = total.checkpoint_memory_peak.max(counters.checkpoint_memory_peak);
     }
     total
 }
@@ -103,6 +109,7 @@ fn text(status: &StatusReply) -> String {
             status.rewind
         ));
     }
+    lines.extend(checkpoints(status));
     lines.push(format!("master    term {}", status.master_term));
     let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
     lines.push(format!(
@@ -112,6 +119,14 @@ fn text(status: &StatusReply) -> String {
     lines.push(format!(
         "pushes    {}, {} duplicates refused, {} late, {} replaced by an ancestor",
         totals.pushes, totals.duplicates_refused, totals.late_pushes, totals.replaced_by_ancestor
+    ));
+    lines.push(format!(
+        "pieces    {} written ({} bytes), {} bytes copied on write, {} pushes throttled, at most {} bytes held",
+        totals.pieces_written,
+        totals.bytes_written,
+        totals.bytes_copied_on_write,
+        totals.throttled,
+        totals.checkpoint_memory_peak
     ));
     lines.join("\n")
 }
@@ -145,6 +160,24 @@ fn pservers(status: &StatusReply) -> Vec<String> {
     lines
 }
 
+/// The newest checkpoint, the one under way, and those that turned out to be damaged.
+fn checkpoints(status: &StatusReply) -> Vec<String> {
+    let newest = match status.checkpoint {
+        0 => String::from("none yet"),
+        number => format!("newest {number} at version {}", status.checkpoint_version),
+    };
+    let under_way = match status.checkpoint_under_way {
+        0 => String::new(),
+        number => format!(", {number} under way"),
+    };
+    let mut lines = vec![format!("saved     {newest}{under_way}; in {}", status.checkpoints)];
+    for damaged in &status.damaged {
+        let number = damaged.record.map_or(0, |record| record.checkpoint);
+        lines.push(format!("  DAMAGED {number}: {}: {}", damaged.file, damaged.what));
+    }
+    lines
+}
+
 /// How a pserver is, in a word.
 fn standing(pserver: &PserverStatus) -> &'static str {
     match (pserver.lost, pserver.is_leaving) {
@@ -163,7 +196,7 @@ pub(crate) fn live(status: &StatusReply) -> u32 {
 pub(crate) fn json_of(status: &StatusReply) -> Value {
     let settings = status.settings.clone().unwrap_or_default();
     let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
-    json!({
+    let mut object = json!({
         "job": settings.job, "phase": status.phase, "failure": status.failure,
         "step": status.step, "steps": status.steps, "epoch": status.epoch, "epochs": settings.epochs,
         "records_trained": status.records_trained, "records": settings.records,
@@ -194,5 +227,24 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused, "late_pushes": totals.late_pushes,
         "records_refused": totals.records_refused, "replaced_by_ancestor": totals.replaced_by_ancestor,
         "busy": totals.busy, "short_steps": totals.short_steps, "levels": levels(totals.levels),
+    });
+    if let (Value::Object(all), Value::Object(more)) = (&mut object, json_of_checkpoints(status, &totals)) {
+        all.extend(more);
+    }
+    object
+}
+
+fn json_of_checkpoints(status: &StatusReply, totals: &PserverCounters) -> Value {
+    json!({
+        "checkpoint": Some(status.checkpoint).filter(|number| *number > 0),
+        "checkpoint_version": Some(status.checkpoint_version).filter(|_| status.checkpoint > 0),
+        "checkpoint_under_way": Some(status.checkpoint_under_way).filter(|number| *number > 0),
+        "checkpoints": status.checkpoints,
+        "damaged_checkpoints": status.damaged.iter().map(|damaged| json!({
+            "checkpoint": damaged.record.map(|record| record.checkpoint), "file": damaged.file, "what": damaged.what,
+        })).collect::<Vec<_>>(),
+        "pieces_written": totals.pieces_written, "bytes_written": totals.bytes_written,
+        "bytes_copied_on_write": totals.bytes_copied_on_write, "throttled": totals.throttled,
+        "checkpoint_memory_peak": totals.checkpoint_memory_peak,
     })
 }

@@ -1,8 +1,9 @@
-//! Checkpoints: named ahead, kept once they are durable, abandoned when they cannot become so.
+//! Checkpoints: named ahead, kept once they are durable, abandoned when they cannot become so, dropped when damaged.
 
-use super::{Seen, Wishes};
+use super::{Damage, Seen, Wishes};
 use crate::document::{Document, NamedCheckpoint};
-use shoal_runtime::cluster::{CheckpointId, JobSettings, Version};
+use shoal_runtime::cluster::{BlockId, CheckpointId, JobSettings, Term, Version};
+use std::collections::BTreeSet;
 
 /// Versions ahead of the front at which a checkpoint is named: pservers hear of it before they pass it. Blocks of
 /// asynchronous jobs are written as they are, so that the last checkpoint is named when all is applied.
@@ -22,6 +23,24 @@ pub(super) fn keep(next: &mut Document, wishes: &Wishes) {
         let surplus = next.checkpoints.len().saturating_sub(wishes.keep_last.max(1));
         next.checkpoints.drain(..surplus);
     }
+}
+
+/// Drops checkpoints that turned out to be damaged. Returns the blocks that were to begin from one, and have not.
+pub(super) fn drop_damaged(next: &mut Document, seen: &Seen<'_>) -> BTreeSet<BlockId> {
+    let mut unreadable = BTreeSet::new();
+    for Damage { checkpoint, blocks } in seen.damages {
+        let kept = next.checkpoints.len();
+        next.checkpoints.retain(|kept| kept.record != checkpoint.record);
+        if next.checkpoints.len() < kept {
+            next.damaged.push(checkpoint.clone());
+        }
+        let is_present = |(id, term): &&(BlockId, Term)| {
+            let block = next.blocks.get(id.0 as usize);
+            block.is_some_and(|block| block.term == *term && block.origin == Some(checkpoint.record))
+        };
+        unreadable.extend(blocks.iter().filter(is_present).map(|(id, _)| *id));
+    }
+    unreadable
 }
 
 /// Gives up the checkpoint under way: some block is past it, or the job has gone back since it was named.

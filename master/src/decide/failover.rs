@@ -5,6 +5,7 @@ use crate::document::{Document, PlacedBlock, PlacedCopy};
 use crate::placement;
 use crate::rebalance::rebalance;
 use shoal_runtime::cluster::{BlockId, Incarnation};
+use std::collections::BTreeSet;
 
 /// Places the blocks once the wanted pservers are there.
 pub(super) fn place(next: &mut Document, seen: &Seen<'_>, version: u64) {
@@ -20,19 +21,27 @@ pub(super) fn place(next: &mut Document, seen: &Seen<'_>, version: u64) {
         placed.into_iter().map(|host| PlacedBlock::restored(hosts[host as usize].1, version)).collect();
 }
 
-/// Copies on pservers that are gone are gone. Blocks whose primary was there are led by another copy, or restored.
-pub(super) fn forget_the_lost(next: &mut Document, seen: &Seen<'_>, version: u64) {
+/// Copies on pservers that are gone are gone. Blocks whose primary was there are led by another copy, or restored; and
+/// so are those that were to begin from an `unreadable` checkpoint.
+pub(super) fn forget_the_lost(
+    next: &mut Document,
+    unreadable: BTreeSet<BlockId>,
+    seen: &Seen<'_>,
+    version: u64,
+) {
     let is_live = |pserver: Incarnation| seen.hosts.contains_key(&pserver);
     next.leaving.retain(|pserver| is_live(*pserver));
     next.replacing.retain(|pserver| is_live(*pserver));
-    let mut homeless = Vec::new();
+    // Nobody has to come before these can be restored.
+    let is_urgent = !unreadable.is_empty();
+    let mut homeless = unreadable;
     for at in 0..next.blocks.len() {
         let id = BlockId(at as u32);
         if !is_live(next.blocks[at].primary) {
             match furthest(&next.blocks[at], id, next, seen) {
                 Some(heir) => next.blocks[at].promote(heir, version),
                 None => {
-                    homeless.push(id);
+                    homeless.insert(id);
                     continue;
                 }
             }
@@ -41,7 +50,7 @@ pub(super) fn forget_the_lost(next: &mut Document, seen: &Seen<'_>, version: u64
         block.copies.retain(|copy| is_live(copy.pserver));
         block.heir = block.heir.filter(|heir| is_live(*heir));
     }
-    let is_enough = seen.hosts.len() as u32 >= next.wanted.pservers || seen.is_patience_over;
+    let is_enough = is_urgent || seen.hosts.len() as u32 >= next.wanted.pservers || seen.is_patience_over;
     if !homeless.is_empty() && !seen.hosts.is_empty() && is_enough {
         restore(next, &homeless, seen, version);
     }
@@ -58,7 +67,7 @@ fn furthest(block: &PlacedBlock, id: BlockId, next: &Document, seen: &Seen<'_>) 
 }
 
 /// Begins a new history: of the homeless blocks alone, or in synchronous jobs of all.
-fn restore(next: &mut Document, homeless: &[BlockId], seen: &Seen<'_>, version: u64) {
+fn restore(next: &mut Document, homeless: &BTreeSet<BlockId>, seen: &Seen<'_>, version: u64) {
     let hosts: Vec<Incarnation> =
         seen.hosts.keys().copied().filter(|who| !next.leaving.contains(who)).collect();
     let hosts = if hosts.is_empty() { seen.hosts.keys().copied().collect() } else { hosts };

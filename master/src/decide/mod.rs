@@ -6,6 +6,7 @@
 //! - an admission counts only if its fill, its term and its primary are still those of the document;
 //! - a block without a reachable in-sync copy is restored: in synchronous jobs all blocks with it, each left with one
 //!   copy, under a new term and rewind number;
+//! - a checkpoint that is damaged is dropped, and who was to begin there begins at the newest that is left;
 //! - a copy that cannot be continued gets a new fill, and is filling again.
 
 mod checkpoints;
@@ -16,7 +17,9 @@ mod moves;
 pub(crate) use checkpoints::ahead;
 
 use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
-use shoal_runtime::cluster::{BlockId, Declaration, Fill, Incarnation, StateName, Term, Version};
+use shoal_runtime::cluster::{
+    BlockId, DamagedCheckpoint, Declaration, Fill, Incarnation, StateName, Term, Version,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is seen of the pservers at one moment.
@@ -32,6 +35,8 @@ pub struct Seen<'a> {
     pub sizes: &'a [u64],
     /// The lowest version published over all blocks, if all were heard of.
     pub front: Option<Version>,
+    /// What primaries have said of checkpoints that they were to begin from.
+    pub damages: &'a [Damage],
     /// Whether the checkpoint under way cannot be completed any more.
     pub is_abandoned: bool,
     /// Whether blocks without a copy should be restored now, however few pservers there are.
@@ -64,6 +69,15 @@ pub struct Admission {
     pub primary: Incarnation,
     /// Whether the copy is to take over.
     pub is_heir: bool,
+}
+
+/// A checkpoint that is not what was written, and the primaries that were to begin there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Which, and what is wrong.
+    pub checkpoint: DamagedCheckpoint,
+    /// The blocks, and the terms that they cannot begin.
+    pub blocks: Vec<(BlockId, Term)>,
 }
 
 /// What people and programs have asked for since the document was written, or before.
@@ -113,7 +127,8 @@ fn decide_blocks(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
     } else {
         next.leaving.extend(&wishes.leaving);
         next.replacing.extend(wishes.replacing.difference(&next.leaving));
-        failover::forget_the_lost(next, seen, version);
+        let unreadable = checkpoints::drop_damaged(next, seen);
+        failover::forget_the_lost(next, unreadable, seen, version);
         copies::admit(next, seen, version);
         copies::refill_broken(next, seen, version);
         moves::choose_leavers(next, seen);
@@ -153,5 +168,7 @@ impl Document {
     }
 }
 
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod tests;

@@ -27,12 +27,13 @@ fn job(is_sync: bool) -> JobSettings {
 
 /// A job and its pservers, moved by hand.
 #[derive(Debug)]
-struct World {
-    document: Document,
-    wishes: Wishes,
+pub(super) struct World {
+    pub(super) document: Document,
+    pub(super) wishes: Wishes,
     hosts: BTreeMap<Incarnation, PserverAt>,
     copies: BTreeMap<(BlockId, Incarnation), CopyWord>,
     admissions: Vec<Admission>,
+    pub(super) damages: Vec<Damage>,
     sizes: Vec<u64>,
     is_patience_over: bool,
     born: u64,
@@ -40,7 +41,7 @@ struct World {
 }
 
 impl World {
-    fn new(is_sync: bool, blocks: usize, pservers: u32, replicas: u32) -> World {
+    pub(super) fn new(is_sync: bool, blocks: usize, pservers: u32, replicas: u32) -> World {
         let wanted = Wanted { pservers, trainers: 1, replicas };
         let mut world = World {
             document: Document::new(job(is_sync), wanted),
@@ -57,6 +58,7 @@ impl World {
             hosts: BTreeMap::new(),
             copies: BTreeMap::new(),
             admissions: Vec::new(),
+            damages: Vec::new(),
             sizes: (0..blocks).map(|block| 4 + block as u64 % 3).collect(),
             is_patience_over: false,
             born: 0,
@@ -73,12 +75,13 @@ impl World {
     }
 
     /// Decides until there is nothing left to decide; says how often.
-    fn settle(&mut self) -> usize {
+    pub(super) fn settle(&mut self) -> usize {
         for round in 0..200 {
             let seen = Seen {
                 hosts: &self.hosts,
                 copies: &self.copies,
                 admissions: &self.admissions,
+                damages: &self.damages,
                 sizes: &self.sizes,
                 front: None,
                 is_abandoned: false,
@@ -97,6 +100,7 @@ impl World {
             self.check(&next);
             self.document = next;
             self.admissions.clear();
+            self.damages.clear();
         }
         let log = self.log.borrow();
         panic!("never comes to rest: {:#?}", &log[log.len() - 4..]);
@@ -151,7 +155,7 @@ impl World {
     }
 
     /// Lets everything become level until nothing moves any more.
-    fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         for _ in 0..100 {
             self.settle();
             self.fill();

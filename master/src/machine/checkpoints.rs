@@ -1,9 +1,13 @@
 //! The checkpoint under way: when one is due, what pservers have written of it, when it is whole.
 
 use super::Machine;
-use crate::document::KeptCheckpoint;
+use crate::decide::Damage;
+use crate::document::{Document, KeptCheckpoint};
 use shoal_runtime::cluster::checkpoint::{Cut, WrittenFile};
-use shoal_runtime::cluster::{BlockId, CheckpointId, CheckpointManifest, ManifestRecord, PieceRef, Version};
+use shoal_runtime::cluster::{
+    BlockId, CheckpointId, CheckpointManifest, DamagedCheckpoint, Incarnation, ManifestRecord, PieceRef,
+    Term, Version,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -37,6 +41,11 @@ impl Machine {
     /// A checkpoint is wanted as soon as possible.
     pub fn demand_checkpoint(&mut self) {
         (self.under_way.is_demanded, self.is_changed) = (true, true);
+    }
+
+    /// Whether one was demanded that is not named yet: the front may have been unknown.
+    pub(super) fn is_checkpoint_demanded(&self) -> bool {
+        self.under_way.is_demanded && self.document.named.is_none()
     }
 
     /// Whether a checkpoint is due by time, steps or demand.
@@ -97,10 +106,47 @@ impl Machine {
         }
     }
 
+    /// A pserver cannot restore what it leads: what that was to begin from is damaged. It says so until it is given
+    /// another checkpoint, so that nothing has to be remembered. Of one that nobody needs any more nothing is heard.
+    pub(super) fn hear_of_damage(&mut self, pserver: Incarnation, damaged: Vec<DamagedCheckpoint>) {
+        let Some(job) = &self.job else { return };
+        for checkpoint in damaged {
+            let placed = self.document.blocks.iter().zip((0..).map(BlockId));
+            // What was heard of has begun, wherever the others stand.
+            let waits = placed.filter(|(block, id)| {
+                (block.primary, block.origin) == (pserver, Some(checkpoint.record))
+                    && block.term.0 == block.rewind.0
+                    && !job.reports.has_heard_of(*id)
+            });
+            let blocks: Vec<(BlockId, Term)> = waits.map(|(block, id)| (id, block.term)).collect();
+            let is_kept = self.document.checkpoints.iter().any(|kept| kept.record == checkpoint.record);
+            if is_kept || !blocks.is_empty() {
+                self.damages.push(Damage { checkpoint, blocks });
+                self.is_changed = true;
+            }
+        }
+    }
+
+    /// Says of every checkpoint that the next document drops as damaged what is wrong with it.
+    pub(super) fn tell_of_damage(&self, next: &Document) {
+        for DamagedCheckpoint { record, file, what } in next.damaged.iter().skip(self.document.damaged.len())
+        {
+            let back_to = match next.newest() {
+                Some(kept) => format!("checkpoint {}", kept.record.checkpoint),
+                None => String::from("the initial values"),
+            };
+            tracing::error!(
+                checkpoint = %record.checkpoint, file, what,
+                "a checkpoint is damaged: it is dropped, its files are left where they are; going back to {back_to}"
+            );
+        }
+    }
+
     fn begin_under_way(&mut self, checkpoint: u64) {
         if self.under_way.checkpoint != checkpoint {
-            let since = self.under_way.since;
-            self.under_way = UnderWay { checkpoint, since, ..UnderWay::default() };
+            // What was demanded is, until one is durable: this one may yet be abandoned.
+            let UnderWay { since, is_demanded, .. } = self.under_way;
+            self.under_way = UnderWay { checkpoint, since, is_demanded, ..UnderWay::default() };
         }
     }
 
@@ -137,13 +183,18 @@ impl Machine {
         }
     }
 
-    /// The manifest could not be written: it is given out again. Where another lies in its place, as one does that
-    /// became durable and did not count, this checkpoint never can be: it is given up.
-    pub fn not_committed(&mut self, checkpoint: CheckpointId, is_taken: bool) {
+    /// The manifest could not be written: it is given out again.
+    pub fn not_committed(&mut self, checkpoint: CheckpointId) {
         if self.under_way.checkpoint == checkpoint.0 {
             self.under_way.is_given = false;
-            self.under_way.is_abandoned |= is_taken;
-            self.is_changed |= is_taken;
+        }
+    }
+
+    /// The manifest can never be written, as where one lies in its place that became durable and did not count: another
+    /// checkpoint has to be named.
+    pub fn cannot_be_committed(&mut self, checkpoint: CheckpointId) {
+        if self.under_way.checkpoint == checkpoint.0 {
+            (self.under_way.is_abandoned, self.is_changed) = (true, true);
         }
     }
 

@@ -10,7 +10,7 @@ mod checkpoints;
 mod pservers;
 mod trainers;
 
-use crate::decide::{self, Admission, Seen, Wishes};
+use crate::decide::{self, Admission, Damage, Seen, Wishes};
 use crate::dispatch::Dispatch;
 use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
 use crate::members::Members;
@@ -55,6 +55,7 @@ pub struct Machine {
     pub(crate) wishes: Wishes,
     pub(crate) job: Option<Placed>,
     admissions: Vec<Admission>,
+    damages: Vec<Damage>,
     /// Since when some block has no live copy.
     homeless_since: Option<Duration>,
     /// Whether something has happened since the last decision.
@@ -124,6 +125,7 @@ impl Machine {
             wishes,
             job: None,
             admissions: Vec::new(),
+            damages: Vec::new(),
             homeless_since: None,
             is_changed: true,
             failures: Vec::new(),
@@ -267,13 +269,14 @@ impl Machine {
             Some(job) => (job.sizes.clone(), job.reports.copies().clone()),
             None => (self.declaration().map(sizes).unwrap_or_default(), BTreeMap::new()),
         };
-        let admissions = std::mem::take(&mut self.admissions);
+        let (admissions, damages) = (std::mem::take(&mut self.admissions), std::mem::take(&mut self.damages));
         let front = self.job.as_ref().and_then(|job| job.reports.lowest_version());
         self.wishes.is_checkpoint_due = self.is_checkpoint_due(front, now);
         let seen = Seen {
             hosts: &hosts,
             copies: &copies,
             admissions: &admissions,
+            damages: &damages,
             sizes: &sizes,
             front,
             is_abandoned: self.is_abandoned(),
@@ -287,8 +290,13 @@ impl Machine {
         // What was decided may call for more: moves begin where others ended.
         self.is_changed = true;
         let is_rewound = document.rewind() != self.document.rewind();
-        let is_kept = |kept: &&KeptCheckpoint| document.checkpoints.contains(kept);
-        let gone = self.document.checkpoints.iter().filter(|kept| !is_kept(kept));
+        self.tell_of_damage(&document);
+        // A person may want to look at what is damaged: its files stay.
+        let stays = |kept: &&KeptCheckpoint| {
+            let is_damaged = document.damaged.iter().any(|damaged| damaged.record == kept.record);
+            is_damaged || document.checkpoints.contains(kept)
+        };
+        let gone = self.document.checkpoints.iter().filter(|kept| !stays(kept));
         self.let_go.extend(gone.map(|kept| kept.record.checkpoint));
         // One that was abandoned, or came too late, leaves nothing behind either.
         let is_over = self.document.named.filter(|named| document.named != Some(*named));

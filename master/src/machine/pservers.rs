@@ -6,7 +6,7 @@ use crate::decide::{Admission, ahead};
 use crate::members::State;
 use crate::reports::{BlockProgress, CopyProgress};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{Incarnation, Refusal};
+use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal};
 use shoal_runtime::wire::proto;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ pub struct PserverCounters {
     pub bytes_written: u64,
     pub bytes_copied_on_write: u64,
     pub throttled: u64,
+    pub checkpoint_memory_peak: u64,
 }
 
 /// What the master knows of one pserver.
@@ -71,6 +72,8 @@ pub struct PserverWord {
     pub has_passed: bool,
     /// Why checkpoints can be neither written nor read; empty while they can.
     pub storage_trouble: String,
+    /// Checkpoints that its primaries were to begin from, and cannot.
+    pub damaged: Vec<DamagedCheckpoint>,
 }
 
 impl PserverRecord {
@@ -121,8 +124,9 @@ impl Machine {
         job.is_heard |= lowest.is_some();
         let last = self.document.job.last_version();
         let is_near_end = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= last.0);
-        self.is_changed |= is_near_end || self.policy.every_steps > 0;
+        self.is_changed |= is_near_end || self.policy.every_steps > 0 || self.is_checkpoint_demanded();
         self.hear_of_checkpoint(word.checkpoint, word.written, word.has_passed);
+        self.hear_of_damage(pserver, word.damaged);
         if !word.storage_trouble.is_empty() {
             tracing::warn!(%pserver, trouble = word.storage_trouble, "a pserver has trouble with its checkpoints");
         }

@@ -49,6 +49,9 @@ pub enum PushOutcome {
     Late,
     /// No room, or the step's version is not published yet; send it again after a pause.
     Busy,
+    /// The block's piece of a checkpoint waits to be written, and an update would hold more memory than pieces may;
+    /// send it again after a pause.
+    Throttled,
     /// This copy is not the block's primary.
     Moved,
     /// The block has gone back since the gradient was computed.

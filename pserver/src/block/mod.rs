@@ -10,38 +10,31 @@
 pub mod answer;
 mod follower;
 pub mod held;
+pub mod memory;
 mod piece;
 mod positions;
 pub mod primary;
 pub mod published;
 pub mod shape;
 pub mod state;
+mod terms;
 
 pub use answer::{News, Placement, PushOutcome, Reading, Standing};
 
-use held::{Arrival, HeldNodes, Judgement};
-pub use piece::NamedCheckpoint;
+use held::{Arrival, Judgement};
+use memory::{Hold, may_update};
+pub use piece::{GivenPiece, NamedCheckpoint};
 pub use positions::PositionGradient;
 use primary::{Next, Primary};
 use published::Published;
-use shape::{BlockShape, NodeGradient, Pace};
-use shoal_runtime::cluster::plan::EpochShape;
+use shape::{BlockShape, NodeGradient};
 use shoal_runtime::cluster::{
-    BlockCopy, Fill, Incarnation, JobSettings, ManifestRecord, Mode, Refusal, RefusalKind, Rewind, StateName,
-    Step, Term, Version,
+    BlockCopy, Fill, Incarnation, ManifestRecord, Mode, Refusal, RefusalKind, Rewind, StateName, Step, Term,
+    Version,
 };
 use state::{Entry, State, Update};
-use std::sync::Arc;
-
-/// What never changes about the copies of a job's blocks.
-#[derive(Clone, Debug)]
-pub struct Terms {
-    epoch: EpochShape,
-    microbatches_per_step: u32,
-    seed: u64,
-    window: usize,
-    mode: Mode,
-}
+use std::sync::{Arc, Weak};
+pub use terms::Terms;
 
 /// One copy of one block.
 #[derive(Debug)]
@@ -55,6 +48,8 @@ pub struct Block {
     /// Bytes copied because an update met buffers that somebody still had.
     copied: u64,
     piece: Option<piece::Piece>,
+    /// Of pieces that may not be written yet.
+    holds: Vec<Weak<Hold>>,
 }
 
 #[derive(Debug)]
@@ -66,33 +61,6 @@ enum Role {
     },
     /// Dropped: whoever still has it in hand finds nothing.
     Retired,
-}
-
-impl Terms {
-    /// Of a job whose blocks hold at most `window` nodes beyond the lowest missing slot of a step.
-    pub fn new(job: &JobSettings, window: usize) -> Terms {
-        let (epoch, microbatches_per_step) = (job.shape(), job.microbatches_per_step);
-        Terms { epoch, microbatches_per_step, seed: job.seed, window, mode: job.mode }
-    }
-
-    fn nothing_held(&self, version: Version) -> HeldNodes {
-        // Asynchronous jobs hold none.
-        let step = if self.mode == Mode::Sync { Step(version.0) } else { Step(0) };
-        HeldNodes::new(self.epoch.tree(step), self.window)
-    }
-
-    /// Where in the job the update of `version` is.
-    fn pace(&self, version: Version, staleness: u64) -> Pace {
-        let updates = version.0 + 1;
-        match self.mode {
-            Mode::Sync => Pace { step: Step(version.0), updates, scale: 1.0 },
-            Mode::Async { scale_by_staleness, .. } => {
-                let step = Step(version.0 / u64::from(self.microbatches_per_step));
-                let scale = if scale_by_staleness { 1.0 / (1.0 + staleness as f32) } else { 1.0 };
-                Pace { step, updates, scale }
-            }
-        }
-    }
 }
 
 impl Block {
@@ -107,6 +75,7 @@ impl Block {
             placement,
             copied: 0,
             piece: None,
+            holds: Vec::new(),
         };
         if block.placement.primary == me {
             block.role = block.lead(None);
@@ -122,6 +91,8 @@ impl Block {
         let is_new_term = placement.term > self.placement.term;
         if placement.rewind != self.placement.rewind {
             (self.state, self.published, self.piece) = (None, Version(0), None);
+            // What is still being written shares nothing with the state to come.
+            self.holds.clear();
         }
         self.placement = placement;
         match (&mut self.role, self.placement.primary == me) {
@@ -237,6 +208,9 @@ impl Block {
         }
         if self.published < state.version() || self.placement.heir.is_some() {
             return Ok(PushOutcome::Busy);
+        }
+        if !may_update(&mut self.holds) {
+            return Ok(PushOutcome::Throttled);
         }
         match primary.held.arrive(arriving.node, arriving.weight, arriving.words) {
             Arrival::Held { replaced } => Ok(PushOutcome::Held { replaced }),

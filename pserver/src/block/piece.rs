@@ -1,9 +1,11 @@
 //! A block's piece of a checkpoint that was named ahead: the state a follower would start from, taken at exactly the
 //! version named. Pure; a piece shares the block's buffers, so that taking it costs nothing until the next update.
 
+use super::memory::Hold;
 use super::state::State;
 use super::{Block, Role};
 use shoal_runtime::cluster::{BlockCopy, CheckpointId, Version};
+use std::sync::Arc;
 
 /// A checkpoint under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +16,22 @@ pub struct NamedCheckpoint {
     pub version: Option<Version>,
 }
 
+/// A piece to be written. Whoever has it holds memory, and lets go of it once it is written.
+#[derive(Clone, Debug)]
+pub struct GivenPiece {
+    /// The block's state.
+    pub copy: BlockCopy,
+    /// The memory.
+    pub hold: Arc<Hold>,
+}
+
 /// How far a block is with the checkpoint under way.
 #[derive(Clone, Debug)]
 pub(super) enum Piece {
     /// The version is still to come.
     Wanted(NamedCheckpoint),
     /// It is there to be written.
-    Taken(CheckpointId, Box<BlockCopy>),
+    Taken(CheckpointId, Box<GivenPiece>),
     /// It was given to whoever writes it.
     Given(CheckpointId),
     /// The block was past the version when it heard of it.
@@ -60,7 +71,10 @@ impl Block {
         if version.is_some_and(|version| self.published > version) {
             self.piece = Some(Piece::Passed(checkpoint));
         } else if is_at_rest && version.is_none_or(|version| self.published == version) {
-            self.piece = Some(Piece::Taken(checkpoint, Box::new(self.piece_of(state))));
+            let copy = self.piece_of(state);
+            let hold = self.job.budget.hold(bytes_of(&copy) as u64);
+            self.holds.push(Arc::downgrade(&hold));
+            self.piece = Some(Piece::Taken(checkpoint, Box::new(GivenPiece { copy, hold })));
         }
     }
 
@@ -69,17 +83,17 @@ impl Block {
     }
 
     /// Gives the piece away, to be written.
-    pub fn give_piece(&mut self) -> Option<(CheckpointId, BlockCopy)> {
+    pub fn give_piece(&mut self) -> Option<(CheckpointId, GivenPiece)> {
         let taken = self.piece.take_if(|piece| matches!(piece, Piece::Taken(..)))?;
-        let Piece::Taken(checkpoint, copy) = taken else { return None };
+        let Piece::Taken(checkpoint, piece) = taken else { return None };
         self.piece = Some(Piece::Given(checkpoint));
-        Some((checkpoint, *copy))
+        Some((checkpoint, *piece))
     }
 
     /// Bytes of a piece that waits to be written.
     pub fn waiting_bytes(&self) -> usize {
         match &self.piece {
-            Some(Piece::Taken(_, copy)) => copy.parameters.len() * (1 + copy.slots.len()),
+            Some(Piece::Taken(_, piece)) => bytes_of(&piece.copy),
             _ => 0,
         }
     }
@@ -88,4 +102,9 @@ impl Block {
     pub fn has_passed(&self, checkpoint: CheckpointId) -> bool {
         matches!(self.piece, Some(Piece::Passed(passed)) if passed == checkpoint)
     }
+}
+
+/// Bytes of parameters and slots.
+fn bytes_of(copy: &BlockCopy) -> usize {
+    copy.parameters.len() * (1 + copy.slots.len())
 }

@@ -2,6 +2,7 @@
 //! lacks it. A ledger answer speaks of what is published only.
 
 use super::answer::{PushOutcome, Reading};
+use super::memory::may_update;
 use super::primary::{LOG_MAX, Primary};
 use super::state::{State, Update};
 use super::{Block, Role};
@@ -45,6 +46,9 @@ impl Block {
         let version = state.version();
         if version.0 - self.published.0 >= IN_FLIGHT_MAX || is_closed {
             return PushOutcome::Busy;
+        }
+        if !may_update(&mut self.holds) {
+            return PushOutcome::Throttled;
         }
         primary.pending.push_back((Version(version.0 + 1), arriving.position));
         self.update(Update {

@@ -1,10 +1,11 @@
 //! This pserver's part in the checkpoint under way: pieces to write, files written.
 
 use super::Shard;
-use crate::block::NamedCheckpoint;
+use crate::block::memory::Budget;
+use crate::block::{GivenPiece, NamedCheckpoint};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{BlockCopy, CheckpointId, Refusal};
-use std::sync::PoisonError;
+use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, Refusal};
+use std::sync::{Arc, PoisonError};
 
 /// How far this pserver is with the checkpoint under way.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,18 @@ pub struct Checkpointing {
 }
 
 impl Shard {
+    /// The same with a bound, in bytes, on what pieces hold beyond what training needs while they wait to be written.
+    /// Updates that would hold more are put off.
+    pub fn with_checkpoint_memory(mut self, bytes: u64) -> Shard {
+        self.terms = Arc::new(self.terms.with_budget(Budget::of(bytes)));
+        self
+    }
+
+    /// The most bytes that pieces held at a time beyond what training needs.
+    pub fn checkpoint_memory_peak(&self) -> u64 {
+        self.terms.budget().peak()
+    }
+
     /// What this pserver has done for the checkpoint under way.
     pub fn checkpointing(&self) -> Checkpointing {
         self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -57,26 +70,26 @@ impl Shard {
 
     /// Pieces of the checkpoint under way that wait to be written, about `bytes` of them, and the number of the file
     /// to write them to.
-    pub fn give_pieces(&self, bytes: usize) -> Result<Option<(CheckpointId, u64, Vec<BlockCopy>)>, Refusal> {
+    pub fn give_pieces(&self, bytes: usize) -> Result<Option<(CheckpointId, u64, Vec<GivenPiece>)>, Refusal> {
         let (Some(hosting), Some(named)) = (self.hosting(), self.checkpointing().named) else {
             return Ok(None);
         };
-        let (mut copies, mut given) = (Vec::new(), 0);
+        let (mut pieces, mut given) = (Vec::new(), 0);
         for hosted in hosting.blocks.values() {
             if given >= bytes {
                 break;
             }
             let mut block = hosted.lock()?;
             let waiting = block.waiting_bytes();
-            if let Some((_, copy)) = block.give_piece().filter(|(id, _)| *id == named.checkpoint) {
+            if let Some((_, piece)) = block.give_piece().filter(|(id, _)| *id == named.checkpoint) {
                 given += waiting;
-                copies.push(copy);
+                pieces.push(piece);
             }
         }
-        if copies.is_empty() {
+        if pieces.is_empty() {
             return Ok(None);
         }
-        Ok(Some((named.checkpoint, self.next_file(), copies)))
+        Ok(Some((named.checkpoint, self.next_file(), pieces)))
     }
 
     /// The number of the next file of this checkpoint.
@@ -107,5 +120,27 @@ impl Shard {
     pub fn note_trouble(&self, why: String) {
         self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).trouble = why;
         self.published.send_replace(());
+    }
+
+    /// A checkpoint cannot be restored from, and why. The first fault of each is kept.
+    pub fn note_damage(&self, found: DamagedCheckpoint) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if damaged.iter().all(|known| known.record != found.record) {
+            damaged.push(found);
+        }
+        drop(damaged);
+        self.published.send_replace(());
+    }
+
+    /// Damaged checkpoints that blocks here wait to be restored from: only another one, from the master, can help.
+    pub fn damage(&self) -> Result<Vec<DamagedCheckpoint>, Refusal> {
+        let known = self.damaged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.is_empty() {
+            return Ok(known);
+        }
+        let unrestored = self.unrestored()?;
+        let is_awaited =
+            |found: &DamagedCheckpoint| unrestored.iter().any(|(.., origin)| *origin == Some(found.record));
+        Ok(known.into_iter().filter(is_awaited).collect())
     }
 }

@@ -20,7 +20,7 @@ pub mod task;
 pub mod tree;
 
 pub use block_copy::BlockCopy;
-pub use checkpoint::{CheckpointId, CheckpointManifest, ManifestRecord, PieceRef};
+pub use checkpoint::{CheckpointId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, PieceRef};
 pub use ids::{BlockId, Fill, Incarnation, JobId, LeaseId, Rewind, StateName, Step, Term, Version};
 pub use job::{JobSettings, Mode};
 pub use layout::Layout;

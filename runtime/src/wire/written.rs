@@ -2,7 +2,7 @@
 
 use super::{proto, required};
 use crate::cluster::checkpoint::WrittenFile;
-use crate::cluster::{CheckpointId, ManifestRecord, Refusal};
+use crate::cluster::{CheckpointId, DamagedCheckpoint, ManifestRecord, Refusal};
 
 impl From<&WrittenFile> for proto::WrittenFile {
     fn from(written: &WrittenFile) -> Self {
@@ -31,5 +31,24 @@ impl From<ManifestRecord> for proto::ManifestRecord {
 impl From<proto::ManifestRecord> for ManifestRecord {
     fn from(wire: proto::ManifestRecord) -> Self {
         ManifestRecord { checkpoint: CheckpointId(wire.checkpoint), bytes: wire.bytes, crc32: wire.crc32 }
+    }
+}
+
+impl From<&DamagedCheckpoint> for proto::DamagedCheckpoint {
+    fn from(damaged: &DamagedCheckpoint) -> Self {
+        proto::DamagedCheckpoint {
+            record: Some(damaged.record.into()),
+            file: damaged.file.clone(),
+            what: damaged.what.clone(),
+        }
+    }
+}
+
+impl TryFrom<proto::DamagedCheckpoint> for DamagedCheckpoint {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::DamagedCheckpoint) -> Result<Self, Refusal> {
+        let record = required(wire.record, "damaged.record")?.into();
+        Ok(DamagedCheckpoint { record, file: wire.file, what: wire.what })
     }
 }

@@ -14,6 +14,7 @@ pub mod invariants;
 pub mod link;
 pub mod network;
 pub mod observer;
+pub mod place;
 pub mod program;
 pub mod reference;
 pub mod run;

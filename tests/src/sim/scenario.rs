@@ -37,6 +37,8 @@ pub struct Scenario {
     pub replicas: u32,
     /// Steps between two checkpoints; 0 for none but the last.
     pub checkpoint_steps: u64,
+    /// Bytes that pieces of checkpoints may hold on a pserver while they wait to be written.
+    pub checkpoint_memory: u64,
     /// Trainers at the beginning.
     pub trainers: u32,
     /// What a microbatch takes, for each trainer in turn.
@@ -139,6 +141,7 @@ impl Scenario {
             pservers: 1,
             replicas: 0,
             checkpoint_steps: 0,
+            checkpoint_memory: u64::MAX,
             trainers: 1,
             paces: vec![Duration::ZERO],
             stuck: None,

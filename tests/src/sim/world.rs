@@ -78,11 +78,12 @@ pub struct World {
 impl World {
     /// Starts a master and pservers; trainers are still to come. Must be called inside a runtime with paused time.
     pub fn start(scenario: Scenario, keeps_lines: bool) -> World {
-        World::start_over(scenario, Storage::over(Arc::new(InMemory::new()), "memory"), keeps_lines)
+        let storage = Storage::over(Arc::new(InMemory::new()), "memory");
+        World::start_over(scenario, MemoryStore::new(), storage, keeps_lines)
     }
 
-    /// The same, with checkpoints in a storage of the caller's.
-    pub fn start_over(scenario: Scenario, storage: Storage, keeps_lines: bool) -> World {
+    /// The same over a store and checkpoints that an earlier world may have left behind.
+    pub fn start_over(scenario: Scenario, store: MemoryStore, storage: Storage, keeps_lines: bool) -> World {
         let network = Network::new(scenario.seed, scenario.weather, Trace::new(keeps_lines));
         let data = Arc::new(DataSet::new(scenario.data));
         let job = job_settings(&scenario, &data);
@@ -94,7 +95,7 @@ impl World {
             job,
             masters: Vec::new(),
             pservers: Vec::new(),
-            store: MemoryStore::new(),
+            store,
             stores: Vec::new(),
             storage,
             trainers: Vec::new(),
@@ -115,6 +116,11 @@ impl World {
             .into_iter()
             .chain(self.living_pservers())
             .chain(living.map(|trainer| &trainer.host))
+    }
+    /// Everybody is killed at once.
+    pub fn crash_all(&self) {
+        let trainers = self.trainers.iter().map(|trainer| &trainer.host);
+        self.masters.iter().chain(&self.pservers).chain(trainers).for_each(|host| host.crash());
     }
     /// The pservers that were not killed.
     pub fn living_pservers(&self) -> impl Iterator<Item = &Arc<Host>> {
@@ -176,6 +182,7 @@ impl World {
         let host =
             Host::new(&if lives == 0 { address.to_owned() } else { format!("{address}#{}", lives + 1) });
         let (network, window) = (Arc::clone(&self.network), self.scenario.window);
+        let memory = self.scenario.checkpoint_memory;
         let mut random = Random::seeded(key(&[self.scenario.seed, 2, self.pservers.len() as u64 + 1]));
         let (address, storage) = (address.to_owned(), self.storage.clone());
         let door = Door::of(&host, &network);
@@ -192,7 +199,8 @@ impl World {
             let masters = Masters::new(MASTER, &door).expect("any address will do");
             let registered = register(&masters, &identity, &mut random).await;
             let Ok((incarnation, job, _)) = registered else { return };
-            let shard = Arc::new(Shard::new(job, window, incarnation));
+            let shard = Shard::new(job, window, incarnation).with_checkpoint_memory(memory);
+            let shard = Arc::new(shard);
             let server = PserverService::new(Arc::clone(&shard)).server(Limits::default());
             network.serve(&on, &name, Service::new(server));
             let fault = live(&shard, &door, &masters, &storage, &mut identity, &mut random).await;

@@ -30,6 +30,17 @@ pub struct ManifestRecord {
     pub crc32: u32,
 }
 
+/// A committed checkpoint that cannot be restored, because it is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedCheckpoint {
+    /// Which.
+    pub record: ManifestRecord,
+    /// The object that is damaged or missing, with its place.
+    pub file: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
 /// Who wrote a file of pieces, and for which checkpoint. It stands at the file's beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {

@@ -32,6 +32,19 @@ pub struct Fault {
     pub what: String,
 }
 
+impl Fault {
+    /// What is wrong with an object, from the error of who read it. Gives back what is no object's fault.
+    pub fn of(error: StorageError) -> Result<Fault, StorageError> {
+        let (file, offset, what) = match error {
+            StorageError::Damaged { at, offset, what } => (at, offset, what),
+            StorageError::Missing { at } => (at, 0, "it is not there".into()),
+            StorageError::Refused { at, what, .. } | StorageError::Invalid { at, what } => (at, 0, what),
+            StorageError::Taken { .. } | StorageError::Unreachable { .. } => return Err(error),
+        };
+        Ok(Fault { file, offset, what })
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: at offset {}: {}", self.file, self.offset, self.what)
@@ -115,13 +128,7 @@ impl Report {
 
     /// Takes down what is wrong with an object; silence of storage is not the object's fault.
     fn note(&mut self, error: StorageError) -> Result<(), StorageError> {
-        let (file, offset, what) = match error {
-            StorageError::Damaged { at, offset, what } => (at, offset, what),
-            StorageError::Missing { at } => (at, 0, "it is not there".into()),
-            StorageError::Refused { at, what, .. } | StorageError::Invalid { at, what } => (at, 0, what),
-            StorageError::Taken { .. } | StorageError::Unreachable { .. } => return Err(error),
-        };
-        self.faults.push(Fault { file, offset, what });
+        self.faults.push(Fault::of(error)?);
         Ok(())
     }
 }

@@ -127,6 +127,12 @@ impl Storage {
         Ok(found.size)
     }
 
+    /// When an object was written, as its store says: a label for people, in UTC.
+    pub async fn written_at(&self, name: &str) -> Result<String, StorageError> {
+        let found = self.store.head(&self.path(name)).await.map_err(|error| self.sort(name, error))?;
+        Ok(found.last_modified.format("%Y-%m-%dT%H:%M:%SZ").to_string())
+    }
+
     /// The objects directly in a folder, by name; none where there is no such folder.
     pub async fn list(&self, folder: &str) -> Result<Vec<Listed>, StorageError> {
         let found = self.listing(folder).await?;

@@ -1,0 +1,129 @@
+//! Which checkpoints are meant: a place, and what the master's document says of it. Changes nothing in either.
+
+use crate::exit::Exit;
+use crate::runner::folder::RunFolder;
+use anyhow::Context;
+use shoal_master::document::Document;
+use shoal_runtime::cluster::{CheckpointId, ManifestRecord};
+use shoal_runtime::host::checkpoints::{Entry, Standing, list, load_unrecorded};
+use shoal_runtime::host::storage::{NextMove, Storage, StorageError};
+use shoal_runtime::host::store;
+use std::path::{Path, PathBuf};
+
+/// Where checkpoints lie.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct PlaceChoice {
+    /// Where they lie, a folder or a URL; by default those of the run's folder
+    #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
+    pub(super) place: Option<String>,
+    /// The master's store, which alone knows the newest: a folder or etcd://HOST:PORT/PREFIX; by default the one in the
+    /// run's folder
+    #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]
+    pub(super) store: Option<String>,
+    /// Folder of a local run (`shoal run` names it)
+    #[arg(long, env = "SHOAL_RUN", default_value = "runs/latest", value_name = "DIR")]
+    pub(super) run: PathBuf,
+}
+
+/// A place and what is known of it.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) storage: Storage,
+    /// Absent where only a place was named.
+    pub(super) document: Option<Document>,
+}
+
+impl PlaceChoice {
+    pub(super) async fn open(&self) -> anyhow::Result<Chosen> {
+        let state = RunFolder(self.run.clone()).state();
+        let text = |path: &Path| path.display().to_string();
+        let store = match (&self.store, &self.place) {
+            (Some(store), _) => Some(store.clone()),
+            (None, Some(_)) => None,
+            (None, None) if state.is_dir() => Some(text(&state)),
+            (None, None) => {
+                let why = "name a run by --run, or a place by --place; local runs are started by `shoal run`";
+                return Err(
+                    Exit::Usage(format!("no run found: {} is no folder; {why}", state.display())).into()
+                );
+            }
+        };
+        let place = match (&self.place, &store) {
+            (Some(place), _) => place.clone(),
+            (None, Some(store)) if !store.contains("://") => text(&Path::new(store).join("checkpoints")),
+            _ => return Err(Exit::Usage("--place: name where the checkpoints lie".into()).into()),
+        };
+        for named in store.iter().chain([&place]) {
+            // Opening makes a folder: a mistyped name must not become an empty place.
+            let is_missing = !named.contains("://") && !Path::new(named).is_dir();
+            if is_missing {
+                return Err(Exit::Usage(format!("{named}: there is no such folder")).into());
+            }
+        }
+        let document = match store {
+            Some(store) => document_in(&store).await?,
+            None => None,
+        };
+        Ok(Chosen { storage: Storage::open(&place).await.map_err(reached)?, document })
+    }
+}
+
+async fn document_in(store: &str) -> anyhow::Result<Option<Document>> {
+    let found = store::open(store)?.load().await.with_context(|| format!("the store {store}"))?;
+    let Some((_, bytes)) = found else { return Ok(None) };
+    Document::from_bytes(&bytes).map(Some).with_context(|| format!("{store} holds no job of this version"))
+}
+
+impl Chosen {
+    /// What there is, oldest first.
+    pub(super) async fn entries(&self) -> anyhow::Result<Vec<Entry>> {
+        list(&self.storage).await.map_err(reached)
+    }
+
+    /// The newest: as the store has it, or the highest complete one where no store is known.
+    pub(super) async fn newest(&self) -> anyhow::Result<Option<ManifestRecord>> {
+        if let Some(document) = &self.document {
+            return Ok(document.newest().map(|kept| kept.record));
+        }
+        let complete = self.entries().await?.into_iter().rev().find_map(|entry| match entry.standing {
+            Standing::Complete(record) => Some(record),
+            Standing::Incomplete(_) => None,
+        });
+        Ok(complete)
+    }
+
+    /// The one with this number, or the newest. The store's word on a manifest goes before what lies there.
+    pub(super) async fn record(&self, number: Option<u64>) -> anyhow::Result<ManifestRecord> {
+        let Some(number) = number else {
+            let none = || Exit::Usage(format!("{}: there is no checkpoint yet", self.storage.place()));
+            return Ok(self.newest().await?.ok_or_else(none)?);
+        };
+        if let Some(record) = self.known(number) {
+            return Ok(record);
+        }
+        match load_unrecorded(&self.storage, CheckpointId(number)).await {
+            Ok((record, _)) => Ok(record),
+            Err(StorageError::Missing { .. }) => {
+                let place = self.storage.place();
+                Err(Exit::Usage(format!("{place}: no checkpoint {number}: see `shoal checkpoint ls`")).into())
+            }
+            Err(error) => Err(reached(error)),
+        }
+    }
+
+    /// What the store has of a checkpoint, kept or damaged.
+    pub(super) fn known(&self, number: u64) -> Option<ManifestRecord> {
+        let document = self.document.as_ref()?;
+        let kept = document.checkpoints.iter().map(|kept| kept.record);
+        let damaged = document.damaged.iter().map(|damaged| damaged.record);
+        kept.chain(damaged).find(|record| record.checkpoint.0 == number)
+    }
+}
+
+/// A storage's error with its exit code.
+pub(super) fn reached(error: StorageError) -> anyhow::Error {
+    match error.next_move() {
+        NextMove::Retry => Exit::Unreachable(error.to_string()).into(),
+        NextMove::Fix | NextMove::GiveUp => error.into(),
+    }
+}

@@ -1,0 +1,105 @@
+//! Checkpoints that cannot be read any more: what pservers say of them, and what comes of it.
+
+use super::*;
+use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, ManifestRecord};
+
+/// A job with checkpoints 1 and 2, at steps 2 and 4, that has lost a pserver and goes back to the newest.
+fn going_back() -> (Job, [Incarnation; 2]) {
+    let (mut job, [p0, p1], _) = training();
+    for version in [2, 4] {
+        job.demand_checkpoint();
+        job.settle(1);
+        job.publish_everywhere(version, 1);
+    }
+    assert_eq!(job.document().checkpoints.iter().map(|kept| kept.version.0).collect::<Vec<_>>(), [2, 4]);
+    job.lose_pserver(p1);
+    let p2 = job.pserver("p2", 1, 2).unwrap();
+    (job, [p0, p2])
+}
+
+fn newest(job: &Job) -> ManifestRecord {
+    job.document().newest().unwrap().record
+}
+
+fn damage(record: ManifestRecord) -> PserverWord {
+    let damaged = DamagedCheckpoint { record, file: "here/manifest".into(), what: "torn".into() };
+    PserverWord { damaged: vec![damaged], ..PserverWord::default() }
+}
+
+fn origins(job: &Job) -> Vec<Option<u64>> {
+    job.document().blocks.iter().map(|block| block.origin.map(|origin| origin.checkpoint.0)).collect()
+}
+
+#[test]
+fn what_a_pserver_cannot_begin_from_is_dropped_shown_and_left_where_it_is() {
+    let (mut job, [p0, _]) = going_back();
+    assert_eq!(origins(&job), [Some(2); 5]);
+    let rewind = job.document().rewind();
+    // The others have begun: they go back all the same.
+    job.publish(p0, 4, 3);
+    let lacks = job.document().blocks.iter().find(|block| block.primary != p0).unwrap().primary;
+    job.report(lacks, damage(newest(&job)), 3).unwrap();
+    assert_eq!(origins(&job), [Some(1); 5]);
+    assert!(job.document().rewind() > rewind);
+    let shown = crate::status::reply(&job.machine).damaged;
+    assert_eq!(shown.len(), 1);
+    assert_eq!((shown[0].file.as_str(), shown[0].what.as_str()), ("here/manifest", "torn"));
+    assert_eq!(job.checkpoints_let_go(), [], "somebody may want to look at it");
+    job.publish_everywhere(2, 4);
+    assert_eq!(job.front(), Step(2));
+}
+
+#[test]
+fn whoever_says_so_late_changes_nothing() {
+    let (mut job, [p0, p2]) = going_back();
+    let record = newest(&job);
+    job.report(p2, damage(record), 3).unwrap();
+    let before = job.document().clone();
+    for (pserver, record) in
+        [(p2, record), (p0, record), (p0, ManifestRecord { checkpoint: CheckpointId(9), ..record })]
+    {
+        job.report(pserver, damage(record), 4).unwrap();
+        assert_eq!(job.document(), &before);
+    }
+}
+
+#[test]
+fn a_job_that_has_begun_from_a_checkpoint_does_not_go_back_when_it_is_damaged_later() {
+    let (mut job, [p0, _]) = going_back();
+    job.publish_everywhere(5, 3);
+    let rewind = job.document().rewind();
+    job.report(p0, damage(newest(&job)), 4).unwrap();
+    assert_eq!((job.document().rewind(), job.document().checkpoints.len()), (rewind, 1));
+    assert_eq!(job.front(), Step(5));
+}
+
+#[test]
+fn a_pserver_that_waits_is_heard_by_the_next_master_too() {
+    let (mut job, [_, p2]) = going_back();
+    job.restart("m2", 3);
+    job.report(p2, damage(newest(&job)), 4).unwrap();
+    assert_eq!(origins(&job), [Some(1); 5]);
+}
+
+#[test]
+fn a_checkpoint_that_is_demanded_before_anything_is_known_is_named_as_soon_as_it_can_be() {
+    let mut job = waiting(2);
+    job.demand_checkpoint();
+    let pservers = [job.pserver("p0", 1, 0).unwrap(), job.pserver("p1", 1, 0).unwrap()];
+    job.trainer("a", 1, 0).unwrap();
+    assert_eq!(job.document().named, None);
+    pservers.iter().for_each(|pserver| job.publish(*pserver, 0, 1));
+    assert_eq!(job.document().named.map(|named| named.version), Some(Version(2)));
+}
+
+#[test]
+fn a_checkpoint_that_is_demanded_is_named_again_when_it_has_to_be_abandoned() {
+    let (mut job, [p0, _], _) = training();
+    job.demand_checkpoint();
+    job.settle(1);
+    let first = job.document().named.unwrap().checkpoint;
+    let passed = PserverWord { checkpoint: first.0, has_passed: true, ..job.word(p0, 0) };
+    job.report(p0, passed, 2).unwrap();
+    let named = job.document().named.unwrap();
+    assert_eq!((named.checkpoint.0, named.version), (first.0 + 1, Version(2)));
+}

@@ -1,0 +1,57 @@
+//! What never changes about the copies of a job's blocks. Pure.
+
+use super::held::HeldNodes;
+use super::memory::Budget;
+use super::shape::Pace;
+use shoal_runtime::cluster::plan::EpochShape;
+use shoal_runtime::cluster::{JobSettings, Mode, Step, Version};
+use std::sync::Arc;
+
+/// What never changes about the copies of a job's blocks.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    pub(super) epoch: EpochShape,
+    pub(super) microbatches_per_step: u32,
+    pub(super) seed: u64,
+    pub(super) window: usize,
+    pub(super) mode: Mode,
+    pub(super) budget: Arc<Budget>,
+}
+
+impl Terms {
+    /// Of a job whose blocks hold at most `window` nodes beyond the lowest missing slot of a step.
+    pub fn new(job: &JobSettings, window: usize) -> Terms {
+        let (epoch, microbatches_per_step) = (job.shape(), job.microbatches_per_step);
+        let budget = Budget::of(u64::MAX);
+        Terms { epoch, microbatches_per_step, seed: job.seed, window, mode: job.mode, budget }
+    }
+
+    /// The same with a bound on what pieces of checkpoints hold: see [`memory`].
+    pub fn with_budget(&self, budget: Arc<Budget>) -> Terms {
+        Terms { budget, ..self.clone() }
+    }
+
+    /// What pieces of checkpoints may hold.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    pub(super) fn nothing_held(&self, version: Version) -> HeldNodes {
+        // Asynchronous jobs hold none.
+        let step = if self.mode == Mode::Sync { Step(version.0) } else { Step(0) };
+        HeldNodes::new(self.epoch.tree(step), self.window)
+    }
+
+    /// Where in the job the update of `version` is.
+    pub(super) fn pace(&self, version: Version, staleness: u64) -> Pace {
+        let updates = version.0 + 1;
+        match self.mode {
+            Mode::Sync => Pace { step: Step(version.0), updates, scale: 1.0 },
+            Mode::Async { scale_by_staleness, .. } => {
+                let step = Step(version.0 / u64::from(self.microbatches_per_step));
+                let scale = if scale_by_staleness { 1.0 / (1.0 + staleness as f32) } else { 1.0 };
+                Pace { step, updates, scale }
+            }
+        }
+    }
+}

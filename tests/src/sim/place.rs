@@ -1,0 +1,223 @@
+//! A place for checkpoints, in memory, that a test may stop at any change, make slow, make silent, or damage.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, StreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Where in a change everything stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// It is not carried out.
+    Before,
+    /// It is carried out, and nobody learns of it.
+    After,
+}
+
+/// The place. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Place {
+    objects: Arc<InMemory>,
+    inner: Arc<Mutex<Inner>>,
+    stopped: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Changes so far, each by the name of the object.
+    changes: Vec<String>,
+    stop: Option<(usize, Moment)>,
+    is_stopped: bool,
+    is_silent: bool,
+    pace: Duration,
+}
+
+impl Place {
+    /// An empty place.
+    pub fn new() -> Place {
+        Place::holding(BTreeMap::new())
+    }
+
+    /// A place with these objects, by name.
+    pub fn holding(objects: BTreeMap<String, Bytes>) -> Place {
+        let inner = Inner {
+            changes: Vec::new(),
+            stop: None,
+            is_stopped: false,
+            is_silent: false,
+            pace: Duration::ZERO,
+        };
+        let memory = Arc::new(InMemory::new());
+        let filling = async {
+            for (name, content) in objects {
+                memory.put(&Path::from(name), content.into()).await.expect("memory takes everything");
+            }
+        };
+        futures_util::FutureExt::now_or_never(filling).expect("memory never waits");
+        Place { objects: memory, inner: Arc::new(Mutex::new(inner)), stopped: Arc::default() }
+    }
+
+    /// All objects by name.
+    pub async fn objects(&self) -> BTreeMap<String, Bytes> {
+        let mut objects = BTreeMap::new();
+        for meta in self.objects.list(None).collect::<Vec<_>>().await {
+            let at = meta.expect("memory lists everything").location;
+            let content = self.objects.get(&at).await.expect("it was listed").bytes().await;
+            objects.insert(at.to_string(), content.expect("memory reads everything"));
+        }
+        objects
+    }
+
+    /// The changes so far, each by the name of the object.
+    pub fn changes(&self) -> Vec<String> {
+        self.inner().changes.clone()
+    }
+    /// Stops at the `number`th change from now on, from 0: no change and no answer any more, whoever asks.
+    pub fn stop_at(&self, number: usize, moment: Moment) {
+        let mut inner = self.inner();
+        inner.stop = Some((inner.changes.len() + number, moment));
+    }
+    /// Waits until it has stopped.
+    pub async fn stopped(&self) {
+        while !self.inner().is_stopped {
+            self.stopped.notified().await;
+        }
+    }
+    /// Goes on. Who was waiting is not answered.
+    pub fn go_on(&self) {
+        let mut inner = self.inner();
+        (inner.stop, inner.is_stopped) = (None, false);
+    }
+    /// Answers nobody, as an object store that cannot be reached, or everybody again.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.inner().is_silent = is_silent;
+    }
+    /// Each change takes so long.
+    pub fn set_pace(&self, pace: Duration) {
+        self.inner().pace = pace;
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets somebody read, unless everything has stopped.
+    async fn read(&self) -> Result<()> {
+        let (is_stopped, is_silent) = {
+            let inner = self.inner();
+            (inner.is_stopped, inner.is_silent)
+        };
+        match (is_stopped, is_silent) {
+            (true, _) => std::future::pending().await,
+            (false, true) => Err(Error::Generic { store: "place", source: "no answer".into() }),
+            (false, false) => Ok(()),
+        }
+    }
+
+    async fn change<T>(&self, name: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.read().await?;
+        let (pace, stop) = {
+            let mut inner = self.inner();
+            let number = inner.changes.len();
+            inner.changes.push(name.to_owned());
+            let stop = inner.stop.filter(|(at, _)| *at == number).map(|(_, moment)| moment);
+            inner.is_stopped = stop.is_some();
+            (inner.pace, stop)
+        };
+        if !pace.is_zero() {
+            tokio::time::sleep(pace).await;
+        }
+        let done = if stop == Some(Moment::Before) { None } else { Some(work.await) };
+        match (stop, done) {
+            (None, Some(done)) => done,
+            _ => {
+                self.stopped.notify_one();
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::new()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a place of a test")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Place {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.change(at.as_ref(), self.objects.put_opts(at, payload, options)).await
+    }
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let inner = self.change(at.as_ref(), self.objects.put_multipart_opts(at, options)).await?;
+        Ok(Box::new(Upload { inner, place: self.clone(), name: at.to_string() }))
+    }
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+        self.read().await?;
+        self.objects.get_opts(at, options).await
+    }
+    fn delete_stream(&self, at: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let place = self.clone();
+        at.then(move |path| {
+            let place = place.clone();
+            async move {
+                let path = path?;
+                let delete = async { place.objects.delete(&path).await.map(|()| path.clone()) };
+                place.change(path.as_ref(), delete).await
+            }
+        })
+        .boxed()
+    }
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.read().await?;
+        self.objects.list_with_delimiter(prefix).await
+    }
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.change(to.as_ref(), self.objects.copy_opts(from, to, options)).await
+    }
+}
+
+#[derive(Debug)]
+struct Upload {
+    inner: Box<dyn MultipartUpload>,
+    place: Place,
+    name: String,
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, part: PutPayload) -> UploadPart {
+        let (place, name, sent) = (self.place.clone(), self.name.clone(), self.inner.put_part(part));
+        Box::pin(async move { place.change(&name, sent).await })
+    }
+    async fn complete(&mut self) -> Result<PutResult> {
+        self.place.clone().change(&self.name.clone(), self.inner.complete()).await
+    }
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
+    }
+}
