@@ -14,7 +14,7 @@ pub struct Coverage {
 }
 
 /// What a thousand synchronous jobs must have met at least once each.
-pub const MUST_OCCUR: [&str; 15] = [
+pub const MUST_OCCUR: [&str; 17] = [
     "ancestors that replaced descendants",
     "busy answers",
     "calls for tasks overtaken",
@@ -27,13 +27,15 @@ pub const MUST_OCCUR: [&str; 15] = [
     "members superseded",
     "negative zeros",
     "pservers crashed",
+    "pservers migrated",
+    "pservers scaled",
     "short steps",
     "speculative leases",
     "trainers crashed",
 ];
 
 /// The same for asynchronous jobs, which have no nodes and never speculate.
-pub const MUST_OCCUR_ASYNC: [&str; 11] = [
+pub const MUST_OCCUR_ASYNC: [&str; 13] = [
     "busy answers",
     "calls for tasks overtaken",
     "late pushes",
@@ -44,6 +46,8 @@ pub const MUST_OCCUR_ASYNC: [&str; 11] = [
     "members superseded",
     "negative zeros",
     "pservers crashed",
+    "pservers migrated",
+    "pservers scaled",
     "trainers crashed",
 ];
 

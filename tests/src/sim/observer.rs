@@ -50,6 +50,20 @@ impl Observer {
         answered.ok()?.ok().map(tonic::Response::into_inner)
     }
 
+    /// Asks for so many pservers. A master that does not answer is not asked again.
+    pub async fn scale_pservers(&self, pservers: u32) {
+        let mut master = self.master.clone();
+        let request = proto::ScaleRequest { job: JOB.to_owned(), pservers: Some(pservers), trainers: None };
+        let _ = tokio::time::timeout(Duration::from_millis(50), master.scale(request)).await;
+    }
+
+    /// Asks for another pserver in the place of one.
+    pub async fn migrate(&self, pserver: &str) {
+        let mut master = self.master.clone();
+        let request = proto::DrainRequest { job: JOB.to_owned(), pserver: pserver.to_owned(), replace: true };
+        let _ = tokio::time::timeout(Duration::from_millis(50), master.drain(request)).await;
+    }
+
     /// All parameters and their rules' state: of a job that is done as its last checkpoint has them, otherwise at
     /// `version`, as the pservers have them.
     ///

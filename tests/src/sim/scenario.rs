@@ -76,12 +76,19 @@ pub enum Fault {
     CrashPserver(u64, Duration),
     /// The master is killed, and after a while started again.
     CrashMaster(Duration),
+    /// So many pservers are wanted from now on.
+    ScalePservers(u32),
+    /// A pserver is to be replaced by another.
+    MigratePserver(u64),
     /// Two members do not hear from each other, in one direction.
     Cut(u64, u64, Duration),
 }
 
 /// Steps of a whole job: enough for versions to matter, few enough for a thousand runs.
 const STEPS_MAX: u64 = 36;
+
+/// Pservers that may be wanted.
+const PSERVERS_MAX: u32 = 5;
 
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
@@ -176,7 +183,7 @@ impl Scenario {
         let work = pace * microbatches as u32 / self.trainers + self.weather.delay * 6 * steps;
         let phase = work.clamp(Duration::from_millis(200), Duration::from_secs(40));
         let span = |random: &mut Random, whole: Duration| whole * random.below(1001) as u32 / 1000;
-        let kinds: Vec<u64> = (0..10).filter(|_| random.percent(40)).collect();
+        let kinds: Vec<u64> = (0..12).filter(|_| random.percent(40)).collect();
         let count = if kinds.is_empty() { 0 } else { random.below(9) };
         // Pservers and the master are never away for as long as the master's patience with pservers.
         let mut away_left = self.ttl * 6;
@@ -195,6 +202,8 @@ impl Scenario {
                 6 => Fault::PauseMaster(short),
                 7 => Fault::CrashPserver(who, long),
                 8 => Fault::CrashMaster(short),
+                9 => Fault::ScalePservers(1 + (who % u64::from(PSERVERS_MAX)) as u32),
+                10 => Fault::MigratePserver(who),
                 _ => Fault::Cut(who, other, short),
             };
             if matches!(fault, Fault::PausePserver(..) | Fault::PauseMaster(_) | Fault::Cut(..)) {

@@ -7,7 +7,7 @@ use super::observer::Observer;
 use super::scenario::Fault;
 use super::world::World;
 use shoal_runtime::wire::proto;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -22,6 +22,12 @@ pub struct Script {
     steps: Vec<(u64, u64, u64)>,
     advanced: Instant,
     stood_still: Duration,
+    /// Pservers that the master wants to run, by its newest word.
+    wanted: usize,
+    /// Where pservers answer that are leaving.
+    leaving: BTreeSet<String>,
+    /// Pservers that are to come in the place of others.
+    to_replace: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -37,6 +43,8 @@ enum Happening {
     Look,
 }
 
+/// Lives of pservers that a run may have in all.
+const PSERVER_LIVES_MAX: usize = 40;
 /// Trainers that a run may have in all.
 const LIVES_MAX: usize = 12;
 
@@ -56,7 +64,11 @@ impl Script {
             steps: Vec::new(),
             advanced: began,
             stood_still: Duration::ZERO,
+            wanted: 0,
+            leaving: BTreeSet::new(),
+            to_replace: 0,
         };
+        script.wanted = script.world.scenario.pservers as usize;
         for (at, fault) in script.world.scenario.faults.clone() {
             script.plan(began + at, Happening::Fault(fault));
         }
@@ -75,9 +87,15 @@ impl Script {
                 if self.look(status) || self.stands_still() > may_stand_still {
                     break;
                 }
+                self.supervise();
                 self.plan(Instant::now() + self.world.scenario.ttl / 8, Happening::Look);
-            } else {
-                self.happen(happening);
+                continue;
+            }
+            self.happen(happening.clone());
+            if let Happening::Fault(fault) = happening
+                && !self.is_healed()
+            {
+                self.ask(fault).await;
             }
         }
         // A job that ends before its faults are over is healed as well.
@@ -113,6 +131,9 @@ impl Script {
     /// Takes the master's word; true when the job is over.
     fn look(&mut self, status: Option<proto::StatusReply>) -> bool {
         let Some(status) = status else { return false };
+        self.wanted = status.pservers_wanted as usize;
+        let leaving = status.pservers.iter().filter(|pserver| pserver.is_leaving && !pserver.lost);
+        self.leaving = leaving.map(|pserver| pserver.address.clone()).collect();
         let place = (u64::from(status.master_term), status.rewind, status.step);
         if self.steps.last().is_none_or(|last| *last != place) {
             self.stood_still = self.stood_still.max(self.stands_still());
@@ -166,7 +187,8 @@ impl Script {
                 if let Some(host) = self.living_pserver(who) {
                     host.crash();
                     self.world.met("pservers crashed");
-                    let address = host.name.split('#').next().unwrap_or_default().to_owned();
+                    let address = address_of(&host).to_owned();
+                    self.to_replace += 1;
                     self.plan(Instant::now() + how_long, Happening::Replace(address));
                 }
             }
@@ -181,6 +203,40 @@ impl Script {
                 self.join(self.world.trainers[at].name.clone());
             }
             Fault::Cut(from, to, how_long) => self.cut(from, to, how_long),
+            // These are asked of the master.
+            Fault::ScalePservers(_) | Fault::MigratePserver(_) => {}
+        }
+    }
+
+    /// Asks the master for what only it can do.
+    async fn ask(&mut self, fault: Fault) {
+        match fault {
+            Fault::ScalePservers(wanted) => {
+                self.observer.scale_pservers(wanted).await;
+                self.world.met("pservers scaled");
+            }
+            Fault::MigratePserver(who) => {
+                if let Some(host) = self.living_pserver(who) {
+                    self.observer.migrate(address_of(&host)).await;
+                    self.world.met("pservers migrated");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Pservers that run and stay.
+    fn staying(&self) -> usize {
+        self.world.living_pservers().filter(|host| !self.leaving.contains(address_of(host))).count()
+    }
+
+    /// Starts the pservers that are wanted and are not still to come, as whoever keeps a job's processes does.
+    fn supervise(&mut self) {
+        while self.staying() + self.to_replace < self.wanted && self.world.pservers.len() < PSERVER_LIVES_MAX
+        {
+            let address = format!("pserver-{}", self.world.pservers.len() + 1);
+            self.world.network.note(3, format_args!("{address} starts"));
+            self.world.start_pserver(&address);
         }
     }
 
@@ -197,11 +253,12 @@ impl Script {
 
     /// Under its name where that is free, as on a cluster; every other time under a new one, as `shoal run` does.
     fn replace(&mut self, address: &str) {
-        if self.world.living_pservers().count() as u32 >= self.world.scenario.pservers {
+        self.to_replace = self.to_replace.saturating_sub(1);
+        if self.staying() >= self.wanted {
             return;
         }
         let number = self.world.pservers.len() + 1;
-        let is_taken = self.world.living_pservers().any(|host| host.name.split('#').next() == Some(address));
+        let is_taken = self.world.living_pservers().any(|host| address_of(host) == address);
         let address = if is_taken || number.is_multiple_of(2) {
             format!("pserver-{number}")
         } else {
@@ -249,9 +306,8 @@ impl Script {
     /// to train.
     fn heal(&mut self) {
         self.restart_master();
-        while (self.world.living_pservers().count() as u32) < self.world.scenario.pservers {
-            self.replace("pserver-1");
-        }
+        self.to_replace = 0;
+        self.supervise();
         let world = &mut self.world;
         world.network.note(6, "healed");
         world.network.set_weather(world.scenario.weather.healed());
@@ -270,4 +326,9 @@ impl Script {
         }
         debug_assert!(self.world.hosts().all(|host| host.state() != HostState::Paused));
     }
+}
+
+/// Where a pserver answers: its host's name without the number of its life.
+fn address_of(host: &Host) -> &str {
+    host.name.split('#').next().unwrap_or_default()
 }

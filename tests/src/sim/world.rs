@@ -13,7 +13,7 @@ use shoal_master::document::{Document, Wanted};
 use shoal_master::keeper::Keeper;
 use shoal_master::machine::CheckpointPolicy;
 use shoal_master::service::MasterService;
-use shoal_pserver::life::live;
+use shoal_pserver::life::{leave, live};
 use shoal_pserver::report::{Identity, register};
 use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::Shard;
@@ -198,13 +198,21 @@ impl World {
             };
             let masters = Masters::new(MASTER, &door).expect("any address will do");
             let registered = register(&masters, &identity, &mut random).await;
-            let Ok((incarnation, job, _)) = registered else { return };
+            let Ok((incarnation, job, _)) = registered else { return on.crash() };
             let shard = Shard::new(job, window, incarnation).with_checkpoint_memory(memory);
             let shard = Arc::new(shard);
             let server = PserverService::new(Arc::clone(&shard)).server(Limits::default());
             network.serve(&on, &name, Service::new(server));
-            let fault = live(&shard, &door, &masters, &storage, &mut identity, &mut random).await;
-            network.note(9, format_args!("{name} gives up: {fault}"));
+            // Nobody asks it to leave but the master.
+            let (_asks, asked) = Shutdown::pair();
+            tokio::select! {
+                biased;
+                fault = live(&shard, &door, &masters, &storage, &mut identity, &mut random) => {
+                    network.note(9, format_args!("{name} gives up: {fault}"));
+                }
+                _ = leave(&shard, asked, Duration::ZERO) => network.note(9, format_args!("{name} has left")),
+            }
+            on.crash();
         }));
         self.pservers.push(host);
     }
