@@ -1,6 +1,6 @@
 //! The master's durable state: one document, changed only by compare-and-swap, and told to others only afterwards.
 //!
-//! Small by design (design 4): what is not here is asked of the pservers, or computed. Every swap raises the routing
+//! Small by design: what is not here is asked of the pservers, or computed. Every swap raises the routing
 //! version by one; terms, fills and rewind numbers are the routing version that made them.
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The check that this thread's f32 arithmetic is the one the protocol's bits are made of (design 3.4).
+//! The check that this thread's f32 arithmetic is the one the protocol's bits are made of.
 //!
 //! A library in the process may have set flush-to-zero, denormals-are-zero or another rounding for speed. This file
 //! finds that out and says so; it must never change the control register itself.

@@ -1,7 +1,7 @@
 //! The local reduction: microbatch gradients, in slot order, summed up along the step's tree. Pure.
 //!
 //! The same tree as the pserver's: `sum(l, i) = sum(l - 1, 2i) + sum(l - 1, 2i + 1)`, absent = identity, leaves
-//! canonicalised by `x + 0.0` so that 0.0 is a true identity (design 3.4).
+//! canonicalised by `x + 0.0` so that 0.0 is a true identity.
 
 use shoal_runtime::cluster::{Node, StepTree};
 

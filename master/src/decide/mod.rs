@@ -1,7 +1,7 @@
 //! What the document should be next, given what is seen: placement, failover, restores, copies, moves. Pure.
 //!
 //! Level-triggered: it starts from the document as it is, never from what was asked before, so that a master that has
-//! just been elected decides as the one before it would have. Rules (design 3.1):
+//! just been elected decides as the one before it would have. Rules:
 //! - only in-sync copies are promoted, the furthest reachable one, and nobody waits for the rest;
 //! - an admission counts only if its fill, its term and its primary are still those of the document;
 //! - a block without a reachable in-sync copy is restored: in synchronous jobs all blocks with it, each left with one

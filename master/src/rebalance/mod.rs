@@ -6,7 +6,6 @@
 
 pub mod copies;
 pub mod drain;
-pub mod wave;
 
 mod band;
 mod least;

@@ -1,6 +1,6 @@
 //! One pserver's copy of one block: its state, and its part as primary or follower.
 //!
-//! A pure state machine (design 3.1): version `v + 1` is a function of version `v` and one log entry, whatever order,
+//! A pure state machine: version `v + 1` is a function of version `v` and one log entry, whatever order,
 //! repetition or cover the entry's gradients came in. It must never know of time, messages or other blocks, and
 //! nothing in it changes when it refuses. Invariants:
 //! - `published <= version`; nothing is published that some required copy lacks;

@@ -1,7 +1,7 @@
 //! What only a block's primary has: the nodes held of the step under way, the newest log entries, and how far each
 //! follower is. Pure.
 //!
-//! The rules are design 3.1's. An acknowledgement is for one fill. A copy is *required* from before its admission is
+//! An acknowledgement is for one fill. A copy is *required* from before its admission is
 //! asked for until a placement without that fill is learnt; nothing is published that some required copy lacks. A filling
 //! copy is required as soon as it is only a few entries behind, or could not keep up: updates would outrun it for ever.
 

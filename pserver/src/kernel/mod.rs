@@ -1,4 +1,4 @@
-//! The hot loops: free functions on slices, in a fixed order of plain IEEE f32 operations (design 3.4).
+//! The hot loops: free functions on slices, in a fixed order of plain IEEE f32 operations.
 //!
 //! They must never know of blocks, steps or messages, and never reorder or contract an operation.
 

@@ -1,6 +1,6 @@
 //! The reduction tree of one step: which node covers which microbatch slots, and which slots are absent.
 //!
-//! `sum(l, i) = sum(l - 1, 2i) + sum(l - 1, 2i + 1)`, elementwise, absent = identity (design 3.2). The tree is a
+//! `sum(l, i) = sum(l - 1, 2i) + sum(l - 1, 2i + 1)`, elementwise, absent = identity. The tree is a
 //! function of the slot number alone, so the bits of its root do not depend on who computed what, or when. This
 //! file decides shapes only; it must never touch a gradient.
 

@@ -1,4 +1,4 @@
-//! Copies, one story at a time: the traces that broke earlier wordings of design 3.1, and what the rules say of each
+//! Copies, one story at a time: the traces that broke earlier wordings of the rules, and what the rules say of each
 //! word by itself.
 
 use super::copies::{calm, follow, primary};
