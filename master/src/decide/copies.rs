@@ -35,12 +35,12 @@ pub(super) fn admit(next: &mut Document, seen: &Seen<'_>, version: u64) {
 /// Gives copies that cannot be continued a new fill.
 pub(super) fn refill_broken(next: &mut Document, seen: &Seen<'_>, version: u64) {
     for (at, block) in next.blocks.iter_mut().enumerate() {
-        let (primary, heir) = (block.primary, block.heir);
+        let primary = block.primary;
         for copy in block.copies.iter_mut().filter(|copy| copy.pserver != primary) {
             let word = seen.copies.get(&(BlockId(at as u32), copy.pserver));
             if word.is_some_and(|word| word.is_broken && word.fill == copy.fill) {
                 (copy.fill, copy.mark) = (Fill(version), Mark::Filling);
-                block.heir = heir.filter(|heir| *heir != copy.pserver);
+                block.heir = block.heir.filter(|heir| *heir != copy.pserver);
             }
         }
     }

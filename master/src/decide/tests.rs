@@ -258,6 +258,19 @@ proptest! {
 }
 
 #[test]
+fn an_heir_that_breaks_together_with_another_copy_is_no_heir_any_more() {
+    let mut world = World::new(false, 1, 4, 2);
+    [Event::Leave(2), Event::Settle, Event::Fill, Event::Settle]
+        .into_iter()
+        .for_each(|event| world.happen(event));
+    let heir = world.document.blocks[0].heir.expect("its primary leaves");
+    (0..3).for_each(|which| world.happen(Event::Break(which)));
+    world.happen(Event::Settle);
+    let block = &world.document.blocks[0];
+    assert_eq!((block.heir, block.copy_on(heir).map(|copy| copy.mark)), (None, Some(Mark::Filling)));
+}
+
+#[test]
 fn the_furthest_in_sync_copy_is_promoted_and_a_filling_one_never() {
     let mut world = World::new(true, 1, 3, 2);
     world.rest();
