@@ -57,6 +57,9 @@ pub(crate) struct RunArguments {
     /// With --chaos: only these faults
     #[arg(long, requires = "chaos", value_enum, value_delimiter = ',', value_name = "KINDS")]
     chaos_kinds: Vec<Kind>,
+    /// Memory of each pserver for pieces of a checkpoint that wait to be written, in MiB [default: 1024]
+    #[arg(long, env = "SHOAL_CHECKPOINT_MEMORY", value_name = "MIB")]
+    checkpoint_memory: Option<u64>,
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pace_millis: Option<u64>,
@@ -92,6 +95,7 @@ impl RunArguments {
             trainers_at_start: trainers.min,
             program: self.program.clone(),
             pace,
+            checkpoint_memory: self.checkpoint_memory,
             folder,
             resumed: self.resume.then_some(Resumed { trainers: self.trainers, pservers: self.pservers }),
         })

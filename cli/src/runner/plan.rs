@@ -18,6 +18,8 @@ pub(crate) struct JobPlan {
     pub(crate) program: Vec<OsString>,
     /// A pause before each microbatch, which changes no bit.
     pub(crate) pace: Duration,
+    /// MiB that pieces of a checkpoint may hold on each pserver; its own default where absent.
+    pub(crate) checkpoint_memory: Option<u64>,
     pub(crate) folder: RunFolder,
     pub(crate) resumed: Option<Resumed>,
 }
@@ -104,7 +106,9 @@ impl JobPlan {
     pub(crate) fn pserver_command(&self, shoal: &OsString, master: &str, name: &str) -> Vec<OsString> {
         let words =
             ["pserver", "--listen", "127.0.0.1:0", "--master", master, "--name", name, "--job", &self.name];
-        std::iter::once(shoal.clone()).chain(words.map(OsString::from)).collect()
+        let memory = self.checkpoint_memory.map(|mib| ["--checkpoint-memory".to_owned(), mib.to_string()]);
+        let memory = memory.into_iter().flatten().map(OsString::from);
+        std::iter::once(shoal.clone()).chain(words.map(OsString::from)).chain(memory).collect()
     }
 
     /// What a trainer finds in its environment.

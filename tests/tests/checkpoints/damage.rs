@@ -54,8 +54,10 @@ fn says_so(left: &Left, status: &proto::StatusReply, file: &str, story: &str) {
     assert_eq!(damaged, [(left.newest.clone(), format!("memory/{file}").as_str())], "{story}");
 }
 
-/// Positions that are tried: all of a manifest, of a file's first and last bytes, and every `stride`th between.
-fn positions(name: &str, bytes: usize, stride: usize) -> Vec<usize> {
+/// Positions that are tried: all of a manifest, of a file's first and last bytes, and some between; with
+/// `SHOAL_EVERY_BYTE=1` all.
+fn positions(name: &str, bytes: usize) -> Vec<usize> {
+    let stride = if std::env::var_os("SHOAL_EVERY_BYTE").is_some() { 1 } else { 37 };
     let is_tried =
         |at: &usize| name.ends_with("manifest") || *at < 70 || *at + 40 >= bytes || at.is_multiple_of(stride);
     (0..bytes).filter(is_tried).collect()
@@ -74,7 +76,7 @@ fn each_file(left: &Left, mut damage: impl FnMut(&str, &Bytes)) {
 fn a_flipped_bit_anywhere_is_found_and_the_checkpoint_before_is_used() {
     let left = two_checkpoints();
     each_file(&left, |name, content| {
-        for at in positions(name, content.len(), 37) {
+        for at in positions(name, content.len()) {
             let mut bytes = content.to_vec();
             bytes[at] ^= 1 << (at % 8);
             let mut objects = left.objects.clone();
@@ -89,7 +91,7 @@ fn a_flipped_bit_anywhere_is_found_and_the_checkpoint_before_is_used() {
 fn a_file_cut_off_anywhere_or_gone_is_found_and_the_checkpoint_before_is_used() {
     let left = two_checkpoints();
     each_file(&left, |name, content| {
-        for at in positions(name, content.len(), 37) {
+        for at in positions(name, content.len()) {
             let mut objects = left.objects.clone();
             objects.insert(name.to_owned(), content.slice(..at));
             let story = format!("{name} cut off at {at}");

@@ -135,6 +135,7 @@ async fn start(
         trainers_at_start: trainers,
         program: vec![shoal, "demo-trainer".into()],
         pace,
+        checkpoint_memory: None,
         folder: RunFolder(arguments.folder.join(name)),
         resumed: None,
     })
