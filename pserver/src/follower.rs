@@ -9,6 +9,7 @@ use shoal_runtime::cluster::{Incarnation, Refusal};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Channel, Dial, pserver_client};
+use shoal_runtime::host::signal::Changes;
 use shoal_runtime::wire::proto::{self, pserver_client::PserverClient};
 use shoal_runtime::wire::{Fault, malformed};
 use std::collections::BTreeSet;
@@ -45,7 +46,7 @@ pub async fn follow(shard: &Shard, dial: &dyn Dial, random: &mut Random) -> Refu
                     return refusal;
                 }
             }
-            _ = assigned.changed() => {}
+            () = assigned.changed() => {}
         }
     }
 }
@@ -61,7 +62,7 @@ async fn follow_one(
     let mut backoff = Backoff::new(Duration::from_millis(5), wait);
     let mut assigned = shard.assigned();
     loop {
-        assigned.mark_unchanged();
+        assigned.mark_heard();
         let following = shard.following(primary)?;
         if following.is_empty() {
             return Ok(());
@@ -101,11 +102,10 @@ async fn until_others_follow(
     shard: &Shard,
     primary: Incarnation,
     known: &[crate::shard::Following],
-    assigned: &mut tokio::sync::watch::Receiver<()>,
+    assigned: &mut Changes,
 ) {
     loop {
-        // The sender lives as long as the shard.
-        let _ = assigned.changed().await;
+        assigned.changed().await;
         let is_same = shard.following(primary).is_ok_and(|now| now == known);
         if !is_same {
             return;

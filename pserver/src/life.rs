@@ -57,8 +57,7 @@ pub async fn leave(shard: &Shard, mut leave: Shutdown, grace: Duration) -> anyho
     let let_go = async {
         let mut assigned = shard.assigned();
         while !shard.may_leave() {
-            // The sender lives as long as the shard.
-            let _ = assigned.changed().await;
+            assigned.changed().await;
         }
     };
     tokio::select! {

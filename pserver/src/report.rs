@@ -10,10 +10,10 @@ use shoal_runtime::cluster::{Incarnation, JobSettings, Refusal};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Masters;
+use shoal_runtime::host::signal::Changes;
 use shoal_runtime::wire::proto::master_client::MasterClient;
 use shoal_runtime::wire::{Fault, malformed, proto};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// Reports follow one another at least so far apart, even when versions are published faster.
@@ -88,7 +88,7 @@ fn settings(wire: Option<proto::JobSettings>) -> Result<JobSettings, Refusal> {
 /// live. Returns what no repetition can mend: that the master has given this incarnation up, for one.
 pub async fn report(shard: &Shard, masters: &Masters, random: &mut Random) -> Fault {
     let incarnation = shard.incarnation();
-    let mut changes = Changes { published: shard.published(), held: shard.held() };
+    let mut changes = Due { published: shard.published(), held: shard.held() };
     let mut outage = Outage::new();
     let period = Duration::from_millis(shard.job().lease_ttl_millis) / 4;
     for call in 1.. {
@@ -202,32 +202,31 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
 }
 
 /// What makes the next report due.
-struct Changes {
-    published: watch::Receiver<()>,
-    held: watch::Receiver<()>,
+struct Due {
+    published: Changes,
+    held: Changes,
 }
 
-impl Changes {
+impl Due {
     /// The report that is about to be made tells everything until now.
     fn forget(&mut self) {
-        self.published.mark_unchanged();
-        self.held.mark_unchanged();
+        self.published.mark_heard();
+        self.held.mark_heard();
     }
 
     /// Waits for a change, but not so long that reports are too far apart, nor so short that they are too close.
     async fn wait(&mut self, last: Instant, latest: Instant) {
-        let Changes { published, held } = self;
+        let Due { published, held } = self;
         sleep_until(last + PUBLISHED_INTERVAL).await;
         let held = async {
-            let changed = held.changed().await;
+            held.changed().await;
             sleep_until(last + HELD_INTERVAL).await;
-            changed
         };
         let change = async {
             tokio::select! {
                 biased;
-                changed = published.changed() => changed,
-                changed = held => changed,
+                () = published.changed() => {}
+                () = held => {}
             }
         };
         // Either a change or the passing of time: both make the report due.

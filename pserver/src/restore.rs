@@ -18,7 +18,7 @@ pub async fn restore(shard: &Shard, storage: &Storage, random: &mut Random) -> R
     let mut restorer = Restorer { shard, storage, manifest: None, given_up: BTreeSet::new() };
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
-        assigned.mark_unchanged();
+        assigned.mark_heard();
         match restorer.restore_all().await {
             Err(refusal) => return refusal,
             Ok(Err(error)) => {
@@ -31,8 +31,7 @@ pub async fn restore(shard: &Shard, storage: &Storage, random: &mut Random) -> R
                     shard.note_trouble(String::new());
                     backoff.succeed();
                 }
-                // The sender lives as long as the shard.
-                let _ = assigned.changed().await;
+                assigned.changed().await;
             }
         }
     }

@@ -104,7 +104,7 @@ impl PserverService {
             }
             tokio::select! {
                 biased;
-                _ = published.changed() => {}
+                () = published.changed() => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
         }

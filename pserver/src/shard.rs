@@ -21,10 +21,10 @@ use shoal_runtime::cluster::{
     BlockCopy, BlockId, DamagedCheckpoint, Incarnation, JobSettings, ManifestRecord, Refusal, RefusalKind,
     Rewind, Step, Term, Version,
 };
+use shoal_runtime::host::signal::{Changes, Signal};
 pub use standing::{Admission, CopyProgress, Progress, Standings};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tokio::sync::watch;
 
 /// Nodes that a block holds beyond the lowest missing slot before it answers `Busy`.
 pub const HELD_WINDOW: usize = 64;
@@ -41,10 +41,10 @@ pub struct Shard {
     counters: Mutex<Counters>,
     failure: Mutex<Option<String>>,
     is_leaving: AtomicBool,
-    published: watch::Sender<()>,
-    held: watch::Sender<()>,
-    logged: watch::Sender<()>,
-    assigned: watch::Sender<()>,
+    published: Signal,
+    held: Signal,
+    logged: Signal,
+    assigned: Signal,
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,
 }
@@ -70,10 +70,10 @@ impl Shard {
             counters: Mutex::default(),
             failure: Mutex::default(),
             is_leaving: AtomicBool::new(false),
-            published: watch::Sender::new(()),
-            held: watch::Sender::new(()),
-            logged: watch::Sender::new(()),
-            assigned: watch::Sender::new(()),
+            published: Signal::new(),
+            held: Signal::new(),
+            logged: Signal::new(),
+            assigned: Signal::new(),
             checkpointing: Mutex::default(),
             damaged: Mutex::default(),
         }
@@ -131,7 +131,7 @@ impl Shard {
     /// This process was asked to stop: the next report says so.
     pub fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
-        self.published.send_replace(());
+        self.published.send();
     }
 
     /// Whether this process was asked to stop.
@@ -145,9 +145,9 @@ impl Shard {
     }
 
     fn tell_assigned(&self) {
-        self.assigned.send_replace(());
-        self.logged.send_replace(());
-        self.published.send_replace(());
+        self.assigned.send();
+        self.logged.send();
+        self.published.send();
     }
 
     /// Primaries that are still to be restored, with the term under which, and what from.
@@ -170,8 +170,8 @@ impl Shard {
         restore: impl FnOnce(&mut Block) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         restore(&mut *hosted.lock()?)?;
-        self.published.send_replace(());
-        self.logged.send_replace(());
+        self.published.send();
+        self.logged.send();
         Ok(())
     }
 
@@ -209,20 +209,20 @@ impl Shard {
     }
 
     /// Told of every version that is published, of every failure and of every assignment.
-    pub fn published(&self) -> watch::Receiver<()> {
-        self.published.subscribe()
+    pub fn published(&self) -> Changes {
+        self.published.listen()
     }
     /// Told of every node that is held.
-    pub fn held(&self) -> watch::Receiver<()> {
-        self.held.subscribe()
+    pub fn held(&self) -> Changes {
+        self.held.listen()
     }
     /// Told of everything that followers may want.
-    pub fn logged(&self) -> watch::Receiver<()> {
-        self.logged.subscribe()
+    pub fn logged(&self) -> Changes {
+        self.logged.listen()
     }
     /// Told of every assignment.
-    pub fn assigned(&self) -> watch::Receiver<()> {
-        self.assigned.subscribe()
+    pub fn assigned(&self) -> Changes {
+        self.assigned.listen()
     }
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
@@ -236,7 +236,7 @@ impl Shard {
     pub fn fail(&self, why: String) {
         tracing::error!(job = %self.job.job, %why, "the job cannot go on");
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-        self.published.send_replace(());
+        self.published.send();
     }
 
     fn count(&self, count: impl FnOnce(&mut Counters)) {

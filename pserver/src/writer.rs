@@ -19,15 +19,14 @@ const FILE_BYTES: usize = 64 << 20;
 pub async fn write(shard: &Shard, storage: &Storage, random: &mut Random) -> Refusal {
     let mut published = shard.published();
     loop {
-        published.mark_unchanged();
+        published.mark_heard();
         match shard.give_pieces(FILE_BYTES) {
             Err(refusal) => return refusal,
             Ok(Some((checkpoint, file, pieces))) => {
                 write_file(shard, storage, checkpoint, file, pieces, random).await;
             }
             Ok(None) => {
-                // The sender lives as long as the shard.
-                let _ = published.changed().await;
+                published.changed().await;
             }
         }
     }

@@ -76,7 +76,8 @@ pub(crate) async fn run<E: Errand>(session: &Session, errand: &mut E) -> Result<
     let mut pending = Pending::new((session.master.ttl() / 4).min(Duration::from_secs(2)));
     let mut calls = Calls::new(session);
     loop {
-        let routing = routings.borrow_and_update().clone();
+        routings.mark_heard();
+        let routing = session.routes.present();
         let wanted = match errand.wanted(&routing) {
             ControlFlow::Break(end) => return Ok(end),
             ControlFlow::Continue(wanted) => wanted,
@@ -89,14 +90,14 @@ pub(crate) async fn run<E: Errand>(session: &Session, errand: &mut E) -> Result<
         while !pending.is_empty() {
             let (id, answer) = tokio::select! {
                 biased;
-                _ = routings.changed() => break,
+                () = routings.changed() => break,
                 answer = calls.next() => answer,
             };
             if let ControlFlow::Break(end) = calls.heard(errand, &mut pending, id, answer, began.elapsed())? {
                 return Ok(end);
             }
         }
-        if pending.is_empty() && !routings.has_changed().unwrap_or(false) {
+        if pending.is_empty() && !routings.has_changed() {
             return Ok(errand.done());
         }
     }

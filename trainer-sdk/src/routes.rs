@@ -3,14 +3,15 @@
 use crate::error::TrainError;
 use shoal_runtime::cluster::Routing;
 use shoal_runtime::host::rpc::{Channel, Dial, pserver_client};
+use shoal_runtime::host::signal::{Changes, Signal};
 use shoal_runtime::wire::proto::pserver_client::PserverClient;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::watch;
 
 /// The routing that this trainer knows, and a connection to each of its pservers.
 pub(crate) struct Routes {
-    present: watch::Sender<Arc<Routing>>,
+    present: Mutex<Arc<Routing>>,
+    changed: Signal,
     clients: Mutex<BTreeMap<String, PserverClient<Channel>>>,
     dial: Arc<dyn Dial>,
 }
@@ -19,8 +20,8 @@ impl Routes {
     /// Begins with the routing that came with joining, of a program that has so many blocks.
     pub(crate) fn new(routing: Routing, blocks: usize, dial: Arc<dyn Dial>) -> Result<Routes, TrainError> {
         check(&routing, blocks)?;
-        let (present, _) = watch::channel(Arc::new(routing));
-        Ok(Routes { present, clients: Mutex::default(), dial })
+        let present = Mutex::new(Arc::new(routing));
+        Ok(Routes { present, changed: Signal::new(), clients: Mutex::default(), dial })
     }
 
     /// Takes in a routing and says whether it is newer than the one known; an older one changes nothing.
@@ -32,17 +33,18 @@ impl Routes {
         check(&routing, present.blocks.len())?;
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|address, _| routing.pservers.iter().any(|pserver| pserver.address == *address));
-        self.present.send_replace(Arc::new(routing));
+        *self.present.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(routing);
+        self.changed.send();
         Ok(true)
     }
 
     pub(crate) fn present(&self) -> Arc<Routing> {
-        self.present.borrow().clone()
+        Arc::clone(&self.present.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Hears of every newer routing.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Routing>> {
-        self.present.subscribe()
+    pub(crate) fn subscribe(&self) -> Changes {
+        self.changed.listen()
     }
 
     /// A connection to a pserver; it comes about at the first call.
@@ -77,9 +79,9 @@ mod tests {
         let routes = Routes::new(at(5, 0), 1, Arc::new(TcpDial::default())).unwrap();
         assert!(!routes.learn(at(4, 1)).unwrap() && !routes.learn(at(5, 1)).unwrap());
         assert_eq!(*routes.present(), at(5, 0));
-        let mut heard = routes.subscribe();
-        assert!(routes.learn(at(6, 1)).unwrap() && heard.has_changed().unwrap());
-        assert_eq!(**heard.borrow_and_update(), at(6, 1));
+        let heard = routes.subscribe();
+        assert!(routes.learn(at(6, 1)).unwrap() && heard.has_changed());
+        assert_eq!(*routes.present(), at(6, 1));
         assert!(routes.learn(routing(7, &[(0, 7, 0), (0, 7, 0)])).is_err());
         assert!(Routes::new(at(5, 0), 2, Arc::new(TcpDial::default())).is_err());
     }

@@ -113,13 +113,13 @@ impl Shard {
             counters.pieces_written += pieces;
             counters.bytes_written += bytes;
         });
-        self.published.send_replace(());
+        self.published.send();
     }
 
     /// Pieces cannot be written, and why.
     pub fn note_trouble(&self, why: String) {
         self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).trouble = why;
-        self.published.send_replace(());
+        self.published.send();
     }
 
     /// A checkpoint cannot be restored from, and why. The first fault of each is kept.
@@ -129,7 +129,7 @@ impl Shard {
             damaged.push(found);
         }
         drop(damaged);
-        self.published.send_replace(());
+        self.published.send();
     }
 
     /// Damaged checkpoints that blocks here wait to be restored from: only another one, from the master, can help.

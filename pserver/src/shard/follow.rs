@@ -68,7 +68,7 @@ impl Shard {
             }
         }
         if is_published || is_due {
-            self.published.send_replace(());
+            self.published.send();
         }
         Ok(followed)
     }
@@ -115,7 +115,7 @@ impl Shard {
             });
             hosted.lock()?.hear(fill, term, published, news)?;
         }
-        self.held.send_replace(());
+        self.held.send();
         Ok(())
     }
 }

@@ -163,12 +163,12 @@ impl Shard {
         self.count(|counters| counters.count_push(level, push.weight, bytes, lowest, &outcomes));
         let any = |which: fn(&PushOutcome) -> bool| outcomes.iter().any(|(_, outcome)| which(outcome));
         if any(|outcome| matches!(outcome, PushOutcome::Applied { .. })) {
-            self.logged.send_replace(());
+            self.logged.send();
         }
         if any(|outcome| matches!(outcome, PushOutcome::Applied { is_published: true, .. })) {
-            self.published.send_replace(());
+            self.published.send();
         } else if any(|outcome| matches!(outcome, PushOutcome::Held { .. })) {
-            self.held.send_replace(());
+            self.held.send();
         }
     }
 }

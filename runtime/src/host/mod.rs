@@ -1,4 +1,4 @@
-//! The single doors to the world: time, randomness, rpc, storage, store, telemetry, shutdown.
+//! The single doors to the world: time, randomness, rpc, storage, store, telemetry, signals, shutdown.
 //!
 //! Time is tokio's (`tokio::time`), which a simulation pauses and advances. Everything else here is passed in
 //! as a value by the composing `main`, never reached for.
@@ -9,6 +9,7 @@ pub mod clock;
 pub mod random;
 pub mod rpc;
 pub mod shutdown;
+pub mod signal;
 pub mod storage;
 pub mod store;
 pub mod telemetry;
