@@ -26,7 +26,7 @@ impl Terms {
         Terms { epoch, microbatches_per_step, seed: job.seed, window, mode: job.mode, budget }
     }
 
-    /// The same with a bound on what pieces of checkpoints hold: see [`memory`].
+    /// The same with a bound on what pieces of checkpoints hold beyond what training needs.
     pub fn with_budget(&self, budget: Arc<Budget>) -> Terms {
         Terms { budget, ..self.clone() }
     }
