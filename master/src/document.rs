@@ -114,6 +114,8 @@ pub struct Document {
     pub replacing: BTreeSet<Incarnation>,
     /// Primaries that are on their way to another pserver.
     pub moves: BTreeMap<BlockId, Incarnation>,
+    /// Where checkpoints lie, if it was said; otherwise beside this document.
+    pub checkpoint_place: Option<String>,
     /// The checkpoint under way.
     pub named: Option<NamedCheckpoint>,
     /// How many were named so far.
@@ -152,6 +154,7 @@ impl Document {
             leaving: BTreeSet::new(),
             replacing: BTreeSet::new(),
             moves: BTreeMap::new(),
+            checkpoint_place: None,
             named: None,
             checkpoints_named: 0,
             checkpoints: Vec::new(),

@@ -39,6 +39,10 @@ pub struct Keeper<'a> {
     pub policy: CheckpointPolicy,
 }
 
+fn place(document: &Document) -> &str {
+    document.checkpoint_place.as_deref().unwrap_or("the store's folder")
+}
+
 impl Keeper<'_> {
     /// Leads whenever it is elected, for ever. Returns only what a person has to mend.
     pub async fn keep(&self, service: &MasterService, random: &mut Random) -> anyhow::Error {
@@ -74,7 +78,10 @@ impl Keeper<'_> {
     /// Bumps the master's term in the document.
     async fn elect(&self, random: &mut Random) -> anyhow::Result<Result<(Revision, Document), StoreError>> {
         let (revision, document) = match self.store.load().await {
-            Ok(None) => (None, self.fresh.clone()),
+            Ok(None) => match self.begins_in_an_empty_place().await? {
+                Ok(()) => (None, self.fresh.clone()),
+                Err(error) => return Ok(Err(error)),
+            },
             Ok(Some((revision, bytes))) => {
                 let found = Document::from_bytes(&bytes).context(
                     "the store holds something else than a job of this version: use another store, or the version that wrote it",
@@ -84,6 +91,12 @@ impl Keeper<'_> {
                     "the store holds the job {:?} with other settings or another data set: give this one a store of its own",
                     found.job.job.0
                 );
+                ensure!(
+                    found.checkpoint_place == self.fresh.checkpoint_place,
+                    "this job's checkpoints lie in {}, not in {}: give --checkpoints as before",
+                    place(&found),
+                    place(&self.fresh)
+                );
                 (Some(revision), found)
             }
             Err(error) => return Ok(Err(error)),
@@ -91,6 +104,24 @@ impl Keeper<'_> {
         let document = document.elected(&self.identity);
         let swapped = settle(self.store, revision, document.to_bytes().into(), SWAP_PATIENCE, random).await;
         Ok(swapped.map(|revision| (revision, document)))
+    }
+
+    /// Refuses a place with another job's checkpoints: this one's would be written over them.
+    async fn begins_in_an_empty_place(&self) -> anyhow::Result<Result<(), StoreError>> {
+        match checkpoints::list(self.storage).await {
+            Ok(found) => {
+                ensure!(
+                    found.is_empty(),
+                    "{} holds checkpoints, and this job has made none: name another place by --checkpoints",
+                    self.storage.place()
+                );
+                Ok(Ok(()))
+            }
+            Err(error) if error.next_move() == NextMove::Retry => {
+                Ok(Err(StoreError::Unavailable(error.to_string())))
+            }
+            Err(error) => Err(error).context("--checkpoints"),
+        }
     }
 
     /// Decides and swaps until it may not any more.

@@ -67,7 +67,10 @@ pub async fn run(
         dial: &TcpDial { limits },
         identity: format!("{address} process {} {:016x}", std::process::id(), random.bits()),
         manifest,
-        fresh: document::Document::new(job, settings.wanted()),
+        fresh: document::Document {
+            checkpoint_place: settings.checkpoint_place()?,
+            ..document::Document::new(job, settings.wanted())
+        },
         storage: &storage,
         place,
         policy: settings.checkpoint_policy(),

@@ -2,7 +2,7 @@
 
 use crate::document::Wanted;
 use crate::machine::CheckpointPolicy;
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
 use shoal_runtime::cluster::{JobId, JobSettings, Manifest, Mode};
 use std::net::SocketAddr;
@@ -57,6 +57,10 @@ pub struct JobArguments {
     /// Make a checkpoint every so many seconds; 0 for none but the last
     #[arg(long, env = "SHOAL_CHECKPOINT_SECONDS", default_value_t = 600, value_name = "SECONDS")]
     pub checkpoint_seconds: u64,
+    /// Where checkpoints are kept, as master and pservers reach it: a folder or an object store's URL; by default
+    /// "checkpoints" in the folder of the master's store
+    #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
+    pub checkpoints: Option<String>,
     /// Checkpoints to keep
     #[arg(long, env = "SHOAL_KEEP_LAST", default_value_t = 2, value_name = "CHECKPOINTS",
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -80,6 +84,18 @@ impl JobArguments {
             every: Duration::from_secs(self.checkpoint_seconds),
             keep_last: self.keep_last as usize,
         }
+    }
+
+    /// Where checkpoints are kept, if it was said. A folder is named from the root, because pservers may run elsewhere.
+    pub fn checkpoint_place(&self) -> anyhow::Result<Option<String>> {
+        let rooted = |place: &String| {
+            if place.contains("://") {
+                return Ok(place.clone());
+            }
+            let folder = std::path::absolute(place).with_context(|| format!("--checkpoints {place:?}"))?;
+            Ok(folder.display().to_string())
+        };
+        self.checkpoints.as_ref().map(rooted).transpose()
     }
 
     /// The mode with its numbers.
@@ -109,10 +125,6 @@ pub struct MasterSettings {
     /// endpoints with commas between them); by default shoal-state/JOB
     #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]
     pub store: Option<String>,
-    /// Where checkpoints are kept, as master and pservers reach it: a folder or an object store's URL; by default
-    /// "checkpoints" in the store's folder
-    #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
-    pub checkpoints: Option<String>,
     /// Pservers to wait for before the model is placed
     #[arg(long, env = "SHOAL_PSERVERS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pservers: u32,
@@ -149,10 +161,10 @@ impl MasterSettings {
     pub fn store(&self) -> String {
         self.store.clone().unwrap_or_else(|| format!("shoal-state/{}", self.job))
     }
-    /// Where checkpoints are kept. A folder is named from the root, because pservers may run elsewhere in it.
+    /// Where checkpoints are kept.
     pub fn checkpoints(&self) -> anyhow::Result<String> {
-        if let Some(place) = &self.checkpoints {
-            return Ok(place.clone());
+        if let Some(place) = self.checkpoint_place()? {
+            return Ok(place);
         }
         let store = self.store();
         ensure!(

@@ -24,6 +24,7 @@ fn a_running_job_makes_one_now_and_what_it_left_is_listed_verified_and_exported(
     let folder = tempfile::tempdir().unwrap();
     let data = pack_digits(&programs, &folder.path().join("data")).unwrap();
     let more = ["--folder", RUN, "--pace-millis", "20", "--checkpoint-seconds", "0", "--epochs", "2"];
+    let more = more.iter().chain(&["--checkpoints", "saved"]);
     let job = Job {
         programs: &programs,
         folder: folder.path(),
@@ -31,7 +32,7 @@ fn a_running_job_makes_one_now_and_what_it_left_is_listed_verified_and_exported(
         data: &data,
         trainers: "2",
         pservers: 2,
-        more: more.map(str::to_owned).to_vec(),
+        more: more.map(|word| (*word).to_owned()).collect(),
     };
     let running = job.command().spawn().unwrap();
     let command = |words: &[&str]| shoal(&programs.shoal, folder.path(), words);
@@ -59,7 +60,7 @@ fn a_running_job_makes_one_now_and_what_it_left_is_listed_verified_and_exported(
     let lengths = ["from-checkpoint.safetensors", "runs/here/model.safetensors"].map(|name| read(name).len());
     assert_eq!(lengths[0], lengths[1]);
 
-    let manifest = format!("{RUN}/state/checkpoints/checkpoint-{newest:08}/manifest");
+    let manifest = format!("saved/checkpoint-{newest:08}/manifest");
     let mut content = read(&manifest);
     content[30] ^= 1;
     std::fs::write(folder.path().join(&manifest), content).unwrap();

@@ -96,6 +96,9 @@ impl JobPlan {
         if let Some(window) = job.staleness_window {
             command.extend(["--staleness-window".into(), window.to_string().into()]);
         }
+        if let Some(place) = &job.checkpoints {
+            command.extend(["--checkpoints".into(), place.into()]);
+        }
         if job.scale_by_staleness {
             command.push("--scale-by-staleness".into());
         }

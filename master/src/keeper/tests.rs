@@ -5,7 +5,7 @@ use crate::document::{End, Wanted};
 use crate::fixture::*;
 use crate::members::State;
 use object_store::memory::InMemory;
-use shoal_runtime::cluster::Incarnation;
+use shoal_runtime::cluster::{CheckpointId, Incarnation};
 use shoal_runtime::host::rpc::Channel;
 use shoal_runtime::host::store::{MemoryStore, SwapFault};
 use shoal_runtime::wire::proto::{self, master_server::Master};
@@ -355,4 +355,27 @@ async fn an_end_is_written_and_known_to_the_next() {
         .await;
     }
     assert_eq!(stored(&store).await.1.end, Some(End::Failed("no".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_begins_in_a_place_without_checkpoints_and_stays_there() {
+    let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());
+    let mut keeper = keeper(&store, &wire, "m1");
+    keeper.storage.put("checkpoint-00000003/manifest", "another job's".into()).await.unwrap();
+    let why = gives_up(&keeper, &service).await.to_string();
+    assert!(why.contains("holds checkpoints") && why.contains("--checkpoints"), "{why}");
+    assert_eq!(store.load().await.unwrap(), None);
+
+    checkpoints::remove(keeper.storage, CheckpointId(3)).await.unwrap();
+    keeper.fresh.checkpoint_place = Some("/a".to_owned());
+    beside(&[(&keeper, &service)], until(|| term(&service) == Some(1))).await;
+    // Of this job's own: it goes on.
+    keeper.storage.put("checkpoint-00000001/manifest", "its own".into()).await.unwrap();
+    service.step_down();
+    beside(&[(&keeper, &service)], until(|| term(&service) == Some(2))).await;
+
+    keeper.fresh.checkpoint_place = None;
+    let why = gives_up(&keeper, &service).await.to_string();
+    assert!(why.contains("/a") && why.contains("the store's folder"), "{why}");
+    assert_eq!(stored(&store).await.1.master_term, 2);
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Where checkpoints lie.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct PlaceChoice {
-    /// Where they lie, a folder or a URL; by default those of the run's folder
+    /// Where they lie, a folder or a URL; by default where the store says
     #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
     pub(super) place: Option<String>,
     /// The master's store, which alone knows the newest: a folder or etcd://HOST:PORT/PREFIX; by default the one in the
@@ -48,24 +48,25 @@ impl PlaceChoice {
                 );
             }
         };
-        let place = match (&self.place, &store) {
-            (Some(place), _) => place.clone(),
+        let document = match &store {
+            Some(store) => document_in(existing(store)?).await?,
+            None => None,
+        };
+        let said = document.as_ref().and_then(|document| document.checkpoint_place.clone());
+        let place = match (self.place.clone().or(said), &store) {
+            (Some(place), _) => place,
             (None, Some(store)) if !store.contains("://") => text(&Path::new(store).join("checkpoints")),
             _ => return Err(Exit::Usage("--place: name where the checkpoints lie".into()).into()),
         };
-        for named in store.iter().chain([&place]) {
-            // Opening makes a folder: a mistyped name must not become an empty place.
-            let is_missing = !named.contains("://") && !Path::new(named).is_dir();
-            if is_missing {
-                return Err(Exit::Usage(format!("{named}: there is no such folder")).into());
-            }
-        }
-        let document = match store {
-            Some(store) => document_in(&store).await?,
-            None => None,
-        };
+        existing(&place)?;
         Ok(Chosen { storage: Storage::open(&place).await.map_err(reached)?, document })
     }
+}
+
+/// Opening makes a folder: a mistyped name must not become an empty place.
+fn existing(place: &str) -> Result<&str, Exit> {
+    let is_there = place.contains("://") || Path::new(place).is_dir();
+    is_there.then_some(place).ok_or_else(|| Exit::Usage(format!("{place}: there is no such folder")))
 }
 
 async fn document_in(store: &str) -> anyhow::Result<Option<Document>> {

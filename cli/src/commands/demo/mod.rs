@@ -125,6 +125,7 @@ async fn start(
         replicas: 0,
         checkpoint_steps: 0,
         checkpoint_seconds: 0,
+        checkpoints: None,
         keep_last: 2,
     };
     Supervisor::start(JobPlan {
