@@ -3,7 +3,8 @@
 //!
 //! A ledger that lacked an acknowledged position would have it computed again, and answered `Applied` again: in one
 //! history of a block (its rewind number) each position is acknowledged once. A step of a synchronous job that was lost
-//! would be made again with the same bits, which no answer shows: there the steps must all be there in the end.
+//! would be made again with the same bits, which no answer shows: there the steps must all be there in the end. What
+//! stood in ledgers while the job went on, [`ledgers`](crate::ledgers) reads out.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -24,13 +25,33 @@ struct Applied {
     rewind: u64,
 }
 
+/// What a trainer was told to be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A part of this step of a synchronous job.
+    Step(u64),
+    /// This position of an asynchronous job.
+    Position(u64),
+}
+
+/// One answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// What was applied.
+    pub of: Of,
+    /// The block.
+    pub block: u64,
+    /// The block's history.
+    pub rewind: u64,
+    /// Where its line ends in the log, in bytes.
+    pub end: u64,
+}
+
 /// What a log says.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// How often each position was acknowledged: by block, rewind number and position.
-    positions: BTreeMap<(u64, u64, u64), u32>,
-    acknowledged: usize,
-    step_max: Option<u64>,
+    /// All answers, in the order of the log.
+    pub acknowledged: Vec<Acknowledged>,
     /// How long each push lasted until every block had answered, in microseconds, in the order of ends.
     pub push_micros: Vec<u64>,
 }
@@ -41,39 +62,38 @@ impl Log {
     /// # Errors
     /// Another line that is none.
     pub fn read(text: &str) -> anyhow::Result<Log> {
-        let mut log = Log::default();
+        let (mut log, mut end) = (Log::default(), 0);
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-        for line in whole.lines() {
+        for line in whole.split_inclusive('\n') {
+            end += line.len() as u64;
             match serde_json::from_str(line).map_err(|error| anyhow::anyhow!("{line:?}: {error}"))? {
-                Line::Applied(applied) => log.note(&applied),
+                Line::Applied(Applied { step, position, block, rewind }) => {
+                    let of = step.map(Of::Step).or(position.map(Of::Position));
+                    let of = of.ok_or_else(|| anyhow::anyhow!("{line:?}: neither a step nor a position"))?;
+                    log.acknowledged.push(Acknowledged { of, block, rewind, end });
+                }
                 Line::PushMicros(micros) => log.push_micros.push(micros),
             }
         }
         Ok(log)
     }
 
-    fn note(&mut self, Applied { step, position, block, rewind }: &Applied) {
-        self.acknowledged += 1;
-        self.step_max = self.step_max.max(*step);
-        if let Some(position) = position {
-            *self.positions.entry((*block, *rewind, *position)).or_default() += 1;
-        }
-    }
-
-    /// How many acknowledgements there are.
-    pub fn acknowledged(&self) -> usize {
-        self.acknowledged
-    }
-
     /// What shows that an acknowledged update was not kept by a job that has ended with `steps` steps; empty when all
     /// were.
     pub fn not_kept(&self, steps: u64) -> Vec<String> {
-        let twice = self.positions.iter().filter(|(_, count)| **count > 1);
-        let twice = twice.map(|((block, rewind, position), count)| {
-            format!("position {position} of block {block} was applied {count} times under rewind {rewind}")
-        });
-        let beyond = self.step_max.filter(|step| *step >= steps);
-        twice.chain(beyond.map(|step| format!("step {step} was acknowledged, of {steps}"))).collect()
+        let (mut times, mut not_kept) = (BTreeMap::<_, u32>::new(), Vec::new());
+        for Acknowledged { of, block, rewind, .. } in &self.acknowledged {
+            match of {
+                Of::Position(position) => *times.entry((*block, *rewind, *position)).or_default() += 1,
+                Of::Step(step) if *step < steps => {}
+                Of::Step(step) => not_kept.push(format!("step {step} was acknowledged, of {steps}")),
+            }
+        }
+        let twice = times.into_iter().filter(|(_, times)| *times > 1);
+        not_kept.extend(twice.map(|((block, rewind, position), times)| {
+            format!("position {position} of block {block} was applied {times} times under rewind {rewind}")
+        }));
+        not_kept
     }
 }
 
@@ -109,7 +129,8 @@ mod tests {
     fn a_torn_end_is_passed_over_and_a_torn_middle_is_not() {
         let one = applied(STEP, 1, 1);
         let log = Log::read(&[&one, "{\"push_micros\":70}\n{\"appl"].concat()).unwrap();
-        assert_eq!((log.acknowledged(), log.push_micros), (1, vec![70]));
+        assert_eq!((log.acknowledged.len(), log.push_micros), (1, vec![70]));
+        assert_eq!(log.acknowledged[0].end, one.len() as u64);
         assert!(Log::read(&["{\"appl\n", &one].concat()).is_err());
     }
 }

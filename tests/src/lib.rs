@@ -4,6 +4,8 @@
 #![allow(clippy::expect_used, reason = "a broken harness should say so at once")]
 
 pub mod applied;
+pub mod ledgers;
 pub mod model;
+pub mod phases;
 pub mod processes;
 pub mod sim;

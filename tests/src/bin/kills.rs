@@ -3,19 +3,28 @@
 //! `cargo run --release -p shoal-tests --bin kills [-- --kills N] [--mode sync|async] [--replicas R] [--seed S]`
 //!
 //! Jobs are run one after another until so many processes were killed. Each must end with exact counts, in synchronous
-//! mode with the hash of a run that nobody disturbed, and with every update kept that was answered `Applied`; with
-//! copies none may go back. Exits 0 only then.
+//! mode with the hash of a run that nobody disturbed, and with every update kept that was answered `Applied`: it stands
+//! exactly once in the ledgers of all checkpoints that were written later, between kills; with copies none may go
+//! back. Exits 0 only then.
 #![allow(clippy::print_stdout)] // Its table is what it is for.
 
 use anyhow::{Context, bail, ensure};
-use serde_json::Value;
 use shoal_tests::applied::Log;
-use shoal_tests::processes::{Job, Programs, pack_digits, programs};
+use shoal_tests::ledgers::Reader;
+use shoal_tests::processes::{Job, Programs, closing, pack_digits, programs};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
+use tokio::task::spawn_blocking;
 
 /// Acknowledgements that must have been written down for each ten kills: fewer would prove little.
 const ACKNOWLEDGED_PER_TEN_KILLS: u64 = 50;
+/// Of those at least so many of a hundred must have been looked up in a ledger written later.
+const COMPARED_PERCENT: u64 = 50;
+/// Between checkpoints: about as long as between kills.
+const CHECKPOINT_STEPS: &str = "5";
+/// How often the log is looked at.
+const LOOK: Duration = Duration::from_millis(50);
 /// Of each role at least one kill in so many.
 const ROLE_SHARE: u64 = 20;
 
@@ -26,18 +35,19 @@ struct Arguments {
     seed: u64,
 }
 
-fn main() -> anyhow::Result<()> {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
     let arguments = arguments(std::env::args().skip(1))?;
     let programs = programs()?;
     let folder = tempfile::tempdir()?;
     let data = pack_digits(&programs, &folder.path().join("data"))?;
     let script = Script { programs, data, folder: folder.path(), kills: arguments.kills };
-    let calm = script.run("sync", "0", None)?;
+    let calm = closing(&script.job("calm", "sync", "0", &[]).command().output()?)?;
     let hash = calm["parameters_sha256"].as_str().context("no hash")?.to_owned();
     println!("an undisturbed run: {hash}");
     for mode in &arguments.modes {
         for replicas in &arguments.replicas {
-            script.combination(mode, replicas, arguments.seed, &hash)?;
+            script.combination(mode, replicas, arguments.seed, &hash).await?;
         }
     }
     Ok(())
@@ -73,52 +83,49 @@ struct Total {
     kills: u64,
     by_role: BTreeMap<String, u64>,
     acknowledged: u64,
+    ledgers: u64,
+    compared: u64,
     rewinds: u64,
     terms: u64,
     seconds: f64,
 }
 
 impl Script<'_> {
-    fn run(&self, mode: &str, replicas: &str, chaos: Option<(u64, &Path)>) -> anyhow::Result<Value> {
-        let mut more = vec!["--epochs", "2", "--seed", "7", "--mode", mode, "--replicas", replicas];
-        let seed = chaos.map(|(seed, _)| seed.to_string());
-        if let Some(seed) = &seed {
-            more.extend(["--chaos", seed, "--chaos-kinds", "kill", "--checkpoint-steps", "15"]);
-            more.extend(["--pace-millis", "150"]);
-        }
-        let more = more.into_iter().map(str::to_owned).collect();
+    fn job(&self, run: &str, mode: &str, replicas: &str, more: &[&str]) -> Job<'_> {
+        let folder = format!("runs/{run}");
+        let all =
+            ["--epochs", "2", "--seed", "7", "--mode", mode, "--replicas", replicas, "--folder", &folder];
+        let more = all.iter().chain(more).map(|word| (*word).to_owned()).collect();
         let (programs, data, folder) = (&self.programs, self.data.as_str(), self.folder);
-        let job = Job { programs, folder, program: &programs.digits, data, trainers: "3", pservers: 3, more };
-        let mut command = job.command();
-        if let Some((_, log)) = chaos {
-            command.env("SHOAL_PUSH_LOG", log);
-        }
-        shoal_tests::processes::closing(&command.output()?)
+        Job { programs, folder, program: &programs.digits, data, trainers: "3", pservers: 3, more }
     }
 
-    fn combination(&self, mode: &str, replicas: &str, seed: u64, hash: &str) -> anyhow::Result<()> {
+    async fn combination(&self, mode: &str, replicas: &str, seed: u64, hash: &str) -> anyhow::Result<()> {
         let mut total = Total::default();
         while total.kills < self.kills {
             let seed = seed * 1000 + total.jobs;
             let what = || format!("--mode {mode} --replicas {replicas}, chaos {seed}");
-            self.job(mode, replicas, seed, hash, &mut total).with_context(what)?;
+            self.struck(mode, replicas, seed, hash, &mut total).await.with_context(what)?;
         }
-        let Total { jobs, kills, by_role, acknowledged, rewinds, terms, seconds } = &total;
+        let Total { jobs, kills, by_role, acknowledged, ledgers, compared, rewinds, terms, seconds } = &total;
         let roles: Vec<String> = by_role.iter().map(|(role, kills)| format!("{role} {kills}")).collect();
         println!(
             "{mode:<5} replicas {replicas}: {kills} kills ({}) in {jobs} jobs of {seconds:.0} s in all; {acknowledged} \
-             acknowledgements, all kept; {rewinds} times back, {terms} masters elected",
+             acknowledgements, all kept, {compared} of them looked up in {ledgers} later ledgers; {rewinds} times back, \
+             {terms} masters elected",
             roles.join(", ")
         );
         let least = kills * ACKNOWLEDGED_PER_TEN_KILLS / 10;
         ensure!(*acknowledged >= least, "only {acknowledged} acknowledgements, not {least}");
+        let least = acknowledged * COMPARED_PERCENT / 100;
+        ensure!(*compared >= least, "only {compared} acknowledgements looked up, not {least}");
         ensure!(by_role.len() == 3, "a role was never struck");
         ensure!(by_role.values().all(|of_role| of_role * ROLE_SHARE >= *kills), "a role was hardly struck");
         Ok(())
     }
 
-    /// One job, which must keep the promises.
-    fn job(
+    /// One job under fire, which must keep the promises.
+    async fn struck(
         &self,
         mode: &str,
         replicas: &str,
@@ -126,14 +133,27 @@ impl Script<'_> {
         hash: &str,
         total: &mut Total,
     ) -> anyhow::Result<()> {
-        let log = self.folder.join(format!("log-{mode}-{replicas}-{seed}"));
-        let closing = self.run(mode, replicas, Some((seed, &log)))?;
-        let log = Log::read(&std::fs::read_to_string(&log)?)?;
+        let (name, seed) = (format!("{mode}-{replicas}-{seed}"), seed.to_string());
+        let file = self.folder.join(format!("log-{name}"));
+        let fire = ["--chaos", &seed, "--chaos-kinds", "kill", "--pace-millis", "150"];
+        let checkpoints = ["--checkpoint-steps", CHECKPOINT_STEPS, "--keep-last", "1000"];
+        let mut command =
+            self.job(&name, mode, replicas, &[fire.as_slice(), &checkpoints].concat()).command();
+        command.env("SHOAL_PUSH_LOG", &file);
+        let mut reader = Reader::of(&self.folder.join("runs").join(&name), &file);
+        let job = spawn_blocking(move || command.output());
+        while !job.is_finished() {
+            reader.look().await?;
+            tokio::time::sleep(LOOK).await;
+        }
+        let closing = closing(&job.await??)?;
+        let log = Log::read(&std::fs::read_to_string(&file)?)?;
+        let readings = reader.judge(&log).await?;
         let number = |name: &str| closing[name].as_u64().with_context(|| format!("no {name}: {closing}"));
         ensure!(number("records_wrong")? == 0, "counts are wrong: {closing}");
         ensure!(number("records_counted")? == number("records_expected")?, "counts are wrong: {closing}");
         ensure!(mode == "async" || closing["parameters_sha256"] == hash, "another hash: {closing}");
-        let not_kept = log.not_kept(number("steps")?);
+        let not_kept = [log.not_kept(number("steps")?), readings.faults].concat();
         let some = &not_kept[..not_kept.len().min(10)];
         ensure!(not_kept.is_empty(), "{} not kept: {some:#?}; {closing}", not_kept.len());
         ensure!(
@@ -147,7 +167,9 @@ impl Script<'_> {
         }
         total.jobs += 1;
         total.kills += faults.len() as u64;
-        total.acknowledged += log.acknowledged() as u64;
+        total.acknowledged += log.acknowledged.len() as u64;
+        total.ledgers += readings.ledgers;
+        total.compared += readings.compared;
         total.rewinds += number("rewinds")?;
         total.terms += number("master_term")?;
         total.seconds += closing["seconds"].as_f64().unwrap_or(0.0);
