@@ -4,16 +4,21 @@ use crate::document::Document;
 use crate::machine::{CheckpointPolicy, Machine};
 use crate::service::MasterService;
 use anyhow::{Context, ensure};
+use futures_util::future::join_all;
 use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::checkpoints;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::host::storage::{NextMove, Storage};
 use shoal_runtime::host::store::{Revision, Store, StoreError, settle};
+use std::convert::Infallible;
 use std::time::Duration;
 
 /// How long a swap without an answer is repeated before this master steps down.
 const SWAP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two rounds of asking after pservers.
+const PROBE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Between two times in office: a store that cannot be reached is not asked without a breath.
 const STANDBY_PAUSE: Duration = Duration::from_millis(200);
@@ -72,6 +77,7 @@ impl Keeper<'_> {
             biased;
             why = leadership.lost() => Ok(why),
             error = self.govern(service, revision, random) => passing(error),
+            never = self.probe(service) => match never {},
         }
     }
 
@@ -140,7 +146,6 @@ impl Keeper<'_> {
                 service.changed().notify_waiters();
                 continue;
             }
-            self.probe(service).await;
             if self.commit(service).await {
                 continue;
             }
@@ -180,12 +185,22 @@ impl Keeper<'_> {
         }
     }
 
-    /// Asks whether anybody still listens where a connection broke.
-    async fn probe(&self, service: &MasterService) {
-        for (pserver, address) in service.with(|machine, _| machine.suspects()).unwrap_or_default() {
-            if self.dial.is_gone(&address).await {
-                tracing::warn!(%pserver, address, "nobody listens there any more");
-                service.with(|machine, _| machine.lose_pserver(pserver));
+    /// Asks, beside everything else, whether anybody still listens where pservers have no call open.
+    async fn probe(&self, service: &MasterService) -> Infallible {
+        loop {
+            let changed = service.changed().notified();
+            let suspects = service.with(|machine, now| machine.suspects(now)).unwrap_or_default();
+            let probes = suspects.iter().map(async |(pserver, address)| {
+                if self.dial.is_gone(address).await {
+                    tracing::warn!(%pserver, address, "nobody listens there any more");
+                    service.with(|machine, _| machine.lose_pserver(*pserver));
+                    service.changed().notify_waiters();
+                }
+            });
+            if join_all(probes).await.is_empty() {
+                let _ = tokio::time::timeout(PROBE_PAUSE, changed).await;
+            } else {
+                tokio::time::sleep(PROBE_PAUSE).await;
             }
         }
     }

@@ -36,7 +36,7 @@ pub struct Member {
     /// What it is now.
     pub state: State,
     last_heard: Duration,
-    /// Since when its connection is broken, and nothing was heard of it.
+    /// From when on it is worth asking whether it is still there.
     suspected: Option<Duration>,
     /// The incarnation under which a master counted it first.
     first_counted: Incarnation,
@@ -131,17 +131,26 @@ impl Members {
         }
     }
 
-    /// The connection to a member broke. Until it speaks again it is worth asking whether it is still there.
-    pub fn suspect(&mut self, incarnation: Incarnation, now: Duration) {
+    /// A member has no call open, whose breaking off would tell its end: from `from` on it is worth asking whether it is
+    /// still there, until it [attends](Self::attend).
+    pub fn suspect(&mut self, incarnation: Incarnation, from: Duration) {
         if let Some(member) = self.members.get_mut(&incarnation).filter(|member| member.state == State::Live)
         {
-            member.suspected.get_or_insert(now);
+            member.suspected = Some(member.suspected.map_or(from, |already| already.min(from)));
         }
     }
 
-    /// Live members whose connection broke, and who have not spoken since.
-    pub fn suspects(&self) -> impl Iterator<Item = Incarnation> {
-        self.live().filter(|(_, member)| member.suspected.is_some()).map(|(incarnation, _)| incarnation)
+    /// A member has a call open.
+    pub fn attend(&mut self, incarnation: Incarnation) {
+        if let Some(member) = self.members.get_mut(&incarnation) {
+            member.suspected = None;
+        }
+    }
+
+    /// Live members of whom it is worth asking.
+    pub fn suspects(&self, now: Duration) -> impl Iterator<Item = Incarnation> {
+        let is_due = move |member: &Member| member.suspected.is_some_and(|from| from <= now);
+        self.live().filter(move |(_, member)| is_due(member)).map(|(incarnation, _)| incarnation)
     }
 
     /// A member is known to be gone. Returns whether it was live.
@@ -167,7 +176,6 @@ impl Members {
             Some(member) if matches!(member.state, State::Live | State::Lost) => {
                 member.state = State::Live;
                 member.last_heard = member.last_heard.max(now);
-                member.suspected = None;
                 Ok(())
             }
             _ => Err(self.stale(incarnation)),
@@ -395,19 +403,20 @@ mod tests {
     }
 
     #[test]
-    fn suspicion_is_for_the_live_and_ends_with_the_next_word() {
+    fn suspicion_is_for_the_live_and_ends_when_they_attend() {
         let mut members = members();
         let [a, b, c] = ["a", "b", "c"].map(|name| members.join(name, 7, 1, None, at(0)).unwrap().0);
-        for who in [a, b, c] {
-            members.suspect(who, at(1));
+        for (who, from) in [(a, 5), (b, 1), (c, 9), (c, 4), (c, 8)] {
+            members.suspect(who, at(from));
         }
-        members.hear(a, at(2)).unwrap();
+        let suspects = |members: &Members, now| members.suspects(at(now)).collect::<Vec<_>>();
+        assert_eq!((suspects(&members, 3), suspects(&members, 4)), (vec![b], vec![b, c]), "the earliest");
+        members.attend(a);
+        members.hear(c, at(5)).unwrap();
         assert!(members.lose(b) && !members.lose(b), "once");
-        assert_eq!(members.suspects().collect::<Vec<_>>(), [c]);
-        members.hear(b, at(3)).unwrap();
-        assert_eq!(members.suspects().collect::<Vec<_>>(), [c], "nor is it remembered of one who came back");
-        members.expire(at(1000));
-        assert_eq!(members.suspects().count(), 0);
+        assert_eq!(suspects(&members, 9), [c], "its words come another way");
+        members.expire(at(1005));
+        assert_eq!(suspects(&members, 1005), [], "the lost are not asked");
         members.leave(a).unwrap();
         assert!(!members.lose(a) && !members.is_current(a), "what is final stays so");
     }

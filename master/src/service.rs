@@ -4,7 +4,7 @@
 
 use crate::clock::Clock;
 use crate::document::Document;
-use crate::machine::{CheckpointPolicy, LeaseOutcome, Machine, TrainerWord};
+use crate::machine::{CheckpointPolicy, LeaseOutcome, Machine, TrainerWord, UNATTENDED_MAX};
 use crate::{status, words};
 use shoal_runtime::cluster::{Declaration, Incarnation, Manifest, Refusal, RefusalKind};
 use shoal_runtime::wire::proto::{self, master_server};
@@ -132,7 +132,8 @@ impl MasterService {
     }
 }
 
-/// Suspects a pserver whose open call was dropped before it was answered: its connection is gone.
+/// Suspects a pserver whose open call was dropped before it was answered, for its connection is gone; and one that
+/// does not open another after an answer, for nothing would tell its end.
 struct Connected {
     service: MasterService,
     pserver: Incarnation,
@@ -141,8 +142,9 @@ struct Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
+        let patience = if self.is_answered { UNATTENDED_MAX } else { Duration::ZERO };
+        self.service.with(|machine, now| machine.suspect_pserver(self.pserver, now + patience));
         if !self.is_answered {
-            self.service.with(|machine, now| machine.suspect_pserver(self.pserver, now));
             self.service.changed.notify_waiters();
         }
     }
@@ -251,7 +253,7 @@ impl master_server::Master for MasterService {
         let mut connected = Connected { service: self.clone(), pserver, is_answered: true };
         // The call is a sign of life when it comes, not for as long as it is kept open.
         let heard =
-            self.machine(&request.job).map(|(mut machine, now)| machine.hear_pserver(pserver, now))?;
+            self.machine(&request.job).map(|(mut machine, now)| machine.attend_pserver(pserver, now))?;
         heard.map_err(|refusal| status_of(&refusal))?;
         loop {
             let changed = self.changed.notified();

@@ -264,6 +264,8 @@ async fn only_suspects_are_probed_and_who_is_gone_is_lost_at_once() {
         until(|| term(&service).is_some()).await;
         join(&service);
         let [p0, p1] = ["p0", "p1"].map(|name| register(&service, name, 1));
+        let attend = |who| service.with(|machine, now| machine.attend_pserver(who, now)).unwrap().unwrap();
+        [p0, p1].map(attend);
         until(|| is_placed(&service)).await;
         sleep(Duration::from_millis(300)).await;
         assert_eq!(*wire.asked.lock().unwrap(), Vec::<String>::new());
@@ -277,11 +279,15 @@ async fn only_suspects_are_probed_and_who_is_gone_is_lost_at_once() {
         assert_eq!(state(p0), State::Live, "somebody listens there");
         let asked = wire.asked.lock().unwrap().clone();
         assert_eq!(asked[..2], ["p0:7000", "p1:7000"]);
-        service.with(|machine, now| machine.hear_pserver(p0, now)).unwrap().unwrap();
+        attend(p0);
         sleep(Duration::from_millis(200)).await;
         let count = wire.asked.lock().unwrap().len();
         sleep(Duration::from_millis(500)).await;
-        assert_eq!(wire.asked.lock().unwrap().len(), count, "who has spoken and who is lost are left alone");
+        assert_eq!(
+            wire.asked.lock().unwrap().len(),
+            count,
+            "who has a call open and who is lost are left alone"
+        );
     })
     .await;
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use checkpoints::CheckpointPolicy;
-pub use pservers::{PserverCounters, PserverRecord, PserverWord};
+pub use pservers::{PserverCounters, PserverRecord, PserverWord, UNATTENDED_MAX};
 pub use trainers::{LeaseOutcome, TrainerCounters, TrainerWord};
 
 /// Gradients that trainers may fail to compute, each time ending a trainer, before the job fails.
@@ -102,7 +102,7 @@ impl Machine {
         let mut pserver_records = BTreeMap::new();
         for (incarnation, at) in &document.pservers {
             pservers.remember(*incarnation, &at.name, now);
-            // It may have ended since; while it does not speak it is worth asking.
+            // It may have ended since; until it has a call open it is worth asking.
             pservers.suspect(*incarnation, now);
             pserver_records.insert(*incarnation, PserverRecord::at(&at.address));
         }

@@ -8,6 +8,7 @@ use crate::reports::{BlockProgress, CopyProgress};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal};
 use shoal_runtime::wire::proto;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 /// What a pserver has counted so far, cumulative over its life.
@@ -35,6 +36,9 @@ pub struct PserverCounters {
     pub throttled: u64,
     pub checkpoint_memory_peak: u64,
 }
+
+/// How long a pserver may have no call open before it is asked whether it is still there.
+pub const UNATTENDED_MAX: Duration = Duration::from_millis(50);
 
 /// What the master knows of one pserver.
 #[derive(Clone, Debug)]
@@ -94,7 +98,10 @@ impl Machine {
         now: Duration,
     ) -> Result<Incarnation, Refusal> {
         let (incarnation, _) = self.pservers.join(name, nonce, process, previous, now)?;
-        self.pserver_records.entry(incarnation).or_insert_with(|| PserverRecord::at(address));
+        if let Entry::Vacant(vacant) = self.pserver_records.entry(incarnation) {
+            vacant.insert(PserverRecord::at(address));
+            self.pservers.suspect(incarnation, now + UNATTENDED_MAX);
+        }
         // Those that are remembered no more.
         self.pserver_records.retain(|known, _| self.pservers.is_current(*known));
         self.is_changed = true;
@@ -141,15 +148,22 @@ impl Machine {
         Ok(())
     }
 
-    /// The connection to a pserver broke: it may be gone.
-    pub fn suspect_pserver(&mut self, pserver: Incarnation, now: Duration) {
-        self.pservers.suspect(pserver, now);
+    /// A pserver has its call open, whose breaking off will tell its end.
+    pub fn attend_pserver(&mut self, pserver: Incarnation, now: Duration) -> Result<(), Refusal> {
+        self.hear_pserver(pserver, now)?;
+        self.pservers.attend(pserver);
+        Ok(())
+    }
+
+    /// A pserver has no call open: if it has none by `from`, it may be gone.
+    pub fn suspect_pserver(&mut self, pserver: Incarnation, from: Duration) {
+        self.pservers.suspect(pserver, from);
     }
 
     /// Pservers that may be gone, with their addresses.
-    pub fn suspects(&self) -> Vec<(Incarnation, String)> {
+    pub fn suspects(&self, now: Duration) -> Vec<(Incarnation, String)> {
         let address = |who: Incarnation| Some((who, self.pserver_records.get(&who)?.address.clone()));
-        self.pservers.suspects().filter_map(address).collect()
+        self.pservers.suspects(now).filter_map(address).collect()
     }
 
     /// Nobody listens any more where a pserver was.

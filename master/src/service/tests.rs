@@ -122,7 +122,7 @@ impl Office {
     }
 
     fn suspects(&self) -> Vec<Incarnation> {
-        let suspects = self.service.with(|machine, _| machine.suspects()).unwrap();
+        let suspects = self.service.with(|machine, now| machine.suspects(now)).unwrap();
         suspects.into_iter().map(|(who, _)| who).collect()
     }
     fn state(&self, pserver: Incarnation) -> State {

@@ -99,13 +99,13 @@ fn a_pserver_that_is_replaced_calls_for_one_other_and_only_until_it_leaves() {
 }
 
 #[test]
-fn of_pservers_from_before_its_time_a_master_asks_whether_they_are_still_there_until_they_speak() {
+fn of_pservers_from_before_its_time_a_master_asks_whether_they_are_still_there_until_they_attend() {
     let (mut machine, [p0, p1], _) = training();
-    assert_eq!(machine.suspects(), []);
     machine.restart("m2", 10);
-    let suspects = |machine: &Job| machine.suspects().into_iter().map(|(who, _)| who).collect::<Vec<_>>();
+    let suspects =
+        |machine: &Job| machine.suspects(at(11)).into_iter().map(|(who, _)| who).collect::<Vec<_>>();
     assert_eq!(suspects(&machine), [p0, p1]);
-    machine.hear_pserver(p0, at(11)).unwrap();
+    machine.attend_pserver(p0, at(11)).unwrap();
     assert_eq!(suspects(&machine), [p1]);
     machine.lose_pserver(p1);
     assert_eq!(machine.pservers.get(p1).unwrap().state, State::Lost);

@@ -22,17 +22,25 @@ fn a_later_life_takes_the_name_of_a_pserver_and_the_copies_of_the_earlier_are_go
 }
 
 #[test]
-fn a_pserver_whose_connection_broke_is_a_suspect_until_it_speaks_or_is_lost() {
+fn a_pserver_without_an_open_call_is_a_suspect_until_it_has_one_or_is_lost() {
     let (mut job, pservers, _) = copied(3);
-    assert_eq!(job.suspects(), []);
-    let suspects = |job: &Job| job.suspects().into_iter().map(|(who, _)| who).collect::<Vec<_>>();
+    let suspects_at =
+        |job: &Job, millis| job.suspects(at(millis)).into_iter().map(|(who, _)| who).collect::<Vec<_>>();
+    let suspects = |job: &Job| suspects_at(job, 4);
+    let patience = UNATTENDED_MAX.as_millis() as u64;
+    assert_eq!(suspects_at(&job, patience - 1), []);
+    assert_eq!(suspects_at(&job, patience), pservers, "they have registered, and that is all");
+    pservers.iter().for_each(|pserver| job.attend_pserver(*pserver, at(0)).unwrap());
+    assert_eq!(suspects_at(&job, patience), []);
     job.suspect_pserver(pservers[0], at(1));
     job.suspect_pserver(pservers[2], at(1));
     job.suspect_pserver(Incarnation(77), at(1));
-    assert_eq!(job.suspects(), [(pservers[0], "p0:7000".to_owned()), (pservers[2], "p2:7000".to_owned())]);
+    let expected = [(pservers[0], "p0:7000".to_owned()), (pservers[2], "p2:7000".to_owned())];
+    assert_eq!(job.suspects(at(1)), expected);
     assert_eq!(job.decide(at(1)), None, "suspicion alone decides nothing");
-    job.hear_pserver(pservers[0], at(2)).unwrap();
-    assert_eq!(suspects(&job), [pservers[2]]);
+    job.hear_pserver(pservers[2], at(2)).unwrap();
+    job.attend_pserver(pservers[0], at(2)).unwrap();
+    assert_eq!(suspects(&job), [pservers[2]], "it was heard, but its end would not be told");
     job.lose_pserver(pservers[2]);
     assert_eq!(suspects(&job), []);
     job.settle(3);

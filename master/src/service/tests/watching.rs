@@ -26,11 +26,28 @@ async fn a_watch_without_news_is_answered_when_its_wait_is_over_and_after_ten_se
         let (millis, reply) = answered(office.watch(pserver, wait)).await;
         assert_eq!((millis, reply.assignment), (after, None));
     }
-    assert_eq!(office.suspects(), [], "who was answered is no suspect");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_dropped_makes_a_suspect_until_the_next_word() {
+async fn who_was_answered_is_a_suspect_unless_it_asks_again_soon() {
+    let (office, [p0, p1], _) = training().await;
+    let call = office.watch(p1, 9000);
+    for _ in 0..3 {
+        answered(office.watch(p0, 100)).await;
+        pause(UNATTENDED_MAX.as_millis() as u64 - 1).await;
+        assert_eq!(office.suspects(), []);
+    }
+    office.publish(p0, 2, 0).await;
+    pause(1).await;
+    assert_eq!(office.suspects(), [p0], "killed now, it would break nothing off");
+    let again = office.watch(p0, 9000);
+    pause(1).await;
+    assert_eq!(office.suspects(), []);
+    drop((call, again));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_dropped_makes_a_suspect_until_the_next_one() {
     let (office, [p0, p1], _) = training().await;
     let calls = [p0, p1].map(|pserver| office.watch(pserver, 9000));
     pause(50).await;
@@ -39,6 +56,9 @@ async fn a_watch_that_is_dropped_makes_a_suspect_until_the_next_word() {
     pause(1).await;
     assert_eq!(office.suspects(), [p0]);
     office.publish(p0, 2, 0).await;
+    assert_eq!(office.suspects(), [p0], "a word is not a call that is kept open");
+    let _again = office.watch(p0, 9000);
+    pause(1).await;
     assert_eq!(office.suspects(), []);
     let refused = office.watch_request(Incarnation::new(1, 99), 9000);
     assert_eq!(kind(office.service.watch(refused).await), RefusalKind::StaleIncarnation);
