@@ -47,13 +47,22 @@ pub struct Acknowledged {
     pub end: u64,
 }
 
+/// One push, until every block had answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// How long it lasted, in microseconds.
+    pub micros: u64,
+    /// Where its line ends in the log, in bytes.
+    pub end: u64,
+}
+
 /// What a log says.
 #[derive(Debug, Default)]
 pub struct Log {
     /// All answers, in the order of the log.
     pub acknowledged: Vec<Acknowledged>,
-    /// How long each push lasted until every block had answered, in microseconds, in the order of ends.
-    pub push_micros: Vec<u64>,
+    /// All pushes, in the order of their ends.
+    pub pushes: Vec<Push>,
 }
 
 impl Log {
@@ -72,7 +81,7 @@ impl Log {
                     let of = of.ok_or_else(|| anyhow::anyhow!("{line:?}: neither a step nor a position"))?;
                     log.acknowledged.push(Acknowledged { of, block, rewind, end });
                 }
-                Line::PushMicros(micros) => log.push_micros.push(micros),
+                Line::PushMicros(micros) => log.pushes.push(Push { micros, end }),
             }
         }
         Ok(log)
@@ -129,8 +138,8 @@ mod tests {
     fn a_torn_end_is_passed_over_and_a_torn_middle_is_not() {
         let one = applied(STEP, 1, 1);
         let log = Log::read(&[&one, "{\"push_micros\":70}\n{\"appl"].concat()).unwrap();
-        assert_eq!((log.acknowledged.len(), log.push_micros), (1, vec![70]));
-        assert_eq!(log.acknowledged[0].end, one.len() as u64);
+        assert_eq!((log.acknowledged.len(), log.acknowledged[0].end), (1, one.len() as u64));
+        assert_eq!(log.pushes, [Push { micros: 70, end: one.len() as u64 + 19 }]);
         assert!(Log::read(&["{\"appl\n", &one].concat()).is_err());
     }
 }

@@ -158,7 +158,7 @@ mod tests {
             parameters: Bytes::new(),
             previous: None,
             slots: Vec::new(),
-            ledger: Ledger::from_parts(low, [low + 2..low + 3]).unwrap(),
+            ledger: Ledger::from_parts(low, std::iter::once(low + 2..low + 3)).unwrap(),
         }
     }
     fn told(of: Of, rewind: u64) -> Acknowledged {

@@ -12,6 +12,7 @@ use shoal_tests::phases::{PHASES, Phase, way};
 use shoal_tests::processes::closing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub(crate) struct Struck {
     pub(crate) times_back: u64,
     /// Whether there was a copy of everything beside the victim's.
     pub(crate) is_covered: bool,
+    /// What the log grew by from the kill on until all was settled again, in bytes.
+    pub(crate) logged: Range<u64>,
 }
 
 /// A job whose pservers are changed.
@@ -191,7 +194,8 @@ impl Changes {
                 let is_struck = is_running(*process)
                     && rustix::process::kill_process(*process, rustix::process::Signal::KILL).is_ok();
                 if is_struck {
-                    self.struck.push(Struck { phase: self.phase(), times_back: 0, is_covered: true });
+                    let (phase, logged) = (self.phase(), self.logged()..u64::MAX);
+                    self.struck.push(Struck { phase, times_back: 0, is_covered: true, logged });
                     self.noticed(victim).await?;
                 }
                 return Ok(is_struck);
@@ -232,11 +236,17 @@ impl Changes {
 
     /// Adds to the last kill what it has cost since the document was `before`.
     async fn note_times_back(&mut self, before: &Document, is_covered: bool) -> anyhow::Result<()> {
-        let now = self.document().await?.rewinds;
+        let (now, logged) = (self.document().await?.rewinds, self.logged());
         if let Some(struck) = self.struck.last_mut() {
             (struck.times_back, struck.is_covered) = (now - before.rewinds, is_covered);
+            struck.logged.end = logged;
         }
         Ok(())
+    }
+
+    /// How long the log is, in bytes.
+    fn logged(&self) -> u64 {
+        std::fs::metadata(log_of(&self.run)).map_or(0, |log| log.len())
     }
 
     /// Waits for the end of the job.

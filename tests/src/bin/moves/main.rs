@@ -94,17 +94,17 @@ impl Script<'_> {
         ensure!(victim == Victim::Nobody || struck.len() == 7, "struck in {} of 7 changes", struck.len());
         let is_kept = |one: &Struck| one.times_back == 0 || !one.is_covered;
         ensure!(struck.iter().all(is_kept), "went back although there were copies: {struck:?}");
-        let phases: Vec<String> = struck.iter().map(|one| format!("{:?}", one.phase)).collect();
+        let phases: Vec<String> = struck.iter().map(|one| in_words(one, &log)).collect();
         Ok(format!(
             "{mode:<5} {:<6} killed {:>2} times [{}], {} times back; {} answers looked up in {} ledgers; pushes {}; \
              bytes moved / least: {}",
             format!("{victim:?}"),
             struck.len(),
-            phases.join(" "),
+            phases.join(", "),
             closing["rewinds"],
             readings.compared,
             readings.ledgers,
-            lasted(log.push_micros),
+            lasted(log.pushes.iter().map(|push| push.micros).collect()),
             if victim == Victim::Nobody { told.join(", ") } else { String::from("-") },
         ))
     }
@@ -119,6 +119,14 @@ fn judge(closing: &Value, log: &Log, readings: &Readings, mode: &str, hash: &str
     ensure!(not_kept.is_empty(), "not kept: {:?}", &not_kept[..not_kept.len().min(10)]);
     ensure!(readings.compared > 0, "no answer was looked up in a ledger");
     Ok(())
+}
+
+/// A kill: the phase, the longest push until all was settled again, and how often the job went back.
+fn in_words(struck: &Struck, log: &Log) -> String {
+    let pushes = log.pushes.iter().filter(|push| struck.logged.contains(&push.end));
+    let longest = pushes.map(|push| push.micros).max().unwrap_or(0) / 1000;
+    let back = if struck.times_back > 0 { ", back" } else { "" };
+    format!("{:?} {longest} ms{back}", struck.phase)
 }
 
 /// Percentiles of durations in microseconds, in words.
