@@ -265,7 +265,7 @@ async fn only_suspects_are_probed_and_who_is_gone_is_lost_at_once() {
         join(&service);
         let [p0, p1] = ["p0", "p1"].map(|name| register(&service, name, 1));
         let attend = |who| service.with(|machine, now| machine.attend_pserver(who, now)).unwrap().unwrap();
-        [p0, p1].map(attend);
+        [p0, p1].into_iter().for_each(attend);
         until(|| is_placed(&service)).await;
         sleep(Duration::from_millis(300)).await;
         assert_eq!(*wire.asked.lock().unwrap(), Vec::<String>::new());
