@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_task_tells_that_the_steps_before_the_open_ones_are_published() {
-        use crate::kept::NodeOf;
+        use crate::origin::NodeOf;
         use crate::reduce::NodeSum;
         use crate::taken::Taken;
         let mut desk = desk(1, vec![]);

@@ -3,21 +3,14 @@
 //!
 //! Forgetting one costs work and nothing else: the master leases again what a block lacks.
 
+use crate::origin::NodeOf;
 use crate::reduce::NodeSum;
 use crate::taken::Taken;
-use shoal_runtime::cluster::{Node, Rewind, Routing, Step};
+use shoal_runtime::cluster::{Routing, Step};
 use std::sync::Arc;
 
 /// Bytes of sums that a trainer keeps besides the one it finished last: when there are more, the oldest are forgotten.
 pub(crate) const KEPT_BYTES_MAX: usize = 256 << 20;
-
-/// What one gradient of a synchronous job is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeOf {
-    pub(crate) step: Step,
-    pub(crate) node: Node,
-    pub(crate) rewind: Rewind,
-}
 
 /// One finished task's sum.
 #[derive(Clone, Debug)]
@@ -95,7 +88,7 @@ fn bytes(sum: &NodeSum) -> usize {
 mod tests {
     use super::*;
     use crate::pending::tests::routing;
-    use shoal_runtime::cluster::{BlockId, Term};
+    use shoal_runtime::cluster::{BlockId, Node, Rewind, Term};
 
     fn of(step: u64, index: u32) -> NodeOf {
         NodeOf { step: Step(step), node: Node::leaf(index), rewind: Rewind(1) }

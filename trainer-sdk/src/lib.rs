@@ -55,6 +55,7 @@ mod kept;
 mod leaders;
 mod master;
 mod model;
+mod origin;
 mod pending;
 mod pull;
 mod push;

@@ -3,8 +3,8 @@
 use crate::calls::Callee;
 use crate::errand::{Calling, Errand, run};
 use crate::error::TrainError;
+use crate::origin::Base;
 use crate::pending::Batch;
-use crate::push::Base;
 use crate::session::Session;
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Term, Version};

@@ -3,14 +3,14 @@
 
 use crate::errand::{Calling, Errand, run};
 use crate::error::TrainError;
-use crate::kept::NodeOf;
+use crate::origin::{Base, NodeOf, Of};
 use crate::pending::Batch;
 use crate::reduce::NodeSum;
 use crate::session::Session;
 use crate::taken::Taken;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
-use shoal_runtime::cluster::{BlockId, Rewind, Routing, Term, Version};
+use shoal_runtime::cluster::{BlockId, Routing, Term, Version};
 use shoal_runtime::host::rpc::Channel;
 use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
 use std::collections::BTreeSet;
@@ -18,22 +18,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// What a gradient is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
-    /// A node of a step's tree, in synchronous jobs.
-    Node(NodeOf),
-    /// The microbatch at this position, in asynchronous jobs.
-    Microbatch(u64),
-}
-
-/// Which state of a block a gradient was computed from. In synchronous jobs the step says the version, which is 0 here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Base {
-    pub(crate) rewind: Rewind,
-    pub(crate) version: Version,
-}
 
 /// One gradient on its way to the blocks.
 pub(crate) struct Push<'a> {

@@ -2,7 +2,7 @@
 //! ledgers are compared with. Nothing reads it but tests.
 
 use crate::error::TrainError;
-use crate::push::{Base, Of};
+use crate::origin::{Base, Of};
 use shoal_runtime::cluster::BlockId;
 use std::fs::File;
 use std::io::Write;

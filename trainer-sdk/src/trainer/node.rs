@@ -4,8 +4,8 @@
 use super::{Trainer, add_since};
 use crate::desk::Ready;
 use crate::error::TrainError;
-use crate::kept::NodeOf;
 use crate::model::{Model, Parameters};
+use crate::origin::NodeOf;
 use crate::pull::{At, Pulled, pull};
 use crate::push::{Push, Pushed};
 use crate::reduce::{LocalTree, NodeSum};

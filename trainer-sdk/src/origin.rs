@@ -1,0 +1,27 @@
+//! What a gradient is of, and which state it was computed from.
+
+use shoal_runtime::cluster::{Node, Rewind, Step, Version};
+
+/// A node of a step's tree, in a history of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeOf {
+    pub(crate) step: Step,
+    pub(crate) node: Node,
+    pub(crate) rewind: Rewind,
+}
+
+/// What a gradient is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// A node of a step's tree, in synchronous jobs.
+    Node(NodeOf),
+    /// The microbatch at this position, in asynchronous jobs.
+    Microbatch(u64),
+}
+
+/// Which state of a block a gradient was computed from. In synchronous jobs the step says the version, which is 0 here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Base {
+    pub(crate) rewind: Rewind,
+    pub(crate) version: Version,
+}
