@@ -61,8 +61,13 @@ pub(super) async fn act(job: &mut Supervisor) -> anyhow::Result<()> {
     thaw(job, frozen);
     grow(job, 3, "trainers join again").await?;
     pause(job, 1.0).await?;
+    let mut epochs = job.status.epoch;
     while job.tick().await? {
         say_notes(job);
+        if job.status.epoch > epochs {
+            epochs = job.status.epoch;
+            say(job, &format!("{epochs} epochs are trained, {} trainers go on", job.members().len()));
+        }
         // Whatever the timing was: a frozen trainer whose work was done by others must have come too late once.
         let is_seen = || {
             let totals = pserver_totals(&job.status);
