@@ -1,8 +1,9 @@
 //! Draws the next action of a walk from what could happen now. It must never do it.
 
 use super::action::{Action, MasterAct, PserverAct, TrainerAct};
+use super::copy::Copy;
 use super::decide::Decision;
-use super::pserver::{Copy, Pserver};
+use super::pserver::Pserver;
 use super::rules::Rule;
 use super::weather::{Dice, Kind, Weather};
 use super::words::{Block, Mode, Place};
@@ -121,9 +122,9 @@ fn work(world: &World, dice: &mut Dice, trainer: usize, block: Block, place: Pla
     }
     let front = world.published_everywhere();
     match dice.below(8) {
-        0 => TrainerAct::Want((front + dice.below(2)).min(shape.units - 1)),
+        0 => TrainerAct::Want((front + dice.below(2 + shape.delay)).min(shape.units - 1)),
         1 => TrainerAct::AskAll(place),
-        2 | 3 => TrainerAct::Begin { slots: dice.among(&[1, 2, 3]) & world.setting.root() },
+        2 | 3 => TrainerAct::Begin { slots: dice.among(&[1, 2, 3]) },
         _ => TrainerAct::Ask(block),
     }
 }

@@ -6,9 +6,9 @@ use super::witness::Fault;
 use super::words::{Incarnation, Place};
 use super::world::World;
 
-/// Rounds in which any job of the model's size is finished.
 /// Microbatches leased beyond the lowest that is lacking.
 const WINDOW: usize = 2;
+/// Rounds in which any job of the model's size is finished.
 const ROUNDS_MAX: usize = 60;
 
 impl World {
@@ -139,7 +139,8 @@ impl World {
     }
 
     fn step_turn(&mut self, master: usize) {
-        let (front, root) = (self.published_everywhere(), self.setting.root());
+        let front = self.published_everywhere();
+        let root = self.setting.root(front);
         for trainer in 0..self.trainers.len() {
             if front < self.setting.shape.units && !self.trainers[trainer].has_root(front, root) {
                 self.act(Action::OfTrainer(trainer, TrainerAct::Want(front)));

@@ -1,8 +1,7 @@
 //! What is in flight between the model's roles. Any message may be lost, come late, or come twice.
 
-use super::words::{
-    Block, Document, Entry, Incarnation, Name, Number, Piece, Place, State, Unit, Update, Version,
-};
+use super::state::{Entry, Name, State, Update};
+use super::words::{Block, Document, Incarnation, Number, Piece, Place, Unit, Version};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -45,10 +44,10 @@ pub(crate) enum ToPserver {
     Append { to: Incarnation, block: Block, fill: Number, term: Number, entry: Entry, published: Version },
     /// `name` is not on the primary's history.
     Broken { to: Incarnation, block: Block, fill: Number, term: Number, name: Name },
-    /// A trainer asks whether `step` is published, and for its parameters.
-    Ask { block: Block, trainer: usize, rewind: Number, step: Unit },
-    /// A trainer asks whether all that this pserver leads has published `step`: what no protocol should ask.
-    AskAll { trainer: usize, step: Unit },
+    /// A trainer asks whether `version` is published, and for its parameters.
+    Ask { block: Block, trainer: usize, rewind: Number, version: Version },
+    /// A trainer asks whether all that this pserver leads has published `version`: what no protocol should ask.
+    AskAll { trainer: usize, version: Version },
     /// A gradient.
     Push { block: Block, trainer: usize, rewind: Number, unit: Unit, slots: u8 },
 }
@@ -58,16 +57,16 @@ pub(crate) enum ToTrainer {
     Routes(Rc<Document>),
     /// Async: a task.
     Lease(Unit),
-    /// The parameters of a step.
+    /// A version's parameters.
     Published {
         block: Block,
         rewind: Number,
-        step: Unit,
+        version: Version,
         history: Vec<Update>,
     },
     AllPublished {
         place: Place,
-        step: Unit,
+        version: Version,
     },
     /// The gradient is held, or applied and not published; both may be lost with the primary of `term`.
     Held {

@@ -22,9 +22,11 @@
 //! leases are advice), a storage that fails, pieces torn while they are written, liveness under a clock.
 
 mod action;
+mod copy;
 mod decide;
 mod draw;
 mod fair;
+mod held;
 mod master;
 mod message;
 mod notation;
@@ -32,6 +34,7 @@ mod pserver;
 mod replication;
 mod rules;
 mod script;
+mod state;
 mod trainer;
 mod walk;
 mod weather;

@@ -1,6 +1,7 @@
 //! How names, histories and documents are written in a story: short. It must never leave out what tells two apart.
 
-use super::words::{Document, Incarnation, Mark, Name, Piece, Routing, Update};
+use super::state::{Name, Update};
+use super::words::{Document, Incarnation, Mark, Piece, Routing};
 use std::fmt::{Debug, Formatter, Result};
 
 /// `p0.1`: the first life at place 0.

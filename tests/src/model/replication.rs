@@ -1,9 +1,11 @@
 //! How a copy follows its primary: by asking for what comes after the state it names. It must never guess a past.
 
+use super::copy::Reign;
 use super::message::{Message, ToMaster, ToPserver};
-use super::pserver::{Pserver, Reign, Surroundings};
+use super::pserver::{Pserver, Surroundings};
 use super::rules::Rule;
-use super::words::{Block, Entry, Incarnation, Mark, Name, Number, Place, Setting, State, Version};
+use super::state::{Entry, Name, State};
+use super::words::{Block, Incarnation, Mark, Number, Place, Setting, Version};
 use std::rc::Rc;
 
 /// What a primary has for a copy that names its state.
@@ -75,6 +77,7 @@ impl Pserver {
                 });
             }
             ToPserver::Append { to, block, fill, term, entry, published } => {
+                let setting = around.setting;
                 self.follow(to, block, (fill, term), published, around, |own, by_name| {
                     let Some(own) = own else { return false };
                     let is_next = match by_name {
@@ -82,7 +85,7 @@ impl Pserver {
                         false => own.version() == entry.follows.version,
                     };
                     if is_next {
-                        own.append(entry);
+                        own.append(entry, setting);
                     }
                     is_next
                 });
@@ -120,7 +123,7 @@ impl Pserver {
             *known = name.version.max(*known);
         }
         if copy.reign.is_some() {
-            copy.publish(block, around);
+            copy.advance(block, around);
         }
         let (Some(state), published, to) = (&copy.state, copy.published, from) else { return };
         let answer = match next {

@@ -7,8 +7,14 @@ use std::fmt;
 pub enum Rule {
     /// Pushes, pulls and answers carry the rewind number; a block refuses another than its own.
     RewindFence,
-    /// Followers carry the previous state, and fills do.
+    /// Followers carry earlier states, and fills do.
     PreviousOnFollowers,
+    /// Sync: of earlier states 2k + 1 are kept, where gradients are delayed by k.
+    EarlierStatesKept,
+    /// Sync: a checkpoint carries the k states before it.
+    PiecesCarryEarlier,
+    /// Sync: which nodes a step lacks is judged by that step, not by the block's own place.
+    AbsenceByStep,
     /// A step is begun when every block's primary said "published", not when every pserver did.
     PublishedPerBlock,
     /// Acknowledgements are for one fill of a copy.
@@ -61,15 +67,20 @@ pub enum Rule {
     FillsFromPrimary,
     /// A belt: acknowledgements, entries and fills of another term are ignored.
     CopiesFencedByTerm,
-    /// A belt: sync: a push for a step is taken only when the version before it is published.
-    TakenWhenPublished,
+    /// A belt: sync: an update waits until the one before it is published; a push for a step beyond the delay does.
+    OneUnpublished,
+    /// A belt beside it: a promoted copy serves the highest version it was told of, not the one before its own.
+    PromotedServesTold,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 29] = [
+    pub const ALL: [Rule; 33] = [
         Rule::RewindFence,
         Rule::PreviousOnFollowers,
+        Rule::EarlierStatesKept,
+        Rule::PiecesCarryEarlier,
+        Rule::AbsenceByStep,
         Rule::PublishedPerBlock,
         Rule::AcksByFill,
         Rule::AdmissionFenced,
@@ -96,10 +107,12 @@ impl Rule {
         Rule::PositionsAbsolute,
         Rule::FillsFromPrimary,
         Rule::CopiesFencedByTerm,
-        Rule::TakenWhenPublished,
+        Rule::OneUnpublished,
+        Rule::PromotedServesTold,
     ];
-    /// Rules that follow from the others where copies ask for entries by name: nothing is known to break without them.
-    pub const BELTS: [Rule; 3] = [Rule::FillsFromPrimary, Rule::CopiesFencedByTerm, Rule::TakenWhenPublished];
+    /// Rules that follow from others: nothing is known to break without one of them, though without two it may.
+    pub const BELTS: [Rule; 4] =
+        [Rule::FillsFromPrimary, Rule::CopiesFencedByTerm, Rule::OneUnpublished, Rule::PromotedServesTold];
 
     /// The rule that is called `name`.
     pub fn named(name: &str) -> Option<Rule> {
@@ -107,32 +120,35 @@ impl Rule {
     }
 }
 
-/// Which rules hold: all, or all but one.
+/// Which rules hold: all, or all but a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    off: Option<Rule>,
+    /// A bit for each rule that does not.
+    off: u64,
 }
 
 impl Rules {
     /// The protocol.
     pub fn all() -> Rules {
-        Rules { off: None }
+        Rules { off: 0 }
     }
     /// The protocol less one rule.
     pub fn without(rule: Rule) -> Rules {
-        Rules { off: Some(rule) }
+        Rules::all().nor(rule)
+    }
+    /// These, less one more.
+    pub fn nor(self, rule: Rule) -> Rules {
+        Rules { off: self.off | 1 << rule as u64 }
     }
     /// Whether `rule` holds.
     pub fn on(self, rule: Rule) -> bool {
-        self.off != Some(rule)
+        self.off & 1 << rule as u64 == 0
     }
 }
 
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.off {
-            None => write!(f, "all rules"),
-            Some(rule) => write!(f, "all rules but {rule:?}"),
-        }
+        let off: Vec<Rule> = Rule::ALL.into_iter().filter(|rule| !self.on(*rule)).collect();
+        if off.is_empty() { write!(f, "all rules") } else { write!(f, "all rules but {off:?}") }
     }
 }

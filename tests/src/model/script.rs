@@ -253,7 +253,12 @@ impl Script {
     }
     /// Sync: a trainer computes the step that it asked for.
     pub fn compute_asked(&mut self, trainer: usize) -> bool {
-        let slots = self.world.setting.root();
+        let slots = self.world.setting.all_slots();
+        self.act(Action::OfTrainer(trainer, TrainerAct::Begin { slots }))
+    }
+    /// Sync: a trainer asks for a step and computes some of its nodes.
+    pub fn compute_nodes(&mut self, trainer: usize, unit: usize, slots: u8) -> bool {
+        self.ask(trainer, unit);
         self.act(Action::OfTrainer(trainer, TrainerAct::Begin { slots }))
     }
     fn push_of(&self, trainer: usize, unit: usize, block: usize) -> Option<Action> {

@@ -4,7 +4,8 @@ use super::action::TrainerAct;
 use super::message::{Message, ToPserver, ToTrainer};
 use super::pserver::Surroundings;
 use super::rules::Rule;
-use super::words::{Block, Document, Number, Place, Unit, Update};
+use super::state::Update;
+use super::words::{Block, Document, Number, Place, Setting, Unit, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -63,16 +64,16 @@ impl Trainer {
                     self.compute(unit, around);
                 }
             }
-            ToTrainer::Published { block, rewind, step, history } => {
+            ToTrainer::Published { block, rewind, version, history } => {
                 if self.is_current(block, rewind, around) {
-                    self.ends(block, |unit| unit < step);
-                    if self.wanted == Some(step) {
+                    self.ends(block, |unit| unit < version);
+                    if self.reads(around.setting) == Some(version) {
                         self.answers.insert(block, history);
                     }
                 }
             }
-            ToTrainer::AllPublished { place, step } => {
-                if self.wanted == Some(step) {
+            ToTrainer::AllPublished { place, version } => {
+                if self.reads(around.setting) == Some(version) {
                     self.summaries.insert(place);
                 }
             }
@@ -134,33 +135,41 @@ impl Trainer {
         is_new
     }
 
-    /// Asks one block for the wanted step.
+    /// The version that the wanted step is computed from.
+    fn reads(&self, setting: &Setting) -> Option<Version> {
+        self.wanted.map(|step| setting.read_by(step))
+    }
+
+    /// Asks one block for what the wanted step reads.
     fn ask(&self, me: usize, block: Block, around: &mut Surroundings) -> bool {
-        let (Some(view), Some(step)) = (&self.view, self.wanted) else { return false };
+        let (Some(view), Some(version)) = (&self.view, self.reads(around.setting)) else { return false };
         let Some(routing) = view.blocks.get(block).filter(|_| !self.answers.contains_key(&block)) else {
             return false;
         };
         let (place, rewind) = (routing.primary.place, routing.rewind);
-        let ask = ToPserver::Ask { block, trainer: me, rewind, step };
+        let ask = ToPserver::Ask { block, trainer: me, rewind, version };
         around.send(Message::Pserver(place, ask));
         true
     }
 
     /// Asks one pserver about all that it leads: only a protocol without the rule does.
     fn ask_all(&self, me: usize, place: Place, around: &mut Surroundings) -> bool {
-        let Some(step) = self.wanted.filter(|_| !around.has(Rule::PublishedPerBlock)) else { return false };
-        around.send(Message::Pserver(place, ToPserver::AskAll { trainer: me, step }));
+        if around.has(Rule::PublishedPerBlock) {
+            return false;
+        }
+        let Some(version) = self.reads(around.setting) else { return false };
+        around.send(Message::Pserver(place, ToPserver::AskAll { trainer: me, version }));
         true
     }
 
-    /// Sync: computes nodes of the wanted step, once every block has published it.
+    /// Sync: computes nodes of the wanted step, once every block has published what it reads.
     fn begin(&mut self, slots: u8, around: &mut Surroundings) -> bool {
         let (Some(view), Some(unit)) = (&self.view, self.wanted) else { return false };
-        let shape = around.setting.shape;
+        let (shape, slots) = (around.setting.shape, slots & around.setting.root(unit));
         let by_block = around.has(Rule::PublishedPerBlock);
         let awaited = if by_block { shape.blocks } else { around.setting.read_blocks() };
         let is_summed = by_block || (0..shape.pservers).all(|place| self.summaries.contains(&place));
-        if !(0..awaited).all(|block| self.answers.contains_key(&block)) || !is_summed {
+        if !(0..awaited).all(|block| self.answers.contains_key(&block)) || !is_summed || slots == 0 {
             return false;
         }
         let read: Vec<&Vec<Update>> = (0..awaited).map(|block| &self.answers[&block]).collect();

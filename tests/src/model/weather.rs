@@ -137,6 +137,7 @@ pub(crate) fn shape(dice: &mut Dice) -> Shape {
     let mode = dice.among(&[Mode::Sync, Mode::Sync, Mode::Async]);
     let blocks = dice.among(&[1, 1, 2, 2, 3]);
     let is_sync = mode == Mode::Sync;
+    let slots = if is_sync { dice.among(&[1, 1, 2]) } else { 1 };
     Shape {
         mode,
         blocks,
@@ -146,6 +147,8 @@ pub(crate) fn shape(dice: &mut Dice) -> Shape {
         masters: dice.among(&[1, 1, 2]),
         followers: dice.among(&[0, 1, 1, 2, 2, 2]),
         units: if is_sync { dice.among(&[3, 5, 8]) } else { dice.among(&[4, 8, 12]) },
-        slots: if is_sync { dice.among(&[1, 1, 2]) } else { 1 },
+        slots,
+        short: (slots > 1).then(|| dice.below(3)),
+        delay: if is_sync { dice.among(&[0, 0, 1, 2]) } else { 0 },
     }
 }

@@ -1,7 +1,8 @@
 //! Sees everything and says what is broken. It must never change what anyone does.
 
 use super::pserver::Pserver;
-use super::words::{Block, Document, EPOCH, Name, Number, Piece, Routing, Setting, Unit, Update};
+use super::state::{Name, Update};
+use super::words::{Block, Document, EPOCH, Number, Piece, Routing, Setting, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -12,6 +13,8 @@ pub enum Fault {
     Gone,
     /// A unit took effect twice, or out of its order.
     Twice,
+    /// A step took effect without some of its nodes.
+    Incomplete,
     /// A gradient of another history was applied, or a step read blocks of different histories.
     Mixed,
     /// Two states have one name, or a published state was replaced.
@@ -81,6 +84,12 @@ impl Witness {
         if update.rewind != rewind {
             let story = format!("block {block} under rewind number {rewind} takes {update:?}");
             self.broken(Fault::Mixed, story);
+        }
+    }
+    /// A sync step is applied, of which these nodes were pushed.
+    pub(crate) fn completes(&mut self, setting: &Setting, block: Block, update: Update, pushed: u8) {
+        if pushed != setting.root(update.unit) {
+            self.broken(Fault::Incomplete, format!("block {block} takes {update:?} of nodes {pushed:#b}"));
         }
     }
     /// A sync step begins with these histories of the blocks that it reads.

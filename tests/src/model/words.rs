@@ -1,6 +1,6 @@
-//! What the model's roles speak of: names, states, the master's document. No behaviour of a role belongs here.
+//! What the model's roles speak of: names, the job's shape, the master's document. No behaviour of a role belongs here.
 
-use super::rules::Rules;
+use super::rules::{Rule, Rules};
 
 pub(crate) type Block = usize;
 /// A pserver's address: its processes come and go, the place stays.
@@ -49,12 +49,16 @@ pub struct Shape {
     pub units: usize,
     /// Tree nodes that make a step, 1 or 2.
     pub slots: u8,
+    /// Sync: a step that has the first node alone, as an epoch's last may.
+    pub short: Option<usize>,
+    /// Sync: gradients of a step are computed from the version so many steps before it.
+    pub delay: usize,
 }
 
 /// Microbatches of an epoch (async).
 pub(crate) const EPOCH: usize = 2;
-/// Entries a copy keeps, and updates that may wait to be published (async).
-pub(crate) const KEPT: usize = 2;
+/// Updates that may wait to be published (async).
+pub(crate) const WAITING: usize = 2;
 
 /// The model's constants, for whoever acts.
 #[derive(Clone, Debug)]
@@ -67,71 +71,32 @@ impl Setting {
     pub(crate) fn is_sync(&self) -> bool {
         self.shape.mode == Mode::Sync
     }
-    /// The mask of a step's root.
-    pub(crate) fn root(&self) -> u8 {
+    /// The mask of a step's root: which nodes there are is a function of the plan.
+    pub(crate) fn root(&self, unit: Unit) -> u8 {
+        if self.shape.short == Some(unit) { 1 } else { self.all_slots() }
+    }
+    /// The mask of a step that lacks none.
+    pub(crate) fn all_slots(&self) -> u8 {
         (1 << self.shape.slots) - 1
+    }
+    /// The version that a step's gradients are computed from.
+    pub(crate) fn read_by(&self, step: Unit) -> Version {
+        step.saturating_sub(self.shape.delay)
+    }
+    /// Versions before the current one that a copy keeps: as far as one block may be ahead of a step that another has to
+    /// have computed again.
+    pub(crate) fn earlier(&self) -> usize {
+        let is_enough = self.rules.on(Rule::EarlierStatesKept);
+        if is_enough { 2 * self.shape.delay + 1 } else { self.shape.delay + 1 }
+    }
+    /// The oldest version of a checkpoint at `version`.
+    pub(crate) fn oldest_saved(&self, version: Version) -> Version {
+        let is_carried = self.rules.on(Rule::PiecesCarryEarlier);
+        if is_carried { version.saturating_sub(self.shape.delay) } else { version }
     }
     /// The blocks that a step reads.
     pub(crate) fn read_blocks(&self) -> usize {
         self.shape.blocks - usize::from(self.shape.metric)
-    }
-}
-
-/// One update of a block: what it was for, and the rewind number its gradient was computed under. Everything is
-/// deterministic, so equal histories are equal bits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Update {
-    pub(crate) rewind: Number,
-    pub(crate) unit: Unit,
-}
-
-/// The name of a state: the term under which it was written, and its version.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
-    pub(crate) term: Number,
-    pub(crate) version: Version,
-}
-
-/// An entry of a block's log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) follows: Name,
-    pub(crate) name: Name,
-    pub(crate) update: Update,
-}
-
-/// A block's state. Versions `oldest..=name.version` can be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    pub(crate) name: Name,
-    pub(crate) history: Vec<Update>,
-    pub(crate) oldest: Version,
-    pub(crate) kept: Vec<Entry>,
-}
-
-impl State {
-    /// What a restore leaves: one version, of a new term.
-    pub(crate) fn restored(term: Number, history: Vec<Update>) -> State {
-        let version = history.len();
-        State { name: Name { term, version }, history, oldest: version, kept: Vec::new() }
-    }
-    pub(crate) fn version(&self) -> Version {
-        self.name.version
-    }
-    /// The next entry under `term`.
-    pub(crate) fn next(&self, term: Number, update: Update) -> Entry {
-        let name = Name { term, version: self.version() + 1 };
-        Entry { follows: self.name, name, update }
-    }
-    /// Appends; lets go of all but the version before.
-    pub(crate) fn append(&mut self, entry: Entry) {
-        self.oldest = self.version();
-        self.name = entry.name;
-        self.history.push(entry.update);
-        self.kept.push(entry);
-        if self.kept.len() > KEPT {
-            self.kept.remove(0);
-        }
     }
 }
 

@@ -10,6 +10,15 @@ pub(crate) fn needs(rule: Rule, fault: Fault, trace: impl Fn(Rules) -> Script) {
     assert!(broken.iter().any(|violation| violation.fault == fault), "without {rule:?} only {broken:#?}");
 }
 
+/// Asserts that either rule does, and that without both `fault` is among what is broken.
+#[track_caller]
+pub(crate) fn needs_either(rules: [Rule; 2], fault: Fault, trace: impl Fn(Rules) -> Script) {
+    ends_well(Rules::all(), &trace);
+    rules.into_iter().for_each(|rule| ends_well(Rules::without(rule), &trace));
+    let broken = trace(Rules::without(rules[0]).nor(rules[1])).finish();
+    assert!(broken.iter().any(|violation| violation.fault == fault), "without {rules:?} only {broken:#?}");
+}
+
 #[track_caller]
 pub(crate) fn ends_well(rules: Rules, trace: impl Fn(Rules) -> Script) {
     let told = rules.to_string();
@@ -28,6 +37,8 @@ pub(crate) const SYNC: Shape = Shape {
     followers: 0,
     units: 4,
     slots: 1,
+    short: None,
+    delay: 0,
 };
 
 /// An async job of one block on pserver 0.

@@ -1,0 +1,65 @@
+//! A block's state and the log that makes it. It must never know who holds it.
+
+use super::words::{Number, Setting, Unit, Version};
+
+/// Entries a copy keeps.
+const KEPT: usize = 2;
+
+/// One update of a block: what it was for, and the rewind number its gradient was computed under. Everything is
+/// deterministic, so equal histories are equal bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Update {
+    pub(crate) rewind: Number,
+    pub(crate) unit: Unit,
+}
+
+/// The name of a state: the term under which it was written, and its version.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) term: Number,
+    pub(crate) version: Version,
+}
+
+/// An entry of a block's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) follows: Name,
+    pub(crate) name: Name,
+    pub(crate) update: Update,
+}
+
+/// A block's state. Versions `oldest..=name.version` can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) name: Name,
+    pub(crate) history: Vec<Update>,
+    pub(crate) oldest: Version,
+    pub(crate) kept: Vec<Entry>,
+}
+
+impl State {
+    /// What a restore leaves: what the checkpoint carries, of a new term.
+    pub(crate) fn restored(term: Number, history: Vec<Update>, setting: &Setting) -> State {
+        let version = history.len();
+        let oldest = setting.oldest_saved(version);
+        State { name: Name { term, version }, history, oldest, kept: Vec::new() }
+    }
+    pub(crate) fn version(&self) -> Version {
+        self.name.version
+    }
+    /// The next entry under `term`.
+    pub(crate) fn next(&self, term: Number, update: Update) -> Entry {
+        let name = Name { term, version: self.version() + 1 };
+        Entry { follows: self.name, name, update }
+    }
+    /// Appends, and lets go of what is too far back.
+    pub(crate) fn append(&mut self, entry: Entry, setting: &Setting) {
+        self.oldest = self.oldest.max(entry.name.version.saturating_sub(setting.earlier()));
+        self.name = entry.name;
+        self.history.push(entry.update);
+        self.kept.push(entry);
+        if self.kept.len() > KEPT {
+            self.kept.remove(0);
+        }
+    }
+}
