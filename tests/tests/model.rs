@@ -14,6 +14,8 @@ mod delay;
 mod promotion;
 #[path = "model/rewind.rs"]
 mod rewind;
+#[path = "model/scalars.rs"]
+mod scalars;
 #[path = "model/trace.rs"]
 mod trace;
 

@@ -56,6 +56,8 @@ pub(crate) enum PserverAct {
     AskHandOver(Block),
     /// Supplies a piece of the named checkpoint.
     Supply(Block),
+    /// Sends the partial of the next step to the scalar block.
+    SendPartial(Block),
 }
 
 /// What a trainer does by itself.

@@ -4,7 +4,8 @@
 use super::held::Held;
 use super::pserver::Surroundings;
 use super::rules::Rule;
-use super::state::{State, Update};
+use super::scalars::Exchange;
+use super::state::{Root, State, Update};
 use super::words::{Block, EPOCH, Incarnation, Mark, Named, Number, Routing, Unit, Version, WAITING};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +34,9 @@ pub(crate) struct Reign {
     /// Fills whose admission was asked for.
     pub(crate) asked: BTreeSet<Number>,
     /// Sync: tree nodes of this step and the next ones.
-    held: Held,
+    pub(crate) held: Held,
+    /// Partials and decisions.
+    pub(crate) exchange: Exchange,
     /// Which version was set aside for which named checkpoint, while it was the current one.
     pub(crate) captured: Option<(Number, Version)>,
 }
@@ -85,11 +88,11 @@ impl Copy {
     pub(crate) fn take(
         &mut self,
         block: Block,
-        update: Update,
+        gradient: Root,
         slots: u8,
         around: &mut Surroundings,
     ) -> bool {
-        let is_fenced = around.has(Rule::RewindFence) && update.rewind != self.routing.rewind;
+        let is_fenced = around.has(Rule::RewindFence) && gradient.rewind != self.routing.rewind;
         let is_leaving = self.is_leaving(around);
         let (Some(reign), Some(state)) = (&mut self.reign, &mut self.state) else { return false };
         if is_fenced || is_leaving {
@@ -97,16 +100,17 @@ impl Copy {
         }
         if around.setting.is_sync() {
             let level = if around.has(Rule::OneUnpublished) { self.published } else { state.version() };
-            if !(state.version()..=level + around.setting.shape.delay).contains(&update.unit) {
+            if !(state.version()..=level + around.setting.shape.delay).contains(&gradient.unit) {
                 return false;
             }
-            let judged_by = if around.has(Rule::AbsenceByStep) { update.unit } else { state.version() };
-            reign.held.take(update, slots, around.setting.root(judged_by));
+            let judged_by = if around.has(Rule::AbsenceByStep) { gradient.unit } else { state.version() };
+            reign.held.take(gradient, slots, around.setting.root(judged_by));
         } else {
             let is_busy = state.version() >= self.published + WAITING;
-            if is_busy || ledger_has(state, update.unit, around) {
+            if is_busy || ledger_has(state, gradient.unit, around) {
                 return false;
             }
+            let update = Update { root: gradient, decision: None };
             around.witness.takes(block, self.routing.rewind, update);
             state.append(state.next(self.routing.term, update), around.setting);
         }
@@ -114,7 +118,7 @@ impl Copy {
         true
     }
 
-    fn is_leaving(&self, around: &Surroundings) -> bool {
+    pub(crate) fn is_leaving(&self, around: &Surroundings) -> bool {
         self.routing.heir.is_some() && around.has(Rule::HandOverDrained)
     }
 
@@ -124,6 +128,7 @@ impl Copy {
         while self.apply_root(block, around) {
             self.publish(block, around);
         }
+        self.tell_decisions(around);
     }
 
     /// Sync: applies the root of the next step, if it is whole and the update before it published.
@@ -131,20 +136,26 @@ impl Copy {
         let is_leaving = self.is_leaving(around);
         let (Some(reign), Some(state)) = (&mut self.reign, &mut self.state) else { return false };
         let is_level = self.published == state.version() || !around.has(Rule::OneUnpublished);
-        let root = reign.held.whole(state.version(), around.setting.all_slots());
-        let Some((update, pushed)) = root.filter(|_| is_level && !is_leaving) else { return false };
+        let whole = reign.held.whole(state.version(), around.setting.all_slots());
+        let Some((root, pushed)) = whole.filter(|_| is_level && !is_leaving) else { return false };
+        let decision = reign.exchange.decided.filter(|_| around.setting.shape.scalars);
+        if around.setting.shape.scalars && decision.is_none() && around.has(Rule::AppliedAsDecided) {
+            return false;
+        }
+        let update = Update { root, decision };
         around.witness.takes(block, self.routing.rewind, update);
         around.witness.completes(around.setting, block, update, pushed);
         state.append(state.next(self.routing.term, update), around.setting);
         reign.held.forget_before(state.version());
+        reign.exchange.decided = None;
         true
     }
 
     /// Whether `update` may be answered `Applied`.
-    pub(crate) fn stands(&self, update: Update, around: &Surroundings) -> bool {
-        let is_fenced = around.has(Rule::RewindFence) && update.rewind != self.routing.rewind;
+    pub(crate) fn stands(&self, gradient: Root, around: &Surroundings) -> bool {
+        let is_fenced = around.has(Rule::RewindFence) && gradient.rewind != self.routing.rewind;
         let (Some(_), Some(state)) = (&self.reign, &self.state) else { return false };
-        let place = state.history.iter().position(|known| known.unit == update.unit);
+        let place = state.history.iter().position(|known| known.root.unit == gradient.unit);
         let until = if around.has(Rule::AppliedMeansPublished) { self.published } else { state.version() };
         !is_fenced && place.is_some_and(|place| place < until)
     }
@@ -179,13 +190,21 @@ impl Copy {
 impl Reign {
     fn begun(term: Number, began_with: Version) -> Reign {
         let (acknowledged, asked) = (BTreeMap::new(), BTreeSet::new());
-        Reign { term, began_with, acknowledged, asked, held: Held::default(), captured: None }
+        Reign {
+            term,
+            began_with,
+            acknowledged,
+            asked,
+            held: Held::default(),
+            exchange: Exchange::default(),
+            captured: None,
+        }
     }
 }
 
 /// Async: whether the ledger has `unit`.
 fn ledger_has(state: &State, unit: Unit, around: &Surroundings) -> bool {
-    let is_in = |unit: Unit| state.history.iter().any(|update| update.unit == unit);
+    let is_in = |unit: Unit| state.history.iter().any(|update| update.root.unit == unit);
     let epoch = unit / EPOCH * EPOCH;
     let is_forgotten = !around.has(Rule::PositionsAbsolute) && (epoch..epoch + EPOCH).all(is_in);
     is_in(unit) && !is_forgotten

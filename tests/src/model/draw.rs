@@ -44,11 +44,12 @@ pub(crate) fn draw(kind: Kind, world: &World, dice: &mut Dice, weather: &Weather
             let of = if dice.one_in(8) { dice.below(shape.pservers) } else { primary };
             of_pserver(place, PserverAct::Pull { block, of })
         }
-        Kind::Admission | Kind::HandOver | Kind::Supply => {
+        Kind::Admission | Kind::HandOver | Kind::Supply | Kind::Partial => {
             let (place, block) = copy_where(world, dice, |copy| copy.reign.is_some())?;
             let act = match kind {
                 Kind::Admission => PserverAct::AskAdmission(block),
                 Kind::HandOver => PserverAct::AskHandOver(block),
+                Kind::Partial => PserverAct::SendPartial(block),
                 _ => PserverAct::Supply(block),
             };
             of_pserver(place, act)

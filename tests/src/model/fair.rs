@@ -129,6 +129,7 @@ impl World {
                 self.act(Action::OfPserver(place, PserverAct::AskAdmission(block)));
                 self.act(Action::OfPserver(place, PserverAct::AskHandOver(block)));
                 self.act(Action::OfPserver(place, PserverAct::Supply(block)));
+                self.act(Action::OfPserver(place, PserverAct::SendPartial(block)));
             }
             self.arrive(master);
         }

@@ -1,6 +1,6 @@
 //! What is in flight between the model's roles. Any message may be lost, come late, or come twice.
 
-use super::state::{Entry, Name, State, Update};
+use super::state::{Decision, Entry, Name, Root, State, Update};
 use super::words::{Block, Document, Incarnation, Number, Piece, Place, Unit, Version};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -50,6 +50,12 @@ pub(crate) enum ToPserver {
     AskAll { trainer: usize, version: Version },
     /// A gradient.
     Push { block: Block, trainer: usize, rewind: Number, unit: Unit, slots: u8 },
+    /// A block's partial, of this root, for the scalar block.
+    Partial { from: Place, block: Block, root: Root },
+    /// The partial is there; the decision is not published.
+    Waits { block: Block, root: Root },
+    /// What is decided for a step.
+    Decided { block: Block, rewind: Number, unit: Unit, decision: Decision },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

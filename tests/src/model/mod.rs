@@ -33,6 +33,7 @@ mod notation;
 mod pserver;
 mod replication;
 mod rules;
+mod scalars;
 mod script;
 mod state;
 mod trainer;

@@ -1,6 +1,6 @@
 //! How names, histories and documents are written in a story: short. It must never leave out what tells two apart.
 
-use super::state::{Name, Update};
+use super::state::{Name, Root, Update};
 use super::words::{Document, Incarnation, Mark, Piece, Routing};
 use std::fmt::{Debug, Formatter, Result};
 
@@ -19,9 +19,19 @@ impl Debug for Name {
 }
 
 /// `u1@5`: unit 1, computed under rewind number 5.
-impl Debug for Update {
+impl Debug for Root {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(f, "u{}@{}", self.unit, self.rewind)
+    }
+}
+
+/// `u1@5(u1@5 u1@4)`: decided from partials of these roots.
+impl Debug for Update {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "{:?}", self.root)?;
+        let Some(decision) = &self.decision else { return Ok(()) };
+        let partials: Vec<String> = decision.iter().flatten().map(|root| format!("{root:?}")).collect();
+        write!(f, "({})", partials.join(" "))
     }
 }
 

@@ -7,7 +7,7 @@ use super::action::PserverAct;
 use super::copy::Copy;
 use super::message::{Message, ToMaster, ToPserver, ToTrainer};
 use super::rules::Rule;
-use super::state::Update;
+use super::state::{Root, Update};
 use super::witness::Witness;
 use super::words::{Block, Document, Incarnation, Number, Piece, Place, Setting, Version};
 use std::collections::BTreeMap;
@@ -38,12 +38,14 @@ pub(crate) struct Pserver {
     /// The slice it obeys: document version, master term.
     obeyed: (Number, Number),
     pub(crate) copies: BTreeMap<Block, Copy>,
+    /// Where that slice has the scalar block's primary.
+    pub(crate) scalars_at: Place,
 }
 
 impl Pserver {
     pub(crate) fn first(place: Place) -> Pserver {
         let me = Incarnation { place, life: 1 };
-        Pserver { me, alive: true, obeyed: (0, 0), copies: BTreeMap::new() }
+        Pserver { me, alive: true, obeyed: (0, 0), copies: BTreeMap::new(), scalars_at: place }
     }
     /// A new life with nothing in it.
     pub(crate) fn restarted(&self) -> Pserver {
@@ -64,6 +66,7 @@ impl Pserver {
             PserverAct::AskAdmission(block) => self.ask_admission(block, around),
             PserverAct::AskHandOver(block) => self.ask_hand_over(block, around),
             PserverAct::Supply(block) => self.supply(block, around),
+            PserverAct::SendPartial(block) => self.send_partial(block, around),
         }
     }
 
@@ -82,7 +85,12 @@ impl Pserver {
                 }
             }
             ToPserver::Push { block, trainer, rewind, unit, slots } => {
-                self.answer_push(block, trainer, Update { rewind, unit }, slots, around);
+                self.answer_push(block, trainer, Root { rewind, unit }, slots, around);
+            }
+            ToPserver::Partial { from, block, root } => self.collect(from, block, root, around),
+            ToPserver::Waits { block, root } => self.waits(block, root),
+            ToPserver::Decided { block, rewind, unit, decision } => {
+                self.decided(block, (rewind, unit), decision, around);
             }
             replication => self.hear_copies(replication, around),
         }
@@ -92,14 +100,14 @@ impl Pserver {
         &mut self,
         block: Block,
         trainer: usize,
-        update: Update,
+        gradient: Root,
         slots: u8,
         around: &mut Surroundings,
     ) {
         let Some(copy) = self.copies.get_mut(&block) else { return };
-        let has_taken = copy.take(block, update, slots, around);
-        let (Update { rewind, unit }, term) = (update, copy.routing.term);
-        if copy.stands(update, around) {
+        let has_taken = copy.take(block, gradient, slots, around);
+        let (Root { rewind, unit }, term) = (gradient, copy.routing.term);
+        if copy.stands(gradient, around) {
             around.witness.answers_applied(block, copy.routing.rewind, unit);
             let answer = ToTrainer::Applied { block, rewind, unit };
             around.send(Message::Trainer(trainer, answer));
@@ -118,6 +126,7 @@ impl Pserver {
             return;
         }
         self.obeyed = (document.version, document.master_term);
+        self.scalars_at = document.blocks.last().map_or(to.place, |routing| routing.primary.place);
         for (block, routing) in document.blocks.iter().enumerate() {
             let Some(mark) = routing.copy_at(to) else {
                 self.copies.remove(&block);
@@ -143,7 +152,7 @@ impl Pserver {
         let is_fenced = around.has(Rule::RewindFence) && rewind != copy.routing.rewind;
         let Some(state) = copy.state.as_ref().filter(|_| !is_fenced) else { return };
         // A metric has no parameters to pull: what counts is that the step before is in it.
-        let is_metric = block >= around.setting.read_blocks();
+        let is_metric = around.setting.is_metric(block);
         if copy.published >= version && (state.oldest <= version || is_metric) {
             let history = state.history[..version].to_vec();
             (0..version).for_each(|unit| around.witness.answers_applied(block, copy.routing.rewind, unit));
@@ -155,7 +164,7 @@ impl Pserver {
     fn answer_ledger(&self, block: Block, around: &mut Surroundings) {
         let Some(copy) = self.copies.get(&block).filter(|copy| copy.reign.is_some()) else { return };
         let Some(state) = &copy.state else { return };
-        let units = state.history.iter().take(copy.published).map(|update| update.unit).collect();
+        let units = state.history.iter().take(copy.published).map(|update| update.root.unit).collect();
         let term = copy.routing.term;
         around.send(Message::Master(ToMaster::Ledger { block, term, units }));
     }

@@ -63,6 +63,20 @@ pub enum Rule {
     LedgerFencedByTerm,
     /// Async: a ledger's positions count from the job's beginning.
     PositionsAbsolute,
+    /// A block applies a step only with the decision for it.
+    AppliedAsDecided,
+    /// The scalar block refuses partials under another rewind number.
+    PartialsFenced,
+    /// A block refuses decisions under another rewind number.
+    DecisionsFenced,
+    /// A decision is told when it is published.
+    DecisionTellsPublished,
+    /// A block sends its partial again until it has the decision.
+    PartialSentAgain,
+    /// A belt: the scalar block keeps decisions as long as states are kept.
+    DecisionsKept,
+    /// A belt beside it: a block sends its partial when the update before is published.
+    PartialWhenPublished,
     /// A belt: fills come from the primary alone.
     FillsFromPrimary,
     /// A belt: acknowledgements, entries and fills of another term are ignored.
@@ -75,7 +89,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 33] = [
+    pub const ALL: [Rule; 40] = [
         Rule::RewindFence,
         Rule::PreviousOnFollowers,
         Rule::EarlierStatesKept,
@@ -105,14 +119,27 @@ impl Rule {
         Rule::SwapsCompare,
         Rule::LedgerFencedByTerm,
         Rule::PositionsAbsolute,
+        Rule::AppliedAsDecided,
+        Rule::PartialsFenced,
+        Rule::DecisionsFenced,
+        Rule::DecisionTellsPublished,
+        Rule::PartialSentAgain,
+        Rule::DecisionsKept,
+        Rule::PartialWhenPublished,
         Rule::FillsFromPrimary,
         Rule::CopiesFencedByTerm,
         Rule::OneUnpublished,
         Rule::PromotedServesTold,
     ];
     /// Rules that follow from others: nothing is known to break without one of them, though without two it may.
-    pub const BELTS: [Rule; 4] =
-        [Rule::FillsFromPrimary, Rule::CopiesFencedByTerm, Rule::OneUnpublished, Rule::PromotedServesTold];
+    pub const BELTS: [Rule; 6] = [
+        Rule::DecisionsKept,
+        Rule::PartialWhenPublished,
+        Rule::FillsFromPrimary,
+        Rule::CopiesFencedByTerm,
+        Rule::OneUnpublished,
+        Rule::PromotedServesTold,
+    ];
 
     /// The rule that is called `name`.
     pub fn named(name: &str) -> Option<Rule> {

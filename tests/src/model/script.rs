@@ -217,6 +217,21 @@ impl Script {
         let place = self.primary(block);
         self.through(Action::OfPserver(place, PserverAct::Supply(block)))
     }
+    /// A block's primary sends the partial of its next step to the scalar block.
+    pub fn partial(&mut self, block: usize) -> bool {
+        let place = self.primary(block);
+        self.through(Action::OfPserver(place, PserverAct::SendPartial(block)))
+    }
+    /// The same, late.
+    pub fn partial_late(&mut self, block: usize) -> Letters {
+        let place = self.primary(block);
+        self.send(Action::OfPserver(place, PserverAct::SendPartial(block)))
+    }
+    /// The same; the last of the answers is late, what else is in flight is lost.
+    pub fn partial_unanswered(&mut self, block: usize) -> Letters {
+        let asked = self.partial_late(block);
+        self.answer_late(&asked)
+    }
     fn primary(&self, block: usize) -> usize {
         self.world.store.document.blocks[block].primary.place
     }

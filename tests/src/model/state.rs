@@ -1,16 +1,27 @@
 //! A block's state and the log that makes it. It must never know who holds it.
 
-use super::words::{Number, Setting, Unit, Version};
+use super::words::{Number, PARTIALS_MAX, Setting, Unit, Version};
 
 /// Entries a copy keeps.
 const KEPT: usize = 2;
 
-/// One update of a block: what it was for, and the rewind number its gradient was computed under. Everything is
-/// deterministic, so equal histories are equal bits.
+/// The root of a step's gradients, or a microbatch's gradient: what it is for, and the rewind number that it was
+/// computed under. Everything is deterministic, so equal roots of one block are equal bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Update {
+pub(crate) struct Root {
     pub(crate) rewind: Number,
     pub(crate) unit: Unit,
+}
+
+/// What is decided for a step is a function of the roots that all blocks' partials were taken of, in block order.
+pub(crate) type Decision = [Option<Root>; PARTIALS_MAX];
+
+/// One update of a block. Equal histories are equal bits, and the scalar block's is like that of every other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Update {
+    pub(crate) root: Root,
+    /// Of a job with scalars.
+    pub(crate) decision: Option<Decision>,
 }
 
 /// The name of a state: the term under which it was written, and its version.

@@ -167,15 +167,16 @@ impl Trainer {
         let (Some(view), Some(unit)) = (&self.view, self.wanted) else { return false };
         let (shape, slots) = (around.setting.shape, slots & around.setting.root(unit));
         let by_block = around.has(Rule::PublishedPerBlock);
-        let awaited = if by_block { shape.blocks } else { around.setting.read_blocks() };
+        let is_awaited = |block: &Block| by_block || !around.setting.is_metric(*block);
+        let awaited: Vec<Block> = (0..shape.blocks).filter(is_awaited).collect();
         let is_summed = by_block || (0..shape.pservers).all(|place| self.summaries.contains(&place));
-        if !(0..awaited).all(|block| self.answers.contains_key(&block)) || !is_summed || slots == 0 {
+        if !awaited.iter().all(|block| self.answers.contains_key(block)) || !is_summed || slots == 0 {
             return false;
         }
-        let read: Vec<&Vec<Update>> = (0..awaited).map(|block| &self.answers[&block]).collect();
+        let read: Vec<&Vec<Update>> = awaited.iter().map(|block| &self.answers[block]).collect();
         around.witness.begins(unit, &read);
         let rewinds = view.blocks.iter().map(|routing| routing.rewind).collect();
-        let due = (0..shape.blocks).collect();
+        let due = (0..around.setting.pushed_blocks()).collect();
         self.keep(Gradient { unit, slots, rewinds, due, held: BTreeMap::new() });
         self.wanted = None;
         true
@@ -185,7 +186,7 @@ impl Trainer {
     fn compute(&mut self, unit: Unit, around: &Surroundings) -> bool {
         let Some(view) = &self.view else { return false };
         let rewinds = view.blocks.iter().map(|routing| routing.rewind).collect();
-        let due = (0..around.setting.shape.blocks).collect();
+        let due = (0..around.setting.pushed_blocks()).collect();
         self.keep(Gradient { unit, slots: 1, rewinds, due, held: BTreeMap::new() });
         true
     }

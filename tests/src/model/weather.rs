@@ -56,6 +56,7 @@ pub(crate) enum Kind {
     Admission,
     HandOver,
     Supply,
+    Partial,
     /// Of a trainer.
     Work,
     /// A fair turn for everybody who lives.
@@ -63,7 +64,7 @@ pub(crate) enum Kind {
 }
 
 /// Each kind with the weights it may have in a seed: without some kinds, others go further.
-const WEIGHTS: [(Kind, &[usize]); 25] = [
+const WEIGHTS: [(Kind, &[usize]); 26] = [
     (Kind::Deliver, &[60, 100, 160]),
     (Kind::Forget, &[0, 0, 3, 12]),
     (Kind::Crash, &[0, 1, 2]),
@@ -87,6 +88,7 @@ const WEIGHTS: [(Kind, &[usize]); 25] = [
     (Kind::Admission, &[15, 40]),
     (Kind::HandOver, &[10]),
     (Kind::Supply, &[2, 10]),
+    (Kind::Partial, &[20, 60]),
     (Kind::Work, &[40, 120]),
     (Kind::Round, &[0, 1, 2]),
 ];
@@ -137,11 +139,13 @@ pub(crate) fn shape(dice: &mut Dice) -> Shape {
     let mode = dice.among(&[Mode::Sync, Mode::Sync, Mode::Async]);
     let blocks = dice.among(&[1, 1, 2, 2, 3]);
     let is_sync = mode == Mode::Sync;
+    let scalars = is_sync && dice.one_in(3);
     let slots = if is_sync { dice.among(&[1, 1, 2]) } else { 1 };
     Shape {
         mode,
-        blocks,
+        blocks: blocks + usize::from(scalars),
         metric: is_sync && blocks > 1 && dice.one_in(3),
+        scalars,
         pservers: dice.among(&[3, 4]),
         trainers: dice.among(&[1, 2]),
         masters: dice.among(&[1, 1, 2]),

@@ -1,7 +1,7 @@
 //! Sees everything and says what is broken. It must never change what anyone does.
 
 use super::pserver::Pserver;
-use super::state::{Name, Update};
+use super::state::{Decision, Name, Update};
 use super::words::{Block, Document, EPOCH, Number, Piece, Routing, Setting, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,6 +15,8 @@ pub enum Fault {
     Twice,
     /// A step took effect without some of its nodes.
     Incomplete,
+    /// A block applied a step without the decision for it, or one that is not the decision of all.
+    Undecided,
     /// A gradient of another history was applied, or a step read blocks of different histories.
     Mixed,
     /// Two states have one name, or a published state was replaced.
@@ -49,6 +51,8 @@ pub(crate) struct Witness {
     published: BTreeMap<(Block, Number), Vec<Update>>,
     /// Units answered `Applied` under a rewind number.
     applied: BTreeMap<(Block, Number), BTreeSet<Unit>>,
+    /// What was applied for a step under a rewind number.
+    decisions: BTreeMap<(Number, Unit), Option<Decision>>,
     names: BTreeMap<(Block, Name), Vec<Update>>,
     /// What the document was changed for, and how often.
     pub(crate) met: BTreeMap<&'static str, u64>,
@@ -80,16 +84,26 @@ impl Witness {
     pub(crate) fn answers_applied(&mut self, block: Block, rewind: Number, unit: Unit) {
         self.applied.entry((block, rewind)).or_default().insert(unit);
     }
+    /// A block under this rewind number takes an update.
     pub(crate) fn takes(&mut self, block: Block, rewind: Number, update: Update) {
-        if update.rewind != rewind {
+        let mixed = update.decision.iter().flatten().flatten().any(|partial| *partial != update.root);
+        if update.root.rewind != rewind || mixed {
             let story = format!("block {block} under rewind number {rewind} takes {update:?}");
             self.broken(Fault::Mixed, story);
         }
+        let known = *self.decisions.entry((rewind, update.root.unit)).or_insert(update.decision);
+        if known != update.decision {
+            let story = format!("block {block} takes {update:?}, another was decided {known:?}");
+            self.broken(Fault::Undecided, story);
+        }
     }
-    /// A sync step is applied, of which these nodes were pushed.
+    /// A step is applied, of which these nodes were pushed.
     pub(crate) fn completes(&mut self, setting: &Setting, block: Block, update: Update, pushed: u8) {
-        if pushed != setting.root(update.unit) {
+        if pushed != setting.root(update.root.unit) {
             self.broken(Fault::Incomplete, format!("block {block} takes {update:?} of nodes {pushed:#b}"));
+        }
+        if setting.shape.scalars && update.decision.is_none() {
+            self.broken(Fault::Undecided, format!("block {block} takes {update:?} without a decision"));
         }
     }
     /// A sync step begins with these histories of the blocks that it reads.
@@ -180,7 +194,7 @@ impl Witness {
             for mark in living {
                 let copy = pservers[mark.at.place].copies.get(&block).filter(|copy| copy.fill == mark.fill);
                 let history = copy.and_then(|copy| copy.state.as_ref()).map(|state| &state.history);
-                let holds = |unit| history.is_some_and(|h| h.iter().any(|update| update.unit == unit));
+                let holds = |unit| history.is_some_and(|h| h.iter().any(|update| update.root.unit == unit));
                 if let Some(unit) = applied.iter().find(|unit| !holds(**unit)) {
                     let story = format!("block {block}: {unit} was applied, {mark:?} has {history:?}");
                     self.broken(Fault::Gone, story);
@@ -195,7 +209,7 @@ impl Witness {
 
     /// Exactly once: steps in their order, microbatches in any.
     fn reads_well(&mut self, setting: &Setting, what: &str, history: &[Update]) {
-        let mut units: Vec<Unit> = history.iter().map(|update| update.unit).collect();
+        let mut units: Vec<Unit> = history.iter().map(|update| update.root.unit).collect();
         if !setting.is_sync() {
             units.sort_unstable();
             units.dedup();

@@ -33,10 +33,12 @@ pub enum Mode {
 pub struct Shape {
     /// Sync or async.
     pub mode: Mode,
-    /// Blocks; the last one is a metric if `metric`: written by steps, not read.
+    /// Blocks, a metric and the scalar block among them.
     pub blocks: usize,
-    /// Whether the last block is never pulled.
+    /// Whether the last block, but for the scalar block, is a metric: written by steps, not read.
     pub metric: bool,
+    /// Sync: whether the last block is the scalar block.
+    pub scalars: bool,
     /// Pservers.
     pub pservers: usize,
     /// Trainers.
@@ -57,6 +59,8 @@ pub struct Shape {
 
 /// Microbatches of an epoch (async).
 pub(crate) const EPOCH: usize = 2;
+/// Blocks that have partials.
+pub(crate) const PARTIALS_MAX: usize = 3;
 /// Updates that may wait to be published (async).
 pub(crate) const WAITING: usize = 2;
 
@@ -94,9 +98,15 @@ impl Setting {
         let is_carried = self.rules.on(Rule::PiecesCarryEarlier);
         if is_carried { version.saturating_sub(self.shape.delay) } else { version }
     }
-    /// The blocks that a step reads.
-    pub(crate) fn read_blocks(&self) -> usize {
-        self.shape.blocks - usize::from(self.shape.metric)
+    pub(crate) fn is_metric(&self, block: Block) -> bool {
+        self.shape.metric && block + 1 + usize::from(self.shape.scalars) == self.shape.blocks
+    }
+    pub(crate) fn scalar_block(&self) -> Option<Block> {
+        self.shape.scalars.then_some(self.shape.blocks - 1)
+    }
+    /// The blocks that gradients are pushed to, all but the scalar block.
+    pub(crate) fn pushed_blocks(&self) -> usize {
+        self.shape.blocks - usize::from(self.shape.scalars)
     }
 }
 

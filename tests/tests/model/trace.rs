@@ -31,6 +31,7 @@ pub(crate) const SYNC: Shape = Shape {
     mode: Mode::Sync,
     blocks: 2,
     metric: false,
+    scalars: false,
     pservers: 3,
     trainers: 2,
     masters: 1,
@@ -50,3 +51,5 @@ pub(crate) const ONE_TWICE: Shape = Shape { followers: 2, ..ONE };
 
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
+/// The scalar block, where there is one beside two others.
+pub(crate) const S: usize = 2;
