@@ -10,6 +10,8 @@ mod checkpoint;
 mod copies;
 #[path = "model/delay.rs"]
 mod delay;
+#[path = "model/exclusion.rs"]
+mod exclusion;
 #[path = "model/promotion.rs"]
 mod promotion;
 #[path = "model/rewind.rs"]

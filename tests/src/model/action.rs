@@ -21,6 +21,8 @@ pub(crate) enum Action {
     StartTrainer(usize),
     CrashMaster(usize),
     Elect(usize),
+    /// From now on a record cannot be read.
+    Rot,
     OfMaster(usize, MasterAct),
     OfPserver(Place, PserverAct),
     OfTrainer(usize, TrainerAct),

@@ -6,7 +6,9 @@ use super::pserver::Surroundings;
 use super::rules::Rule;
 use super::scalars::Exchange;
 use super::state::{Root, State, Update};
-use super::words::{Block, EPOCH, Incarnation, Mark, Named, Number, Routing, Unit, Version, WAITING};
+use super::words::{
+    Block, EPOCH, Exclusion, Incarnation, Mark, Named, Number, Routing, Unit, Version, WAITING,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub(crate) struct Copy {
     pub(crate) state: Option<State>,
     /// The highest version known to be published.
     pub(crate) published: Version,
+    /// The exclusion that it was told of.
+    pub(crate) excluded: Option<Exclusion>,
     /// The checkpoint that is wanted.
     pub(crate) named: Option<Named>,
     /// Of a primary.
@@ -43,7 +47,15 @@ pub(crate) struct Reign {
 
 impl Copy {
     pub(crate) fn empty(fill: Number, routing: &Routing) -> Copy {
-        Copy { fill, routing: routing.clone(), state: None, published: 0, named: None, reign: None }
+        Copy {
+            fill,
+            routing: routing.clone(),
+            state: None,
+            published: 0,
+            excluded: None,
+            named: None,
+            reign: None,
+        }
     }
 
     pub(crate) fn obey(
@@ -90,12 +102,15 @@ impl Copy {
         block: Block,
         gradient: Root,
         slots: u8,
+        list: Number,
         around: &mut Surroundings,
     ) -> bool {
         let is_fenced = around.has(Rule::RewindFence) && gradient.rewind != self.routing.rewind;
         let is_leaving = self.is_leaving(around);
         let (Some(reign), Some(state)) = (&mut self.reign, &mut self.state) else { return false };
-        if is_fenced || is_leaving {
+        let is_outdated = around.has(Rule::ListFencesPushes)
+            && self.excluded.is_some_and(|exclusion| list < exclusion.number);
+        if is_fenced || is_outdated || is_leaving {
             return false;
         }
         if around.setting.is_sync() {
@@ -111,6 +126,7 @@ impl Copy {
                 return false;
             }
             let update = Update { root: gradient, decision: None };
+            around.witness.leaves_out(block, self.excluded, gradient);
             around.witness.takes(block, self.routing.rewind, update);
             state.append(state.next(self.routing.term, update), around.setting);
         }

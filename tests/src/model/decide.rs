@@ -4,7 +4,8 @@
 use super::message::ToMaster;
 use super::rules::Rule;
 use super::words::{
-    Block, Document, Incarnation, Mark, Named, Number, Piece, Place, Routing, Setting, Unit, Version,
+    Block, Document, Exclusion, Incarnation, Mark, Named, Number, Piece, Place, Routing, Setting, Unit,
+    Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +26,8 @@ pub(crate) enum Decision {
     Name { version: Version },
     /// Commits the named checkpoint.
     Commit,
+    /// Leaves the record out, that a trainer cannot read in this unit.
+    Exclude { unit: Unit },
     /// Ends the job.
     Finish,
 }
@@ -77,6 +80,7 @@ impl Case<'_> {
                 next.named?;
             }
             Decision::Commit => self.commit(&mut next)?,
+            Decision::Exclude { unit } => self.exclude(&mut next, unit)?,
             Decision::Finish => {
                 let is_durable = next.is_final(self.setting.shape.units);
                 let is_early = !self.has(Rule::DoneAfterDurable) && self.is_all_published;
@@ -173,19 +177,20 @@ impl Case<'_> {
         }
         let lives = self.known.lives.iter().map(|(place, life)| Incarnation { place: *place, life: *life });
         let places: Vec<Incarnation> = lives.filter(|at| gone.iter().all(|mark| mark.at != *at)).collect();
-        self.go_back(next, &lost, &places, pick)
+        let is_together = self.setting.is_sync() && self.has(Rule::RewindRestoresAll) && !lost.is_empty();
+        self.go_back(next, &lost, &places, pick, is_together)
     }
 
-    /// Restores the lost blocks at some of `places`; in sync mode the others too, where they are.
+    /// Restores the lost blocks at some of `places`; if they go together, the others too, where they are.
     fn go_back(
         &self,
         next: &mut Document,
         lost: &[Block],
         places: &[Incarnation],
         pick: usize,
+        is_together: bool,
     ) -> Option<()> {
         let number = next.version;
-        let is_together = self.setting.is_sync() && self.has(Rule::RewindRestoresAll) && !lost.is_empty();
         for (block, routing) in next.blocks.iter_mut().enumerate() {
             let is_lost = lost.contains(&block);
             if !is_lost && !is_together {
@@ -204,6 +209,35 @@ impl Case<'_> {
             next.named = None;
         }
         Some(())
+    }
+
+    /// Leaves the record out of `unit`, and of every unit from the first that is not applied.
+    fn exclude(&self, next: &mut Document, unit: Unit) -> Option<()> {
+        let (number, is_sync) = (next.version, self.setting.is_sync());
+        let first = if is_sync { self.first_not_applied(next) } else { 0 };
+        let is_known = next.leaves_out(unit) || (next.excluded.is_some() && !self.has(Rule::ExcludedEarlier));
+        if next.done || is_known || unit < first {
+            return None;
+        }
+        next.excluded = Some(Exclusion { number, first });
+        if is_sync && self.has(Rule::ExclusionRewinds) {
+            let beyond = next.durable.take_if(|pieces| pieces[0].version > first);
+            self.go_back(next, &[], &[], 0, true)?;
+            if !self.has(Rule::ExclusionDropsManifests) {
+                next.durable = next.durable.take().or(beyond);
+            }
+        }
+        Some(())
+    }
+
+    /// The lowest step that is not known to be applied by every block.
+    fn first_not_applied(&self, document: &Document) -> Unit {
+        let applied = document.blocks.iter().enumerate().map(|(block, routing)| {
+            let told = self.known.ledgers.get(&block).filter(|(term, _)| *term == routing.term);
+            told.map_or(0, |(_, units)| units.len())
+        });
+        let durable = if self.has(Rule::ExclusionNotOfApplied) { document.durable_version() } else { 0 };
+        applied.min().unwrap_or(0).max(durable)
     }
 
     fn commit(&self, next: &mut Document) -> Option<()> {

@@ -25,6 +25,7 @@ pub(crate) fn draw(kind: Kind, world: &World, dice: &mut Dice, weather: &Weather
         Kind::Restart => Some(Action::Restart(place)),
         Kind::TrainerCrash => Some(Action::CrashTrainer(trainer)),
         Kind::TrainerStart => Some(Action::StartTrainer(trainer)),
+        Kind::Rot => Some(Action::Rot),
         Kind::MasterCrash => Some(Action::CrashMaster(master)),
         Kind::Elect => {
             let may = world.masters[master].leads.is_none() || dice.one_in(10);
@@ -95,6 +96,7 @@ fn decision(kind: Kind, world: &World, dice: &mut Dice, block: Block, place: Pla
         Kind::Appoint if world.setting.rules.on(Rule::HandOverDrained) => Decision::Appoint { block, place },
         Kind::Appoint => Decision::Promote { block, place },
         Kind::Name => Decision::Name { version: 1 + dice.below(shape.units) },
+        Kind::Exclude => Decision::Exclude { unit: dice.below(shape.units) },
         Kind::Commit if dice.one_in(3) => Decision::Finish,
         Kind::Commit => Decision::Commit,
         _ => return None,

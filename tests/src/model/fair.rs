@@ -92,6 +92,9 @@ impl World {
                 }
             }
         }
+        if self.is_rotten {
+            self.exclude_fairly(master);
+        }
         self.decide_fairly(master, Decision::Commit);
         self.decide_fairly(master, Decision::Finish);
         if self.is_time_to_name(master) {
@@ -103,6 +106,18 @@ impl World {
         }
         for trainer in 0..self.trainers.len() {
             self.act(Action::OfMaster(master, MasterAct::Inform(trainer)));
+        }
+    }
+
+    /// Somebody reports the record that cannot be read, once it is known where the job stands.
+    fn exclude_fairly(&mut self, master: usize) {
+        for block in 0..self.setting.shape.blocks {
+            self.act(Action::OfMaster(master, MasterAct::AskLedger(block)));
+        }
+        self.arrive(master);
+        let unit = self.published_everywhere();
+        if unit < self.setting.shape.units {
+            self.decide_fairly(master, Decision::Exclude { unit });
         }
     }
 

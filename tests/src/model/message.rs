@@ -48,8 +48,8 @@ pub(crate) enum ToPserver {
     Ask { block: Block, trainer: usize, rewind: Number, version: Version },
     /// A trainer asks whether all that this pserver leads has published `version`: what no protocol should ask.
     AskAll { trainer: usize, version: Version },
-    /// A gradient.
-    Push { block: Block, trainer: usize, rewind: Number, unit: Unit, slots: u8 },
+    /// A gradient, and the number of the exclusion list it was computed with.
+    Push { block: Block, trainer: usize, root: Root, slots: u8, list: Number },
     /// A block's partial, of this root, for the scalar block.
     Partial { from: Place, block: Block, root: Root },
     /// The partial is there; the decision is not published.

@@ -18,10 +18,10 @@ impl Debug for Name {
     }
 }
 
-/// `u1@5`: unit 1, computed under rewind number 5.
+/// `u1@5`: unit 1, computed under rewind number 5; `-` is without the record that is excluded.
 impl Debug for Root {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(f, "u{}@{}", self.unit, self.rewind)
+        write!(f, "u{}@{}{}", self.unit, self.rewind, if self.without { "-" } else { "" })
     }
 }
 
@@ -61,6 +61,7 @@ impl Debug for Document {
         write!(f, "V{} m{} {:?}", self.version, self.master_term, self.blocks)?;
         self.named.map_or(Ok(()), |named| write!(f, " named {}@{}", named.number, named.version))?;
         self.durable.as_ref().map_or(Ok(()), |pieces| write!(f, " durable {pieces:?}"))?;
+        self.excluded.map_or(Ok(()), |it| write!(f, " excluded #{} from u{}", it.number, it.first))?;
         if self.done { write!(f, " done") } else { Ok(()) }
     }
 }

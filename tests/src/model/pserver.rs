@@ -17,6 +17,8 @@ pub(crate) type Storage = BTreeMap<Piece, Vec<Update>>;
 /// What surrounds whoever acts.
 pub(crate) struct Surroundings<'a> {
     pub(crate) setting: &'a Setting,
+    /// Whether the record that may be excluded cannot be read any more.
+    pub(crate) is_rotten: bool,
     pub(crate) storage: &'a mut Storage,
     pub(crate) witness: &'a mut Witness,
     pub(crate) sent: &'a mut Vec<Message>,
@@ -84,8 +86,8 @@ impl Pserver {
                     around.send(Message::Trainer(trainer, ToTrainer::AllPublished { place, version }));
                 }
             }
-            ToPserver::Push { block, trainer, rewind, unit, slots } => {
-                self.answer_push(block, trainer, Root { rewind, unit }, slots, around);
+            ToPserver::Push { block, trainer, root, slots, list } => {
+                self.answer_push(block, trainer, root, slots, list, around);
             }
             ToPserver::Partial { from, block, root } => self.collect(from, block, root, around),
             ToPserver::Waits { block, root } => self.waits(block, root),
@@ -102,11 +104,12 @@ impl Pserver {
         trainer: usize,
         gradient: Root,
         slots: u8,
+        list: Number,
         around: &mut Surroundings,
     ) {
         let Some(copy) = self.copies.get_mut(&block) else { return };
-        let has_taken = copy.take(block, gradient, slots, around);
-        let (Root { rewind, unit }, term) = (gradient, copy.routing.term);
+        let has_taken = copy.take(block, gradient, slots, list, around);
+        let (Root { rewind, unit, .. }, term) = (gradient, copy.routing.term);
         if copy.stands(gradient, around) {
             around.witness.answers_applied(block, copy.routing.rewind, unit);
             let answer = ToTrainer::Applied { block, rewind, unit };
@@ -134,7 +137,7 @@ impl Pserver {
             };
             let held = self.copies.remove(&block).filter(|copy| copy.fill == mark.fill);
             let mut copy = held.unwrap_or_else(|| Copy::empty(mark.fill, routing));
-            copy.named = document.named;
+            (copy.named, copy.excluded) = (document.named, document.excluded);
             copy.obey(block, routing, to, around);
             self.copies.insert(block, copy);
         }

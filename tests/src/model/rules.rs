@@ -73,6 +73,18 @@ pub enum Rule {
     DecisionTellsPublished,
     /// A block sends its partial again until it has the decision.
     PartialSentAgain,
+    /// Sync: an exclusion takes all blocks back.
+    ExclusionRewinds,
+    /// Sync: what every block is known to have applied, by present answers or the newest manifest, is not excluded from.
+    ExclusionNotOfApplied,
+    /// Sync: a record that is excluded may be excluded from an earlier step.
+    ExcludedEarlier,
+    /// A push carries the number of its exclusion list, and a block refuses a lower one than its own.
+    ListFencesPushes,
+    /// A belt beside it in sync mode: rewind number and exclusion list are told together.
+    ListWithRewind,
+    /// A belt: sync: an exclusion drops the manifests beyond its first step.
+    ExclusionDropsManifests,
     /// A belt: the scalar block keeps decisions as long as states are kept.
     DecisionsKept,
     /// A belt beside it: a block sends its partial when the update before is published.
@@ -89,7 +101,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 40] = [
+    pub const ALL: [Rule; 46] = [
         Rule::RewindFence,
         Rule::PreviousOnFollowers,
         Rule::EarlierStatesKept,
@@ -124,6 +136,12 @@ impl Rule {
         Rule::DecisionsFenced,
         Rule::DecisionTellsPublished,
         Rule::PartialSentAgain,
+        Rule::ExclusionRewinds,
+        Rule::ExclusionNotOfApplied,
+        Rule::ExcludedEarlier,
+        Rule::ListFencesPushes,
+        Rule::ListWithRewind,
+        Rule::ExclusionDropsManifests,
         Rule::DecisionsKept,
         Rule::PartialWhenPublished,
         Rule::FillsFromPrimary,
@@ -132,7 +150,9 @@ impl Rule {
         Rule::PromotedServesTold,
     ];
     /// Rules that follow from others: nothing is known to break without one of them, though without two it may.
-    pub const BELTS: [Rule; 6] = [
+    pub const BELTS: [Rule; 8] = [
+        Rule::ListWithRewind,
+        Rule::ExclusionDropsManifests,
         Rule::DecisionsKept,
         Rule::PartialWhenPublished,
         Rule::FillsFromPrimary,

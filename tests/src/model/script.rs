@@ -134,9 +134,23 @@ impl Script {
     pub fn commit(&mut self) -> bool {
         self.decide(Decision::Commit)
     }
+    /// The master hears that a unit cannot be read.
+    pub fn exclude(&mut self, unit: usize) -> bool {
+        self.decide(Decision::Exclude { unit })
+    }
+    /// From now on a record cannot be read.
+    pub fn rot(&mut self) {
+        self.act(Action::Rot);
+    }
     /// The master ends the job.
     pub fn end(&mut self) -> bool {
         self.decide(Decision::Finish)
+    }
+    /// The master asks for all ledgers.
+    pub fn ask_ledgers(&mut self) {
+        for block in 0..self.world.setting.shape.blocks {
+            self.through(Action::OfMaster(self.master, MasterAct::AskLedger(block)));
+        }
     }
     /// The master asks for a ledger; the answer is late.
     pub fn ask_ledger_late(&mut self, block: usize) -> Letters {

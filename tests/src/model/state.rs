@@ -5,12 +5,13 @@ use super::words::{Number, PARTIALS_MAX, Setting, Unit, Version};
 /// Entries a copy keeps.
 const KEPT: usize = 2;
 
-/// The root of a step's gradients, or a microbatch's gradient: what it is for, and the rewind number that it was
-/// computed under. Everything is deterministic, so equal roots of one block are equal bits.
+/// The root of a step's gradients, or a microbatch's gradient: what it is for, the rewind number that it was computed
+/// under, and whether the record that may be excluded was left out. Everything is deterministic, so equal roots of one block are equal bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Root {
     pub(crate) rewind: Number,
     pub(crate) unit: Unit,
+    pub(crate) without: bool,
 }
 
 /// What is decided for a step is a function of the roots that all blocks' partials were taken of, in block order.

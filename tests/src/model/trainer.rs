@@ -4,8 +4,8 @@ use super::action::TrainerAct;
 use super::message::{Message, ToPserver, ToTrainer};
 use super::pserver::Surroundings;
 use super::rules::Rule;
-use super::state::Update;
-use super::words::{Block, Document, Number, Place, Setting, Unit, Version};
+use super::state::{Root, Update};
+use super::words::{Block, Document, Exclusion, Number, Place, Setting, Unit, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -15,6 +15,8 @@ pub(crate) struct Trainer {
     /// It was told that the job is done, and does not come back.
     pub(crate) left: bool,
     view: Option<Rc<Document>>,
+    /// What it leaves out.
+    excluded: Option<Exclusion>,
     /// The step it wants to begin, and what blocks answered for it.
     wanted: Option<Unit>,
     answers: BTreeMap<Block, Vec<Update>>,
@@ -28,6 +30,9 @@ pub(crate) struct Gradient {
     pub(crate) unit: Unit,
     pub(crate) slots: u8,
     rewinds: Vec<Number>,
+    without: bool,
+    /// The number of the exclusion list.
+    list: Number,
     due: BTreeSet<Block>,
     /// Sync: under which term a block holds it.
     held: BTreeMap<Block, Number>,
@@ -104,6 +109,11 @@ impl Trainer {
     /// A newer rewind number makes it begin again.
     fn learn(&mut self, document: Rc<Document>, around: &Surroundings) {
         let known = self.view.as_ref().map_or(0, |view| view.version);
+        if document.version >= known {
+            // What is not told with the routes is told after them.
+            let is_told = around.has(Rule::ListWithRewind) || document.version == known;
+            self.exclude(document.excluded.filter(|_| is_told));
+        }
         if document.version <= known {
             return;
         }
@@ -117,6 +127,14 @@ impl Trainer {
             (self.wanted, self.answers) = (None, BTreeMap::new());
         }
         self.view = Some(document);
+    }
+
+    /// A newer exclusion makes it compute again.
+    fn exclude(&mut self, told: Option<Exclusion>) {
+        if let Some(exclusion) = told.filter(|_| told != self.excluded) {
+            self.excluded = told;
+            self.gradients.retain(|gradient| gradient.list >= exclusion.number);
+        }
     }
 
     fn is_current(&self, block: Block, rewind: Number, around: &Surroundings) -> bool {
@@ -170,30 +188,48 @@ impl Trainer {
         let is_awaited = |block: &Block| by_block || !around.setting.is_metric(*block);
         let awaited: Vec<Block> = (0..shape.blocks).filter(is_awaited).collect();
         let is_summed = by_block || (0..shape.pservers).all(|place| self.summaries.contains(&place));
-        if !awaited.iter().all(|block| self.answers.contains_key(block)) || !is_summed || slots == 0 {
+        if !awaited.iter().all(|block| self.answers.contains_key(block))
+            || !is_summed
+            || slots == 0
+            || !self.can_compute(unit, around)
+        {
             return false;
         }
         let read: Vec<&Vec<Update>> = awaited.iter().map(|block| &self.answers[block]).collect();
         around.witness.begins(unit, &read);
-        let rewinds = view.blocks.iter().map(|routing| routing.rewind).collect();
-        let due = (0..around.setting.pushed_blocks()).collect();
-        self.keep(Gradient { unit, slots, rewinds, due, held: BTreeMap::new() });
+        let gradient = self.gradient(view, unit, slots, around);
+        self.keep(gradient);
         self.wanted = None;
         true
     }
 
     /// Async: computes a microbatch from whatever is published.
     fn compute(&mut self, unit: Unit, around: &Surroundings) -> bool {
-        let Some(view) = &self.view else { return false };
-        let rewinds = view.blocks.iter().map(|routing| routing.rewind).collect();
-        let due = (0..around.setting.pushed_blocks()).collect();
-        self.keep(Gradient { unit, slots: 1, rewinds, due, held: BTreeMap::new() });
+        let Some(view) = self.view.as_ref().filter(|_| self.can_compute(unit, around)) else { return false };
+        let gradient = self.gradient(view, unit, 1, around);
+        self.keep(gradient);
         true
+    }
+
+    /// Whether `unit` has no record that cannot be read.
+    fn can_compute(&self, unit: Unit, around: &Surroundings) -> bool {
+        !around.is_rotten || self.leaves_out(unit)
+    }
+    fn leaves_out(&self, unit: Unit) -> bool {
+        self.excluded.is_some_and(|exclusion| unit >= exclusion.first)
+    }
+
+    fn gradient(&self, view: &Document, unit: Unit, slots: u8, around: &Surroundings) -> Gradient {
+        let rewinds = view.blocks.iter().map(|routing| routing.rewind).collect();
+        let (without, list) = (self.leaves_out(unit), self.excluded.map_or(0, |it| it.number));
+        let due = (0..around.setting.pushed_blocks()).collect();
+        Gradient { unit, slots, rewinds, without, list, due, held: BTreeMap::new() }
     }
 
     fn keep(&mut self, gradient: Gradient) {
         let is_same = |known: &Gradient| {
-            (known.unit, known.slots, &known.rewinds) == (gradient.unit, gradient.slots, &gradient.rewinds)
+            (known.unit, known.slots, &known.rewinds, known.list)
+                == (gradient.unit, gradient.slots, &gradient.rewinds, gradient.list)
         };
         if !self.gradients.iter().any(is_same) {
             self.gradients.push(gradient);
@@ -208,8 +244,9 @@ impl Trainer {
         if !gradient.due.contains(&block) || gradient.held.get(&block).is_some_and(|held| !is_resent(held)) {
             return false;
         }
-        let (rewind, unit, slots) = (gradient.rewinds[block], gradient.unit, gradient.slots);
-        let push = ToPserver::Push { block, trainer: me, rewind, unit, slots };
+        let &Gradient { unit, slots, without, list, .. } = gradient;
+        let root = Root { rewind: gradient.rewinds[block], unit, without };
+        let push = ToPserver::Push { block, trainer: me, root, slots, list };
         around.send(Message::Pserver(view.blocks[block].primary.place, push));
         true
     }

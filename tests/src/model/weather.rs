@@ -48,6 +48,9 @@ pub(crate) enum Kind {
     Appoint,
     Name,
     Commit,
+    Exclude,
+    /// A record cannot be read any more.
+    Rot,
     Tell,
     Inform,
     Ledger,
@@ -64,7 +67,7 @@ pub(crate) enum Kind {
 }
 
 /// Each kind with the weights it may have in a seed: without some kinds, others go further.
-const WEIGHTS: [(Kind, &[usize]); 26] = [
+const WEIGHTS: [(Kind, &[usize]); 28] = [
     (Kind::Deliver, &[60, 100, 160]),
     (Kind::Forget, &[0, 0, 3, 12]),
     (Kind::Crash, &[0, 1, 2]),
@@ -80,9 +83,11 @@ const WEIGHTS: [(Kind, &[usize]); 26] = [
     (Kind::Appoint, &[0, 4, 12]),
     (Kind::Name, &[0, 2, 6]),
     (Kind::Commit, &[4, 10]),
+    (Kind::Exclude, &[0, 0, 1]),
+    (Kind::Rot, &[0, 0, 1]),
     (Kind::Tell, &[20, 60]),
     (Kind::Inform, &[4, 10]),
-    (Kind::Ledger, &[0, 4]),
+    (Kind::Ledger, &[0, 4, 10]),
     (Kind::Greet, &[4, 10]),
     (Kind::Pull, &[40, 120]),
     (Kind::Admission, &[15, 40]),

@@ -1,8 +1,8 @@
 //! Sees everything and says what is broken. It must never change what anyone does.
 
 use super::pserver::Pserver;
-use super::state::{Decision, Name, Update};
-use super::words::{Block, Document, EPOCH, Number, Piece, Routing, Setting, Unit};
+use super::state::{Decision, Name, Root, Update};
+use super::words::{Block, Document, EPOCH, Exclusion, Number, Piece, Routing, Setting, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -25,6 +25,10 @@ pub enum Fault {
     OldManifest,
     /// A block went back although a single process was lost since its copies were complete.
     SingleLoss,
+    /// An excluded record took effect on the surviving history, or was left out before its first step.
+    Excluded,
+    /// A record was excluded from a step of the newest durable checkpoint.
+    Undone,
     /// Everybody lives, the network is fair, and the job cannot be finished.
     CannotFinish,
 }
@@ -106,6 +110,12 @@ impl Witness {
             self.broken(Fault::Undecided, format!("block {block} takes {update:?} without a decision"));
         }
     }
+    /// Async: a block that was told of an exclusion takes a gradient.
+    pub(crate) fn leaves_out(&mut self, block: Block, told: Option<Exclusion>, root: Root) {
+        if told.is_some() && !root.without {
+            self.broken(Fault::Excluded, format!("block {block}, told of {told:?}, takes {root:?}"));
+        }
+    }
     /// A sync step begins with these histories of the blocks that it reads.
     pub(crate) fn begins(&mut self, unit: Unit, histories: &[&Vec<Update>]) {
         if histories.windows(2).any(|pair| pair[0] != pair[1]) {
@@ -125,6 +135,18 @@ impl Witness {
         storage: &BTreeMap<Piece, Vec<Update>>,
     ) {
         self.meets(old, new);
+        let is_excluded = old.excluded != new.excluded;
+        // Going back then is no loss, and takes the copies with it.
+        self.losses = self.losses.filter(|_| !is_excluded);
+        if is_excluded && new.excluded.is_none() {
+            self.broken(Fault::Excluded, format!("{:?} is forgotten", old.excluded));
+        }
+        let first = new.excluded.map_or(0, |exclusion| exclusion.first);
+        let durable = old.durable_version().max(new.durable_version());
+        if setting.is_sync() && is_excluded && durable > first {
+            let story = format!("a record is excluded from step {first}, {durable} are in a manifest");
+            self.broken(Fault::Undone, story);
+        }
         for (block, (before, after)) in old.blocks.iter().zip(&new.blocks).enumerate() {
             if before.rewind != after.rewind && setting.shape.followers > 0 && self.losses == Some(1) {
                 let story = format!("block {block} goes back to {:?} after a single loss", after.origin);
@@ -146,7 +168,10 @@ impl Witness {
         else {
             return self.broken(Fault::OldManifest, format!("pieces are missing of {pieces:?}"));
         };
-        histories.iter().for_each(|history| self.reads_well(setting, "a durable piece", history));
+        for history in &histories {
+            self.reads_well(setting, "a durable piece", history);
+            self.leaves_well(setting, "a durable piece", history, new);
+        }
         if setting.is_sync() && histories.windows(2).any(|pair| pair[0] != pair[1]) {
             self.broken(Fault::Mixed, format!("a manifest of {histories:?}"));
         }
@@ -167,6 +192,7 @@ impl Witness {
             }
         }
         meets("elections", old.master_term != new.master_term);
+        meets("exclusions", old.excluded != new.excluded);
         meets("commits", old.durable != new.durable);
         let is_gone = old.named.is_some() && new.named.is_none() && old.durable == new.durable;
         meets("names given up", is_gone);
@@ -178,6 +204,9 @@ impl Witness {
             for (block, copy) in &pserver.copies {
                 let Some(state) = &copy.state else { continue };
                 self.reads_well(setting, "a copy", &state.history);
+                if copy.routing.rewind == document.blocks[*block].rewind {
+                    self.leaves_well(setting, "a copy", &state.history, document);
+                }
                 let named = self.names.entry((*block, state.name)).or_insert_with(|| state.history.clone());
                 if *named != state.history {
                     let story = format!("block {block}: {:?} is {named:?} and {state:?}", state.name);
@@ -220,6 +249,15 @@ impl Witness {
         };
         if !is_well {
             self.broken(Fault::Twice, format!("{what} has {history:?} (epochs of {EPOCH})"));
+        }
+    }
+
+    /// Sync: the record is left out where it is excluded, and nowhere else.
+    fn leaves_well(&mut self, setting: &Setting, what: &str, history: &[Update], document: &Document) {
+        let is_well = |update: &Update| update.root.without == document.leaves_out(update.root.unit);
+        if setting.is_sync() && !history.iter().all(is_well) {
+            let story = format!("{what} has {history:?} where {:?}", document.excluded);
+            self.broken(Fault::Excluded, story);
         }
     }
 }

@@ -180,6 +180,15 @@ pub(crate) struct Named {
     pub(crate) version: Version,
 }
 
+/// The record that is excluded, if one is; every unit has it. Async: from whatever lacks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exclusion {
+    /// The list's number.
+    pub(crate) number: Number,
+    /// Sync: the first step without it.
+    pub(crate) first: Unit,
+}
+
 /// The master's truth, changed by compare-and-swap only.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Document {
@@ -189,6 +198,7 @@ pub(crate) struct Document {
     pub(crate) named: Option<Named>,
     /// The newest durable checkpoint: a piece of every block.
     pub(crate) durable: Option<Vec<Piece>>,
+    pub(crate) excluded: Option<Exclusion>,
     pub(crate) done: bool,
 }
 
@@ -201,11 +211,16 @@ impl Document {
             Routing { rewind: 1, term: 1, origin: None, primary: at, heir: None, copies }
         };
         let blocks = (0..shape.blocks).map(block).collect();
-        Document { version: 1, master_term: 0, blocks, named: None, durable: None, done: false }
+        let (named, durable, excluded) = (None, None, None);
+        Document { version: 1, master_term: 0, blocks, named, durable, excluded, done: false }
     }
     /// Sync: the version of the newest durable checkpoint.
     pub(crate) fn durable_version(&self) -> Version {
         self.durable.as_ref().map_or(0, |pieces| pieces[0].version)
+    }
+    /// Whether `unit` is to be computed without the record.
+    pub(crate) fn leaves_out(&self, unit: Unit) -> bool {
+        self.excluded.is_some_and(|exclusion| unit >= exclusion.first)
     }
     /// Whether the newest durable checkpoint is the job's last.
     pub(crate) fn is_final(&self, units: usize) -> bool {

@@ -21,6 +21,8 @@ pub(crate) struct World {
     /// Messages in flight, oldest first, none twice.
     pub(crate) soup: Vec<Message>,
     pub(crate) witness: Witness,
+    /// Whether the record that may be excluded cannot be read any more.
+    pub(crate) is_rotten: bool,
     /// What happened, if it is to be told.
     pub(crate) log: Option<Vec<Action>>,
     pub(crate) actions: u64,
@@ -38,6 +40,7 @@ impl World {
             trainers: vec![Trainer::started(); shape.trainers],
             soup: Vec::new(),
             witness: Witness::default(),
+            is_rotten: false,
             log: None,
             actions: 0,
         }
@@ -83,6 +86,7 @@ impl World {
                 }
                 may
             }
+            Action::Rot => !std::mem::replace(&mut self.is_rotten, true),
             Action::CrashMaster(master) => std::mem::take(&mut self.masters[master]).leads.is_some(),
             Action::Elect(master) => {
                 let before = self.store.document.clone();
@@ -183,9 +187,10 @@ impl World {
         place: Place,
         act: impl FnOnce(&mut Pserver, &mut Surroundings) -> bool,
     ) -> bool {
-        let World { setting, storage, witness, pservers, soup, .. } = self;
+        let World { setting, storage, witness, pservers, soup, is_rotten, .. } = self;
         let mut sent = Vec::new();
-        let mut around = Surroundings { setting, storage, witness, sent: &mut sent };
+        let is_rotten = *is_rotten;
+        let mut around = Surroundings { setting, is_rotten, storage, witness, sent: &mut sent };
         let has_acted = pservers[place].alive && act(&mut pservers[place], &mut around);
         post(soup, sent);
         has_acted
@@ -196,9 +201,10 @@ impl World {
         trainer: usize,
         act: impl FnOnce(&mut Trainer, &mut Surroundings) -> bool,
     ) -> bool {
-        let World { setting, storage, witness, trainers, soup, .. } = self;
+        let World { setting, storage, witness, trainers, soup, is_rotten, .. } = self;
         let mut sent = Vec::new();
-        let mut around = Surroundings { setting, storage, witness, sent: &mut sent };
+        let is_rotten = *is_rotten;
+        let mut around = Surroundings { setting, is_rotten, storage, witness, sent: &mut sent };
         let has_acted = trainers[trainer].works() && act(&mut trainers[trainer], &mut around);
         post(soup, sent);
         has_acted
