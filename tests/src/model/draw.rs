@@ -55,7 +55,7 @@ pub(crate) fn draw(kind: Kind, world: &World, dice: &mut Dice, weather: &Weather
             };
             of_pserver(place, act)
         }
-        Kind::Work => Some(Action::OfTrainer(trainer, work(world, dice, trainer, block, place))),
+        Kind::Work => Some(Action::OfTrainer(trainer, work(world, dice, weather, trainer, block, place))),
         Kind::Round => None,
         _ => of_master(MasterAct::Decide(decision(kind, world, dice, block, place)?)),
     }
@@ -114,20 +114,29 @@ fn copy_where(world: &World, dice: &mut Dice, is_it: impl Fn(&Copy) -> bool) -> 
     if copies.is_empty() { None } else { Some(dice.among(&copies)) }
 }
 
-fn work(world: &World, dice: &mut Dice, trainer: usize, block: Block, place: Place) -> TrainerAct {
+fn work(
+    world: &World,
+    dice: &mut Dice,
+    weather: &Weather,
+    trainer: usize,
+    block: Block,
+    place: Place,
+) -> TrainerAct {
     let shape = world.setting.shape;
-    let gradients = world.trainers[trainer].gradients.len();
-    if gradients > 0 && dice.one_in(2) {
-        return TrainerAct::Push { gradient: dice.below(gradients), block };
+    let it = &world.trainers[trainer];
+    let is_spared = weather.starved == Some(block) && !dice.one_in(8);
+    if !it.gradients.is_empty() && !is_spared && dice.one_in(2) {
+        return TrainerAct::Push { gradient: dice.below(it.gradients.len()), block };
     }
     if shape.mode == Mode::Async {
         return TrainerAct::Compute(dice.below(shape.units));
     }
-    let front = world.published_everywhere();
+    let step = (world.published_everywhere() + dice.below(2 + shape.delay)).min(shape.units - 1);
     match dice.below(8) {
-        0 => TrainerAct::Want((front + dice.below(2 + shape.delay)).min(shape.units - 1)),
+        0 if it.wanted.is_none() || dice.one_in(4) => TrainerAct::Want(step),
         1 => TrainerAct::AskAll(place),
         2 | 3 => TrainerAct::Begin { slots: dice.among(&[1, 2, 3]) },
+        _ if it.wanted.is_none() => TrainerAct::Want(step),
         _ => TrainerAct::Ask(block),
     }
 }

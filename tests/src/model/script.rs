@@ -66,6 +66,15 @@ impl Script {
             self.through(Action::Deliver { message: message.clone(), master: self.master, again: false });
         }
     }
+    /// What was kept aside arrives; what it sends is lost.
+    pub fn arrive_unanswered(&mut self, letters: &Letters) {
+        for message in &letters.0 {
+            self.act(Action::Deliver { message: message.clone(), master: self.master, again: false });
+        }
+        while let Some(message) = self.world.soup.first().cloned() {
+            self.act(Action::Forget(message));
+        }
+    }
     /// What was kept aside arrives, and may arrive again.
     pub fn arrive_again(&mut self, letters: &Letters) {
         for message in &letters.0 {
@@ -241,7 +250,7 @@ impl Script {
         let place = self.primary(block);
         self.send(Action::OfPserver(place, PserverAct::SendPartial(block)))
     }
-    /// The same; the last of the answers is late, what else is in flight is lost.
+    /// The same; the last of the answers is late.
     pub fn partial_unanswered(&mut self, block: usize) -> Letters {
         let asked = self.partial_late(block);
         self.answer_late(&asked)

@@ -18,7 +18,7 @@ pub(crate) struct Trainer {
     /// What it leaves out.
     excluded: Option<Exclusion>,
     /// The step it wants to begin, and what blocks answered for it.
-    wanted: Option<Unit>,
+    pub(crate) wanted: Option<Unit>,
     answers: BTreeMap<Block, Vec<Update>>,
     summaries: BTreeSet<Place>,
     pub(crate) gradients: Vec<Gradient>,

@@ -94,7 +94,7 @@ const WEIGHTS: [(Kind, &[usize]); 28] = [
     (Kind::HandOver, &[10]),
     (Kind::Supply, &[2, 10]),
     (Kind::Partial, &[20, 60]),
-    (Kind::Work, &[40, 120]),
+    (Kind::Work, &[40, 120, 400]),
     (Kind::Round, &[0, 1, 2]),
 ];
 
@@ -107,6 +107,8 @@ pub(crate) struct Weather {
     pub(crate) overtakes: usize,
     /// Of ten messages that an action sends, how many arrive at once.
     pub(crate) prompt: usize,
+    /// A block that gradients reach seldom: the others run ahead.
+    pub(crate) starved: Option<usize>,
     /// A pserver that is paused now: what is for it waits.
     pub(crate) paused: Option<usize>,
 }
@@ -118,6 +120,7 @@ impl Weather {
             again: dice.among(&[0, 3, 8]),
             overtakes: dice.among(&[1, 2, 10]),
             prompt: dice.among(&[0, 6, 9]),
+            starved: dice.among(&[None, None, Some(0), Some(1)]),
             paused: None,
         }
     }

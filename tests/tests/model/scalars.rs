@@ -112,3 +112,20 @@ fn decisions_are_kept_or_none_is_asked_for_ahead_of_the_copies() {
     let rules = [Rule::DecisionsKept, Rule::PartialWhenPublished];
     needs_either(rules, Fault::CannotFinish, death_of_who_is_two_decisions_ahead);
 }
+
+/// B is not told the decision, and whoever is to tell it was filled and then promoted.
+fn promotion_of_a_filled_scalar_block(rules: Rules) -> Script {
+    let mut s = undecided(Shape { followers: 1, ..DECIDED }, rules);
+    s.partial(B);
+    let lost = s.partial_late(A);
+    s.arrive_unanswered(&lost);
+    s.copy(S, 3);
+    s.crash(2);
+    s.lose(2, 0);
+    s
+}
+
+#[test]
+fn a_decision_is_on_followers() {
+    needs(Rule::PreviousOnFollowers, Fault::CannotFinish, promotion_of_a_filled_scalar_block);
+}
