@@ -23,7 +23,7 @@ mod trace;
 
 use shoal_tests::model::{Rule, Rules, Walks, story, walks};
 
-const WALKS: u64 = 20_000;
+const WALKS: u64 = 10_000;
 
 /// A whole number from the environment.
 fn asked(name: &str) -> Option<u64> {
@@ -62,7 +62,13 @@ fn walks_miss_a_rule_that_is_broken_often() {
     for rule in Rule::ALL.into_iter().filter(|rule| !Rule::BELTS.contains(rule)) {
         println!("without {rule:?}: {}", walks(0..seeds, Rules::without(rule)));
     }
-    let often = [Rule::RewindRestoresAll, Rule::RequiredBeforeAsked, Rule::AppliedMeansPublished];
+    let often = [
+        Rule::RewindRestoresAll,
+        Rule::RequiredBeforeAsked,
+        Rule::AppliedMeansPublished,
+        Rule::AppliedAsDecided,
+        Rule::ExclusionRewinds,
+    ];
     for rule in often {
         assert!(!walks(0..100, Rules::without(rule)).broken.is_empty(), "{rule:?} is not missed");
     }

@@ -119,7 +119,8 @@ impl Copy {
                 return false;
             }
             let judged_by = if around.has(Rule::AbsenceByStep) { gradient.unit } else { state.version() };
-            reign.held.take(gradient, slots, around.setting.root(judged_by));
+            let others = reign.held.take(gradient, slots, around.setting.root(judged_by));
+            around.witness.joins(block, others, gradient);
         } else {
             let is_busy = state.version() >= self.published + WAITING;
             if is_busy || ledger_has(state, gradient.unit, around) {
@@ -167,7 +168,7 @@ impl Copy {
         true
     }
 
-    /// Whether `update` may be answered `Applied`.
+    /// Whether `gradient` may be answered `Applied`.
     pub(crate) fn stands(&self, gradient: Root, around: &Surroundings) -> bool {
         let is_fenced = around.has(Rule::RewindFence) && gradient.rewind != self.routing.rewind;
         let (Some(_), Some(state)) = (&self.reign, &self.state) else { return false };

@@ -19,12 +19,13 @@ struct Nodes {
 }
 
 impl Held {
-    /// Takes nodes; of the step's nodes those outside `mask` are absent.
-    pub(crate) fn take(&mut self, gradient: Root, slots: u8, mask: u8) {
-        let nodes = self.steps.entry(gradient.unit).or_insert(Nodes { gradient, pushed: 0, absent: 0 });
-        nodes.gradient = gradient;
-        nodes.pushed |= slots;
-        nodes.absent |= !mask;
+    /// Takes nodes, and says what is held of the step already; of the step's nodes those outside `mask` are absent.
+    pub(crate) fn take(&mut self, gradient: Root, slots: u8, mask: u8) -> Option<Root> {
+        let before = self.steps.get(&gradient.unit).copied();
+        let (pushed, absent) = before.map_or((0, 0), |nodes| (nodes.pushed, nodes.absent));
+        let nodes = Nodes { gradient, pushed: pushed | slots, absent: absent | !mask };
+        self.steps.insert(gradient.unit, nodes);
+        before.map(|nodes| nodes.gradient)
     }
     /// The step's root and the nodes that were pushed for it, if with the absent ones they are `all`.
     pub(crate) fn whole(&self, step: Unit, all: u8) -> Option<(Root, u8)> {

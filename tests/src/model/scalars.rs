@@ -110,8 +110,8 @@ impl Copy {
 /// The scalar block's update, once every other block's partial is there.
 fn combined(partials: &BTreeMap<Block, Root>, blocks: usize) -> Option<Update> {
     let mut decision = [None; PARTIALS_MAX];
-    for block in 0..blocks {
-        decision[block] = Some(*partials.get(&block)?);
+    for (block, partial) in decision.iter_mut().enumerate().take(blocks) {
+        *partial = Some(*partials.get(&block)?);
     }
     Some(Update { root: decision[0]?, decision: Some(decision) })
 }

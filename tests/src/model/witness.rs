@@ -88,6 +88,12 @@ impl Witness {
     pub(crate) fn answers_applied(&mut self, block: Block, rewind: Number, unit: Unit) {
         self.applied.entry((block, rewind)).or_default().insert(unit);
     }
+    /// Nodes of a step are held beside others of it.
+    pub(crate) fn joins(&mut self, block: Block, others: Option<Root>, root: Root) {
+        if others.is_some_and(|others| others != root) {
+            self.broken(Fault::Mixed, format!("block {block} holds {others:?} and {root:?}"));
+        }
+    }
     /// A block under this rewind number takes an update.
     pub(crate) fn takes(&mut self, block: Block, rewind: Number, update: Update) {
         let mixed = update.decision.iter().flatten().flatten().any(|partial| *partial != update.root);
