@@ -1,7 +1,7 @@
 //! Sees everything and says what is broken. It must never change what anyone does.
 
 use super::pserver::Pserver;
-use super::state::{Decision, Name, Root, Update};
+use super::state::{Name, Root, Update};
 use super::words::{Block, Document, EPOCH, Exclusion, Number, Piece, Routing, Setting, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,7 @@ pub enum Fault {
     Twice,
     /// A step took effect without some of its nodes.
     Incomplete,
-    /// A block applied a step without the decision for it, or one that is not the decision of all.
+    /// A block applied a step without a decision.
     Undecided,
     /// A gradient of another history was applied, or a step read blocks of different histories.
     Mixed,
@@ -55,8 +55,6 @@ pub(crate) struct Witness {
     published: BTreeMap<(Block, Number), Vec<Update>>,
     /// Units answered `Applied` under a rewind number.
     applied: BTreeMap<(Block, Number), BTreeSet<Unit>>,
-    /// What was applied for a step under a rewind number.
-    decisions: BTreeMap<(Number, Unit), Option<Decision>>,
     names: BTreeMap<(Block, Name), Vec<Update>>,
     /// What the document was changed for, and how often.
     pub(crate) met: BTreeMap<&'static str, u64>,
@@ -94,17 +92,13 @@ impl Witness {
             self.broken(Fault::Mixed, format!("block {block} holds {others:?} and {root:?}"));
         }
     }
-    /// A block under this rewind number takes an update.
+    /// A block under this rewind number takes an update. Partials of other roots than its own are of another history or
+    /// another step: where there are none, all blocks apply one decision.
     pub(crate) fn takes(&mut self, block: Block, rewind: Number, update: Update) {
         let mixed = update.decision.iter().flatten().flatten().any(|partial| *partial != update.root);
         if update.root.rewind != rewind || mixed {
             let story = format!("block {block} under rewind number {rewind} takes {update:?}");
             self.broken(Fault::Mixed, story);
-        }
-        let known = *self.decisions.entry((rewind, update.root.unit)).or_insert(update.decision);
-        if known != update.decision {
-            let story = format!("block {block} takes {update:?}, another was decided {known:?}");
-            self.broken(Fault::Undecided, story);
         }
     }
     /// A step is applied, of which these nodes were pushed.

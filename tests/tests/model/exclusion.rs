@@ -113,9 +113,23 @@ fn list_behind_the_routes(rules: Rules) -> Script {
     s
 }
 
+/// The other node of the step is computed by a trainer that has learned it.
+fn list_behind_one_of_two(rules: Rules) -> Script {
+    let mut s = Script::begin(Shape { slots: 2, ..SYNC }, rules);
+    s.exclude(0);
+    s.tell_all();
+    s.compute_nodes(0, 0, 1);
+    s.push(0, 0, A);
+    s.inform();
+    s.compute_nodes(1, 0, 2);
+    s.push(1, 0, A);
+    s
+}
+
 #[test]
 fn an_exclusion_list_comes_with_the_rewind_number_or_is_asked_for() {
     needs_either([Rule::ListWithRewind, Rule::ListFencesPushes], Fault::Excluded, list_behind_the_routes);
+    needs_either([Rule::ListWithRewind, Rule::ListFencesPushes], Fault::Mixed, list_behind_one_of_two);
 }
 
 /// Async: a push with the record reaches a block that has heard.
