@@ -6,7 +6,8 @@ use super::words::{Number, PARTIALS_MAX, Setting, Unit, Version};
 const KEPT: usize = 2;
 
 /// The root of a step's gradients, or a microbatch's gradient: what it is for, the rewind number that it was computed
-/// under, and whether the record that may be excluded was left out. Everything is deterministic, so equal roots of one block are equal bits.
+/// under, and whether the record that may be excluded was left out. Everything is deterministic, so equal roots of one
+/// block are equal bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Root {
     pub(crate) rewind: Number,
