@@ -51,7 +51,7 @@ impl Job {
     fn new(trainers: u32) -> Job {
         let slots = trainers * MICROBATCHES_PER_TRAINER;
         let shape = EpochShape::new(u64::from(slots) * 1000, 1, slots);
-        let leases = Leases::new(shape, u64::MAX, Duration::from_secs(60), LeaseId(1), NOW);
+        let leases = Leases::new(shape, u64::MAX, 1, Duration::from_secs(60), LeaseId(1), NOW);
         Job { trainers, leases, front: Step(0), held: vec![Vec::new(); trainers as usize] }
     }
 

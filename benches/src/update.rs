@@ -153,7 +153,7 @@ fn settings() -> JobSettings {
         records: 1 << 20,
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
-        mode: Mode::Sync,
+        mode: Mode::SYNC,
     }
 }
 

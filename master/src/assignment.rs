@@ -2,7 +2,7 @@
 
 use crate::document::{Document, Mark, PlacedBlock};
 use shoal_runtime::cluster::routing::PserverAddress;
-use shoal_runtime::cluster::{Fill, Incarnation};
+use shoal_runtime::cluster::{Fill, Incarnation, Layout};
 use shoal_runtime::wire::proto;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,11 @@ pub fn to(pserver: Incarnation, document: &Document) -> proto::Assignment {
         named.insert(block.primary);
         groups.entry(Key::new(block, copy.fill, pserver)).or_default().push(at as u32);
     }
+    let scalars = document.declaration.as_ref().filter(|declared| declared.decisions().is_some());
+    let scalars = scalars.and_then(|declared| Layout::new(declared).scalars());
+    let scalars =
+        scalars.and_then(|scalars| document.blocks.get(scalars.0 as usize)).map(|block| block.primary);
+    named.extend(scalars.filter(|_| !groups.is_empty()));
     let address = |who: Incarnation| {
         let at = document.pservers.get(&who)?;
         Some(proto::PserverAddress::from(&PserverAddress { incarnation: who, address: at.address.clone() }))
@@ -23,6 +28,8 @@ pub fn to(pserver: Incarnation, document: &Document) -> proto::Assignment {
         routing_version: document.routing_version,
         declaration: document.declaration.as_ref().map(Into::into),
         master_term: document.master_term,
+        exclusions: document.exclusions.number,
+        scalar_primary: scalars.map_or(0, |primary| primary.0),
         may_leave: groups.is_empty() && document.leaving.contains(&pserver),
         blocks: groups.into_iter().map(|(key, blocks)| key.group(blocks)).collect(),
         pservers: named.into_iter().filter_map(address).collect(),
@@ -107,7 +114,7 @@ mod tests {
         let at = |who: Incarnation| {
             (who, PserverAt { name: format!("p{}", who.0), address: format!("p{}:7", who.0) })
         };
-        let wanted = Wanted { pservers: 3, trainers: 1, replicas: 1 };
+        let wanted = Wanted { pservers: 3, trainers: 1, replicas: 1, exclude_max: 0 };
         Document {
             blocks,
             pservers: [A, B, C].map(at).into(),

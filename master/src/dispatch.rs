@@ -27,6 +27,17 @@ pub enum Dispatch {
     },
 }
 
+/// Where a microbatch is that a trainer cannot do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Synchronous jobs: the step.
+    pub step: Step,
+    /// And the slot in it.
+    pub slot: u32,
+    /// Asynchronous jobs: the position.
+    pub position: u64,
+}
+
 /// Calls the same method on the machine of either mode.
 macro_rules! either {
     ($dispatch:expr, $machine:ident => $call:expr) => {
@@ -44,7 +55,10 @@ impl Dispatch {
         let ttl = Duration::from_millis(job.lease_ttl_millis);
         let first = LeaseId(u64::from(document.master_term) << LEASE_BITS | 1);
         match job.mode {
-            Mode::Sync => Dispatch::Steps(Leases::new(job.shape(), job.steps(), ttl, first, now)),
+            Mode::Sync { .. } => {
+                let ahead = 1 + job.mode.delay();
+                Dispatch::Steps(Leases::new(job.shape(), job.steps(), ahead, ttl, first, now))
+            }
             Mode::Async { staleness_window, .. } => {
                 let runs = Runs::new(job.positions(), u64::from(staleness_window), ttl, first);
                 Dispatch::Runs { runs, front: 0 }
@@ -108,6 +122,20 @@ impl Dispatch {
     /// A trainer says how far it is.
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
         either!(self, machine => machine.progress(trainer, progress, now));
+    }
+    /// A trainer cannot do a microbatch of what it was leased: others go first. False if it has no such lease.
+    pub fn refuse(
+        &mut self,
+        trainer: Incarnation,
+        lease: LeaseId,
+        place: &Refused,
+        now: Duration,
+        reports: &Reports,
+    ) -> bool {
+        match self {
+            Dispatch::Steps(leases) => leases.refuse(trainer, lease, place.slot, now, reports),
+            Dispatch::Runs { runs, .. } => runs.refuse(trainer, lease, place.position, now, reports),
+        }
     }
     /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
     pub fn forget_unknown(&mut self, trainer: Incarnation, known: &[Progress], reports: &Reports) {

@@ -3,11 +3,12 @@
 //! Small by design: what is not here is asked of the pservers, or computed. Every swap raises the routing
 //! version by one; terms, fills and rewind numbers are the routing version that made them.
 
+use crate::trouble::Trouble;
 use serde::{Deserialize, Serialize};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
 use shoal_runtime::cluster::{
-    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Fill, Incarnation, JobSettings, ManifestRecord,
-    Rewind, Routing, Term, Version,
+    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Exclusions, Fill, Incarnation, JobSettings,
+    ManifestRecord, Rewind, Routing, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +58,8 @@ pub struct Wanted {
     pub trainers: u32,
     /// Copies of each block beside its primary.
     pub replicas: u32,
+    /// Records that may be left out because no trainer can use them.
+    pub exclude_max: u64,
 }
 
 /// A checkpoint under way.
@@ -124,6 +127,12 @@ pub struct Document {
     pub checkpoints: Vec<KeptCheckpoint>,
     /// Checkpoints that were kept and turned out not to be what was written, oldest first. Their files are left.
     pub damaged: Vec<DamagedCheckpoint>,
+    /// Records that are left out.
+    pub exclusions: Exclusions,
+    /// What trainers could not do, oldest first.
+    pub troubles: Vec<Trouble>,
+    /// Trainers that ended because they could not go on.
+    pub failures: u32,
     /// How often the job, or a block of it, has gone back.
     pub rewinds: u64,
     /// How the job has ended, if it has.
@@ -159,6 +168,9 @@ impl Document {
             checkpoints_named: 0,
             checkpoints: Vec::new(),
             damaged: Vec::new(),
+            exclusions: Exclusions::default(),
+            troubles: Vec::new(),
+            failures: 0,
             rewinds: 0,
             end: None,
         }

@@ -40,7 +40,7 @@ pub(crate) fn settings(
         records,
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: TTL_MILLIS,
-        mode: Mode::Sync,
+        mode: Mode::SYNC,
     }
 }
 

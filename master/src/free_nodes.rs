@@ -71,6 +71,22 @@ impl FreeNodes {
         self.take_at(first, width)
     }
 
+    /// Takes a node of at most `width` slots, all of which are `clear`; the largest, and of these the first.
+    pub fn take_clear(&mut self, width: u32, clear: impl Fn(u32) -> bool) -> Option<Node> {
+        let mut best: Option<Node> = None;
+        let mut waiting: Vec<Node> = self.by_first.values().rev().copied().collect();
+        while let Some(node) = waiting.pop() {
+            let is_clear = node.width() <= width.max(1) && (node.first()..node.end()).all(&clear);
+            match node.children().filter(|_| !is_clear) {
+                Some((left, right)) => waiting.extend([right, left]),
+                None if is_clear && best.is_none_or(|best| best.width() < node.width()) => best = Some(node),
+                None => {}
+            }
+        }
+        let best = best?;
+        self.take_at(best.first(), best.width())
+    }
+
     fn take_at(&mut self, slot: u32, width: u32) -> Option<Node> {
         let mut node = self.holding(slot)?;
         self.remove(node.first());

@@ -1,7 +1,7 @@
 //! Leases: which trainer works on which node of which step. Pure: time comes in as an argument.
 //!
-//! Two steps are open: the *front* (the lowest step that some block has not applied) and the one after it, so that
-//! trainers can fetch records ahead. Leases are advice that saves work; no safety rests on them. Invariants:
+//! Open are the *front* (the lowest step that some block has not applied), those that a delay lets begin beside it, and
+//! one more, so that trainers can fetch records ahead. Leases are advice that saves work; no safety rests on them. Invariants:
 //! - every present slot of an open step is free, under a lease, or lacked by no block; never free and under a lease;
 //! - a lease of the front ends by its deadline unless progress renews it; then what blocks lack of it is free again;
 //! - what is free is leased to whoever asks, the front first.
@@ -9,6 +9,7 @@
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
 
 use crate::free_nodes::FreeNodes;
+use crate::shunned::Shunned;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{Incarnation, LeaseId, Node, Step, StepTree};
 use std::collections::BTreeMap;
@@ -85,6 +86,8 @@ struct OpenStep {
 pub struct Leases {
     shape: EpochShape,
     steps: u64,
+    /// Open steps beyond the front.
+    ahead: u64,
     ttl: Duration,
     open: Vec<OpenStep>,
     front: Step,
@@ -92,6 +95,7 @@ pub struct Leases {
     next: u64,
     /// The nodes each trainer had last: its lanes, kept so that it stays in the chunks it has read.
     lanes: BTreeMap<Incarnation, Vec<Node>>,
+    shunned: Shunned,
     counters: Counters,
 }
 
@@ -99,18 +103,27 @@ pub struct Leases {
 const GRANTS_PER_CALL_MAX: u32 = 4;
 
 impl Leases {
-    /// The machine of a job of `steps` steps, at its beginning. `ttl`: how long a lease lives without progress;
-    /// `first`: the first lease's number, which no master before has given.
-    pub fn new(shape: EpochShape, steps: u64, ttl: Duration, first: LeaseId, now: Duration) -> Leases {
+    /// The machine of a job of `steps` steps, at its beginning. `ahead`: how many are open beyond the front; `ttl`: how
+    /// long a lease lives without progress; `first`: the first lease's number, which no master before has given.
+    pub fn new(
+        shape: EpochShape,
+        steps: u64,
+        ahead: u64,
+        ttl: Duration,
+        first: LeaseId,
+        now: Duration,
+    ) -> Leases {
         let mut leases = Leases {
             shape,
             steps,
+            ahead,
             ttl,
             open: Vec::new(),
             front: Step(0),
             front_since: now,
             next: first.0,
             lanes: BTreeMap::new(),
+            shunned: Shunned::default(),
             counters: Counters::default(),
         };
         leases.open_steps();
@@ -161,7 +174,7 @@ impl Leases {
     }
 
     fn open_steps(&mut self) {
-        for step in [self.front, self.front.next()] {
+        for step in (self.front.0..=self.front.0 + self.ahead).map(Step) {
             if step.0 < self.steps && self.open.iter().all(|open| open.step != step) {
                 self.open.push(OpenStep::new(step, self.shape.tree(step)));
             }
@@ -199,6 +212,25 @@ impl Leases {
     pub fn hand_back(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
         self.counters.handed_back += self.end(|_, lease| lease.trainer == trainer && !lease.pushed, lacking);
         self.lanes.remove(&trainer);
+    }
+
+    /// A trainer cannot do a slot of what it was leased: the lease ends, and for a while others go first. False if it
+    /// has no such lease.
+    pub fn refuse(
+        &mut self,
+        trainer: Incarnation,
+        lease: LeaseId,
+        slot: u32,
+        now: Duration,
+        lacking: &dyn Lacking,
+    ) -> bool {
+        let held =
+            self.open.iter().find(|open| open.leases.get(&lease).is_some_and(|it| it.trainer == trainer));
+        let Some(step) = held.map(|open| open.step) else { return false };
+        self.shunned.shun(trainer, step.0, slot, now + self.ttl / 2);
+        self.lanes.remove(&trainer);
+        self.end(|id, _| id == lease, lacking);
+        true
     }
 
     /// Ends the leases of the front that made no progress in time.
@@ -255,9 +287,14 @@ impl Leases {
         } else {
             return None;
         };
-        let lanes = self.lanes.get(&trainer).map_or(&[][..], Vec::as_slice);
-        let kept = lanes.iter().find_map(|lane| open.free.take_within(*lane, share));
-        let node = kept.or_else(|| open.free.take_largest(share))?;
+        let node = if self.shunned.is_empty_for(trainer, now) {
+            let lanes = self.lanes.get(&trainer).map_or(&[][..], Vec::as_slice);
+            let kept = lanes.iter().find_map(|lane| open.free.take_within(*lane, share));
+            kept.or_else(|| open.free.take_largest(share))?
+        } else {
+            let (step, shunned) = (open.step.0, &self.shunned);
+            open.free.take_clear(share, |slot| !shunned.is(trainer, step, slot, now))?
+        };
         if !open.leased_before[node.first() as usize..(node.end().min(open.tree.present())) as usize]
             .contains(&true)
         {

@@ -64,7 +64,13 @@ impl Blocks {
                 from = to + 1;
             }
             let (blocks, term, version) = (vec![BlockId(id)], Term(block.term), Version(block.version));
-            BlockProgress { blocks, term, version, held, ledger: Ledger::default() }
+            BlockProgress {
+                blocks,
+                term,
+                version,
+                held: vec![(Step(block.version), held)],
+                ledger: Ledger::default(),
+            }
         };
         (0..).zip(&self.blocks).filter(|(_, block)| block.host == pserver).map(progress).collect()
     }

@@ -55,8 +55,8 @@ impl Job {
         Job {
             shape,
             steps,
-            leases: Leases::new(shape, steps, TTL, LeaseId(1), at(0)),
-            reports: Reports::new(shape, &blocks.placed()),
+            leases: Leases::new(shape, steps, 1, TTL, LeaseId(1), at(0)),
+            reports: Reports::new(shape, &blocks.placed(), None),
             blocks,
             trainers: (1..=trainers as u64).map(trainer).collect(),
             gone: Vec::new(),

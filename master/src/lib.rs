@@ -26,7 +26,9 @@ pub mod reports;
 pub mod runs;
 pub mod service;
 pub mod settings;
+mod shunned;
 mod status;
+pub mod trouble;
 mod words;
 
 use anyhow::Context;

@@ -24,8 +24,8 @@ pub struct BlockProgress {
     pub term: Term,
     /// Updates published.
     pub version: Version,
-    /// Synchronous jobs: nodes held of the step that reads this version, disjoint.
-    pub held: Vec<Node>,
+    /// Synchronous jobs: nodes held of this and later steps, disjoint in each.
+    pub held: Vec<(Step, Vec<Node>)>,
     /// Asynchronous jobs: the positions published.
     pub ledger: Ledger,
 }
@@ -55,6 +55,8 @@ struct Known {
 #[derive(Debug)]
 pub struct Reports {
     shape: EpochShape,
+    /// Which no trainer pushes to: it lacks nothing.
+    scalars: Option<BlockId>,
     blocks: Vec<Known>,
     /// What every block has published, worked out once for all that ask between two words.
     shared: OnceCell<Option<Ledger>>,
@@ -63,10 +65,10 @@ pub struct Reports {
 
 impl Reports {
     /// Nothing heard yet of blocks placed so.
-    pub fn new(shape: EpochShape, placed: &[PlacedBlock]) -> Reports {
+    pub fn new(shape: EpochShape, placed: &[PlacedBlock], scalars: Option<BlockId>) -> Reports {
         let known = |block: &PlacedBlock| Known { term: block.term, primary: block.primary, word: None };
         let blocks = placed.iter().map(known).collect();
-        Reports { shape, blocks, shared: OnceCell::new(), copies: BTreeMap::new() }
+        Reports { shape, scalars, blocks, shared: OnceCell::new(), copies: BTreeMap::new() }
     }
 
     /// Blocks are placed anew: words of other terms are forgotten.
@@ -130,10 +132,11 @@ impl Reports {
         })?
     }
 
-    /// The distinct words; none for a block that is unheard of.
+    /// The distinct words about blocks that trainers push to; none for a block that is unheard of.
     fn words(&self) -> Vec<Option<&Arc<BlockProgress>>> {
         let mut words: Vec<Option<&Arc<BlockProgress>>> = Vec::new();
-        for known in &self.blocks {
+        let pushed_to = (0..).map(BlockId).zip(&self.blocks).filter(|(id, _)| Some(*id) != self.scalars);
+        for (_, known) in pushed_to {
             let is_same = |word: &Option<&Arc<BlockProgress>>| match (word, &known.word) {
                 (Some(word), Some(ours)) => Arc::ptr_eq(word, ours),
                 (None, None) => true,
@@ -180,10 +183,10 @@ impl Lacking for Reports {
                 lacks.fill(true);
                 continue;
             };
-            if word.version > step.reads() {
+            if word.version > step.replaces() {
                 continue;
             }
-            let held = if word.version == step.reads() { word.held.as_slice() } else { &[] };
+            let held = word.held.iter().find(|(held, _)| *held == step).map_or(&[][..], |(_, nodes)| nodes);
             for missing in tree.missing(held.iter().copied()) {
                 let from = missing.first().clamp(first, end.max(first));
                 let to = missing.end().clamp(first, end.max(first));
@@ -216,7 +219,10 @@ mod tests {
             blocks: blocks.iter().map(|b| BlockId(*b)).collect(),
             term: Term(term),
             version: Version(version),
-            held: held.iter().map(|(level, index)| Node { level: *level, index: *index }).collect(),
+            held: vec![(
+                Step(version),
+                held.iter().map(|(level, index)| Node { level: *level, index: *index }).collect(),
+            )],
             ledger: Ledger::default(),
         }
     }
@@ -232,7 +238,7 @@ mod tests {
         primaries.iter().map(block).collect()
     }
     fn reports() -> Reports {
-        Reports::new(EpochShape::new(64, 1, 8), &placed(1, &[1, 1, 2]))
+        Reports::new(EpochShape::new(64, 1, 8), &placed(1, &[1, 1, 2]), None)
     }
     const ONE: Incarnation = Incarnation(1);
     const TWO: Incarnation = Incarnation(2);
@@ -327,7 +333,7 @@ mod tests {
         };
         let mut followed = placed(1, &[1, 1, 2]);
         followed.iter_mut().for_each(|block| block.add(Incarnation(3), 4));
-        let mut reports = Reports::new(EpochShape::new(64, 1, 8), &followed);
+        let mut reports = Reports::new(EpochShape::new(64, 1, 8), &followed, None);
         assert!(!reports.hear(Incarnation(3), vec![], vec![word(&[0, 1], 4, 7), word(&[2], 4, 0)]));
         let known = |reports: &Reports, id: u32| {
             let known = reports.copies().get(&(BlockId(id), Incarnation(3)))?;

@@ -14,6 +14,7 @@
 use crate::lanes::Lanes;
 use crate::lease::{Counters, Progress};
 use crate::paces::Paces;
+use crate::shunned::Shunned;
 use shoal_runtime::cluster::ledger::WINDOW_MAX;
 use shoal_runtime::cluster::{Incarnation, LeaseId, Ledger};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,7 @@ pub struct Runs {
     workers: BTreeMap<Incarnation, Worker>,
     lanes: Lanes,
     paces: Paces,
+    shunned: Shunned,
     /// Positions that were under a lease at some time.
     leased_before: Ledger,
     /// Nothing in the window below this is free, so that idle trainers cost no search.
@@ -105,6 +107,7 @@ impl Runs {
             workers: BTreeMap::new(),
             lanes: Lanes::default(),
             paces: Paces::default(),
+            shunned: Shunned::default(),
             leased_before: Ledger::default(),
             searched: 0,
             counters: Counters::default(),
@@ -178,6 +181,25 @@ impl Runs {
         self.forget(trainer);
     }
 
+    /// A trainer cannot do a position of what it was leased: the lease ends, and for a while others go first. False if
+    /// it has no such lease.
+    pub fn refuse(
+        &mut self,
+        trainer: Incarnation,
+        lease: LeaseId,
+        position: u64,
+        now: Duration,
+        lacking: &dyn Lacking,
+    ) -> bool {
+        let is_held = self.leases.get(&lease).is_some_and(|held| held.trainer == trainer && !held.pushed);
+        if is_held {
+            self.shunned.shun(trainer, position, 0, now + self.ttl / 2);
+            self.lanes.leave(trainer);
+            self.end(lease, lacking);
+        }
+        is_held
+    }
+
     /// Ends the leases that made no progress in time.
     pub fn expire(&mut self, now: Duration, lacking: &dyn Lacking) {
         let renewals = self.by_renewal.iter().take_while(|(renewed, _)| now >= *renewed + self.ttl);
@@ -226,6 +248,7 @@ impl Runs {
         let mut grants = Vec::new();
         while grants.len() < want as usize && self.in_hand(trainer) < in_hand_max {
             let Some(free) = self.choose(trainer, &window, lacking) else { break };
+            let Some(free) = self.clear(trainer, free, &window, now, lacking) else { break };
             let run = free.start..free.end.min(free.start + run_max);
             // Others would leave the lane of a slow trainer to it, and the front would wait for it there.
             if self.paces.is_slow(trainer) {
@@ -253,6 +276,27 @@ impl Runs {
             self.searched = free.as_ref().map_or(window.end, |free| free.start);
             free
         })
+    }
+
+    /// A free stretch, or what of it and after it a trainer does not leave to others.
+    fn clear(
+        &mut self,
+        trainer: Incarnation,
+        mut free: Range<u64>,
+        window: &Range<u64>,
+        now: Duration,
+        lacking: &dyn Lacking,
+    ) -> Option<Range<u64>> {
+        if self.shunned.is_empty_for(trainer, now) {
+            return Some(free);
+        }
+        while let Some(shunned) = self.shunned.first(trainer, free.clone(), now) {
+            if shunned > free.start {
+                return Some(free.start..shunned);
+            }
+            free = self.free(shunned + 1..window.end, lacking)?;
+        }
+        Some(free)
     }
 
     /// What is free at the front and holds everybody up, unless somebody is about to come by.

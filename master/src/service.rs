@@ -117,6 +117,13 @@ impl MasterService {
         Ok((outcome, ttl / 16))
     }
 
+    /// The exclusions, if they are newer than those of this number. Asked after tasks were given: they need them.
+    fn exclusions_after(&self, number: u64) -> Option<proto::Exclusions> {
+        let machine = self.present()?;
+        let exclusions = &machine.document().exclusions;
+        (exclusions.number > number).then(|| exclusions.into())
+    }
+
     async fn lease_within(&self, request: &proto::LeaseRequest) -> Result<LeaseOutcome, Status> {
         let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
         loop {
@@ -185,20 +192,18 @@ impl master_server::Master for MasterService {
         let request = request.into_inner();
         let word =
             TrainerWord { call: request.call, counters: words::trainer_counters(request.counters.as_ref()) };
+        let refusals = words::refusals(request.complaints.clone()).map_err(|refusal| status_of(&refusal))?;
         let is_newest = {
             let (mut machine, now) = self.machine(&request.job)?;
+            let progress = words::progress(&request.progress);
             machine
-                .hear_trainer(
-                    Incarnation(request.incarnation),
-                    word,
-                    &words::progress(&request.progress),
-                    now,
-                )
+                .hear_trainer(Incarnation(request.incarnation), word, &progress, &refusals, now)
                 .map_err(|refusal| status_of(&refusal))?
         };
         self.changed.notify_waiters();
         let outcome = if is_newest { self.lease_within(&request).await? } else { LeaseOutcome::Overtaken };
-        let mut reply = proto::LeaseReply::default();
+        let mut reply =
+            proto::LeaseReply { exclusions: self.exclusions_after(request.exclusions), ..Default::default() };
         match outcome {
             LeaseOutcome::Tasks(tasks) => reply.tasks = tasks.into_iter().map(Into::into).collect(),
             LeaseOutcome::Done => reply.done = true,
@@ -213,8 +218,9 @@ impl master_server::Master for MasterService {
         let (mut machine, now) = self.machine(&request.job)?;
         let counters = words::trainer_counters(request.counters.as_ref());
         let trainer = Incarnation(request.incarnation);
+        let refusals = words::refusals(request.complaints).map_err(|refusal| status_of(&refusal))?;
         machine
-            .leave(trainer, &words::progress(&request.progress), counters, &request.failure, now)
+            .leave(trainer, &words::progress(&request.progress), counters, &request.failure, &refusals, now)
             .map_err(|refusal| status_of(&refusal))?;
         drop(machine);
         self.changed.notify_waiters();

@@ -3,6 +3,7 @@
 use crate::document::Wanted;
 use crate::machine::CheckpointPolicy;
 use anyhow::{Context, ensure};
+use shoal_runtime::cluster::job::DELAY_MAX;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
 use shoal_runtime::cluster::{JobId, JobSettings, Manifest, Mode};
 use std::net::SocketAddr;
@@ -47,10 +48,19 @@ pub struct JobArguments {
     /// Async: divide the learning rate of an update by 1 + its staleness
     #[arg(long, env = "SHOAL_SCALE_BY_STALENESS")]
     pub scale_by_staleness: bool,
+    /// Sync: take the gradients of a step so many versions before the one that it replaces: the same bits whoever computes,
+    /// and the network is hidden behind the computation of the next steps
+    #[arg(long, env = "SHOAL_DELAY", default_value_t = 0, value_name = "VERSIONS",
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(DELAY_MAX)))]
+    pub delay: u32,
     /// Copies of each block beside its primary: with one, a lost pserver costs a moment and no work
     #[arg(long, env = "SHOAL_REPLICAS", default_value_t = 0, value_name = "COPIES",
           value_parser = clap::value_parser!(u32).range(0..=8))]
     pub replicas: u32,
+    /// Leave out up to so many records that no trainer can read or use, and go on without them, degraded; more of them,
+    /// or one with 0, fail the job. `shoal status` lists them
+    #[arg(long, env = "SHOAL_EXCLUDE_MAX", default_value_t = 0, value_name = "RECORDS")]
+    pub exclude_max: u64,
     /// Make a checkpoint every so many steps; 0 for none but the last
     #[arg(long, env = "SHOAL_CHECKPOINT_STEPS", default_value_t = 0, value_name = "STEPS")]
     pub checkpoint_steps: u64,
@@ -101,7 +111,7 @@ impl JobArguments {
     /// The mode with its numbers.
     pub fn mode(&self) -> Mode {
         match self.mode {
-            ModeArgument::Sync => Mode::Sync,
+            ModeArgument::Sync => Mode::Sync { delay: self.delay },
             ModeArgument::Async => Mode::Async {
                 staleness_window: self.staleness_window.unwrap_or(self.microbatches_per_step),
                 scale_by_staleness: self.scale_by_staleness,
@@ -176,6 +186,11 @@ impl MasterSettings {
     }
     /// What to wait for and to run.
     pub fn wanted(&self) -> Wanted {
-        Wanted { pservers: self.pservers, trainers: self.trainers, replicas: self.replicas }
+        Wanted {
+            pservers: self.pservers,
+            trainers: self.trainers,
+            replicas: self.replicas,
+            exclude_max: self.exclude_max,
+        }
     }
 }

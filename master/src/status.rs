@@ -5,6 +5,7 @@ use crate::machine::{Machine, Phase, PserverCounters, TrainerCounters};
 use crate::members::{Member, State};
 use shoal_runtime::cluster::Incarnation;
 use shoal_runtime::wire::proto;
+use std::ops::Range;
 
 pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
     let settings = machine.settings();
@@ -44,12 +45,37 @@ pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
         checkpoint_under_way: machine.document().named.map_or(0, |named| named.checkpoint.0),
         checkpoints: machine.place.clone(),
         checkpoint_record: machine.document().newest().map(|kept| kept.record.into()),
+        troubles: troubles(machine),
+        records_excluded: machine.document().exclusions.count(),
+        exclude_max: machine.wanted().exclude_max,
         damaged: machine.document().damaged.iter().map(Into::into).collect(),
         declaration: machine.declaration().map(Into::into),
         routing: machine.job.as_ref().map(|job| job.routing.as_ref().into()),
         data_bytes: machine.plan.manifest().data_bytes(),
         records_trained: machine.records_trained(),
     }
+}
+
+/// Records that trainers complained of: those that are left out first.
+fn troubles(machine: &Machine) -> Vec<proto::TroubleStatus> {
+    let document = machine.document();
+    let what = |records: &Range<u64>| machine.plan.manifest().describe(records);
+    let excluded = document.exclusions.list.iter().map(|exclusion| proto::TroubleStatus {
+        records: Some((&exclusion.records).into()),
+        what: what(&exclusion.records),
+        why: exclusion.why.clone(),
+        excluded_from: Some(exclusion.from.0),
+        ..Default::default()
+    });
+    let open = document.troubles.iter().map(|trouble| proto::TroubleStatus {
+        records: trouble.records.as_ref().map(Into::into),
+        what: trouble.what.clone(),
+        why: trouble.why.clone(),
+        excluded_from: None,
+        attempts: trouble.attempts,
+        trainers: trouble.trainers.iter().cloned().collect(),
+    });
+    excluded.chain(open).collect()
 }
 
 /// Copies beside the primaries that are marked so.

@@ -1,11 +1,17 @@
 //! Messages of the protocol as the machine's words. A message that cannot be understood is refused by name.
 
 use crate::decide::Admission;
+use crate::dispatch;
 use crate::lease::Progress;
-use crate::machine::{PserverCounters, PserverWord, TrainerCounters};
+use crate::machine::{PserverCounters, PserverWord, Refused, TrainerCounters};
 use crate::reports::{BlockProgress, CopyProgress};
-use shoal_runtime::cluster::{BlockId, Fill, Incarnation, LeaseId, Node, Refusal, Term, Version};
+use shoal_runtime::cluster::{BlockId, Fill, Incarnation, LeaseId, Node, Refusal, Step, Term, Version};
 use shoal_runtime::wire::{malformed, proto};
+
+/// Complaints that one call may carry, records that one may name, and bytes of its reason.
+const COMPLAINTS_MAX: usize = 64;
+const COMPLAINT_RECORDS_MAX: usize = 64;
+const WHY_MAX: usize = 4000;
 
 /// What a pserver says in one report.
 pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refusal> {
@@ -40,6 +46,22 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
     })
 }
 
+/// What a trainer cannot do, as far as it can be understood.
+pub(crate) fn refusals(words: Vec<proto::Complaint>) -> Result<Vec<Refused>, Refusal> {
+    let refused = |word: proto::Complaint| {
+        let records = word.records.into_iter().take(COMPLAINT_RECORDS_MAX).map(TryInto::try_into);
+        let mut why = word.why;
+        why.truncate(why.floor_char_boundary(WHY_MAX));
+        Ok(Refused {
+            lease: LeaseId(word.lease),
+            place: dispatch::Refused { step: Step(word.step), slot: word.slot, position: word.position },
+            records: records.collect::<Result<_, Refusal>>()?,
+            why,
+        })
+    };
+    words.into_iter().take(COMPLAINTS_MAX).map(refused).collect()
+}
+
 pub(crate) fn progress(words: &[proto::Progress]) -> Vec<Progress> {
     let word = |word: &proto::Progress| Progress {
         lease: LeaseId(word.lease),
@@ -51,16 +73,21 @@ pub(crate) fn progress(words: &[proto::Progress]) -> Vec<Progress> {
 
 fn block_progress(groups: Vec<proto::BlockProgress>) -> Result<Vec<BlockProgress>, Refusal> {
     let group = |group: proto::BlockProgress| {
-        let mut held = group.held.into_iter().map(Node::try_from).collect::<Result<Vec<_>, _>>()?;
-        held.sort_by_key(|node| node.first());
-        if held.windows(2).any(|pair| pair[0].end() > pair[1].first()) {
-            return Err(malformed("report.held", "held nodes cover one another"));
-        }
+        let held = group.held.into_iter().map(held_step).collect::<Result<_, _>>()?;
         let blocks = group.blocks.into_iter().map(BlockId).collect();
         let ledger = group.ledger.unwrap_or_default().try_into()?;
         Ok(BlockProgress { blocks, term: Term(group.term), version: Version(group.version), held, ledger })
     };
     groups.into_iter().map(group).collect()
+}
+
+fn held_step(wire: proto::HeldStep) -> Result<(Step, Vec<Node>), Refusal> {
+    let mut held = wire.nodes.into_iter().map(Node::try_from).collect::<Result<Vec<_>, _>>()?;
+    held.sort_by_key(|node| node.first());
+    if held.windows(2).any(|pair| pair[0].end() > pair[1].first()) {
+        return Err(malformed("report.held", "held nodes cover one another"));
+    }
+    Ok((Step(wire.step), held))
 }
 
 pub(crate) fn trainer_counters(wire: Option<&proto::TrainerCounters>) -> TrainerCounters {
@@ -110,7 +137,8 @@ mod tests {
     use shoal_runtime::cluster::RefusalKind;
 
     fn held(nodes: &[(u32, u32)]) -> proto::ReportRequest {
-        let held = nodes.iter().map(|(level, index)| proto::Node { level: *level, index: *index }).collect();
+        let nodes = nodes.iter().map(|(level, index)| proto::Node { level: *level, index: *index }).collect();
+        let held = vec![proto::HeldStep { step: 2, nodes }];
         let progress =
             vec![proto::BlockProgress { blocks: vec![3], version: 2, term: 5, held, ..Default::default() }];
         proto::ReportRequest { incarnation: 7, call: 4, progress, ..Default::default() }
@@ -119,7 +147,10 @@ mod tests {
     #[test]
     fn held_nodes_come_in_any_order_and_may_not_cover_one_another() {
         let word = report(held(&[(1, 3), (2, 0)])).unwrap();
-        assert_eq!(word.progress[0].held, [Node { level: 2, index: 0 }, Node { level: 1, index: 3 }]);
+        assert_eq!(
+            word.progress[0].held,
+            [(Step(2), vec![Node { level: 2, index: 0 }, Node { level: 1, index: 3 }])]
+        );
         for nodes in [[(2, 0), (0, 3)], [(0, 1), (0, 1)]] {
             assert_eq!(report(held(&nodes)).unwrap_err().kind, RefusalKind::Malformed, "{nodes:?}");
         }

@@ -71,7 +71,9 @@ impl Counters {
                 PushOutcome::Covered | PushOutcome::Late if *block == BlockId(0) => {
                     self.records_refused += weight;
                 }
-                PushOutcome::Held { replaced } => replaced_most = replaced_most.max(replaced),
+                PushOutcome::Held { replaced } | PushOutcome::Whole { replaced } => {
+                    replaced_most = replaced_most.max(replaced);
+                }
                 PushOutcome::Applied { replaced, is_short, .. } => {
                     replaced_most = replaced_most.max(replaced);
                     self.short_steps += u64::from(is_short && Some(*block) == lowest);

@@ -27,6 +27,10 @@ pub struct Assignment {
     pub may_leave: bool,
     /// The checkpoint under way.
     pub checkpoint: Option<NamedCheckpoint>,
+    /// Where the scalar block's primary is, in jobs that decide over all blocks.
+    pub scalars: Option<Incarnation>,
+    /// The number of the exclusions: what was computed with an older list is refused.
+    pub exclusions: u64,
 }
 
 /// A copy and the facts about its block that need no lock.
@@ -52,6 +56,10 @@ pub struct Hosting {
     pub pservers: Vec<PserverAddress>,
     /// Nothing is left here, and nothing will come.
     pub may_leave: bool,
+    /// Where the scalar block's primary is, in jobs that decide over all blocks.
+    pub scalars: Option<Incarnation>,
+    /// The number of the exclusions.
+    pub exclusions: u64,
 }
 
 impl Hosted {
@@ -74,6 +82,7 @@ impl Hosting {
         me: Incarnation,
     ) -> Result<Hosting, Refusal> {
         let Assignment { master_term, routing_version, declaration, pservers, may_leave, .. } = assignment;
+        let Assignment { scalars, exclusions, .. } = assignment;
         let layout = Layout::new(&declaration);
         // All of it is checked before any of it is done.
         for id in assignment.blocks.keys() {
@@ -101,7 +110,7 @@ impl Hosting {
         for dropped in left.values() {
             dropped.lock()?.retire();
         }
-        Ok(Hosting { master_term, routing_version, layout, blocks, pservers, may_leave })
+        Ok(Hosting { master_term, routing_version, layout, blocks, pservers, may_leave, scalars, exclusions })
     }
 
     /// The copy of a block, if it is here.

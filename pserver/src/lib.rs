@@ -7,6 +7,7 @@
 
 pub mod block;
 pub mod counters;
+pub mod decider;
 pub mod exact;
 pub mod follower;
 pub mod hosting;

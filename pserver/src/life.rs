@@ -1,6 +1,7 @@
 //! What a pserver does beside serving: reports, does as assigned, follows, restores, writes checkpoints. When a master
 //! of a later term does not know its incarnation, the next begins, empty.
 
+use crate::decider::decide;
 use crate::follower::follow;
 use crate::report::{Identity, register, report, watch};
 use crate::restore::restore;
@@ -77,8 +78,8 @@ async fn live_once(
     storage: &Storage,
     random: &mut Random,
 ) -> Fault {
-    let mut randoms = [(); 5].map(|()| Random::seeded(random.bits()));
-    let [reporting, watching, following, restoring, writing] = &mut randoms;
+    let mut randoms = [(); 6].map(|()| Random::seeded(random.bits()));
+    let [reporting, watching, following, restoring, writing, deciding] = &mut randoms;
     tokio::select! {
         biased;
         fault = watch(shard, masters, watching) => fault,
@@ -86,6 +87,7 @@ async fn live_once(
         refusal = restore(shard, storage, restoring) => refusal.into(),
         refusal = write(shard, storage, writing) => refusal.into(),
         refusal = follow(shard, dial, following) => refusal.into(),
+        refusal = decide(shard, dial, deciding) => refusal.into(),
     }
 }
 

@@ -25,15 +25,17 @@ pub(crate) fn push(request: &proto::PushRequest) -> Result<Push<'_>, Refusal> {
         version: Version(block.version),
         bytes: &block.gradient,
     });
-    Ok(Push { what, weight: request.weight, gradients: gradients.collect() })
+    let gradients = gradients.collect();
+    Ok(Push { what, exclusions: request.exclusions, weight: request.weight, gradients })
 }
 
 pub(crate) fn answer(outcome: PushOutcome, what: Pushed) -> proto::PushAnswer {
     match outcome {
         PushOutcome::Applied { is_published: true, .. } => proto::PushAnswer::Applied,
-        PushOutcome::Held { .. } | PushOutcome::Covered | PushOutcome::Applied { .. } => {
-            proto::PushAnswer::Held
-        }
+        PushOutcome::Held { .. }
+        | PushOutcome::Whole { .. }
+        | PushOutcome::Covered
+        | PushOutcome::Applied { .. } => proto::PushAnswer::Held,
         PushOutcome::Late if matches!(what, Pushed::Position(_)) => proto::PushAnswer::AlreadyApplied,
         PushOutcome::Late => proto::PushAnswer::Applied,
         PushOutcome::Busy | PushOutcome::Throttled => proto::PushAnswer::Busy,
@@ -67,10 +69,14 @@ pub(crate) fn progress(progress: Progress) -> proto::BlockProgress {
     proto::BlockProgress {
         blocks: numbers(progress.blocks),
         version: progress.version.0,
-        held: progress.held.into_iter().map(Into::into).collect(),
+        held: progress.held.into_iter().map(held_step).collect(),
         term: progress.term.0,
         ledger: Some((&progress.ledger).into()),
     }
+}
+
+fn held_step((step, nodes): (Step, Vec<Node>)) -> proto::HeldStep {
+    proto::HeldStep { step: step.0, nodes: nodes.into_iter().map(Into::into).collect() }
 }
 
 pub(crate) fn copy_progress(copies: CopyProgress) -> proto::CopyProgress {
@@ -115,6 +121,8 @@ pub(crate) fn assignment(wire: proto::Assignment, is_sync: bool) -> Result<Assig
         blocks,
         pservers: wire.pservers.into_iter().map(Into::into).collect(),
         may_leave: wire.may_leave,
+        exclusions: wire.exclusions,
+        scalars: Some(Incarnation(wire.scalar_primary)).filter(|primary| primary.0 > 0),
         checkpoint: wire.checkpoint.map(|named| NamedCheckpoint {
             checkpoint: CheckpointId(named.checkpoint),
             version: is_sync.then_some(Version(named.version)),
@@ -150,6 +158,7 @@ pub(crate) fn followed(followed: Followed) -> proto::FollowedBlock {
             gradient: entry.gradient,
             position: entry.position,
             staleness: entry.staleness,
+            factor: entry.factor,
         })),
     };
     proto::FollowedBlock { block: block.0, term: term.0, fill: fill.0, published: published.0, news }
@@ -168,6 +177,7 @@ pub(crate) fn news(wire: proto::FollowedBlock) -> Result<Followed, Refusal> {
             gradient: entry.gradient,
             position: entry.position,
             staleness: entry.staleness,
+            factor: entry.factor,
         }),
     };
     let (block, term, fill) = (BlockId(wire.block), Term(wire.term), Fill(wire.fill));

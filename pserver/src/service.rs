@@ -1,8 +1,8 @@
 //! The pserver's rpc service: from messages to the shard and back. No decision is taken here.
 
 use crate::messages;
-use crate::shard::{Following, Pull, Pulled, Pushed, Shard};
-use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Version};
+use crate::shard::{Answer as Told, Following, Pull, Pulled, Pushed, Shard, Undecided};
+use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Rewind, Step, Version};
 use shoal_runtime::host::rpc::Limits;
 use shoal_runtime::wire::proto::{self, pserver_server};
 use shoal_runtime::wire::status_of;
@@ -92,6 +92,26 @@ impl PserverService {
         }
     }
 
+    /// Tells the scalar block what others know of a step, until there is a decision or the wait is over.
+    async fn tell(&self, request: proto::DecideRequest) -> Result<proto::DecideReply, Refusal> {
+        self.check_job(&request.job)?;
+        let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
+        let partials = request.partials.into_iter().map(Into::into).collect();
+        let undecided = Undecided { rewind: Rewind(request.rewind), step: Step(request.step), partials };
+        let mut published = self.shard.published();
+        loop {
+            published.mark_heard();
+            match self.shard.tell_partials(&undecided)? {
+                Told::Decided(decision) => return Ok(proto::DecideReply { decision, moved: false }),
+                Told::NotHere => return Ok(proto::DecideReply { decision: Default::default(), moved: true }),
+                Told::NotYet if Instant::now() >= deadline => return Ok(proto::DecideReply::default()),
+                Told::NotYet => {
+                    let _ = tokio::time::timeout_at(deadline, published.changed()).await;
+                }
+            }
+        }
+    }
+
     /// Looks until all that was asked is published, or the wait is over.
     async fn look(&self, pull: Pull, wait: Duration) -> Result<Pulled, Refusal> {
         let deadline = Instant::now() + wait.min(WAIT_MAX);
@@ -138,6 +158,11 @@ impl pserver_server::Pserver for PserverService {
             .and_then(|()| self.shard.read_state(Version(request.version), &ids))
             .map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(proto::ReadStateReply { blocks: copies.into_iter().map(Into::into).collect() }))
+    }
+
+    async fn decide(&self, request: Request<proto::DecideRequest>) -> Answer<proto::DecideReply> {
+        let reply = self.tell(request.into_inner()).await.map_err(|refusal| status_of(&refusal))?;
+        Ok(Response::new(reply))
     }
 
     async fn follow(&self, request: Request<proto::FollowRequest>) -> Answer<proto::FollowReply> {

@@ -4,6 +4,7 @@
 //! nothing.
 
 mod checkpoint;
+mod decisions;
 mod follow;
 mod pull;
 mod push;
@@ -13,6 +14,7 @@ use crate::block::{Block, Terms};
 use crate::counters::Counters;
 use crate::hosting::{Assignment, Hosted, Hosting};
 pub use checkpoint::Checkpointing;
+pub use decisions::{Answer, Undecided};
 pub use follow::{Followed, Following};
 pub use pull::{Pull, Pulled, PulledBlock};
 pub use push::{Gradient, Push, Pushed};
@@ -44,6 +46,7 @@ pub struct Shard {
     published: Signal,
     held: Signal,
     logged: Signal,
+    whole: Signal,
     assigned: Signal,
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,
@@ -73,6 +76,7 @@ impl Shard {
             published: Signal::new(),
             held: Signal::new(),
             logged: Signal::new(),
+            whole: Signal::new(),
             assigned: Signal::new(),
             checkpointing: Mutex::default(),
             damaged: Mutex::default(),
@@ -175,6 +179,24 @@ impl Shard {
         Ok(())
     }
 
+    /// Blocks that waited for memory go on, if there is any.
+    pub fn go_on(&self) -> Result<(), Refusal> {
+        let hosting = self.hosting();
+        let mut has_moved = false;
+        for hosted in hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
+            let mut block = hosted.lock()?;
+            let before = block.version();
+            block.go_on();
+            has_moved |= block.version() > before;
+        }
+        if has_moved {
+            self.published.send();
+            self.logged.send();
+            self.whole.send();
+        }
+        Ok(())
+    }
+
     /// Copies of blocks at rest at exactly `version`.
     pub fn read_state(&self, version: Version, ids: &[BlockId]) -> Result<Vec<BlockCopy>, Refusal> {
         let hosting = self.hosting().ok_or_else(|| self.hosts_nothing())?;
@@ -192,10 +214,7 @@ impl Shard {
             let detail = format!("{} blocks have {bytes} bytes of state: ask for fewer at a time", ids.len());
             return Err(Refusal::new(RefusalKind::OutOfRange, "blocks", detail));
         }
-        let copies = hosted.iter().map(|hosted| {
-            let copy = hosted.lock()?.copy_at(version)?;
-            Ok(BlockCopy { previous: None, ..copy })
-        });
+        let copies = hosted.iter().map(|hosted| hosted.lock()?.copy_at(version));
         let copies = copies.collect::<Result<Vec<_>, Refusal>>()?;
         self.count(|counters| counters.bytes_out += bytes as u64);
         Ok(copies)
@@ -219,6 +238,10 @@ impl Shard {
     /// Told of everything that followers may want.
     pub fn logged(&self) -> Changes {
         self.logged.listen()
+    }
+    /// Told of every block that waits for a decision.
+    pub fn whole(&self) -> Changes {
+        self.whole.listen()
     }
     /// Told of every assignment.
     pub fn assigned(&self) -> Changes {

@@ -24,6 +24,10 @@ pub async fn write(shard: &Shard, storage: &Storage, random: &mut Random) -> Ref
             Err(refusal) => return refusal,
             Ok(Some((checkpoint, file, pieces))) => {
                 write_file(shard, storage, checkpoint, file, pieces, random).await;
+                // What the pieces held is free again.
+                if let Err(refusal) = shard.go_on() {
+                    return refusal;
+                }
             }
             Ok(None) => {
                 published.changed().await;

@@ -156,7 +156,7 @@ mod tests {
             name: StateName { term: Term(5), version: Version(version) },
             published: Version(version),
             parameters: Bytes::new(),
-            previous: None,
+            earlier: Vec::new(),
             slots: Vec::new(),
             ledger: Ledger::from_parts(low, std::iter::once(low + 2..low + 3)).unwrap(),
         }

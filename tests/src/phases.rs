@@ -67,14 +67,14 @@ mod tests {
             records: 1,
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
-            mode: Mode::Sync,
+            mode: Mode::SYNC,
         }
     }
 
     #[test]
     fn a_move_goes_through_its_phases() {
         let (a, b) = (Incarnation::new(1, 1), Incarnation::new(1, 2));
-        let wanted = Wanted { pservers: 2, trainers: 1, replicas: 0 };
+        let wanted = Wanted { pservers: 2, trainers: 1, replicas: 0, exclude_max: 0 };
         let mut before = Document::new(settings(), wanted);
         before.blocks = vec![PlacedBlock::restored(a, 1); 2];
         let mut now = before.clone();

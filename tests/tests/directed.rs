@@ -63,8 +63,8 @@ impl Model for Counting {
 
 /// A trainer with the simulation's program.
 fn start(world: &mut World, name: &str, pace: Duration) -> usize {
-    let block_elements = world.scenario.block_elements;
-    world.start_trainer_with(name, pace, Program { block_elements })
+    let program = world.scenario.program();
+    world.start_trainer_with(name, pace, program)
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_zombie_that_wakes_up_after_its_step_is_told_that_it_is_applied() {
         let (mut world, observer) = two_pservers();
         let ttl = world.scenario.ttl;
         let computed = Arc::new(AtomicU32::new(0));
-        let program = Program { block_elements: world.scenario.block_elements };
+        let program = world.scenario.program();
         let model = Counting { program, computed: Arc::clone(&computed) };
         let zombie = world.start_trainer_with("zombie", millis(100), model);
         start(&mut world, "heir", millis(100));

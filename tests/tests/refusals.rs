@@ -14,7 +14,6 @@ use shoal_tests::sim::evidence::Evidence;
 use shoal_tests::sim::hand::Hand;
 use shoal_tests::sim::invariants;
 use shoal_tests::sim::observer::Observer;
-use shoal_tests::sim::program::declaration;
 use shoal_tests::sim::reference::Trained;
 use shoal_tests::sim::run::in_paused_time;
 use shoal_tests::sim::scenario::Scenario;
@@ -147,7 +146,7 @@ fn an_older_life_is_refused_by_its_name() {
 fn another_declaration_is_refused_by_its_parameter() {
     in_paused_time(async {
         let stage = Stage::set().await;
-        let ours = declaration(stage.world.job.records, stage.world.scenario.block_elements);
+        let ours = stage.world.scenario.program().declaration(stage.world.job.records);
         let mut other_rule = ours.clone();
         other_rule.parameters[2].rule = Rule::ADAM;
         let mut other_shape = ours.clone();

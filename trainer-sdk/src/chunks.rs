@@ -5,6 +5,7 @@ use shoal_runtime::cluster::plan::ChunkOrder;
 use shoal_runtime::cluster::{JobSettings, Microbatch, Slice};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Range;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,6 +38,15 @@ pub enum ReadError {
         /// The chunk's offset in it.
         offset: u64,
     },
+}
+
+/// A chunk that could not be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// Its records' indexes in the data set.
+    pub records: Range<u64>,
+    /// Why.
+    pub source: ReadError,
 }
 
 /// Where chunks come from. The bytes are header and payload.
@@ -121,16 +131,24 @@ impl ChunkCache {
         ChunkCache { source, chunks: BTreeMap::new(), bytes: 0, clock: 0, bytes_read: 0 }
     }
 
-    /// The records of a microbatch of `epoch`, in the epoch's shuffled order.
+    /// The records of a microbatch of `epoch`, in the epoch's shuffled order. Chunks that `is_excluded`, by their
+    /// records' indexes in the data set, are not read.
     pub async fn records(
         &mut self,
         settings: &JobSettings,
         epoch: u64,
         microbatch: &Microbatch,
-    ) -> Result<MicrobatchRecords, ReadError> {
+        is_excluded: impl Fn(&Range<u64>) -> bool,
+    ) -> Result<MicrobatchRecords, Unreadable> {
         let mut records = Vec::new();
         for slice in &microbatch.slices {
-            let chunk = self.chunk(slice).await?;
+            let of_chunk =
+                slice.chunk_first_record..slice.chunk_first_record + u64::from(slice.chunk_records);
+            if is_excluded(&of_chunk) {
+                continue;
+            }
+            let chunk = self.chunk(slice).await;
+            let chunk = chunk.map_err(|source| Unreadable { records: of_chunk, source })?;
             let order = ChunkOrder::new(settings, epoch, slice.chunk, slice.chunk_records);
             for position in slice.first_position..slice.first_position + slice.records {
                 let record = order.record(position);

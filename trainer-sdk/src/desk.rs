@@ -2,6 +2,7 @@
 //! finished tasks. Pure state behind one lock that is never held across an await.
 
 use crate::chunks::MicrobatchRecords;
+use crate::complaint::Complaint;
 use crate::kept::Kept;
 use shoal_runtime::cluster::{LeaseId, Rewind, Routing, Step, Task, Work};
 use shoal_runtime::wire::proto;
@@ -19,10 +20,14 @@ pub(crate) struct Desk {
     /// The history that the routing is of. Tasks of an older one are worth nothing; tasks of a newer one wait until
     /// the routing of that one is there.
     rewind: Rewind,
+    /// The job's.
+    delay: u64,
     /// Sums of finished tasks.
     pub(crate) kept: Kept,
     /// Set when there will be no more tasks: the job is done, or the trainer was asked to leave.
     pub(crate) is_closed: bool,
+    /// What the master has yet to hear of.
+    complaints: Vec<proto::Complaint>,
 }
 
 #[derive(Debug)]
@@ -43,9 +48,10 @@ pub(crate) struct Ready {
 }
 
 impl Desk {
-    /// An empty desk under the routing that came with joining.
-    pub(crate) fn new(routing: &Routing) -> Desk {
-        Desk { tasks: BTreeMap::new(), rewind: routing.rewind(), kept: Kept::default(), is_closed: false }
+    /// An empty desk under the routing that came with joining, in a job of this delay.
+    pub(crate) fn new(routing: &Routing, delay: u64) -> Desk {
+        let (tasks, rewind, kept) = (BTreeMap::new(), routing.rewind(), Kept::default());
+        Desk { tasks, rewind, delay, kept, is_closed: false, complaints: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, tasks: Vec<Task>) {
@@ -54,8 +60,8 @@ impl Desk {
                 if rewind < self.rewind {
                     continue;
                 }
-                // Two steps are open at a time: one of them lies before this one, and all before that are applied.
-                self.kept.published(Step(step.0.saturating_sub(1)));
+                // The front is no further back, and all before it is applied.
+                self.kept.published(Step(step.0.saturating_sub(1 + self.delay)));
             }
             // Leased once more: the lease before it has expired.
             self.tasks.retain(|_, old| old.put_off == 0 || old.task.work != task.work);
@@ -86,10 +92,13 @@ impl Desk {
     }
 
     /// How many more tasks may be asked for. One that was put off waits for a lower one, which may be anybody's to do:
-    /// so there is room until this trainer has that one.
+    /// so there is room until this trainer has that one, whatever it has of later steps.
     pub(crate) fn room(&self) -> u32 {
-        let in_hand =
-            self.tasks.values().filter(|task| !task.is_finished && task.put_off == 0).count() as u32;
+        let unfinished = || self.tasks.values().filter(|task| !task.is_finished);
+        let waits = unfinished().filter(|task| task.put_off > 0).map(|task| task.task.work.order()).min();
+        let counts =
+            |task: &&OnDesk| task.put_off == 0 && waits.is_none_or(|at| task.task.work.order() <= at);
+        let in_hand = unfinished().filter(counts).count() as u32;
         if self.is_closed { 0 } else { IN_HAND.saturating_sub(in_hand) }
     }
 
@@ -101,6 +110,23 @@ impl Desk {
             pushed: on_desk.is_finished,
         };
         self.tasks.values().map(word).collect()
+    }
+
+    /// A task cannot be done here: it leaves the desk, and the master is told why.
+    pub(crate) fn complain(&mut self, task: &Task, complaint: &Complaint) {
+        if self.tasks.remove(&place(task)).is_some() {
+            self.complaints.push(complaint.word(task));
+        }
+    }
+
+    /// What the master is to be told of tasks that cannot be done here.
+    pub(crate) fn complaints(&self) -> Vec<proto::Complaint> {
+        self.complaints.clone()
+    }
+
+    /// The master has heard of these.
+    pub(crate) fn heard_complaints(&mut self, told: &[proto::Complaint]) {
+        self.complaints.retain(|complaint| !told.contains(complaint));
     }
 
     /// The master has heard `told`: finished tasks leave the desk.
@@ -182,7 +208,7 @@ mod tests {
         routing(rewind, &[(0, rewind, rewind)])
     }
     fn desk(rewind: u64, tasks: Vec<Task>) -> Desk {
-        let mut desk = Desk::new(&at(rewind));
+        let mut desk = Desk::new(&at(rewind), 0);
         desk.add(tasks.clone());
         tasks.iter().for_each(|task| desk.was_read(task, Vec::new()));
         desk
@@ -226,7 +252,8 @@ mod tests {
         desk.put_off(&node(2, 3, 1));
         assert_eq!(next(&desk), Some(3));
         desk.finished(&node(3, 3, 1));
-        assert_eq!((next(&desk), desk.room()), (Some(2), 1));
+        // What lies beyond the one that waits takes no room from what it waits for.
+        assert_eq!((next(&desk), desk.room()), (Some(2), 2));
     }
 
     #[test]
@@ -244,7 +271,7 @@ mod tests {
         use crate::reduce::NodeSum;
         use crate::taken::Taken;
         let mut desk = desk(1, vec![]);
-        let sum = Arc::new(NodeSum { values: vec![vec![0.0]], weight: 1 });
+        let sum = Arc::new(NodeSum { values: vec![vec![0.0]], weight: 1, exclusions: 0 });
         let of = |step| NodeOf { step: Step(step), node: Node::leaf(0), rewind: Rewind(1) };
         for step in 3..5 {
             desk.kept.keep(of(step), sum.clone(), Taken::by_none(1), &at(1));

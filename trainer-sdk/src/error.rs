@@ -1,6 +1,5 @@
 //! Why a trainer gives up. Variants group by what its user does next.
 
-use crate::chunks::ReadError;
 use shoal_runtime::wire::Fault;
 
 /// What ended a trainer.
@@ -30,42 +29,9 @@ pub enum TrainError {
         /// What it said.
         fault: Fault,
     },
-    /// Records could not be read.
-    #[error("step {step}: {source}")]
-    Read {
-        /// The step they belong to.
-        step: u64,
-        /// What went wrong.
-        source: ReadError,
-    },
-    /// The program's step function failed.
-    #[error("step {step}, microbatch {microbatch} (records {first}..): the step function failed: {source:#}")]
-    Step {
-        /// The step.
-        step: u64,
-        /// The microbatch's index in its epoch.
-        microbatch: u64,
-        /// Index in the data set of its first record.
-        first: u64,
-        /// What it said.
-        source: anyhow::Error,
-    },
-    /// The program's gradient holds an infinity or not-a-number.
-    #[error(
-        "step {step}, microbatch {microbatch} (records {first}..): the gradient of {parameter:?} is not finite at element {element}"
-    )]
-    NonFinite {
-        /// The step.
-        step: u64,
-        /// The microbatch's index in its epoch.
-        microbatch: u64,
-        /// Index in the data set of its first record.
-        first: u64,
-        /// The parameter.
-        parameter: String,
-        /// The element in it.
-        element: usize,
-    },
+    /// The program's step function panicked: what state it left the program in, nobody knows.
+    #[error("{0}; this trainer ends, and the master knows of the microbatch")]
+    Panicked(String),
     /// The job has failed.
     #[error("the job has failed: {0}")]
     JobFailed(String),

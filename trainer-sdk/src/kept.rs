@@ -94,7 +94,7 @@ mod tests {
         NodeOf { step: Step(step), node: Node::leaf(index), rewind: Rewind(1) }
     }
     fn sum(elements: usize) -> Arc<NodeSum> {
-        Arc::new(NodeSum { values: vec![vec![0.0; elements]], weight: 1 })
+        Arc::new(NodeSum { values: vec![vec![0.0; elements]], weight: 1, exclusions: 0 })
     }
     /// Held by both blocks under term 1.
     fn held() -> Taken {

@@ -48,10 +48,12 @@
 
 mod calls;
 pub mod chunks;
+mod complaint;
 mod desk;
 mod errand;
 mod error;
 mod kept;
+mod known;
 mod leaders;
 mod master;
 mod model;
@@ -70,6 +72,7 @@ mod trainer;
 pub use error::TrainError;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use settings::{Compute, TrainerSettings};
+pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
 pub use shoal_runtime::cluster::initial::Initial;
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule};
 pub use shoal_runtime::cluster::{Declaration, Parameter, Rule};

@@ -8,7 +8,7 @@ use crate::model::Job;
 use crate::settings::TrainerSettings;
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{
-    Declaration, Incarnation, JobSettings, Refusal, RefusalKind, Routing, Task, Work,
+    Declaration, Exclusions, Incarnation, JobSettings, Refusal, RefusalKind, Routing, Task, Work,
 };
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
@@ -141,7 +141,10 @@ impl Master {
 
     /// **Lease**: says how far the trainer is and asks for tasks. Tried once: the next call carries newer words, so an
     /// unanswered one is not sent again but overtaken.
-    pub(crate) async fn lease(&self, request: proto::LeaseRequest) -> Result<Leased, TrainError> {
+    pub(crate) async fn lease(
+        &self,
+        request: proto::LeaseRequest,
+    ) -> Result<(Leased, Option<Exclusions>), TrainError> {
         let wait = Duration::from_millis(request.wait_millis.into());
         let lease =
             |mut client: proto::master_client::MasterClient<_>| async move { client.lease(request).await };
@@ -150,19 +153,22 @@ impl Master {
             Err(fault) => fault,
         };
         match fault.next_move() {
-            NextMove::Retry => Ok(Leased::Silence(fault.to_string())),
-            NextMove::Rejoin => Ok(Leased::Unknown),
+            NextMove::Retry => Ok((Leased::Silence(fault.to_string()), None)),
+            NextMove::Rejoin => Ok((Leased::Unknown, None)),
             _ => Err(self.leaders.callee().refused(fault)),
         }
     }
 
-    fn leased(&self, reply: proto::LeaseReply) -> Result<Leased, TrainError> {
+    /// Tasks, and the exclusions if they are newer than those known: tasks never come without the list they need.
+    fn leased(&self, reply: proto::LeaseReply) -> Result<(Leased, Option<Exclusions>), TrainError> {
         if !reply.failed.is_empty() {
             return Err(TrainError::JobFailed(reply.failed));
         }
         if reply.done {
-            return Ok(Leased::Done);
+            return Ok((Leased::Done, None));
         }
+        let exclusions = reply.exclusions.map(Exclusions::try_from).transpose();
+        let exclusions = exclusions.map_err(|refusal| self.leaders.callee().refused(refusal))?;
         let tasks: Result<Vec<Task>, Refusal> = reply.tasks.into_iter().map(Task::try_from).collect();
         let tasks = tasks.map_err(|refusal| self.leaders.callee().refused(refusal))?;
         match tasks.iter().find(|task| !self.is_of_the_job(task)) {
@@ -170,7 +176,7 @@ impl Master {
                 let refusal = Refusal::new(RefusalKind::Malformed, task.work, "no work of this job");
                 Err(self.leaders.callee().refused(refusal))
             }
-            None => Ok(Leased::Tasks(tasks)),
+            None => Ok((Leased::Tasks(tasks), exclusions)),
         }
     }
 

@@ -1,6 +1,8 @@
 //! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
 
-use shoal_runtime::cluster::{BlockId, Declaration, JobSettings, Layout};
+use crate::taken::Taken;
+use shoal_runtime::cluster::parameter::DECISIONS;
+use shoal_runtime::cluster::{BlockId, Decision, Declaration, JobSettings, Layout};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -98,6 +100,18 @@ impl Names {
     pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
         self.declaration.parameters.iter().map(|p| vec![0.0; p.elements() as usize]).collect()
     }
+    /// A gradient that no block has been given; the scalar block takes none.
+    pub(crate) fn untaken(&self) -> Taken {
+        let mut taken = Taken::by_none(self.layout.len());
+        if let Some(scalars) = self.layout.scalars() {
+            taken.applied(scalars);
+        }
+        taken
+    }
+    /// Whether gradients that are not finite are pushed: the step is then skipped.
+    pub(crate) fn pushes_non_finite(&self) -> bool {
+        self.declaration.decisions().is_some_and(|decisions| decisions.takes_non_finite())
+    }
     /// What a block adds to a message.
     pub(crate) fn bytes(&self, block: BlockId) -> usize {
         4 * self.layout.block(block).map_or(0, |block| block.elements)
@@ -121,6 +135,14 @@ impl Parameters {
     /// No such parameter.
     pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
         Ok(&self.values[self.names.find(name)?])
+    }
+
+    /// What the program multiplies its loss with, and so its gradients, before it computes in a narrow number format:
+    /// pservers divide by it again. 1 unless a loss scale was declared ([`crate::Decisions`]). Metrics stay unscaled.
+    pub fn loss_scale(&self) -> f32 {
+        let decisions = self.names.layout.scalars().and(self.names.find(DECISIONS).ok());
+        let decision = decisions.and_then(|at| Decision::from_values(&self.values[at]));
+        decision.map_or(1.0, |decision| decision.loss_scale)
     }
 }
 

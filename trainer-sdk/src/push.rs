@@ -140,6 +140,7 @@ impl Errand for Push<'_> {
             job: self.session.master.job.job.0.clone(),
             incarnation: self.session.incarnation().0,
             weight: self.sum.weight,
+            exclusions: self.sum.exclusions,
             blocks: blocks.iter().map(|(block, _)| self.gradient(*block)).collect(),
             ..Default::default()
         };
@@ -161,16 +162,22 @@ impl Errand for Push<'_> {
         now: Duration,
     ) -> Result<ControlFlow<Pushed>, TrainError> {
         let mut answers = reply.answers();
-        let mut is_busy = false;
+        let (mut is_busy, mut is_rewound) = (false, false);
         let mut left = Vec::new();
         for (block, term) in std::mem::take(&mut batch.blocks) {
             let answer = answers.next().unwrap_or(PushAnswer::Busy);
             is_busy |= answer == PushAnswer::Busy;
+            is_rewound |= answer == PushAnswer::Rewound;
             if self.answered(block, term, answer)? {
                 left.push((block, term));
             }
         }
         batch.blocks = left;
+        let is_outdated = self.session.exclusions.present().number > self.sum.exclusions;
+        if matches!(self.of, Of::Node(_)) && is_rewound && is_outdated {
+            // Records were excluded since, and this trainer knows: it is to be computed without them.
+            return Ok(ControlFlow::Break(Pushed::Rewound));
+        }
         batch.busy_since = batch.busy_since.or(Some(now)).filter(|_| is_busy);
         let room_at = batch.busy_since.map(|since| since + self.session.master.ttl() / 8);
         // Positions apply in any order, so that no other microbatch makes room for one.

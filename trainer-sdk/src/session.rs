@@ -2,6 +2,7 @@
 //! with the verbs (join, lease, pull, push, leave) is [`crate::trainer`]'s.
 
 use crate::error::TrainError;
+use crate::known::Known;
 use crate::master::{Leased, Master};
 use crate::model::Names;
 use crate::push_log::PushLog;
@@ -23,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) master: Master,
     pub(crate) names: Arc<Names>,
     pub(crate) routes: Routes,
+    /// What the master has excluded, as far as this trainer knows.
+    pub(crate) exclusions: Known,
     pub(crate) push_log: PushLog,
     incarnation: AtomicU64,
 }
@@ -39,7 +42,8 @@ impl Session {
         let (incarnation, routing) = master.join(&declaration).await?;
         let names = Arc::new(Names::new(declaration));
         let routes = Routes::new(routing, names.layout.len(), dial)?;
-        Ok(Session { master, names, routes, push_log, incarnation: AtomicU64::new(incarnation.0) })
+        let (exclusions, incarnation) = (Known::default(), AtomicU64::new(incarnation.0));
+        Ok(Session { master, names, routes, exclusions, push_log, incarnation })
     }
 
     /// Who this trainer is to the master that knew it last.
@@ -51,7 +55,11 @@ impl Session {
     pub(crate) async fn lease(&self, mut request: proto::LeaseRequest) -> Result<Leased, TrainError> {
         request.job = self.master.job.job.0.clone();
         request.incarnation = self.incarnation().0;
-        self.master.lease(request).await
+        let (leased, exclusions) = self.master.lease(request).await?;
+        if let Some(exclusions) = exclusions {
+            self.exclusions.learn(exclusions);
+        }
+        Ok(leased)
     }
 
     /// **Join** once more, under the same name and nonce: the same life, known to a master of a later term. One attempt;

@@ -14,14 +14,17 @@ mod talk;
 mod tests;
 
 use crate::chunks::{ChunkCache, ChunkSource};
-use crate::desk::Desk;
+use crate::complaint::Complaint;
+use crate::desk::{Desk, Ready};
 use crate::error::TrainError;
 use crate::master::Master;
 use crate::model::Model;
 use crate::push_log::PushLog;
+use crate::reduce::NodeSum;
 use crate::session::Session;
 use crate::settings::TrainerSettings;
-use shoal_runtime::cluster::Routing;
+use compute::Computed;
+use shoal_runtime::cluster::{Routing, Task};
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::host::shutdown::Shutdown;
@@ -76,7 +79,7 @@ pub async fn train_in(
     };
     tracing::info!(incarnation = %session.incarnation(), "joined");
     let trainer = Trainer {
-        desk: Mutex::new(Desk::new(&session.routes.present())),
+        desk: Mutex::new(Desk::new(&session.routes.present(), session.master.job.mode.delay())),
         changed: Notify::new(),
         counters: Counters::default(),
         settings,
@@ -124,7 +127,7 @@ impl Trainer {
             () = shutdown.wait() => Ok(Ended::Left),
             ended = self.lease_loop() => ended,
             failed = self.route_loop() => Err(failed),
-            failed = self.read_loop(chunks) => Err(failed),
+            never = self.read_loop(chunks) => match never {},
             failed = self.push_again_loop() => Err(failed),
             failed = self.work_loop(model) => Err(failed),
         }
@@ -170,6 +173,27 @@ impl Trainer {
         Ok(())
     }
 
+    /// A task cannot be done here: the master hears of it with the next call.
+    fn complain(&self, task: &Task, complaint: &Complaint) {
+        tracing::error!(task = %task.work, records = ?complaint.records, why = complaint.why, "this cannot be done here");
+        self.change(|desk| desk.complain(task, complaint));
+    }
+
+    /// The gradient, if there is one; otherwise the task leaves the desk.
+    fn taken(&self, ready: &Ready, computed: Computed) -> Result<Option<NodeSum>, TrainError> {
+        match computed {
+            Computed::Sum(sum) => Ok(Some(sum)),
+            Computed::Refused(complaint) => {
+                self.complain(&ready.task, &complaint);
+                Ok(None)
+            }
+            Computed::Panicked(complaint) => {
+                self.complain(&ready.task, &complaint);
+                Err(TrainError::Panicked(complaint.why))
+            }
+        }
+    }
+
     fn counters(&self) -> proto::TrainerCounters {
         let counters = &self.counters;
         proto::TrainerCounters {
@@ -192,8 +216,12 @@ impl Trainer {
             Err(error) if error.is_known_to_master() => return,
             Err(error) => format!("trainer {:?}: {error}", self.settings.name),
         };
-        let progress = self.desk().progress();
+        let (progress, complaints) = {
+            let desk = self.desk();
+            (desk.progress(), desk.complaints())
+        };
         let counters = Some(self.counters());
-        self.session.leave(proto::LeaveRequest { progress, counters, failure, ..Default::default() }).await;
+        let request = proto::LeaveRequest { progress, counters, failure, complaints, ..Default::default() };
+        self.session.leave(request).await;
     }
 }

@@ -110,6 +110,7 @@ fn text(status: &StatusReply) -> String {
         ));
     }
     lines.extend(checkpoints(status));
+    lines.extend(troubles(status));
     lines.push(format!("master    term {}", status.master_term));
     let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
     lines.push(format!(
@@ -178,6 +179,29 @@ fn checkpoints(status: &StatusReply) -> Vec<String> {
     lines
 }
 
+/// Records that trainers could not use: those left out, and those that are still tried.
+fn troubles(status: &StatusReply) -> Vec<String> {
+    if status.troubles.is_empty() {
+        return Vec::new();
+    }
+    let (excluded, most) = (status.records_excluded, status.exclude_max);
+    let state = if excluded > 0 { "DEGRADED: " } else { "" };
+    let mut lines = vec![format!("records   {state}{excluded} left out, at most {most} may be")];
+    for trouble in &status.troubles {
+        lines.push(match trouble.excluded_from {
+            Some(from) => format!("  LEFT OUT from step {from}: {}: {}", trouble.what, trouble.why),
+            None => format!(
+                "  tried {} times, by {}: {}: {}",
+                trouble.attempts,
+                trouble.trainers.join(", "),
+                trouble.what,
+                trouble.why
+            ),
+        });
+    }
+    lines
+}
+
 /// How a pserver is, in a word.
 fn standing(pserver: &PserverStatus) -> &'static str {
     match (pserver.lost, pserver.is_leaving) {
@@ -240,6 +264,12 @@ fn json_of_checkpoints(status: &StatusReply, totals: &PserverCounters) -> Value 
         "checkpoint_version": Some(status.checkpoint_version).filter(|_| status.checkpoint > 0),
         "checkpoint_under_way": Some(status.checkpoint_under_way).filter(|number| *number > 0),
         "checkpoints": status.checkpoints,
+        "records_excluded": status.records_excluded, "exclude_max": status.exclude_max,
+        "troubles": status.troubles.iter().map(|trouble| json!({
+            "what": trouble.what, "why": trouble.why, "excluded_from": trouble.excluded_from,
+            "records": trouble.records.map(|records| [records.first, records.end]),
+            "attempts": trouble.attempts, "trainers": trouble.trainers,
+        })).collect::<Vec<_>>(),
         "damaged_checkpoints": status.damaged.iter().map(|damaged| json!({
             "checkpoint": damaged.record.map(|record| record.checkpoint), "file": damaged.file, "what": damaged.what,
         })).collect::<Vec<_>>(),

@@ -5,10 +5,11 @@ use crate::document::{Document, NamedCheckpoint};
 use shoal_runtime::cluster::{BlockId, CheckpointId, JobSettings, Term, Version};
 use std::collections::BTreeSet;
 
-/// Versions ahead of the front at which a checkpoint is named: pservers hear of it before they pass it. Blocks of
-/// asynchronous jobs are written as they are, so that the last checkpoint is named when all is applied.
+/// Versions ahead of the front at which a checkpoint is named: pservers hear of it before they pass it, and a block may
+/// be as far ahead of the front as the delay and one version. Blocks of asynchronous jobs are written as they are, so that
+/// the last checkpoint is named when all is applied.
 pub(crate) fn ahead(job: &JobSettings) -> u64 {
-    if job.is_sync() { 2 } else { 0 }
+    if job.is_sync() { 2 + job.mode.delay() } else { 0 }
 }
 
 /// Keeps a checkpoint that has become durable, if it is of the present history, and forgets the oldest.

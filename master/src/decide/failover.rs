@@ -67,7 +67,7 @@ fn furthest(block: &PlacedBlock, id: BlockId, next: &Document, seen: &Seen<'_>) 
 }
 
 /// Begins a new history: of the homeless blocks alone, or in synchronous jobs of all.
-fn restore(next: &mut Document, homeless: &BTreeSet<BlockId>, seen: &Seen<'_>, version: u64) {
+pub(super) fn restore(next: &mut Document, homeless: &BTreeSet<BlockId>, seen: &Seen<'_>, version: u64) {
     let hosts: Vec<Incarnation> =
         seen.hosts.keys().copied().filter(|who| !next.leaving.contains(who)).collect();
     let hosts = if hosts.is_empty() { seen.hosts.keys().copied().collect() } else { hosts };

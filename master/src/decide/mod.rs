@@ -7,16 +7,19 @@
 //! - a block without a reachable in-sync copy is restored: in synchronous jobs all blocks with it, each left with one
 //!   copy, under a new term and rewind number;
 //! - a checkpoint that is damaged is dropped, and who was to begin there begins at the newest that is left;
+//! - records that nobody can use are left out, or end the job: see `exclude`;
 //! - a copy that cannot be continued gets a new fill, and is filling again.
 
 mod checkpoints;
 mod copies;
+mod exclude;
 mod failover;
 mod moves;
 
 pub(crate) use checkpoints::ahead;
 
 use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
+use crate::trouble::Complaint;
 use shoal_runtime::cluster::{
     BlockId, DamagedCheckpoint, Declaration, Fill, Incarnation, StateName, Term, Version,
 };
@@ -37,6 +40,10 @@ pub struct Seen<'a> {
     pub front: Option<Version>,
     /// What primaries have said of checkpoints that they were to begin from.
     pub damages: &'a [Damage],
+    /// What trainers have said that they cannot do.
+    pub complaints: &'a [Complaint],
+    /// How many trainers are live.
+    pub live_trainers: usize,
     /// Whether the checkpoint under way cannot be completed any more.
     pub is_abandoned: bool,
     /// Whether blocks without a copy should be restored now, however few pservers there are.
@@ -99,6 +106,8 @@ pub struct Wishes {
     pub is_checkpoint_due: bool,
     /// How the job has ended.
     pub end: Option<End>,
+    /// Trainers that ended because they could not go on.
+    pub failures: u32,
 }
 
 /// The next document; none if nothing should change.
@@ -129,6 +138,7 @@ fn decide_blocks(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
         next.replacing.extend(wishes.replacing.difference(&next.leaving));
         let unreadable = checkpoints::drop_damaged(next, seen);
         failover::forget_the_lost(next, unreadable, seen, version);
+        exclude::judge(next, wishes, seen, version);
         copies::admit(next, seen, version);
         copies::refill_broken(next, seen, version);
         moves::choose_leavers(next, seen);

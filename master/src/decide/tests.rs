@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 fn job(is_sync: bool) -> JobSettings {
     let mode = match is_sync {
-        true => Mode::Sync,
+        true => Mode::SYNC,
         false => Mode::Async { staleness_window: 4, scale_by_staleness: false },
     };
     JobSettings {
@@ -34,6 +34,8 @@ pub(super) struct World {
     copies: BTreeMap<(BlockId, Incarnation), CopyWord>,
     admissions: Vec<Admission>,
     pub(super) damages: Vec<Damage>,
+    complaints: Vec<Complaint>,
+    front: Option<Version>,
     sizes: Vec<u64>,
     is_patience_over: bool,
     born: u64,
@@ -42,7 +44,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(is_sync: bool, blocks: usize, pservers: u32, replicas: u32) -> World {
-        let wanted = Wanted { pservers, trainers: 1, replicas };
+        let wanted = Wanted { pservers, trainers: 1, replicas, exclude_max: 0 };
         let mut world = World {
             document: Document::new(job(is_sync), wanted),
             wishes: Wishes {
@@ -54,11 +56,14 @@ impl World {
                 keep_last: 2,
                 is_checkpoint_due: false,
                 end: None,
+                failures: 0,
             },
             hosts: BTreeMap::new(),
             copies: BTreeMap::new(),
             admissions: Vec::new(),
             damages: Vec::new(),
+            complaints: Vec::new(),
+            front: None,
             sizes: (0..blocks).map(|block| 4 + block as u64 % 3).collect(),
             is_patience_over: false,
             born: 0,
@@ -82,8 +87,10 @@ impl World {
                 copies: &self.copies,
                 admissions: &self.admissions,
                 damages: &self.damages,
+                complaints: &self.complaints,
+                live_trainers: 1,
                 sizes: &self.sizes,
-                front: None,
+                front: self.front,
                 is_abandoned: false,
                 is_patience_over: self.is_patience_over,
             };

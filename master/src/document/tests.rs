@@ -76,7 +76,7 @@ prop_compose! {
             job: JobId(name),
             seed: numbers[0],
             lease_ttl_millis: numbers[1],
-            mode: if is_sync { Mode::Sync } else { Mode::Async { staleness_window: window, scale_by_staleness: true } },
+            mode: if is_sync { Mode::SYNC } else { Mode::Async { staleness_window: window, scale_by_staleness: true } },
             manifest_fingerprint: fingerprint,
             ..fixture::settings(numbers[2], 3, 4, numbers[3])
         };
@@ -92,7 +92,7 @@ prop_compose! {
             replacing,
             moves,
             end: end.map(|why| why.map_or(End::Done, End::Failed)),
-            ..Document::new(job, Wanted { pservers: wanted[0], trainers: wanted[1], replicas: wanted[2] })
+            ..Document::new(job, Wanted { pservers: wanted[0], trainers: wanted[1], replicas: wanted[2], exclude_max: 5 })
         }
     }
 }
@@ -119,7 +119,7 @@ proptest! {
 }
 
 fn with_blocks(blocks: Vec<PlacedBlock>) -> Document {
-    let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0 };
+    let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 };
     Document { blocks, ..Document::new(fixture::settings(64, 2, 8, 2), wanted) }
 }
 

@@ -38,7 +38,7 @@ impl Dial for Wire {
 }
 
 fn fresh(pservers: u32, replicas: u32) -> Document {
-    Document::new(settings(64, 2, 8, 2), Wanted { pservers, trainers: 1, replicas })
+    Document::new(settings(64, 2, 8, 2), Wanted { pservers, trainers: 1, replicas, exclude_max: 0 })
 }
 
 fn keeper<'a>(store: &'a dyn Store, dial: &'a dyn Dial, identity: &str) -> Keeper<'a> {
@@ -165,7 +165,7 @@ async fn a_swap_whose_answer_was_lost_is_settled_and_nobody_steps_down() {
                 store.fail_next_swap(fault);
                 register(&service, &format!("p{n}"), 1);
                 join(&service);
-                let wanted = Wanted { pservers: 1, trainers: 9 + n, replicas: 0 };
+                let wanted = Wanted { pservers: 1, trainers: 9 + n, replicas: 0, exclude_max: 0 };
                 service.with(|machine, _| machine.scale(wanted));
                 service.changed().notify_waiters();
                 until(|| told(&service).unwrap().wanted == wanted).await;
@@ -236,7 +236,9 @@ async fn who_was_overtaken_without_noticing_tells_nothing_that_it_could_not_writ
         let before = told(&service).unwrap();
         let (revision, document) = stored(&store).await;
         put(&store.another(), Some(revision), &document.elected("m2")).await;
-        service.with(|machine, _| machine.scale(Wanted { pservers: 1, trainers: 77, replicas: 0 }));
+        service.with(|machine, _| {
+            machine.scale(Wanted { pservers: 1, trainers: 77, replicas: 0, exclude_max: 0 })
+        });
         service.changed().notify_waiters();
         let mut was_silent = false;
         while term(&service) != Some(3) {

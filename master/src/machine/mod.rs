@@ -15,6 +15,7 @@ use crate::dispatch::Dispatch;
 use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
 use crate::members::Members;
 use crate::reports::Reports;
+use crate::trouble::Complaint;
 use shoal_runtime::cluster::{
     CheckpointId, Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind,
     Routing, Step,
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 pub use checkpoints::CheckpointPolicy;
 pub use pservers::{PserverCounters, PserverRecord, PserverWord, UNATTENDED_MAX};
-pub use trainers::{LeaseOutcome, TrainerCounters, TrainerWord};
+pub use trainers::{LeaseOutcome, Refused, TrainerCounters, TrainerWord};
 
 /// Gradients that trainers may fail to compute, each time ending a trainer, before the job fails.
 const FAILURES_MAX: u32 = 3;
@@ -56,11 +57,11 @@ pub struct Machine {
     pub(crate) job: Option<Placed>,
     admissions: Vec<Admission>,
     damages: Vec<Damage>,
+    complaints: Vec<Complaint>,
     /// Since when some block has no live copy.
     homeless_since: Option<Duration>,
     /// Whether something has happened since the last decision.
     is_changed: bool,
-    failures: Vec<String>,
     policy: CheckpointPolicy,
     under_way: checkpoints::UnderWay,
     /// Checkpoints whose files may go.
@@ -115,6 +116,7 @@ impl Machine {
             committed: None,
             keep_last: policy.keep_last,
             is_checkpoint_due: false,
+            failures: document.failures,
         };
         let mut machine = Machine {
             plan: Plan::new(manifest, settings.clone()),
@@ -126,9 +128,9 @@ impl Machine {
             job: None,
             admissions: Vec::new(),
             damages: Vec::new(),
+            complaints: Vec::new(),
             homeless_since: None,
             is_changed: true,
-            failures: Vec::new(),
             policy,
             under_way: checkpoints::UnderWay::default(),
             let_go: Vec::new(),
@@ -271,12 +273,16 @@ impl Machine {
         };
         let (admissions, damages) = (std::mem::take(&mut self.admissions), std::mem::take(&mut self.damages));
         let front = self.job.as_ref().and_then(|job| job.reports.lowest_version());
+        // While nothing is known of the front, nobody can say which steps they are about.
+        let complaints = if front.is_some() { std::mem::take(&mut self.complaints) } else { Vec::new() };
         self.wishes.is_checkpoint_due = self.is_checkpoint_due(front, now);
         let seen = Seen {
             hosts: &hosts,
             copies: &copies,
             admissions: &admissions,
             damages: &damages,
+            complaints: &complaints,
+            live_trainers: self.trainers.live().count(),
             sizes: &sizes,
             front,
             is_abandoned: self.is_abandoned(),
@@ -323,11 +329,12 @@ impl Machine {
                 }
             }
             None => {
+                let layout = Layout::new(declaration);
                 self.job = Some(Placed {
-                    layout: Layout::new(declaration),
                     sizes: sizes(declaration),
                     routing,
-                    reports: Reports::new(shape, &self.document.blocks),
+                    reports: Reports::new(shape, &self.document.blocks, layout.scalars()),
+                    layout,
                     dispatch: Dispatch::new(&self.document, now),
                     is_heard: false,
                 });

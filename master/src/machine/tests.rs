@@ -89,7 +89,7 @@ fn a_superseded_trainers_leases_are_released_to_its_later_life() {
     assert_eq!(work(&again), work(&task));
     for call in [1, 2] {
         let word = TrainerWord { call, ..TrainerWord::default() };
-        let refusal = machine.hear_trainer(old, word, &[knows(&task)], at(3)).unwrap_err();
+        let refusal = machine.hear_trainer(old, word, &[knows(&task)], &[], at(3)).unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::StaleIncarnation, "late or not");
         assert!(refusal.subject.contains("\"a\""));
     }
@@ -105,7 +105,7 @@ fn a_silent_trainers_leases_are_released_and_it_may_come_back() {
     assert_eq!((step(&task), step(&next)), (Step(0), Step(1)));
     machine.publish_everywhere(0, 1000);
     machine
-        .hear_trainer(b, TrainerWord { call: 2, ..TrainerWord::default() }, &[knows(&ours)], at(1000))
+        .hear_trainer(b, TrainerWord { call: 2, ..TrainerWord::default() }, &[knows(&ours)], &[], at(1000))
         .unwrap();
     assert_eq!(machine.next_deadline(), Some(at(1 + TTL_MILLIS)));
     machine.pass(1 + TTL_MILLIS);
@@ -134,7 +134,7 @@ fn a_trainer_that_speaks_without_progress_stays_a_member_and_loses_its_lease_in_
 fn a_call_kept_open_gives_nothing_to_a_trainer_that_has_left_or_fallen_silent_meanwhile() {
     let (mut machine, _, a) = training();
     let word = TrainerWord { call: 1, ..TrainerWord::default() };
-    assert!(machine.hear_trainer(a, word, &[], at(0)).unwrap());
+    assert!(machine.hear_trainer(a, word, &[], &[], at(0)).unwrap());
     machine.pass(TTL_MILLIS);
     let before = digest(&machine);
     assert_eq!(machine.lease(a, 1, 1, at(TTL_MILLIS)), LeaseOutcome::Wait);
@@ -155,8 +155,8 @@ fn an_overtaken_call_changes_nothing() {
     let progress = [Progress { lease: task.lease, microbatches: 8, pushed: true }];
     for call in [4, 5] {
         let counters = TrainerCounters { records: 9, ..TrainerCounters::default() };
-        assert!(!machine.hear_trainer(a, TrainerWord { call, counters }, &progress, at(1000)).unwrap());
-        assert!(!machine.hear_trainer(a, TrainerWord { call, counters }, &[], at(1000)).unwrap());
+        assert!(!machine.hear_trainer(a, TrainerWord { call, counters }, &progress, &[], at(1000)).unwrap());
+        assert!(!machine.hear_trainer(a, TrainerWord { call, counters }, &[], &[], at(1000)).unwrap());
     }
     assert_eq!(machine.lease(a, 4, 1, at(1000)), LeaseOutcome::Overtaken);
     assert_eq!(digest(&machine), before);
@@ -191,7 +191,7 @@ fn what_a_leaving_trainer_says_it_has_pushed_is_not_leased_to_others_before_it_e
     let task = only_task(machine.call(a, 1, &[], 1));
     let ours = only_task(machine.call(b, 1, &[], 1));
     let pushed = Progress { lease: task.lease, microbatches: 4, pushed: true };
-    machine.leave(a, &[pushed], TrainerCounters::default(), "", at(2)).unwrap();
+    machine.leave(a, &[pushed], TrainerCounters::default(), "", &[], at(2)).unwrap();
     let next = only_task(machine.call(b, 2, &[knows(&ours)], 2));
     assert_eq!(step(&next), Step(1));
     machine.call(b, 3, &[knows(&ours), knows(&next)], 1500);

@@ -1,9 +1,12 @@
 //! The trainers' side of the master: join, lease, leave.
 
 use super::{FAILURES_MAX, Machine, Phase};
+use crate::dispatch;
 use crate::lease::Progress;
 use crate::members::State;
-use shoal_runtime::cluster::{Declaration, Incarnation, Refusal, RefusalKind, Routing, Task};
+use crate::trouble::Complaint;
+use shoal_runtime::cluster::{Declaration, Incarnation, LeaseId, Refusal, RefusalKind, Routing, Task};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +32,19 @@ pub struct TrainerWord {
     pub call: u64,
     /// What it has counted.
     pub counters: TrainerCounters,
+}
+
+/// What a trainer cannot do of what it was leased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The lease.
+    pub lease: LeaseId,
+    /// Which of its microbatches.
+    pub place: dispatch::Refused,
+    /// Records that cannot be used, each alone; empty if no single one was found.
+    pub records: Vec<Range<u64>>,
+    /// Why.
+    pub why: String,
 }
 
 /// The answer to a call for tasks.
@@ -58,6 +74,10 @@ impl Machine {
         previous: Option<Incarnation>,
         now: Duration,
     ) -> Result<(Incarnation, Option<Arc<Routing>>), Refusal> {
+        if declaration.decisions().is_some() && !self.settings().is_sync() {
+            let detail = "decisions over all blocks need synchronous steps: run the job with --mode sync";
+            return Err(Refusal::new(RefusalKind::DeclarationMismatch, "decisions", detail));
+        }
         if let Some(ours) = self.declaration()
             && let Some(fault) = ours.difference(&declaration)
         {
@@ -88,6 +108,7 @@ impl Machine {
         trainer: Incarnation,
         word: TrainerWord,
         progress: &[Progress],
+        refusals: &[Refused],
         now: Duration,
     ) -> Result<bool, Refusal> {
         // Nor is an overtaken call a sign of life: it was sent before one that was heard.
@@ -97,11 +118,45 @@ impl Machine {
         }
         self.trainers.hear(trainer, now)?;
         self.trainer_words.insert(trainer, word);
+        self.hear_refusals(trainer, refusals, now);
         if let Some(job) = &mut self.job {
             job.dispatch.progress(trainer, progress, now);
             job.dispatch.forget_unknown(trainer, progress, &job.reports);
         }
         Ok(true)
+    }
+
+    /// A trainer cannot do some of what it was leased. Counted once for each lease. Says whether any was counted.
+    fn hear_refusals(&mut self, trainer: Incarnation, refusals: &[Refused], now: Duration) -> bool {
+        let name = self.trainers.get(trainer).map_or_else(String::new, |member| member.name.clone());
+        let (is_sync, shape) = (self.document.job.is_sync(), self.document.job.shape());
+        let mut has_counted = false;
+        for Refused { lease, place, records, why } in refusals {
+            let Some(job) = &mut self.job else { break };
+            if !job.dispatch.refuse(trainer, *lease, place, now, &job.reports) {
+                continue;
+            }
+            let (unit, what) = if is_sync {
+                let microbatch = shape.microbatch(place.step, place.slot);
+                (place.step.0, format!("microbatch {microbatch} of step {}", place.step))
+            } else {
+                (place.position, format!("the microbatch at position {}", place.position))
+            };
+            tracing::warn!(trainer = name, %what, ?records, why, "a trainer cannot do this: others try");
+            let complaint = |records: Option<Range<u64>>| Complaint {
+                trainer: name.clone(),
+                unit,
+                what: records.as_ref().map_or(what.clone(), |records| self.plan.manifest().describe(records)),
+                records,
+                why: why.clone(),
+            };
+            match records.as_slice() {
+                [] => self.complaints.push(complaint(None)),
+                records => self.complaints.extend(records.iter().cloned().map(Some).map(complaint)),
+            }
+            (has_counted, self.is_changed) = (true, true);
+        }
+        has_counted
     }
 
     /// Leases up to `want` tasks. `call` is the number of the call that asks.
@@ -138,8 +193,10 @@ impl Machine {
         progress: &[Progress],
         counters: TrainerCounters,
         failure: &str,
+        refusals: &[Refused],
         now: Duration,
     ) -> Result<(), Refusal> {
+        let has_complained = self.hear_refusals(trainer, refusals, now);
         let is_first = self.trainers.get(trainer).is_some_and(|member| member.state != State::Left);
         self.trainers.leave(trainer)?;
         if let Some(word) = self.trainer_words.get_mut(&trainer) {
@@ -149,9 +206,11 @@ impl Machine {
             job.dispatch.progress(trainer, progress, now);
             job.dispatch.hand_back(trainer, &job.reports);
         }
-        if !failure.is_empty() && is_first {
-            self.failures.push(failure.to_owned());
-            if self.failures.len() as u32 >= FAILURES_MAX {
+        // What it complained of is counted by what it was.
+        if !failure.is_empty() && is_first && !has_complained {
+            self.wishes.failures += 1;
+            self.is_changed = true;
+            if self.wishes.failures >= FAILURES_MAX {
                 self.fail(format!("{FAILURES_MAX} trainers failed; the last: {failure}"));
             }
         }

@@ -23,7 +23,7 @@ struct Office {
 impl Office {
     fn new(pservers: u32) -> Office {
         let office = Office { service: MasterService::new() };
-        let wanted = Wanted { pservers, trainers: 1, replicas: 0 };
+        let wanted = Wanted { pservers, trainers: 1, replicas: 0, exclude_max: 0 };
         let document = Document::new(settings(64, 2, 8, 2), wanted).elected("m1");
         office.service.lead(document, manifest(64), AT_THE_END, "memory");
         office

@@ -4,7 +4,7 @@ use super::primary::PlacedCopy;
 use super::state::Entry;
 use bytes::Bytes;
 use shoal_runtime::cluster::{
-    BlockCopy, Fill, Incarnation, Ledger, ManifestRecord, Node, Rewind, StateName, Term, Version,
+    BlockCopy, Fill, Incarnation, Ledger, ManifestRecord, Node, Rewind, StateName, Step, Term, Version,
 };
 
 /// How the master has placed one copy.
@@ -34,6 +34,11 @@ pub enum PushOutcome {
         /// How many held nodes it covered.
         replaced: usize,
     },
+    /// The same, and it made the root, whose turn has yet to come.
+    Whole {
+        /// How many held nodes it covered.
+        replaced: usize,
+    },
     /// It made the root: the step is applied, and published if no copy is waited for.
     Applied {
         /// How many held nodes it covered.
@@ -54,7 +59,7 @@ pub enum PushOutcome {
     Throttled,
     /// This copy is not the block's primary.
     Moved,
-    /// The block has gone back since the gradient was computed.
+    /// The block has gone back since the gradient was computed, or records have been excluded.
     Rewound,
 }
 
@@ -82,8 +87,8 @@ pub enum Standing {
         term: Term,
         /// What is published.
         published: Version,
-        /// What is held of the step that reads it, in slot order.
-        held: Vec<Node>,
+        /// What is held, by step and in slot order. The steps that published versions came from are not among them.
+        held: Vec<(Step, Vec<Node>)>,
         /// Asynchronous jobs: the positions that are published.
         ledger: Ledger,
     },

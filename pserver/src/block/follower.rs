@@ -38,7 +38,7 @@ impl Block {
         }
         if let Some(state) = &mut self.state {
             self.published = self.published.max(published.min(state.version()));
-            state.release(self.published);
+            state.release(self.published, self.job.mode.earlier_states());
         }
         Ok(())
     }
@@ -52,9 +52,10 @@ impl Block {
             return Err(Refusal::new(RefusalKind::WrongShape, &self.shape, detail));
         }
         let sum = bytemuck::pod_collect_to_vec::<u8, f32>(&entry.gradient);
-        let Entry { term, weight, position, staleness, .. } = entry;
+        let Entry { term, weight, position, staleness, factor, .. } = entry;
         let pace = self.job.pace(state.version(), staleness);
-        self.copied += state.apply(&self.shape, term, pace, Update { weight, sum, position, staleness });
+        self.copied +=
+            state.apply(&self.shape, term, pace, Update { weight, sum, position, staleness, factor });
         Ok(())
     }
 }

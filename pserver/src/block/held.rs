@@ -28,7 +28,6 @@ pub struct HeldNodes {
     tree: StepTree,
     window: usize,
     nodes: BTreeMap<u32, HeldNode>,
-    is_complete: bool,
 }
 
 /// What became of an arrival.
@@ -39,12 +38,8 @@ pub enum Arrival {
         /// How many held nodes it covered.
         replaced: usize,
     },
-    /// It made the root; told once in a step.
+    /// It made the root, which is held; told once in a step.
     Complete {
-        /// The root's weight.
-        weight: u64,
-        /// The root's sum.
-        sum: Vec<f32>,
         /// How many held nodes it covered.
         replaced: usize,
     },
@@ -93,7 +88,7 @@ pub enum Judgement {
 impl HeldNodes {
     /// Nothing held of a step; at most `window` nodes will be held beyond the lowest missing slot.
     pub fn new(tree: StepTree, window: usize) -> HeldNodes {
-        HeldNodes { tree, window, nodes: BTreeMap::new(), is_complete: false }
+        HeldNodes { tree, window, nodes: BTreeMap::new() }
     }
 
     /// The step's tree.
@@ -106,14 +101,23 @@ impl HeldNodes {
         self.nodes.values()
     }
 
+    /// The root, once it is whole.
+    pub fn root(&self) -> Option<&HeldNode> {
+        self.nodes.get(&0).filter(|held| self.tree.covers_all(held.node))
+    }
+
+    /// The same, for good.
+    pub fn into_root(mut self) -> Option<HeldNode> {
+        self.root()?;
+        self.nodes.remove(&0)
+    }
+
     /// What would become of an arrival. `node` must be in the tree.
     pub fn judge(&self, node: Node, weight: u64, gradient: &[Word]) -> Judgement {
         let node = self.raised(node);
-        if self.is_complete {
-            return Judgement::Covered;
-        }
-        if let Some(held) = self.covering(node) {
-            let difference = if held.node == node { held.difference(weight, gradient) } else { None };
+        if let Some(held) = self.root().or_else(|| self.covering(node)) {
+            let is_same = held.node == node || self.tree.covers_all(node);
+            let difference = if is_same { held.difference(weight, gradient) } else { None };
             return difference.map_or(Judgement::Covered, Judgement::Nondeterministic);
         }
         let lowest_missing = self.lowest_missing();
@@ -146,12 +150,8 @@ impl HeldNodes {
             node = self.raised(node.parent());
         }
         let (sum, replaced) = (sum.into_sum(), covered.len());
-        if self.tree.covers_all(node) {
-            self.is_complete = true;
-            return Arrival::Complete { weight, sum, replaced };
-        }
         self.nodes.insert(node.first(), HeldNode { node, weight, sum });
-        Arrival::Held { replaced }
+        if self.tree.covers_all(node) { Arrival::Complete { replaced } } else { Arrival::Held { replaced } }
     }
 
     fn remove_sibling(&mut self, node: Node) -> Option<HeldNode> {

@@ -10,11 +10,13 @@
 pub mod answer;
 mod follower;
 pub mod held;
+mod held_steps;
 pub mod memory;
 mod piece;
 mod positions;
 pub mod primary;
 pub mod published;
+mod scalars;
 pub mod shape;
 pub mod state;
 mod terms;
@@ -27,12 +29,14 @@ pub use piece::{GivenPiece, NamedCheckpoint};
 pub use positions::PositionGradient;
 use primary::{Next, Primary};
 use published::Published;
+pub use scalars::Told;
 use shape::{BlockShape, NodeGradient};
 use shoal_runtime::cluster::{
-    BlockCopy, Fill, Incarnation, ManifestRecord, Mode, Refusal, RefusalKind, Rewind, StateName, Step, Term,
-    Version,
+    BlockCopy, Fill, Incarnation, ManifestRecord, Mode, Node, Refusal, RefusalKind, Rewind, StateName, Step,
+    Term, Version,
 };
 use state::{Entry, State, Update};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 pub use terms::Terms;
 
@@ -104,6 +108,7 @@ impl Block {
             (Role::Primary(_), false) => self.role = Role::Follower { is_broken: false },
         }
         self.publish();
+        self.go_on();
     }
 
     /// Nothing more is done with this copy.
@@ -166,14 +171,14 @@ impl Block {
     pub fn check(&self, rewind: Rewind, arriving: &NodeGradient<'_>) -> Result<(), Refusal> {
         let Some((primary, version)) = self.led(rewind).ok() else { return Ok(()) };
         let NodeGradient { step, node, weight, words } = *arriving;
-        if step.reads() > version {
-            let detail = format!("the push is for step {step}, the block is at version {version}");
-            return Err(Refusal::new(RefusalKind::Ahead, &self.shape, detail));
-        }
-        if step.reads() < version {
+        if step.replaces() < version {
             return Ok(());
         }
-        match primary.held.judge(node, weight, words) {
+        let Some(held) = primary.held.of(step) else {
+            let detail = format!("the push is for step {step}, the block is at version {version}");
+            return Err(Refusal::new(RefusalKind::Ahead, &self.shape, detail));
+        };
+        match held.judge(node, weight, words) {
             Judgement::Nondeterministic(difference) => Err(self.shape.nondeterministic(arriving, difference)),
             Judgement::Take | Judgement::Covered | Judgement::Busy => Ok(()),
         }
@@ -196,33 +201,60 @@ impl Block {
         if let Err(outcome) = self.led(rewind) {
             return Ok(outcome);
         }
-        let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else {
+        let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
             return Ok(PushOutcome::Moved);
         };
-        if arriving.step.reads() < self.published {
+        let step = arriving.step;
+        if step.replaces() < self.published {
             return Ok(PushOutcome::Late);
         }
-        if arriving.step.reads() < state.version() {
+        if step.replaces() < state.version() {
             // Applied, but some copy has yet to say that it has it: it may be lost.
             return Ok(PushOutcome::Held { replaced: 0 });
         }
-        if self.published < state.version() || self.placement.heir.is_some() {
+        if self.job.reads(step) > self.published || self.placement.heir.is_some() {
             return Ok(PushOutcome::Busy);
         }
         if !may_update(&mut self.holds) {
             return Ok(PushOutcome::Throttled);
         }
-        match primary.held.arrive(arriving.node, arriving.weight, arriving.words) {
+        let Some(held) = primary.held.of_mut(step) else { return Ok(PushOutcome::Busy) };
+        let is_short = held.tree().present() < self.job.microbatches_per_step;
+        match held.arrive(arriving.node, arriving.weight, arriving.words) {
             Arrival::Held { replaced } => Ok(PushOutcome::Held { replaced }),
             Arrival::Covered => Ok(PushOutcome::Covered),
             Arrival::Busy => Ok(PushOutcome::Busy),
             Arrival::Nondeterministic(difference) => Err(self.shape.nondeterministic(arriving, difference)),
-            Arrival::Complete { weight, sum, replaced } => {
-                let is_short = primary.held.tree().present() < self.job.microbatches_per_step;
-                self.update(Update { weight, sum, position: None, staleness: 0 });
-                let is_published = arriving.step.reads() < self.published;
-                Ok(PushOutcome::Applied { replaced, is_short, is_published })
+            Arrival::Complete { replaced } => {
+                self.go_on();
+                let is_applied = self.state.as_ref().is_some_and(|state| step.replaces() < state.version());
+                let is_published = step.replaces() < self.published;
+                Ok(match is_applied {
+                    true => PushOutcome::Applied { replaced, is_short, is_published },
+                    false => PushOutcome::Whole { replaced },
+                })
             }
+        }
+    }
+
+    /// Makes the versions whose time has come: the root of the next step is whole, all before it is published, what is to
+    /// be decided of it is, and memory is there.
+    pub fn go_on(&mut self) {
+        while let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state)
+            && primary.held.root().is_some()
+            && state.version() == self.published
+            && self.placement.heir.is_none()
+            && (!self.shape.is_decided || primary.scalars.decision().is_some())
+            && may_update(&mut self.holds)
+        {
+            let decision = primary.scalars.decision();
+            primary.scalars.advance();
+            let last = self.job.nothing_of(self.job.last_held(Version(state.version().0 + 1)));
+            let Some(root) = primary.held.advance(last) else { return };
+            let is_skipped = decision.is_some_and(|decision| decision.is_skipped);
+            let weight = if is_skipped { 0 } else { root.weight };
+            let factor = decision.map_or(1.0, |decision| decision.factor);
+            self.update(Update { weight, sum: root.sum, position: None, staleness: 0, factor });
         }
     }
 
@@ -238,13 +270,11 @@ impl Block {
                 gradient: Published::new(gradient).bytes(),
                 position: update.position,
                 staleness: update.staleness,
+                factor: update.factor,
             });
         }
         let pace = self.job.pace(state.version(), update.staleness);
         self.copied += state.apply(&self.shape, self.placement.term, pace, update);
-        if self.job.mode == Mode::Sync {
-            primary.held = self.job.nothing_held(state.version());
-        }
         self.publish();
     }
 
@@ -255,7 +285,7 @@ impl Block {
             self.published = self.published.max(version);
         }
         primary.note_published(self.published, state);
-        state.release(self.published);
+        state.release(self.published, self.job.mode.earlier_states());
         self.take_piece_if_due();
     }
 
@@ -264,11 +294,12 @@ impl Block {
         match self.led(rewind) {
             Err(PushOutcome::Busy) => return Reading::NotYet,
             Err(_) => return Reading::Elsewhere,
-            Ok(_) if step.reads() > self.published => return Reading::NotYet,
+            Ok(_) if self.job.reads(step) > self.published => return Reading::NotYet,
             Ok(_) => {}
         }
-        let kept = self.state.as_ref().and_then(|state| state.parameters(step.reads()));
-        kept.map_or(Reading::Gone(self.published), |kept| Reading::Parameters(kept.bytes(), step.reads()))
+        let version = self.job.reads(step);
+        let kept = self.state.as_ref().and_then(|state| state.parameters(version));
+        kept.map_or(Reading::Gone(self.published), |kept| Reading::Parameters(kept.bytes(), version))
     }
 
     /// A copy at exactly `version`, which must be the newest and published.
@@ -283,7 +314,7 @@ impl Block {
             let detail = format!("the block is at version {}, asked was {version}", self.published);
             return Err(Refusal::new(kind, &self.shape, detail));
         }
-        Ok(state.copy(&self.shape, self.placement.rewind, self.published))
+        Ok(state.copy(&self.shape, self.placement.rewind, self.published, 0))
     }
 
     /// A follower, under `term` and with copy `fill`, says what it holds and asks for what follows; without room in
@@ -309,11 +340,13 @@ impl Block {
             Next::Entry(entry) => News::Entry(entry),
             Next::State => {
                 primary.give_state(follower);
-                News::Copy(Box::new(state.copy(&self.shape, self.placement.rewind, self.published)))
+                let earlier = self.job.mode.earlier_states();
+                News::Copy(Box::new(state.copy(&self.shape, self.placement.rewind, self.published, earlier)))
             }
             Next::Broken => News::Broken,
         };
         self.publish();
+        self.go_on();
         news
     }
 
@@ -321,6 +354,11 @@ impl Block {
     pub fn is_admission_due(&self) -> bool {
         matches!(&self.role, Role::Primary(primary) if primary.is_admission_due(self.published))
             || self.hand_over().is_some()
+    }
+
+    /// Updates made; none without a state.
+    pub fn version(&self) -> Option<Version> {
+        self.state.as_ref().map(State::version)
     }
 
     /// What is published.
@@ -348,8 +386,7 @@ impl Block {
         let name = self.state.as_ref().map(State::name);
         match (&self.role, name) {
             (Role::Primary(primary), Some(name)) => {
-                let is_level = name.version == self.published;
-                let held = primary.held.nodes().filter(|_| is_level).map(|held| held.node).collect();
+                let held = self.standing_held(primary, name.version);
                 let Some(ledger) = self.standing_ledger(primary) else { return Standing::Nothing };
                 Standing::Primary { term: self.placement.term, published: self.published, held, ledger }
             }
@@ -358,6 +395,19 @@ impl Block {
             }
             (Role::Primary(_), None) | (Role::Retired, _) => Standing::Nothing,
         }
+    }
+
+    /// What is held, by step: what is applied and not published yet is held whole.
+    fn standing_held(&self, primary: &Primary, version: Version) -> Vec<(Step, Vec<Node>)> {
+        let mut steps: BTreeMap<Step, Vec<Node>> = BTreeMap::new();
+        if matches!(self.job.mode, Mode::Sync { .. }) {
+            let unpublished = (self.published.0..version.0).map(Step);
+            steps.extend(unpublished.map(|step| (step, vec![self.job.nothing_of(step).tree().root()])));
+        }
+        for (step, held) in primary.held.nodes() {
+            steps.entry(step).or_default().push(held.node);
+        }
+        steps.into_iter().collect()
     }
 }
 

@@ -79,7 +79,8 @@ impl Block {
     }
 
     fn piece_of(&self, state: &State) -> BlockCopy {
-        BlockCopy { previous: None, ..state.copy(&self.shape, self.placement.rewind, self.published) }
+        // Steps that restart from it take their gradients at most so far back.
+        state.copy(&self.shape, self.placement.rewind, self.published, self.job.mode.delay())
     }
 
     /// Gives the piece away, to be written.
@@ -104,7 +105,7 @@ impl Block {
     }
 }
 
-/// Bytes of parameters and slots.
+/// Bytes of parameters, earlier ones and slots.
 fn bytes_of(copy: &BlockCopy) -> usize {
-    copy.parameters.len() * (1 + copy.slots.len())
+    copy.parameters.len() * (1 + copy.earlier.len() + copy.slots.len())
 }

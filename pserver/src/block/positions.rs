@@ -56,6 +56,7 @@ impl Block {
             sum: read_all(arriving.words),
             position: Some(arriving.position),
             staleness: version.0.saturating_sub(arriving.version.0),
+            factor: 1.0,
         });
         PushOutcome::Applied { replaced: 0, is_short: false, is_published: self.published > version }
     }
@@ -89,7 +90,7 @@ impl Block {
     /// The positions that are published; none while that is not known.
     pub(super) fn standing_ledger(&self, primary: &Primary) -> Option<Ledger> {
         match self.job.mode {
-            Mode::Sync => Some(Ledger::default()),
+            Mode::Sync { .. } => Some(Ledger::default()),
             Mode::Async { .. } => primary.ledger.clone(),
         }
     }

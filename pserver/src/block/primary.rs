@@ -1,11 +1,12 @@
-//! What only a block's primary has: the nodes held of the step under way, the newest log entries, and how far each
+//! What only a block's primary has: the nodes held of the steps under way, the newest log entries, and how far each
 //! follower is. Pure.
 //!
 //! An acknowledgement is for one fill. A copy is *required* from before its admission is
 //! asked for until a placement without that fill is learnt; nothing is published that some required copy lacks. A filling
 //! copy is required as soon as it is only a few entries behind, or could not keep up: updates would outrun it for ever.
 
-use super::held::HeldNodes;
+use super::held_steps::HeldSteps;
+use super::scalars::Scalars;
 use super::state::Entry;
 use shoal_runtime::cluster::{Fill, Incarnation, Ledger, StateName, Version};
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +28,9 @@ pub struct PlacedCopy {
 /// The primary's part of a block.
 #[derive(Debug)]
 pub(super) struct Primary {
-    pub(super) held: HeldNodes,
+    pub(super) held: HeldSteps,
+    /// Jobs that decide over all blocks.
+    pub(super) scalars: Scalars,
     /// The state that this primary was promoted with: those below it under the same term are its past.
     pub(super) inherited: Option<StateName>,
     /// Asynchronous jobs: positions that are published; none until all is published that was inherited.
@@ -64,9 +67,10 @@ pub(super) enum Next {
 }
 
 impl Primary {
-    pub(super) fn new(held: HeldNodes, inherited: Option<StateName>, copies: &[PlacedCopy]) -> Primary {
+    pub(super) fn new(held: HeldSteps, inherited: Option<StateName>, copies: &[PlacedCopy]) -> Primary {
         let (log, followers, pending) = (VecDeque::new(), BTreeMap::new(), VecDeque::new());
-        let mut primary = Primary { held, inherited, ledger: None, pending, log, followers };
+        let scalars = Scalars::default();
+        let mut primary = Primary { held, scalars, inherited, ledger: None, pending, log, followers };
         primary.place(copies);
         primary
     }

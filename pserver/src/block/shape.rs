@@ -3,10 +3,14 @@
 //! It needs no lock, so that a gradient is checked before one is taken. It must never hold a version.
 
 use super::held::Difference;
+use crate::kernel::norm::SquareSum;
 use crate::kernel::rules::{self, AdamStep};
 use crate::kernel::sum::{Word, first_non_finite};
 use shoal_runtime::cluster::layout::BlockLayout;
-use shoal_runtime::cluster::{BlockId, Declaration, Node, Parameter, Refusal, RefusalKind, Rule, Step};
+use shoal_runtime::cluster::{
+    BlockId, Decision, Decisions, Declaration, Node, Parameter, Partial, Refusal, RefusalKind, Rule, Step,
+    Tally,
+};
 use std::ops::Range;
 
 /// One node's gradient for one block, as it came.
@@ -33,6 +37,15 @@ pub struct Pace {
     pub scale: f32,
 }
 
+/// What gradient sums are divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Divisor {
+    /// Records (or tokens) in the sum: the mean is the sum divided by it.
+    pub weight: u64,
+    /// What means of trained parameters are multiplied with.
+    pub factor: f32,
+}
+
 /// The lasting facts of one block.
 #[derive(Debug)]
 pub struct BlockShape {
@@ -42,6 +55,11 @@ pub struct BlockShape {
     pub elements: usize,
     /// State slots beside the parameters: the most that a rule in the block needs.
     pub slots: usize,
+    /// Of the scalar block: what it decides.
+    pub decisions: Option<Decisions>,
+    /// Whether a step is applied only as the scalar block decides.
+    pub is_decided: bool,
+    takes_non_finite: bool,
     pieces: Vec<PieceShape>,
 }
 
@@ -62,11 +80,23 @@ impl BlockShape {
         });
         let pieces: Vec<PieceShape> = pieces.collect();
         let slots = pieces.iter().map(|piece| piece.parameter.rule.slots().len()).max().unwrap_or(0);
-        BlockShape { id, elements: layout.elements, slots, pieces }
+        let decisions = declaration.decisions();
+        BlockShape {
+            id,
+            elements: layout.elements,
+            slots,
+            decisions: decisions.filter(|_| !layout.is_pushed),
+            is_decided: decisions.is_some() && layout.is_pushed,
+            takes_non_finite: decisions.is_some_and(|decisions| decisions.takes_non_finite()),
+            pieces,
+        }
     }
 
     /// The block's parameters before the first step: a function of (seed, parameter, element).
     pub fn initial(&self, seed: u64) -> Vec<f32> {
+        if let Some(decisions) = self.decisions {
+            return decisions.initial().to_values().to_vec();
+        }
         let mut values = vec![0.0; self.elements];
         for piece in &self.pieces {
             let parameter = &piece.parameter;
@@ -75,14 +105,19 @@ impl BlockShape {
         values
     }
 
-    /// Refuses a gradient of another length, or with an infinity or not-a-number in it. `what` is it of.
+    /// Refuses a gradient of another length or, unless such steps may be skipped, with an infinity or not-a-number in it.
+    /// `what` is it of.
     pub fn check_values(&self, words: &[Word], what: impl std::fmt::Display) -> Result<(), Refusal> {
+        if self.decisions.is_some() {
+            let detail = format!("it takes no gradients ({what}): build all roles from the same version");
+            return Err(Refusal::new(RefusalKind::Malformed, self, detail));
+        }
         if words.len() != self.elements {
             let (ours, theirs) = (self.elements, words.len());
             let detail = format!("the block has {ours} elements, the gradient {theirs} ({what})");
             return Err(Refusal::new(RefusalKind::WrongShape, self, detail));
         }
-        if let Some(element) = first_non_finite(words) {
+        if let Some(element) = first_non_finite(words).filter(|_| !self.takes_non_finite) {
             let (name, index) = self.place(element);
             let value = f32::from_le_bytes(words[element]);
             let detail = format!("element {index} is {value} ({what}, block {})", self.id);
@@ -124,6 +159,16 @@ impl BlockShape {
         Refusal::new(RefusalKind::Nondeterministic, subject, detail)
     }
 
+    /// What this block knows of a step whose gradient sums these are.
+    pub fn partial(&self, weight: u64, sum: &[f32]) -> Partial {
+        let mut squares = SquareSum::new();
+        for piece in self.pieces.iter().filter(|piece| piece.parameter.rule.is_trained()) {
+            squares.add(&sum[piece.range.clone()]);
+        }
+        let is_finite = sum.iter().fold(true, |all, value| all & value.is_finite());
+        Partial { sum_of_squares: squares.total(), is_finite, weight }
+    }
+
     /// Runs every parameter's rule once: `values` holds the gradient sum and becomes the new parameters.
     ///
     /// `slots[s]` is as long as the block; a piece whose rule has fewer slots leaves the others at zero.
@@ -133,12 +178,14 @@ impl BlockShape {
         parameters: &[f32],
         values: &mut [f32],
         slots: &mut [&mut [f32]],
-        weight: u64,
+        divisor: Divisor,
     ) {
+        // Dividing by more is multiplying the mean with less, without another pass.
+        let weight = divisor.weight as f32 / divisor.factor;
         for piece in &self.pieces {
             let range = piece.range.clone();
             let (parameters, values) = (&parameters[range.clone()], &mut values[range.clone()]);
-            let (weight, rate) = (weight as f32, pace.scale * piece.parameter.learning_rate.at(pace.step));
+            let rate = pace.scale * piece.parameter.learning_rate.at(pace.step);
             match (piece.parameter.rule, &mut *slots) {
                 (Rule::Momentum { momentum }, [velocity, ..]) => {
                     rules::momentum(parameters, values, &mut velocity[range], weight, rate, momentum);
@@ -149,10 +196,19 @@ impl BlockShape {
                     rules::adam(parameters, values, first, second, weight, adam);
                 }
                 (Rule::Sum, _) => rules::sum(parameters, values),
+                (Rule::Decide(decisions), _) => decide(decisions, parameters, values),
                 (Rule::Sgd, _) => rules::sgd(parameters, values, weight, rate),
                 (Rule::Momentum { .. } | Rule::Adam { .. }, _) => unreachable!("`slots` covers every rule"),
             }
         }
+    }
+}
+
+/// The scalar block's rule: what all blocks know of a step becomes what is decided of it.
+fn decide(decisions: Decisions, parameters: &[f32], values: &mut [f32]) {
+    let before = Decision::from_values(parameters).unwrap_or_else(|| decisions.initial());
+    if let Some(tally) = Tally::from_values(values) {
+        values.copy_from_slice(&decisions.next(before, tally).to_values());
     }
 }
 

@@ -5,7 +5,7 @@
 //! state costs nothing until the next update. It must never know of roles, copies or messages.
 
 use super::published::{Published, bytes_of};
-use super::shape::{BlockShape, Pace};
+use super::shape::{BlockShape, Divisor, Pace};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockCopy, Ledger, Refusal, RefusalKind, Rewind, StateName, Term, Version};
 use std::collections::VecDeque;
@@ -22,6 +22,8 @@ pub struct Update {
     pub position: Option<u64>,
     /// Asynchronous jobs: updates between the version that the gradient was computed from and this one.
     pub staleness: u64,
+    /// What trained parameters' mean gradients are multiplied with, as it was decided over all blocks.
+    pub factor: f32,
 }
 
 /// One entry of a block's log.
@@ -39,6 +41,8 @@ pub struct Entry {
     pub position: Option<u64>,
     /// Asynchronous jobs: see [`Update`].
     pub staleness: u64,
+    /// See [`Update`].
+    pub factor: f32,
 }
 
 /// Parameters of the newest versions, rule state, and how it is named.
@@ -70,7 +74,7 @@ impl State {
     /// The state that a copy carries. Refuses one that is not of this block's shape.
     pub fn from_copy(shape: &BlockShape, copy: &BlockCopy) -> Result<State, Refusal> {
         let bytes = 4 * shape.elements;
-        let buffers = copy.slots.iter().chain(&copy.previous).chain([&copy.parameters]);
+        let buffers = copy.slots.iter().chain(&copy.earlier).chain([&copy.parameters]);
         if copy.slots.len() != shape.slots || buffers.into_iter().any(|buffer| buffer.len() != bytes) {
             let detail = format!(
                 "a copy with {} slots and {} bytes of parameters came, the block has {} and {bytes}",
@@ -81,8 +85,10 @@ impl State {
             return Err(Refusal::new(RefusalKind::WrongShape, shape, detail));
         }
         let values = |bytes: &Bytes| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
-        let previous = copy.previous.as_ref().filter(|_| copy.name.version > Version(0));
-        let kept = previous.into_iter().chain([&copy.parameters]).map(|bytes| Published::new(values(bytes)));
+        // There is nothing earlier than the initial values.
+        let surplus = (copy.earlier.len() as u64).saturating_sub(copy.name.version.0) as usize;
+        let earlier = copy.earlier.iter().skip(surplus);
+        let kept = earlier.chain([&copy.parameters]).map(|bytes| Published::new(values(bytes)));
         Ok(State {
             name: copy.name,
             kept: kept.collect(),
@@ -118,16 +124,17 @@ impl State {
         self.kept.get(at as usize)
     }
 
-    /// A copy of it, sharing its buffers.
-    pub fn copy(&self, shape: &BlockShape, rewind: Rewind, published: Version) -> BlockCopy {
-        let before = self.name.version.0.checked_sub(1).map(Version);
+    /// A copy of it with at most `earlier` versions before the newest, sharing its buffers.
+    pub fn copy(&self, shape: &BlockShape, rewind: Rewind, published: Version, earlier: u64) -> BlockCopy {
+        let before = self.kept.len() - 1;
+        let skipped = before.saturating_sub(earlier as usize);
         BlockCopy {
             block: shape.id,
             rewind,
             name: self.name,
             published,
             parameters: self.newest().bytes(),
-            previous: before.and_then(|before| self.parameters(before)).map(Published::bytes),
+            earlier: self.kept.range(skipped..before).map(Published::bytes).collect(),
             slots: self.slots.iter().map(|slot| bytes_of(Arc::clone(slot))).collect(),
             ledger: self.ledger.clone(),
         }
@@ -147,7 +154,8 @@ impl State {
             }
             let mut values = update.sum;
             let newest = self.kept.back().map_or(&[][..], Published::values);
-            shape.update(pace, newest, &mut values, &mut slots, update.weight);
+            let divisor = Divisor { weight: update.weight, factor: update.factor };
+            shape.update(pace, newest, &mut values, &mut slots, divisor);
             Published::new(values)
         };
         if let Some(position) = update.position {
@@ -158,10 +166,10 @@ impl State {
         copied
     }
 
-    /// Lets go of versions that nobody may ask for any more: those before the one before the newest, and before the
-    /// published one.
-    pub fn release(&mut self, published: Version) {
-        let lowest = published.0.min(self.name.version.0.saturating_sub(1));
+    /// Lets go of versions that nobody may ask for any more: those before the published one and before the `earlier`
+    /// ones that come before the newest.
+    pub fn release(&mut self, published: Version, earlier: u64) {
+        let lowest = published.0.min(self.name.version.0.saturating_sub(earlier));
         while self.kept.len() as u64 > self.name.version.0 - lowest + 1 {
             self.kept.pop_front();
         }

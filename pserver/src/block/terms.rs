@@ -1,6 +1,7 @@
 //! What never changes about the copies of a job's blocks. Pure.
 
 use super::held::HeldNodes;
+use super::held_steps::HeldSteps;
 use super::memory::Budget;
 use super::shape::Pace;
 use shoal_runtime::cluster::plan::EpochShape;
@@ -36,17 +37,36 @@ impl Terms {
         &self.budget
     }
 
-    pub(super) fn nothing_held(&self, version: Version) -> HeldNodes {
-        // Asynchronous jobs hold none.
-        let step = if self.mode == Mode::Sync { Step(version.0) } else { Step(0) };
+    /// Nothing held of the steps that a block at `version` may hold nodes of; asynchronous jobs hold none.
+    pub(super) fn nothing_held(&self, version: Version) -> HeldSteps {
+        let first = Step(version.0);
+        let steps = match self.mode {
+            Mode::Sync { .. } => version.0..=self.last_held(version).0,
+            Mode::Async { .. } => 1..=0,
+        };
+        HeldSteps::new(first, steps.map(|step| self.nothing_of(Step(step))))
+    }
+
+    /// The last step that a block at `version` may hold nodes of.
+    pub(super) fn last_held(&self, version: Version) -> Step {
+        Step(version.0 + self.mode.delay())
+    }
+
+    /// Nothing held of one step.
+    pub(super) fn nothing_of(&self, step: Step) -> HeldNodes {
         HeldNodes::new(self.epoch.tree(step), self.window)
+    }
+
+    /// The version that a step's gradients are taken at.
+    pub(super) fn reads(&self, step: Step) -> Version {
+        step.reads(self.mode.delay())
     }
 
     /// Where in the job the update of `version` is.
     pub(super) fn pace(&self, version: Version, staleness: u64) -> Pace {
         let updates = version.0 + 1;
         match self.mode {
-            Mode::Sync => Pace { step: Step(version.0), updates, scale: 1.0 },
+            Mode::Sync { .. } => Pace { step: Step(version.0), updates, scale: 1.0 },
             Mode::Async { scale_by_staleness, .. } => {
                 let step = Step(version.0 / u64::from(self.microbatches_per_step));
                 let scale = if scale_by_staleness { 1.0 / (1.0 + staleness as f32) } else { 1.0 };

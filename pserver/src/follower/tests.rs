@@ -118,7 +118,7 @@ fn push(shard: &Shard, what: Pushed, version: u64) {
         version: Version(version),
         bytes: &bytes[block],
     };
-    shard.push(&Push { what, weight: 2, gradients: vec![gradient(0), gradient(1)] }).unwrap();
+    shard.push(&Push { what, exclusions: 0, weight: 2, gradients: vec![gradient(0), gradient(1)] }).unwrap();
 }
 
 fn root(step: u64) -> Pushed {
@@ -300,7 +300,9 @@ async fn blocks_of_any_size_fit_the_messages_that_fill_a_follower() {
         version: Version(0),
         bytes: &bytes[block],
     };
-    shards[0].push(&Push { what: root(0), weight: 0, gradients: vec![gradient(0), gradient(1)] }).unwrap();
+    shards[0]
+        .push(&Push { what: root(0), exclusions: 0, weight: 0, gradients: vec![gradient(0), gradient(1)] })
+        .unwrap();
     tell(&shards[1], &placed(2, 1, &[], 3, false));
     assert_eq!(follow_during(&net, &[&shards[1]], after(100)).await, None);
     assert_eq!(versions(&shards[1]), [Some(1); 2]);

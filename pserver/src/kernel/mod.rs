@@ -2,5 +2,6 @@
 //!
 //! They must never know of blocks, steps or messages, and never reorder or contract an operation.
 
+pub mod norm;
 pub mod rules;
 pub mod sum;

@@ -42,10 +42,13 @@ pub fn add_left_words(left: &[Word], right: &mut [f32]) {
     }
 }
 
-/// The first element whose bits differ from the word's canonical value.
+/// The first element whose bits differ from the word's canonical value. Of not-a-numbers the bits are anybody's.
 pub fn first_difference(values: &[f32], words: &[Word]) -> Option<usize> {
     assert_eq!(values.len(), words.len());
-    values.iter().zip(words).position(|(value, word)| value.to_bits() != read(*word).to_bits())
+    values.iter().zip(words).position(|(value, word)| {
+        let read = read(*word);
+        value.to_bits() != read.to_bits() && !(value.is_nan() && read.is_nan())
+    })
 }
 
 /// The first element that is an infinity or not-a-number.

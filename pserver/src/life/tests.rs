@@ -44,7 +44,7 @@ fn push(shard: &Shard, step: u64) {
     let bytes = 1.0f32.to_le_bytes();
     let gradient = Gradient { block: BlockId(1), rewind: Rewind(3), version: Version(0), bytes: &bytes };
     let what = Pushed::Node(Step(step), Node { level: 1, index: 0 });
-    shard.push(&Push { what, weight: 2, gradients: vec![gradient] }).unwrap();
+    shard.push(&Push { what, exclusions: 0, weight: 2, gradients: vec![gradient] }).unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,17 +45,24 @@ fn followers_words_and_news_arrive_as_they_were_meant() {
         name: name(8, 2),
         published: Version(1),
         parameters: Bytes::from_static(&[1; 8]),
-        previous: Some(Bytes::from_static(&[2; 8])),
+        earlier: vec![Bytes::from_static(&[1; 8]), Bytes::from_static(&[2; 8])],
         slots: vec![Bytes::from_static(&[3; 8])],
         ledger,
     };
     let gradient = Bytes::from_static(&[4; 8]);
-    let entry =
-        Entry { follows: name(7, 2), term: Term(8), weight: 3, gradient, position: Some(0), staleness: 9 };
+    let entry = Entry {
+        follows: name(7, 2),
+        term: Term(8),
+        weight: 3,
+        gradient,
+        position: Some(0),
+        staleness: 9,
+        factor: 0.5,
+    };
     let all = [
         News::Broken,
         News::Copy(Box::new(copy.clone())),
-        News::Copy(Box::new(BlockCopy { previous: None, ..copy })),
+        News::Copy(Box::new(BlockCopy { earlier: Vec::new(), ..copy })),
         News::Entry(entry.clone()),
         News::Entry(Entry { position: None, ..entry }),
         News::Nothing,

@@ -30,6 +30,7 @@ fn push(step: u64, node: (u32, u32), weight: u64) -> Request<proto::PushRequest>
         weight,
         blocks: vec![gradient(0, 6), gradient(1, 1)],
         position: 0,
+        exclusions: 0,
     })
 }
 

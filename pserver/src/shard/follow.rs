@@ -6,8 +6,8 @@ use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Refusal, StateName, Ter
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of copies and entries after which a follower is answered with what there is. One more copy comes on top, and
-/// the largest (1 MiB of parameters, as much of the version before and of each of two slots) has 4 MiB: a message may
-/// have 8 MiB.
+/// the largest (1 MiB of parameters, as much of each of the 9 versions that the largest delay keeps and of each of
+/// three slots) has 13 MiB: a message may have 20 MiB.
 const FOLLOW_BYTES: usize = 3 << 20;
 /// What a block costs in a message beside its buffers, at most.
 const ENVELOPE_BYTES: usize = 128;
@@ -45,14 +45,15 @@ impl Shard {
     pub fn follow(&self, follower: Incarnation, following: &[Following]) -> Result<Vec<Followed>, Refusal> {
         let Some(hosting) = self.hosting() else { return Ok(Vec::new()) };
         let (mut followed, mut bytes) = (Vec::new(), 0);
-        let (mut is_published, mut is_due) = (false, false);
+        let (mut is_published, mut is_updated, mut is_due) = (false, false, false);
         for group in following {
             for id in &group.blocks {
                 let Some(hosted) = hosting.block(*id) else { continue };
                 let mut block = hosted.lock()?;
-                let before = block.published();
+                let before = (block.published(), block.version());
                 let news = block.follow(follower, group.fill, group.term, group.name, bytes < FOLLOW_BYTES);
-                is_published |= block.published() > before;
+                is_published |= block.published() > before.0;
+                is_updated |= block.version() > before.1;
                 is_due |= block.is_admission_due();
                 if !matches!(news, News::Nothing | News::NotHere) {
                     bytes += ENVELOPE_BYTES + size(&news);
@@ -69,6 +70,12 @@ impl Shard {
         }
         if is_published || is_due {
             self.published.send();
+        }
+        if is_updated {
+            self.logged.send();
+        }
+        if is_published {
+            self.whole.send();
         }
         Ok(followed)
     }
@@ -123,7 +130,7 @@ impl Shard {
 fn size(news: &News) -> usize {
     match news {
         News::Copy(copy) => {
-            let buffers = copy.slots.iter().chain(&copy.previous).chain([&copy.parameters]);
+            let buffers = copy.slots.iter().chain(&copy.earlier).chain([&copy.parameters]);
             buffers.map(bytes::Bytes::len).sum()
         }
         News::Entry(entry) => entry.gradient.len(),

@@ -5,7 +5,7 @@ use crate::block::Reading;
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Step, Version};
 
-/// Parameter bytes after which a pull is answered with what it has: half of what a message may be.
+/// Parameter bytes after which a pull is answered with what it has.
 const PULL_BYTES: usize = 4 << 20;
 
 /// One pull message.

@@ -14,6 +14,8 @@ use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Step, 
 pub struct Push<'a> {
     /// What was computed.
     pub what: Pushed,
+    /// The number of the exclusions that it was computed with.
+    pub exclusions: u64,
     /// Records (or tokens) in the sum.
     pub weight: u64,
     /// Each block at most once.
@@ -57,11 +59,16 @@ enum Content<'a> {
 }
 
 impl Shard {
-    /// Takes a push message in; the outcomes are in the order of its blocks. A refusal changes nothing.
+    /// Takes a push message in; the outcomes are in the order of its blocks. A refusal changes nothing, nor does what
+    /// was computed with fewer exclusions than are known here.
     pub fn push(&self, push: &Push<'_>) -> Result<Vec<PushOutcome>, Refusal> {
         self.check_arithmetic()?;
         let mut outcomes = vec![PushOutcome::Moved; push.gradients.len()];
-        if let Some(hosting) = self.hosting() {
+        let hosting = self.hosting();
+        if hosting.as_ref().is_some_and(|hosting| push.exclusions < hosting.exclusions) {
+            // It may hold what is left out.
+            outcomes.fill(PushOutcome::Rewound);
+        } else if let Some(hosting) = hosting {
             let mut arrivals = self.arrivals(&hosting, push)?;
             arrivals.sort_unstable_by_key(|arriving| arriving.hosted.shape.id);
             let pair = arrivals.windows(2).find(|pair| pair[0].hosted.shape.id == pair[1].hosted.shape.id);
@@ -167,8 +174,11 @@ impl Shard {
         }
         if any(|outcome| matches!(outcome, PushOutcome::Applied { is_published: true, .. })) {
             self.published.send();
-        } else if any(|outcome| matches!(outcome, PushOutcome::Held { .. })) {
+        } else if any(|outcome| matches!(outcome, PushOutcome::Held { .. } | PushOutcome::Whole { .. })) {
             self.held.send();
+        }
+        if any(|outcome| matches!(outcome, PushOutcome::Whole { .. } | PushOutcome::Applied { .. })) {
+            self.whole.send();
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::Shard;
 use crate::block::Standing;
-use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Ledger, Node, Refusal, StateName, Term, Version};
+use shoal_runtime::cluster::{
+    BlockId, Fill, Incarnation, Ledger, Node, Refusal, StateName, Step, Term, Version,
+};
 use std::collections::BTreeMap;
 
 /// Blocks whose primaries stand alike.
@@ -14,8 +16,8 @@ pub struct Progress {
     pub term: Term,
     /// What is published.
     pub version: Version,
-    /// Synchronous jobs: nodes held, in slot order.
-    pub held: Vec<Node>,
+    /// Synchronous jobs: nodes held, by step and in slot order.
+    pub held: Vec<(Step, Vec<Node>)>,
     /// Asynchronous jobs: positions published.
     pub ledger: Ledger,
 }
@@ -52,7 +54,7 @@ pub struct Admission {
 pub type Standings = (Vec<Progress>, Vec<CopyProgress>, Vec<Admission>);
 
 /// Blocks by what they have in common; ledgers have no order of their own.
-type Primaries = BTreeMap<(Term, Version, Vec<Node>), Vec<(Ledger, Vec<BlockId>)>>;
+type Primaries = BTreeMap<(Term, Version, Vec<(Step, Vec<Node>)>), Vec<(Ledger, Vec<BlockId>)>>;
 
 impl Shard {
     /// How the copies stand, grouped, and which are to be admitted. Those are required from now on.
@@ -87,7 +89,7 @@ impl Shard {
             }
         }
         let primary = |((term, version, held), groups): (_, Vec<(Ledger, Vec<BlockId>)>)| {
-            let held: Vec<Node> = held;
+            let held: Vec<(Step, Vec<Node>)> = held;
             let group =
                 move |(ledger, blocks)| Progress { blocks, term, version, held: held.clone(), ledger };
             groups.into_iter().map(group)

@@ -17,8 +17,9 @@ pub struct BlockCopy {
     pub published: Version,
     /// The parameters, little-endian f32.
     pub parameters: Bytes,
-    /// The parameters one version earlier, where somebody may still ask for them.
-    pub previous: Option<Bytes>,
+    /// The parameters of earlier versions that somebody may still ask for, oldest first; the last is one version
+    /// earlier.
+    pub earlier: Vec<Bytes>,
     /// The rule's state, slot by slot, each as long as the parameters.
     pub slots: Vec<Bytes>,
     /// The positions applied; empty in synchronous jobs, where the version says it all.

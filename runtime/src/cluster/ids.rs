@@ -15,7 +15,7 @@ pub struct Incarnation(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Step(pub u64);
 
-/// The number of updates that a block has applied. Step `t` reads version `t` and makes version `t + 1`.
+/// The number of updates that a block has applied. Step `t` replaces version `t` and makes version `t + 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
@@ -63,9 +63,13 @@ impl Incarnation {
 }
 
 impl Step {
-    /// The version that this step's gradients are taken at, and that its update replaces.
-    pub fn reads(self) -> Version {
+    /// The version that its update replaces.
+    pub fn replaces(self) -> Version {
         Version(self.0)
+    }
+    /// The version that its gradients are taken at in a job of this delay.
+    pub fn reads(self, delay: u64) -> Version {
+        Version(self.0.saturating_sub(delay))
     }
     /// The step after this one.
     pub fn next(self) -> Step {

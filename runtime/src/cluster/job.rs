@@ -8,7 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// One update for each step, of the sum over all of its microbatches: bits do not depend on who computed what.
-    Sync,
+    Sync {
+        /// How many versions before the one that a step replaces its gradients are taken at; 0 for none. It hides the
+        /// network behind the computation of the next steps.
+        delay: u32,
+    },
     /// One update for each microbatch, as it comes.
     Async {
         /// Microbatches beyond the lowest unapplied one that may be under way: the bound on staleness.
@@ -16,6 +20,29 @@ pub enum Mode {
         /// Whether the learning rate of an update is divided by 1 + its staleness.
         scale_by_staleness: bool,
     },
+}
+
+/// The largest delay: so many states as it needs are kept of every block, and travel when one is copied.
+pub const DELAY_MAX: u32 = 4;
+
+impl Mode {
+    /// Synchronous, each step's gradients taken at the version that it replaces.
+    pub const SYNC: Mode = Mode::Sync { delay: 0 };
+
+    /// Versions between the one that a step's gradients are taken at and the one that it replaces; asynchronous jobs
+    /// have no such number.
+    pub fn delay(self) -> u64 {
+        match self {
+            Mode::Sync { delay } => delay.into(),
+            Mode::Async { .. } => 0,
+        }
+    }
+
+    /// How many states before the newest a block keeps: a block that is furthest ahead is `delay + 1` updates ahead of
+    /// one that lacks a gradient, and that gradient is taken `delay` versions further back.
+    pub fn earlier_states(self) -> u64 {
+        2 * self.delay() + 1
+    }
 }
 
 /// A job's settings, fixed when its master starts.
@@ -59,12 +86,12 @@ impl JobSettings {
     /// The version at which a block is complete.
     pub fn last_version(&self) -> Version {
         Version(match self.mode {
-            Mode::Sync => self.steps(),
+            Mode::Sync { .. } => self.steps(),
             Mode::Async { .. } => self.positions(),
         })
     }
     /// Whether updates follow one another step by step.
     pub fn is_sync(&self) -> bool {
-        self.mode == Mode::Sync
+        matches!(self.mode, Mode::Sync { .. })
     }
 }

@@ -24,6 +24,8 @@ pub struct BlockLayout {
     pub elements: usize,
     /// Whether training steps read it (a block of metrics is not pulled).
     pub is_read_by_steps: bool,
+    /// Whether trainers push gradients to it: not to the scalar block, which holds what is decided over all others.
+    pub is_pushed: bool,
 }
 
 /// All blocks of a job; a [`BlockId`] is an index into it.
@@ -56,6 +58,9 @@ impl Layout {
 
     fn add(&mut self, index: usize, parameter: &Parameter, limit: usize) {
         let is_read_by_steps = parameter.rule.is_read_by_steps();
+        let is_pushed = parameter.rule.is_pushed();
+        // What is decided over all blocks is in one.
+        let limit = if is_pushed { limit } else { parameter.elements() as usize };
         let mut first = 0;
         while first < parameter.elements() {
             let length = (parameter.elements() - first).min(limit as u64) as usize;
@@ -63,10 +68,12 @@ impl Layout {
                 first == 0
                     && length as u64 == parameter.elements()
                     && block.is_read_by_steps == is_read_by_steps
+                    && block.is_pushed == is_pushed
                     && block.elements + length <= limit
             });
             if !shares {
-                self.blocks.push(BlockLayout { pieces: Vec::new(), elements: 0, is_read_by_steps });
+                let pieces = Vec::new();
+                self.blocks.push(BlockLayout { pieces, elements: 0, is_read_by_steps, is_pushed });
             }
             if let Some(block) = self.blocks.last_mut() {
                 let range = block.elements..block.elements + length;
@@ -84,6 +91,10 @@ impl Layout {
     /// Whether there is no block; never so for a checked declaration.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
+    }
+    /// The scalar block, if there is one.
+    pub fn scalars(&self) -> Option<BlockId> {
+        self.iter().find(|(_, block)| !block.is_pushed).map(|(id, _)| id)
     }
     /// One block, if there is such.
     pub fn block(&self, id: BlockId) -> Option<&BlockLayout> {

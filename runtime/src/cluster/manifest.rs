@@ -4,6 +4,7 @@
 //! after it is made: the plan, the leases and the job's identity are functions of it.
 
 use sha2::{Digest, Sha256};
+use std::ops::Range;
 
 /// One file of the data set and the chunks it contributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,18 @@ impl Manifest {
             records: self.records[at],
             checksum: self.checksum[at],
             first_record: self.first_record[at],
+        }
+    }
+
+    /// Where records lie, in words: file, chunk and, if it is one, the record in it.
+    pub fn describe(&self, records: &Range<u64>) -> String {
+        let after = self.first_record.partition_point(|first| *first <= records.start);
+        let Some(index) = after.checked_sub(1) else { return format!("records {records:?}") };
+        let chunk = self.chunk(index as u32);
+        let place = format!("{}, chunk {index} at offset {}", chunk.file, chunk.offset);
+        match records.end - records.start {
+            1 => format!("{place}, record {} of {}", records.start - chunk.first_record, chunk.records),
+            count => format!("{place} ({count} records)"),
         }
     }
 

@@ -4,6 +4,8 @@
 
 pub mod block_copy;
 pub mod checkpoint;
+pub mod decisions;
+pub mod exclusions;
 pub mod ids;
 pub mod initial;
 pub mod job;
@@ -21,6 +23,8 @@ pub mod tree;
 
 pub use block_copy::BlockCopy;
 pub use checkpoint::{CheckpointId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, PieceRef};
+pub use decisions::{Decision, Decisions, Partial, Tally};
+pub use exclusions::{Exclusion, Exclusions};
 pub use ids::{BlockId, Fill, Incarnation, JobId, LeaseId, Rewind, StateName, Step, Term, Version};
 pub use job::{JobSettings, Mode};
 pub use layout::Layout;

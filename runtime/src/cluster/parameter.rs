@@ -1,5 +1,6 @@
 //! What a training program declares: its parameters, each with shape, update rule, schedule and initial values.
 
+use super::decisions::{DECISION_ELEMENTS, Decisions};
 use super::initial::Initial;
 use super::schedule::Schedule;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ pub enum Rule {
     },
     /// `w + sum`: a counter or a metric. The sum is not divided by the weight; no learning rate; not pulled by steps.
     Sum,
+    /// Of the one parameter that holds what is decided over all blocks: see [`Declaration::deciding`].
+    Decide(Decisions),
 }
 
 impl Rule {
@@ -35,7 +38,7 @@ impl Rule {
     /// Names of the state slots beside the parameter, in the order in which they are kept and hashed.
     pub fn slots(&self) -> &'static [&'static str] {
         match self {
-            Rule::Sgd | Rule::Sum => &[],
+            Rule::Sgd | Rule::Sum | Rule::Decide(_) => &[],
             Rule::Momentum { .. } => &["velocity"],
             Rule::Adam { .. } => &["first_moment", "second_moment"],
         }
@@ -43,6 +46,15 @@ impl Rule {
     /// Whether a training step reads the parameter.
     pub fn is_read_by_steps(&self) -> bool {
         !matches!(self, Rule::Sum)
+    }
+
+    /// Whether trainers push gradients to the parameter.
+    pub fn is_pushed(&self) -> bool {
+        !matches!(self, Rule::Decide(_))
+    }
+    /// Whether its gradients belong to the global norm, and are scaled as is decided.
+    pub fn is_trained(&self) -> bool {
+        !matches!(self, Rule::Sum | Rule::Decide(_))
     }
 
     fn fault(&self) -> Option<&'static str> {
@@ -57,6 +69,7 @@ impl Rule {
             Rule::Adam { epsilon, .. } if !(epsilon > 0.0 && epsilon.is_finite()) => {
                 Some("epsilon must be positive")
             }
+            Rule::Decide(decisions) => decisions.fault(),
             _ => None,
         }
     }
@@ -122,7 +135,27 @@ pub struct DeclarationFault {
     pub what: String,
 }
 
+/// The name of the parameter that [`Declaration::deciding`] adds.
+pub const DECISIONS: &str = "decisions";
+
 impl Declaration {
+    /// The same with decisions over all blocks. What was decided last is a parameter of its own, `decisions`: kept,
+    /// copied, moved and restored like any other. Synchronous jobs only.
+    pub fn deciding(mut self, decisions: Decisions) -> Declaration {
+        let (shape, rule) = ([DECISION_ELEMENTS as u64], Rule::Decide(decisions));
+        let parameter = Parameter::new(DECISIONS, &shape, rule, Schedule::constant(0.0), Initial::Zeros);
+        self.parameters.push(parameter);
+        self
+    }
+
+    /// What is decided over all blocks, if anything is.
+    pub fn decisions(&self) -> Option<Decisions> {
+        self.parameters.iter().find_map(|parameter| match parameter.rule {
+            Rule::Decide(decisions) => Some(decisions),
+            _ => None,
+        })
+    }
+
     /// Checks names, shapes, rules and schedules. Returns the first fault.
     pub fn check(&self) -> Result<(), DeclarationFault> {
         let fault = |parameter: &str, what: &str| {
@@ -143,11 +176,17 @@ impl Declaration {
             if parameter.elements() == 0 || parameter.elements() > ELEMENTS_MAX {
                 return fault(name, "the shape must have at least one element and at most 2^40");
             }
+            if !parameter.rule.is_pushed() && parameter.shape != [DECISION_ELEMENTS as u64] {
+                return fault(name, "the rule is of the parameter that `Declaration::deciding` adds");
+            }
             if let Some(what) =
                 parameter.rule.fault().or(parameter.learning_rate.fault()).or(parameter.initial.fault())
             {
                 return fault(name, what);
             }
+        }
+        if self.parameters.iter().filter(|parameter| !parameter.rule.is_pushed()).count() > 1 {
+            return fault(DECISIONS, "declared twice: say once what is decided over all blocks");
         }
         Ok(())
     }

@@ -229,7 +229,7 @@ mod tests {
             records,
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
-            mode: Mode::Sync,
+            mode: Mode::SYNC,
         }
     }
 

@@ -24,7 +24,7 @@ impl From<BlockCopy> for proto::BlockCopy {
             name: Some(copy.name.into()),
             published: copy.published.0,
             parameters: copy.parameters,
-            previous: copy.previous.unwrap_or_default(),
+            earlier: copy.earlier,
             slots: copy.slots,
             ledger: Some((&copy.ledger).into()),
         }
@@ -41,7 +41,7 @@ impl TryFrom<proto::BlockCopy> for BlockCopy {
             name: required(wire.name, "block_copy.name")?.into(),
             published: Version(wire.published),
             parameters: wire.parameters,
-            previous: Some(wire.previous).filter(|previous| !previous.is_empty()),
+            earlier: wire.earlier,
             slots: wire.slots,
             ledger: wire.ledger.unwrap_or_default().try_into()?,
         })

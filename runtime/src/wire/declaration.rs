@@ -58,6 +58,10 @@ impl From<Rule> for proto::Rule {
         match rule {
             Rule::Sgd => wire.set_kind(proto::RuleKind::Sgd),
             Rule::Sum => wire.set_kind(proto::RuleKind::Sum),
+            Rule::Decide(decisions) => {
+                wire.set_kind(proto::RuleKind::Decide);
+                wire.decisions = Some(decisions.into());
+            }
             Rule::Momentum { momentum } => {
                 wire.set_kind(proto::RuleKind::Momentum);
                 wire.momentum = momentum;
@@ -82,6 +86,7 @@ impl TryFrom<proto::Rule> for Rule {
                 Ok(Rule::Adam { beta1: wire.beta1, beta2: wire.beta2, epsilon: wire.epsilon })
             }
             proto::RuleKind::Sum => Ok(Rule::Sum),
+            proto::RuleKind::Decide => Ok(Rule::Decide(required(wire.decisions, "rule.decisions")?.into())),
             proto::RuleKind::Unspecified => {
                 Err(malformed("rule.kind", format!("no such rule: {}", wire.kind)))
             }

@@ -1,13 +1,14 @@
 //! Job settings on the wire.
 
 use super::{malformed, proto};
+use crate::cluster::job::DELAY_MAX;
 use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
 use crate::cluster::{JobId, JobSettings, Mode, Refusal};
 
 impl From<&JobSettings> for proto::JobSettings {
     fn from(settings: &JobSettings) -> Self {
         let (mode, staleness_window, scale_by_staleness) = match settings.mode {
-            Mode::Sync => (proto::Mode::Sync, 0, false),
+            Mode::Sync { .. } => (proto::Mode::Sync, 0, false),
             Mode::Async { staleness_window, scale_by_staleness } => {
                 (proto::Mode::Async, staleness_window, scale_by_staleness)
             }
@@ -25,6 +26,7 @@ impl From<&JobSettings> for proto::JobSettings {
             mode: mode.into(),
             staleness_window,
             scale_by_staleness,
+            delay: settings.mode.delay() as u32,
         }
     }
 }
@@ -47,7 +49,10 @@ impl TryFrom<proto::JobSettings> for JobSettings {
             return Err(malformed("microbatches_per_step", format!("at most {MICROBATCHES_PER_STEP_MAX}")));
         }
         let mode = match wire.mode() {
-            proto::Mode::Sync => Mode::Sync,
+            proto::Mode::Sync if wire.delay > DELAY_MAX => {
+                return Err(malformed("delay", format!("at most {DELAY_MAX}")));
+            }
+            proto::Mode::Sync => Mode::Sync { delay: wire.delay },
             proto::Mode::Async => {
                 positive(wire.staleness_window.into(), "staleness_window")?;
                 Mode::Async {

@@ -5,7 +5,9 @@
 
 mod block_copy;
 pub mod checkpoint;
+mod decisions;
 mod declaration;
+mod exclusions;
 mod job;
 mod ledger;
 pub mod pieces;

@@ -328,7 +328,7 @@ mod tests {
                 let ledger = proto::Ledger { low: *version, ranges: Vec::new() };
                 proto::BlockCopy {
                     slots: vec![parameters.clone(); *slots],
-                    previous: parameters.clone(),
+                    earlier: vec![parameters.clone()],
                     parameters,
                     ledger: Some(ledger),
                     ..sample::copy(block as u32, *version)

@@ -25,7 +25,7 @@ pub(crate) fn settings() -> JobSettings {
         records: 100,
         manifest_fingerprint: [7; 32],
         lease_ttl_millis: 1000,
-        mode: Mode::Sync,
+        mode: Mode::SYNC,
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn copy(block: u32, version: u64) -> proto::BlockCopy {
         name: Some(proto::StateName { term: 3, version }),
         published: version,
         parameters: values(1),
-        previous: values(0),
+        earlier: vec![values(0)],
         slots: Vec::new(),
         ledger: None,
     }

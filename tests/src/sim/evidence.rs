@@ -7,7 +7,7 @@ use super::reference::Trained;
 use super::scenario::Scenario;
 use super::trace::Trace;
 use super::world::World;
-use shoal_runtime::cluster::{JobSettings, RefusalKind};
+use shoal_runtime::cluster::{Exclusion, Exclusions, JobSettings, RefusalKind, Step};
 use shoal_runtime::wire::{Fault, proto};
 use shoal_trainer_sdk::{Ended, TrainError};
 use std::sync::Arc;
@@ -149,6 +149,19 @@ impl Evidence {
             job: world.job,
             data: world.data,
         }
+    }
+}
+
+impl Evidence {
+    /// What the master left out, by its last word.
+    pub fn exclusions(&self) -> Exclusions {
+        let troubles = self.status.iter().flat_map(|status| &status.troubles);
+        let excluded = |trouble: &proto::TroubleStatus| {
+            let records = trouble.records.as_ref()?;
+            let (records, from) = (records.first..records.end, Step(trouble.excluded_from?));
+            Some(Exclusion { records, from, why: trouble.why.clone() })
+        };
+        Exclusions { number: 0, list: troubles.filter_map(excluded).collect() }
     }
 }
 

@@ -35,7 +35,7 @@ impl Hand {
     /// # Errors
     /// The master's refusal.
     pub async fn join(world: &World, name: &str, nonce: u64) -> Result<Hand, Fault> {
-        let declaration = super::program::declaration(world.job.records, world.scenario.block_elements);
+        let declaration = world.scenario.program().declaration(world.job.records);
         Hand::join_with(world, name, nonce, declaration).await
     }
 
@@ -121,8 +121,9 @@ impl Hand {
     /// definition at the step's version.
     pub fn message(&self, world: &World, pserver: usize, step: u64, node: Node) -> proto::PushRequest {
         let (sums, weight) =
-            reference::node_sum(&self.declaration, &world.job, &world.data, Step(step), node);
-        let blocks = self.routing.blocks_of(pserver).into_iter().map(|id| {
+            reference::node_sum(world.scenario.program(), &world.job, &world.data, Step(step), node);
+        let blocks = self.routing.blocks_of(pserver).into_iter();
+        let blocks = blocks.filter(|id| Some(*id) != self.layout.scalars()).map(|id| {
             let mut values = Vec::new();
             if let Some(block) = self.layout.block(id) {
                 block.gather(&sums, &mut values);
@@ -139,6 +140,7 @@ impl Hand {
             weight,
             blocks: blocks.collect(),
             position: 0,
+            exclusions: 0,
         }
     }
 

@@ -21,6 +21,7 @@ pub mod run;
 pub mod scenario;
 pub mod script;
 pub mod seeds;
+pub mod spoiled;
 pub mod stage;
 pub mod trace;
 pub mod weather;

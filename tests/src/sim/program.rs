@@ -1,9 +1,11 @@
 //! The training program of the simulation: counts every record it sees, and learns values whose bits tell which
 //! version each gradient was taken at and in which order gradients were summed up.
 
+use shoal_runtime::cluster::parameter::DECISIONS;
 use shoal_runtime::cluster::permutation::key;
 use shoal_trainer_sdk::{
-    Batch, Decay, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Record, Rule, Schedule,
+    Batch, Decay, Decisions, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Record, Rule,
+    Schedule,
 };
 
 /// The counters: record `i` adds `4^epoch` to element `i` of each.
@@ -22,10 +24,28 @@ const ZEROS_ELEMENTS: usize = 2;
 pub struct Program {
     /// See [`Declaration::block_elements`].
     pub block_elements: u64,
+    /// What is decided over all blocks. Where steps may be skipped, some of them have gradients that are not finite.
+    pub decisions: Option<Decisions>,
 }
 
-/// What the program declares for a data set of `records` records.
-pub fn declaration(records: u64, block_elements: u64) -> Declaration {
+impl Program {
+    /// What the program declares for a data set of `records` records.
+    pub fn declaration(&self, records: u64) -> Declaration {
+        let declaration = declaration(records, self.block_elements);
+        match self.decisions {
+            Some(decisions) => declaration.deciding(decisions),
+            None => declaration,
+        }
+    }
+
+    /// Whether a batch has a gradient that is not finite.
+    fn breaks(&self, batch: &Batch<'_>) -> bool {
+        let is_broken = key(&[batch.step, 0xBAD]).is_multiple_of(5) && batch.microbatch.is_multiple_of(2);
+        is_broken && self.decisions.is_some_and(|decisions| decisions.takes_non_finite())
+    }
+}
+
+fn declaration(records: u64, block_elements: u64) -> Declaration {
     let count = |name| Parameter::sum(name, &[records]);
     let learnt = |at: usize, rule, decay, initial| {
         let (name, elements) = LEARNT[at];
@@ -53,7 +73,7 @@ pub fn declaration(records: u64, block_elements: u64) -> Declaration {
 
 impl Model for Program {
     fn declare(&mut self, job: &Job) -> Declaration {
-        declaration(job.records, self.block_elements)
+        self.declaration(job.records)
     }
 
     fn step(
@@ -68,22 +88,38 @@ impl Model for Program {
         add_metric(batch, gradient.slice_mut(METRIC)?);
         add_zeros(batch, gradient.slice_mut(ZEROS)?);
         for (name, _) in LEARNT {
-            add_learnt(batch, parameters.slice(name)?, gradient.slice_mut(name)?);
+            let sums = gradient.slice_mut(name)?;
+            add_learnt(batch, parameters.slice(name)?, sums);
+            self.scale(name, batch, parameters.loss_scale(), sums);
         }
         Ok(())
     }
 }
 
-/// The gradient of one parameter, for the reference, which has no trainer.
-pub fn gradient_of(name: &str, batch: &Batch<'_>, parameter: &[f32]) -> Vec<f32> {
-    let mut gradient = vec![0.0; parameter.len()];
-    match name {
-        METRIC => add_metric(batch, &mut gradient),
-        ZEROS => add_zeros(batch, &mut gradient),
-        _ if COUNTS.contains(&name) => add_counts(batch, &mut gradient),
-        _ => add_learnt(batch, parameter, &mut gradient),
+impl Program {
+    /// The gradient of one parameter, for the reference, which has no trainer.
+    pub fn gradient_of(&self, name: &str, batch: &Batch<'_>, parameter: &[f32], loss_scale: f32) -> Vec<f32> {
+        let mut gradient = vec![0.0; parameter.len()];
+        match name {
+            METRIC => add_metric(batch, &mut gradient),
+            ZEROS => add_zeros(batch, &mut gradient),
+            DECISIONS => {}
+            _ if COUNTS.contains(&name) => add_counts(batch, &mut gradient),
+            _ => {
+                add_learnt(batch, parameter, &mut gradient);
+                self.scale(name, batch, loss_scale, &mut gradient);
+            }
+        }
+        gradient
     }
-    gradient
+
+    /// What a loss scale does to learnt gradients, and what breaks.
+    fn scale(&self, name: &str, batch: &Batch<'_>, loss_scale: f32, gradient: &mut [f32]) {
+        gradient.iter_mut().for_each(|sum| *sum *= loss_scale);
+        if name == LEARNT[1].0 && self.breaks(batch) {
+            gradient[1] = if batch.microbatch.is_multiple_of(4) { f32::NEG_INFINITY } else { f32::NAN };
+        }
+    }
 }
 
 fn add_counts(batch: &Batch<'_>, gradient: &mut [f32]) {

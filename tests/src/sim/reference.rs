@@ -1,13 +1,16 @@
 //! The definition of training, written once more without any code under test but the plan: one loop, no network.
 //!
-//! Per step: gradients of all microbatches at the step's version, the tree's sum by recursion, the rule once.
+//! Per step: gradients of all microbatches at the version that it reads, the tree's sum by recursion, the rule once.
+
+mod decided;
 
 use super::data_set::DataSet;
-use super::program::gradient_of;
+use super::program::Program;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::plan::ChunkOrder;
-use shoal_runtime::cluster::{Declaration, JobSettings, Node, Parameter, Plan, Rule, Step};
+use shoal_runtime::cluster::{Exclusions, JobSettings, Node, Parameter, Plan, Rule, Step};
 use shoal_trainer_sdk::{Batch, Record};
+use std::collections::VecDeque;
 
 /// One parameter and its rule's state.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,52 +28,75 @@ struct Microbatch<'a> {
 }
 
 /// Trains the whole job; one entry for each declared parameter.
-pub fn train(declaration: &Declaration, job: &JobSettings, data: &DataSet) -> Vec<Trained> {
-    train_until(declaration, job, data, Step(job.steps()))
+pub fn train(program: Program, job: &JobSettings, data: &DataSet, exclusions: &Exclusions) -> Vec<Trained> {
+    train_until(program, job, data, exclusions, Step(job.steps()))
 }
 
-/// The sum of one node's leaves at its step's version, for each parameter, and its weight.
+/// The records of one step by their indexes in the data set, microbatch by microbatch.
+pub fn records_of(job: &JobSettings, data: &DataSet, step: Step) -> Vec<u64> {
+    let mut plan = Plan::new(data.manifest().clone(), job.clone());
+    let microbatches = microbatches(&mut plan, job, data, &Exclusions::default(), step);
+    microbatches.iter().flat_map(|microbatch| microbatch.records.iter().map(|record| record.index)).collect()
+}
+
+/// The sum of one node's leaves at the version that its step reads, for each parameter, and its weight.
 pub fn node_sum(
-    declaration: &Declaration,
+    program: Program,
     job: &JobSettings,
     data: &DataSet,
     step: Step,
     node: Node,
 ) -> (Vec<Vec<f32>>, u64) {
-    let trained = train_until(declaration, job, data, step);
+    let exclusions = Exclusions::default();
+    let trained = train_until(program, job, data, &exclusions, Step(step.reads(job.mode.delay()).0));
+    let loss_scale = decided::loss_scale(&trained, program);
     let mut plan = Plan::new(data.manifest().clone(), job.clone());
-    let mut microbatches = microbatches(&mut plan, job, data, step);
+    let mut microbatches = microbatches(&mut plan, job, data, &exclusions, step);
     microbatches.truncate(node.end() as usize);
     let microbatches = microbatches.split_off(node.first() as usize);
+    let leaf = Leaf { program, job, step, loss_scale };
+    let declaration = program.declaration(job.records);
     let sum = |(parameter, trained): (&Parameter, &Trained)| {
-        let leaves =
-            microbatches.iter().map(|microbatch| leaf(parameter, &trained.values, microbatch, job, step));
+        let leaves = microbatches.iter().map(|microbatch| leaf.of(parameter, &trained.values, microbatch));
         sum_of(&leaves.collect::<Vec<_>>(), node.width() as usize)
     };
     let sums = declaration.parameters.iter().zip(&trained).map(sum).collect();
     (sums, microbatches.iter().map(|microbatch| microbatch.records.len() as u64).sum())
 }
 
-/// Trains up to the version that `until` reads.
+/// Trains up to the version that `until` replaces.
 pub fn train_until(
-    declaration: &Declaration,
+    program: Program,
     job: &JobSettings,
     data: &DataSet,
+    exclusions: &Exclusions,
     until: Step,
 ) -> Vec<Trained> {
+    let declaration = program.declaration(job.records);
     let mut plan = Plan::new(data.manifest().clone(), job.clone());
     let mut trained: Vec<Trained> =
         declaration.parameters.iter().map(|parameter| initial(parameter, job)).collect();
+    // The newest versions, oldest first: as many as a step's gradients may lie back.
+    let mut kept = VecDeque::from([trained.clone()]);
     for step in (0..until.0).map(Step) {
-        let microbatches = microbatches(&mut plan, job, data, step);
+        let microbatches = microbatches(&mut plan, job, data, exclusions, step);
         let weight: u64 = microbatches.iter().map(|microbatch| microbatch.records.len() as u64).sum();
-        for (parameter, trained) in declaration.parameters.iter().zip(&mut trained) {
-            let leaves: Vec<Vec<f32>> = microbatches
-                .iter()
-                .map(|microbatch| leaf(parameter, &trained.values, microbatch, job, step))
-                .collect();
-            let sum = sum_of(&leaves, leaves.len().next_power_of_two());
-            update(parameter, trained, &sum, weight as f32, step);
+        let leaf = Leaf { program, job, step, loss_scale: decided::loss_scale(&kept[0], program) };
+        let sum = |(parameter, read): (&Parameter, &Trained)| {
+            let leaves: Vec<Vec<f32>> =
+                microbatches.iter().map(|microbatch| leaf.of(parameter, &read.values, microbatch)).collect();
+            sum_of(&leaves, leaves.len().next_power_of_two())
+        };
+        let sums: Vec<Vec<f32>> = declaration.parameters.iter().zip(&kept[0]).map(sum).collect();
+        let decided = decided::decide(&declaration, &mut trained, &sums, weight, leaf.loss_scale);
+        for ((parameter, trained), sum) in declaration.parameters.iter().zip(&mut trained).zip(&sums) {
+            if let Some(factor) = decided {
+                update(parameter, trained, sum, weight as f32 / factor, step);
+            }
+        }
+        kept.push_back(trained.clone());
+        if kept.len() as u64 > job.mode.delay() + 1 {
+            kept.pop_front();
         }
     }
     trained
@@ -79,6 +105,11 @@ pub fn train_until(
 fn initial(parameter: &Parameter, job: &JobSettings) -> Trained {
     let mut values = vec![0.0; parameter.elements() as usize];
     parameter.initial.fill(job.seed, &parameter.name, 0, &mut values);
+    if let Rule::Decide(decisions) = parameter.rule {
+        // Nothing scaled, skipped or clipped yet.
+        values =
+            vec![1.0, 0.0, 0.0, decisions.loss_scale.map_or(1.0, |scale| scale.initial), 0.0, 0.0, 0.0, 0.0];
+    }
     let slots = vec![vec![0.0; values.len()]; parameter.rule.slots().len()];
     Trained { values, slots }
 }
@@ -87,6 +118,7 @@ fn microbatches<'a>(
     plan: &mut Plan,
     job: &JobSettings,
     data: &'a DataSet,
+    exclusions: &Exclusions,
     step: Step,
 ) -> Vec<Microbatch<'a>> {
     let epoch = plan.shape().epoch(step);
@@ -97,28 +129,39 @@ fn microbatches<'a>(
             let positions = slice.first_position..slice.first_position + slice.records;
             positions.map(move |position| slice.chunk_first_record + u64::from(order.record(position)))
         });
+        let records = records.filter(|index| !exclusions.excludes(*index, step));
         let records = records.map(|index| Record { index, bytes: data.record(index) }).collect();
         Microbatch { index: microbatch.index, records }
     });
     filled.collect()
 }
 
-/// One microbatch's gradient of one parameter; -0.0 counts as 0.0.
-fn leaf(
-    parameter: &Parameter,
-    values: &[f32],
-    microbatch: &Microbatch<'_>,
-    job: &JobSettings,
+/// What the gradients of one step's microbatches have in common.
+struct Leaf<'a> {
+    program: Program,
+    job: &'a JobSettings,
     step: Step,
-) -> Vec<f32> {
-    let batch = Batch {
-        epoch: job.shape().epoch(step),
-        step: step.0,
-        microbatch: microbatch.index,
-        seed: key(&[job.seed, step.0, microbatch.index]),
-        records: &microbatch.records,
-    };
-    gradient_of(&parameter.name, &batch, values).into_iter().map(|gradient| gradient + 0.0).collect()
+    loss_scale: f32,
+}
+
+impl Leaf<'_> {
+    /// One microbatch's gradient of one parameter; -0.0 counts as 0.0.
+    fn of(&self, parameter: &Parameter, values: &[f32], microbatch: &Microbatch<'_>) -> Vec<f32> {
+        let Leaf { program, job, step, loss_scale } = *self;
+        if microbatch.records.is_empty() {
+            // All are left out: nobody asks the program.
+            return vec![0.0; values.len()];
+        }
+        let batch = Batch {
+            epoch: job.shape().epoch(step),
+            step: step.0,
+            microbatch: microbatch.index,
+            seed: key(&[job.seed, step.0, microbatch.index]),
+            records: &microbatch.records,
+        };
+        let gradient = program.gradient_of(&parameter.name, &batch, values, loss_scale);
+        gradient.into_iter().map(|gradient| gradient + 0.0).collect()
+    }
 }
 
 /// The sum of `leaves` padded to `width`, a power of two, with absent leaves.
@@ -141,6 +184,7 @@ fn update(parameter: &Parameter, trained: &mut Trained, sum: &[f32], weight: f32
         let value = &mut trained.values[element];
         let mean = sum / weight;
         match parameter.rule {
+            Rule::Decide(_) => {}
             Rule::Sum => *value += sum,
             Rule::Sgd => *value -= rate * mean,
             Rule::Momentum { momentum } => {

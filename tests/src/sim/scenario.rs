@@ -2,10 +2,12 @@
 //! rare combinations come up without every run being equally bad.
 
 use super::data_set::DataSetShape;
+use super::program::Program;
 use super::weather::Weather;
 use shoal_runtime::cluster::Mode;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::host::random::Random;
+use shoal_trainer_sdk::{Decisions, LossScale, NonFinite};
 use std::time::Duration;
 
 /// All that a run is made of.
@@ -27,6 +29,8 @@ pub struct Scenario {
     pub shuffle_run: u32,
     /// Elements of a block.
     pub block_elements: u64,
+    /// What is decided over all blocks.
+    pub decisions: Option<Decisions>,
     /// Nodes a block holds beyond the lowest missing slot.
     pub window: usize,
     /// Lease time to live.
@@ -35,6 +39,8 @@ pub struct Scenario {
     pub pservers: u32,
     /// Copies of each block beside its primary.
     pub replicas: u32,
+    /// Records that may be left out.
+    pub exclude_max: u64,
     /// Steps between two checkpoints; 0 for none but the last.
     pub checkpoint_steps: u64,
     /// Bytes that pieces of checkpoints may hold on a pserver while they wait to be written.
@@ -121,7 +127,15 @@ impl Scenario {
         scenario.stuck = random.percent(15).then(|| random.below(3) as usize);
         scenario.weather = weather(&mut random, scenario.ttl);
         scenario.draw_faults(&mut random);
+        let mut random = Random::seeded(key(&[seed, 0xDE1A]));
+        scenario.mode = Mode::Sync { delay: pick(&mut random, &[0, 0, 1, 2]) as u32 };
+        scenario.decisions = decisions(&mut random);
         scenario
+    }
+
+    /// The training program.
+    pub fn program(&self) -> Program {
+        Program { block_elements: self.block_elements, decisions: self.decisions }
     }
 
     /// The scenario of a seed in an asynchronous job: the same draws, and a window and a scale of its own.
@@ -129,7 +143,7 @@ impl Scenario {
         let mut random = Random::seeded(key(&[seed, 0xA51C]));
         let staleness_window = [1, 2, 5, 16, 64][random.below(5) as usize];
         let mode = Mode::Async { staleness_window, scale_by_staleness: random.percent(50) };
-        Scenario { mode, ..Scenario::drawn(seed) }
+        Scenario { mode, decisions: None, ..Scenario::drawn(seed) }
     }
 
     /// One trainer, one pserver, no faults: what every scenario's result must be equal to.
@@ -140,13 +154,15 @@ impl Scenario {
             epochs: 1,
             microbatch_records: 3,
             microbatches_per_step: 4,
-            mode: Mode::Sync,
+            mode: Mode::SYNC,
             shuffle_run: 1,
             block_elements: 16,
+            decisions: None,
             window: 64,
             ttl: Duration::from_secs(2),
             pservers: 1,
             replicas: 0,
+            exclude_max: 0,
             checkpoint_steps: 0,
             checkpoint_memory: u64::MAX,
             trainers: 1,
@@ -215,6 +231,17 @@ impl Scenario {
         let last = self.faults.last().map_or(Duration::ZERO, |(at, _)| *at);
         self.healing = phase.max(last) + span(random, self.ttl);
     }
+}
+
+/// Half of the jobs decide something, each kind as often as the others.
+fn decisions(random: &mut Random) -> Option<Decisions> {
+    let clip_norm = Some(0.5).filter(|_| random.percent(60));
+    let loss_scale = Some(LossScale { initial: 1024.0, growth_interval: 3 }).filter(|_| random.percent(40));
+    let non_finite = match loss_scale.is_some() || random.percent(40) {
+        true => NonFinite::Skip { in_a_row_max: 100 },
+        false => NonFinite::Fail,
+    };
+    random.percent(50).then_some(Decisions { clip_norm, non_finite, loss_scale })
 }
 
 fn weather(random: &mut Random, ttl: Duration) -> Weather {

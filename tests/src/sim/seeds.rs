@@ -71,7 +71,7 @@ pub fn story_of(draw: Draw, broken: &Broken) -> String {
     let lines = run.trace.lines();
     let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
     let Broken { seed, violations } = broken;
-    let mode = if draw(*seed).mode == Mode::Sync { "sync" } else { "async" };
+    let mode = if matches!(draw(*seed).mode, Mode::Sync { .. }) { "sync" } else { "async" };
     format!(
         "seed {seed} ({mode}) broke:\n  {}\nthe last {TAIL} of {} events:\n{tail}\nall of it: SHOAL_SIM_MODE={mode} \
          SHOAL_SIM_SEED={seed} cargo test -p shoal-tests --test simulation replay -- --nocapture",

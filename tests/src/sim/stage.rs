@@ -7,7 +7,6 @@ use super::hand::Hand;
 use super::host::Host;
 use super::invariants;
 use super::observer::Observer;
-use super::program::Program;
 use super::scenario::Scenario;
 use super::world::{MASTER, World};
 use shoal_master::document::{Document, Mark, PlacedBlock};
@@ -76,8 +75,8 @@ impl Stage {
 
     /// A trainer with the simulation's program.
     pub fn trainer(&mut self, name: &str, pace: Duration) -> usize {
-        let block_elements = self.world.scenario.block_elements;
-        self.world.start_trainer_with(name, pace, Program { block_elements })
+        let program = self.world.scenario.program();
+        self.world.start_trainer_with(name, pace, program)
     }
 
     /// A trainer moved by hand, once every copy that is wanted is in-sync.
@@ -90,17 +89,20 @@ impl Stage {
 
     /// The document as the store has it.
     pub async fn document(&self) -> Document {
-        let loaded = self.world.store.load().await.expect("a store in memory");
-        let (_, bytes) = loaded.expect("the master was elected");
-        Document::from_bytes(&bytes).expect("the master writes what it reads")
+        self.document_if_any().await.expect("the master was elected")
+    }
+
+    async fn document_if_any(&self) -> Option<Document> {
+        let (_, bytes) = self.world.store.load().await.expect("a store in memory")?;
+        Some(Document::from_bytes(&bytes).expect("the master writes what it reads"))
     }
 
     /// Waits until the document is so.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Document) -> bool) -> Document {
         let began = Instant::now();
         loop {
-            let document = self.document().await;
-            if is_so(&document) {
+            let document = self.document_if_any().await;
+            if let Some(document) = document.clone().filter(&is_so) {
                 return document;
             }
             let lines = || self.world.network.trace().lines().join("\n");

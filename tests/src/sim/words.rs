@@ -38,8 +38,10 @@ pub(super) fn request(call: &Call) -> String {
         "Report" => {
             let report: proto::ReportRequest = call.message();
             report.progress.iter().fold(String::new(), |mut words, group| {
+                let nodes =
+                    group.held.iter().flat_map(|held| held.nodes.iter().map(|node| (held.step, node)));
                 let held: Vec<String> =
-                    group.held.iter().map(|node| format!("({}, {})", node.level, node.index)).collect();
+                    nodes.map(|(step, node)| format!("{step}:({}, {})", node.level, node.index)).collect();
                 let _ = write!(
                     words,
                     "v{} {} {}; ",

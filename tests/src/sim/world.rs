@@ -5,7 +5,6 @@ use super::data_set::DataSet;
 use super::host::{Host, HostState};
 use super::link::Door;
 use super::network::{Network, Service};
-use super::program::Program;
 use super::scenario::Scenario;
 use super::trace::Trace;
 use object_store::memory::InMemory;
@@ -25,6 +24,7 @@ use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store::MemoryStore;
 use shoal_runtime::wire::proto::master_server::MasterServer;
+use shoal_trainer_sdk::chunks::ChunkSource;
 use shoal_trainer_sdk::{Compute, Ended, Model, TrainError, TrainerSettings, World as Doors, train_in};
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,6 +147,7 @@ impl World {
             pservers: self.scenario.pservers,
             trainers: self.scenario.trainers,
             replicas: self.scenario.replicas,
+            exclude_max: self.scenario.exclude_max,
         };
         let (store, door) = (self.store.another(), Door::of(&host, &self.network));
         self.stores.push(store.clone());
@@ -219,18 +220,30 @@ impl World {
 
     /// A trainer joins under `name` with the scenario's program. Returns its index.
     pub fn start_trainer(&mut self, name: &str) -> usize {
-        let program = Program { block_elements: self.scenario.block_elements };
+        let program = self.scenario.program();
         self.start_trainer_with(name, self.scenario.pace(self.trainers.len()), program)
     }
 
     /// A trainer joins under `name` with a model and a pace of its own. Returns its index.
     pub fn start_trainer_with(&mut self, name: &str, pace: Duration, model: impl Model) -> usize {
+        let source = self.data.clone();
+        self.start_trainer_over(name, pace, model, source)
+    }
+
+    /// A trainer joins under `name` with a model, a pace and a way of reading of its own. Returns its index.
+    pub fn start_trainer_over(
+        &mut self,
+        name: &str,
+        pace: Duration,
+        model: impl Model,
+        source: Arc<dyn ChunkSource>,
+    ) -> usize {
         let lives = self.trainers.iter().filter(|trainer| trainer.name == name).count();
         let host = Host::new(&if lives == 0 { name.to_owned() } else { format!("{name}#{}", lives + 1) });
         let (sender, shutdown) = Shutdown::pair();
         let doors = Doors {
             dial: Arc::new(Door::of(&host, &self.network)),
-            source: self.data.clone(),
+            source,
             random: Random::seeded(key(&[self.scenario.seed, 3, self.trainers.len() as u64])),
             shutdown,
         };

@@ -1,13 +1,18 @@
-//! One microbatch through the step function: its place in the job, its batch, its gradient.
+//! One microbatch through the step function: its place in the job, its batch, its gradient; and where that fails, which
+//! record it is that cannot be used. Probing pushes nothing.
 
 use super::{Trainer, add_since};
+use crate::complaint::Complaint;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Batch, Gradient, Model, Parameters, Record};
-use crate::reduce::{NodeSum, NonFinite};
+use crate::reduce::{NodeSum, NonFinite, first_non_finite};
 use crate::settings::Compute;
 use shoal_runtime::cluster::permutation::key;
-use shoal_runtime::cluster::{JobSettings, Task, Work};
+use shoal_runtime::cluster::{Exclusions, JobSettings, Step, Task, Work};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::time::Instant;
 
@@ -40,6 +45,31 @@ impl Place {
     }
 }
 
+/// What came of a microbatch. The model is handed back, whatever it was.
+pub(super) enum Computed {
+    Sum(NodeSum),
+    /// It cannot be done here; the trainer goes on with others.
+    Refused(Complaint),
+    /// The step function panicked: nobody knows what state the model is in.
+    Panicked(Complaint),
+}
+
+/// Why the step function gave no gradient.
+enum Fault {
+    Said(String),
+    Panicked(String),
+}
+
+/// One microbatch, ready for the step function.
+struct Attempt {
+    ready: Ready,
+    at: usize,
+    place: Place,
+    parameters: Parameters,
+    exclusions: Arc<Exclusions>,
+    takes_non_finite: bool,
+}
+
 impl Trainer {
     /// The gradient of microbatch `at` of the task, after the trainer's pause. Hands the model back.
     pub(super) async fn compute(
@@ -48,70 +78,96 @@ impl Trainer {
         ready: &Ready,
         at: usize,
         parameters: &Parameters,
-    ) -> Result<(Box<dyn Model>, NodeSum), TrainError> {
+    ) -> Result<(Box<dyn Model>, Computed), TrainError> {
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
         let started = Instant::now();
-        let (model, gradient) = self.step(model, ready, at, parameters).await?;
+        let attempt = Attempt {
+            place: Place::of(&self.session.master.job, &ready.task, at),
+            ready: ready.clone(),
+            at,
+            parameters: parameters.clone(),
+            exclusions: self.session.exclusions.present(),
+            takes_non_finite: self.session.names.pushes_non_finite(),
+        };
+        let compute = move || attempt.compute(model);
+        let (model, computed) = match self.settings.compute {
+            Compute::InPlace => compute(),
+            Compute::Thread => tokio::task::spawn_blocking(compute)
+                .await
+                .map_err(|stopped| TrainError::Settings(format!("the computing thread ended: {stopped}")))?,
+        };
         add_since(started, &self.counters.compute_micros);
         self.counters.microbatches.fetch_add(1, Relaxed);
         self.counters.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
-        Ok((model, NodeSum { values: gradient.values, weight: gradient.weight }))
-    }
-
-    async fn step(
-        &self,
-        mut model: Box<dyn Model>,
-        ready: &Ready,
-        at: usize,
-        parameters: &Parameters,
-    ) -> Result<(Box<dyn Model>, Gradient), TrainError> {
-        let place = Place::of(&self.session.master.job, &ready.task, at);
-        let (records, parameters) = (ready.records.clone(), parameters.clone());
-        let fail = {
-            let (step, microbatch, first) = (place.step, records[at].microbatch, first(ready, at));
-            move |source| TrainError::Step { step, microbatch, first, source }
-        };
-        let step = move || {
-            let records_at = &records[at];
-            let batch_records: Vec<Record<'_>> =
-                records_at.iter().map(|(index, bytes)| Record { index, bytes }).collect();
-            let batch = Batch {
-                epoch: place.epoch,
-                step: place.step,
-                microbatch: records_at.microbatch,
-                seed: place.seed,
-                records: &batch_records,
-            };
-            let mut gradient = Gradient::zeros(&parameters.names, batch_records.len() as u64);
-            model.step(&batch, &parameters, &mut gradient).map(|()| (model, gradient))
-        };
-        let computed = match self.settings.compute {
-            Compute::InPlace => step(),
-            Compute::Thread => match tokio::task::spawn_blocking(step).await {
-                Ok(computed) => computed,
-                Err(panic) => Err(anyhow::Error::new(panic).context("the step function panicked")),
-            },
-        };
-        computed.map_err(fail)
-    }
-
-    pub(super) fn non_finite(&self, ready: &Ready, at: usize, element: NonFinite) -> TrainError {
-        let NonFinite(parameter, element) = element;
-        TrainError::NonFinite {
-            step: Place::of(&self.session.master.job, &ready.task, at).step,
-            microbatch: ready.records[at].microbatch,
-            first: first(ready, at),
-            parameter: self.session.names.declaration.parameters[parameter].name.clone(),
-            element,
-        }
+        Ok((model, computed))
     }
 }
 
-/// Index in the data set of a microbatch's first record.
-fn first(ready: &Ready, at: usize) -> u64 {
-    ready.records[at].iter().next().map_or(0, |(index, _)| index)
+impl Attempt {
+    fn compute(&self, mut model: Box<dyn Model>) -> (Box<dyn Model>, Computed) {
+        let records: Vec<Record<'_>> = self.ready.records[self.at]
+            .iter()
+            .filter(|(index, _)| !self.exclusions.excludes(*index, Step(self.place.step)))
+            .map(|(index, bytes)| Record { index, bytes })
+            .collect();
+        let computed = match self.step(&mut *model, &records) {
+            Ok(gradient) => {
+                let Gradient { values, weight, .. } = gradient;
+                Computed::Sum(NodeSum { values, weight, exclusions: self.exclusions.number })
+            }
+            Err(fault) => {
+                let (why, is_panic) = match fault {
+                    Fault::Said(why) => (why, false),
+                    Fault::Panicked(why) => (why, true),
+                };
+                let complaint = Complaint { at: self.at, records: self.probe(&mut *model, &records), why };
+                if is_panic { Computed::Panicked(complaint) } else { Computed::Refused(complaint) }
+            }
+        };
+        (model, computed)
+    }
+
+    /// Runs the step function. Where all records are left out it is not asked: their sum is zero.
+    fn step(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Result<Gradient, Fault> {
+        let mut gradient = Gradient::zeros(&self.parameters.names, records.len() as u64);
+        if records.is_empty() && self.exclusions.number > 0 {
+            return Ok(gradient);
+        }
+        let Place { epoch, step, seed } = self.place;
+        let microbatch = self.ready.records[self.at].microbatch;
+        let batch = Batch { epoch, step, microbatch, seed, records };
+        let stepped = catch_unwind(AssertUnwindSafe(|| model.step(&batch, &self.parameters, &mut gradient)));
+        match stepped {
+            Err(panic) => Err(Fault::Panicked(format!("the step function panicked: {}", words(&*panic)))),
+            Ok(Err(error)) => Err(Fault::Said(format!("the step function failed: {error:#}"))),
+            Ok(Ok(())) => match first_non_finite(&gradient.values).filter(|_| !self.takes_non_finite) {
+                Some(NonFinite(parameter, element)) => {
+                    let name = &self.parameters.names.declaration.parameters[parameter].name;
+                    let why = format!("the gradient of {name:?} is not finite at element {element}");
+                    Err(Fault::Said(why))
+                }
+                None => Ok(gradient),
+            },
+        }
+    }
+
+    /// The records that fail alone. If all of them do, it is not the records.
+    fn probe(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Vec<std::ops::Range<u64>> {
+        let fails = |record: &&Record<'_>| self.step(model, std::slice::from_ref(*record)).is_err();
+        let poison: Vec<&Record<'_>> = records.iter().filter(fails).collect();
+        if poison.len() == records.len() && records.len() > 1 {
+            return Vec::new();
+        }
+        poison.into_iter().map(|record| record.index..record.index + 1).collect()
+    }
+}
+
+/// What a panic says.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
 #[cfg(test)]
@@ -130,7 +186,7 @@ mod tests {
             records: 20,
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
-            mode: Mode::Sync,
+            mode: Mode::SYNC,
         }
     }
     fn task(work: Work, indexes: &[u64]) -> Task {

@@ -9,7 +9,6 @@ use crate::origin::NodeOf;
 use crate::pull::{At, Pulled, pull};
 use crate::push::{Push, Pushed};
 use crate::reduce::{LocalTree, NodeSum};
-use crate::taken::Taken;
 use shoal_runtime::cluster::{Step, Work};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,7 +62,9 @@ impl Trainer {
                 None
             }
             Pulled::Parameters { values, .. } => {
-                self.change(|desk| desk.kept.published(step));
+                // Every block has published what this step reads.
+                let published = step.reads(self.session.master.job.mode.delay());
+                self.change(|desk| desk.kept.published(Step(published.0)));
                 Some(Parameters { names: self.session.names.clone(), values: Arc::new(values) })
             }
         })
@@ -76,16 +77,17 @@ impl Trainer {
         of: NodeOf,
         parameters: Parameters,
     ) -> Result<Box<dyn Model>, TrainError> {
-        let mut local = LocalTree::new(self.session.master.job.shape().tree(of.step), of.node);
+        let tree = self.session.master.job.shape().tree(of.step);
+        let mut local = LocalTree::new(tree, of.node);
         for at in 0..ready.records.len() {
-            let leaf;
-            (model, leaf) = self.compute(model, ready, at, &parameters).await?;
+            let computed;
+            (model, computed) = self.compute(model, ready, at, &parameters).await?;
             if !self.desk().is_present(of.rewind) {
                 // The job went back meanwhile.
                 return Ok(model);
             }
-            let zeros = local.push(leaf).map_err(|element| self.non_finite(ready, at, element))?;
-            self.counters.negative_zeros.fetch_add(zeros, Relaxed);
+            let Some(leaf) = self.taken(ready, computed)? else { return Ok(model) };
+            self.counters.negative_zeros.fetch_add(local.push(leaf), Relaxed);
             self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
         }
         let Some(sum) = local.finish() else {
@@ -98,7 +100,7 @@ impl Trainer {
 
     async fn push_node(&self, ready: &Ready, of: NodeOf, sum: Arc<NodeSum>) -> Result<(), TrainError> {
         let started = Instant::now();
-        let taken = Taken::by_none(self.session.names.layout.len());
+        let taken = self.session.names.untaken();
         let mut push = Push::of_node(&self.session, of, sum.clone(), taken);
         let pushed = push.run().await?;
         add_since(started, &self.counters.push_micros);

@@ -9,7 +9,6 @@ use crate::origin::Base;
 use crate::pull::{At, Pulled, pull};
 use crate::push::{Push, Pushed};
 use crate::reduce::{LocalTree, NodeSum};
-use crate::taken::Taken;
 use shoal_runtime::cluster::{Node, StepTree, Work};
 use shoal_runtime::host::backoff::Backoff;
 use std::sync::Arc;
@@ -19,14 +18,18 @@ use tokio::time::Instant;
 
 impl Trainer {
     pub(super) async fn run_loop(&self, mut model: Box<dyn Model>) -> TrainError {
-        loop {
+        'tasks: loop {
             let ready = self.wait_for(|desk| desk.ready()).await;
             if let Work::Run { first } = ready.task.work {
                 for at in 0..ready.records.len() {
-                    model = match self.do_microbatch(model, &ready, first + at as u64, at).await {
-                        Ok(model) => model,
+                    let is_done;
+                    (model, is_done) = match self.do_microbatch(model, &ready, first + at as u64, at).await {
+                        Ok(done) => done,
                         Err(error) => return error,
                     };
+                    if !is_done {
+                        continue 'tasks;
+                    }
                     self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
                 }
                 self.counters.tasks.fetch_add(1, Relaxed);
@@ -35,27 +38,28 @@ impl Trainer {
         }
     }
 
-    /// Brings the microbatch at `position` into every block.
+    /// Brings the microbatch at `position` into every block; false if it cannot be done here.
     async fn do_microbatch(
         &self,
         mut model: Box<dyn Model>,
         ready: &Ready,
         position: u64,
         at: usize,
-    ) -> Result<Box<dyn Model>, TrainError> {
-        let mut taken = Taken::by_none(self.session.names.layout.len());
+    ) -> Result<(Box<dyn Model>, bool), TrainError> {
+        let mut taken = self.session.names.untaken();
         let mut backoff = Backoff::new(Duration::from_millis(2), self.session.master.ttl() / 8);
         loop {
             let (parameters, bases) = self.pull_latest().await?;
-            let gradient;
-            (model, gradient) = self.compute(model, ready, at, &parameters).await?;
-            let sum = self.leaf(ready, at, gradient)?;
+            let computed;
+            (model, computed) = self.compute(model, ready, at, &parameters).await?;
+            let Some(gradient) = self.taken(ready, computed)? else { return Ok((model, false)) };
+            let sum = self.leaf(gradient)?;
             let started = Instant::now();
             let mut push = Push::of_microbatch(&self.session, position, sum, bases, taken);
             let pushed = push.run().await?;
             add_since(started, &self.counters.push_micros);
             if pushed == Pushed::Done {
-                return Ok(model);
+                return Ok((model, true));
             }
             taken = push.taken;
             tokio::time::sleep(self.session.master.leaders.caller.pause(&mut backoff)).await;
@@ -75,11 +79,10 @@ impl Trainer {
         }
     }
 
-    /// A gradient as it is pushed: checked, and without negative zeros.
-    fn leaf(&self, ready: &Ready, at: usize, gradient: NodeSum) -> Result<NodeSum, TrainError> {
+    /// A gradient as it is pushed: without negative zeros.
+    fn leaf(&self, gradient: NodeSum) -> Result<NodeSum, TrainError> {
         let mut local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0));
-        let zeros = local.push(gradient).map_err(|element| self.non_finite(ready, at, element))?;
-        self.counters.negative_zeros.fetch_add(zeros, Relaxed);
+        self.counters.negative_zeros.fetch_add(local.push(gradient), Relaxed);
         let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
         local.finish().ok_or_else(alone)
     }

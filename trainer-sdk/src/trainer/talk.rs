@@ -21,13 +21,14 @@ impl Trainer {
             let _ =
                 tokio::time::timeout(ttl / 4, self.wait_for(|desk| (desk.room() > 0).then_some(()))).await;
             let request = self.words(call);
-            let told = request.progress.clone();
+            let (told, complaints) = (request.progress.clone(), request.complaints.clone());
             let last = match self.session.lease(request).await? {
                 Leased::Done => return Ok(Ended::JobDone),
                 Leased::Tasks(tasks) => {
                     (silent_since, backoff) = (None, Backoff::new(Duration::from_millis(20), ttl / 4));
                     self.change(|desk| {
                         desk.heard(&told);
+                        desk.heard_complaints(&complaints);
                         desk.add(tasks);
                     });
                     continue;
@@ -51,12 +52,14 @@ impl Trainer {
 
     /// What the master is told, and asked, in one call.
     fn words(&self, call: u64) -> proto::LeaseRequest {
-        let (want, progress) = {
+        let (want, progress, complaints) = {
             let desk = self.desk();
-            (desk.room(), desk.progress())
+            (desk.room(), desk.progress(), desk.complaints())
         };
         proto::LeaseRequest {
             progress,
+            complaints,
+            exclusions: self.session.exclusions.present().number,
             want,
             counters: Some(self.counters()),
             wait_millis: if want > 0 { self.session.master.wait().as_millis() as u32 } else { 0 },

@@ -30,7 +30,7 @@ fn job() -> JobSettings {
         records: 10,
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
-        mode: Mode::Sync,
+        mode: Mode::SYNC,
     }
 }
 
@@ -54,7 +54,7 @@ async fn written(storage: &Storage, number: u64) -> ManifestRecord {
         name: StateName { term: Term(1), version },
         published: version,
         parameters: bytes([2.0 * number as f32; 3]).into(),
-        previous: None,
+        earlier: Vec::new(),
         slots: vec![bytes([0.5; 3]).into()],
         ledger: Ledger::default(),
     };
@@ -74,7 +74,7 @@ async fn run_folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let storage = Storage::open(state.join("checkpoints").to_str().unwrap()).await.unwrap();
-    let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0 };
+    let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 };
     let mut document = Document::new(job(), wanted).elected("test");
     for number in 1..=5 {
         let record = written(&storage, number).await;

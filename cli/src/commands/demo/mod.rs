@@ -121,6 +121,8 @@ async fn start(
         lease_ttl_millis: LEASE_TTL_MILLIS,
         mode: ModeArgument::Sync,
         staleness_window: None,
+        delay: 0,
+        exclude_max: 0,
         scale_by_staleness: false,
         replicas: 0,
         checkpoint_steps: 0,

@@ -221,7 +221,7 @@ proptest! {
                 1 => machine.pserver(&name, nonce, now).is_err(),
                 2 => machine.bye(member, "", now).is_err(),
                 3 => machine.bye(member, "it failed", now).is_err(),
-                4 | 5 => machine.hear_trainer(member, word, &tasks, at(now)).is_err(),
+                4 | 5 => machine.hear_trainer(member, word, &tasks, &[], at(now)).is_err(),
                 6 => machine.report(member, said, now).is_err(),
                 7 => machine.report(Incarnation::new(1, 77 + who), broken, now).is_err(),
                 _ => {

@@ -31,7 +31,8 @@ fn half_a_step() -> (Job, Vec<Incarnation>, [AtWork; 2]) {
         job.call(b, call, of_b, millis);
         pservers.iter().for_each(|pserver| {
             let said = job.standing(*pserver, 2).into_iter();
-            let said = said.map(|word| BlockProgress { held: vec![node(2, 1)], ..word }).collect();
+            let said =
+                said.map(|word| BlockProgress { held: vec![(Step(2), vec![node(2, 1)])], ..word }).collect();
             job.say(*pserver, said, millis);
         });
     }
@@ -78,7 +79,8 @@ fn a_word_of_the_same_term_leases_nothing_again() {
     let (mut job, pservers, [(_, _), (b, of_b)]) = half_a_step();
     pservers.iter().for_each(|pserver| {
         let said = job.standing(*pserver, 2).into_iter();
-        let said = said.map(|word| BlockProgress { held: vec![node(2, 1)], ..word }).collect();
+        let said =
+            said.map(|word| BlockProgress { held: vec![(Step(2), vec![node(2, 1)])], ..word }).collect();
         job.say(*pserver, said, 2601);
     });
     assert_eq!(job.call(b, 5, &[of_b[1]], 2602), LeaseOutcome::Wait);

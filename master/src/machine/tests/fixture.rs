@@ -73,7 +73,8 @@ impl Job {
     /// The master elected first for this job.
     pub(super) fn new(settings: JobSettings, pservers: u32, replicas: u32) -> Job {
         let manifest = manifest(settings.records);
-        let document = Document::new(settings, Wanted { pservers, trainers: 2, replicas }).elected("m1");
+        let document =
+            Document::new(settings, Wanted { pservers, trainers: 2, replicas, exclude_max: 0 }).elected("m1");
         Job { machine: Machine::new(document, manifest, AT_THE_END, String::from("here"), at(0)), reports: 0 }
     }
     /// Another master is elected with what the store holds.
@@ -110,14 +111,14 @@ impl Job {
         millis: u64,
     ) -> LeaseOutcome {
         let word = TrainerWord { call, ..TrainerWord::default() };
-        match self.hear_trainer(trainer, word, progress, at(millis)) {
+        match self.hear_trainer(trainer, word, progress, &[], at(millis)) {
             Ok(true) => self.lease(trainer, call, 1, at(millis)),
             Ok(false) => LeaseOutcome::Overtaken,
             Err(refusal) => panic!("{refusal}"),
         }
     }
     pub(super) fn bye(&mut self, trainer: Incarnation, failure: &str, millis: u64) -> Result<(), Refusal> {
-        let left = self.machine.leave(trainer, &[], TrainerCounters::default(), failure, at(millis));
+        let left = self.machine.leave(trainer, &[], TrainerCounters::default(), failure, &[], at(millis));
         self.settle(millis);
         left
     }

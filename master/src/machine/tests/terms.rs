@@ -53,10 +53,10 @@ fn a_trainer_of_an_earlier_term_is_told_to_join_again_and_is_then_as_good_as_bef
     job.publish_everywhere(0, 10);
     let before = digest(&job);
     let word = TrainerWord { call: 7, ..TrainerWord::default() };
-    let refusal = job.hear_trainer(a, word, &[], at(11)).unwrap_err();
+    let refusal = job.hear_trainer(a, word, &[], &[], at(11)).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::UnknownIncarnation);
     assert_eq!(
-        job.machine.leave(a, &[], TrainerCounters::default(), "", at(11)).unwrap_err().kind,
+        job.machine.leave(a, &[], TrainerCounters::default(), "", &[], at(11)).unwrap_err().kind,
         refusal.kind
     );
     assert_eq!(digest(&job), before);
@@ -109,9 +109,9 @@ fn a_member_that_a_later_master_counted_is_sent_on_and_nothing_is_changed() {
     let before = digest(&job);
     let word = TrainerWord { call: 1, ..TrainerWord::default() };
     let refusals = [
-        job.hear_trainer(of_later, word, &[], at(1)).unwrap_err(),
+        job.hear_trainer(of_later, word, &[], &[], at(1)).unwrap_err(),
         job.hear_pserver(of_later, at(1)).unwrap_err(),
-        job.machine.leave(of_later, &[], TrainerCounters::default(), "", at(1)).unwrap_err(),
+        job.machine.leave(of_later, &[], TrainerCounters::default(), "", &[], at(1)).unwrap_err(),
     ];
     for refusal in refusals {
         assert_eq!(refusal.kind, RefusalKind::NotLeader, "{refusal}");
@@ -143,7 +143,7 @@ fn no_lease_and_no_incarnation_is_given_by_two_masters() {
 #[test]
 fn what_was_asked_for_and_declared_is_known_to_the_next_master() {
     let (mut job, ..) = training();
-    let wanted = Wanted { pservers: 2, trainers: 9, replicas: 0 };
+    let wanted = Wanted { pservers: 2, trainers: 9, replicas: 0, exclude_max: 0 };
     assert_eq!(job.scale(wanted).trainers, 2);
     job.settle(1);
     job.restart("m2", 10);

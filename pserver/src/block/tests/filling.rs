@@ -108,7 +108,7 @@ fn entries_and_states_of_another_shape_are_refused_and_change_nothing() {
     let wrong = [
         News::Entry(Entry { gradient: short.clone(), ..entry.clone() }),
         copy(|copy, short| copy.parameters = short),
-        copy(|copy, short| copy.previous = Some(short)),
+        copy(|copy, short| copy.earlier = vec![short]),
         copy(|copy, short| copy.slots[1] = short),
         copy(|copy, _| drop(copy.slots.pop())),
     ];

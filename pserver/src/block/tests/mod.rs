@@ -31,8 +31,13 @@ pub(crate) fn job(records: u64, slots: u32) -> JobSettings {
         records,
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
-        mode: Mode::Sync,
+        mode: Mode::SYNC,
     }
+}
+
+/// The same with a delay.
+pub(crate) fn delayed(job: JobSettings, delay: u32) -> JobSettings {
+    JobSettings { mode: Mode::Sync { delay }, ..job }
 }
 
 /// The same with an update for each microbatch.
@@ -103,7 +108,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 /// Everything that a block's state holds.
 fn state(block: &Block) -> BlockCopy {
     let state = block.state.as_ref().unwrap();
-    state.copy(&block.shape, block.placement.rewind, block.published)
+    state.copy(&block.shape, block.placement.rewind, block.published, block.job.mode.earlier_states())
 }
 
 /// The newest parameters.
@@ -115,7 +120,9 @@ fn current(block: &Block) -> Vec<f32> {
 fn digest(block: &Block) -> String {
     let held: Vec<String> = match &block.role {
         Role::Primary(primary) => {
-            let text = |held: &held::HeldNode| format!("{} {} {:?}", held.node, held.weight, bits(&held.sum));
+            let text = |(step, held): (Step, &held::HeldNode)| {
+                format!("{step} {} {} {:?}", held.node, held.weight, bits(&held.sum))
+            };
             primary.held.nodes().map(text).collect()
         }
         Role::Follower { is_broken } => vec![format!("follower, broken: {is_broken}")],

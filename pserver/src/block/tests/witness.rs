@@ -44,23 +44,40 @@ impl Witness {
     /// A state has the bits that it always had, and was made by its primary from the one before.
     fn look_at_state(&mut self, me: Incarnation, block: &Block) {
         let copy = state(block);
-        let (name, previous) = (copy.name, copy.previous.clone());
-        let bits = BlockCopy { previous: None, published: Version(0), ..copy };
+        let (name, earlier) = (copy.name, copy.earlier.clone());
+        let bits = BlockCopy { earlier: Vec::new(), published: Version(0), ..copy };
         let is_primary = matches!(block.role, Role::Primary(_));
         let before = self.last.get(&(me, block.placement.fill)).map(|(name, _)| *name);
-        match self.states.get(&name) {
+        match self.states.get_mut(&name) {
+            // Of one that was passed at once only the parameters were seen.
+            Some((known, _)) if known.slots.is_empty() => {
+                assert_eq!(known.parameters, bits.parameters, "{name} has other bits on {me}");
+                *known = bits;
+            }
             Some((known, _)) => assert_eq!(*known, bits, "{name} has other bits on {me}"),
             None => {
                 assert!(is_primary, "{me} follows, and holds {name}, which no primary made");
                 assert_eq!(name.term, block.placement.term, "made under another term than its own");
-                let parent = before.filter(|_| name.version > Version(0));
-                assert!(parent.is_none_or(|parent| parent.version.0 + 1 == name.version.0));
+                let mut parent = before.filter(|_| name.version > Version(0));
+                // Where there is a delay the root of the next step may have waited for this one.
+                while let Some(passed) = parent.filter(|parent| parent.version.0 + 1 < name.version.0) {
+                    let version = Version(passed.version.0 + 1);
+                    let passed_name = StateName { term: name.term, version };
+                    let back = (name.version.0 - version.0) as usize;
+                    let parameters = earlier[earlier.len() - back].clone();
+                    let copy = BlockCopy { name: passed_name, parameters, slots: Vec::new(), ..bits.clone() };
+                    self.states.insert(passed_name, (copy, parent));
+                    parent = Some(passed_name);
+                }
                 self.states.insert(name, (bits, parent));
             }
         }
-        let parent = self.states[&name].1;
-        let kept = parent.map(|parent| self.states[&parent].0.parameters.clone());
-        assert_eq!(previous, kept, "{me} at {name} keeps the version before");
+        let parent = |name: StateName| self.states[&name].1;
+        let past = std::iter::successors(parent(name), |name| parent(*name));
+        let past = past.take(block.job.mode.earlier_states() as usize);
+        let mut kept: Vec<Bytes> = past.map(|name| self.states[&name].0.parameters.clone()).collect();
+        kept.reverse();
+        assert_eq!(earlier, kept, "{me} at {name} keeps the versions before");
         let ledger = &self.states[&name].0.ledger;
         let positions = ledger.low() + ledger.ranges().map(|range| range.end - range.start).sum::<u64>();
         assert_eq!(
@@ -106,8 +123,10 @@ impl Witness {
                 assert_eq!(ledger, bits.ledger, "what is reported is what is published");
             }
         } else {
-            assert_eq!(parameters(block, published.version.0), bits.parameters);
-            assert_eq!(read(block, published.version.0 + 1), Reading::NotYet);
+            let delay = block.job.mode.delay();
+            let step = published.version.0 + delay;
+            assert_eq!(read(block, step), Reading::Parameters(bits.parameters.clone(), published.version));
+            assert_eq!(read(block, step + 1), Reading::NotYet);
         }
     }
 

@@ -312,13 +312,14 @@ impl World {
         Some(outcome)
     }
 
-    /// A push of a node of the step that the copy is at, or of one `back` steps before, with the gradient that this
-    /// node always has.
+    /// A push of a node of the last step that the copy takes nodes of, or of one `back` steps before, with the gradient
+    /// that this node always has.
     pub(super) fn push_node(&mut self, at: usize, back: u64, level: u8, slot: u32) -> Option<PushOutcome> {
         let epoch = self.job.shape();
         let block = self.hosts[at].block.as_mut()?;
         let version = block.state.as_ref().map_or(0, |state| state.version().0);
-        let step = version.min(self.job.steps() - 1).saturating_sub(back);
+        let last = version + self.job.mode.delay();
+        let step = last.min(self.job.steps() - 1).saturating_sub(back);
         let tree = epoch.tree(Step(step));
         let level = level.min(tree.root_level());
         let node = Node { level, index: (slot % tree.present()) >> level };

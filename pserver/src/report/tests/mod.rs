@@ -111,6 +111,8 @@ pub(crate) fn wire(assignment: &Assignment) -> proto::Assignment {
         blocks: blocks.collect(),
         pservers: assignment.pservers.iter().map(Into::into).collect(),
         may_leave: assignment.may_leave,
+        exclusions: assignment.exclusions,
+        scalar_primary: assignment.scalars.map_or(0, |primary| primary.0),
         checkpoint: assignment.checkpoint.map(|named| proto::NamedCheckpoint {
             checkpoint: named.checkpoint.0,
             version: named.version.map_or(0, |version| version.0),

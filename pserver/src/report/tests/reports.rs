@@ -20,7 +20,7 @@ fn push(shard: &Shard, step: u64, node: Node) {
     let gradients =
         vec![Gradient { block: BlockId(1), rewind: Rewind(3), version: Version(0), bytes: &bytes }];
     let (what, weight) = (Pushed::Node(Step(step), node), u64::from(node.width()));
-    shard.push(&Push { what, weight, gradients }).unwrap();
+    shard.push(&Push { what, exclusions: 0, weight, gradients }).unwrap();
 }
 
 const ROOT: Node = Node { level: 1, index: 0 };

@@ -31,6 +31,8 @@ pub(crate) fn assigned(
         pservers: Vec::new(),
         may_leave: false,
         checkpoint: None,
+        scalars: None,
+        exclusions: 0,
     }
 }
 
@@ -70,7 +72,7 @@ fn push(
     let gradients = bytes.iter().map(|(id, bytes)| gradient(*id, &bytes[1..])).collect();
     let tree = shard.epoch.tree(Step(step));
     let weight = if tree.contains(node) { tree.present_in(node).into() } else { 1 };
-    shard.push(&Push { what: Pushed::Node(Step(step), node), weight, gradients })
+    shard.push(&Push { what: Pushed::Node(Step(step), node), exclusions: 0, weight, gradients })
 }
 
 /// Computed in the history that [`assignment`] begins.

@@ -20,7 +20,7 @@ fn shard() -> Shard {
 fn push(shard: &Shard, position: u64, gradients: &[(u32, &[f32])]) -> Result<Vec<PushOutcome>, Refusal> {
     let bytes: Vec<(u32, Vec<u8>)> = gradients.iter().map(|(id, values)| (*id, bytes(values))).collect();
     let gradients = bytes.iter().map(|(id, bytes)| gradient(*id, bytes)).collect();
-    shard.push(&Push { what: Pushed::Position(position), weight: 1, gradients })
+    shard.push(&Push { what: Pushed::Position(position), exclusions: 0, weight: 1, gradients })
 }
 
 fn applied(is_published: bool) -> PushOutcome {
@@ -63,7 +63,12 @@ fn positions_that_the_job_has_not_and_gradients_that_no_block_has_are_refused() 
         RefusalKind::NonFinite
     );
     let value = 1.0f32.to_le_bytes();
-    let node = Push { what: Pushed::Node(Step(0), ROOT), weight: 1, gradients: vec![gradient(1, &value)] };
+    let node = Push {
+        what: Pushed::Node(Step(0), ROOT),
+        exclusions: 0,
+        weight: 1,
+        gradients: vec![gradient(1, &value)],
+    };
     assert_eq!(shard.push(&node).unwrap_err().kind, RefusalKind::Malformed);
     assert_eq!(digest(&shard), before);
 }

@@ -88,6 +88,6 @@ fn state_is_read_whole_or_refused() {
     assert_eq!(read(0, &[1]).unwrap_err().kind, RefusalKind::StepGone);
     // What is read for export is one version, not the one before it too.
     let copies = read(1, &[1]).unwrap();
-    assert_eq!((copies.len(), &copies[0].previous), (1, &None));
+    assert_eq!((copies.len(), copies[0].earlier.len()), (1, 0));
     assert_eq!(shard.counters().bytes_out, 4);
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Limits that both ends of a connection agree on.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The largest message that is sent or taken, in bytes. A block and its envelope fit well.
+    /// The largest message that is sent or taken, in bytes: a whole block with all the states that the largest delay
+    /// keeps, and others beside it.
     pub message_bytes: usize,
     /// HTTP/2 frame size on both ends: large frames halve the cost of megabyte messages.
     pub frame_bytes: u32,
@@ -26,7 +27,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            message_bytes: 8 << 20,
+            message_bytes: 20 << 20,
             frame_bytes: 1 << 20,
             stream_window_bytes: 16 << 20,
             connection_window_bytes: 64 << 20,

@@ -1,7 +1,6 @@
 //! P2, of synchronous jobs: parameters and rule state have the bits of the definition, which knows of no trainers, pservers or faults.
 
 use crate::sim::evidence::Evidence;
-use crate::sim::program::declaration;
 use crate::sim::reference::train;
 
 pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
@@ -9,8 +8,9 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
         return Ok(());
     }
     let trained = evidence.trained.as_ref().map_err(Clone::clone)?;
-    let declaration = declaration(evidence.job.records, evidence.scenario.block_elements);
-    let expected = train(&declaration, &evidence.job, &evidence.data);
+    let program = evidence.scenario.program();
+    let declaration = program.declaration(evidence.job.records);
+    let expected = train(program, &evidence.job, &evidence.data, &evidence.exclusions());
     for ((parameter, ours), theirs) in declaration.parameters.iter().zip(trained).zip(&expected) {
         let columns = |trained: &crate::sim::reference::Trained| {
             std::iter::once(trained.values.clone()).chain(trained.slots.iter().cloned()).collect::<Vec<_>>()

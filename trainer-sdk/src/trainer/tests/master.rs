@@ -12,7 +12,7 @@ const LEAF: Node = Node { level: 0, index: 2 };
 
 #[tokio::test(start_paused = true)]
 async fn a_master_that_does_not_know_the_trainer_is_joined_again_with_room_for_its_leases() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     fake.state().tasks.push_back(node(1, 0, LEAF, 1));
     fake.state().published = 0;
     fake.state().answer = Box::new(|_| PushAnswer::Busy);
@@ -44,7 +44,7 @@ async fn a_master_that_does_not_know_the_trainer_is_joined_again_with_room_for_i
 
 #[tokio::test(start_paused = true)]
 async fn calls_find_the_master_that_leads() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     fake.state().leader = Some(1);
     let script = async |fake: &Fake, _| {
         fake.state().tasks.push_back(node(1, 0, LEAF, 1));
@@ -63,7 +63,7 @@ async fn calls_find_the_master_that_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_dies_is_followed_by_the_other() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     let script = async |fake: &Fake, _| {
         fake.until("it asks", |state| !state.leases.is_empty()).await;
         fake.state().leader = Some(1);
@@ -78,7 +78,7 @@ async fn a_leader_that_dies_is_followed_by_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_master_silent_beyond_patience_ends_the_trainer() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     let script = async |fake: &Fake, _| {
         fake.until("it joins", |state| !state.leases.is_empty()).await;
         fake.state().leader = None;
@@ -93,7 +93,7 @@ async fn a_master_silent_beyond_patience_ends_the_trainer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pserver_silent_beyond_patience_does_not_while_the_master_speaks() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     fake.state().tasks.push_back(node(1, 0, LEAF, 1));
     fake.state().no_pushes[0] = true;
     let script = async |fake: &Fake, _| {
@@ -109,7 +109,7 @@ async fn a_pserver_silent_beyond_patience_does_not_while_the_master_speaks() {
 
 #[tokio::test(start_paused = true)]
 async fn one_lost_answer_costs_less_than_a_time_to_live() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     let script = async |fake: &Fake, _| {
         fake.until("it asks", |state| !state.leases.is_empty()).await;
         let asked = fake.state().leases.len();
@@ -127,7 +127,7 @@ async fn one_lost_answer_costs_less_than_a_time_to_live() {
 
 #[tokio::test(start_paused = true)]
 async fn the_trainer_ends_when_the_master_says_that_the_job_is_done() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     let script = async |fake: &Fake, _| {
         fake.state().is_done = true;
         sleep(2 * TTL).await;
@@ -139,7 +139,7 @@ async fn the_trainer_ends_when_the_master_says_that_the_job_is_done() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trainer_whose_name_another_has_gives_up() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     fake.state().is_superseded = true;
     let script = async |_: &Fake, _| sleep(2 * TTL).await;
     let ended = fake.train(settings(), Slope::default(), script).await.unwrap();

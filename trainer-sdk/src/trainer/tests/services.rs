@@ -86,7 +86,7 @@ impl master_server::Master for Master {
         let tasks = tasks.await.unwrap_or_default().into_iter().map(Into::into).collect();
         let done = self.fake.state().is_done;
         self.lead().await?;
-        Ok(Response::new(proto::LeaseReply { tasks, done, failed: String::new() }))
+        Ok(Response::new(proto::LeaseReply { tasks, done, ..Default::default() }))
     }
 
     async fn route(&self, request: Request<proto::RouteRequest>) -> Answer<proto::RouteReply> {
@@ -202,6 +202,9 @@ impl pserver_server::Pserver for Pserver {
     }
 
     async fn read_state(&self, _: Request<proto::ReadStateRequest>) -> Answer<proto::ReadStateReply> {
+        refused(RefusalKind::Malformed)
+    }
+    async fn decide(&self, _: Request<proto::DecideRequest>) -> Answer<proto::DecideReply> {
         refused(RefusalKind::Malformed)
     }
     async fn follow(&self, _: Request<proto::FollowRequest>) -> Answer<proto::FollowReply> {

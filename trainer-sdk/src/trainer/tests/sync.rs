@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 const LEAF: Node = Node { level: 0, index: 2 };
 
 fn with_task(step: u64) -> (Fake, Slope) {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     fake.state().tasks.push_back(node(1, step, LEAF, 1));
     (fake, Slope::default())
 }
@@ -98,7 +98,7 @@ async fn a_pull_of_the_next_step_proves_that_nothing_is_to_be_pushed_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rewind_in_mid_computing_throws_the_task_away_and_asks_for_another() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     fake.state().tasks.push_back(node(1, 5, Node { level: 2, index: 0 }, 1));
     let model = Slope::default();
     let paced = crate::TrainerSettings { pace: Duration::from_millis(500), ..settings() };
@@ -145,7 +145,7 @@ async fn a_push_that_meets_a_rewound_block_ends_when_the_routing_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_of_a_newer_history_waits_for_its_routing() {
-    let fake = Fake::new(Mode::Sync);
+    let fake = Fake::new(Mode::SYNC);
     fake.state().tasks.push_back(node(1, 2, LEAF, 6));
     let script = async |fake: &Fake, _| {
         sleep(Duration::from_secs(3)).await;

@@ -1,0 +1,66 @@
+//! Trainers with a fault of their own: a program that some records end, a disk on which a chunk is damaged.
+
+use super::data_set::DataSet;
+use super::program::Program;
+use shoal_runtime::cluster::Slice;
+use shoal_trainer_sdk::chunks::{ChunkSource, ReadError};
+use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Model, Parameters};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The program, failing on records by their index in the data set.
+#[derive(Clone, Debug)]
+pub struct Poisoned {
+    /// What it is otherwise.
+    pub program: Program,
+    /// The records.
+    pub records: Vec<u64>,
+    /// Whether it panics, instead of saying so.
+    pub panics: bool,
+}
+
+impl Model for Poisoned {
+    fn declare(&mut self, job: &Job) -> Declaration {
+        self.program.declaration(job.records)
+    }
+
+    fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        gradient: &mut Gradient,
+    ) -> anyhow::Result<()> {
+        if let Some(record) = batch.records.iter().find(|record| self.records.contains(&record.index)) {
+            assert!(!self.panics, "record {} is poison", record.index);
+            anyhow::bail!("record {} is poison", record.index);
+        }
+        self.program.step(batch, parameters, gradient)
+    }
+}
+
+/// The data set with one chunk damaged.
+#[derive(Debug)]
+pub struct Spoiled {
+    /// What it is otherwise.
+    pub data: Arc<DataSet>,
+    /// The chunk, by its index in the data set.
+    pub chunk: u32,
+}
+
+impl ChunkSource for Spoiled {
+    fn read<'a>(
+        &'a self,
+        slice: &'a Slice,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>> {
+        Box::pin(async move {
+            let mut bytes = self.data.read(slice).await?;
+            if slice.chunk == self.chunk
+                && let Some(last) = bytes.last_mut()
+            {
+                *last ^= 1;
+            }
+            Ok(bytes)
+        })
+    }
+}
