@@ -75,6 +75,8 @@ pub struct Job<'a> {
     pub pservers: u32,
     /// Everything else.
     pub more: Vec<String>,
+    /// What the training program is given.
+    pub hyper: Vec<String>,
 }
 
 impl Job<'_> {
@@ -83,7 +85,7 @@ impl Job<'_> {
         let mut command = Command::new(&self.programs.shoal);
         command.current_dir(self.folder).args(["run", "--trainers", self.trainers]);
         command.args(["--pservers", &self.pservers.to_string(), "--data", self.data, "-o", "json"]);
-        command.args(&self.more).arg("--").arg(self.program);
+        command.args(&self.more).arg("--").arg(self.program).args(&self.hyper);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

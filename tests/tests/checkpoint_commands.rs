@@ -33,6 +33,7 @@ fn a_running_job_makes_one_now_and_what_it_left_is_listed_verified_and_exported(
         trainers: "2",
         pservers: 2,
         more: more.map(|word| (*word).to_owned()).collect(),
+        hyper: Vec::new(),
     };
     let running = job.command().spawn().unwrap();
     let command = |words: &[&str]| shoal(&programs.shoal, folder.path(), words);

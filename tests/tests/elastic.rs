@@ -25,7 +25,7 @@ impl World {
     fn job<'a>(&'a self, program: &'a Path, trainers: &'a str, pservers: u32, more: &[&str]) -> Job<'a> {
         let more = more.iter().map(|word| (*word).to_owned()).collect();
         let (programs, data, folder) = (&self.programs, self.data.as_str(), self.folder.path());
-        Job { programs, folder, program, data, trainers, pservers, more }
+        Job { programs, folder, program, data, trainers, pservers, more, hyper: Vec::new() }
     }
     fn digits(&self, trainers: &str, pservers: u32, more: &[&str]) -> Value {
         self.job(&self.programs.digits, trainers, pservers, more).run().unwrap()

@@ -34,6 +34,7 @@ fn the_exported_model_opens_in_python() {
         trainers: "1",
         pservers: 2,
         more: vec!["--folder".into(), "runs/here".into()],
+        hyper: Vec::new(),
     };
     job.run().unwrap();
     let export = Command::new(&programs.shoal)

@@ -12,6 +12,23 @@ use std::path::Path;
 
 const TRAINERS: [&str; 5] = ["1", "2", "3", "5", "8"];
 const PSERVERS: [u32; 3] = [1, 2, 3];
+/// Jobs that decide over all blocks, or take gradients late: a name, what `shoal run` is told, what the program is.
+const VARIANTS: [(&str, &[&str], &[&str]); 6] = [
+    ("clip", &[], &["--clip-norm", "0.2"]),
+    ("skip", &[], &["--spoil-every", "7"]),
+    ("loss scale", &[], &["--loss-scale", "65536", "--spoil-every", "11"]),
+    ("delay 1", &["--delay", "1"], &[]),
+    (
+        "delay 2, all of it",
+        &["--delay", "2"],
+        &["--clip-norm", "0.2", "--loss-scale", "1024", "--spoil-every", "9"],
+    ),
+    (
+        "a copy, all of it",
+        &["--replicas", "1"],
+        &["--clip-norm", "0.2", "--loss-scale", "1024", "--spoil-every", "9"],
+    ),
+];
 /// Counters that must not be 0 over the whole grid.
 const STIRRED: [&str; 7] = [
     "odd_blocks",
@@ -35,6 +52,9 @@ fn main() -> anyhow::Result<()> {
         }
     }
     grid.others()?;
+    for (number, variant) in VARIANTS.iter().enumerate() {
+        grid.variant(number as u64, variant)?;
+    }
     for mode in ["sync", "async"] {
         for seed in 1..=20 {
             grid.count(mode, seed)?;
@@ -59,9 +79,21 @@ struct Grid<'a> {
 
 impl Grid<'_> {
     fn run(&self, program: &Path, trainers: &str, pservers: u32, more: &[&str]) -> anyhow::Result<Value> {
+        self.run_with(program, trainers, pservers, more, &[])
+    }
+
+    fn run_with(
+        &self,
+        program: &Path,
+        trainers: &str,
+        pservers: u32,
+        more: &[&str],
+        hyper: &[&str],
+    ) -> anyhow::Result<Value> {
+        let hyper = hyper.iter().map(|word| (*word).to_owned()).collect();
         let more = more.iter().map(|word| (*word).to_owned()).collect();
         let (programs, data, folder) = (&self.programs, self.data.as_str(), self.folder);
-        let job = Job { programs, folder, program, data, trainers, pservers, more };
+        let job = Job { programs, folder, program, data, trainers, pservers, more, hyper };
         job.run().with_context(|| format!("{trainers} trainers, {pservers} pservers"))
     }
 
@@ -93,6 +125,26 @@ impl Grid<'_> {
             trainers == "1" || closing["levels"].as_array().map_or(0, Vec::len) >= 2,
             "one level only: {closing}"
         );
+        Ok(())
+    }
+
+    /// One job of a kind, undisturbed, with other members, and under chaos: one hash, and another than the grid's.
+    fn variant(&mut self, number: u64, (name, more, hyper): &(&str, &[&str], &[&str])) -> anyhow::Result<()> {
+        let common = [&["--epochs", "2", "--seed", "7"], *more].concat();
+        let mut first: Option<String> = None;
+        for (round, (trainers, pservers)) in
+            [("1", 1), ("3", 2), ("2:4", 3), ("3", 3)].into_iter().enumerate()
+        {
+            let seed = (1000 + 10 * number + round as u64).to_string();
+            let chaos = if round < 2 { ["--pace-millis", "10"] } else { ["--chaos", seed.as_str()] };
+            let more = [&common[..], &chaos[..]].concat();
+            let closing = self.run_with(&self.programs.digits, trainers, pservers, &more, hyper)?;
+            let hash = closing["parameters_sha256"].as_str().context("no hash")?.to_owned();
+            let faults = closing["faults"].as_array().map_or(0, Vec::len);
+            println!("{name:<20} trainers {trainers:<4} pservers {pservers}  faults {faults:>2}  {hash}");
+            ensure!(*first.get_or_insert_with(|| hash.clone()) == hash, "another hash: {closing}");
+        }
+        ensure!(first != self.hash, "{name} changes nothing");
         Ok(())
     }
 

@@ -97,7 +97,16 @@ impl Script<'_> {
             ["--epochs", "2", "--seed", "7", "--mode", mode, "--replicas", replicas, "--folder", &folder];
         let more = all.iter().chain(more).map(|word| (*word).to_owned()).collect();
         let (programs, data, folder) = (&self.programs, self.data.as_str(), self.folder);
-        Job { programs, folder, program: &programs.digits, data, trainers: "3", pservers: 3, more }
+        Job {
+            programs,
+            folder,
+            program: &programs.digits,
+            data,
+            trainers: "3",
+            pservers: 3,
+            more,
+            hyper: Vec::new(),
+        }
     }
 
     async fn combination(&self, mode: &str, replicas: &str, seed: u64, hash: &str) -> anyhow::Result<()> {

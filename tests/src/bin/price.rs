@@ -60,7 +60,8 @@ fn steps_per_second(
 ) -> anyhow::Result<f64> {
     let replicas = replicas.to_string();
     let more = more.iter().copied().chain(["--replicas", &replicas]).map(str::to_owned).collect();
-    let closing = Job { programs, folder, program, data, trainers: "3", pservers: 3, more }.run()?;
+    let closing =
+        Job { programs, folder, program, data, trainers: "3", pservers: 3, more, hyper: Vec::new() }.run()?;
     ensure!(closing["records_wrong"] == 0, "counts are wrong: {closing}");
     let number = |name: &str| closing[name].as_f64().with_context(|| format!("no {name}: {closing}"));
     Ok(number("steps")? / number("seconds")?)

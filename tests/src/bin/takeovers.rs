@@ -69,7 +69,16 @@ async fn main() -> anyhow::Result<()> {
 
 fn undisturbed(programs: &Programs, folder: &Path, data: &str) -> anyhow::Result<String> {
     let more = ["--epochs", EPOCHS, "--seed", "7"].map(str::to_owned).to_vec();
-    let job = Job { programs, folder, program: &programs.digits, data, trainers: "2", pservers: 2, more };
+    let job = Job {
+        programs,
+        folder,
+        program: &programs.digits,
+        data,
+        trainers: "2",
+        pservers: 2,
+        more,
+        hyper: Vec::new(),
+    };
     let closing = job.run()?;
     ensure!(closing["records_wrong"] == 0, "counts are wrong: {closing}");
     Ok(closing["parameters_sha256"].as_str().context("no hash")?.to_owned())

@@ -21,11 +21,27 @@ struct Arguments {
     /// Write train-*.recordio and test-*.recordio of a fixed split into this folder, and end
     #[arg(long, value_name = "DIR")]
     pack: Option<PathBuf>,
+    /// Scale gradients down whose norm over all parameters is larger
+    #[arg(long, value_name = "NORM")]
+    clip_norm: Option<f32>,
+    /// Multiply the loss with a scale that begins here, a power of two; steps that overflow are skipped
+    #[arg(long, value_name = "SCALE")]
+    loss_scale: Option<f32>,
+    /// Make the gradient of every so many-th step infinite, to see such steps skipped
+    #[arg(long, value_name = "STEPS")]
+    spoil_every: Option<u64>,
 }
 
 fn main() -> ExitCode {
     let arguments: Arguments = clap::Parser::parse();
-    let Some(dir) = arguments.pack else { return shoal_trainer_sdk::main(model::Digits::default()) };
+    let Arguments { pack, clip_norm, loss_scale, spoil_every } = arguments;
+    let Some(dir) = pack else {
+        return shoal_trainer_sdk::main(model::Digits::with(model::Extras {
+            clip_norm,
+            loss_scale,
+            spoil_every,
+        }));
+    };
     match data::pack(&dir) {
         Ok(packed) => {
             eprintln!("packed into {}: {packed:?}", dir.display());

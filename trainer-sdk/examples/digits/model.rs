@@ -4,7 +4,8 @@ use super::data;
 use super::mlp::{self, GradientMut, Weights};
 use super::oracle;
 use shoal_trainer_sdk::{
-    Batch, Decay, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Decay, Decisions, Declaration, Gradient, Initial, Job, LossScale, Model, NonFinite, Parameter,
+    Parameters, Rule, Schedule,
 };
 
 /// Adam's learning rate at the start; it falls along half a cosine over the whole job.
@@ -13,9 +14,21 @@ const LEARNING_RATE_LAST: f32 = 0.0005;
 const LOSS: &str = "loss";
 const WEIGHTS: [&str; 4] = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"];
 
+/// What is not needed to train, and here to be seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extras {
+    /// The norm to which gradients are clipped.
+    pub(crate) clip_norm: Option<f32>,
+    /// The first loss scale.
+    pub(crate) loss_scale: Option<f32>,
+    /// Every so many-th step has an infinite gradient.
+    pub(crate) spoil_every: Option<u64>,
+}
+
 /// The model, with buffers that steps reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Digits {
+    extras: Extras,
     pixels: Vec<f32>,
     labels: Vec<u8>,
     gradients: [Vec<f32>; 4],
@@ -45,7 +58,11 @@ impl Model for Digits {
             oracle::parameter(2, job.records),
         ];
         // Odd, so that blocks end where no vector register does.
-        Declaration { parameters, block_elements: 601 }
+        let declaration = Declaration { parameters, block_elements: 601 };
+        match self.extras.decisions() {
+            Some(decisions) => declaration.deciding(decisions),
+            None => declaration,
+        }
     }
 
     fn step(
@@ -63,7 +80,12 @@ impl Model for Digits {
         let [hidden_weights, hidden_bias, output_weights, output_bias] = &mut self.gradients;
         let mut sums = GradientMut { hidden_weights, hidden_bias, output_weights, output_bias };
         let loss = mlp::loss_and_gradient(&weights, &self.pixels, &self.labels, &mut sums);
-        for (buffer, name) in self.gradients.iter().zip(WEIGHTS) {
+        let is_spoilt = self.extras.spoil_every.is_some_and(|every| (batch.step + 1).is_multiple_of(every));
+        let scale = if is_spoilt { f32::INFINITY } else { parameters.loss_scale() };
+        for (buffer, name) in self.gradients.iter_mut().zip(WEIGHTS) {
+            if scale != 1.0 {
+                buffer.iter_mut().for_each(|sum| *sum *= scale);
+            }
             // Copied, not added to the zeros that are there: a -0.0 must reach the reduction as it is.
             gradient.slice_mut(name)?.copy_from_slice(buffer);
         }
@@ -72,7 +94,24 @@ impl Model for Digits {
     }
 }
 
+impl Extras {
+    /// What is to be decided over all blocks, if anything is.
+    fn decisions(&self) -> Option<Decisions> {
+        let skips = self.loss_scale.is_some() || self.spoil_every.is_some();
+        let non_finite = if skips { NonFinite::Skip { in_a_row_max: 20 } } else { NonFinite::Fail };
+        let loss_scale = self.loss_scale.map(|initial| LossScale { initial, growth_interval: 10 });
+        let decisions = Decisions { clip_norm: self.clip_norm, non_finite, loss_scale };
+        (skips || self.clip_norm.is_some()).then_some(decisions)
+    }
+}
+
 impl Digits {
+    /// With something to be seen.
+    #[allow(dead_code)] // The demo, which includes this file too, trains without.
+    pub(crate) fn with(extras: Extras) -> Digits {
+        Digits { extras, ..Digits::default() }
+    }
+
     fn read(&mut self, batch: &Batch<'_>) -> anyhow::Result<()> {
         self.pixels.clear();
         self.labels.clear();

@@ -69,7 +69,16 @@ impl Script<'_> {
         let checkpoints = ["--checkpoint-steps", "10", "--keep-last", "1000"];
         let more = more.iter().chain(&ttl).chain(&checkpoints).map(|word| (*word).to_owned()).collect();
         let (programs, data, folder) = (&self.programs, self.data.as_str(), self.folder);
-        Job { programs, folder, program: &programs.digits, data, trainers: "3", pservers: 1, more }
+        Job {
+            programs,
+            folder,
+            program: &programs.digits,
+            data,
+            trainers: "3",
+            pservers: 1,
+            more,
+            hyper: Vec::new(),
+        }
     }
 
     /// One job with all changes; returns what there is to tell.
