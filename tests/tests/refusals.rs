@@ -163,7 +163,7 @@ fn another_declaration_is_refused_by_its_parameter() {
         let mut impossible = ours;
         impossible.parameters[1].shape = vec![0];
         let join = Hand::join_with(&stage.world, "stranger", 5, impossible);
-        stage.refuses(RefusalKind::Malformed, "adam", join).await;
+        stage.refuses(RefusalKind::Malformed, "amsgrad", join).await;
         stage.ends_well().await;
     });
 }

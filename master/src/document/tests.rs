@@ -44,6 +44,8 @@ fn declaration() -> impl Strategy<Value = Declaration> {
             beta2,
             epsilon
         }),
+        (finite(), finite(), finite()).prop_map(|(l1, l2, beta)| Rule::Ftrl { l1, l2, beta }),
+        finite().prop_map(|decay| Rule::Ema { decay }),
         Just(Rule::Sum),
     ];
     let decay = prop_oneof![

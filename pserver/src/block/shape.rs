@@ -3,10 +3,10 @@
 //! It needs no lock, so that a gradient is checked before one is taken. It must never hold a version.
 
 use super::held::Difference;
-use crate::kernel::rules::{self, AdamStep};
+use crate::kernel::rules::{self, Pass};
 use crate::kernel::sum::{Word, first_non_finite};
 use shoal_runtime::cluster::layout::BlockLayout;
-use shoal_runtime::cluster::{BlockId, Declaration, Node, Parameter, Refusal, RefusalKind, Rule, Step};
+use shoal_runtime::cluster::{BlockId, Declaration, Node, Parameter, Refusal, RefusalKind, Step};
 use std::ops::Range;
 
 /// One node's gradient for one block, as it came.
@@ -135,23 +135,17 @@ impl BlockShape {
         slots: &mut [&mut [f32]],
         weight: u64,
     ) {
-        for piece in &self.pieces {
-            let range = piece.range.clone();
+        for PieceShape { parameter, range, .. } in &self.pieces {
+            let pass = Pass {
+                weight: weight as f32,
+                rate: parameter.learning_rate.at(pace.step),
+                scale: pace.scale,
+                update: pace.updates,
+            };
+            let slots = slots.iter_mut().take(parameter.rule.slots().len());
+            let mut slots: Vec<&mut [f32]> = slots.map(|slot| &mut slot[range.clone()]).collect();
             let (parameters, values) = (&parameters[range.clone()], &mut values[range.clone()]);
-            let (weight, rate) = (weight as f32, pace.scale * piece.parameter.learning_rate.at(pace.step));
-            match (piece.parameter.rule, &mut *slots) {
-                (Rule::Momentum { momentum }, [velocity, ..]) => {
-                    rules::momentum(parameters, values, &mut velocity[range], weight, rate, momentum);
-                }
-                (Rule::Adam { beta1, beta2, epsilon }, [first, second, ..]) => {
-                    let adam = AdamStep::new(pace.updates, rate, beta1, beta2, epsilon);
-                    let (first, second) = (&mut first[range.clone()], &mut second[range]);
-                    rules::adam(parameters, values, first, second, weight, adam);
-                }
-                (Rule::Sum, _) => rules::sum(parameters, values),
-                (Rule::Sgd, _) => rules::sgd(parameters, values, weight, rate),
-                (Rule::Momentum { .. } | Rule::Adam { .. }, _) => unreachable!("`slots` covers every rule"),
-            }
+            rules::run(parameter.rule, pass, parameters, values, &mut slots);
         }
     }
 }

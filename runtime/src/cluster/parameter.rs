@@ -1,66 +1,10 @@
 //! What a training program declares: its parameters, each with shape, update rule, schedule and initial values.
 
 use super::initial::Initial;
+use super::rule::Rule;
 use super::schedule::Schedule;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-
-/// How a parameter's value follows from its former value and the step's reduced gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Rule {
-    /// `w - lr * g`, where `g` is the step's gradient sum divided by its weight.
-    Sgd,
-    /// Heavy-ball momentum (Polyak 1964, as Sutskever et al. 2013): `v = momentum * v + g; w - lr * v`.
-    Momentum {
-        /// Decay of the velocity, in `0..1`.
-        momentum: f32,
-    },
-    /// Adam (Kingma and Ba 2015, algorithm 1).
-    Adam {
-        /// Decay of the first moment, in `0..1`.
-        beta1: f32,
-        /// Decay of the second moment, in `0..1`.
-        beta2: f32,
-        /// Added to the root of the second moment; positive.
-        epsilon: f32,
-    },
-    /// `w + sum`: a counter or a metric. The sum is not divided by the weight; no learning rate; not pulled by steps.
-    Sum,
-}
-
-impl Rule {
-    /// Adam with the constants of its paper.
-    pub const ADAM: Rule = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
-
-    /// Names of the state slots beside the parameter, in the order in which they are kept and hashed.
-    pub fn slots(&self) -> &'static [&'static str] {
-        match self {
-            Rule::Sgd | Rule::Sum => &[],
-            Rule::Momentum { .. } => &["velocity"],
-            Rule::Adam { .. } => &["first_moment", "second_moment"],
-        }
-    }
-    /// Whether a training step reads the parameter.
-    pub fn is_read_by_steps(&self) -> bool {
-        !matches!(self, Rule::Sum)
-    }
-
-    fn fault(&self) -> Option<&'static str> {
-        let is_decay = |x: f32| (0.0..1.0).contains(&x);
-        match *self {
-            Rule::Momentum { momentum } if !is_decay(momentum) => {
-                Some("momentum must be at least 0 and below 1")
-            }
-            Rule::Adam { beta1, beta2, .. } if !is_decay(beta1) || !is_decay(beta2) => {
-                Some("beta1 and beta2 must be at least 0 and below 1")
-            }
-            Rule::Adam { epsilon, .. } if !(epsilon > 0.0 && epsilon.is_finite()) => {
-                Some("epsilon must be positive")
-            }
-            _ => None,
-        }
-    }
-}
 
 /// A named dense tensor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,6 +39,14 @@ impl Parameter {
     /// Number of elements; saturates (a declaration that large is refused).
     pub fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |product, dimension| product.saturating_mul(*dimension))
+    }
+
+    fn fault(&self) -> Option<&'static str> {
+        let is_ftrl = matches!(self.rule, Rule::Ftrl { .. });
+        if is_ftrl && !(self.learning_rate.is_constant() && self.learning_rate.base > 0.0) {
+            return Some("FTRL lowers its rate by itself: give it a constant, positive learning rate");
+        }
+        self.rule.fault().or(self.learning_rate.fault()).or(self.initial.fault())
     }
 }
 
@@ -143,9 +95,7 @@ impl Declaration {
             if parameter.elements() == 0 || parameter.elements() > ELEMENTS_MAX {
                 return fault(name, "the shape must have at least one element and at most 2^40");
             }
-            if let Some(what) =
-                parameter.rule.fault().or(parameter.learning_rate.fault()).or(parameter.initial.fault())
-            {
+            if let Some(what) = parameter.fault() {
                 return fault(name, what);
             }
         }
@@ -201,6 +151,13 @@ mod tests {
                 .what
                 .contains("momentum")
         );
+        let ftrl = declaration(&[2], Rule::Ftrl { l1: 0.1, l2: 0.0, beta: 1.0 });
+        assert!(ftrl.check().is_ok());
+        for rate in [Schedule::constant(0.0), Schedule { warmup_steps: 1, ..Schedule::constant(0.1) }] {
+            let mut falling = ftrl.clone();
+            falling.parameters[0].learning_rate = rate;
+            assert!(falling.check().unwrap_err().what.contains("constant"));
+        }
         let mut twice = declaration(&[2], Rule::Sgd);
         twice.parameters.push(twice.parameters[0].clone());
         assert!(twice.check().unwrap_err().what.contains("twice"));

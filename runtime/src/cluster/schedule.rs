@@ -41,6 +41,11 @@ impl Schedule {
         Schedule { base: rate, warmup_steps: 0, decay: Decay::Constant }
     }
 
+    /// Whether it never changes.
+    pub fn is_constant(&self) -> bool {
+        self.warmup_steps == 0 && self.decay == Decay::Constant
+    }
+
     /// The rate at `step`. Computed in f64 with a pinned libm and rounded once.
     pub fn at(&self, step: Step) -> f32 {
         let base = f64::from(self.base);

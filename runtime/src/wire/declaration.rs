@@ -54,20 +54,22 @@ impl TryFrom<proto::Parameter> for Parameter {
 
 impl From<Rule> for proto::Rule {
     fn from(rule: Rule) -> Self {
-        let mut wire = proto::Rule::default();
+        use proto::RuleKind as Kind;
+        let of = |kind: Kind| proto::Rule { kind: kind.into(), ..Default::default() };
         match rule {
-            Rule::Sgd => wire.set_kind(proto::RuleKind::Sgd),
-            Rule::Sum => wire.set_kind(proto::RuleKind::Sum),
-            Rule::Momentum { momentum } => {
-                wire.set_kind(proto::RuleKind::Momentum);
-                wire.momentum = momentum;
+            Rule::Sgd => of(Kind::Sgd),
+            Rule::Momentum { momentum } => proto::Rule { momentum, ..of(Kind::Momentum) },
+            Rule::Nesterov { momentum } => proto::Rule { momentum, ..of(Kind::Nesterov) },
+            Rule::Adagrad { epsilon } => proto::Rule { epsilon, ..of(Kind::Adagrad) },
+            Rule::Adam { beta1, beta2, epsilon } => proto::Rule { beta1, beta2, epsilon, ..of(Kind::Adam) },
+            Rule::AdamW { beta1, beta2, epsilon } => proto::Rule { beta1, beta2, epsilon, ..of(Kind::Adamw) },
+            Rule::AmsGrad { beta1, beta2, epsilon } => {
+                proto::Rule { beta1, beta2, epsilon, ..of(Kind::Amsgrad) }
             }
-            Rule::Adam { beta1, beta2, epsilon } => {
-                wire.set_kind(proto::RuleKind::Adam);
-                (wire.beta1, wire.beta2, wire.epsilon) = (beta1, beta2, epsilon);
-            }
+            Rule::Ftrl { l1, l2, beta } => proto::Rule { l1, l2, beta, ..of(Kind::Ftrl) },
+            Rule::Ema { decay } => proto::Rule { decay, ..of(Kind::Ema) },
+            Rule::Sum => of(Kind::Sum),
         }
-        wire
     }
 }
 
@@ -75,17 +77,21 @@ impl TryFrom<proto::Rule> for Rule {
     type Error = Refusal;
 
     fn try_from(wire: proto::Rule) -> Result<Self, Refusal> {
-        match wire.kind() {
-            proto::RuleKind::Sgd => Ok(Rule::Sgd),
-            proto::RuleKind::Momentum => Ok(Rule::Momentum { momentum: wire.momentum }),
-            proto::RuleKind::Adam => {
-                Ok(Rule::Adam { beta1: wire.beta1, beta2: wire.beta2, epsilon: wire.epsilon })
-            }
-            proto::RuleKind::Sum => Ok(Rule::Sum),
-            proto::RuleKind::Unspecified => {
-                Err(malformed("rule.kind", format!("no such rule: {}", wire.kind)))
-            }
-        }
+        use proto::RuleKind as Kind;
+        let proto::Rule { momentum, beta1, beta2, epsilon, l1, l2, beta, decay, kind: _ } = wire;
+        Ok(match wire.kind() {
+            Kind::Sgd => Rule::Sgd,
+            Kind::Momentum => Rule::Momentum { momentum },
+            Kind::Nesterov => Rule::Nesterov { momentum },
+            Kind::Adagrad => Rule::Adagrad { epsilon },
+            Kind::Adam => Rule::Adam { beta1, beta2, epsilon },
+            Kind::Adamw => Rule::AdamW { beta1, beta2, epsilon },
+            Kind::Amsgrad => Rule::AmsGrad { beta1, beta2, epsilon },
+            Kind::Ftrl => Rule::Ftrl { l1, l2, beta },
+            Kind::Ema => Rule::Ema { decay },
+            Kind::Sum => Rule::Sum,
+            Kind::Unspecified => return Err(malformed("rule.kind", format!("no such rule: {}", wire.kind))),
+        })
     }
 }
 
@@ -159,7 +165,18 @@ mod tests {
 
     #[test]
     fn every_rule_schedule_and_initial_value_survives_the_wire() {
-        let rules = [Rule::Sgd, Rule::Momentum { momentum: 0.9 }, Rule::ADAM, Rule::Sum];
+        let (beta1, beta2, epsilon) = (0.8, 0.9, 1e-7);
+        let rules = [
+            Rule::Sgd,
+            Rule::Momentum { momentum: 0.9 },
+            Rule::Nesterov { momentum: 0.8 },
+            Rule::Adagrad { epsilon: 1e-9 },
+            Rule::Adam { beta1, beta2, epsilon },
+            Rule::AdamW { beta1, beta2, epsilon },
+            Rule::AmsGrad { beta1, beta2, epsilon },
+            Rule::Ema { decay: 0.7 },
+            Rule::Sum,
+        ];
         let decays =
             [Decay::Constant, Decay::Step { factor: 0.5, every: 7 }, Decay::Cosine { floor: 0.01, over: 9 }];
         let initials = [Initial::Zeros, Initial::Uniform { limit: 0.3 }, Initial::Normal { deviation: 0.2 }];
@@ -173,6 +190,8 @@ mod tests {
                 }
             }
         }
+        let (ftrl, rate) = (Rule::Ftrl { l1: 0.1, l2: 0.2, beta: 1.5 }, Schedule::constant(0.1));
+        parameters.push(Parameter::new("sparse", &[4], ftrl, rate, Initial::Zeros));
         let declaration = Declaration { parameters, block_elements: 17 };
         assert_eq!(Declaration::try_from(proto::Declaration::from(&declaration)).unwrap(), declaration);
     }
