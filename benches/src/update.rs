@@ -69,7 +69,8 @@ impl Kernels {
     fn update(&mut self) -> anyhow::Result<()> {
         self.updates += 1;
         let rule = Rule::Adam { beta1: BETA1, beta2: BETA2, epsilon: EPSILON };
-        let pass = Pass { weight: WEIGHT as f32, rate: RATE, scale: 1.0, update: self.updates };
+        let pass =
+            Pass { weight: WEIGHT as f32, rate: RATE, scale: 1.0, weight_decay: 0.0, update: self.updates };
         let moments = self.first.chunks_mut(BLOCK).zip(self.second.chunks_mut(BLOCK));
         let sums = self.values.chunks_mut(BLOCK).zip(self.right.words().chunks(BLOCK));
         for ((parameters, (values, right)), (first, second)) in

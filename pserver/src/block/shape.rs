@@ -61,7 +61,7 @@ impl BlockShape {
             range: piece.range.clone(),
         });
         let pieces: Vec<PieceShape> = pieces.collect();
-        let slots = pieces.iter().map(|piece| piece.parameter.rule.slots().len()).max().unwrap_or(0);
+        let slots = pieces.iter().map(|piece| piece.parameter.slots().len()).max().unwrap_or(0);
         BlockShape { id, elements: layout.elements, slots, pieces }
     }
 
@@ -124,7 +124,7 @@ impl BlockShape {
         Refusal::new(RefusalKind::Nondeterministic, subject, detail)
     }
 
-    /// Runs every parameter's rule once: `values` holds the gradient sum and becomes the new parameters.
+    /// Runs the rule of every parameter that is not frozen once: `values` holds the gradient sum and becomes the new parameters.
     ///
     /// `slots[s]` is as long as the block; a piece whose rule has fewer slots leaves the others at zero.
     pub fn update(
@@ -136,15 +136,20 @@ impl BlockShape {
         weight: u64,
     ) {
         for PieceShape { parameter, range, .. } in &self.pieces {
+            let own_slots = slots.iter_mut().take(parameter.slots().len());
+            let mut slots: Vec<&mut [f32]> = own_slots.map(|slot| &mut slot[range.clone()]).collect();
+            let (parameters, values) = (&parameters[range.clone()], &mut values[range.clone()]);
+            if parameter.group.is_frozen {
+                values.copy_from_slice(parameters);
+                continue;
+            }
             let pass = Pass {
                 weight: weight as f32,
-                rate: parameter.learning_rate.at(pace.step),
+                rate: parameter.group.rate_multiplier * parameter.learning_rate.at(pace.step),
                 scale: pace.scale,
+                weight_decay: parameter.group.weight_decay,
                 update: pace.updates,
             };
-            let slots = slots.iter_mut().take(parameter.rule.slots().len());
-            let mut slots: Vec<&mut [f32]> = slots.map(|slot| &mut slot[range.clone()]).collect();
-            let (parameters, values) = (&parameters[range.clone()], &mut values[range.clone()]);
             rules::run(parameter.rule, pass, parameters, values, &mut slots);
         }
     }

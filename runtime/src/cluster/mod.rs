@@ -4,6 +4,7 @@
 
 pub mod block_copy;
 pub mod checkpoint;
+pub mod group;
 pub mod ids;
 pub mod initial;
 pub mod job;
@@ -22,6 +23,7 @@ pub mod tree;
 
 pub use block_copy::BlockCopy;
 pub use checkpoint::{CheckpointId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, PieceRef};
+pub use group::Group;
 pub use ids::{BlockId, Fill, Incarnation, JobId, LeaseId, Rewind, StateName, Step, Term, Version};
 pub use job::{JobSettings, Mode};
 pub use layout::Layout;

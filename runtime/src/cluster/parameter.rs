@@ -1,5 +1,6 @@
 //! What a training program declares: its parameters, each with shape, update rule, schedule and initial values.
 
+use super::group::Group;
 use super::initial::Initial;
 use super::rule::Rule;
 use super::schedule::Schedule;
@@ -19,6 +20,9 @@ pub struct Parameter {
     pub learning_rate: Schedule,
     /// Its values before the first step.
     pub initial: Initial,
+    /// What it has in common with other parameters.
+    #[serde(default)]
+    pub group: Group,
 }
 
 impl Parameter {
@@ -30,7 +34,12 @@ impl Parameter {
         learning_rate: Schedule,
         initial: Initial,
     ) -> Parameter {
-        Parameter { name: name.to_owned(), shape: shape.to_vec(), rule, learning_rate, initial }
+        let group = Group::default();
+        Parameter { name: name.to_owned(), shape: shape.to_vec(), rule, learning_rate, initial, group }
+    }
+    /// The same parameter, treated as `group` says.
+    pub fn in_group(self, group: Group) -> Parameter {
+        Parameter { group, ..self }
     }
     /// A counter or metric that starts at zero and adds up what steps give it.
     pub fn sum(name: &str, shape: &[u64]) -> Parameter {
@@ -41,12 +50,18 @@ impl Parameter {
         self.shape.iter().fold(1, |product, dimension| product.saturating_mul(*dimension))
     }
 
+    /// Names of the state slots that are kept beside it: its rule's, or none while it is frozen.
+    pub fn slots(&self) -> &'static [&'static str] {
+        if self.group.is_frozen { &[] } else { self.rule.slots() }
+    }
+
     fn fault(&self) -> Option<&'static str> {
         let is_ftrl = matches!(self.rule, Rule::Ftrl { .. });
         if is_ftrl && !(self.learning_rate.is_constant() && self.learning_rate.base > 0.0) {
             return Some("FTRL lowers its rate by itself: give it a constant, positive learning rate");
         }
-        self.rule.fault().or(self.learning_rate.fault()).or(self.initial.fault())
+        let faults = [self.rule.fault(), self.learning_rate.fault(), self.initial.fault()];
+        faults.into_iter().flatten().next().or_else(|| self.group.fault(&self.rule))
     }
 }
 
@@ -158,13 +173,26 @@ mod tests {
             falling.parameters[0].learning_rate = rate;
             assert!(falling.check().unwrap_err().what.contains("constant"));
         }
+        let mut decaying_sum = declaration(&[2], Rule::Sum);
+        decaying_sum.parameters[0].group.weight_decay = 0.1;
+        assert!(decaying_sum.check().unwrap_err().what.contains("weight_decay"));
         let mut twice = declaration(&[2], Rule::Sgd);
         twice.parameters.push(twice.parameters[0].clone());
         assert!(twice.check().unwrap_err().what.contains("twice"));
     }
 
     #[test]
+    fn a_frozen_parameter_keeps_no_slots() {
+        let parameter = declaration(&[2], Rule::ADAM).parameters.remove(0);
+        assert_eq!(parameter.slots(), ["first_moment", "second_moment"]);
+        assert!(parameter.in_group(Group::FROZEN).slots().is_empty());
+    }
+
+    #[test]
     fn a_mismatch_names_the_parameter() {
+        let frozen = declaration(&[2], Rule::Sgd).parameters.remove(0).in_group(Group::FROZEN);
+        let frozen = Declaration { parameters: vec![frozen], block_elements: 0 };
+        assert_eq!(frozen.difference(&declaration(&[2], Rule::Sgd)).unwrap().parameter, "w");
         let fault = declaration(&[2, 3], Rule::Sgd).difference(&declaration(&[3, 2], Rule::Sgd)).unwrap();
         assert_eq!(fault.parameter, "w");
         assert_eq!(declaration(&[2], Rule::Sgd).difference(&declaration(&[2], Rule::Sgd)), None);

@@ -3,7 +3,7 @@
 use super::{malformed, proto, required};
 use crate::cluster::initial::Initial;
 use crate::cluster::schedule::{Decay, Schedule};
-use crate::cluster::{Declaration, Parameter, Refusal, Rule};
+use crate::cluster::{Declaration, Group, Parameter, Refusal, Rule};
 
 impl From<&Declaration> for proto::Declaration {
     fn from(declaration: &Declaration) -> Self {
@@ -34,6 +34,7 @@ impl From<&Parameter> for proto::Parameter {
             rule: Some(parameter.rule.into()),
             learning_rate: Some(parameter.learning_rate.into()),
             initial: Some(parameter.initial.into()),
+            group: Some(parameter.group.into()),
         }
     }
 }
@@ -46,9 +47,24 @@ impl TryFrom<proto::Parameter> for Parameter {
             rule: required(wire.rule, "parameter.rule")?.try_into()?,
             learning_rate: required(wire.learning_rate, "parameter.learning_rate")?.try_into()?,
             initial: required(wire.initial, "parameter.initial")?.try_into()?,
+            group: wire.group.map_or_else(Group::default, Into::into),
             name: wire.name,
             shape: wire.shape,
         })
+    }
+}
+
+impl From<Group> for proto::Group {
+    fn from(group: Group) -> Self {
+        let Group { rate_multiplier, weight_decay, is_frozen } = group;
+        proto::Group { rate_multiplier, weight_decay, is_frozen }
+    }
+}
+
+impl From<proto::Group> for Group {
+    fn from(wire: proto::Group) -> Self {
+        let proto::Group { rate_multiplier, weight_decay, is_frozen } = wire;
+        Group { rate_multiplier, weight_decay, is_frozen }
     }
 }
 
@@ -191,7 +207,8 @@ mod tests {
             }
         }
         let (ftrl, rate) = (Rule::Ftrl { l1: 0.1, l2: 0.2, beta: 1.5 }, Schedule::constant(0.1));
-        parameters.push(Parameter::new("sparse", &[4], ftrl, rate, Initial::Zeros));
+        let group = Group { rate_multiplier: 0.5, weight_decay: 0.25, is_frozen: true };
+        parameters.push(Parameter::new("sparse", &[4], ftrl, rate, Initial::Zeros).in_group(group));
         let declaration = Declaration { parameters, block_elements: 17 };
         assert_eq!(Declaration::try_from(proto::Declaration::from(&declaration)).unwrap(), declaration);
     }

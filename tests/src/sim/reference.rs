@@ -79,7 +79,7 @@ pub fn train_until(
 fn initial(parameter: &Parameter, job: &JobSettings) -> Trained {
     let mut values = vec![0.0; parameter.elements() as usize];
     parameter.initial.fill(job.seed, &parameter.name, 0, &mut values);
-    let slots = vec![vec![0.0; values.len()]; parameter.rule.slots().len()];
+    let slots = vec![vec![0.0; values.len()]; parameter.slots().len()];
     Trained { values, slots }
 }
 

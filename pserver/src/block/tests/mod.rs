@@ -15,7 +15,9 @@ use bytes::Bytes;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::schedule::{Decay, Schedule};
-use shoal_runtime::cluster::{BlockId, Declaration, JobId, JobSettings, Layout, Node, Parameter, Rule};
+use shoal_runtime::cluster::{
+    BlockId, Declaration, Group, JobId, JobSettings, Layout, Node, Parameter, Rule,
+};
 
 /// The pserver that blocks without copies are on.
 pub(crate) const ME: Incarnation = Incarnation(1);

@@ -6,7 +6,7 @@ use super::Pass;
 pub(super) fn adagrad(pass: Pass, epsilon: f32, parameters: &[f32], values: &mut [f32], squares: &mut [f32]) {
     let rate = pass.scaled_rate();
     for ((parameter, value), squares) in parameters.iter().zip(values).zip(squares) {
-        let gradient = pass.gradient(*value);
+        let gradient = pass.gradient(*value, *parameter);
         *squares += gradient * gradient;
         *value = *parameter - (rate * gradient) / (squares.sqrt() + epsilon);
     }
@@ -14,21 +14,30 @@ pub(super) fn adagrad(pass: Pass, epsilon: f32, parameters: &[f32], values: &mut
 
 #[cfg(test)]
 mod tests {
-    use super::super::reference::{Trial, error};
+    use super::super::reference::{Now, Trial, error};
     use shoal_runtime::cluster::Rule;
+
+    // An epsilon large enough to be seen.
+    const RULE: Rule = Rule::Adagrad { epsilon: 0.1 };
+
+    fn adagrad_error(trial: Trial) -> f64 {
+        let reference = |squares: &mut f64, now: Now| {
+            let g = now.g + trial.lambda() * now.w;
+            *squares += g * g;
+            now.w - trial.rate() * g / (libm::sqrt(*squares) + f64::from(0.1f32))
+        };
+        error(trial, |_| 0.0, reference)
+    }
 
     #[test]
     fn adagrad_follows_its_reference() {
-        // An epsilon large enough to be seen.
-        let trial = Trial::new(Rule::Adagrad { epsilon: 0.1 }, 0.05);
-        let worst = error(
-            trial,
-            |_| 0.0,
-            |squares, now| {
-                *squares += now.g * now.g;
-                now.w - trial.rate() * now.g / (libm::sqrt(*squares) + f64::from(0.1f32))
-            },
-        );
+        let worst = adagrad_error(Trial::new(RULE, 0.05));
+        assert!(worst < 2e-5, "{worst}");
+    }
+
+    #[test]
+    fn adagrad_with_weight_decay_follows_its_reference() {
+        let worst = adagrad_error(Trial::new(RULE, 0.05).decaying(0.04));
         assert!(worst < 2e-5, "{worst}");
     }
 }

@@ -60,12 +60,12 @@ pub(super) fn adam(
 ) {
     let slots = first.iter_mut().zip(second);
     for ((parameter, value), (first, second)) in parameters.iter().zip(values).zip(slots) {
-        moments.take(pass.gradient(*value), first, second);
+        moments.take(pass.gradient(*value, *parameter), first, second);
         *value = *parameter - moments.change(*first, *second);
     }
 }
 
-/// AdamW (Loshchilov and Hutter 2019, algorithm 2).
+/// AdamW (Loshchilov and Hutter 2019, algorithm 2, the decay multiplied with the rate as usual today).
 pub(super) fn adamw(
     pass: Pass,
     moments: Moments,
@@ -74,10 +74,11 @@ pub(super) fn adamw(
     first: &mut [f32],
     second: &mut [f32],
 ) {
+    let shrink = pass.scaled_rate() * pass.weight_decay;
     let slots = first.iter_mut().zip(second);
     for ((parameter, value), (first, second)) in parameters.iter().zip(values).zip(slots) {
-        moments.take(pass.gradient(*value), first, second);
-        *value = *parameter - moments.change(*first, *second);
+        moments.take(pass.mean(*value), first, second);
+        *value = (*parameter - shrink * *parameter) - moments.change(*first, *second);
     }
 }
 
@@ -91,7 +92,7 @@ pub(super) fn amsgrad(
 ) {
     let slots = first.iter_mut().zip(second).zip(largest);
     for ((parameter, value), ((first, second), largest)) in parameters.iter().zip(values).zip(slots) {
-        moments.take(pass.gradient(*value), first, second);
+        moments.take(pass.gradient(*value, *parameter), first, second);
         *largest = if *second > *largest { *second } else { *largest };
         *value = *parameter - moments.change(*first, *largest);
     }
@@ -106,6 +107,11 @@ mod tests {
     const BETA1: f32 = 0.9;
     const BETA2: f32 = 0.99;
     const EPSILON: f32 = 1e-3;
+    const RATE: f32 = 0.003;
+    const DECAY: f32 = 0.04;
+    const ADAM: Rule = Rule::Adam { beta1: BETA1, beta2: BETA2, epsilon: EPSILON };
+    const ADAMW: Rule = Rule::AdamW { beta1: BETA1, beta2: BETA2, epsilon: EPSILON };
+    const AMSGRAD: Rule = Rule::AmsGrad { beta1: BETA1, beta2: BETA2, epsilon: EPSILON };
 
     #[derive(Default)]
     struct Exact {
@@ -114,58 +120,78 @@ mod tests {
         v_max: f64,
     }
 
-    /// The moments after one more gradient, and what they are divided by.
-    fn step(exact: &mut Exact, now: Now) -> (f64, f64) {
-        let (b1, b2) = (f64::from(BETA1), f64::from(BETA2));
-        exact.m = b1 * exact.m + (1.0 - b1) * now.g;
-        exact.v = b2 * exact.v + (1.0 - b2) * now.g * now.g;
-        exact.v_max = exact.v_max.max(exact.v);
-        (1.0 - libm::pow(b1, now.t as f64), 1.0 - libm::pow(b2, now.t as f64))
+    impl Exact {
+        fn take(&mut self, g: f64) {
+            let (b1, b2) = (f64::from(BETA1), f64::from(BETA2));
+            self.m = b1 * self.m + (1.0 - b1) * g;
+            self.v = b2 * self.v + (1.0 - b2) * g * g;
+            self.v_max = self.v_max.max(self.v);
+        }
+
+        /// The corrected first moment over the root of `v`, corrected.
+        fn quotient(&self, v: f64, t: u64) -> f64 {
+            let correction = |beta: f32| 1.0 - libm::pow(f64::from(beta), t as f64);
+            (self.m / correction(BETA1)) / (libm::sqrt(v / correction(BETA2)) + f64::from(EPSILON))
+        }
     }
 
-    fn quotient(m: f64, v: f64) -> f64 {
-        m / (libm::sqrt(v) + f64::from(EPSILON))
+    fn adam_error(trial: Trial) -> f64 {
+        let reference = |exact: &mut Exact, now: Now| {
+            exact.take(now.g + trial.lambda() * now.w);
+            now.w - trial.rate() * exact.quotient(exact.v, now.t)
+        };
+        error(trial, |_| Exact::default(), reference)
+    }
+
+    fn adamw_error(trial: Trial) -> f64 {
+        let reference = |exact: &mut Exact, now: Now| {
+            exact.take(now.g);
+            now.w - trial.rate() * (exact.quotient(exact.v, now.t) + trial.lambda() * now.w)
+        };
+        error(trial, |_| Exact::default(), reference)
+    }
+
+    fn amsgrad_error(trial: Trial) -> f64 {
+        let reference = |exact: &mut Exact, now: Now| {
+            exact.take(now.g + trial.lambda() * now.w);
+            now.w - trial.rate() * exact.quotient(exact.v_max, now.t)
+        };
+        error(trial, |_| Exact::default(), reference)
     }
 
     #[test]
     fn adam_follows_its_reference() {
-        let trial = Trial::new(Rule::Adam { beta1: BETA1, beta2: BETA2, epsilon: EPSILON }, 0.003);
-        let worst = error(
-            trial,
-            |_| Exact::default(),
-            |exact, now| {
-                let (c1, c2) = step(exact, now);
-                now.w - trial.rate() * quotient(exact.m / c1, exact.v / c2)
-            },
-        );
+        let worst = adam_error(Trial::new(ADAM, RATE));
         assert!(worst < 2e-5, "{worst}");
     }
 
     #[test]
-    fn adamw_without_decay_follows_the_reference_of_adam() {
-        let trial = Trial::new(Rule::AdamW { beta1: BETA1, beta2: BETA2, epsilon: EPSILON }, 0.003);
-        let worst = error(
-            trial,
-            |_| Exact::default(),
-            |exact, now| {
-                let (c1, c2) = step(exact, now);
-                now.w - trial.rate() * quotient(exact.m / c1, exact.v / c2)
-            },
-        );
+    fn adam_with_weight_decay_follows_its_reference() {
+        let worst = adam_error(Trial::new(ADAM, RATE).decaying(DECAY));
+        assert!(worst < 2e-5, "{worst}");
+    }
+
+    #[test]
+    fn adamw_follows_its_reference() {
+        let worst = adamw_error(Trial::new(ADAMW, RATE));
+        assert!(worst < 2e-5, "{worst}");
+    }
+
+    #[test]
+    fn adamw_with_weight_decay_follows_its_reference() {
+        let worst = adamw_error(Trial::new(ADAMW, RATE).decaying(DECAY));
         assert!(worst < 2e-5, "{worst}");
     }
 
     #[test]
     fn amsgrad_follows_its_reference() {
-        let trial = Trial::new(Rule::AmsGrad { beta1: BETA1, beta2: BETA2, epsilon: EPSILON }, 0.003);
-        let worst = error(
-            trial,
-            |_| Exact::default(),
-            |exact, now| {
-                let (c1, c2) = step(exact, now);
-                now.w - trial.rate() * quotient(exact.m / c1, exact.v_max / c2)
-            },
-        );
+        let worst = amsgrad_error(Trial::new(AMSGRAD, RATE));
+        assert!(worst < 2e-5, "{worst}");
+    }
+
+    #[test]
+    fn amsgrad_with_weight_decay_follows_its_reference() {
+        let worst = amsgrad_error(Trial::new(AMSGRAD, RATE).decaying(DECAY));
         assert!(worst < 2e-5, "{worst}");
     }
 
@@ -180,7 +206,7 @@ mod tests {
             for update in 1..=12_000 {
                 before = after;
                 after = [if update == 1 { 100.0 } else { 0.01 }];
-                let pass = Pass { weight: 1.0, rate: 0.001, scale: 1.0, update };
+                let pass = Pass { weight: 1.0, rate: 0.001, scale: 1.0, weight_decay: 0.0, update };
                 let mut borrowed: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
                 run(rule, pass, &before, &mut after, &mut borrowed);
             }
@@ -195,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_first_step_of_adam_has_the_size_of_the_rate() {
-        let pass = Pass { weight: 1.0, rate: 0.1, scale: 1.0, update: 1 };
+        let pass = Pass { weight: 1.0, rate: 0.1, scale: 1.0, weight_decay: 0.0, update: 1 };
         let mut values = [5.0, -0.25];
         run(Rule::ADAM, pass, &[1.0, 1.0], &mut values, &mut [&mut [0.0; 2], &mut [0.0; 2]]);
         assert!((values[0] - 0.9).abs() < 1e-6 && (values[1] - 1.1).abs() < 1e-6, "{values:?}");

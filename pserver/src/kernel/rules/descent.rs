@@ -6,7 +6,7 @@ use super::Pass;
 pub(super) fn sgd(pass: Pass, parameters: &[f32], values: &mut [f32]) {
     let rate = pass.scaled_rate();
     for (parameter, value) in parameters.iter().zip(values) {
-        let gradient = pass.gradient(*value);
+        let gradient = pass.gradient(*value, *parameter);
         *value = *parameter - rate * gradient;
     }
 }
@@ -21,7 +21,7 @@ pub(super) fn momentum(
 ) {
     let rate = pass.scaled_rate();
     for ((parameter, value), velocity) in parameters.iter().zip(values).zip(velocity) {
-        let gradient = pass.gradient(*value);
+        let gradient = pass.gradient(*value, *parameter);
         *velocity = momentum * *velocity + gradient;
         *value = *parameter - rate * *velocity;
     }
@@ -38,7 +38,7 @@ pub(super) fn nesterov(
 ) {
     let rate = pass.scaled_rate();
     for ((parameter, value), velocity) in parameters.iter().zip(values).zip(velocity) {
-        let gradient = pass.gradient(*value);
+        let gradient = pass.gradient(*value, *parameter);
         *velocity = momentum * *velocity + gradient;
         *value = *parameter - rate * (gradient + momentum * *velocity);
     }
@@ -46,47 +46,77 @@ pub(super) fn nesterov(
 
 #[cfg(test)]
 mod tests {
-    use super::super::reference::{Trial, error};
+    use super::super::reference::{Now, Trial, error};
     use shoal_runtime::cluster::Rule;
+
+    const DECAY: f32 = 0.04;
+
+    /// The gradient of the loss with the L2 penalty.
+    fn penalised(trial: Trial, now: Now) -> f64 {
+        now.g + trial.lambda() * now.w
+    }
+
+    fn sgd_error(trial: Trial) -> f64 {
+        error(trial, |_| (), |(), now| now.w - trial.rate() * penalised(trial, now))
+    }
+
+    fn momentum_error(trial: Trial) -> f64 {
+        let reference = |velocity: &mut f64, now: Now| {
+            *velocity = f64::from(0.9f32) * *velocity + penalised(trial, now);
+            now.w - trial.rate() * *velocity
+        };
+        error(trial, |_| 0.0, reference)
+    }
+
+    /// The paper's theta and v (equations 3 and 4); ours is the point theta + mu * v, where it takes its gradient.
+    struct Iterate {
+        theta: f64,
+        velocity: f64,
+    }
+
+    fn nesterov_error(trial: Trial) -> f64 {
+        let mu = f64::from(0.9f32);
+        let reference = |iterate: &mut Iterate, now: Now| {
+            iterate.velocity = mu * iterate.velocity - trial.rate() * penalised(trial, now);
+            iterate.theta += iterate.velocity;
+            iterate.theta + mu * iterate.velocity
+        };
+        error(trial, |start| Iterate { theta: start, velocity: 0.0 }, reference)
+    }
 
     #[test]
     fn sgd_follows_its_reference() {
-        let trial = Trial::new(Rule::Sgd, 0.05);
-        let worst = error(trial, |_| trial.rate(), |rate, now| now.w - *rate * now.g);
+        let worst = sgd_error(Trial::new(Rule::Sgd, 0.05));
+        assert!(worst < 2e-5, "{worst}");
+    }
+
+    #[test]
+    fn sgd_with_weight_decay_follows_its_reference() {
+        let worst = sgd_error(Trial::new(Rule::Sgd, 0.05).decaying(DECAY));
         assert!(worst < 2e-5, "{worst}");
     }
 
     #[test]
     fn momentum_follows_its_reference() {
-        let trial = Trial::new(Rule::Momentum { momentum: 0.9 }, 0.01);
-        let worst = error(
-            trial,
-            |_| 0.0,
-            |velocity, now| {
-                *velocity = f64::from(0.9f32) * *velocity + now.g;
-                now.w - trial.rate() * *velocity
-            },
-        );
+        let worst = momentum_error(Trial::new(Rule::Momentum { momentum: 0.9 }, 0.01));
+        assert!(worst < 2e-5, "{worst}");
+    }
+
+    #[test]
+    fn momentum_with_weight_decay_follows_its_reference() {
+        let worst = momentum_error(Trial::new(Rule::Momentum { momentum: 0.9 }, 0.01).decaying(DECAY));
         assert!(worst < 2e-5, "{worst}");
     }
 
     #[test]
     fn nesterov_follows_the_iterates_of_its_paper() {
-        // The paper's theta and v (equations 3 and 4); ours is the point theta + mu * v, where it takes its gradient.
-        struct Iterate {
-            theta: f64,
-            velocity: f64,
-        }
-        let (trial, mu) = (Trial::new(Rule::Nesterov { momentum: 0.9 }, 0.01), f64::from(0.9f32));
-        let worst = error(
-            trial,
-            |start| Iterate { theta: start, velocity: 0.0 },
-            |iterate, now| {
-                iterate.velocity = mu * iterate.velocity - trial.rate() * now.g;
-                iterate.theta += iterate.velocity;
-                iterate.theta + mu * iterate.velocity
-            },
-        );
+        let worst = nesterov_error(Trial::new(Rule::Nesterov { momentum: 0.9 }, 0.01));
+        assert!(worst < 2e-5, "{worst}");
+    }
+
+    #[test]
+    fn nesterov_with_weight_decay_follows_the_iterates_of_its_paper() {
+        let worst = nesterov_error(Trial::new(Rule::Nesterov { momentum: 0.9 }, 0.01).decaying(DECAY));
         assert!(worst < 2e-5, "{worst}");
     }
 }

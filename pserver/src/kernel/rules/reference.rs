@@ -31,6 +31,7 @@ pub(super) const EVERY_RULE: [Rule; 10] = [
 pub(super) struct Trial {
     pub(super) rule: Rule,
     pub(super) rate: f32,
+    pub(super) weight_decay: f32,
     /// How much of the parameter's value is in its gradient.
     pub(super) pull: f64,
     /// What the initial values are multiplied with.
@@ -50,7 +51,14 @@ pub(super) struct Now {
 
 impl Trial {
     pub(super) fn new(rule: Rule, rate: f32) -> Trial {
-        Trial { rule, rate, pull: 0.3, start: 1.0 }
+        Trial { rule, rate, weight_decay: 0.0, pull: 0.3, start: 1.0 }
+    }
+    pub(super) fn decaying(self, weight_decay: f32) -> Trial {
+        Trial { weight_decay, ..self }
+    }
+    /// The weight decay, exactly.
+    pub(super) fn lambda(&self) -> f64 {
+        f64::from(self.weight_decay)
     }
     /// The learning rate, exactly.
     pub(super) fn rate(&self) -> f64 {
@@ -91,9 +99,10 @@ pub(super) fn error<S>(
             exact[element] = reference(&mut states[element], Now { t: update, w: exact[element], g });
             travel = travel.max((exact[element] - first[element]).abs());
         }
-        let pass = Pass { weight: WEIGHT, rate: trial.rate, scale: 1.0, update };
+        let Trial { rule, rate, weight_decay, .. } = trial;
+        let pass = Pass { weight: WEIGHT, rate, scale: 1.0, weight_decay, update };
         let mut borrowed: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
-        run(trial.rule, pass, &parameters, &mut values, &mut borrowed);
+        run(rule, pass, &parameters, &mut values, &mut borrowed);
         parameters = values;
         for (ours, theirs) in parameters.iter().zip(&exact) {
             worst = worst.max((f64::from(*ours) - theirs).abs());

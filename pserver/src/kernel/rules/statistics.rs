@@ -6,7 +6,7 @@ use super::Pass;
 pub(super) fn ema(pass: Pass, decay: f32, parameters: &[f32], values: &mut [f32]) {
     let rest = 1.0 - decay;
     for (parameter, value) in parameters.iter().zip(values) {
-        *value = decay * *parameter + rest * pass.gradient(*value);
+        *value = decay * *parameter + rest * pass.mean(*value);
     }
 }
 
@@ -44,7 +44,13 @@ mod tests {
         for rule in [Rule::Sum, Rule::Ema { decay: 0.5 }] {
             let made = [1.0, 0.25].map(|scale| {
                 let mut values = [6.0];
-                run(rule, Pass { weight: 2.0, rate: 0.1, scale, update: 1 }, &[1.0], &mut values, &mut []);
+                run(
+                    rule,
+                    Pass { weight: 2.0, rate: 0.1, scale, weight_decay: 0.0, update: 1 },
+                    &[1.0],
+                    &mut values,
+                    &mut [],
+                );
                 values
             });
             assert_eq!(made[0], made[1], "{rule:?}");
