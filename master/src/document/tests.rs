@@ -6,9 +6,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use shoal_runtime::cluster::initial::Initial;
-use shoal_runtime::cluster::parameter::{Parameter, Rule};
 use shoal_runtime::cluster::schedule::{Decay, Schedule};
-use shoal_runtime::cluster::{JobId, Mode};
+use shoal_runtime::cluster::{JobId, Mode, Parameter, Rule};
 
 fn incarnation() -> impl Strategy<Value = Incarnation> {
     (0u32..4, 1u64..9).prop_map(|(term, counter)| Incarnation::new(term, counter))
@@ -52,6 +51,7 @@ fn declaration() -> impl Strategy<Value = Declaration> {
         Just(Decay::Constant),
         (finite(), any::<u64>()).prop_map(|(factor, every)| Decay::Step { factor, every }),
         (finite(), any::<u64>()).prop_map(|(floor, over)| Decay::Cosine { floor, over }),
+        vec((any::<u64>(), finite()), 0..4).prop_map(|stages| Schedule::piecewise(0.1, stages).decay),
     ];
     let schedule = (finite(), any::<u64>(), decay).prop_map(|(base, warmup_steps, decay)| Schedule {
         base,

@@ -2,7 +2,7 @@
 
 use super::{malformed, proto, required};
 use crate::cluster::initial::Initial;
-use crate::cluster::schedule::{Decay, Schedule};
+use crate::cluster::schedule::{Decay, Schedule, Stage};
 use crate::cluster::{Declaration, Group, Parameter, Refusal, Rule};
 
 impl From<&Declaration> for proto::Declaration {
@@ -32,7 +32,7 @@ impl From<&Parameter> for proto::Parameter {
             name: parameter.name.clone(),
             shape: parameter.shape.clone(),
             rule: Some(parameter.rule.into()),
-            learning_rate: Some(parameter.learning_rate.into()),
+            learning_rate: Some((&parameter.learning_rate).into()),
             initial: Some(parameter.initial.into()),
             group: Some(parameter.group.into()),
         }
@@ -111,25 +111,32 @@ impl TryFrom<proto::Rule> for Rule {
     }
 }
 
-impl From<Schedule> for proto::Schedule {
-    fn from(schedule: Schedule) -> Self {
-        let mut wire = proto::Schedule {
-            base: schedule.base,
-            warmup_steps: schedule.warmup_steps,
+impl From<&Schedule> for proto::Schedule {
+    fn from(schedule: &Schedule) -> Self {
+        use proto::ScheduleKind as Kind;
+        let Schedule { base, warmup_steps, decay } = schedule;
+        let of = |kind: Kind| proto::Schedule {
+            kind: kind.into(),
+            base: *base,
+            warmup_steps: *warmup_steps,
             ..Default::default()
         };
-        match schedule.decay {
-            Decay::Constant => wire.set_kind(proto::ScheduleKind::Constant),
+        match decay {
+            Decay::Constant => of(Kind::Constant),
             Decay::Step { factor, every } => {
-                wire.set_kind(proto::ScheduleKind::StepDecay);
-                (wire.factor, wire.steps) = (factor, every);
+                proto::Schedule { factor: *factor, steps: *every, ..of(Kind::StepDecay) }
+            }
+            Decay::Exponential { factor, every } => {
+                proto::Schedule { factor: *factor, steps: *every, ..of(Kind::Exponential) }
             }
             Decay::Cosine { floor, over } => {
-                wire.set_kind(proto::ScheduleKind::Cosine);
-                (wire.floor, wire.steps) = (floor, over);
+                proto::Schedule { floor: *floor, steps: *over, ..of(Kind::Cosine) }
+            }
+            Decay::Piecewise { stages } => {
+                let stage = |stage: &Stage| proto::Stage { first_step: stage.first_step, rate: stage.rate };
+                proto::Schedule { stages: stages.iter().map(stage).collect(), ..of(Kind::Piecewise) }
             }
         }
-        wire
     }
 }
 
@@ -137,15 +144,21 @@ impl TryFrom<proto::Schedule> for Schedule {
     type Error = Refusal;
 
     fn try_from(wire: proto::Schedule) -> Result<Self, Refusal> {
-        let decay = match wire.kind() {
-            proto::ScheduleKind::Constant => Decay::Constant,
-            proto::ScheduleKind::StepDecay => Decay::Step { factor: wire.factor, every: wire.steps },
-            proto::ScheduleKind::Cosine => Decay::Cosine { floor: wire.floor, over: wire.steps },
-            proto::ScheduleKind::Unspecified => {
+        use proto::ScheduleKind as Kind;
+        let kind = wire.kind();
+        let proto::Schedule { base, warmup_steps, factor, floor, steps, stages, .. } = wire;
+        let stage = |stage: proto::Stage| Stage { first_step: stage.first_step, rate: stage.rate };
+        let decay = match kind {
+            Kind::Constant => Decay::Constant,
+            Kind::StepDecay => Decay::Step { factor, every: steps },
+            Kind::Exponential => Decay::Exponential { factor, every: steps },
+            Kind::Cosine => Decay::Cosine { floor, over: steps },
+            Kind::Piecewise => Decay::Piecewise { stages: stages.into_iter().map(stage).collect() },
+            Kind::Unspecified => {
                 return Err(malformed("learning_rate.kind", format!("no such schedule: {}", wire.kind)));
             }
         };
-        Ok(Schedule { base: wire.base, warmup_steps: wire.warmup_steps, decay })
+        Ok(Schedule { base, warmup_steps, decay })
     }
 }
 
@@ -193,16 +206,20 @@ mod tests {
             Rule::Ema { decay: 0.7 },
             Rule::Sum,
         ];
-        let decays =
-            [Decay::Constant, Decay::Step { factor: 0.5, every: 7 }, Decay::Cosine { floor: 0.01, over: 9 }];
+        let schedules = [
+            Schedule::constant(0.1),
+            Schedule::step(0.1, 0.5, 7),
+            Schedule::exponential(0.1, 0.6, 8),
+            Schedule::cosine(0.1, 0.01, 9).after_warmup(3),
+            Schedule::piecewise(0.1, [(3, 0.2), (5, 0.05)]).after_warmup(4),
+        ];
         let initials = [Initial::Zeros, Initial::Uniform { limit: 0.3 }, Initial::Normal { deviation: 0.2 }];
         let mut parameters = Vec::new();
         for rule in rules {
-            for decay in decays {
+            for schedule in &schedules {
                 for initial in initials {
-                    let schedule = Schedule { base: 0.1, warmup_steps: 3, decay };
                     let name = format!("p{}", parameters.len());
-                    parameters.push(Parameter::new(&name, &[2, 3], rule, schedule, initial));
+                    parameters.push(Parameter::new(&name, &[2, 3], rule, schedule.clone(), initial));
                 }
             }
         }

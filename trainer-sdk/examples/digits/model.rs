@@ -4,7 +4,7 @@ use super::data;
 use super::mlp::{self, GradientMut, Weights};
 use super::oracle;
 use shoal_trainer_sdk::{
-    Batch, Decay, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
 };
 
 /// Adam's learning rate at the start; it falls along half a cosine over the whole job.
@@ -30,10 +30,10 @@ impl Model for Digits {
     fn declare(&mut self, job: &Job) -> Declaration {
         let (pixels, hidden, classes) = (mlp::PIXELS as u64, mlp::HIDDEN as u64, mlp::CLASSES as u64);
         let over = job.epochs * job.steps_per_epoch;
-        let decay = Decay::Cosine { floor: LEARNING_RATE_LAST, over };
-        let rate = Schedule { base: LEARNING_RATE, warmup_steps: 0, decay };
-        let trained =
-            |name: &str, shape: &[u64], initial| Parameter::new(name, shape, Rule::ADAM, rate, initial);
+        let rate = Schedule::cosine(LEARNING_RATE, LEARNING_RATE_LAST, over);
+        let trained = |name: &str, shape: &[u64], initial| {
+            Parameter::new(name, shape, Rule::ADAM, rate.clone(), initial)
+        };
         let parameters = vec![
             oracle::parameter(0, job.records),
             trained(WEIGHTS[0], &[pixels, hidden], glorot(mlp::PIXELS, mlp::HIDDEN)),
