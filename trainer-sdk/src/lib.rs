@@ -70,7 +70,7 @@ mod trainer;
 pub use error::TrainError;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use settings::{Compute, TrainerSettings};
-pub use shoal_runtime::cluster::initial::Initial;
+pub use shoal_runtime::cluster::initial::{Fans, Initial};
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
 pub use shoal_runtime::cluster::{Declaration, Group, Parameter, Rule};
 pub use trainer::{Ended, World, train_in};

@@ -166,8 +166,10 @@ impl From<Initial> for proto::Initial {
     fn from(initial: Initial) -> Self {
         let (kind, scale) = match initial {
             Initial::Zeros => (proto::InitialKind::Zeros, 0.0),
+            Initial::Constant { value } => (proto::InitialKind::Constant, value),
             Initial::Uniform { limit } => (proto::InitialKind::Uniform, limit),
             Initial::Normal { deviation } => (proto::InitialKind::Normal, deviation),
+            Initial::TruncatedNormal { deviation } => (proto::InitialKind::TruncatedNormal, deviation),
         };
         proto::Initial { kind: kind.into(), scale }
     }
@@ -179,8 +181,10 @@ impl TryFrom<proto::Initial> for Initial {
     fn try_from(wire: proto::Initial) -> Result<Self, Refusal> {
         match wire.kind() {
             proto::InitialKind::Zeros => Ok(Initial::Zeros),
+            proto::InitialKind::Constant => Ok(Initial::Constant { value: wire.scale }),
             proto::InitialKind::Uniform => Ok(Initial::Uniform { limit: wire.scale }),
             proto::InitialKind::Normal => Ok(Initial::Normal { deviation: wire.scale }),
+            proto::InitialKind::TruncatedNormal => Ok(Initial::TruncatedNormal { deviation: wire.scale }),
             proto::InitialKind::Unspecified => {
                 Err(malformed("initial.kind", format!("no such initial values: {}", wire.kind)))
             }
@@ -213,7 +217,13 @@ mod tests {
             Schedule::cosine(0.1, 0.01, 9).after_warmup(3),
             Schedule::piecewise(0.1, [(3, 0.2), (5, 0.05)]).after_warmup(4),
         ];
-        let initials = [Initial::Zeros, Initial::Uniform { limit: 0.3 }, Initial::Normal { deviation: 0.2 }];
+        let initials = [
+            Initial::Zeros,
+            Initial::Constant { value: -0.7 },
+            Initial::Uniform { limit: 0.3 },
+            Initial::Normal { deviation: 0.2 },
+            Initial::TruncatedNormal { deviation: 0.4 },
+        ];
         let mut parameters = Vec::new();
         for rule in rules {
             for schedule in &schedules {
