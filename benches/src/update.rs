@@ -156,6 +156,7 @@ fn settings() -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::Sync,
+        warm_start: None,
     }
 }
 

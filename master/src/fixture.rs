@@ -40,6 +40,7 @@ pub(crate) fn settings(
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: TTL_MILLIS,
         mode: Mode::Sync,
+        warm_start: None,
     }
 }
 

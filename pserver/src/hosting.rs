@@ -44,6 +44,8 @@ pub struct Hosting {
     pub master_term: u32,
     /// Of the routing it follows from.
     pub routing_version: u64,
+    /// The parameters.
+    pub declaration: Declaration,
     /// How many blocks the job has.
     pub layout: Layout,
     /// The copies by block.
@@ -101,7 +103,7 @@ impl Hosting {
         for dropped in left.values() {
             dropped.lock()?.retire();
         }
-        Ok(Hosting { master_term, routing_version, layout, blocks, pservers, may_leave })
+        Ok(Hosting { master_term, routing_version, declaration, layout, blocks, pservers, may_leave })
     }
 
     /// The copy of a block, if it is here.

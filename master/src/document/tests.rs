@@ -7,7 +7,7 @@ use proptest::option;
 use proptest::prelude::*;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::schedule::{Decay, Schedule};
-use shoal_runtime::cluster::{JobId, Mode, Parameter, Rule};
+use shoal_runtime::cluster::{JobId, Mode, Parameter, Rule, WarmStart};
 
 fn incarnation() -> impl Strategy<Value = Incarnation> {
     (0u32..4, 1u64..9).prop_map(|(term, counter)| Incarnation::new(term, counter))
@@ -78,6 +78,7 @@ prop_compose! {
             job: JobId(name),
             seed: numbers[0],
             lease_ttl_millis: numbers[1],
+            warm_start: is_sync.then(|| WarmStart { place: master.clone(), file: "m".into(), bytes: numbers[0], header_sha256: fingerprint }),
             mode: if is_sync { Mode::Sync } else { Mode::Async { staleness_window: window, scale_by_staleness: true } },
             manifest_fingerprint: fingerprint,
             ..fixture::settings(numbers[2], 3, 4, numbers[3])

@@ -75,6 +75,11 @@ impl BlockShape {
         values
     }
 
+    /// Its pieces: the parameter, the first element of it, and where they lie in the block.
+    pub fn pieces(&self) -> impl Iterator<Item = (&Parameter, u64, Range<usize>)> {
+        self.pieces.iter().map(|piece| (&piece.parameter, piece.first, piece.range.clone()))
+    }
+
     /// Refuses a gradient of another length, or with an infinity or not-a-number in it. `what` is it of.
     pub fn check_values(&self, words: &[Word], what: impl std::fmt::Display) -> Result<(), Refusal> {
         if words.len() != self.elements {

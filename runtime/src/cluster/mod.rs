@@ -20,6 +20,7 @@ pub mod rule;
 pub mod schedule;
 pub mod task;
 pub mod tree;
+pub mod warm_start;
 
 pub use block_copy::BlockCopy;
 pub use checkpoint::{CheckpointId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, PieceRef};
@@ -36,3 +37,4 @@ pub use routing::Routing;
 pub use rule::Rule;
 pub use task::{Microbatch, Slice, Task, Work};
 pub use tree::{Node, StepTree};
+pub use warm_start::WarmStart;

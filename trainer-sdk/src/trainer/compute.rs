@@ -131,6 +131,7 @@ mod tests {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
             mode: Mode::Sync,
+            warm_start: None,
         }
     }
     fn task(work: Work, indexes: &[u64]) -> Task {

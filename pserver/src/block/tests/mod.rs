@@ -34,6 +34,7 @@ pub(crate) fn job(records: u64, slots: u32) -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::Sync,
+        warm_start: None,
     }
 }
 
