@@ -55,6 +55,8 @@ impl Restorer<'_> {
     /// Restores all blocks that can be. The inner error is of storage that may answer later.
     async fn restore_all(&mut self) -> Result<Result<(), StorageError>, Refusal> {
         let unrestored = self.shard.unrestored()?;
+        // Opened once for all that begins now; later it may be another file.
+        self.warm = None;
         let wanted: BTreeSet<_> =
             unrestored.iter().map(|(hosted, term, _)| (hosted.shape.id, *term)).collect();
         self.given_up.retain(|given_up| wanted.contains(given_up));
@@ -62,7 +64,7 @@ impl Restorer<'_> {
             if self.given_up.contains(&(hosted.shape.id, *term)) {
                 continue;
             }
-            let error = match origin {
+            let done = match origin {
                 None => match self.begin(hosted, *term).await {
                     Ok(begun) => Ok(begun?),
                     Err(WarmStartError::Storage(error)) if error.next_move() != NextMove::GiveUp => {
@@ -83,7 +85,7 @@ impl Restorer<'_> {
                     }
                 },
             };
-            if let Err(error) = error {
+            if let Err(error) = done {
                 return Ok(Err(error));
             }
             tokio::task::yield_now().await;
