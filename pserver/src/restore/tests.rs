@@ -4,11 +4,14 @@
 use super::*;
 use crate::block::Placement;
 use crate::block::tests::{ME, alone, async_job, declaration, job};
+use crate::hosting::Assignment;
 use crate::report::tests::{after, memory};
 use crate::shard::tests::{assigned, host};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use shoal_runtime::cluster::checkpoint::Origin;
-use shoal_runtime::cluster::{CheckpointId, JobSettings, Version};
+use shoal_runtime::cluster::initial::Initial;
+use shoal_runtime::cluster::schedule::Schedule;
+use shoal_runtime::cluster::{CheckpointId, Declaration, JobSettings, Parameter, Rule, Version};
 use shoal_runtime::host::checkpoints::{commit, write_pieces};
 use shoal_runtime::host::warm_start::pin;
 
@@ -139,6 +142,30 @@ async fn parameters_begin_at_the_file_and_what_it_lacks_at_its_initial_values() 
     assert_eq!(cold_slots, warm_slots, "slots begin at zero");
     assert_eq!(parameters(&warm, 1).0, [0.0]);
     assert_eq!(warm.failure(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parameter_of_several_blocks_begins_at_the_file_on_one_and_on_three_pservers() {
+    let folder = tempfile::tempdir().unwrap();
+    let values: Vec<f32> = (0..200).map(|element| element as f32 - 0.5).collect();
+    let job = beginning_at(&folder, &[("before", &[7.0; 3]), ("w", &values)]).await;
+    let zeros = Parameter::new("w", &[200], Rule::ADAM, Schedule::constant(0.1), Initial::Zeros);
+    let declaration = Declaration { parameters: vec![zeros], block_elements: 64 };
+    for pservers in [1, 3] {
+        let mut found = vec![0.0; 200];
+        for pserver in 0..pservers {
+            let shard = Shard::new(job.clone(), 16, ME);
+            let own = (0..4).filter(|block| block % pservers == pserver).map(|block| (block, alone(3)));
+            shard.assign(Assignment { declaration: declaration.clone(), ..assigned(1, 3, own) }).unwrap();
+            for_two_seconds(&shard, &memory()).await;
+            for block in (0..4).filter(|block| block % pservers == pserver) {
+                let copy = shard.read_state(Version(0), &[BlockId(block)]).unwrap().remove(0);
+                let values = bytemuck::pod_collect_to_vec::<u8, f32>(&copy.parameters);
+                found[64 * block as usize..][..values.len()].copy_from_slice(&values);
+            }
+        }
+        assert_eq!(found, values, "{pservers} pservers");
+    }
 }
 
 #[tokio::test(start_paused = true)]
