@@ -8,7 +8,7 @@ use crate::report::Row;
 use anyhow::ensure;
 use shoal_pserver::block::shape::{BlockShape, NodeGradient};
 use shoal_pserver::block::{Block, Placement, PushOutcome, Terms};
-use shoal_pserver::kernel::rules::{self, AdamStep};
+use shoal_pserver::kernel::rules::{self, Pass};
 use shoal_pserver::kernel::sum::{Word, add_right_words};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::layout::BLOCK_ELEMENTS_MAX;
@@ -68,14 +68,16 @@ impl Kernels {
 
     fn update(&mut self) -> anyhow::Result<()> {
         self.updates += 1;
-        let step = AdamStep::new(self.updates, RATE, BETA1, BETA2, EPSILON);
+        let rule = Rule::Adam { beta1: BETA1, beta2: BETA2, epsilon: EPSILON };
+        let pass =
+            Pass { weight: WEIGHT as f32, rate: RATE, scale: 1.0, weight_decay: 0.0, update: self.updates };
         let moments = self.first.chunks_mut(BLOCK).zip(self.second.chunks_mut(BLOCK));
         let sums = self.values.chunks_mut(BLOCK).zip(self.right.words().chunks(BLOCK));
         for ((parameters, (values, right)), (first, second)) in
             self.parameters.chunks(BLOCK).zip(sums).zip(moments)
         {
             add_right_words(values, right);
-            rules::adam(parameters, values, first, second, WEIGHT as f32, step);
+            rules::run(rule, pass, parameters, values, &mut [first, second]);
         }
         // What was published is the next step's parameters; the old ones serve as its left gradient.
         std::mem::swap(&mut self.parameters, &mut self.values);
@@ -154,6 +156,7 @@ fn settings() -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        warm_start: None,
     }
 }
 

@@ -81,7 +81,7 @@ impl ModelState {
     fn empty(declaration: Declaration, version: u64) -> ModelState {
         let zeros = |parameter: &Parameter| vec![0.0; parameter.elements() as usize];
         let values: Vec<Vec<f32>> = declaration.parameters.iter().map(zeros).collect();
-        let slots_max = declaration.parameters.iter().map(|p| p.rule.slots().len()).max().unwrap_or(0);
+        let slots_max = declaration.parameters.iter().map(|p| p.slots().len()).max().unwrap_or(0);
         let slots = vec![values.clone(); slots_max];
         ModelState { version, layout: Layout::new(&declaration), declaration, values, slots }
     }
@@ -133,7 +133,7 @@ impl ModelState {
             hash.update(name.as_bytes());
             parameter.shape.iter().for_each(|dimension| hash.update(dimension.to_le_bytes()));
             hash.update(bytemuck::cast_slice::<f32, u8>(&self.values[at]));
-            for (slot, slot_name) in parameter.rule.slots().iter().enumerate() {
+            for (slot, slot_name) in parameter.slots().iter().enumerate() {
                 hash.update(slot_name.as_bytes());
                 hash.update(bytemuck::cast_slice::<f32, u8>(&self.slots[slot][at]));
             }
@@ -154,7 +154,7 @@ impl ModelState {
             let view =
                 |values| TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice::<f32, u8>(values));
             tensors.push((parameter.name.clone(), view(&self.values[at])?));
-            let slots = parameter.rule.slots().iter().enumerate().filter(|_| with_state);
+            let slots = parameter.slots().iter().enumerate().filter(|_| with_state);
             for (slot, slot_name) in slots {
                 tensors.push((format!("{}.{slot_name}", parameter.name), view(&self.slots[slot][at])?));
             }

@@ -2,9 +2,8 @@
 
 use crate::machine::CheckpointPolicy;
 use shoal_runtime::cluster::initial::Initial;
-use shoal_runtime::cluster::parameter::{Parameter, Rule};
 use shoal_runtime::cluster::schedule::Schedule;
-use shoal_runtime::cluster::{Declaration, JobId, JobSettings, Manifest, Mode};
+use shoal_runtime::cluster::{Declaration, JobId, JobSettings, Manifest, Mode, Parameter, Rule};
 use std::time::Duration;
 
 pub(crate) const TTL_MILLIS: u64 = 1600;
@@ -41,6 +40,7 @@ pub(crate) fn settings(
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: TTL_MILLIS,
         mode: Mode::SYNC,
+        warm_start: None,
     }
 }
 

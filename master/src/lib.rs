@@ -29,9 +29,11 @@ pub mod settings;
 mod shunned;
 mod status;
 pub mod trouble;
+mod warm_start;
 mod words;
 
 use anyhow::Context;
+use shoal_runtime::cluster::JobSettings;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
@@ -55,6 +57,8 @@ pub async fn run(
         job = %job.job, records = manifest.record_count(), chunks = manifest.chunk_count(), "data set pinned"
     );
     let store = store::open(&settings.store())?;
+    let file = settings.warm_start.as_deref().map(warm_start::located).transpose()?;
+    let job = JobSettings { warm_start: warm_start::pinned(file, store.as_ref()).await?, ..job };
     let mut random = Random::from_os();
     let limits = Limits::default();
     let listener = rpc::listen(settings.listen).await?;

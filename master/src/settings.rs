@@ -71,6 +71,10 @@ pub struct JobArguments {
     /// "checkpoints" in the folder of the master's store
     #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
     pub checkpoints: Option<String>,
+    /// A safetensors file, in a folder or an object store that master and pservers reach: parameters named as its
+    /// tensors begin at its values, the others at their initial values. It must stay as it is while the job lives
+    #[arg(long, env = "SHOAL_WARM_START", value_name = "PLACE/FILE.safetensors")]
+    pub warm_start: Option<String>,
     /// Checkpoints to keep
     #[arg(long, env = "SHOAL_KEEP_LAST", default_value_t = 2, value_name = "CHECKPOINTS",
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -165,6 +169,7 @@ impl MasterSettings {
             manifest_fingerprint: manifest.fingerprint(),
             lease_ttl_millis: self.lease_ttl_millis,
             mode: self.mode(),
+            warm_start: None,
         })
     }
     /// Where the job's state is kept.

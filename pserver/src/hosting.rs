@@ -48,6 +48,8 @@ pub struct Hosting {
     pub master_term: u32,
     /// Of the routing it follows from.
     pub routing_version: u64,
+    /// The parameters.
+    pub declaration: Declaration,
     /// How many blocks the job has.
     pub layout: Layout,
     /// The copies by block.
@@ -110,7 +112,17 @@ impl Hosting {
         for dropped in left.values() {
             dropped.lock()?.retire();
         }
-        Ok(Hosting { master_term, routing_version, layout, blocks, pservers, may_leave, scalars, exclusions })
+        Ok(Hosting {
+            master_term,
+            routing_version,
+            declaration,
+            layout,
+            blocks,
+            pservers,
+            may_leave,
+            scalars,
+            exclusions,
+        })
     }
 
     /// The copy of a block, if it is here.

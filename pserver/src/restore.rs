@@ -1,21 +1,25 @@
 //! Restoring primaries that begin a new history, one block after another, letting others run in between: from their
-//! initial values, or from a checkpoint. Storage that does not answer is asked again; what is damaged is told to the
-//! master and never read again: it names another checkpoint.
+//! initial values, from the file that the job begins at, or from a checkpoint. Storage that does not answer is asked
+//! again. A checkpoint that is damaged is told to the master and never read again: it names another one. A file that
+//! cannot be begun from fails the job: it must never begin from something else.
 
 use crate::hosting::Hosted;
-use crate::shard::Shard;
-use shoal_runtime::cluster::{BlockId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, Refusal, Term};
+use crate::shard::{Shard, Unrestored};
+use shoal_runtime::cluster::{
+    BlockId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, Refusal, Term, WarmStart,
+};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::{Fault, load, read_piece};
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::storage::{NextMove, Storage, StorageError};
+use shoal_runtime::host::warm_start::{WarmFile, WarmStartError};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Restores whatever an assignment wants restored, for ever. Returns only what no repetition can mend.
 pub async fn restore(shard: &Shard, storage: &Storage, random: &mut Random) -> Refusal {
     let mut assigned = shard.assigned();
-    let mut restorer = Restorer { shard, storage, manifest: None, given_up: BTreeSet::new() };
+    let mut restorer = Restorer { shard, storage, manifest: None, warm: None, given_up: BTreeSet::new() };
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
         assigned.mark_heard();
@@ -41,6 +45,8 @@ struct Restorer<'a> {
     shard: &'a Shard,
     storage: &'a Storage,
     manifest: Option<(ManifestRecord, CheckpointManifest)>,
+    /// The file that the job begins at, found fit for the declaration.
+    warm: Option<WarmFile>,
     /// Blocks that cannot begin these terms: what they were to begin from is damaged.
     given_up: BTreeSet<(BlockId, Term)>,
 }
@@ -49,6 +55,8 @@ impl Restorer<'_> {
     /// Restores all blocks that can be. The inner error is of storage that may answer later.
     async fn restore_all(&mut self) -> Result<Result<(), StorageError>, Refusal> {
         let unrestored = self.shard.unrestored()?;
+        // Opened once for all that begins now; later it may be another file.
+        self.warm = None;
         let wanted: BTreeSet<_> =
             unrestored.iter().map(|(hosted, term, _)| (hosted.shape.id, *term)).collect();
         self.given_up.retain(|given_up| wanted.contains(given_up));
@@ -56,50 +64,105 @@ impl Restorer<'_> {
             if self.given_up.contains(&(hosted.shape.id, *term)) {
                 continue;
             }
-            let error = match self.restore_one(hosted, *term, *origin).await {
-                Ok(restored) => {
-                    restored?;
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-                Err(error) => error,
+            let done = match origin {
+                None => match self.begin(hosted, *term).await {
+                    Ok(begun) => Ok(begun?),
+                    Err(WarmStartError::Storage(error)) if error.next_move() != NextMove::GiveUp => {
+                        Err(error)
+                    }
+                    Err(error) => {
+                        self.given_up.insert((hosted.shape.id, *term));
+                        self.shard.fail(format!("{} cannot begin: {error}", hosted.shape));
+                        Ok(())
+                    }
+                },
+                Some(record) => match self.restore_one(hosted, *term, *record).await {
+                    Ok(restored) => Ok(restored?),
+                    Err(error) if error.next_move() != NextMove::GiveUp => Err(error),
+                    Err(error) => {
+                        self.give_up(&unrestored, hosted, *record, error);
+                        Ok(())
+                    }
+                },
             };
-            let Some(record) = origin.filter(|_| error.next_move() == NextMove::GiveUp) else {
+            if let Err(error) = done {
                 return Ok(Err(error));
-            };
-            tracing::error!(checkpoint = %record.checkpoint, block = %hosted.shape.id, %error, "a checkpoint is damaged");
-            self.given_up.insert((hosted.shape.id, *term));
-            if self.shard.job().is_sync() || !self.has_manifest(record) {
-                // None of the others can begin there either.
-                let others = unrestored.iter().filter(|(.., origin)| *origin == Some(record));
-                self.given_up.extend(others.map(|(hosted, term, _)| (hosted.shape.id, *term)));
             }
-            let (file, what) = match Fault::of(error) {
-                Ok(Fault { file, offset, what }) => (file, format!("at offset {offset}: {what}")),
-                Err(error) => (record.checkpoint.folder(), error.to_string()),
-            };
-            self.shard.note_damage(DamagedCheckpoint { record, file, what });
+            tokio::task::yield_now().await;
         }
         Ok(Ok(()))
+    }
+
+    /// A checkpoint is damaged: the master is told, and no block that cannot begin there tries again.
+    fn give_up(
+        &mut self,
+        unrestored: &[Unrestored],
+        hosted: &Hosted,
+        record: ManifestRecord,
+        error: StorageError,
+    ) {
+        tracing::error!(checkpoint = %record.checkpoint, block = %hosted.shape.id, %error, "a checkpoint is damaged");
+        // In a synchronous job, or without a manifest, none of the others can begin there either.
+        let is_alone = !self.shard.job().is_sync() && self.has_manifest(record);
+        let those = unrestored.iter().filter(|(other, _, origin)| {
+            *origin == Some(record) && (!is_alone || other.shape.id == hosted.shape.id)
+        });
+        self.given_up.extend(those.map(|(hosted, term, _)| (hosted.shape.id, *term)));
+        let (file, what) = match Fault::of(error) {
+            Ok(Fault { file, offset, what }) => (file, format!("at offset {offset}: {what}")),
+            Err(error) => (record.checkpoint.folder(), error.to_string()),
+        };
+        self.shard.note_damage(DamagedCheckpoint { record, file, what });
     }
 
     fn has_manifest(&self, record: ManifestRecord) -> bool {
         self.manifest.as_ref().is_some_and(|(known, _)| *known == record)
     }
 
-    /// Restores one block. The outer error is the storage's.
+    /// A block before its first update: at its initial values, or at those of the file that the job begins at.
+    async fn begin(&mut self, hosted: &Hosted, term: Term) -> Result<Result<(), Refusal>, WarmStartError> {
+        let shape = &hosted.shape;
+        let mut parameters = shape.initial(self.shard.job().seed);
+        if let Some(pinned) = &self.shard.job().warm_start {
+            let file = self.warm_file(pinned).await?;
+            for (parameter, first, range) in shape.pieces() {
+                let is_there = file.read(parameter, first, &mut parameters[range]).await?;
+                // Said by whoever has its first piece.
+                if !is_there && first == 0 && parameter.rule.begins_anywhere() {
+                    let (name, file) = (&parameter.name, &pinned.file);
+                    tracing::warn!(
+                        parameter = name,
+                        file,
+                        "not in the file of --warm-start: begins at its initial values"
+                    );
+                }
+            }
+        }
+        Ok(self.shard.restore(hosted, |block| {
+            block.restore_beginning(term, parameters);
+            Ok(())
+        }))
+    }
+
+    async fn warm_file(&mut self, pinned: &WarmStart) -> Result<&WarmFile, WarmStartError> {
+        let file = match self.warm.take() {
+            Some(file) => file,
+            None => {
+                let file = WarmFile::open(pinned).await?;
+                self.shard.declaration().map_or(Ok(()), |declaration| file.check(&declaration))?;
+                file
+            }
+        };
+        Ok(self.warm.insert(file))
+    }
+
+    /// Restores one block from a checkpoint. The outer error is the storage's.
     async fn restore_one(
         &mut self,
         hosted: &Hosted,
         term: Term,
-        origin: Option<ManifestRecord>,
+        record: ManifestRecord,
     ) -> Result<Result<(), Refusal>, StorageError> {
-        let Some(record) = origin else {
-            return Ok(self.shard.restore(hosted, |block| {
-                block.restore_initial(term);
-                Ok(())
-            }));
-        };
         if !self.has_manifest(record) {
             self.manifest = Some((record, load(self.storage, &record).await?));
         }

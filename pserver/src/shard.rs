@@ -20,8 +20,8 @@ pub use pull::{Pull, Pulled, PulledBlock};
 pub use push::{Gradient, Push, Pushed};
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{
-    BlockCopy, BlockId, DamagedCheckpoint, Incarnation, JobSettings, ManifestRecord, Refusal, RefusalKind,
-    Rewind, Step, Term, Version,
+    BlockCopy, BlockId, DamagedCheckpoint, Declaration, Incarnation, JobSettings, ManifestRecord, Refusal,
+    RefusalKind, Rewind, Step, Term, Version,
 };
 use shoal_runtime::host::signal::{Changes, Signal};
 pub use standing::{Admission, CopyProgress, Progress, Standings};
@@ -86,6 +86,11 @@ impl Shard {
     /// The job.
     pub fn job(&self) -> &JobSettings {
         &self.job
+    }
+
+    /// The parameters, once the master has said what is held.
+    pub fn declaration(&self) -> Option<Declaration> {
+        self.hosting().map(|hosting| hosting.declaration.clone())
     }
 
     /// Under which incarnation.

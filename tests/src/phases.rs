@@ -68,6 +68,7 @@ mod tests {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
             mode: Mode::SYNC,
+            warm_start: None,
         }
     }
 

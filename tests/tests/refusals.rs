@@ -154,7 +154,7 @@ fn another_declaration_is_refused_by_its_parameter() {
         let mut one_less = ours.clone();
         one_less.parameters.pop();
         for (declaration, name) in
-            [(other_rule, "\"sgd\""), (other_shape, "\"adam\""), (one_less, "\"count.last\"")]
+            [(other_rule, "\"sgd\""), (other_shape, "\"amsgrad\""), (one_less, "\"count.last\"")]
         {
             let join = Hand::join_with(&stage.world, "stranger", 5, declaration);
             stage.refuses(RefusalKind::DeclarationMismatch, name, join).await;
@@ -162,7 +162,7 @@ fn another_declaration_is_refused_by_its_parameter() {
         let mut impossible = ours;
         impossible.parameters[1].shape = vec![0];
         let join = Hand::join_with(&stage.world, "stranger", 5, impossible);
-        stage.refuses(RefusalKind::Malformed, "adam", join).await;
+        stage.refuses(RefusalKind::Malformed, "amsgrad", join).await;
         stage.ends_well().await;
     });
 }

@@ -72,6 +72,11 @@ const PURE: &[Pure] = &[
         reason: "every role must compute the same from it",
     },
     Pure {
+        prefix: "runtime/src/wire/tensors",
+        forbidden: WORLD,
+        reason: "what a stranger's file says is judged without opening another",
+    },
+    Pure {
         prefix: "master/src/members",
         forbidden: WORLD,
         reason: "a state machine: time comes as an argument",

@@ -73,9 +73,9 @@ pub use error::TrainError;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use settings::{Compute, TrainerSettings};
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
-pub use shoal_runtime::cluster::initial::Initial;
-pub use shoal_runtime::cluster::schedule::{Decay, Schedule};
-pub use shoal_runtime::cluster::{Declaration, Parameter, Rule};
+pub use shoal_runtime::cluster::initial::{Fans, Initial};
+pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
+pub use shoal_runtime::cluster::{Declaration, Group, Parameter, Rule};
 pub use trainer::{Ended, World, train_in};
 
 use shoal_runtime::host::random::Random;

@@ -99,6 +99,9 @@ impl JobPlan {
         if let Some(place) = &job.checkpoints {
             command.extend(["--checkpoints".into(), place.into()]);
         }
+        if let Some(file) = &job.warm_start {
+            command.extend(["--warm-start".into(), file.into()]);
+        }
         if job.scale_by_staleness {
             command.push("--scale-by-staleness".into());
         }

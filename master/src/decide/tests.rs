@@ -22,6 +22,7 @@ fn job(is_sync: bool) -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode,
+        warm_start: None,
     }
 }
 

@@ -6,9 +6,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use shoal_runtime::cluster::initial::Initial;
-use shoal_runtime::cluster::parameter::{Parameter, Rule};
 use shoal_runtime::cluster::schedule::{Decay, Schedule};
-use shoal_runtime::cluster::{JobId, Mode};
+use shoal_runtime::cluster::{JobId, Mode, Parameter, Rule, WarmStart};
 
 fn incarnation() -> impl Strategy<Value = Incarnation> {
     (0u32..4, 1u64..9).prop_map(|(term, counter)| Incarnation::new(term, counter))
@@ -44,12 +43,15 @@ fn declaration() -> impl Strategy<Value = Declaration> {
             beta2,
             epsilon
         }),
+        (finite(), finite(), finite()).prop_map(|(l1, l2, beta)| Rule::Ftrl { l1, l2, beta }),
+        finite().prop_map(|decay| Rule::Ema { decay }),
         Just(Rule::Sum),
     ];
     let decay = prop_oneof![
         Just(Decay::Constant),
         (finite(), any::<u64>()).prop_map(|(factor, every)| Decay::Step { factor, every }),
         (finite(), any::<u64>()).prop_map(|(floor, over)| Decay::Cosine { floor, over }),
+        vec((any::<u64>(), finite()), 0..4).prop_map(|stages| Schedule::piecewise(0.1, stages).decay),
     ];
     let schedule = (finite(), any::<u64>(), decay).prop_map(|(base, warmup_steps, decay)| Schedule {
         base,
@@ -76,6 +78,7 @@ prop_compose! {
             job: JobId(name),
             seed: numbers[0],
             lease_ttl_millis: numbers[1],
+            warm_start: is_sync.then(|| WarmStart { place: master.clone(), file: "m".into(), bytes: numbers[0], header_sha256: fingerprint }),
             mode: if is_sync { Mode::SYNC } else { Mode::Async { staleness_window: window, scale_by_staleness: true } },
             manifest_fingerprint: fingerprint,
             ..fixture::settings(numbers[2], 3, 4, numbers[3])

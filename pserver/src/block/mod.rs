@@ -144,8 +144,13 @@ impl Block {
 
     /// Begins its term at the block's initial values.
     pub fn restore_initial(&mut self, term: Term) {
+        self.restore_beginning(term, self.shape.initial(self.job.seed));
+    }
+
+    /// Begins its term before the first update, at these parameters.
+    pub fn restore_beginning(&mut self, term: Term, parameters: Vec<f32>) {
         if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
-            self.begin(State::initial(&self.shape, self.job.seed, term));
+            self.begin(State::beginning(&self.shape, parameters, term));
         }
     }
 

@@ -4,12 +4,11 @@
 
 use super::held::Difference;
 use crate::kernel::norm::SquareSum;
-use crate::kernel::rules::{self, AdamStep};
+use crate::kernel::rules::{self, Pass};
 use crate::kernel::sum::{Word, first_non_finite};
 use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::{
-    BlockId, Decision, Decisions, Declaration, Node, Parameter, Partial, Refusal, RefusalKind, Rule, Step,
-    Tally,
+    BlockId, Decisions, Declaration, Node, Parameter, Partial, Refusal, RefusalKind, Step,
 };
 use std::ops::Range;
 
@@ -79,7 +78,7 @@ impl BlockShape {
             range: piece.range.clone(),
         });
         let pieces: Vec<PieceShape> = pieces.collect();
-        let slots = pieces.iter().map(|piece| piece.parameter.rule.slots().len()).max().unwrap_or(0);
+        let slots = pieces.iter().map(|piece| piece.parameter.slots().len()).max().unwrap_or(0);
         let decisions = declaration.decisions();
         BlockShape {
             id,
@@ -103,6 +102,11 @@ impl BlockShape {
             parameter.initial.fill(seed, &parameter.name, piece.first, &mut values[piece.range.clone()]);
         }
         values
+    }
+
+    /// Its pieces: the parameter, the first element of it, and where they lie in the block.
+    pub fn pieces(&self) -> impl Iterator<Item = (&Parameter, u64, Range<usize>)> {
+        self.pieces.iter().map(|piece| (&piece.parameter, piece.first, piece.range.clone()))
     }
 
     /// Refuses a gradient of another length or, unless such steps may be skipped, with an infinity or not-a-number in it.
@@ -162,14 +166,14 @@ impl BlockShape {
     /// What this block knows of a step whose gradient sums these are.
     pub fn partial(&self, weight: u64, sum: &[f32]) -> Partial {
         let mut squares = SquareSum::new();
-        for piece in self.pieces.iter().filter(|piece| piece.parameter.rule.is_trained()) {
+        for piece in self.pieces.iter().filter(|piece| piece.parameter.is_trained()) {
             squares.add(&sum[piece.range.clone()]);
         }
         let is_finite = sum.iter().fold(true, |all, value| all & value.is_finite());
         Partial { sum_of_squares: squares.total(), is_finite, weight }
     }
 
-    /// Runs every parameter's rule once: `values` holds the gradient sum and becomes the new parameters.
+    /// Runs the rule of every parameter that is not frozen once: `values` holds the gradient sum and becomes the new parameters.
     ///
     /// `slots[s]` is as long as the block; a piece whose rule has fewer slots leaves the others at zero.
     pub fn update(
@@ -180,35 +184,26 @@ impl BlockShape {
         slots: &mut [&mut [f32]],
         divisor: Divisor,
     ) {
-        // Dividing by more is multiplying the mean with less, without another pass.
-        let weight = divisor.weight as f32 / divisor.factor;
-        for piece in &self.pieces {
-            let range = piece.range.clone();
+        let Divisor { weight, factor } = divisor;
+        for PieceShape { parameter, range, .. } in &self.pieces {
+            let own_slots = slots.iter_mut().take(parameter.slots().len());
+            let mut slots: Vec<&mut [f32]> = own_slots.map(|slot| &mut slot[range.clone()]).collect();
             let (parameters, values) = (&parameters[range.clone()], &mut values[range.clone()]);
-            let rate = pace.scale * piece.parameter.learning_rate.at(pace.step);
-            match (piece.parameter.rule, &mut *slots) {
-                (Rule::Momentum { momentum }, [velocity, ..]) => {
-                    rules::momentum(parameters, values, &mut velocity[range], weight, rate, momentum);
-                }
-                (Rule::Adam { beta1, beta2, epsilon }, [first, second, ..]) => {
-                    let adam = AdamStep::new(pace.updates, rate, beta1, beta2, epsilon);
-                    let (first, second) = (&mut first[range.clone()], &mut second[range]);
-                    rules::adam(parameters, values, first, second, weight, adam);
-                }
-                (Rule::Sum, _) => rules::sum(parameters, values),
-                (Rule::Decide(decisions), _) => decide(decisions, parameters, values),
-                (Rule::Sgd, _) => rules::sgd(parameters, values, weight, rate),
-                (Rule::Momentum { .. } | Rule::Adam { .. }, _) => unreachable!("`slots` covers every rule"),
+            if parameter.group.is_frozen {
+                values.copy_from_slice(parameters);
+                continue;
             }
+            // Dividing by more is multiplying the mean with less, without another pass.
+            let weight = if parameter.is_trained() { weight as f32 / factor } else { weight as f32 };
+            let pass = Pass {
+                weight,
+                rate: parameter.group.rate_multiplier * parameter.learning_rate.at(pace.step),
+                scale: pace.scale,
+                weight_decay: parameter.group.weight_decay,
+                update: pace.updates,
+            };
+            rules::run(parameter.rule, pass, parameters, values, &mut slots);
         }
-    }
-}
-
-/// The scalar block's rule: what all blocks know of a step becomes what is decided of it.
-fn decide(decisions: Decisions, parameters: &[f32], values: &mut [f32]) {
-    let before = Decision::from_values(parameters).unwrap_or_else(|| decisions.initial());
-    if let Some(tally) = Tally::from_values(values) {
-        values.copy_from_slice(&decisions.next(before, tally).to_values());
     }
 }
 

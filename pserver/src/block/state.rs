@@ -63,9 +63,9 @@ impl Entry {
 }
 
 impl State {
-    /// The block before the first update, restored under `term`.
-    pub fn initial(shape: &BlockShape, seed: u64, term: Term) -> State {
-        let parameters = Published::new(shape.initial(seed));
+    /// The block before the first update, at these parameters and with slots of zero, restored under `term`.
+    pub fn beginning(shape: &BlockShape, parameters: Vec<f32>, term: Term) -> State {
+        let parameters = Published::new(parameters);
         let slots = (0..shape.slots).map(|_| Arc::new(vec![0.0; shape.elements])).collect();
         let name = StateName { term, version: Version(0) };
         State { name, kept: VecDeque::from([parameters]), slots, ledger: Ledger::default() }

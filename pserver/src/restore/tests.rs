@@ -1,14 +1,19 @@
-//! Restores from checkpoints in memory and in paused time: sound ones and damaged ones. Places that do
+//! Restores from checkpoints in memory and in paused time, sound ones and damaged ones, and from files. Places that do
 //! not answer are met in the simulation (`tests/tests/checkpoints.rs`).
 
 use super::*;
 use crate::block::Placement;
 use crate::block::tests::{ME, alone, async_job, declaration, job};
+use crate::hosting::Assignment;
 use crate::report::tests::{after, memory};
 use crate::shard::tests::{assigned, host};
+use safetensors::tensor::{Dtype, TensorView, serialize};
 use shoal_runtime::cluster::checkpoint::Origin;
-use shoal_runtime::cluster::{CheckpointId, JobSettings, Version};
+use shoal_runtime::cluster::initial::Initial;
+use shoal_runtime::cluster::schedule::Schedule;
+use shoal_runtime::cluster::{CheckpointId, Declaration, JobSettings, Parameter, Rule, Version};
 use shoal_runtime::host::checkpoints::{commit, write_pieces};
+use shoal_runtime::host::warm_start::pin;
 
 /// Writes a checkpoint of a job that has just begun, a file for each block.
 async fn written(storage: &Storage, job: &JobSettings) -> ManifestRecord {
@@ -97,5 +102,97 @@ async fn it_is_said_until_another_origin_is_given_and_then_no_more() {
     shard.assign(assigned(1, 6, [(0, alone(6)), (1, alone(6))])).unwrap();
     assert_eq!(shard.damage().unwrap(), []);
     for_two_seconds(&shard, &storage).await;
-    assert_eq!(lacking(&shard), []);
+    assert!(lacking(&shard).is_empty());
+}
+
+/// The job of all tests, beginning at a file of these tensors.
+async fn beginning_at(folder: &tempfile::TempDir, tensors: &[(&str, &[f32])]) -> JobSettings {
+    let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let all: Vec<Vec<u8>> = tensors.iter().map(|(_, values)| bytes(values)).collect();
+    let views = tensors.iter().zip(&all).map(|((name, values), bytes)| {
+        (*name, TensorView::new(Dtype::F32, vec![values.len()], bytes).unwrap())
+    });
+    std::fs::write(folder.path().join("m"), serialize(views, None).unwrap()).unwrap();
+    let place = folder.path().display().to_string();
+    JobSettings { warm_start: Some(pin(&place, "m").await.unwrap()), ..job(5, 2) }
+}
+
+/// A pserver that is to begin both blocks, and tries for two seconds.
+async fn begun(job: JobSettings) -> Shard {
+    let shard = Shard::new(job, 16, ME);
+    shard.assign(assigned(1, 3, [(0, alone(3)), (1, alone(3))])).unwrap();
+    for_two_seconds(&shard, &memory()).await;
+    shard
+}
+
+#[tokio::test(start_paused = true)]
+async fn parameters_begin_at_the_file_and_what_it_lacks_at_its_initial_values() {
+    let folder = tempfile::tempdir().unwrap();
+    // A metric of this name counts another job.
+    let tensors: [(&str, &[f32]); 3] = [("heavy", &[3.5, -1.25]), ("loss", &[9.0]), ("strange", &[1.0; 9])];
+    let job = beginning_at(&folder, &tensors).await;
+    let cold = begun(JobSettings { warm_start: None, ..job.clone() }).await;
+    let warm = begun(job).await;
+    let parameters = |shard: &Shard, block| {
+        let copies = shard.read_state(Version(0), &[BlockId(block)]).unwrap();
+        (bytemuck::pod_collect_to_vec::<u8, f32>(&copies[0].parameters), copies[0].slots.clone())
+    };
+    let ((cold, cold_slots), (warm_values, warm_slots)) = (parameters(&cold, 0), parameters(&warm, 0));
+    assert_eq!(warm_values, [cold[0], cold[1], 3.5, -1.25, cold[4], cold[5]]);
+    assert_eq!(cold_slots, warm_slots, "slots begin at zero");
+    assert_eq!(parameters(&warm, 1).0, [0.0]);
+    assert_eq!(warm.failure(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parameter_of_several_blocks_begins_at_the_file_on_one_and_on_three_pservers() {
+    let folder = tempfile::tempdir().unwrap();
+    let values: Vec<f32> = (0..200).map(|element| element as f32 - 0.5).collect();
+    let job = beginning_at(&folder, &[("before", &[7.0; 3]), ("w", &values)]).await;
+    let zeros = Parameter::new("w", &[200], Rule::ADAM, Schedule::constant(0.1), Initial::Zeros);
+    let declaration = Declaration { parameters: vec![zeros], block_elements: 64 };
+    for pservers in [1, 3] {
+        let mut found = vec![0.0; 200];
+        for pserver in 0..pservers {
+            let shard = Shard::new(job.clone(), 16, ME);
+            let own = (0..4).filter(|block| block % pservers == pserver).map(|block| (block, alone(3)));
+            shard.assign(Assignment { declaration: declaration.clone(), ..assigned(1, 3, own) }).unwrap();
+            for_two_seconds(&shard, &memory()).await;
+            for block in (0..4).filter(|block| block % pservers == pserver) {
+                let copy = shard.read_state(Version(0), &[BlockId(block)]).unwrap().remove(0);
+                let values = bytemuck::pod_collect_to_vec::<u8, f32>(&copy.parameters);
+                found[64 * block as usize..][..values.len()].copy_from_slice(&values);
+            }
+        }
+        assert_eq!(found, values, "{pservers} pservers");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_does_not_fit_fails_the_job_and_no_block_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let shape = begun(beginning_at(&folder, &[("heavy", &[1.0; 3])]).await).await;
+    let why = shape.failure().unwrap();
+    assert!(
+        why.contains("--warm-start") && why.contains("/m: parameter \"heavy\"") && why.contains("[3]"),
+        "{why}"
+    );
+    assert_eq!(lacking(&shape), [0, 1]);
+    let nothing = begun(beginning_at(&folder, &[("strange", &[1.0; 3])]).await).await;
+    let why = nothing.failure().unwrap();
+    assert!(why.contains("none of the declared parameters") && why.contains("strange"), "{why}");
+    assert_eq!(lacking(&nothing), [0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_gone_or_another_fails_the_job_and_no_block_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let pinned = beginning_at(&folder, &[("heavy", &[1.0; 2])]).await;
+    beginning_at(&folder, &[("plain", &[1.0; 2])]).await;
+    let other = begun(pinned.clone()).await;
+    assert!(other.failure().unwrap().contains("another file"), "{:?}", other.failure());
+    std::fs::remove_file(folder.path().join("m")).unwrap();
+    let gone = begun(pinned).await;
+    assert!(gone.failure().unwrap().contains("there is no such object"), "{:?}", gone.failure());
+    assert_eq!((lacking(&other), lacking(&gone)), (vec![0, 1], vec![0, 1]));
 }

@@ -1,7 +1,7 @@
 //! What a job is: the few numbers that master, pservers and trainers must agree on.
 
 use super::plan::EpochShape;
-use super::{JobId, Version};
+use super::{JobId, Version, WarmStart};
 use serde::{Deserialize, Serialize};
 
 /// How updates follow one another.
@@ -68,6 +68,9 @@ pub struct JobSettings {
     pub lease_ttl_millis: u64,
     /// How updates follow one another.
     pub mode: Mode,
+    /// Where parameters begin, if not at their initial values.
+    #[serde(default)]
+    pub warm_start: Option<WarmStart>,
 }
 
 impl JobSettings {

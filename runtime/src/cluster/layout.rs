@@ -129,7 +129,7 @@ impl BlockLayout {
 mod tests {
     use super::*;
     use crate::cluster::initial::Initial;
-    use crate::cluster::parameter::Rule;
+    use crate::cluster::rule::Rule;
     use crate::cluster::schedule::Schedule;
     use proptest::prelude::*;
 

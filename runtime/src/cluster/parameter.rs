@@ -1,79 +1,12 @@
 //! What a training program declares: its parameters, each with shape, update rule, schedule and initial values.
 
 use super::decisions::{DECISION_ELEMENTS, Decisions};
+use super::group::Group;
 use super::initial::Initial;
+use super::rule::Rule;
 use super::schedule::Schedule;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-
-/// How a parameter's value follows from its former value and the step's reduced gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Rule {
-    /// `w - lr * g`, where `g` is the step's gradient sum divided by its weight.
-    Sgd,
-    /// Heavy-ball momentum (Polyak 1964, as Sutskever et al. 2013): `v = momentum * v + g; w - lr * v`.
-    Momentum {
-        /// Decay of the velocity, in `0..1`.
-        momentum: f32,
-    },
-    /// Adam (Kingma and Ba 2015, algorithm 1).
-    Adam {
-        /// Decay of the first moment, in `0..1`.
-        beta1: f32,
-        /// Decay of the second moment, in `0..1`.
-        beta2: f32,
-        /// Added to the root of the second moment; positive.
-        epsilon: f32,
-    },
-    /// `w + sum`: a counter or a metric. The sum is not divided by the weight; no learning rate; not pulled by steps.
-    Sum,
-    /// Of the one parameter that holds what is decided over all blocks: see [`Declaration::deciding`].
-    Decide(Decisions),
-}
-
-impl Rule {
-    /// Adam with the constants of its paper.
-    pub const ADAM: Rule = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
-
-    /// Names of the state slots beside the parameter, in the order in which they are kept and hashed.
-    pub fn slots(&self) -> &'static [&'static str] {
-        match self {
-            Rule::Sgd | Rule::Sum | Rule::Decide(_) => &[],
-            Rule::Momentum { .. } => &["velocity"],
-            Rule::Adam { .. } => &["first_moment", "second_moment"],
-        }
-    }
-    /// Whether a training step reads the parameter.
-    pub fn is_read_by_steps(&self) -> bool {
-        !matches!(self, Rule::Sum)
-    }
-
-    /// Whether trainers push gradients to the parameter.
-    pub fn is_pushed(&self) -> bool {
-        !matches!(self, Rule::Decide(_))
-    }
-    /// Whether its gradients belong to the global norm, and are scaled as is decided.
-    pub fn is_trained(&self) -> bool {
-        !matches!(self, Rule::Sum | Rule::Decide(_))
-    }
-
-    fn fault(&self) -> Option<&'static str> {
-        let is_decay = |x: f32| (0.0..1.0).contains(&x);
-        match *self {
-            Rule::Momentum { momentum } if !is_decay(momentum) => {
-                Some("momentum must be at least 0 and below 1")
-            }
-            Rule::Adam { beta1, beta2, .. } if !is_decay(beta1) || !is_decay(beta2) => {
-                Some("beta1 and beta2 must be at least 0 and below 1")
-            }
-            Rule::Adam { epsilon, .. } if !(epsilon > 0.0 && epsilon.is_finite()) => {
-                Some("epsilon must be positive")
-            }
-            Rule::Decide(decisions) => decisions.fault(),
-            _ => None,
-        }
-    }
-}
 
 /// A named dense tensor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,6 +21,9 @@ pub struct Parameter {
     pub learning_rate: Schedule,
     /// Its values before the first step.
     pub initial: Initial,
+    /// What it has in common with other parameters.
+    #[serde(default)]
+    pub group: Group,
 }
 
 impl Parameter {
@@ -99,15 +35,38 @@ impl Parameter {
         learning_rate: Schedule,
         initial: Initial,
     ) -> Parameter {
-        Parameter { name: name.to_owned(), shape: shape.to_vec(), rule, learning_rate, initial }
+        let group = Group::default();
+        Parameter { name: name.to_owned(), shape: shape.to_vec(), rule, learning_rate, initial, group }
+    }
+    /// The same parameter, treated as `group` says.
+    pub fn in_group(self, group: Group) -> Parameter {
+        Parameter { group, ..self }
     }
     /// A counter or metric that starts at zero and adds up what steps give it.
     pub fn sum(name: &str, shape: &[u64]) -> Parameter {
         Parameter::new(name, shape, Rule::Sum, Schedule::constant(0.0), Initial::Zeros)
     }
+    /// Whether its gradients belong to the global norm, and are scaled as is decided over all blocks.
+    pub fn is_trained(&self) -> bool {
+        self.rule.has_rate() && !self.group.is_frozen
+    }
     /// Number of elements; saturates (a declaration that large is refused).
     pub fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |product, dimension| product.saturating_mul(*dimension))
+    }
+
+    /// Names of the state slots that are kept beside it: its rule's, or none while it is frozen.
+    pub fn slots(&self) -> &'static [&'static str] {
+        if self.group.is_frozen { &[] } else { self.rule.slots() }
+    }
+
+    fn fault(&self) -> Option<&'static str> {
+        let is_ftrl = matches!(self.rule, Rule::Ftrl { .. });
+        if is_ftrl && !(self.learning_rate.is_constant() && self.learning_rate.base > 0.0) {
+            return Some("FTRL lowers its rate by itself: give it a constant, positive learning rate");
+        }
+        let faults = [self.rule.fault(), self.learning_rate.fault(), self.initial.fault()];
+        faults.into_iter().flatten().next().or_else(|| self.group.fault(&self.rule))
     }
 }
 
@@ -179,9 +138,7 @@ impl Declaration {
             if !parameter.rule.is_pushed() && parameter.shape != [DECISION_ELEMENTS as u64] {
                 return fault(name, "the rule is of the parameter that `Declaration::deciding` adds");
             }
-            if let Some(what) =
-                parameter.rule.fault().or(parameter.learning_rate.fault()).or(parameter.initial.fault())
-            {
+            if let Some(what) = parameter.fault() {
                 return fault(name, what);
             }
         }
@@ -240,13 +197,33 @@ mod tests {
                 .what
                 .contains("momentum")
         );
+        let ftrl = declaration(&[2], Rule::Ftrl { l1: 0.1, l2: 0.0, beta: 1.0 });
+        assert!(ftrl.check().is_ok());
+        for rate in [Schedule::constant(0.0), Schedule { warmup_steps: 1, ..Schedule::constant(0.1) }] {
+            let mut falling = ftrl.clone();
+            falling.parameters[0].learning_rate = rate;
+            assert!(falling.check().unwrap_err().what.contains("constant"));
+        }
+        let mut decaying_sum = declaration(&[2], Rule::Sum);
+        decaying_sum.parameters[0].group.weight_decay = 0.1;
+        assert!(decaying_sum.check().unwrap_err().what.contains("weight_decay"));
         let mut twice = declaration(&[2], Rule::Sgd);
         twice.parameters.push(twice.parameters[0].clone());
         assert!(twice.check().unwrap_err().what.contains("twice"));
     }
 
     #[test]
+    fn a_frozen_parameter_keeps_no_slots() {
+        let parameter = declaration(&[2], Rule::ADAM).parameters.remove(0);
+        assert_eq!(parameter.slots(), ["first_moment", "second_moment"]);
+        assert!(parameter.in_group(Group::FROZEN).slots().is_empty());
+    }
+
+    #[test]
     fn a_mismatch_names_the_parameter() {
+        let frozen = declaration(&[2], Rule::Sgd).parameters.remove(0).in_group(Group::FROZEN);
+        let frozen = Declaration { parameters: vec![frozen], block_elements: 0 };
+        assert_eq!(frozen.difference(&declaration(&[2], Rule::Sgd)).unwrap().parameter, "w");
         let fault = declaration(&[2, 3], Rule::Sgd).difference(&declaration(&[3, 2], Rule::Sgd)).unwrap();
         assert_eq!(fault.parameter, "w");
         assert_eq!(declaration(&[2], Rule::Sgd).difference(&declaration(&[2], Rule::Sgd)), None);

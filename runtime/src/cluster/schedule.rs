@@ -3,8 +3,11 @@
 use super::Step;
 use serde::{Deserialize, Serialize};
 
-/// A learning rate schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// A learning rate schedule: a linear warm-up, then a decay.
+///
+/// With `t` the step (from 0) and `w` the steps of warm-up: `base * (t + 1) / w` while `t < w`, then what the decay says
+/// for `t - w`. Computed in f64 with a pinned libm and rounded once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// The rate before any decay.
     pub base: f32,
@@ -15,30 +18,81 @@ pub struct Schedule {
 }
 
 /// How a rate falls, counted from the end of the warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Decay {
     /// Not at all.
     Constant,
-    /// Multiplied by `factor` after every `every` steps.
+    /// `base * factor^floor(t / every)`: multiplied by `factor` after every `every` steps.
     Step {
         /// Multiplier, positive.
         factor: f32,
         /// Steps between two multiplications.
         every: u64,
     },
-    /// Half a cosine from `base` to `floor` over `over` steps, then `floor` (Loshchilov and Hutter 2017, no restarts).
+    /// `base * factor^(t / every)`: the same curve without its stairs.
+    Exponential {
+        /// Multiplier over `every` steps, positive.
+        factor: f32,
+        /// Steps after which the rate is `factor` times as large.
+        every: u64,
+    },
+    /// `floor + (base - floor) * (1 + cos(pi * min(t, over) / over)) / 2`: half a cosine from `base` to `floor` over
+    /// `over` steps, then `floor` (Loshchilov and Hutter 2017, no restarts).
     Cosine {
         /// The last rate.
         floor: f32,
         /// Length of the half cosine in steps.
         over: u64,
     },
+    /// `base` until the first stage begins, then the rate of the stage that began last.
+    Piecewise {
+        /// In ascending order of their first steps; at most [`STAGES_MAX`].
+        stages: Vec<Stage>,
+    },
 }
+
+/// One stretch of a piecewise constant rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Its first step, counted from the end of the warm-up.
+    pub first_step: u64,
+    /// Its rate.
+    pub rate: f32,
+}
+
+/// The most stages of one piecewise constant rate.
+pub const STAGES_MAX: usize = 1000;
 
 impl Schedule {
     /// The same rate at every step.
     pub const fn constant(rate: f32) -> Schedule {
         Schedule { base: rate, warmup_steps: 0, decay: Decay::Constant }
+    }
+    /// Multiplied by `factor` after every `every` steps.
+    pub const fn step(base: f32, factor: f32, every: u64) -> Schedule {
+        Schedule { base, warmup_steps: 0, decay: Decay::Step { factor, every } }
+    }
+    /// `factor` times as large after every `every` steps, falling at each.
+    pub const fn exponential(base: f32, factor: f32, every: u64) -> Schedule {
+        Schedule { base, warmup_steps: 0, decay: Decay::Exponential { factor, every } }
+    }
+    /// Half a cosine from `base` to `floor` over `over` steps.
+    pub const fn cosine(base: f32, floor: f32, over: u64) -> Schedule {
+        Schedule { base, warmup_steps: 0, decay: Decay::Cosine { floor, over } }
+    }
+    /// `base`, then the rates of the stages (first step, rate).
+    pub fn piecewise(base: f32, stages: impl IntoIterator<Item = (u64, f32)>) -> Schedule {
+        let stages = stages.into_iter().map(|(first_step, rate)| Stage { first_step, rate }).collect();
+        Schedule { base, warmup_steps: 0, decay: Decay::Piecewise { stages } }
+    }
+    /// The same schedule after a linear warm-up of so many steps.
+    pub fn after_warmup(self, warmup_steps: u64) -> Schedule {
+        Schedule { warmup_steps, ..self }
+    }
+
+    /// Whether it never changes.
+    pub fn is_constant(&self) -> bool {
+        self.warmup_steps == 0 && self.decay == Decay::Constant
     }
 
     /// The rate at `step`. Computed in f64 with a pinned libm and rounded once.
@@ -48,28 +102,48 @@ impl Schedule {
             return (base * (step.0 + 1) as f64 / self.warmup_steps as f64) as f32;
         }
         let past = step.0 - self.warmup_steps;
-        match self.decay {
+        match &self.decay {
             Decay::Constant => self.base,
             Decay::Step { factor, every } => {
-                (base * libm::pow(f64::from(factor), (past / every.max(1)) as f64)) as f32
+                (base * libm::pow(f64::from(*factor), (past / every.max(&1)) as f64)) as f32
+            }
+            Decay::Exponential { factor, every } => {
+                (base * libm::pow(f64::from(*factor), past as f64 / *every.max(&1) as f64)) as f32
             }
             Decay::Cosine { floor, over } => {
-                let part = past.min(over) as f64 / over.max(1) as f64;
-                let floor = f64::from(floor);
+                let part = past.min(*over) as f64 / *over.max(&1) as f64;
+                let floor = f64::from(*floor);
                 (floor + (base - floor) * 0.5 * (1.0 + libm::cos(std::f64::consts::PI * part))) as f32
+            }
+            Decay::Piecewise { stages } => {
+                let begun = stages.partition_point(|stage| stage.first_step <= past);
+                begun.checked_sub(1).map_or(self.base, |last| stages[last].rate)
             }
         }
     }
 
     pub(super) fn fault(&self) -> Option<&'static str> {
         let is_rate = |x: f32| x.is_finite() && x >= 0.0;
-        match self.decay {
+        let is_factor = |x: f32| x.is_finite() && x > 0.0;
+        match &self.decay {
             _ if !is_rate(self.base) => Some("the learning rate must be finite and not negative"),
-            Decay::Step { factor, every } if !(factor.is_finite() && factor > 0.0) || every == 0 => {
+            Decay::Step { factor, every } if !is_factor(*factor) || *every == 0 => {
                 Some("step decay needs a positive factor and a positive number of steps")
             }
-            Decay::Cosine { floor, over } if !is_rate(floor) || over == 0 => {
+            Decay::Exponential { factor, every } if !is_factor(*factor) || *every == 0 => {
+                Some("exponential decay needs a positive factor and a positive number of steps")
+            }
+            Decay::Cosine { floor, over } if !is_rate(*floor) || *over == 0 => {
                 Some("cosine decay needs a floor that is not negative and a positive number of steps")
+            }
+            Decay::Piecewise { stages } if stages.is_empty() || stages.len() > STAGES_MAX => {
+                Some("a piecewise rate needs at least one stage and at most 1,000")
+            }
+            Decay::Piecewise { stages } if !stages.iter().all(|stage| is_rate(stage.rate)) => {
+                Some("the rates of all stages must be finite and not negative")
+            }
+            Decay::Piecewise { stages } if !stages.is_sorted_by(|a, b| a.first_step < b.first_step) => {
+                Some("stages must be in ascending order, each with its own first step")
             }
             _ => None,
         }
@@ -78,20 +152,121 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    //! References are written from the formulas by other means than the code's: by repeated multiplication, by another
+    //! identity, by a scan. They keep no f32; a rate may differ from its reference by one rounding, 2^-24.
     use super::*;
+
+    const STEPS: u64 = 2500;
+
+    fn follows(schedule: &Schedule, mut reference: impl FnMut(u64) -> f64) {
+        for step in 0..STEPS {
+            let (ours, theirs) = (f64::from(schedule.at(Step(step))), reference(step));
+            assert!((ours - theirs).abs() <= 6.1e-8 * theirs.abs(), "step {step}: {ours} and {theirs}");
+        }
+    }
+
+    #[test]
+    fn a_constant_rate_follows_its_reference() {
+        follows(&Schedule::constant(0.3), |_| f64::from(0.3f32));
+    }
+
+    #[test]
+    fn step_decay_follows_its_reference() {
+        let mut rate = f64::from(0.4f32);
+        follows(&Schedule::step(0.4, 0.9, 100), |step| {
+            if step > 0 && step.is_multiple_of(100) {
+                rate *= f64::from(0.9f32);
+            }
+            rate
+        });
+    }
+
+    #[test]
+    fn exponential_decay_follows_its_reference() {
+        // The 128th root, by seven square roots.
+        let root = (0..7).fold(f64::from(0.7f32), |x, _| x.sqrt());
+        let mut rate = f64::from(0.4f32) / root;
+        follows(&Schedule::exponential(0.4, 0.7, 128), |_| {
+            rate *= root;
+            rate
+        });
+    }
+
+    #[test]
+    fn a_cosine_follows_its_reference() {
+        let (base, floor) = (f64::from(0.8f32), f64::from(0.05f32));
+        follows(&Schedule::cosine(0.8, 0.05, 2000), |step| {
+            let sine = libm::sin(std::f64::consts::FRAC_PI_2 * step.min(2000) as f64 / 2000.0);
+            base - (base - floor) * sine * sine
+        });
+    }
+
+    #[test]
+    fn a_piecewise_rate_follows_its_reference() {
+        let stages = [(10, 0.5f32), (11, 0.25), (1000, 0.125), (2400, 0.0)];
+        follows(&Schedule::piecewise(0.75, stages), |step| {
+            let last = stages.iter().rfind(|(first, _)| *first <= step);
+            f64::from(last.map_or(0.75, |(_, rate)| *rate))
+        });
+    }
+
+    #[test]
+    fn a_warm_up_in_front_of_any_decay_follows_its_reference() {
+        let schedules = [
+            Schedule::constant(0.3),
+            Schedule::step(0.3, 0.5, 10),
+            Schedule::exponential(0.3, 0.5, 10),
+            Schedule::cosine(0.3, 0.1, 100),
+            Schedule::piecewise(0.3, [(0, 0.2), (5, 0.1)]),
+        ];
+        for cold in schedules {
+            let warm = cold.clone().after_warmup(400);
+            for step in 400..STEPS {
+                assert_eq!(warm.at(Step(step)), cold.at(Step(step - 400)), "{cold:?}");
+            }
+            let mut rate = 0.0;
+            for step in 0..400 {
+                rate += f64::from(0.3f32) / 400.0;
+                assert!((f64::from(warm.at(Step(step))) - rate).abs() <= 6.1e-8 * rate, "step {step}");
+            }
+        }
+    }
 
     #[test]
     fn warm_up_rises_to_the_base_and_decay_starts_after_it() {
-        let schedule = Schedule { base: 0.4, warmup_steps: 4, decay: Decay::Step { factor: 0.5, every: 10 } };
+        let schedule = Schedule::step(0.4, 0.5, 10).after_warmup(4);
         let rates: Vec<f32> = [0, 3, 4, 13, 14, 24].into_iter().map(|step| schedule.at(Step(step))).collect();
         assert_eq!(rates, [0.1, 0.4, 0.4, 0.4, 0.2, 0.1]);
     }
 
     #[test]
     fn a_cosine_ends_at_its_floor_and_stays() {
-        let schedule = Schedule { base: 1.0, warmup_steps: 0, decay: Decay::Cosine { floor: 0.1, over: 8 } };
+        let schedule = Schedule::cosine(1.0, 0.1, 8);
         assert_eq!(schedule.at(Step(0)), 1.0);
         assert!((schedule.at(Step(4)) - 0.55).abs() < 1e-6);
         assert_eq!((schedule.at(Step(8)), schedule.at(Step(80))), (0.1, 0.1));
+    }
+
+    #[test]
+    fn schedules_that_make_no_sense_are_refused() {
+        let faults = [
+            (Schedule::constant(-1.0), "learning rate"),
+            (Schedule::step(0.1, 0.0, 5), "step decay"),
+            (Schedule::step(0.1, 0.5, 0), "step decay"),
+            (Schedule::exponential(0.1, f32::NAN, 5), "exponential"),
+            (Schedule::exponential(0.1, 0.5, 0), "exponential"),
+            (Schedule::cosine(0.1, -0.5, 5), "cosine"),
+            (Schedule::cosine(0.1, 0.0, 0), "cosine"),
+            (Schedule::piecewise(0.1, []), "at least one"),
+            (Schedule::piecewise(0.1, (0..1001).map(|step| (step, 0.1))), "at most"),
+            (Schedule::piecewise(0.1, [(5, 0.1), (5, 0.2)]), "ascending"),
+            (Schedule::piecewise(0.1, [(5, 0.1), (4, 0.2)]), "ascending"),
+            (Schedule::piecewise(0.1, [(5, f32::INFINITY)]), "finite"),
+        ];
+        for (schedule, word) in faults {
+            assert!(schedule.fault().is_some_and(|fault| fault.contains(word)), "{schedule:?}");
+        }
+        let full = Schedule::piecewise(0.1, (0..1000).map(|step| (step, 0.1)));
+        assert_eq!((full.fault(), Schedule::exponential(0.1, 0.5, 5).fault()), (None, None));
     }
 }

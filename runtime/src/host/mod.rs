@@ -13,3 +13,4 @@ pub mod signal;
 pub mod storage;
 pub mod store;
 pub mod telemetry;
+pub mod warm_start;

@@ -2,8 +2,8 @@
 
 use super::{malformed, proto, required};
 use crate::cluster::initial::Initial;
-use crate::cluster::schedule::{Decay, Schedule};
-use crate::cluster::{Declaration, Parameter, Refusal, Rule};
+use crate::cluster::schedule::{Decay, Schedule, Stage};
+use crate::cluster::{Declaration, Group, Parameter, Refusal, Rule};
 
 impl From<&Declaration> for proto::Declaration {
     fn from(declaration: &Declaration) -> Self {
@@ -32,8 +32,9 @@ impl From<&Parameter> for proto::Parameter {
             name: parameter.name.clone(),
             shape: parameter.shape.clone(),
             rule: Some(parameter.rule.into()),
-            learning_rate: Some(parameter.learning_rate.into()),
+            learning_rate: Some((&parameter.learning_rate).into()),
             initial: Some(parameter.initial.into()),
+            group: Some(parameter.group.into()),
         }
     }
 }
@@ -46,32 +47,46 @@ impl TryFrom<proto::Parameter> for Parameter {
             rule: required(wire.rule, "parameter.rule")?.try_into()?,
             learning_rate: required(wire.learning_rate, "parameter.learning_rate")?.try_into()?,
             initial: required(wire.initial, "parameter.initial")?.try_into()?,
+            group: wire.group.map_or_else(Group::default, Into::into),
             name: wire.name,
             shape: wire.shape,
         })
     }
 }
 
+impl From<Group> for proto::Group {
+    fn from(group: Group) -> Self {
+        let Group { rate_multiplier, weight_decay, is_frozen } = group;
+        proto::Group { rate_multiplier, weight_decay, is_frozen }
+    }
+}
+
+impl From<proto::Group> for Group {
+    fn from(wire: proto::Group) -> Self {
+        let proto::Group { rate_multiplier, weight_decay, is_frozen } = wire;
+        Group { rate_multiplier, weight_decay, is_frozen }
+    }
+}
+
 impl From<Rule> for proto::Rule {
     fn from(rule: Rule) -> Self {
-        let mut wire = proto::Rule::default();
+        use proto::RuleKind as Kind;
+        let of = |kind: Kind| proto::Rule { kind: kind.into(), ..Default::default() };
         match rule {
-            Rule::Sgd => wire.set_kind(proto::RuleKind::Sgd),
-            Rule::Sum => wire.set_kind(proto::RuleKind::Sum),
-            Rule::Decide(decisions) => {
-                wire.set_kind(proto::RuleKind::Decide);
-                wire.decisions = Some(decisions.into());
+            Rule::Decide(decisions) => proto::Rule { decisions: Some(decisions.into()), ..of(Kind::Decide) },
+            Rule::Sgd => of(Kind::Sgd),
+            Rule::Momentum { momentum } => proto::Rule { momentum, ..of(Kind::Momentum) },
+            Rule::Nesterov { momentum } => proto::Rule { momentum, ..of(Kind::Nesterov) },
+            Rule::Adagrad { epsilon } => proto::Rule { epsilon, ..of(Kind::Adagrad) },
+            Rule::Adam { beta1, beta2, epsilon } => proto::Rule { beta1, beta2, epsilon, ..of(Kind::Adam) },
+            Rule::AdamW { beta1, beta2, epsilon } => proto::Rule { beta1, beta2, epsilon, ..of(Kind::Adamw) },
+            Rule::AmsGrad { beta1, beta2, epsilon } => {
+                proto::Rule { beta1, beta2, epsilon, ..of(Kind::Amsgrad) }
             }
-            Rule::Momentum { momentum } => {
-                wire.set_kind(proto::RuleKind::Momentum);
-                wire.momentum = momentum;
-            }
-            Rule::Adam { beta1, beta2, epsilon } => {
-                wire.set_kind(proto::RuleKind::Adam);
-                (wire.beta1, wire.beta2, wire.epsilon) = (beta1, beta2, epsilon);
-            }
+            Rule::Ftrl { l1, l2, beta } => proto::Rule { l1, l2, beta, ..of(Kind::Ftrl) },
+            Rule::Ema { decay } => proto::Rule { decay, ..of(Kind::Ema) },
+            Rule::Sum => of(Kind::Sum),
         }
-        wire
     }
 }
 
@@ -79,40 +94,51 @@ impl TryFrom<proto::Rule> for Rule {
     type Error = Refusal;
 
     fn try_from(wire: proto::Rule) -> Result<Self, Refusal> {
-        match wire.kind() {
-            proto::RuleKind::Sgd => Ok(Rule::Sgd),
-            proto::RuleKind::Momentum => Ok(Rule::Momentum { momentum: wire.momentum }),
-            proto::RuleKind::Adam => {
-                Ok(Rule::Adam { beta1: wire.beta1, beta2: wire.beta2, epsilon: wire.epsilon })
-            }
-            proto::RuleKind::Sum => Ok(Rule::Sum),
-            proto::RuleKind::Decide => Ok(Rule::Decide(required(wire.decisions, "rule.decisions")?.into())),
-            proto::RuleKind::Unspecified => {
-                Err(malformed("rule.kind", format!("no such rule: {}", wire.kind)))
-            }
-        }
+        use proto::RuleKind as Kind;
+        let proto::Rule { momentum, beta1, beta2, epsilon, l1, l2, beta, decay, decisions, kind: _ } = wire;
+        Ok(match wire.kind() {
+            Kind::Sgd => Rule::Sgd,
+            Kind::Momentum => Rule::Momentum { momentum },
+            Kind::Nesterov => Rule::Nesterov { momentum },
+            Kind::Adagrad => Rule::Adagrad { epsilon },
+            Kind::Adam => Rule::Adam { beta1, beta2, epsilon },
+            Kind::Adamw => Rule::AdamW { beta1, beta2, epsilon },
+            Kind::Amsgrad => Rule::AmsGrad { beta1, beta2, epsilon },
+            Kind::Ftrl => Rule::Ftrl { l1, l2, beta },
+            Kind::Ema => Rule::Ema { decay },
+            Kind::Sum => Rule::Sum,
+            Kind::Decide => Rule::Decide(required(decisions, "rule.decisions")?.into()),
+            Kind::Unspecified => return Err(malformed("rule.kind", format!("no such rule: {}", wire.kind))),
+        })
     }
 }
 
-impl From<Schedule> for proto::Schedule {
-    fn from(schedule: Schedule) -> Self {
-        let mut wire = proto::Schedule {
-            base: schedule.base,
-            warmup_steps: schedule.warmup_steps,
+impl From<&Schedule> for proto::Schedule {
+    fn from(schedule: &Schedule) -> Self {
+        use proto::ScheduleKind as Kind;
+        let Schedule { base, warmup_steps, decay } = schedule;
+        let of = |kind: Kind| proto::Schedule {
+            kind: kind.into(),
+            base: *base,
+            warmup_steps: *warmup_steps,
             ..Default::default()
         };
-        match schedule.decay {
-            Decay::Constant => wire.set_kind(proto::ScheduleKind::Constant),
+        match decay {
+            Decay::Constant => of(Kind::Constant),
             Decay::Step { factor, every } => {
-                wire.set_kind(proto::ScheduleKind::StepDecay);
-                (wire.factor, wire.steps) = (factor, every);
+                proto::Schedule { factor: *factor, steps: *every, ..of(Kind::StepDecay) }
+            }
+            Decay::Exponential { factor, every } => {
+                proto::Schedule { factor: *factor, steps: *every, ..of(Kind::Exponential) }
             }
             Decay::Cosine { floor, over } => {
-                wire.set_kind(proto::ScheduleKind::Cosine);
-                (wire.floor, wire.steps) = (floor, over);
+                proto::Schedule { floor: *floor, steps: *over, ..of(Kind::Cosine) }
+            }
+            Decay::Piecewise { stages } => {
+                let stage = |stage: &Stage| proto::Stage { first_step: stage.first_step, rate: stage.rate };
+                proto::Schedule { stages: stages.iter().map(stage).collect(), ..of(Kind::Piecewise) }
             }
         }
-        wire
     }
 }
 
@@ -120,15 +146,21 @@ impl TryFrom<proto::Schedule> for Schedule {
     type Error = Refusal;
 
     fn try_from(wire: proto::Schedule) -> Result<Self, Refusal> {
-        let decay = match wire.kind() {
-            proto::ScheduleKind::Constant => Decay::Constant,
-            proto::ScheduleKind::StepDecay => Decay::Step { factor: wire.factor, every: wire.steps },
-            proto::ScheduleKind::Cosine => Decay::Cosine { floor: wire.floor, over: wire.steps },
-            proto::ScheduleKind::Unspecified => {
+        use proto::ScheduleKind as Kind;
+        let kind = wire.kind();
+        let proto::Schedule { base, warmup_steps, factor, floor, steps, stages, .. } = wire;
+        let stage = |stage: proto::Stage| Stage { first_step: stage.first_step, rate: stage.rate };
+        let decay = match kind {
+            Kind::Constant => Decay::Constant,
+            Kind::StepDecay => Decay::Step { factor, every: steps },
+            Kind::Exponential => Decay::Exponential { factor, every: steps },
+            Kind::Cosine => Decay::Cosine { floor, over: steps },
+            Kind::Piecewise => Decay::Piecewise { stages: stages.into_iter().map(stage).collect() },
+            Kind::Unspecified => {
                 return Err(malformed("learning_rate.kind", format!("no such schedule: {}", wire.kind)));
             }
         };
-        Ok(Schedule { base: wire.base, warmup_steps: wire.warmup_steps, decay })
+        Ok(Schedule { base, warmup_steps, decay })
     }
 }
 
@@ -136,8 +168,10 @@ impl From<Initial> for proto::Initial {
     fn from(initial: Initial) -> Self {
         let (kind, scale) = match initial {
             Initial::Zeros => (proto::InitialKind::Zeros, 0.0),
+            Initial::Constant { value } => (proto::InitialKind::Constant, value),
             Initial::Uniform { limit } => (proto::InitialKind::Uniform, limit),
             Initial::Normal { deviation } => (proto::InitialKind::Normal, deviation),
+            Initial::TruncatedNormal { deviation } => (proto::InitialKind::TruncatedNormal, deviation),
         };
         proto::Initial { kind: kind.into(), scale }
     }
@@ -149,8 +183,10 @@ impl TryFrom<proto::Initial> for Initial {
     fn try_from(wire: proto::Initial) -> Result<Self, Refusal> {
         match wire.kind() {
             proto::InitialKind::Zeros => Ok(Initial::Zeros),
+            proto::InitialKind::Constant => Ok(Initial::Constant { value: wire.scale }),
             proto::InitialKind::Uniform => Ok(Initial::Uniform { limit: wire.scale }),
             proto::InitialKind::Normal => Ok(Initial::Normal { deviation: wire.scale }),
+            proto::InitialKind::TruncatedNormal => Ok(Initial::TruncatedNormal { deviation: wire.scale }),
             proto::InitialKind::Unspecified => {
                 Err(malformed("initial.kind", format!("no such initial values: {}", wire.kind)))
             }
@@ -164,20 +200,44 @@ mod tests {
 
     #[test]
     fn every_rule_schedule_and_initial_value_survives_the_wire() {
-        let rules = [Rule::Sgd, Rule::Momentum { momentum: 0.9 }, Rule::ADAM, Rule::Sum];
-        let decays =
-            [Decay::Constant, Decay::Step { factor: 0.5, every: 7 }, Decay::Cosine { floor: 0.01, over: 9 }];
-        let initials = [Initial::Zeros, Initial::Uniform { limit: 0.3 }, Initial::Normal { deviation: 0.2 }];
+        let (beta1, beta2, epsilon) = (0.8, 0.9, 1e-7);
+        let rules = [
+            Rule::Sgd,
+            Rule::Momentum { momentum: 0.9 },
+            Rule::Nesterov { momentum: 0.8 },
+            Rule::Adagrad { epsilon: 1e-9 },
+            Rule::Adam { beta1, beta2, epsilon },
+            Rule::AdamW { beta1, beta2, epsilon },
+            Rule::AmsGrad { beta1, beta2, epsilon },
+            Rule::Ema { decay: 0.7 },
+            Rule::Sum,
+        ];
+        let schedules = [
+            Schedule::constant(0.1),
+            Schedule::step(0.1, 0.5, 7),
+            Schedule::exponential(0.1, 0.6, 8),
+            Schedule::cosine(0.1, 0.01, 9).after_warmup(3),
+            Schedule::piecewise(0.1, [(3, 0.2), (5, 0.05)]).after_warmup(4),
+        ];
+        let initials = [
+            Initial::Zeros,
+            Initial::Constant { value: -0.7 },
+            Initial::Uniform { limit: 0.3 },
+            Initial::Normal { deviation: 0.2 },
+            Initial::TruncatedNormal { deviation: 0.4 },
+        ];
         let mut parameters = Vec::new();
         for rule in rules {
-            for decay in decays {
+            for schedule in &schedules {
                 for initial in initials {
-                    let schedule = Schedule { base: 0.1, warmup_steps: 3, decay };
                     let name = format!("p{}", parameters.len());
-                    parameters.push(Parameter::new(&name, &[2, 3], rule, schedule, initial));
+                    parameters.push(Parameter::new(&name, &[2, 3], rule, schedule.clone(), initial));
                 }
             }
         }
+        let (ftrl, rate) = (Rule::Ftrl { l1: 0.1, l2: 0.2, beta: 1.5 }, Schedule::constant(0.1));
+        let group = Group { rate_multiplier: 0.5, weight_decay: 0.25, is_frozen: true };
+        parameters.push(Parameter::new("sparse", &[4], ftrl, rate, Initial::Zeros).in_group(group));
         let declaration = Declaration { parameters, block_elements: 17 };
         assert_eq!(Declaration::try_from(proto::Declaration::from(&declaration)).unwrap(), declaration);
     }

@@ -3,7 +3,7 @@
 use super::{malformed, proto};
 use crate::cluster::job::DELAY_MAX;
 use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
-use crate::cluster::{JobId, JobSettings, Mode, Refusal};
+use crate::cluster::{JobId, JobSettings, Mode, Refusal, WarmStart};
 
 impl From<&JobSettings> for proto::JobSettings {
     fn from(settings: &JobSettings) -> Self {
@@ -27,7 +27,30 @@ impl From<&JobSettings> for proto::JobSettings {
             staleness_window,
             scale_by_staleness,
             delay: settings.mode.delay() as u32,
+            warm_start: settings.warm_start.as_ref().map(Into::into),
         }
+    }
+}
+
+impl From<&WarmStart> for proto::WarmStart {
+    fn from(pinned: &WarmStart) -> Self {
+        proto::WarmStart {
+            place: pinned.place.clone(),
+            file: pinned.file.clone(),
+            bytes: pinned.bytes,
+            header_sha256: pinned.header_sha256.to_vec().into(),
+        }
+    }
+}
+
+impl TryFrom<proto::WarmStart> for WarmStart {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::WarmStart) -> Result<Self, Refusal> {
+        let header_sha256 = wire.header_sha256.as_ref().try_into();
+        let header_sha256 =
+            header_sha256.map_err(|_| malformed("warm_start.header_sha256", "must have 32 bytes"))?;
+        Ok(WarmStart { place: wire.place, file: wire.file, bytes: wire.bytes, header_sha256 })
     }
 }
 
@@ -79,6 +102,7 @@ impl TryFrom<proto::JobSettings> for JobSettings {
                 .map_err(|_| malformed("manifest_fingerprint", "must have 32 bytes"))?,
             lease_ttl_millis: wire.lease_ttl_millis,
             mode,
+            warm_start: wire.warm_start.map(TryInto::try_into).transpose()?,
         })
     }
 }

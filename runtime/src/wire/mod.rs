@@ -16,6 +16,7 @@ mod routing;
 #[cfg(test)]
 pub(crate) mod sample;
 mod task;
+pub mod tensors;
 mod written;
 
 /// Code generated from `proto/shoal/v1/`.

@@ -7,7 +7,7 @@ use crate::cluster::initial::Initial;
 use crate::cluster::schedule::Schedule;
 use crate::cluster::{
     BlockId, Declaration, Incarnation, JobId, JobSettings, Mode, Parameter, Rewind, Rule, StateName, Term,
-    Version,
+    Version, WarmStart,
 };
 use bytes::Bytes;
 
@@ -26,6 +26,12 @@ pub(crate) fn settings() -> JobSettings {
         manifest_fingerprint: [7; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        warm_start: Some(WarmStart {
+            place: "place".into(),
+            file: "model.safetensors".into(),
+            bytes: 77,
+            header_sha256: [3; 32],
+        }),
     }
 }
 

@@ -98,7 +98,7 @@ impl Observer {
         }
         let trained = declaration.parameters.iter().enumerate().map(|(at, parameter)| Trained {
             values: columns[0][at].clone(),
-            slots: (0..parameter.rule.slots().len()).map(|slot| columns[slot + 1][at].clone()).collect(),
+            slots: (0..parameter.slots().len()).map(|slot| columns[slot + 1][at].clone()).collect(),
         });
         Ok(trained.collect())
     }

@@ -14,7 +14,7 @@ pub const COUNTS: [&str; 3] = ["count.first", "count.middle", "count.last"];
 pub const METRIC: &str = "metric";
 const METRIC_ELEMENTS: usize = 3;
 /// Parameters that are read by steps.
-const LEARNT: [(&str, u64); 3] = [("adam", 6), ("sgd", 7), ("momentum", 5)];
+const LEARNT: [(&str, u64); 3] = [("amsgrad", 6), ("sgd", 7), ("momentum", 5)];
 /// A parameter whose velocity shows the sign of a zero: every other step its gradient is -0.0 and nothing else.
 const ZEROS: &str = "zeros";
 const ZEROS_ELEMENTS: usize = 2;
@@ -54,7 +54,7 @@ fn declaration(records: u64, block_elements: u64) -> Declaration {
     };
     let parameters = vec![
         count(COUNTS[0]),
-        learnt(0, Rule::ADAM, Decay::Cosine { floor: 0.001, over: 9 }, Initial::Uniform { limit: 1.0 }),
+        learnt(0, Rule::AMSGRAD, Decay::Cosine { floor: 0.001, over: 9 }, Initial::Uniform { limit: 1.0 }),
         learnt(1, Rule::Sgd, Decay::Step { factor: 0.5, every: 3 }, Initial::Normal { deviation: 1.0 }),
         count(COUNTS[1]),
         Parameter::sum(METRIC, &[METRIC_ELEMENTS as u64]),

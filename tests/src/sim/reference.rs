@@ -110,7 +110,7 @@ fn initial(parameter: &Parameter, job: &JobSettings) -> Trained {
         values =
             vec![1.0, 0.0, 0.0, decisions.loss_scale.map_or(1.0, |scale| scale.initial), 0.0, 0.0, 0.0, 0.0];
     }
-    let slots = vec![vec![0.0; values.len()]; parameter.rule.slots().len()];
+    let slots = vec![vec![0.0; values.len()]; parameter.slots().len()];
     Trained { values, slots }
 }
 
@@ -192,14 +192,18 @@ fn update(parameter: &Parameter, trained: &mut Trained, sum: &[f32], weight: f32
                 trained.slots[0][element] = velocity;
                 *value -= rate * velocity;
             }
-            Rule::Adam { beta1, beta2, epsilon } => {
+            Rule::AmsGrad { beta1, beta2, epsilon } => {
                 let first = beta1 * trained.slots[0][element] + (1.0 - beta1) * mean;
                 let second = beta2 * trained.slots[1][element] + (1.0 - beta2) * (mean * mean);
-                (trained.slots[0][element], trained.slots[1][element]) = (first, second);
+                let largest = second.max(trained.slots[2][element]);
+                for (slot, moment) in trained.slots.iter_mut().zip([first, second, largest]) {
+                    slot[element] = moment;
+                }
                 let correction = |beta: f32| (1.0 - libm::pow(f64::from(beta), (step.0 + 1) as f64)) as f32;
-                let deviation = (second / correction(beta2)).sqrt() + epsilon;
+                let deviation = (largest / correction(beta2)).sqrt() + epsilon;
                 *value -= (rate * (first / correction(beta1))) / deviation;
             }
+            rule => unreachable!("the simulation's program uses no {rule:?}"),
         }
     }
 }

@@ -303,5 +303,6 @@ pub fn job_settings(scenario: &Scenario, data: &DataSet) -> JobSettings {
         manifest_fingerprint: data.manifest().fingerprint(),
         lease_ttl_millis: scenario.ttl.as_millis() as u64,
         mode: scenario.mode,
+        warm_start: None,
     }
 }

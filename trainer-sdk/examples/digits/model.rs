@@ -4,7 +4,7 @@ use super::data;
 use super::mlp::{self, GradientMut, Weights};
 use super::oracle;
 use shoal_trainer_sdk::{
-    Batch, Decay, Decisions, Declaration, Gradient, Initial, Job, LossScale, Model, NonFinite, Parameter,
+    Batch, Decisions, Declaration, Fans, Gradient, Initial, Job, LossScale, Model, NonFinite, Parameter,
     Parameters, Rule, Schedule,
 };
 
@@ -34,25 +34,21 @@ pub(crate) struct Digits {
     gradients: [Vec<f32>; 4],
 }
 
-/// Glorot and Bengio 2010: uniform in `± sqrt(6 / (inputs + outputs))`.
-fn glorot(inputs: usize, outputs: usize) -> Initial {
-    Initial::Uniform { limit: (6.0 / (inputs + outputs) as f32).sqrt() }
-}
-
 impl Model for Digits {
     fn declare(&mut self, job: &Job) -> Declaration {
         let (pixels, hidden, classes) = (mlp::PIXELS as u64, mlp::HIDDEN as u64, mlp::CLASSES as u64);
         let over = job.epochs * job.steps_per_epoch;
-        let decay = Decay::Cosine { floor: LEARNING_RATE_LAST, over };
-        let rate = Schedule { base: LEARNING_RATE, warmup_steps: 0, decay };
-        let trained =
-            |name: &str, shape: &[u64], initial| Parameter::new(name, shape, Rule::ADAM, rate, initial);
+        let rate = Schedule::cosine(LEARNING_RATE, LEARNING_RATE_LAST, over);
+        let trained = |name: &str, shape: &[u64], initial| {
+            Parameter::new(name, shape, Rule::ADAM, rate.clone(), initial)
+        };
+        let glorot = |shape: &[u64]| Initial::xavier_uniform(Fans::outputs_last(shape));
         let parameters = vec![
             oracle::parameter(0, job.records),
-            trained(WEIGHTS[0], &[pixels, hidden], glorot(mlp::PIXELS, mlp::HIDDEN)),
+            trained(WEIGHTS[0], &[pixels, hidden], glorot(&[pixels, hidden])),
             trained(WEIGHTS[1], &[hidden], Initial::Zeros),
             oracle::parameter(1, job.records),
-            trained(WEIGHTS[2], &[hidden, classes], glorot(mlp::HIDDEN, mlp::CLASSES)),
+            trained(WEIGHTS[2], &[hidden, classes], glorot(&[hidden, classes])),
             trained(WEIGHTS[3], &[classes], Initial::Zeros),
             Parameter::sum(LOSS, &[job.epochs * job.steps_per_epoch]),
             oracle::parameter(2, job.records),

@@ -31,6 +31,7 @@ fn job() -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        warm_start: None,
     }
 }
 

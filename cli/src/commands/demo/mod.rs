@@ -128,6 +128,7 @@ async fn start(
         checkpoint_steps: 0,
         checkpoint_seconds: 0,
         checkpoints: None,
+        warm_start: None,
         keep_last: 2,
     };
     Supervisor::start(JobPlan {

@@ -14,8 +14,10 @@ use crate::kernel::sum::Word;
 use bytes::Bytes;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::plan::EpochShape;
-use shoal_runtime::cluster::schedule::{Decay, Schedule};
-use shoal_runtime::cluster::{BlockId, Declaration, JobId, JobSettings, Layout, Node, Parameter, Rule};
+use shoal_runtime::cluster::schedule::Schedule;
+use shoal_runtime::cluster::{
+    BlockId, Declaration, Group, JobId, JobSettings, Layout, Node, Parameter, Rule,
+};
 
 /// The pserver that blocks without copies are on.
 pub(crate) const ME: Incarnation = Incarnation(1);
@@ -32,6 +34,7 @@ pub(crate) fn job(records: u64, slots: u32) -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        warm_start: None,
     }
 }
 
@@ -52,12 +55,12 @@ pub(crate) fn declaration() -> Declaration {
 
 /// The same with rates that fall every other step.
 fn decaying() -> Declaration {
-    declaration_at(Schedule { base: 0.1, warmup_steps: 0, decay: Decay::Step { factor: 0.7, every: 2 } })
+    declaration_at(Schedule::step(0.1, 0.7, 2))
 }
 
 fn declaration_at(rate: Schedule) -> Declaration {
     let normal = Initial::Normal { deviation: 0.5 };
-    let parameter = |name: &str, rule| Parameter::new(name, &[2], rule, rate, normal);
+    let parameter = |name: &str, rule| Parameter::new(name, &[2], rule, rate.clone(), normal);
     let parameters = vec![
         parameter("plain", Rule::Sgd),
         parameter("heavy", Rule::Momentum { momentum: 0.5 }),

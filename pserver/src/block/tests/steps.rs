@@ -168,3 +168,36 @@ proptest! {
         }
     }
 }
+
+/// One parameter of two elements in `group` after a step whose gradient is 3 and -1, and its slots.
+fn trained_in(group: Group) -> (Vec<f32>, usize) {
+    let normal = Initial::Normal { deviation: 0.5 };
+    let momentum = Rule::Momentum { momentum: 0.5 };
+    let parameter = Parameter::new("w", &[2], momentum, Schedule::constant(0.1), normal).in_group(group);
+    let declaration = Declaration { parameters: vec![parameter], block_elements: 0 };
+    let mut block = block_of(&job(1, 1), &declaration, BlockId(0));
+    push(&mut block, 0, Node::leaf(0), 1, &[3.0, -1.0]).unwrap();
+    let state = block.copy_at(Version(1)).unwrap();
+    (values(&state.parameters), state.slots.len())
+}
+
+#[test]
+fn a_frozen_parameter_stays_and_is_published_without_slots() {
+    let mut initial = [0.0; 2];
+    Initial::Normal { deviation: 0.5 }.fill(job(1, 1).seed, "w", 0, &mut initial);
+    assert_eq!(trained_in(Group::FROZEN), (initial.to_vec(), 0));
+    assert_ne!(trained_in(Group::default()), (initial.to_vec(), 1));
+}
+
+#[test]
+fn a_groups_rate_multiplier_and_weight_decay_reach_the_rule() {
+    let mut initial = [0.0; 2];
+    Initial::Normal { deviation: 0.5 }.fill(job(1, 1).seed, "w", 0, &mut initial);
+    let group = Group { rate_multiplier: 0.5, weight_decay: 2.0, is_frozen: false };
+    let expected: Vec<f32> = initial.iter().zip([3.0, -1.0]).map(|(w, g)| w - 0.05 * (g + 2.0 * w)).collect();
+    let (made, _) = trained_in(group);
+    assert!(
+        made.iter().zip(&expected).all(|(ours, theirs)| (ours - theirs).abs() < 1e-6),
+        "{made:?} {expected:?}"
+    );
+}

@@ -55,6 +55,11 @@ impl Storage {
         place::open(place).await
     }
 
+    /// The same for a place that must be there already, such as one that is only read.
+    pub async fn open_existing(place: &str) -> Result<Storage, StorageError> {
+        place::open_existing(place).await
+    }
+
     /// A store made elsewhere, for simulations and tests. `place` is its name in messages.
     pub fn over(store: Arc<dyn ObjectStore>, place: &str) -> Storage {
         Storage { store, prefix: Path::default(), folder: None, place: place.into() }

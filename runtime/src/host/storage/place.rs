@@ -23,6 +23,20 @@ pub(super) async fn open(place: &str) -> Result<Storage, StorageError> {
     }
 }
 
+/// The same, but nothing is created.
+pub(super) async fn open_existing(place: &str) -> Result<Storage, StorageError> {
+    let folder = match place.split_once("://") {
+        None => Some(PathBuf::from(place)),
+        Some(("file", path)) => Some(PathBuf::from(path)),
+        Some(_) => None,
+    };
+    if let Some(folder) = folder {
+        let found = blocking(move || std::fs::metadata(&folder)).await;
+        found.map_err(|error| StorageError::sort_io(place.to_owned(), &error))?;
+    }
+    open(place).await
+}
+
 /// A folder of this machine, created when missing, so that one that cannot be is found at once.
 pub(crate) async fn open_folder(
     place: &str,

@@ -107,6 +107,7 @@ impl Fake {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: TTL.as_millis() as u64,
             mode,
+            warm_start: None,
         };
         Fake(Arc::new(Mutex::new(State {
             job,
