@@ -90,11 +90,7 @@ impl Scan {
 
     /// The index, once nothing is needed any more.
     pub fn finish(self) -> Index {
-        Index {
-            layout: self.layout.unwrap_or(Layout::Go),
-            chunks: self.chunks,
-            file_bytes: self.file_bytes,
-        }
+        Index { layout: self.layout.unwrap_or(Layout::Go), chunks: self.chunks, file_bytes: self.file_bytes }
     }
 
     /// Where the next header begins.

@@ -26,9 +26,9 @@ fn in_pieces(bytes: &[u8], limits: Limits, ahead: &[usize]) -> Result<Index, Str
 fn samples() -> Vec<Vec<u8>> {
     let long: Vec<Vec<u8>> = (0..40).map(|n| vec![n; usize::from(n) * 7]).collect();
     let long: Vec<&[u8]> = long.iter().map(Vec::as_slice).collect();
-    let hand = COMPRESSORS.into_iter().flat_map(|compressor| {
-        [Layout::Go, Layout::Fluid].map(|layout| by_hand(&WORDS, compressor, layout))
-    });
+    let hand = COMPRESSORS
+        .into_iter()
+        .flat_map(|compressor| [Layout::Go, Layout::Fluid].map(|layout| by_hand(&WORDS, compressor, layout)));
     let written = COMPRESSORS.map(|compressor| go(&long, compressor, 100));
     hand.chain(written).chain([Vec::new(), go(&[], COMPRESSORS[0], 1)]).collect()
 }
