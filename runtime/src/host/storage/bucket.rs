@@ -126,12 +126,12 @@ impl Bucket {
         let (meta, bytes) = self
             .patiently(name, || self.0.read_part(name, path, range.clone()))
             .await
-            .or_else(|error| match (error, stamp) {
-                (StorageError::Damaged { at, offset, .. }, Some(stamp)) => Err(StorageError::Changed {
-                    at,
-                    what: format!("it had {} bytes and now ends after {offset}", stamp.bytes),
-                }),
-                (error, _) => Err(error),
+            .map_err(|error| match (error, stamp) {
+                (StorageError::Damaged { at, offset, .. }, Some(stamp)) => {
+                    let what = format!("it had {} bytes and now ends after {offset}", stamp.bytes);
+                    StorageError::Changed { at, what }
+                }
+                (error, _) => error,
             })?;
         match stamp {
             Some(stamp) if *stamp != Stamp::of(&meta) => {
