@@ -84,8 +84,9 @@ mod tests {
     }
 
     fn framed(bytes: &[u8]) -> Vec<u8> {
-        let crc = bitwise_crc32c(bytes);
-        let masked = ((crc >> 15) | (crc << 17)).wrapping_add(0xa282_ead8);
+        let crc = u64::from(bitwise_crc32c(bytes));
+        // As the format's description writes it: ((crc >> 15) | (crc << 17)) + 0xa282ead8.
+        let masked = (((crc >> 15) | (crc << 17)) as u32).wrapping_add(0xa282_ead8);
         [bytes, &masked.to_le_bytes()].concat()
     }
 
