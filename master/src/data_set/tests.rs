@@ -50,6 +50,10 @@ impl ObjectStore for Watched {
         if let Some((_, path, content)) = replaced {
             self.inner.put(&path, content.into()).await?;
         }
+        // Some answers are quicker than others.
+        for _ in 0..at.as_ref().bytes().last().unwrap_or(0) % 7 {
+            tokio::task::yield_now().await;
+        }
         let found = self.inner.get_opts(at, options).await?;
         self.bytes.fetch_add(found.range.end - found.range.start, SeqCst);
         Ok(found)
