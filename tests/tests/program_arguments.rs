@@ -33,6 +33,7 @@ exec "$COUNT"
 "#;
 
 /// The words that trainer `number` was started with, waited for.
+#[allow(clippy::disallowed_methods, reason = "real processes take real time")]
 fn words_of(witness: &Path, number: u32) -> Vec<String> {
     let file = witness.join(format!("trainer-{number}.words"));
     for _ in 0..1500 {
@@ -40,7 +41,6 @@ fn words_of(witness: &Path, number: u32) -> Vec<String> {
             let words: Vec<String> = text.split('\0').map(str::to_owned).collect();
             return words[..words.len() - 1].to_vec();
         }
-        #[allow(clippy::disallowed_methods, reason = "real processes, real time")]
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("trainer-{number} was never started")
