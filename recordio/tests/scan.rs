@@ -18,7 +18,9 @@ fn in_pieces(bytes: &[u8], limits: Limits, ahead: &[usize]) -> Result<Index, Str
         let ahead = turn.next().unwrap();
         // All of a header; of a payload, which is longer here, also less.
         let length = if needed > 20 { 1 + ahead } else { needed + ahead };
+        let before = scan.needs();
         scan.give(&bytes[from..bytes.len().min(from + length)]).map_err(|error| error.to_string())?;
+        assert_ne!(scan.needs(), before, "it goes on");
     }
     Ok(scan.finish())
 }
