@@ -118,7 +118,7 @@ async fn a_pattern_means_in_a_bucket_what_it_means_on_a_disk() {
     let root = format!("{}/", root.path().display());
     for pattern in [
         "*", "a/*", "*/1", "a*/1", "a/1", "a/?", "a/1?", "b/[[]1]", "b/1 2", "a/*/1", "a/*/*/1", "[ab]/*",
-        "**/1", "a/**/1",
+        "**/1", "a/**/1", "**/x/*",
     ] {
         let local = scan(&[format!("{root}{pattern}")]).await.unwrap();
         let by_url = scan(&[format!("file://{root}{pattern}")]).await.unwrap();
@@ -213,7 +213,8 @@ async fn a_pattern_that_matches_nothing_and_a_data_set_without_a_record_are_refu
     let (_, buckets) = bucket_of(&[("a/empty", Vec::new())]).await;
     for pattern in ["s3://b/a/none-*", "s3://b/none", "s3://b/none/*", "s3://b/*/x/*", "nowhere/*"] {
         let text = format!("{:#}", scan_one(&buckets, pattern).await.unwrap_err());
-        assert!(text.contains(&format!("{pattern:?} matches no")), "{text}");
+        let way_out = if pattern.contains("://") { "'**' does" } else { "quote the pattern" };
+        assert!(text.contains(&format!("{pattern:?} matches no")) && text.contains(way_out), "{text}");
     }
     assert!(scan_one(&buckets, "s3://b/a/*").await.unwrap_err().to_string().contains("no record"));
     for (pattern, needle) in [
