@@ -13,6 +13,8 @@ use shoal_recordio::{Compressor, Index, Limits, Reader, Writer, WriterOptions, v
 #[path = "pack/mod.rs"]
 mod pack;
 
+use pack::parquet::RowForm;
+
 /// Make, list, read and check RecordIO files
 #[derive(Debug, Args)]
 pub(crate) struct RecordioArgs {
@@ -22,7 +24,7 @@ pub(crate) struct RecordioArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a RecordIO file of lines, CSV rows or images with labels
+    /// Make a RecordIO file of lines, CSV rows, images with labels, Parquet rows or TFRecords
     #[command(
         after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio"
     )]
@@ -87,6 +89,40 @@ enum PackSource {
         /// IDX file of unsigned bytes with one dimension; gzip is recognised by its content
         #[arg(long, value_name = "FILE")]
         labels: PathBuf,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// One record a row of one or more Parquet files, in the order given
+    ///
+    /// Numbers, booleans, texts, bytes and lists of these are packed; groups by their leaves, named with dots; dates and
+    /// times as the numbers that the file holds. Compressed with snappy, gzip, brotli or lz4, or not at all; zstd is
+    /// refused.
+    #[command(
+        after_help = "Example: shoal recordio pack parquet houses.parquet --columns price,rooms,area --as f32 --output houses.recordio"
+    )]
+    Parquet {
+        /// Parquet files with these columns
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// What a row becomes
+        #[arg(long = "as", value_enum, default_value_t = RowForm::Json, value_name = "FORM")]
+        form: RowForm,
+        /// The columns to pack, in this order, with commas between them; all of them where none is named
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        columns: Vec<String>,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// One record a TFRecord: its payload as it is, of one or more files in the order given
+    ///
+    /// Both checksums of every record are checked; damage is refused by file, record and offset.
+    #[command(
+        after_help = "Example: shoal recordio pack tfrecord train-00000-of-00004.tfrecord --output train-0.recordio"
+    )]
+    Tfrecord {
+        /// TFRecord files; gzip is recognised by its content
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
         #[command(flatten)]
         output: OutputArgs,
     },
@@ -166,9 +202,18 @@ fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
         PackSource::Idx { images, labels, output } => {
             write_output(output, |emit| pack::idx::pack(images, labels, emit))
         }
+        PackSource::Parquet { files, form, columns, output } => {
+            write_output(output, |emit| pack::parquet::pack(files, *form, columns, emit))
+        }
+        PackSource::Tfrecord { files, output } => {
+            write_output(output, |emit| files.iter().try_for_each(|file| pack::tfrecord::pack(file, emit)))
+        }
     }?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// Bytes of records after which it is said how far it is.
+const TELL_BYTES: u64 = 1 << 30;
 
 /// Writes what `produce` emits beside the output, and renames it into place once it is complete and on disk.
 fn write_output(
@@ -185,9 +230,14 @@ fn write_output(
         ..Default::default()
     };
     let mut writer = Writer::new(BufWriter::new(temporary), options);
-    let mut records = 0_u64;
+    let (mut records, mut bytes, mut told) = (0_u64, 0_u64, 0_u64);
     produce(&mut |record| {
         records += 1;
+        bytes += record.len() as u64;
+        if bytes / TELL_BYTES > told {
+            told = bytes / TELL_BYTES;
+            writeln!(io::stderr(), "packing {}: {records} records, {told} GiB so far", output.display())?;
+        }
         writer.write(record).with_context(|| format!("{}: record {}", output.display(), records - 1))
     })?;
     let temporary = writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;

@@ -49,9 +49,13 @@ use shoal_runtime::wire::proto::master_server::MasterServer;
 pub async fn run(
     settings: settings::MasterSettings,
     ready: impl FnOnce(std::net::SocketAddr),
-    shutdown: Shutdown,
+    mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    let manifest = data_set::scan(&settings.data)?;
+    let manifest = tokio::select! {
+        biased;
+        () = shutdown.wait() => return Ok(()),
+        manifest = data_set::scan(&settings.data) => manifest?,
+    };
     let job = settings.job_settings(&manifest)?;
     tracing::info!(
         job = %job.job, records = manifest.record_count(), chunks = manifest.chunk_count(), "data set pinned"

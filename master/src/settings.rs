@@ -12,7 +12,8 @@ use std::time::Duration;
 /// What a job is. Shared by `shoal master` and `shoal run`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct JobArguments {
-    /// RecordIO files of the data set: paths or quoted globs, in order
+    /// RecordIO files of the data set, in order: paths, file:///PATH, s3://BUCKET/NAME or gs://BUCKET/NAME, each may be a
+    /// quoted glob. Trainers read them under the same names; buckets need a build with --features s3 or gs
     #[arg(long, env = "SHOAL_DATA", required = true, num_args = 1.., value_delimiter = ',', value_name = "GLOB")]
     pub data: Vec<String>,
     /// Passes over the data

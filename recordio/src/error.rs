@@ -212,6 +212,11 @@ impl Place<'_> {
         Error::Corrupt { file: file.to_path_buf(), offset, chunk, fault }
     }
 
+    /// No layout fits: none that the header could be in, or none whose checksum holds.
+    pub(crate) fn no_layout(self, fault: Option<PayloadFault>) -> Error {
+        fault.map_or_else(|| self.broken(HeaderFault::NoLayout), |fault| self.corrupt(fault))
+    }
+
     pub(crate) fn too_large(self, what: &'static str, limit: u64) -> Error {
         let Self { file, offset, chunk } = self;
         Error::TooLarge { file: file.to_path_buf(), offset, chunk, what, limit }

@@ -106,21 +106,29 @@ pub(crate) fn tell_layout(
     header: &[u8; HEADER_BYTES],
     mut checksum_of: impl FnMut(u32) -> Result<u32, Error>,
 ) -> Result<(Layout, ChunkEntry), Error> {
-    check_magic(place, header)?;
-    let mut candidates: Vec<(Layout, ChunkEntry)> = [Layout::Go, Layout::Fluid]
-        .into_iter()
-        .filter_map(|layout| Some((layout, fields(layout, header).entry(place.offset)?)))
-        .collect();
-    candidates.sort_by_key(|(_, entry)| entry.compressed_bytes);
     let mut fault = None;
-    for (layout, entry) in candidates {
+    for (layout, entry) in candidates(place, header)? {
         let computed = checksum_of(entry.compressed_bytes)?;
         if computed == entry.checksum {
             return Ok((layout, entry));
         }
         fault.get_or_insert(PayloadFault::Checksum { stored: entry.checksum, computed });
     }
-    Err(fault.map_or_else(|| place.broken(HeaderFault::NoLayout), |fault| place.corrupt(fault)))
+    Err(place.no_layout(fault))
+}
+
+/// What a header says in each layout, by ascending size of the payload, Go first.
+pub(crate) fn candidates(
+    place: Place<'_>,
+    header: &[u8; HEADER_BYTES],
+) -> Result<Vec<(Layout, ChunkEntry)>, Error> {
+    check_magic(place, header)?;
+    let mut candidates: Vec<(Layout, ChunkEntry)> = [Layout::Go, Layout::Fluid]
+        .into_iter()
+        .filter_map(|layout| Some((layout, fields(layout, header).entry(place.offset)?)))
+        .collect();
+    candidates.sort_by_key(|(_, entry)| entry.compressed_bytes);
+    Ok(candidates)
 }
 
 /// Writes a Go header.

@@ -1,13 +1,18 @@
 //! From slices to records: chunks are read once, checked against the manifest, and kept while a trainer stays in them.
 
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use source::{ChunkSource, Stored};
+
 use shoal_recordio::{Chunk, Limits, decode_chunk};
 use shoal_runtime::cluster::plan::ChunkOrder;
 use shoal_runtime::cluster::{JobSettings, Microbatch, Slice};
+use shoal_runtime::host::storage::StorageError;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::ops::Range;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// Why records could not be read.
@@ -24,6 +29,14 @@ pub enum ReadError {
         offset: u64,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The object is not there, its store does not answer or says no; the message names it and says what to set.
+    #[error("cannot read the chunk at offset {offset}: {source}")]
+    Object {
+        /// The chunk's offset in it.
+        offset: u64,
+        /// What went wrong.
+        source: StorageError,
     },
     /// The chunk is damaged; the message names file, offset and chunk.
     #[error(transparent)]
@@ -47,48 +60,6 @@ pub struct Unreadable {
     pub records: Range<u64>,
     /// Why.
     pub source: ReadError,
-}
-
-/// Where chunks come from. The bytes are header and payload.
-pub trait ChunkSource: Send + Sync {
-    /// Reads the stored bytes of the slice's chunk.
-    fn read<'a>(
-        &'a self,
-        slice: &'a Slice,
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>>;
-}
-
-/// Chunks in files of this machine.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Files;
-
-impl ChunkSource for Files {
-    fn read<'a>(
-        &'a self,
-        slice: &'a Slice,
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>> {
-        let (file, offset, bytes) = (slice.file.clone(), slice.chunk_offset, slice.chunk_bytes);
-        Box::pin(async move {
-            let path = file.clone();
-            let read = tokio::task::spawn_blocking(move || read_range(Path::new(&path), offset, bytes)).await;
-            // The outer error is a panic in the reading thread.
-            read.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(|source| ReadError::Io {
-                file,
-                offset,
-                source,
-            })
-        })
-    }
-}
-
-fn read_range(file: &Path, offset: u64, bytes: u64) -> std::io::Result<Vec<u8>> {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::open(file)?;
-    let available = file.metadata()?.len().saturating_sub(offset);
-    // A file cut short gives what there is; the decoder then names what is missing.
-    let mut buffer = vec![0; bytes.min(available) as usize];
-    file.read_exact_at(&mut buffer, offset)?;
-    Ok(buffer)
 }
 
 /// Bytes of stored chunks that a trainer keeps in memory.

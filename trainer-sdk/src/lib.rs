@@ -31,6 +31,33 @@
 //! up **sums** of gradients over the records it is given; Shoal divides once, at the root of the step's reduction
 //! tree, so that the result does not depend on how many trainers there are.
 //!
+//! # Hyper-parameters
+//!
+//! What follows the program on `shoal run`'s command line reaches it untouched, in every trainer that is ever started.
+//! Settings of Shoal come by `SHOAL_*` variables, so the arguments are all the program's own:
+//!
+//! ```no_run
+//! # use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Model, Parameters};
+//! # struct Mean { learning_rate: f32 }
+//! # impl Model for Mean {
+//! #     fn declare(&mut self, _: &Job) -> Declaration { unimplemented!() }
+//! #     fn step(&mut self, _: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> { Ok(()) }
+//! # }
+//! #[derive(clap::Parser)]
+//! struct Arguments {
+//!     #[arg(long, default_value_t = 0.1)]
+//!     learning_rate: f32,
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let arguments: Arguments = clap::Parser::parse();
+//!     shoal_trainer_sdk::main(Mean { learning_rate: arguments.learning_rate })
+//! }
+//! ```
+//!
+//! `shoal run --data 'DIR/*.recordio' -- target/release/program --learning-rate 0.05`. What the arguments change in the
+//! declaration is the job's from its first trainer on: a trainer that declares otherwise is refused.
+//!
 //! # When something fails
 //!
 //! | what | what the trainer does |
@@ -100,7 +127,7 @@ pub fn train(model: impl Model) -> Result<Ended, TrainError> {
             Shutdown::on_signal().map_err(|error| TrainError::Settings(format!("no signals: {error}")))?;
         let world = World {
             dial: Arc::new(TcpDial::default()),
-            source: Arc::new(chunks::Files),
+            source: Arc::new(chunks::Stored::default()),
             random: Random::from_os(),
             shutdown,
         };

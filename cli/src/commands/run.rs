@@ -24,11 +24,14 @@ const CHAOS_LASTS: Duration = Duration::from_secs(4);
 /// With chaos, the lease TTL where none was asked for.
 const CHAOS_TTL_MILLIS: u64 = 1000;
 const DEFAULT_TTL_MILLIS: u64 = 5000;
+/// After so long a start is worth a word.
+const SLOW_START: Duration = Duration::from_secs(5);
 
 /// Run a training job on this machine
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example: shoal run --trainers 2:4 --pservers 2 --replicas 1 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits"
+    after_help = "Examples:\n  shoal run --trainers 2:4 --pservers 2 --replicas 1 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits\n  \
+shoal run --data 's3://bucket/train-*.recordio' -- target/release/my-program --learning-rate 0.05 --layers 3"
 )]
 pub(crate) struct RunArguments {
     /// Number of trainers, or the bounds between which `shoal scale` and --chaos may move it; starts with MIN [default: 1]
@@ -69,13 +72,13 @@ pub(crate) struct RunArguments {
     /// How to print the closing output
     #[arg(short, long, default_value = "text")]
     output: Output,
-    /// The training program and its arguments
+    /// The training program, and arguments of its own: they reach it as they are, in every trainer that is ever started
     #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
     program: Vec<OsString>,
 }
 
 impl RunArguments {
-    fn plan(&self) -> anyhow::Result<JobPlan> {
+    async fn plan(&self) -> anyhow::Result<JobPlan> {
         let mut job = self.job.clone();
         if self.chaos.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
             job.lease_ttl_millis = CHAOS_TTL_MILLIS;
@@ -84,7 +87,7 @@ impl RunArguments {
         let trainers = self.trainers.unwrap_or(Bounds::exactly(1));
         let pace = match (self.pace_millis, self.chaos) {
             (Some(millis), _) => Duration::from_millis(millis),
-            (None, Some(_)) => chaos_pace(&job, trainers.min)?,
+            (None, Some(_)) => chaos_pace(&job, trainers.min).await?,
             (None, None) => Duration::ZERO,
         };
         Ok(JobPlan {
@@ -134,25 +137,27 @@ impl RunArguments {
 }
 
 /// The pause before each microbatch with which `trainers` trainers take [`CHAOS_LASTS`].
-fn chaos_pace(job: &JobArguments, trainers: u32) -> anyhow::Result<Duration> {
-    let records = shoal_master::data_set::scan(&job.data)?.record_count();
+async fn chaos_pace(job: &JobArguments, trainers: u32) -> anyhow::Result<Duration> {
+    let records = shoal_master::data_set::scan(&job.data).await?.record_count();
     let shape = EpochShape::new(records, job.microbatch_records, job.microbatches_per_step);
     let microbatches = (shape.microbatches() * job.epochs).max(1);
     Ok(CHAOS_LASTS.mul_f64(f64::from(trainers) / microbatches as f64).min(Duration::from_millis(300)))
 }
 
 pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
-    let plan = arguments.plan()?;
     let mut shutdown = Shutdown::on_signal()?;
     let mut progress = Progress::new();
-    progress.say(&format!("job {} in {}", plan.name, plan.folder.path().display()));
-    let mut job = Supervisor::start(plan).await?;
+    let mut job = tokio::select! {
+        biased;
+        () = shutdown.wait() => return Err(interrupted()),
+        job = start(&arguments, &mut progress) => job?,
+    };
     remember_as_latest(job.plan.folder.path());
     progress.say("look at it: shoal status   change it: shoal scale --trainers N   end it: Ctrl-C");
     let mut chaos = arguments.weather(&job).map(Chaos::new);
     let trained = tokio::select! {
         biased;
-        () = shutdown.wait() => Err(anyhow::anyhow!("interrupted: nothing is left running")),
+        () = shutdown.wait() => Err(interrupted()),
         trained = train(&mut job, &mut progress, chaos.as_mut()) => trained,
     };
     progress.end();
@@ -165,6 +170,21 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     }
     let is_exact = outcome.tally().is_none_or(|tally| tally.wrong == 0);
     Ok(if is_exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn start(arguments: &RunArguments, progress: &mut Progress) -> anyhow::Result<Supervisor> {
+    let plan = arguments.plan().await?;
+    progress.say(&format!("job {} in {}", plan.name, plan.folder.path().display()));
+    let mut started = std::pin::pin!(Supervisor::start(plan));
+    if let Ok(job) = tokio::time::timeout(SLOW_START, &mut started).await {
+        return job;
+    }
+    progress.say("the master still reads the headers of the data set");
+    started.await
+}
+
+fn interrupted() -> anyhow::Error {
+    anyhow::anyhow!("interrupted: nothing is left running")
 }
 
 async fn train(

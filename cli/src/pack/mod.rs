@@ -1,9 +1,12 @@
-//! What `shoal recordio pack` makes records of: lines, CSV rows, IDX images.
-//! A source must never hold more than one record in memory, nor one larger than the readers' limit.
+//! What `shoal recordio pack` makes records of: lines, CSV rows, IDX images, Parquet rows, TFRecords.
+//! A source must never hold more than one record in memory (Parquet: a batch of rows), nor one larger than the readers'
+//! limit.
 
 pub(super) mod csv;
 pub(super) mod idx;
 pub(super) mod lines;
+pub(super) mod parquet;
+pub(super) mod tfrecord;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -23,8 +26,8 @@ fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
 
 fn plain(source: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
     let mut source = BufReader::with_capacity(1 << 16, source);
-    // A file's first read gives two bytes unless it has fewer.
-    if source.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
+    // A file's first read gives three bytes unless it has fewer.
+    if source.fill_buf()?.starts_with(&[0x1f, 0x8b, 8]) {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, flate2::bufread::MultiGzDecoder::new(source))));
     }
     Ok(Box::new(source))

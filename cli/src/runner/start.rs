@@ -14,7 +14,8 @@ use shoal_runtime::wire::proto::StatusReply;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the master may take to lead: it reads the headers of the data set first.
+/// How long the master may take to lead once it listens. Before, it reads the headers of the data set, which takes as
+/// long as there are many; each of its waits has a bound.
 const MASTER_START: Duration = Duration::from_secs(60);
 
 impl Supervisor {
@@ -90,13 +91,14 @@ impl Supervisor {
 
 /// Waits until a master that was just started leads. Returns its address and its first status.
 async fn first_words(master: &mut Process, plan: &JobPlan) -> anyhow::Result<(String, Client, StatusReply)> {
-    let deadline = Instant::now() + MASTER_START;
-    let mut missing = "it does not listen".to_owned();
-    while Instant::now() < deadline {
+    let mut deadline = None;
+    let mut missing = String::new();
+    while deadline.is_none_or(|deadline| Instant::now() < deadline) {
         if master.ended()?.is_some() {
             bail!("the master ended at its start ({}):\n{}", master.how(), master.last_words());
         }
         if let Ok(address) = std::fs::read_to_string(plan.folder.address()) {
+            deadline.get_or_insert_with(|| Instant::now() + MASTER_START);
             match first_status(&address).await {
                 Ok((client, status)) => return Ok((address, client, status)),
                 Err(error) if Exit::is_unreachable(&error) => missing = format!("{error:#}"),

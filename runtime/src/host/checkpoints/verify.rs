@@ -38,7 +38,9 @@ impl Fault {
         let (file, offset, what) = match error {
             StorageError::Damaged { at, offset, what } => (at, offset, what),
             StorageError::Missing { at } => (at, 0, "it is not there".into()),
-            StorageError::Refused { at, what, .. } | StorageError::Invalid { at, what } => (at, 0, what),
+            StorageError::Refused { at, what, .. }
+            | StorageError::Changed { at, what }
+            | StorageError::Invalid { at, what } => (at, 0, what),
             StorageError::Taken { .. } | StorageError::Unreachable { .. } => return Err(error),
         };
         Ok(Fault { file, offset, what })

@@ -49,6 +49,14 @@ pub enum StorageError {
         /// What was expected and what is there.
         what: String,
     },
+    /// The object is whole, but not the one that was there a moment ago.
+    #[error("{at}: {what}; publish changed objects under new names, then start again")]
+    Changed {
+        /// Place and object.
+        at: String,
+        /// What was there, and what is.
+        what: String,
+    },
     /// What was to be written makes no sense. Nothing was changed.
     #[error("{at}: not written: {what}")]
     Invalid {
@@ -79,6 +87,7 @@ impl StorageError {
             StorageError::Missing { .. }
             | StorageError::Taken { .. }
             | StorageError::Damaged { .. }
+            | StorageError::Changed { .. }
             | StorageError::Invalid { .. } => NextMove::GiveUp,
         }
     }

@@ -1,8 +1,12 @@
-//! The door to where checkpoints are kept: a folder of this machine or a bucket, by one set of operations.
+//! The door to where checkpoints are kept: a folder of this machine or a bucket, by one set of operations. Objects that
+//! others wrote are read through [`Buckets`].
 //!
 //! An object is written once, whole and durably, or not at all; a name is never given other content. It must never know
 //! what the objects are for.
 
+mod bucket;
+#[cfg(test)]
+mod bucket_tests;
 mod error;
 mod folder;
 #[cfg(test)]
@@ -12,6 +16,7 @@ mod place;
 mod tests;
 mod upload;
 
+pub use bucket::{Bucket, Buckets, Listing, Stamp};
 pub use error::{NextMove, StorageError};
 pub use upload::Upload;
 
@@ -21,7 +26,7 @@ pub(crate) use place::open_folder;
 use bytes::Bytes;
 use folder::Folder;
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -107,18 +112,32 @@ impl Storage {
 
     /// Exactly these bytes of an object. Allocates no more than the object has.
     pub async fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
+        let (_, bytes) = self.read_part(name, &self.path(name), range).await?;
+        Ok(bytes)
+    }
+
+    /// Exactly these bytes of the object at `path`, and what the store says of it.
+    async fn read_part(
+        &self,
+        name: &str,
+        path: &Path,
+        range: Range<u64>,
+    ) -> Result<(ObjectMeta, Bytes), StorageError> {
         let needed = range.end.saturating_sub(range.start);
         let options = GetOptions::new().with_range(Some(range.clone()));
-        let found = match self.store.get_opts(&self.path(name), options).await {
-            Ok(found) => found.bytes().await,
+        let found = match self.store.get_opts(path, options).await {
+            Ok(found) => {
+                let meta = found.meta.clone();
+                found.bytes().await.map(|bytes| (meta, bytes))
+            }
             Err(error) => Err(error),
         };
         match found {
-            Ok(bytes) if bytes.len() as u64 == needed => Ok(bytes),
-            Ok(_) => Err(self.short(name, range, self.bytes_of(name).await?)),
+            Ok((meta, bytes)) if bytes.len() as u64 == needed => Ok((meta, bytes)),
+            Ok(_) => Err(self.short(name, range, self.meta(name, path).await?.size)),
             // Stores disagree on what a range beyond the end is.
-            Err(error @ object_store::Error::Generic { .. }) => match self.bytes_of(name).await {
-                Ok(bytes) if bytes < range.end => Err(self.short(name, range, bytes)),
+            Err(error @ object_store::Error::Generic { .. }) => match self.meta(name, path).await {
+                Ok(meta) if meta.size < range.end => Err(self.short(name, range, meta.size)),
                 Err(missing @ StorageError::Missing { .. }) => Err(missing),
                 _ => Err(self.sort(name, error)),
             },
@@ -128,13 +147,16 @@ impl Storage {
 
     /// The length of an object.
     pub async fn bytes_of(&self, name: &str) -> Result<u64, StorageError> {
-        let found = self.store.head(&self.path(name)).await.map_err(|error| self.sort(name, error))?;
-        Ok(found.size)
+        Ok(self.meta(name, &self.path(name)).await?.size)
+    }
+
+    async fn meta(&self, name: &str, path: &Path) -> Result<ObjectMeta, StorageError> {
+        self.store.head(path).await.map_err(|error| self.sort(name, error))
     }
 
     /// When an object was written, as its store says: a label for people, in UTC.
     pub async fn written_at(&self, name: &str) -> Result<String, StorageError> {
-        let found = self.store.head(&self.path(name)).await.map_err(|error| self.sort(name, error))?;
+        let found = self.meta(name, &self.path(name)).await?;
         Ok(found.last_modified.format("%Y-%m-%dT%H:%M:%SZ").to_string())
     }
 

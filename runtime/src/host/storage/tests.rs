@@ -243,7 +243,7 @@ async fn a_place_is_a_path_or_a_url_that_this_build_knows() {
     for feature in ["s3", "gs"] {
         let place = format!("{feature}://bucket/folder");
         if let Err(error) = Storage::open(&place).await {
-            text(error, &[&place, &format!("--features shoal-runtime/{feature}")]);
+            text(error, &[&place, &format!("--features {feature}")]);
         }
     }
 }

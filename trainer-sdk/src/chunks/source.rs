@@ -1,0 +1,80 @@
+//! Where chunks come from: files of this machine and objects in buckets. It must never keep or judge what it reads.
+
+use super::ReadError;
+use shoal_runtime::cluster::Slice;
+use shoal_runtime::host::storage::{Buckets, StorageError};
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+
+/// Where chunks come from. The bytes are header and payload.
+pub trait ChunkSource: Send + Sync {
+    /// Reads the stored bytes of the slice's chunk. Dropped before its end, it has changed nothing.
+    fn read<'a>(
+        &'a self,
+        slice: &'a Slice,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>>;
+}
+
+/// Chunks under the names that the master pinned: a path is a file of this machine, a URL an object in a bucket.
+#[derive(Debug, Default)]
+pub struct Stored {
+    buckets: Buckets,
+}
+
+impl Stored {
+    /// Over buckets that are opened already, for simulations and tests.
+    pub fn with_buckets(buckets: Buckets) -> Stored {
+        Stored { buckets }
+    }
+}
+
+impl ChunkSource for Stored {
+    fn read<'a>(
+        &'a self,
+        slice: &'a Slice,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>> {
+        if slice.file.contains("://") {
+            Box::pin(read_object(&self.buckets, slice))
+        } else {
+            Box::pin(read_file(slice))
+        }
+    }
+}
+
+async fn read_object(buckets: &Buckets, slice: &Slice) -> Result<Vec<u8>, ReadError> {
+    let offset = slice.chunk_offset;
+    let read = async {
+        let (bucket, name) = buckets.open(&slice.file)?;
+        bucket.read(name, offset..offset + slice.chunk_bytes, None).await
+    };
+    match read.await {
+        Ok(bytes) => Ok(bytes.into()),
+        // When it was pinned the chunk was all there.
+        Err(StorageError::Damaged { .. }) => Err(ReadError::Changed { file: slice.file.clone(), offset }),
+        Err(source) => Err(ReadError::Object { offset, source }),
+    }
+}
+
+/// Off the loop: a disk may take its time.
+async fn read_file(slice: &Slice) -> Result<Vec<u8>, ReadError> {
+    let (file, offset, bytes) = (slice.file.clone(), slice.chunk_offset, slice.chunk_bytes);
+    let path = file.clone();
+    let read = tokio::task::spawn_blocking(move || read_range(Path::new(&path), offset, bytes)).await;
+    // The outer error is a panic in the reading thread.
+    read.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(|source| ReadError::Io {
+        file,
+        offset,
+        source,
+    })
+}
+
+fn read_range(file: &Path, offset: u64, bytes: u64) -> std::io::Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::open(file)?;
+    let available = file.metadata()?.len().saturating_sub(offset);
+    // A file cut short gives what there is; the decoder then names what is missing.
+    let mut buffer = vec![0; bytes.min(available) as usize];
+    file.read_exact_at(&mut buffer, offset)?;
+    Ok(buffer)
+}
