@@ -19,6 +19,7 @@ mod lanes;
 pub mod lease;
 pub mod machine;
 pub mod members;
+pub mod metrics;
 mod paces;
 pub mod placement;
 pub mod rebalance;
@@ -30,6 +31,7 @@ mod status;
 mod words;
 
 use anyhow::Context;
+use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
@@ -56,6 +58,7 @@ pub async fn run(
     let mut random = Random::from_os();
     let limits = Limits::default();
     let listener = rpc::listen(settings.listen).await?;
+    let pages = http::listen(settings.http).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     tracing::info!(%address, "master listens");
     ready(address);
@@ -78,11 +81,13 @@ pub async fn run(
     let server = MasterServer::new(service.clone())
         .max_decoding_message_size(limits.message_bytes)
         .max_encoding_message_size(limits.message_bytes);
+    let watched = metrics::Watched { service: &service, store: store.as_ref() };
     tokio::select! {
         biased;
         served = rpc::serve(listener, tonic::service::Routes::new(server), limits, shutdown) => {
             served.context("serving failed")
         }
         error = keeper.keep(&service, &mut random) => Err(error),
+        never = http::serve(pages, &watched) => match never {},
     }
 }

@@ -121,6 +121,9 @@ pub struct MasterSettings {
     /// Address to listen on; port 0 lets the system choose
     #[arg(long, env = "SHOAL_MASTER_LISTEN", default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     pub listen: SocketAddr,
+    /// Address of the pages /metrics, /healthz and /readyz; none by default
+    #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
+    pub http: Option<SocketAddr>,
     /// Where the job's state is kept: a folder, or `etcd://HOST:PORT/PREFIX` (several
     /// endpoints with commas between them); by default shoal-state/JOB
     #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]

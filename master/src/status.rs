@@ -5,8 +5,9 @@ use crate::machine::{Machine, Phase, PserverCounters, TrainerCounters};
 use crate::members::{Member, State};
 use shoal_runtime::cluster::Incarnation;
 use shoal_runtime::wire::proto;
+use std::time::Duration;
 
-pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
+pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
     let settings = machine.settings();
     let (phase, failure) = match machine.phase() {
         Phase::Waiting => ("waiting", String::new()),
@@ -41,6 +42,7 @@ pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
         master_term: machine.document().master_term,
         checkpoint: machine.document().newest().map_or(0, |kept| kept.record.checkpoint.0),
         checkpoint_version: machine.document().newest().map_or(0, |kept| kept.version.0),
+        checkpoint_age_millis: machine.checkpoint_age(now).as_millis() as u64,
         checkpoint_under_way: machine.document().named.map_or(0, |named| named.checkpoint.0),
         checkpoints: machine.place.clone(),
         checkpoint_record: machine.document().newest().map(|kept| kept.record.into()),

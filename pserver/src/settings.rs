@@ -15,6 +15,9 @@ pub struct PserverSettings {
     /// Address to listen on; port 0 lets the system choose
     #[arg(long, env = "SHOAL_PSERVER_LISTEN", default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
     pub listen: SocketAddr,
+    /// Address of the pages /metrics, /healthz and /readyz; none by default
+    #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
+    pub http: Option<SocketAddr>,
     /// Address at which trainers reach this pserver; by default the one it listens on
     #[arg(long, env = "SHOAL_PSERVER_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,

@@ -15,6 +15,7 @@ use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -63,6 +64,10 @@ pub(crate) struct RunArguments {
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pace_millis: Option<u64>,
+    /// Address of the master's pages /metrics, /healthz and /readyz; none by default. Other processes of a local run show
+    /// none
+    #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
+    http: Option<SocketAddr>,
     /// Folder for logs, the job's state and the model; by default a new one under runs/
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -96,6 +101,7 @@ impl RunArguments {
             program: self.program.clone(),
             pace,
             checkpoint_memory: self.checkpoint_memory,
+            http: self.http,
             folder,
             resumed: self.resume.then_some(Resumed { trainers: self.trainers, pservers: self.pservers }),
         })

@@ -1,0 +1,78 @@
+//! What roles show to Prometheus: read strictly, named by the rules, and the same in size whatever the job's.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use shoal_pserver::shard::{HELD_WINDOW, Shard};
+use shoal_runtime::cluster::Incarnation;
+use shoal_runtime::wire::proto::StatusReply;
+use shoal_tests::exposition::{Page, faults, read, value};
+use shoal_tests::sim::data_set::DataSet;
+use shoal_tests::sim::observer::Observer;
+use shoal_tests::sim::run::in_paused_time;
+use shoal_tests::sim::scenario::Scenario;
+use shoal_tests::sim::world::{World, job_settings};
+use std::time::Duration;
+
+fn good(text: &str) -> Page {
+    let page = read(text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    assert_eq!(faults(&page), [] as [String; 0]);
+    page
+}
+
+fn series(page: &Page) -> usize {
+    page.values().map(|family| family.samples.len()).sum()
+}
+
+/// A job that has run for a while, with so many trainers.
+async fn status_of(trainers: usize) -> StatusReply {
+    let paces = vec![Duration::from_millis(10)];
+    let mut world = World::start(Scenario { pservers: 2, epochs: 50, paces, ..Scenario::quiet(5) }, true);
+    let observer = Observer::new(&world.network);
+    for trainer in 0..trainers {
+        world.start_trainer(&format!("t{trainer}"));
+    }
+    loop {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let status = observer.status().await.unwrap();
+        if status.step >= 2 && status.trainers.len() == trainers {
+            return status;
+        }
+    }
+}
+
+#[test]
+fn a_masters_page_is_read_strictly_and_as_long_for_many_members_as_for_few() {
+    in_paused_time(async {
+        let few = good(&shoal_master::metrics::text(Some(&status_of(1).await)));
+        let status = status_of(5).await;
+        let many = good(&shoal_master::metrics::text(Some(&status)));
+        assert_eq!(series(&few), series(&many));
+        let whole = |name: &str| value(&many, name, None);
+        assert_eq!(whole("shoal_trainers_live"), Some(5.0));
+        assert_eq!(whole("shoal_job_step"), Some(status.step as f64));
+        assert_eq!(whole("shoal_records_trained"), Some(status.records_trained as f64));
+        assert_eq!(whole("shoal_master_elections_total"), Some(1.0));
+        let leased = value(&many, "shoal_leases_total", Some(("kind", "leased")));
+        assert_eq!(leased, status.leases.map(|leases| leases.leased as f64));
+        let phases = ["waiting", "training", "done", "failed"]
+            .map(|phase| value(&many, "shoal_job_phase", Some(("phase", phase))));
+        assert_eq!(phases, [Some(0.0), Some(1.0), Some(0.0), Some(0.0)]);
+        assert_eq!(status.phase, "training");
+    });
+}
+
+#[test]
+fn a_master_that_does_not_lead_shows_that_and_nothing_of_the_job() {
+    let page = good(&shoal_master::metrics::text(None));
+    assert_eq!((value(&page, "shoal_master_leads", None), series(&page)), (Some(0.0), 2));
+}
+
+#[test]
+fn a_pservers_page_is_read_strictly_before_and_after_it_is_registered() {
+    assert_eq!(series(&good(&shoal_pserver::metrics::text(None))), 2);
+    let scenario = Scenario::quiet(5);
+    let settings = job_settings(&scenario, &DataSet::new(scenario.data));
+    let shard = Shard::new(settings, HELD_WINDOW, Incarnation(1));
+    let page = good(&shoal_pserver::metrics::text(Some(&shard)));
+    assert_eq!(value(&page, "shoal_pserver_blocks", Some(("part", "primary"))), Some(0.0));
+    assert!(page.values().any(|family| family.kind == "counter"));
+}
