@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod breakdown;
 mod client;
 mod commands;
 mod exit;

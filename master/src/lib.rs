@@ -28,6 +28,7 @@ pub mod runs;
 pub mod service;
 pub mod settings;
 mod status;
+mod tally;
 mod words;
 
 use anyhow::Context;

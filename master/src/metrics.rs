@@ -54,6 +54,7 @@ pub fn text(status: Option<&StatusReply>) -> String {
     if let Some(status) = status {
         job(&mut page, status);
         members(&mut page, status);
+        page.trainers("trainers", &status.trainer_totals.unwrap_or_default());
         leases(&mut page, &status.leases.unwrap_or_default());
         checkpoints(&mut page, status);
     }

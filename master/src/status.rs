@@ -42,6 +42,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         master_term: machine.document().master_term,
         checkpoint: machine.document().newest().map_or(0, |kept| kept.record.checkpoint.0),
         checkpoint_version: machine.document().newest().map_or(0, |kept| kept.version.0),
+        trainer_totals: Some(trainer_counters(machine.tally.total())),
         checkpoint_age_millis: machine.checkpoint_age(now).as_millis() as u64,
         checkpoint_under_way: machine.document().named.map_or(0, |named| named.checkpoint.0),
         checkpoints: machine.place.clone(),
@@ -111,6 +112,8 @@ fn trainer_counters(counters: TrainerCounters) -> proto::TrainerCounters {
         compute_micros: counters.compute_micros,
         pull_micros: counters.pull_micros,
         push_micros: counters.push_micros,
+        read_micros: counters.read_micros,
+        wait_micros: counters.wait_micros,
     }
 }
 

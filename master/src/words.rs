@@ -75,6 +75,8 @@ pub(crate) fn trainer_counters(wire: Option<&proto::TrainerCounters>) -> Trainer
         compute_micros: wire.compute_micros,
         pull_micros: wire.pull_micros,
         push_micros: wire.push_micros,
+        read_micros: wire.read_micros,
+        wait_micros: wire.wait_micros,
     }
 }
 

@@ -11,6 +11,7 @@ use shoal_tests::sim::run::in_paused_time;
 use shoal_tests::sim::scenario::Scenario;
 use shoal_tests::sim::world::{World, job_settings};
 use std::time::Duration;
+use tokio::time::Instant;
 
 fn good(text: &str) -> Page {
     let page = read(text).unwrap_or_else(|why| panic!("{why}\n{text}"));
@@ -57,6 +58,38 @@ fn a_masters_page_is_read_strictly_and_as_long_for_many_members_as_for_few() {
             .map(|phase| value(&many, "shoal_job_phase", Some(("phase", phase))));
         assert_eq!(phases, [Some(0.0), Some(1.0), Some(0.0), Some(0.0)]);
         assert_eq!(status.phase, "training");
+    });
+}
+
+#[test]
+fn what_trainers_spend_adds_up_to_the_time_they_were_there_and_never_falls() {
+    in_paused_time(async {
+        let (paces, ttl) = (vec![Duration::from_millis(10)], Duration::from_millis(500));
+        let scenario = Scenario { epochs: 400, paces, ttl, ..Scenario::quiet(5) };
+        let mut world = World::start(scenario, true);
+        let observer = Observer::new(&world.network);
+        let began = Instant::now();
+        let trainers: Vec<usize> = (0..3).map(|name| world.start_trainer(&format!("t{name}"))).collect();
+        let mut before = 0.0;
+        for second in 1..=6 {
+            tokio::time::sleep_until(began + Duration::from_secs(second)).await;
+            let Some(status) = observer.status().await else { continue };
+            let page = good(&shoal_master::metrics::text(Some(&status)));
+            let parts = &page["shoal_trainers_seconds_total"].samples;
+            assert_eq!(parts.len(), 5);
+            let spent: f64 = parts.iter().map(|(_, _, seconds)| seconds).sum();
+            assert!(spent >= before, "{spent} s after {before} s");
+            before = spent;
+            if second <= 3 {
+                let lived = 3.0 * began.elapsed().as_secs_f64();
+                assert!((0.8 * lived..=lived).contains(&spent), "{spent} s of {lived} s");
+            }
+            if second == 3 {
+                // Its counts stay, when it is gone and when it is forgotten.
+                world.trainers[trainers[0]].host.crash();
+            }
+        }
+        assert!(before > 11.0, "two of them went on: {before} s");
     });
 }
 

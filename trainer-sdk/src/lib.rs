@@ -46,6 +46,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activities;
 mod calls;
 pub mod chunks;
 mod desk;
@@ -54,6 +55,7 @@ mod error;
 mod kept;
 mod leaders;
 mod master;
+mod meter;
 mod model;
 mod origin;
 mod pending;

@@ -3,6 +3,7 @@
 
 use crate::error::TrainError;
 use crate::master::{Leased, Master};
+use crate::meter::Meter;
 use crate::model::Names;
 use crate::push_log::PushLog;
 use crate::routes::Routes;
@@ -24,6 +25,7 @@ pub(crate) struct Session {
     pub(crate) names: Arc<Names>,
     pub(crate) routes: Routes,
     pub(crate) push_log: PushLog,
+    pub(crate) meter: Arc<Meter>,
     incarnation: AtomicU64,
 }
 
@@ -34,12 +36,14 @@ impl Session {
         declaration: Declaration,
         dial: Arc<dyn Dial>,
         push_log: PushLog,
+        meter: Arc<Meter>,
     ) -> Result<Session, TrainError> {
         declaration.check().map_err(|fault| TrainError::Settings(fault.to_string()))?;
         let (incarnation, routing) = master.join(&declaration).await?;
+        meter.join(master.leaders.clone(), master.ttl());
         let names = Arc::new(Names::new(declaration));
         let routes = Routes::new(routing, names.layout.len(), dial)?;
-        Ok(Session { master, names, routes, push_log, incarnation: AtomicU64::new(incarnation.0) })
+        Ok(Session { master, names, routes, push_log, meter, incarnation: AtomicU64::new(incarnation.0) })
     }
 
     /// Who this trainer is to the master that knew it last.

@@ -1,6 +1,7 @@
 //! `shoal status`: how a job is, for people and for scripts.
 
 use super::{Output, print};
+use crate::breakdown::{self, Breakdown};
 use crate::client::JobChoice;
 use serde_json::{Value, json};
 use shoal_runtime::wire::proto::{PserverCounters, PserverStatus, StatusReply};
@@ -98,6 +99,7 @@ fn text(status: &StatusReply) -> String {
             counters.records
         ));
     }
+    lines.extend(time(status));
     lines.extend(pservers(status));
     lines.push(format!(
         "copies    {} wanted of each block; {} in-sync, {} filling",
@@ -129,6 +131,14 @@ fn text(status: &StatusReply) -> String {
         totals.checkpoint_memory_peak
     ));
     lines.join("\n")
+}
+
+/// What trainers' time went to, and what would help.
+fn time(status: &StatusReply) -> Vec<String> {
+    let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
+    let shares = shares.map(|shares| format!("time      {shares}"));
+    let advice = breakdown::advice(status).map(|advice| format!("          {advice}"));
+    shares.into_iter().chain(advice).collect()
 }
 
 /// The pservers: how many, then one line each.
@@ -213,7 +223,8 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
                 "tasks_in_hand": trainer.tasks_in_hand, "tasks": counters.tasks, "records": counters.records,
                 "microbatches": counters.microbatches, "bytes_read": counters.bytes_read, "retries": counters.retries,
                 "compute_micros": counters.compute_micros, "pull_micros": counters.pull_micros,
-                "push_micros": counters.push_micros,
+                "push_micros": counters.push_micros, "read_micros": counters.read_micros,
+                "wait_micros": counters.wait_micros,
             })
         }).collect::<Vec<_>>(),
         "pservers": status.pservers.iter().map(|pserver| json!({
@@ -227,6 +238,8 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused, "late_pushes": totals.late_pushes,
         "records_refused": totals.records_refused, "replaced_by_ancestor": totals.replaced_by_ancestor,
         "busy": totals.busy, "short_steps": totals.short_steps, "levels": levels(totals.levels),
+        "time": Breakdown::of(&status.trainer_totals.unwrap_or_default()).json(),
+        "advice": breakdown::advice(status),
     });
     if let (Value::Object(all), Value::Object(more)) = (&mut object, json_of_checkpoints(status, &totals)) {
         all.extend(more);

@@ -15,6 +15,7 @@ use crate::dispatch::Dispatch;
 use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
 use crate::members::Members;
 use crate::reports::Reports;
+use crate::tally::Tally;
 use shoal_runtime::cluster::{
     CheckpointId, Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind,
     Routing, Step,
@@ -49,6 +50,7 @@ pub struct Machine {
     pub(crate) plan: Plan,
     pub(crate) trainers: Members,
     pub(crate) trainer_words: BTreeMap<Incarnation, TrainerWord>,
+    pub(crate) tally: Tally,
     pub(crate) pservers: Members,
     pub(crate) pserver_records: BTreeMap<Incarnation, PserverRecord>,
     pub(crate) document: Document,
@@ -120,6 +122,7 @@ impl Machine {
             plan: Plan::new(manifest, settings.clone()),
             trainers: Members::new("trainer", term, ttl),
             trainer_words: BTreeMap::new(),
+            tally: Tally::default(),
             pservers,
             pserver_records,
             wishes,

@@ -1,6 +1,7 @@
 //! One microbatch through the step function: its place in the job, its batch, its gradient.
 
-use super::{Trainer, add_since};
+use super::Trainer;
+use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Batch, Gradient, Model, Parameters, Record};
@@ -9,7 +10,6 @@ use crate::settings::Compute;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::{JobSettings, Task, Work};
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::time::Instant;
 
 /// Where a microbatch stands in its job, as the step function is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,14 +49,13 @@ impl Trainer {
         at: usize,
         parameters: &Parameters,
     ) -> Result<(Box<dyn Model>, NodeSum), TrainError> {
+        self.session.meter.enter(Activity::Compute);
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
-        let started = Instant::now();
         let (model, gradient) = self.step(model, ready, at, parameters).await?;
-        add_since(started, &self.counters.compute_micros);
-        self.counters.microbatches.fetch_add(1, Relaxed);
-        self.counters.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
+        self.session.meter.microbatches.fetch_add(1, Relaxed);
+        self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
         Ok((model, NodeSum { values: gradient.values, weight: gradient.weight }))
     }
 

@@ -17,7 +17,7 @@ impl Trainer {
                 Ok(records) => self.change(|desk| desk.was_read(&task, records)),
                 Err(error) => return error,
             }
-            self.counters.bytes_read.store(chunks.bytes_read, Relaxed);
+            self.session.meter.bytes_read.store(chunks.bytes_read, Relaxed);
         }
     }
 

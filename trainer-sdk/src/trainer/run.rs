@@ -1,7 +1,8 @@
 //! Work of asynchronous jobs: microbatch by microbatch, pull the latest parameters, compute, push until every block has
 //! applied it. A gradient is computed again only for blocks that have gone back; a change of primary alone keeps it.
 
-use super::{Trainer, add_since};
+use super::Trainer;
+use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Model, Parameters};
@@ -15,12 +16,11 @@ use shoal_runtime::host::backoff::Backoff;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::time::Instant;
 
 impl Trainer {
     pub(super) async fn run_loop(&self, mut model: Box<dyn Model>) -> TrainError {
         loop {
-            let ready = self.wait_for(|desk| desk.ready()).await;
+            let ready = self.next_ready().await;
             if let Work::Run { first } = ready.task.work {
                 for at in 0..ready.records.len() {
                     model = match self.do_microbatch(model, &ready, first + at as u64, at).await {
@@ -29,7 +29,7 @@ impl Trainer {
                     };
                     self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
                 }
-                self.counters.tasks.fetch_add(1, Relaxed);
+                self.session.meter.tasks.fetch_add(1, Relaxed);
             }
             self.change(|desk| desk.finished(&ready.task));
         }
@@ -50,10 +50,9 @@ impl Trainer {
             let gradient;
             (model, gradient) = self.compute(model, ready, at, &parameters).await?;
             let sum = self.leaf(ready, at, gradient)?;
-            let started = Instant::now();
+            self.session.meter.enter(Activity::Push);
             let mut push = Push::of_microbatch(&self.session, position, sum, bases, taken);
             let pushed = push.run().await?;
-            add_since(started, &self.counters.push_micros);
             if pushed == Pushed::Done {
                 return Ok(model);
             }
@@ -63,10 +62,9 @@ impl Trainer {
     }
 
     async fn pull_latest(&self) -> Result<(Parameters, Vec<Base>), TrainError> {
-        let started = Instant::now();
+        self.session.meter.enter(Activity::Pull);
         loop {
             if let Pulled::Parameters { values, bases } = pull(&self.session, At::Latest).await? {
-                add_since(started, &self.counters.pull_micros);
                 let names = self.session.names.clone();
                 return Ok((Parameters { names, values: Arc::new(values) }, bases));
             }
@@ -79,7 +77,7 @@ impl Trainer {
     fn leaf(&self, ready: &Ready, at: usize, gradient: NodeSum) -> Result<NodeSum, TrainError> {
         let mut local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0));
         let zeros = local.push(gradient).map_err(|element| self.non_finite(ready, at, element))?;
-        self.counters.negative_zeros.fetch_add(zeros, Relaxed);
+        self.session.meter.negative_zeros.fetch_add(zeros, Relaxed);
         let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
         local.finish().ok_or_else(alone)
     }

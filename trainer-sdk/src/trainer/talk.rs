@@ -58,7 +58,7 @@ impl Trainer {
         proto::LeaseRequest {
             progress,
             want,
-            counters: Some(self.counters()),
+            counters: Some(self.session.meter.counters()),
             wait_millis: if want > 0 { self.session.master.wait().as_millis() as u32 } else { 0 },
             call,
             ..Default::default()
