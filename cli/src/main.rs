@@ -12,6 +12,7 @@ mod programs;
 mod recordio_command;
 mod report;
 mod runner;
+mod staleness;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

@@ -95,6 +95,7 @@ fn pserver(machine: &Machine, id: Incarnation, member: &Member) -> Option<proto:
         blocks: led.len() as u32,
         bytes,
         counters: Some(pserver_counters(record.counters)),
+        staleness: Some((&record.staleness).into()).filter(|_| !machine.settings().is_sync()),
         lost: member.state != State::Live,
         is_leaving: machine.document().leaving.contains(&id),
         followers: (held - led.len()) as u32,

@@ -30,6 +30,7 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         copies: copies.collect(),
         admissions: admissions.collect(),
         counters: pserver_counters(request.counters.as_ref()),
+        staleness: request.staleness.as_ref().map(Into::into).unwrap_or_default(),
         failure: request.failure,
         is_leaving: request.is_leaving,
         checkpoint: request.checkpoint,

@@ -3,6 +3,7 @@
 
 use crate::counters::Counters;
 use crate::shard::Shard;
+use shoal_runtime::cluster::Staleness;
 use shoal_runtime::host::http::{self, Exposition};
 use shoal_runtime::host::rpc::Masters;
 use std::sync::{Arc, OnceLock};
@@ -58,6 +59,9 @@ pub fn text(shard: Option<&Shard>) -> String {
         pushes(&mut page, &counters);
         copies(&mut page, &counters);
         checkpoints(&mut page, &counters, shard);
+        if !shard.job().is_sync() {
+            staleness(&mut page, &counters.staleness);
+        }
     }
     page.into_text()
 }
@@ -106,6 +110,12 @@ fn checkpoints(page: &mut Exposition, counters: &Counters, shard: &Shard) {
     page.counter("shoal_pserver_written_bytes_total", help, counters.bytes_written);
     let help = "The most bytes that pieces held at a time beyond what training needs, while they waited to be written.";
     page.gauge("shoal_pserver_checkpoint_memory_peak_bytes", help, shard.checkpoint_memory_peak());
+}
+
+fn staleness(page: &mut Exposition, staleness: &Staleness) {
+    let buckets = staleness.buckets().map(|(_, last, updates)| (last, updates));
+    let help = "Updates applied as a primary, by how many updates the block had moved on since the gradient's parameters were read.";
+    page.histogram("shoal_pserver_staleness_updates", help, &buckets, staleness.sum());
 }
 
 #[cfg(test)]

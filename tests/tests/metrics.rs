@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use shoal_pserver::shard::{HELD_WINDOW, Shard};
-use shoal_runtime::cluster::Incarnation;
+use shoal_runtime::cluster::{Incarnation, Mode};
 use shoal_runtime::wire::proto::StatusReply;
 use shoal_tests::exposition::{Page, faults, read, value};
 use shoal_tests::sim::data_set::DataSet;
@@ -108,4 +108,33 @@ fn a_pservers_page_is_read_strictly_before_and_after_it_is_registered() {
     let page = good(&shoal_pserver::metrics::text(Some(&shard)));
     assert_eq!(value(&page, "shoal_pserver_blocks", Some(("part", "primary"))), Some(0.0));
     assert!(page.values().any(|family| family.kind == "counter"));
+    assert!(!page.contains_key("shoal_pserver_staleness_updates"), "the job is synchronous");
+    let mode = Mode::Async { staleness_window: 8, scale_by_staleness: false };
+    let settings = job_settings(&Scenario { mode, ..scenario.clone() }, &DataSet::new(scenario.data));
+    let page = good(&shoal_pserver::metrics::text(Some(&Shard::new(settings, HELD_WINDOW, Incarnation(1)))));
+    assert_eq!(page["shoal_pserver_staleness_updates"].kind, "histogram");
+}
+
+#[test]
+fn an_asynchronous_jobs_status_tells_how_stale_its_updates_were() {
+    in_paused_time(async {
+        let mode = Mode::Async { staleness_window: 8, scale_by_staleness: false };
+        let paces = vec![Duration::from_millis(10)];
+        let mut world = World::start(Scenario { mode, epochs: 20, paces, ..Scenario::quiet(5) }, true);
+        let observer = Observer::new(&world.network);
+        (0..3).for_each(|name| drop(world.start_trainer(&format!("t{name}"))));
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let Some(status) = observer.status().await else { continue };
+            let staleness = status.pservers.iter().find_map(|pserver| pserver.staleness.clone());
+            let Some(staleness) = staleness else { continue };
+            if status.step >= 20 {
+                assert!(
+                    staleness.sum > 0 && staleness.updates.iter().skip(1).sum::<u64>() > 0,
+                    "{staleness:?}"
+                );
+                return;
+            }
+        }
+    });
 }

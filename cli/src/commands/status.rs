@@ -3,6 +3,7 @@
 use super::{Output, print};
 use crate::breakdown::{self, Breakdown};
 use crate::client::JobChoice;
+use crate::staleness;
 use serde_json::{Value, json};
 use shoal_runtime::wire::proto::{PserverCounters, PserverStatus, StatusReply};
 use std::process::ExitCode;
@@ -133,12 +134,14 @@ fn text(status: &StatusReply) -> String {
     lines.join("\n")
 }
 
-/// What trainers' time went to, and what would help.
+/// What trainers' time went to, what would help, and how stale updates were.
 fn time(status: &StatusReply) -> Vec<String> {
     let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
     let shares = shares.map(|shares| format!("time      {shares}"));
     let advice = breakdown::advice(status).map(|advice| format!("          {advice}"));
-    shares.into_iter().chain(advice).collect()
+    let staleness = staleness::of(status).and_then(|staleness| staleness::line(&staleness));
+    let staleness = staleness.map(|line| format!("staleness {line}"));
+    shares.into_iter().chain(advice).chain(staleness).collect()
 }
 
 /// The pservers: how many, then one line each.
@@ -240,6 +243,7 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "busy": totals.busy, "short_steps": totals.short_steps, "levels": levels(totals.levels),
         "time": Breakdown::of(&status.trainer_totals.unwrap_or_default()).json(),
         "advice": breakdown::advice(status),
+        "staleness": staleness::of(status).map(|staleness| staleness::json(&staleness)),
     });
     if let (Value::Object(all), Value::Object(more)) = (&mut object, json_of_checkpoints(status, &totals)) {
         all.extend(more);

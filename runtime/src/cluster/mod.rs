@@ -16,6 +16,7 @@ pub mod plan;
 pub mod refusal;
 pub mod routing;
 pub mod schedule;
+pub mod staleness;
 pub mod task;
 pub mod tree;
 
@@ -30,5 +31,6 @@ pub use parameter::{Declaration, Parameter, Rule};
 pub use plan::Plan;
 pub use refusal::{Refusal, RefusalKind};
 pub use routing::Routing;
+pub use staleness::Staleness;
 pub use task::{Microbatch, Slice, Task, Work};
 pub use tree::{Node, StepTree};

@@ -13,6 +13,7 @@ mod refusal;
 mod routing;
 #[cfg(test)]
 pub(crate) mod sample;
+mod staleness;
 mod task;
 mod written;
 
