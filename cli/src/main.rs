@@ -13,6 +13,7 @@ mod recordio_command;
 mod report;
 mod runner;
 mod staleness;
+mod waste;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

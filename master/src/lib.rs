@@ -30,6 +30,7 @@ pub mod settings;
 mod status;
 mod tally;
 mod words;
+mod work;
 
 use anyhow::Context;
 use shoal_runtime::host::http;

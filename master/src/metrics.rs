@@ -55,6 +55,7 @@ pub fn text(status: Option<&StatusReply>) -> String {
         job(&mut page, status);
         members(&mut page, status);
         page.trainers("trainers", &status.trainer_totals.unwrap_or_default());
+        work(&mut page, status);
         leases(&mut page, &status.leases.unwrap_or_default());
         checkpoints(&mut page, status);
     }
@@ -77,6 +78,17 @@ fn job(page: &mut Exposition, status: &StatusReply) {
     page.counter("shoal_rewinds_total", help, status.rewind);
     let help = "How often a master was elected: the master's term.";
     page.counter("shoal_master_elections_total", help, status.master_term);
+}
+
+/// Computed less applied plus lost is wasted work: see the glossary.
+fn work(page: &mut Exposition, status: &StatusReply) {
+    let computed = status.trainer_totals.unwrap_or_default().records;
+    let help = "Records that trainers have put through the step function in this master's term.";
+    page.counter("shoal_records_computed_total", help, computed);
+    let help = "Records that every block has applied in this master's term, those lost again included.";
+    page.counter("shoal_records_applied_total", help, status.records_applied);
+    let help = "Records that were applied in this master's term and lost again as the job went back.";
+    page.counter("shoal_records_lost_total", help, status.records_lost);
 }
 
 fn members(page: &mut Exposition, status: &StatusReply) {

@@ -94,6 +94,27 @@ fn what_trainers_spend_adds_up_to_the_time_they_were_there_and_never_falls() {
 }
 
 #[test]
+fn computed_less_applied_plus_lost_is_what_does_not_count_and_nothing_is_wasted_by_one_trainer() {
+    in_paused_time(async {
+        let mut world = World::start(Scenario { epochs: 3, ..Scenario::quiet(5) }, true);
+        let observer = Observer::new(&world.network);
+        world.start_trainer("t0");
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let Some(status) = observer.status().await else { continue };
+            let page = good(&shoal_master::metrics::text(Some(&status)));
+            let whole = |name: &str| value(&page, name, None).unwrap();
+            let (applied, trained) = (whole("shoal_records_applied_total"), whole("shoal_records_trained"));
+            assert_eq!((applied, whole("shoal_records_lost_total")), (trained, 0.0));
+            if status.phase == "done" {
+                assert_eq!((whole("shoal_records_computed_total"), trained), (180.0, 180.0));
+                return;
+            }
+        }
+    });
+}
+
+#[test]
 fn a_master_that_does_not_lead_shows_that_and_nothing_of_the_job() {
     let page = good(&shoal_master::metrics::text(None));
     assert_eq!((value(&page, "shoal_master_leads", None), series(&page)), (Some(0.0), 2));

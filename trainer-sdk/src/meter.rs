@@ -99,5 +99,7 @@ pub(crate) fn text(counters: &proto::TrainerCounters, has_joined: bool) -> Strin
     page.build("trainer", env!("CARGO_PKG_VERSION"));
     page.gauge("shoal_trainer_joined", "1 once a master has taken this trainer in.", has_joined);
     page.trainers("trainer", counters);
+    let help = "Records put through the step function.";
+    page.counter("shoal_trainer_records_total", help, counters.records);
     page.into_text()
 }

@@ -2,6 +2,7 @@
 
 use super::status::pserver_totals;
 use super::{Output, print};
+use crate::breakdown::Breakdown;
 use crate::runner::chaos::Chaos;
 use crate::runner::chaos::deck::{Kind, Kinds, Weather};
 use crate::runner::folder::RunFolder;
@@ -218,6 +219,8 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
         ));
     }
     lines.push(format!("✔ parameters sha256 {}", outcome.parameters_sha256));
+    let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
+    lines.extend(shares.map(|shares| format!("  time: {shares}")));
     if status.rewind > 0 {
         let times = if status.rewind == 1 { "once" } else { "times" };
         let count = if status.rewind == 1 { String::new() } else { format!("{} ", status.rewind) };

@@ -4,6 +4,7 @@ use super::{Output, print};
 use crate::breakdown::{self, Breakdown};
 use crate::client::JobChoice;
 use crate::staleness;
+use crate::waste::Waste;
 use serde_json::{Value, json};
 use shoal_runtime::wire::proto::{PserverCounters, PserverStatus, StatusReply};
 use std::process::ExitCode;
@@ -134,14 +135,15 @@ fn text(status: &StatusReply) -> String {
     lines.join("\n")
 }
 
-/// What trainers' time went to, what would help, and how stale updates were.
+/// What trainers' time went to, what would help, what was computed in vain, how stale updates were.
 fn time(status: &StatusReply) -> Vec<String> {
     let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
     let shares = shares.map(|shares| format!("time      {shares}"));
     let advice = breakdown::advice(status).map(|advice| format!("          {advice}"));
     let staleness = staleness::of(status).and_then(|staleness| staleness::line(&staleness));
     let staleness = staleness.map(|line| format!("staleness {line}"));
-    shares.into_iter().chain(advice).chain(staleness).collect()
+    let waste = Waste::of(status).line().map(|line| format!("work      {line}"));
+    shares.into_iter().chain(advice).chain(waste).chain(staleness).collect()
 }
 
 /// The pservers: how many, then one line each.
@@ -245,8 +247,10 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "advice": breakdown::advice(status),
         "staleness": staleness::of(status).map(|staleness| staleness::json(&staleness)),
     });
-    if let (Value::Object(all), Value::Object(more)) = (&mut object, json_of_checkpoints(status, &totals)) {
-        all.extend(more);
+    for more in [json_of_checkpoints(status, &totals), Waste::of(status).json()] {
+        if let (Value::Object(all), Value::Object(more)) = (&mut object, more) {
+            all.extend(more);
+        }
     }
     object
 }

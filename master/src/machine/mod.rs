@@ -16,6 +16,7 @@ use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
 use crate::members::Members;
 use crate::reports::Reports;
 use crate::tally::Tally;
+use crate::work::Work;
 use shoal_runtime::cluster::{
     CheckpointId, Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind,
     Routing, Step,
@@ -51,6 +52,7 @@ pub struct Machine {
     pub(crate) trainers: Members,
     pub(crate) trainer_words: BTreeMap<Incarnation, TrainerWord>,
     pub(crate) tally: Tally,
+    pub(crate) work: Work,
     pub(crate) pservers: Members,
     pub(crate) pserver_records: BTreeMap<Incarnation, PserverRecord>,
     pub(crate) document: Document,
@@ -123,6 +125,7 @@ impl Machine {
             trainers: Members::new("trainer", term, ttl),
             trainer_words: BTreeMap::new(),
             tally: Tally::default(),
+            work: Work::default(),
             pservers,
             pserver_records,
             wishes,
@@ -293,6 +296,9 @@ impl Machine {
         // What was decided may call for more: moves begin where others ended.
         self.is_changed = true;
         let is_rewound = document.rewind() != self.document.rewind();
+        if is_rewound && self.job.as_ref().is_some_and(|job| job.is_heard) {
+            self.work.go_back(self.records_trained());
+        }
         self.tell_of_damage(&document);
         // A person may want to look at what is damaged: its files stay.
         let stays = |kept: &&KeptCheckpoint| {

@@ -133,7 +133,11 @@ impl Machine {
         let is_first = job.reports.hear(pserver, word.progress, word.copies);
         job.dispatch.hear(&job.reports, is_first, now);
         let lowest = job.reports.lowest_version();
+        let is_heard_first = !job.is_heard && lowest.is_some();
         job.is_heard |= lowest.is_some();
+        if is_heard_first {
+            self.work.know(job.dispatch.records_trained(&self.document.job));
+        }
         let last = self.document.job.last_version();
         let is_near_end = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= last.0);
         self.is_changed |= is_near_end || self.policy.every_steps > 0 || self.is_checkpoint_demanded();

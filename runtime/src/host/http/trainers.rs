@@ -24,8 +24,6 @@ impl Exposition {
         );
         let help = "Microbatches put through the step function.";
         self.counter(&name("microbatches"), help, counters.microbatches);
-        let help = "Records put through the step function.";
-        self.counter(&name("records"), help, counters.records);
         self.counter(&name("tasks"), "Tasks done.", counters.tasks);
         self.counter(&name("read_bytes"), "Bytes of chunks read.", counters.bytes_read);
         self.counter(&name("retries"), "Calls tried again after a pause.", counters.retries);
