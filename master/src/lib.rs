@@ -39,6 +39,7 @@ use shoal_runtime::host::rpc::{self, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store;
+use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto::master_server::MasterServer;
 
 /// Runs a master until `shutdown`. Prints nothing; `ready` is called once with the address it listens on.
@@ -62,6 +63,7 @@ pub async fn run(
     let listener = rpc::listen(settings.listen).await?;
     let pages = http::listen(settings.http).await?;
     let address = listener.local_addr().context("the listener has no address")?;
+    telemetry::identify(&settings.job, &address.to_string());
     tracing::info!(%address, "master listens");
     ready(address);
     let place = settings.checkpoints()?;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The sums.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     total: TrainerCounters,
     /// What of each trainer is in the sums.
     counted: BTreeMap<Incarnation, TrainerCounters>,
@@ -16,24 +16,24 @@ pub struct Tally {
 impl Tally {
     /// A trainer joins in a life that no master knew before: all that it will count is of this term. Of an older life
     /// the first word tells where to begin.
-    pub fn begin(&mut self, trainer: Incarnation) {
+    pub(crate) fn begin(&mut self, trainer: Incarnation) {
         self.counted.entry(trainer).or_default();
     }
 
     /// A trainer says what it has counted since its life began.
-    pub fn hear(&mut self, trainer: Incarnation, counters: TrainerCounters) {
+    pub(crate) fn hear(&mut self, trainer: Incarnation, counters: TrainerCounters) {
         let before = self.counted.entry(trainer).or_insert(counters);
         self.total = self.total.with(counters.with(*before, u64::saturating_sub), u64::saturating_add);
         *before = counters.with(*before, u64::max);
     }
 
     /// Only these trainers are remembered; they all stay counted.
-    pub fn retain(&mut self, is_known: impl Fn(Incarnation) -> bool) {
+    pub(crate) fn retain(&mut self, is_known: impl Fn(Incarnation) -> bool) {
         self.counted.retain(|trainer, _| is_known(*trainer));
     }
 
     /// The sums.
-    pub fn total(&self) -> TrainerCounters {
+    pub(crate) fn total(&self) -> TrainerCounters {
         self.total
     }
 }

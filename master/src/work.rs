@@ -3,7 +3,7 @@
 
 /// The records of one master's term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub(crate) struct Work {
     /// Records that counted when this master first knew.
     began_at: Option<u64>,
     /// Applied, and lost again, since.
@@ -14,7 +14,7 @@ pub struct Work {
 
 impl Work {
     /// Every block was heard of: so many records count.
-    pub fn know(&mut self, trained: u64) {
+    pub(crate) fn know(&mut self, trained: u64) {
         self.began_at.get_or_insert(trained);
         if let Some(before) = self.before.take() {
             self.lost += before.saturating_sub(trained);
@@ -22,20 +22,20 @@ impl Work {
     }
 
     /// The job goes back from where so many records counted; how far, [`know`](Self::know) will tell.
-    pub fn go_back(&mut self, trained: u64) {
+    pub(crate) fn go_back(&mut self, trained: u64) {
         if self.began_at.is_some() {
             self.before.get_or_insert(trained);
         }
     }
 
     /// Records applied since this master first knew, those that were lost again included, where `trained` count now.
-    pub fn applied(&self, trained: u64) -> u64 {
+    pub(crate) fn applied(&self, trained: u64) -> u64 {
         let began_at = self.began_at.unwrap_or(trained);
         (self.before.unwrap_or(trained) + self.lost).saturating_sub(began_at)
     }
 
     /// Of those, the records that were lost again.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 }

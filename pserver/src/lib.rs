@@ -30,6 +30,7 @@ use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, Masters, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::storage::Storage;
+use shoal_runtime::host::telemetry;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -58,6 +59,7 @@ pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> 
         previous: None,
         address: settings.advertised(listener.local_addr().context("the listener has no address")?)?,
     };
+    telemetry::identify(settings.job.as_deref().unwrap_or_default(), &identity.name);
     let dial = TcpDial { limits };
     let masters = Masters::new(&settings.master, &dial).map_err(|why| anyhow!("--master: {why}"))?;
     let watched = metrics::Watched::new(&masters);
@@ -91,6 +93,7 @@ impl Pserver<'_> {
             }
         };
         let (incarnation, job, checkpoints) = registered;
+        telemetry::identify(&job.job.0, &identity.name);
         let place = settings.checkpoints.clone().unwrap_or(checkpoints);
         let storage = Storage::open(&place).await.context("checkpoints")?;
         tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");

@@ -112,8 +112,10 @@ pub fn train(model: impl Model) -> Result<Ended, TrainError> {
 
 /// The `main` of a training program: logs, trains, and says on standard error what went wrong.
 pub fn main(model: impl Model) -> ExitCode {
-    telemetry::start();
-    match train(model) {
+    let format = telemetry::LogFormat::from_env();
+    telemetry::start("trainer", format.clone().unwrap_or_default());
+    let trained = format.map_err(TrainError::Settings).and_then(|_| train(model));
+    match trained {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

@@ -28,6 +28,7 @@ use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::host::shutdown::Shutdown;
+use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -84,6 +85,7 @@ async fn train_beside(
     let push_log = PushLog::open(settings.push_log.as_deref())?;
     let joined = async {
         let master = Master::find(&settings, &*dial, random).await?;
+        telemetry::identify(&master.job.job.0, &settings.name);
         let declaration = model.declare(&master.job());
         Session::join(master, declaration, dial.clone(), push_log, meter.clone()).await
     };

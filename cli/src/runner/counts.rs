@@ -67,7 +67,7 @@ impl Counts {
         trainers.sort_by_key(|trainer| (trainer.name.len(), trainer.name.clone()));
         pservers.sort_by_key(|pserver| (pserver.name.len(), pserver.name.clone()));
         let trainer_totals = Some(sum(&trainers));
-        let records_lost = self.lost.values().sum();
+        let records_lost: u64 = self.lost.values().sum();
         // The last words of a master that was killed are missing: what counts now is known.
         let began = self.began.map_or(0, |(_, counted)| counted);
         let records_applied = (status.records_trained + records_lost).saturating_sub(began);
