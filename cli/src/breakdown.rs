@@ -1,5 +1,6 @@
 //! What trainers' time went to, in shares, and what would help. Pure: read off their counters.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use shoal_runtime::wire::proto::{StatusReply, TrainerCounters};
 
@@ -9,7 +10,7 @@ const TELLING_MICROS: u64 = 1_000_000;
 const MICROBATCHES_PER_TRAINER: u64 = 8;
 
 /// Microseconds that trainers spent, summed over all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Breakdown {
     read: u64,
     pull: u64,
@@ -69,6 +70,19 @@ impl Breakdown {
         ];
         let shares = parts.map(|(part, word)| format!("{word} {:.0} %", self.percent(part)));
         (self.whole() > 0).then(|| shares.join(", "))
+    }
+
+    /// Each part that is some, in a word and as a share of the whole; none before there is any time.
+    pub(crate) fn parts(&self) -> Option<Vec<(&'static str, f64)>> {
+        let parts = [
+            ("compute", self.compute),
+            ("pull", self.pull),
+            ("push", self.push),
+            ("read", self.read),
+            ("wait", self.wait),
+        ];
+        let some = parts.into_iter().filter(|(_, part)| *part > 0);
+        (self.whole() > 0).then(|| some.map(|(word, part)| (word, self.percent(part) / 100.0)).collect())
     }
 
     pub(crate) fn json(&self) -> Value {

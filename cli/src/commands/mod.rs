@@ -8,6 +8,7 @@ pub(crate) mod roles;
 pub(crate) mod run;
 pub(crate) mod scale;
 pub(crate) mod status;
+pub(crate) mod watch;
 
 /// How a command that reads something prints it.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -163,6 +163,10 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         trained = train(&mut job, &mut progress, chaos.as_mut()) => trained,
     };
     progress.end();
+    if let Err(error) = &trained {
+        let how = if shutdown.is_due() { "interrupted" } else { "failed" };
+        job.record.conclude(how, &format!("{error:#}"));
+    }
     job.stop().await;
     let (outcome, closing) = trained?;
     std::fs::write(job.plan.folder.result(), format!("{closing}\n"))?;

@@ -11,10 +11,14 @@ use std::process::ExitCode;
 
 /// Show how a job is
 #[derive(clap::Args)]
-#[command(after_help = "Example: shoal status -o json")]
+#[command(after_help = "Example: shoal status --watch")]
 pub(crate) struct StatusArguments {
     #[command(flatten)]
     job: JobChoice,
+    /// Show it every second until the job ends, and exit as the job does: with 0 when it is done, 1 when it failed. Drawn
+    /// over the one before on a terminal; elsewhere a line each, with -o json an object each
+    #[arg(short, long)]
+    watch: bool,
     /// How to print it
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -30,6 +34,9 @@ pub(crate) async fn run(arguments: StatusArguments) -> anyhow::Result<ExitCode> 
             Output::Json => print(result.trim_end()),
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.watch {
+        return super::watch::watch(&arguments.job, arguments.output).await;
     }
     let status = arguments.job.connect().await?.status().await?;
     match arguments.output {
@@ -73,7 +80,8 @@ pub(crate) fn levels(bits: u64) -> Vec<u32> {
     (0..u64::BITS).filter(|level| bits >> level & 1 == 1).collect()
 }
 
-fn text(status: &StatusReply) -> String {
+/// The whole status for people.
+pub(crate) fn text(status: &StatusReply) -> String {
     let settings = status.settings.clone().unwrap_or_default();
     let mut lines = vec![
         format!("job       {}", settings.job),

@@ -75,7 +75,7 @@ pub(crate) struct Member {
 }
 
 /// One thing done to a member.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Fault {
     /// `join`, `leave`, `kill`, `freeze` or `thaw`.
     pub(crate) kind: String,

@@ -24,9 +24,12 @@ impl Outcome {
     pub(crate) async fn read(job: &mut Supervisor) -> anyhow::Result<Outcome> {
         let seconds = job.record.seconds();
         job.let_trainers_end().await?;
+        // The last words of trainers are in.
+        job.record.sample(&job.status, &job.counts.over(&job.status));
         let model = ModelState::read(&job.status).await?;
         model.export(&job.plan.folder.model(), false)?;
         let parameters_sha256 = model.sha256();
+        job.record.conclude("done", "");
         Ok(Outcome { model, status: job.counts.over(&job.status), seconds, parameters_sha256 })
     }
 
