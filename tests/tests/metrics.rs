@@ -143,7 +143,9 @@ fn an_asynchronous_jobs_status_tells_how_stale_its_updates_were() {
         let paces = vec![Duration::from_millis(10)];
         let mut world = World::start(Scenario { mode, epochs: 20, paces, ..Scenario::quiet(5) }, true);
         let observer = Observer::new(&world.network);
-        (0..3).for_each(|name| drop(world.start_trainer(&format!("t{name}"))));
+        for name in ["t0", "t1", "t2"] {
+            world.start_trainer(name);
+        }
         loop {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let Some(status) = observer.status().await else { continue };
