@@ -13,6 +13,7 @@ pub(crate) mod plan;
 pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod record;
+pub(crate) mod replay;
 pub(crate) mod roles;
 pub(crate) mod start;
 pub(crate) mod supervisor;
