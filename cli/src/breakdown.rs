@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use shoal_runtime::wire::proto::{StatusReply, TrainerCounters};
+use shoal_runtime::wire::proto::{Mode, StatusReply, TrainerCounters};
 
 /// Less time than this, over all trainers, says nothing yet.
 const TELLING_MICROS: u64 = 1_000_000;
@@ -96,41 +96,60 @@ impl Breakdown {
 /// What holds the job up and what would help, in a sentence; none while there is too little to tell.
 pub(crate) fn advice(status: &StatusReply) -> Option<String> {
     let settings = status.settings.clone().unwrap_or_default();
-    let (bound, percent) = Breakdown::of(&status.trainer_totals.unwrap_or_default()).bound()?;
-    let trainers = u64::from(crate::commands::status::live(status));
-    let (is_async, per_step) = (
-        settings.mode() == shoal_runtime::wire::proto::Mode::Async,
-        u64::from(settings.microbatches_per_step),
-    );
-    let share = format!("{percent:.0} % of trainers' time");
-    Some(match bound {
-        Bound::Compute if is_async || trainers * MICROBATCHES_PER_TRAINER <= per_step => {
-            format!(
-                "compute-bound: {share} is the step function; more trainers would help (shoal scale --trainers N)"
-            )
-        }
-        Bound::Compute => format!(
-            "compute-bound: {share} is the step function; more trainers would help, with more microbatches per step (now {per_step}; about {MICROBATCHES_PER_TRAINER} for each trainer)"
-        ),
-        Bound::Pserver => format!(
-            "pserver-bound: {share} goes to pulls and pushes; more pservers would help (shoal scale --pservers N), or more records in a microbatch"
-        ),
-        Bound::Data => format!(
-            "data-bound: {share} is waiting for records; faster storage would help, or chunks that fit the shuffle (--shuffle-run)"
-        ),
-        Bound::Others if is_async => {
-            format!("waiting: {share} has no task; a larger --staleness-window would help, or fewer trainers")
-        }
-        Bound::Others => format!(
-            "waiting: {share} goes to waiting for others to complete a step; more microbatches per step would help (now {per_step} for {trainers} trainers; about {MICROBATCHES_PER_TRAINER} for each), or fewer trainers"
-        ),
-    })
+    let place = Place {
+        is_async: settings.mode() == Mode::Async,
+        per_step: u64::from(settings.microbatches_per_step),
+        trainers: u64::from(crate::commands::status::live(status)),
+    };
+    Breakdown::of(&status.trainer_totals.unwrap_or_default()).advice(place)
+}
+
+/// What advice depends on beside the shares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) is_async: bool,
+    /// Microbatches.
+    pub(crate) per_step: u64,
+    pub(crate) trainers: u64,
+}
+
+impl Breakdown {
+    /// What holds the job up and what would help; none while there is too little to tell.
+    pub(crate) fn advice(&self, place: Place) -> Option<String> {
+        let Place { is_async, per_step, trainers } = place;
+        let (bound, percent) = self.bound()?;
+        let share = format!("{percent:.0} % of trainers' time");
+        Some(match bound {
+            Bound::Compute if is_async || trainers * MICROBATCHES_PER_TRAINER <= per_step => {
+                format!(
+                    "compute-bound: {share} is the step function; more trainers would help (shoal scale --trainers N)"
+                )
+            }
+            Bound::Compute => format!(
+                "compute-bound: {share} is the step function; more trainers would help, with more microbatches per step (now {per_step}; about {MICROBATCHES_PER_TRAINER} for each trainer)"
+            ),
+            Bound::Pserver => format!(
+                "pserver-bound: {share} goes to pulls and pushes; more pservers would help (shoal scale --pservers N), or more records in a microbatch"
+            ),
+            Bound::Data => format!(
+                "data-bound: {share} is waiting for records; faster storage would help, or chunks that fit the shuffle (--shuffle-run)"
+            ),
+            Bound::Others if is_async => {
+                format!(
+                    "waiting: {share} has no task; a larger --staleness-window would help, or fewer trainers"
+                )
+            }
+            Bound::Others => format!(
+                "waiting: {share} goes to waiting for others to complete a step; more microbatches per step would help (now {per_step} for {trainers} trainers; about {MICROBATCHES_PER_TRAINER} for each), or fewer trainers"
+            ),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_runtime::wire::proto::{JobSettings, Mode, TrainerStatus};
+    use shoal_runtime::wire::proto::{JobSettings, TrainerStatus};
 
     fn status(mode: Mode, trainers: usize, [read, pull, compute, push, wait]: [u64; 5]) -> StatusReply {
         let live = TrainerStatus { state: "live".to_owned(), ..Default::default() };

@@ -53,6 +53,7 @@ pub fn text(status: Option<&StatusReply>) -> String {
     );
     if let Some(status) = status {
         job(&mut page, status);
+        progress(&mut page, status);
         members(&mut page, status);
         page.trainers("trainers", &status.trainer_totals.unwrap_or_default());
         work(&mut page, status);
@@ -62,18 +63,25 @@ pub fn text(status: Option<&StatusReply>) -> String {
     page.into_text()
 }
 
+/// How far the job is; nothing while this master does not know, for a wrong number is worse than none.
+fn progress(page: &mut Exposition, status: &StatusReply) {
+    if !status.is_progress_known {
+        return;
+    }
+    page.gauge("shoal_job_step", "The lowest step that some block has not applied.", status.step);
+    page.gauge("shoal_job_epoch", "Epochs that are over.", status.epoch);
+    let help = "Records that count, on the surviving history: those of all steps below the present one. It goes back with the job.";
+    page.gauge("shoal_records_trained", help, status.records_trained);
+}
+
 fn job(page: &mut Exposition, status: &StatusReply) {
     let settings = status.settings.clone().unwrap_or_default();
     let phases = ["waiting", "training", "done", "failed"].map(|phase| (phase, status.phase == phase));
     page.gauges("shoal_job_phase", "1 for the phase that the job is in.", "phase", phases);
-    page.gauge("shoal_job_step", "The lowest step that some block has not applied.", status.step);
     page.gauge("shoal_job_steps", "Steps of the whole job.", status.steps);
-    page.gauge("shoal_job_epoch", "Epochs that are over.", status.epoch);
     page.gauge("shoal_job_epochs", "Epochs of the whole job.", settings.epochs);
     let all = settings.records.saturating_mul(settings.epochs);
     page.gauge("shoal_job_records", "Records of the whole job: those of the data set times epochs.", all);
-    let help = "Records that count, on the surviving history: those of all steps below the present one. It goes back with the job.";
-    page.gauge("shoal_records_trained", help, status.records_trained);
     let help = "How often the job, or a block of it, has gone back to a checkpoint.";
     page.counter("shoal_rewinds_total", help, status.rewind);
     let help = "How often a master was elected: the master's term.";

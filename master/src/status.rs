@@ -44,6 +44,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         checkpoint_version: machine.document().newest().map_or(0, |kept| kept.version.0),
         records_applied: machine.work.applied(machine.records_trained()),
         records_lost: machine.work.lost(),
+        is_progress_known: machine.job.as_ref().is_none_or(|job| job.is_heard),
         trainer_totals: Some(trainer_counters(machine.tally.total())),
         checkpoint_age_millis: machine.checkpoint_age(now).as_millis() as u64,
         checkpoint_under_way: machine.document().named.map_or(0, |named| named.checkpoint.0),

@@ -115,6 +115,18 @@ fn computed_less_applied_plus_lost_is_what_does_not_count_and_nothing_is_wasted_
 }
 
 #[test]
+fn a_master_that_has_yet_to_hear_of_every_block_says_nothing_of_progress() {
+    in_paused_time(async {
+        let known = status_of(1).await;
+        let page = |status: &StatusReply| good(&shoal_master::metrics::text(Some(status)));
+        let names = ["shoal_job_step", "shoal_job_epoch", "shoal_records_trained"];
+        assert!(known.is_progress_known && names.iter().all(|name| page(&known).contains_key(*name)));
+        let unknown = StatusReply { is_progress_known: false, ..known };
+        assert!(names.iter().all(|name| !page(&unknown).contains_key(*name)));
+    });
+}
+
+#[test]
 fn a_master_that_does_not_lead_shows_that_and_nothing_of_the_job() {
     let page = good(&shoal_master::metrics::text(None));
     assert_eq!((value(&page, "shoal_master_leads", None), series(&page)), (Some(0.0), 2));

@@ -91,7 +91,14 @@ impl Record {
 
     /// How the job is. `over` is `status` with the counts of the whole run.
     pub(crate) fn sample(&mut self, status: &StatusReply, over: &StatusReply) {
-        let seen = Seen::of(self.seconds(), status, over);
+        let mut seen = Seen::of(self.seconds(), status, over);
+        if !status.is_progress_known
+            && let Some(last) = self.samples.last()
+        {
+            // A master that has just begun to lead: the job is where it was, or will be known to be elsewhere.
+            (seen.step, seen.records_trained) = (last.step, self.records_sampled);
+            seen.trainers_live = seen.trainers_live.max(last.trainers_live);
+        }
         let since = seen.at - self.samples.last().map_or(0.0, |last| last.at_seconds);
         let gained = seen.records_trained.saturating_sub(self.records_sampled);
         self.records_sampled = seen.records_trained;
@@ -137,5 +144,34 @@ pub(crate) fn freeze_or_thaw(members: &mut [Member], fault: &Fault) {
 pub(crate) fn close_freeze(member: &mut Member, now: f64) {
     if let Some(freeze) = member.frozen.last_mut().filter(|freeze| freeze.1.is_infinite()) {
         freeze.1 = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_that_does_not_know_how_far_the_job_is_makes_no_step_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let begun = Begun::of(&[], &StatusReply::default(), 1);
+        let mut record = Record::new(Journal::open(&path), begun);
+        let word = |step, is_progress_known| StatusReply {
+            step,
+            records_trained: 10 * step,
+            is_progress_known,
+            ..Default::default()
+        };
+        for status in [word(0, true), word(7, true), word(0, false), word(3, true)] {
+            record.sample(&status, &status);
+        }
+        assert_eq!(record.samples.iter().map(|sample| sample.step).collect::<Vec<_>>(), [0, 7, 7, 3]);
+        let written = super::super::journal::read(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let steps = written.iter().filter_map(|entry| match entry {
+            Entry::Seen(seen) => Some((seen.step, seen.records_trained)),
+            _ => None,
+        });
+        assert_eq!(steps.collect::<Vec<_>>(), [(0, 0), (7, 70), (7, 70), (3, 30)]);
     }
 }

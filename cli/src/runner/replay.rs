@@ -3,6 +3,7 @@
 
 use super::journal::{Begun, Entry, Seen};
 use super::record::{close_freeze, freeze_or_thaw};
+use crate::breakdown::Place;
 use crate::report::{Fault, Member, Run, Sample, Time, Verdict};
 
 /// A journal read from its beginning to where it breaks off.
@@ -131,7 +132,14 @@ impl Replay {
         let verdicts = std::iter::once(self.verdict()).chain(more).collect();
         facts.extend(self.facts());
         let last = self.last.as_ref();
-        let time = last.and_then(|last| Some(Time { shares: last.time.parts()?, advice: None }));
+        let trainers = self.samples.iter().map(|sample| sample.trainers_live).max().unwrap_or(0);
+        let place = Place {
+            is_async: self.begun.mode == "async",
+            per_step: self.begun.microbatches_per_step.into(),
+            trainers: trainers.into(),
+        };
+        let time =
+            last.and_then(|last| Some(Time { shares: last.time.parts()?, advice: last.time.advice(place) }));
         Run {
             title: format!("Shoal run: {}", self.program()),
             job: self.begun.job.clone(),
