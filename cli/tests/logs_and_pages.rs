@@ -10,6 +10,7 @@ mod roles;
 use roles::{Role, digits, log_of, page, shoal};
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 /// What every line has.
 fn check(line: &Value, role: &str) {
@@ -35,6 +36,19 @@ fn master(folder: &Path, data: &Path, more: &[&str]) -> Role {
         "--data",
     ]);
     Role::start(command.arg(data).args(more))
+}
+
+/// Asks whether a role is ready until the answer has this code, and returns what it says.
+fn until(pages: &str, code: u16) -> String {
+    for _ in 0..1000 {
+        let (answered, said) = page(pages, "/readyz");
+        if answered == code {
+            return said;
+        }
+        #[allow(clippy::disallowed_methods, reason = "real processes take real time")]
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("/readyz never answered {code}");
 }
 
 #[test]
@@ -69,16 +83,11 @@ fn a_pserver_is_ready_once_its_master_has_taken_it_in_and_not_when_that_is_gone(
     let registered = pserver.until("pserver registered");
     check(&registered, "pserver");
     assert_eq!((&registered["job"], &registered["name"]), (&"digits-7".into(), &"ps-3".into()));
-    while page(&pages, "/readyz").0 != 200 {}
+    until(&pages, 200);
     let metrics = exposition::read(&page(&pages, "/metrics").1).unwrap();
     assert_eq!(exposition::faults(&metrics), [] as [String; 0]);
     master.child.kill().unwrap();
-    let why = loop {
-        match page(&pages, "/readyz") {
-            (503, why) => break why,
-            answer => assert_eq!(answer.0, 200),
-        }
-    };
+    let why = until(&pages, 503);
     assert!(why.contains(&address) && why.lines().count() == 1, "{why}");
     assert_eq!(page(&pages, "/healthz").0, 200, "it is alive all the same");
 }
