@@ -2,15 +2,19 @@
 
 #![forbid(unsafe_code)]
 
+mod breakdown;
 mod client;
 mod commands;
 mod exit;
+mod losses;
 mod model_state;
 mod programs;
 #[allow(clippy::print_stdout)] // Its output is what it is for.
 mod recordio_command;
 mod report;
 mod runner;
+mod staleness;
+mod waste;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -36,6 +40,7 @@ enum Command {
     Demo(commands::demo::DemoArguments),
     Run(commands::run::RunArguments),
     Status(commands::status::StatusArguments),
+    Report(commands::report::ReportArguments),
     Scale(commands::scale::ScaleArguments),
     Migrate(commands::drain::MigrateArguments),
     Drain(commands::drain::DrainArguments),
@@ -59,6 +64,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
         Command::Run(arguments) => block_on(commands::run::run(arguments)),
         Command::Status(arguments) => block_on(commands::status::run(arguments)),
+        Command::Report(arguments) => commands::report::run(&arguments),
         Command::Scale(arguments) => block_on(commands::scale::run(arguments)),
         Command::Migrate(arguments) => block_on(commands::drain::migrate(arguments)),
         Command::Drain(arguments) => block_on(commands::drain::drain(arguments)),

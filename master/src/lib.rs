@@ -19,6 +19,7 @@ mod lanes;
 pub mod lease;
 pub mod machine;
 pub mod members;
+pub mod metrics;
 mod paces;
 pub mod placement;
 pub mod rebalance;
@@ -28,17 +29,21 @@ pub mod service;
 pub mod settings;
 mod shunned;
 mod status;
+mod tally;
 pub mod trouble;
 mod warm_start;
 mod words;
+mod work;
 
 use anyhow::Context;
 use shoal_runtime::cluster::JobSettings;
+use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store;
+use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto::master_server::MasterServer;
 
 /// Runs a master until `shutdown`. Prints nothing; `ready` is called once with the address it listens on.
@@ -66,7 +71,9 @@ pub async fn run(
     let mut random = Random::from_os();
     let limits = Limits::default();
     let listener = rpc::listen(settings.listen).await?;
+    let pages = http::listen(settings.http).await?;
     let address = listener.local_addr().context("the listener has no address")?;
+    telemetry::identify(&settings.job, &address.to_string());
     tracing::info!(%address, "master listens");
     ready(address);
     let place = settings.checkpoints()?;
@@ -88,11 +95,13 @@ pub async fn run(
     let server = MasterServer::new(service.clone())
         .max_decoding_message_size(limits.message_bytes)
         .max_encoding_message_size(limits.message_bytes);
+    let watched = metrics::Watched { service: &service, store: store.as_ref() };
     tokio::select! {
         biased;
         served = rpc::serve(listener, tonic::service::Routes::new(server), limits, shutdown) => {
             served.context("serving failed")
         }
         error = keeper.keep(&service, &mut random) => Err(error),
+        never = http::serve(pages, &watched) => match never {},
     }
 }

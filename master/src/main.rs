@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(name = "shoal-master", version, about = "The master of a Shoal job")]
@@ -11,8 +12,12 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    telemetry::start();
-    let arguments = Arguments::parse();
-    shoal_master::run(arguments.settings, |_| {}, Shutdown::on_signal()?).await
+async fn main() -> anyhow::Result<ExitCode> {
+    let settings = Arguments::parse().settings;
+    telemetry::start("master", settings.log_format);
+    if let Err(error) = shoal_master::run(settings, |_| {}, Shutdown::on_signal()?).await {
+        telemetry::last_words(&format!("{error:#}"));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
 }

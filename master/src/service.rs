@@ -104,6 +104,11 @@ impl MasterService {
         Some(ask(&mut present, now))
     }
 
+    /// How the job is; none while this process does not lead.
+    pub fn standing(&self) -> Option<proto::StatusReply> {
+        self.present().map(|present| status::reply(&present, present.now))
+    }
+
     /// Told of whatever may bring a decision, or an answer to a call that is kept open.
     pub(crate) fn changed(&self) -> &Notify {
         &self.changed
@@ -295,8 +300,8 @@ impl master_server::Master for MasterService {
     }
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Answer<proto::StatusReply> {
-        let (machine, _) = self.machine(&request.into_inner().job)?;
-        Ok(Response::new(status::reply(&machine)))
+        let (machine, now) = self.machine(&request.into_inner().job)?;
+        Ok(Response::new(status::reply(&machine, now)))
     }
 
     async fn scale(&self, request: Request<proto::ScaleRequest>) -> Answer<proto::ScaleReply> {

@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 use shoal_runtime::cluster::job::DELAY_MAX;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
 use shoal_runtime::cluster::{JobId, JobSettings, Manifest, Mode};
+use shoal_runtime::host::telemetry::LogFormat;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -136,6 +137,12 @@ pub struct MasterSettings {
     /// Address to listen on; port 0 lets the system choose
     #[arg(long, env = "SHOAL_MASTER_LISTEN", default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     pub listen: SocketAddr,
+    /// How logs are written, on standard error: text or json, one object a line. SHOAL_LOG or else RUST_LOG filters them
+    #[arg(long, env = "SHOAL_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
+    /// Address of the pages /metrics, /healthz and /readyz; none by default
+    #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
+    pub http: Option<SocketAddr>,
     /// Where the job's state is kept: a folder, or `etcd://HOST:PORT/PREFIX` (several
     /// endpoints with commas between them); by default shoal-state/JOB
     #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]

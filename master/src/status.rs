@@ -6,8 +6,9 @@ use crate::members::{Member, State};
 use shoal_runtime::cluster::Incarnation;
 use shoal_runtime::wire::proto;
 use std::ops::Range;
+use std::time::Duration;
 
-pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
+pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
     let settings = machine.settings();
     let (phase, failure) = match machine.phase() {
         Phase::Waiting => ("waiting", String::new()),
@@ -42,6 +43,11 @@ pub(crate) fn reply(machine: &Machine) -> proto::StatusReply {
         master_term: machine.document().master_term,
         checkpoint: machine.document().newest().map_or(0, |kept| kept.record.checkpoint.0),
         checkpoint_version: machine.document().newest().map_or(0, |kept| kept.version.0),
+        records_applied: machine.work.applied(machine.records_trained()),
+        records_lost: machine.work.lost(),
+        is_progress_known: machine.job.as_ref().is_none_or(|job| job.is_heard),
+        trainer_totals: Some(trainer_counters(machine.tally.total())),
+        checkpoint_age_millis: machine.checkpoint_age(now).as_millis() as u64,
         checkpoint_under_way: machine.document().named.map_or(0, |named| named.checkpoint.0),
         checkpoints: machine.place.clone(),
         checkpoint_record: machine.document().newest().map(|kept| kept.record.into()),
@@ -118,6 +124,7 @@ fn pserver(machine: &Machine, id: Incarnation, member: &Member) -> Option<proto:
         blocks: led.len() as u32,
         bytes,
         counters: Some(pserver_counters(record.counters)),
+        staleness: Some((&record.staleness).into()).filter(|_| !machine.settings().is_sync()),
         lost: member.state != State::Live,
         is_leaving: machine.document().leaving.contains(&id),
         followers: (held - led.len()) as u32,
@@ -135,6 +142,8 @@ fn trainer_counters(counters: TrainerCounters) -> proto::TrainerCounters {
         compute_micros: counters.compute_micros,
         pull_micros: counters.pull_micros,
         push_micros: counters.push_micros,
+        read_micros: counters.read_micros,
+        wait_micros: counters.wait_micros,
     }
 }
 

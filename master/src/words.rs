@@ -36,6 +36,7 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         copies: copies.collect(),
         admissions: admissions.collect(),
         counters: pserver_counters(request.counters.as_ref()),
+        staleness: request.staleness.as_ref().map(Into::into).unwrap_or_default(),
         failure: request.failure,
         is_leaving: request.is_leaving,
         checkpoint: request.checkpoint,
@@ -102,6 +103,8 @@ pub(crate) fn trainer_counters(wire: Option<&proto::TrainerCounters>) -> Trainer
         compute_micros: wire.compute_micros,
         pull_micros: wire.pull_micros,
         push_micros: wire.push_micros,
+        read_micros: wire.read_micros,
+        wait_micros: wire.wait_micros,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a pserver has counted since it started, for people. No decision may rest on it.
 
 use crate::block::PushOutcome;
-use shoal_runtime::cluster::BlockId;
+use shoal_runtime::cluster::{BlockId, Staleness};
 
 /// Counts of one pserver, cumulative over its life. Refused messages are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct Counters {
     pub bytes_written: u64,
     /// Push messages of which some block waited for its piece to be written.
     pub throttled: u64,
+    /// Asynchronous jobs: updates by staleness, counted for each block led here.
+    pub staleness: Staleness,
 }
 
 impl Counters {

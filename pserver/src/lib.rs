@@ -14,6 +14,7 @@ pub mod hosting;
 pub mod kernel;
 pub mod life;
 mod messages;
+pub mod metrics;
 pub mod report;
 pub mod restore;
 pub mod service;
@@ -25,12 +26,15 @@ pub use settings::PserverSettings;
 
 use anyhow::{Context, anyhow};
 use report::Identity;
+use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::{self, Limits, TcpDial};
+use shoal_runtime::host::rpc::{self, Limits, Masters, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::storage::Storage;
+use shoal_runtime::host::telemetry;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tonic::service::Routes;
 
 /// Runs a pserver until the master has no more use for it, or until `stop`. At `leave` it asks to be left, and waits
@@ -39,13 +43,14 @@ use tonic::service::Routes;
 /// # Errors
 /// An address that cannot be bound or reached by trainers, arithmetic that is not exact, a master that refuses us,
 /// blocks that are still here when the grace is over.
-pub async fn run(settings: PserverSettings, mut leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
+pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
     exact::assert_exact_arithmetic()?;
     let mut random = Random::from_os();
     let limits = Limits::default();
     let listener = rpc::listen(settings.listen).await?;
+    let pages = http::listen(settings.http).await?;
     let nonce = random.bits();
-    let mut identity = Identity {
+    let identity = Identity {
         job: settings.job.clone(),
         name: settings
             .name
@@ -55,28 +60,55 @@ pub async fn run(settings: PserverSettings, mut leave: Shutdown, stop: Shutdown)
         previous: None,
         address: settings.advertised(listener.local_addr().context("the listener has no address")?)?,
     };
+    telemetry::identify(settings.job.as_deref().unwrap_or_default(), &identity.name);
     let dial = TcpDial { limits };
-    let masters = rpc::Masters::new(&settings.master, &dial).map_err(|why| anyhow!("--master: {why}"))?;
-    let registered = tokio::select! {
-        biased;
-        () = leave.wait() => return Ok(()),
-        registered = report::register(&masters, &identity, &mut random) => {
-            registered.with_context(|| format!("the master at {} refuses this pserver", settings.master))?
-        }
-    };
-    let (incarnation, job, checkpoints) = registered;
-    let place = settings.checkpoints.clone().unwrap_or(checkpoints);
-    let storage = Storage::open(&place).await.context("checkpoints")?;
-    tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");
-    let shard = shard::Shard::new(job, shard::HELD_WINDOW, incarnation);
-    let shard = Arc::new(shard.with_checkpoint_memory(settings.checkpoint_memory << 20));
-    let routes = Routes::new(service::PserverService::new(Arc::clone(&shard)).server(limits));
+    let masters = Masters::new(&settings.master, &dial).map_err(|why| anyhow!("--master: {why}"))?;
+    let watched = metrics::Watched::new(&masters);
+    let pserver = Pserver { settings, dial, masters: &masters, watched: &watched, identity, random };
     tokio::select! {
         biased;
-        served = rpc::serve(listener, routes, limits, stop) => served.context("serving failed"),
-        left = life::leave(&shard, leave, Duration::from_secs(settings.grace_seconds)) => left,
-        fault = life::live(&shard, &dial, &masters, &storage, &mut identity, &mut random) => {
-            Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))
+        ended = pserver.live(listener, leave, stop) => ended,
+        never = http::serve(pages, &watched) => match never {},
+    }
+}
+
+/// A pserver that has what it needs from outside.
+struct Pserver<'a> {
+    settings: PserverSettings,
+    dial: TcpDial,
+    masters: &'a Masters,
+    watched: &'a metrics::Watched<'a>,
+    identity: Identity,
+    random: Random,
+}
+
+impl Pserver<'_> {
+    /// Registers, then serves until its end.
+    async fn live(self, listener: TcpListener, mut leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
+        let Pserver { settings, dial, masters, watched, mut identity, mut random } = self;
+        let registered = tokio::select! {
+            biased;
+            () = leave.wait() => return Ok(()),
+            registered = report::register(masters, &identity, &mut random) => {
+                registered.with_context(|| format!("the master at {} refuses this pserver", settings.master))?
+            }
+        };
+        let (incarnation, job, checkpoints) = registered;
+        telemetry::identify(&job.job.0, &identity.name);
+        let place = settings.checkpoints.clone().unwrap_or(checkpoints);
+        let storage = Storage::open(&place).await.context("checkpoints")?;
+        tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");
+        let shard = shard::Shard::new(job, shard::HELD_WINDOW, incarnation);
+        let shard = Arc::new(shard.with_checkpoint_memory(settings.checkpoint_memory << 20));
+        watched.registered(&shard);
+        let routes = Routes::new(service::PserverService::new(Arc::clone(&shard)).server(dial.limits));
+        tokio::select! {
+            biased;
+            served = rpc::serve(listener, routes, dial.limits, stop) => served.context("serving failed"),
+            left = life::leave(&shard, leave, Duration::from_secs(settings.grace_seconds)) => left,
+            fault = life::live(&shard, &dial, masters, &storage, &mut identity, &mut random) => {
+                Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(name = "shoal-pserver", version, about = "A parameter server of a Shoal job")]
@@ -11,8 +12,13 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    telemetry::start();
+async fn main() -> anyhow::Result<ExitCode> {
+    let settings = Arguments::parse().settings;
+    telemetry::start("pserver", settings.log_format);
     let (leave, stop) = Shutdown::on_second_signal()?;
-    shoal_pserver::run(Arguments::parse().settings, leave, stop).await
+    if let Err(error) = shoal_pserver::run(settings, leave, stop).await {
+        telemetry::last_words(&format!("{error:#}"));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
 }

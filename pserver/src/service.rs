@@ -112,21 +112,23 @@ impl PserverService {
         }
     }
 
-    /// Looks until all that was asked is published, or the wait is over.
-    async fn look(&self, pull: Pull, wait: Duration) -> Result<Pulled, Refusal> {
-        let deadline = Instant::now() + wait.min(WAIT_MAX);
+    /// Looks until all that was asked is published, or the wait is over. Also says how long it was before the last of it was published.
+    async fn look(&self, pull: Pull, wait: Duration) -> Result<(Pulled, Duration), Refusal> {
+        let began = Instant::now();
+        let (deadline, mut waited) = (began + wait.min(WAIT_MAX), Duration::ZERO);
         let mut published = self.shard.published();
         loop {
             let pulled = self.shard.pull(&pull)?;
             if pulled.is_final || Instant::now() >= deadline {
                 self.shard.count_out(&pulled);
-                return Ok(pulled);
+                return Ok((pulled, waited));
             }
             tokio::select! {
                 biased;
                 () = published.changed() => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
+            waited = began.elapsed();
         }
     }
 }
@@ -143,10 +145,11 @@ impl pserver_server::Pserver for PserverService {
         self.check_job(&request.job).map_err(|refusal| status_of(&refusal))?;
         let wait = Duration::from_millis(request.wait_millis.into());
         let pull = messages::pull(request, self.shard.job().is_sync());
-        let pulled = self.look(pull, wait).await.map_err(|refusal| status_of(&refusal))?;
+        let (pulled, waited) = self.look(pull, wait).await.map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(proto::PullReply {
             blocks: pulled.blocks.into_iter().map(messages::pulled).collect(),
             moved: pulled.moved.into_iter().map(|block| block.0).collect(),
+            waited_micros: waited.as_micros() as u64,
         }))
     }
 

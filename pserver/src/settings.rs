@@ -1,6 +1,7 @@
 //! A pserver's settings: flag, then `SHOAL_*`, then default.
 
 use anyhow::ensure;
+use shoal_runtime::host::telemetry::LogFormat;
 use std::net::SocketAddr;
 
 /// Settings of one pserver.
@@ -15,6 +16,12 @@ pub struct PserverSettings {
     /// Address to listen on; port 0 lets the system choose
     #[arg(long, env = "SHOAL_PSERVER_LISTEN", default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
     pub listen: SocketAddr,
+    /// How logs are written, on standard error: text or json, one object a line. SHOAL_LOG or else RUST_LOG filters them
+    #[arg(long, env = "SHOAL_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
+    /// Address of the pages /metrics, /healthz and /readyz; none by default
+    #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
+    pub http: Option<SocketAddr>,
     /// Address at which trainers reach this pserver; by default the one it listens on
     #[arg(long, env = "SHOAL_PSERVER_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,

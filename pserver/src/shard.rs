@@ -252,6 +252,16 @@ impl Shard {
     pub fn assigned(&self) -> Changes {
         self.assigned.listen()
     }
+    /// How many blocks are led here, and of how many a copy follows.
+    pub fn holdings(&self) -> Result<(u64, u64), Refusal> {
+        let hosting = self.hosting();
+        let (mut led, mut followed) = (0, 0);
+        for hosted in hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
+            let count = if hosted.lock()?.is_primary() { &mut led } else { &mut followed };
+            *count += 1;
+        }
+        Ok((led, followed))
+    }
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)

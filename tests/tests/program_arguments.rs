@@ -64,9 +64,17 @@ fn first_scaled_up_replaced_and_resumed_trainers_all_get_the_same_words() {
         let more = ["--epochs", "100", "--pace-millis", "100", "--folder", "run"].iter().chain(more);
         let more = more.map(|word| (*word).to_owned()).collect();
         let (folder, program) = (folder.path(), script.as_path());
-        let mut command =
-            Job { programs: &programs, folder, program, data: &data, trainers: "1:4", pservers: 1, more, hyper: Vec::new() }
-                .command();
+        let mut command = Job {
+            programs: &programs,
+            folder,
+            program,
+            data: &data,
+            trainers: "1:4",
+            pservers: 1,
+            more,
+            hyper: Vec::new(),
+        }
+        .command();
         command.args(WORDS).env("WITNESS", &witness).env("COUNT", &programs.count);
         Running::start(command, &folder.join("log")).unwrap()
     };

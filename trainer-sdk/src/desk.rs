@@ -139,6 +139,11 @@ impl Desk {
         self.tasks.values().find(|on_desk| on_desk.records.is_none()).map(|on_desk| on_desk.task.clone())
     }
 
+    /// Whether some unfinished task lacks its records.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.tasks.values().any(|on_desk| !on_desk.is_finished && on_desk.records.is_none())
+    }
+
     pub(crate) fn was_read(&mut self, task: &Task, records: Vec<MicrobatchRecords>) {
         if let Some(on_desk) = self.tasks.get_mut(&place(task)) {
             on_desk.records = Some(Arc::new(records));
@@ -243,6 +248,16 @@ mod tests {
         let mut desk = desk(1, vec![run(1, 40), run(2, 8)]);
         desk.follow(&at(9));
         assert_eq!((next(&desk), desk.room()), (Some(2), 0));
+    }
+
+    #[test]
+    fn records_are_waited_for_while_an_unfinished_task_lacks_them() {
+        let mut desk = Desk::new(&at(1), 0);
+        assert!(!desk.is_reading(), "there is no task");
+        desk.add(vec![node(1, 3, 1)]);
+        assert!(desk.is_reading());
+        desk.was_read(&node(1, 3, 1), Vec::new());
+        assert!(!desk.is_reading());
     }
 
     #[test]

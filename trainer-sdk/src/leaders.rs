@@ -34,6 +34,11 @@ impl Leaders {
         self.masters.addresses()
     }
 
+    /// Whether the leader was heard of lately: see [`Masters::check_heard`].
+    pub(crate) fn check_heard(&self, ttl: Duration) -> Result<(), String> {
+        self.masters.check_heard(ttl)
+    }
+
     /// One attempt of a call, with `longer` for what the master may keep open.
     pub(crate) async fn once<T, F>(
         &self,

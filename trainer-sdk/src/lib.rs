@@ -73,6 +73,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activities;
 mod calls;
 pub mod chunks;
 mod complaint;
@@ -83,6 +84,7 @@ mod kept;
 mod known;
 mod leaders;
 mod master;
+mod meter;
 mod model;
 mod origin;
 mod pending;
@@ -140,8 +142,10 @@ pub fn train(model: impl Model) -> Result<Ended, TrainError> {
 
 /// The `main` of a training program: logs, trains, and says on standard error what went wrong.
 pub fn main(model: impl Model) -> ExitCode {
-    telemetry::start();
-    match train(model) {
+    let format = telemetry::LogFormat::from_env();
+    telemetry::start("trainer", format.clone().unwrap_or_default());
+    let trained = format.map_err(TrainError::Settings).and_then(|_| train(model));
+    match trained {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

@@ -15,6 +15,7 @@ use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Calls are kept open for less time than connections let them last.
@@ -22,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The master of a job that is known, and who is asking.
 pub(crate) struct Master {
-    pub(crate) leaders: Leaders,
+    pub(crate) leaders: Arc<Leaders>,
     pub(crate) job: JobSettings,
     nonce: u64,
     name: String,
@@ -68,6 +69,7 @@ impl Master {
             return Err(leaders.callee().refused(refusal));
         }
         leaders.caller.attempt = settings.attempt(Some(Duration::from_millis(job.lease_ttl_millis)));
+        let leaders = Arc::new(leaders);
         Ok(Master { leaders, job, nonce, name: settings.name.clone(), patience: settings.patience })
     }
 

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Which parameters are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,12 @@ pub(crate) enum Pulled {
     Gone,
     /// The job has gone back: nobody needs the step under this rewind number.
     Rewound,
+}
+
+/// An answer, and when the last of what it brings was published.
+struct Answered {
+    reply: proto::PullReply,
+    published: Instant,
 }
 
 struct Pull<'a> {
@@ -90,7 +97,7 @@ impl Pull<'_> {
 }
 
 impl Errand for Pull<'_> {
-    type Reply = proto::PullReply;
+    type Reply = Answered;
     type End = Pulled;
 
     fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Pulled, BTreeSet<BlockId>> {
@@ -101,11 +108,7 @@ impl Errand for Pull<'_> {
         }
     }
 
-    fn call(
-        &self,
-        mut client: PserverClient<Channel>,
-        blocks: &[(BlockId, Term)],
-    ) -> Calling<proto::PullReply> {
+    fn call(&self, mut client: PserverClient<Channel>, blocks: &[(BlockId, Term)]) -> Calling<Answered> {
         let (read, unread): (Vec<BlockId>, Vec<BlockId>) =
             blocks.iter().map(|(block, _)| *block).partition(|block| self.is_read(*block));
         let (step, rewind) = match self.at {
@@ -121,7 +124,15 @@ impl Errand for Pull<'_> {
             without_data: unread.into_iter().map(|block| block.0).collect(),
             wait_millis: self.open().as_millis() as u32,
         };
-        async move { client.pull(request).await }.boxed_local()
+        async move {
+            let asked = Instant::now();
+            let reply = client.pull(request).await?;
+            Ok(reply.map(|reply| Answered {
+                published: asked + Duration::from_micros(reply.waited_micros),
+                reply,
+            }))
+        }
+        .boxed_local()
     }
 
     fn open(&self) -> Duration {
@@ -131,9 +142,11 @@ impl Errand for Pull<'_> {
     fn hear(
         &mut self,
         batch: &mut Batch,
-        reply: proto::PullReply,
+        answered: Answered,
         _: Duration,
     ) -> Result<ControlFlow<Pulled>, TrainError> {
+        let Answered { reply, published } = answered;
+        self.session.meter.answered(published);
         if reply.moved.is_empty() && self.at != At::Latest {
             // The pserver has kept the call open for as long as it may: no long pause on top of that.
             batch.answered.succeed();

@@ -4,6 +4,7 @@
 use crate::error::TrainError;
 use crate::known::Known;
 use crate::master::{Leased, Master};
+use crate::meter::Meter;
 use crate::model::Names;
 use crate::push_log::PushLog;
 use crate::routes::Routes;
@@ -27,6 +28,7 @@ pub(crate) struct Session {
     /// What the master has excluded, as far as this trainer knows.
     pub(crate) exclusions: Known,
     pub(crate) push_log: PushLog,
+    pub(crate) meter: Arc<Meter>,
     incarnation: AtomicU64,
 }
 
@@ -37,13 +39,15 @@ impl Session {
         declaration: Declaration,
         dial: Arc<dyn Dial>,
         push_log: PushLog,
+        meter: Arc<Meter>,
     ) -> Result<Session, TrainError> {
         declaration.check().map_err(|fault| TrainError::Settings(fault.to_string()))?;
         let (incarnation, routing) = master.join(&declaration).await?;
+        meter.join(master.leaders.clone(), master.ttl());
         let names = Arc::new(Names::new(declaration));
         let routes = Routes::new(routing, names.layout.len(), dial)?;
         let (exclusions, incarnation) = (Known::default(), AtomicU64::new(incarnation.0));
-        Ok(Session { master, names, routes, exclusions, push_log, incarnation })
+        Ok(Session { master, names, routes, exclusions, push_log, meter, incarnation })
     }
 
     /// Who this trainer is to the master that knew it last.

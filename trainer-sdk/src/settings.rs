@@ -1,6 +1,7 @@
 //! A trainer's settings, from `SHOAL_*` variables: the same program runs on a laptop and in a pod.
 
 use crate::error::TrainError;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub struct TrainerSettings {
     /// How long one attempt of a call may take, beyond what the other side may keep it open. None: half a lease's time
     /// to live, at least 200 ms and at most 10 s, so that one lost answer never costs more than that.
     pub attempt: Option<Duration>,
+    /// Address of the pages /metrics, /healthz and /readyz (`SHOAL_HTTP`, default none).
+    pub http: Option<SocketAddr>,
     /// A pause before each microbatch, to make a job last (`SHOAL_PACE_MILLIS`, default 0). Changes no bit.
     pub pace: Duration,
     /// How the step function is run.
@@ -47,6 +50,7 @@ impl Default for TrainerSettings {
             name: format!("trainer-{}", std::process::id()),
             patience: Duration::from_secs(120),
             attempt: None,
+            http: None,
             pace: Duration::ZERO,
             compute: Compute::Thread,
             push_log: None,
@@ -74,6 +78,12 @@ impl TrainerSettings {
         settings.name = read("SHOAL_TRAINER_NAME").unwrap_or(settings.name);
         settings.patience = number("SHOAL_PATIENCE_SECONDS", settings.patience, Duration::from_secs)?;
         settings.pace = number("SHOAL_PACE_MILLIS", settings.pace, Duration::from_millis)?;
+        if let Some(address) = read("SHOAL_HTTP") {
+            let address = address
+                .parse()
+                .map_err(|_| TrainError::Settings(format!("SHOAL_HTTP={address:?}: give HOST:PORT")));
+            settings.http = Some(address?);
+        }
         settings.push_log = read("SHOAL_PUSH_LOG").map(PathBuf::from);
         Ok(settings)
     }

@@ -13,11 +13,13 @@ mod talk;
 #[cfg(test)]
 mod tests;
 
+use crate::activities::Activity;
 use crate::chunks::{ChunkCache, ChunkSource};
 use crate::complaint::Complaint;
 use crate::desk::{Desk, Ready};
 use crate::error::TrainError;
 use crate::master::Master;
+use crate::meter::Meter;
 use crate::model::Model;
 use crate::push_log::PushLog;
 use crate::reduce::NodeSum;
@@ -25,14 +27,14 @@ use crate::session::Session;
 use crate::settings::TrainerSettings;
 use compute::Computed;
 use shoal_runtime::cluster::{Routing, Task};
+use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::host::shutdown::Shutdown;
+use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// How a trainer ended without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +66,31 @@ pub async fn train_in(
     settings: TrainerSettings,
     world: World,
 ) -> Result<Ended, TrainError> {
+    let pages = http::listen(settings.http)
+        .await
+        .map_err(|error| TrainError::Settings(format!("SHOAL_HTTP: {error}")))?;
+    let meter = Arc::new(Meter::new());
+    tokio::select! {
+        biased;
+        outcome = train_beside(model, settings, world, &meter) => outcome,
+        never = http::serve(pages, meter.as_ref()) => match never {},
+    }
+}
+
+/// Trains; whoever looks at the meter sees how far it is.
+async fn train_beside(
+    mut model: Box<dyn Model>,
+    settings: TrainerSettings,
+    world: World,
+    meter: &Arc<Meter>,
+) -> Result<Ended, TrainError> {
     let World { dial, source, random, mut shutdown } = world;
-    let mut model = model;
     let push_log = PushLog::open(settings.push_log.as_deref())?;
     let joined = async {
         let master = Master::find(&settings, &*dial, random).await?;
+        telemetry::identify(&master.job.job.0, &settings.name);
         let declaration = model.declare(&master.job());
-        Session::join(master, declaration, dial.clone(), push_log).await
+        Session::join(master, declaration, dial.clone(), push_log, meter.clone()).await
     };
     let session = tokio::select! {
         biased;
@@ -81,7 +101,6 @@ pub async fn train_in(
     let trainer = Trainer {
         desk: Mutex::new(Desk::new(&session.routes.present(), session.master.job.mode.delay())),
         changed: Notify::new(),
-        counters: Counters::default(),
         settings,
         session,
     };
@@ -90,29 +109,11 @@ pub async fn train_in(
     outcome
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    microbatches: AtomicU64,
-    records: AtomicU64,
-    bytes_read: AtomicU64,
-    negative_zeros: AtomicU64,
-    tasks: AtomicU64,
-    compute_micros: AtomicU64,
-    pull_micros: AtomicU64,
-    push_micros: AtomicU64,
-}
-
-/// Adds the time since `started` to a counter of microseconds.
-fn add_since(started: Instant, micros: &AtomicU64) {
-    micros.fetch_add(started.elapsed().as_micros() as u64, Relaxed);
-}
-
 struct Trainer {
     session: Session,
     settings: TrainerSettings,
     desk: Mutex<Desk>,
     changed: Notify,
-    counters: Counters,
 }
 
 impl Trainer {
@@ -164,6 +165,22 @@ impl Trainer {
         }
     }
 
+    /// The task to be done next. Until there is one, time goes to reading if a task lacks nothing else, or to waiting.
+    async fn next_ready(&self) -> Ready {
+        loop {
+            let changed = self.changed.notified();
+            let (ready, is_reading) = {
+                let desk = self.desk();
+                (desk.ready(), desk.is_reading())
+            };
+            if let Some(ready) = ready {
+                return ready;
+            }
+            self.session.meter.enter(if is_reading { Activity::Read } else { Activity::Wait });
+            changed.await;
+        }
+    }
+
     /// Takes in a routing. Desk and routing change at one moment: no loop sees one without the other.
     fn learn(&self, routing: Routing) -> Result<(), TrainError> {
         if self.session.routes.learn(routing)? {
@@ -194,21 +211,6 @@ impl Trainer {
         }
     }
 
-    fn counters(&self) -> proto::TrainerCounters {
-        let counters = &self.counters;
-        proto::TrainerCounters {
-            microbatches: counters.microbatches.load(Relaxed),
-            records: counters.records.load(Relaxed),
-            bytes_read: counters.bytes_read.load(Relaxed),
-            negative_zeros: counters.negative_zeros.load(Relaxed),
-            tasks: counters.tasks.load(Relaxed),
-            retries: self.session.master.leaders.caller.retries(),
-            compute_micros: counters.compute_micros.load(Relaxed),
-            pull_micros: counters.pull_micros.load(Relaxed),
-            push_micros: counters.push_micros.load(Relaxed),
-        }
-    }
-
     async fn leave(&self, outcome: &Result<Ended, TrainError>) {
         self.desk().is_closed = true;
         let failure = match outcome {
@@ -220,7 +222,7 @@ impl Trainer {
             let desk = self.desk();
             (desk.progress(), desk.complaints())
         };
-        let counters = Some(self.counters());
+        let counters = Some(self.session.meter.counters());
         let request = proto::LeaveRequest { progress, counters, failure, complaints, ..Default::default() };
         self.session.leave(request).await;
     }

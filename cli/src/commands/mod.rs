@@ -4,10 +4,12 @@ pub(crate) mod checkpoint;
 pub(crate) mod demo;
 pub(crate) mod drain;
 pub(crate) mod export;
+pub(crate) mod report;
 pub(crate) mod roles;
 pub(crate) mod run;
 pub(crate) mod scale;
 pub(crate) mod status;
+pub(crate) mod watch;
 
 /// How a command that reads something prints it.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

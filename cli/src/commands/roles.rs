@@ -1,5 +1,6 @@
 //! `shoal master`, `shoal pserver`: the roles by hand, as an operator or the local runner starts them.
 
+use crate::exit;
 use shoal_runtime::host::{shutdown::Shutdown, telemetry};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ pub(crate) struct PserverArguments {
 }
 
 pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCode> {
-    telemetry::start();
+    telemetry::start("master", arguments.settings.log_format);
     let file = arguments.address_file;
     let ready = |address: std::net::SocketAddr| {
         if let Some(file) = file
@@ -33,13 +34,22 @@ pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCod
             tracing::error!("{error:#}");
         }
     };
-    shoal_master::run(arguments.settings, ready, Shutdown::on_signal()?).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ended(shoal_master::run(arguments.settings, ready, Shutdown::on_signal()?).await))
 }
 
 pub(crate) async fn pserver(arguments: PserverArguments) -> anyhow::Result<ExitCode> {
-    telemetry::start();
+    telemetry::start("pserver", arguments.settings.log_format);
     let (leave, stop) = Shutdown::on_second_signal()?;
-    shoal_pserver::run(arguments.settings, leave, stop).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ended(shoal_pserver::run(arguments.settings, leave, stop).await))
+}
+
+/// The exit code of a role that has ended; why it failed is said in the format of its logs.
+fn ended(ended: anyhow::Result<()>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            telemetry::last_words(&format!("{error:#}"));
+            exit::code_of(&error)
+        }
+    }
 }

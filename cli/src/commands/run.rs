@@ -2,6 +2,7 @@
 
 use super::status::pserver_totals;
 use super::{Output, print};
+use crate::breakdown::Breakdown;
 use crate::runner::chaos::Chaos;
 use crate::runner::chaos::deck::{Kind, Kinds, Weather};
 use crate::runner::folder::RunFolder;
@@ -15,6 +16,7 @@ use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -66,6 +68,10 @@ pub(crate) struct RunArguments {
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pace_millis: Option<u64>,
+    /// Address of the master's pages /metrics, /healthz and /readyz; none by default. Other processes of a local run show
+    /// none
+    #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
+    http: Option<SocketAddr>,
     /// Folder for logs, the job's state and the model; by default a new one under runs/
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -99,6 +105,7 @@ impl RunArguments {
             program: self.program.clone(),
             pace,
             checkpoint_memory: self.checkpoint_memory,
+            http: self.http,
             folder,
             resumed: self.resume.then_some(Resumed { trainers: self.trainers, pservers: self.pservers }),
         })
@@ -161,6 +168,10 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         trained = train(&mut job, &mut progress, chaos.as_mut()) => trained,
     };
     progress.end();
+    if let Err(error) = &trained {
+        let how = if shutdown.is_due() { "interrupted" } else { "failed" };
+        job.record.conclude(how, &format!("{error:#}"));
+    }
     job.stop().await;
     let (outcome, closing) = trained?;
     std::fs::write(job.plan.folder.result(), format!("{closing}\n"))?;
@@ -232,6 +243,8 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
         ));
     }
     lines.push(format!("✔ parameters sha256 {}", outcome.parameters_sha256));
+    let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
+    lines.extend(shares.map(|shares| format!("  time: {shares}")));
     if status.rewind > 0 {
         let times = if status.rewind == 1 { "once" } else { "times" };
         let count = if status.rewind == 1 { String::new() } else { format!("{} ", status.rewind) };

@@ -1,17 +1,24 @@
 //! `shoal status`: how a job is, for people and for scripts.
 
 use super::{Output, print};
+use crate::breakdown::{self, Breakdown};
 use crate::client::JobChoice;
+use crate::staleness;
+use crate::waste::Waste;
 use serde_json::{Value, json};
 use shoal_runtime::wire::proto::{PserverCounters, PserverStatus, StatusReply};
 use std::process::ExitCode;
 
 /// Show how a job is
 #[derive(clap::Args)]
-#[command(after_help = "Example: shoal status -o json")]
+#[command(after_help = "Example: shoal status --watch")]
 pub(crate) struct StatusArguments {
     #[command(flatten)]
     job: JobChoice,
+    /// Show it every second until the job ends, and exit as the job does: with 0 when it is done, 1 when it failed. Drawn
+    /// over the one before on a terminal; elsewhere a line each, with -o json an object each
+    #[arg(short, long)]
+    watch: bool,
     /// How to print it
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -27,6 +34,9 @@ pub(crate) async fn run(arguments: StatusArguments) -> anyhow::Result<ExitCode> 
             Output::Json => print(result.trim_end()),
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.watch {
+        return super::watch::watch(&arguments.job, arguments.output).await;
     }
     let status = arguments.job.connect().await?.status().await?;
     match arguments.output {
@@ -70,7 +80,8 @@ pub(crate) fn levels(bits: u64) -> Vec<u32> {
     (0..u64::BITS).filter(|level| bits >> level & 1 == 1).collect()
 }
 
-fn text(status: &StatusReply) -> String {
+/// The whole status for people.
+pub(crate) fn text(status: &StatusReply) -> String {
     let settings = status.settings.clone().unwrap_or_default();
     let mut lines = vec![
         format!("job       {}", settings.job),
@@ -98,6 +109,7 @@ fn text(status: &StatusReply) -> String {
             counters.records
         ));
     }
+    lines.extend(time(status));
     lines.extend(pservers(status));
     lines.push(format!(
         "copies    {} wanted of each block; {} in-sync, {} filling",
@@ -130,6 +142,17 @@ fn text(status: &StatusReply) -> String {
         totals.checkpoint_memory_peak
     ));
     lines.join("\n")
+}
+
+/// What trainers' time went to, what would help, what was computed in vain, how stale updates were.
+fn time(status: &StatusReply) -> Vec<String> {
+    let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
+    let shares = shares.map(|shares| format!("time      {shares}"));
+    let advice = breakdown::advice(status).map(|advice| format!("          {advice}"));
+    let staleness = staleness::of(status).and_then(|staleness| staleness::line(&staleness));
+    let staleness = staleness.map(|line| format!("staleness {line}"));
+    let waste = Waste::of(status).line().map(|line| format!("work      {line}"));
+    shares.into_iter().chain(advice).chain(waste).chain(staleness).collect()
 }
 
 /// The pservers: how many, then one line each.
@@ -237,7 +260,8 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
                 "tasks_in_hand": trainer.tasks_in_hand, "tasks": counters.tasks, "records": counters.records,
                 "microbatches": counters.microbatches, "bytes_read": counters.bytes_read, "retries": counters.retries,
                 "compute_micros": counters.compute_micros, "pull_micros": counters.pull_micros,
-                "push_micros": counters.push_micros,
+                "push_micros": counters.push_micros, "read_micros": counters.read_micros,
+                "wait_micros": counters.wait_micros,
             })
         }).collect::<Vec<_>>(),
         "pservers": status.pservers.iter().map(|pserver| json!({
@@ -251,9 +275,14 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused, "late_pushes": totals.late_pushes,
         "records_refused": totals.records_refused, "replaced_by_ancestor": totals.replaced_by_ancestor,
         "busy": totals.busy, "short_steps": totals.short_steps, "levels": levels(totals.levels),
+        "time": Breakdown::of(&status.trainer_totals.unwrap_or_default()).json(),
+        "advice": breakdown::advice(status),
+        "staleness": staleness::of(status).map(|staleness| staleness::json(&staleness)),
     });
-    if let (Value::Object(all), Value::Object(more)) = (&mut object, json_of_checkpoints(status, &totals)) {
-        all.extend(more);
+    for more in [json_of_checkpoints(status, &totals), Waste::of(status).json()] {
+        if let (Value::Object(all), Value::Object(more)) = (&mut object, more) {
+            all.extend(more);
+        }
     }
     object
 }

@@ -1,4 +1,4 @@
-//! The two lower panels, live trainers and loss, and the time axis under them.
+//! The lower panels, live trainers, steps and loss, and the time axis under them.
 //! It must never draw a line over a gap: a sample without a loss, or with one that is no number, breaks the curve.
 
 use super::Sample;
@@ -47,6 +47,27 @@ fn live_steps(samples: &[Sample], layout: &Layout<'_>, scale: &Scale) -> Vec<(f6
         steps.push((layout.right, level));
     }
     steps
+}
+
+/// Steps applied: a line that rises, and falls where the job went back.
+pub(super) fn draw_steps(samples: &[Sample], layout: &Layout<'_>, drawing: &mut Drawing) {
+    let panel = layout.step_panel;
+    draw_title(&["Steps", "applied"], panel, drawing);
+    let most = samples.iter().map(|sample| sample.step).max().unwrap_or(0).max(1);
+    let range = (0.0, most as f64);
+    let scale = Scale::linear(range, panel.bottom, panel.top);
+    let marks = ticks(range, 3).into_iter().filter(|tick| tick.fract() == 0.0);
+    draw_levels(&marks.collect::<Vec<_>>(), &scale, layout, drawing);
+    let counted = samples.iter().filter(|sample| sample.at_seconds.is_finite());
+    let points: Vec<(f64, f64)> = counted.map(|sample| (sample.at_seconds, sample.step as f64)).collect();
+    if points.is_empty() {
+        return draw_nothing("no samples were taken", panel, layout, drawing);
+    }
+    let bucket = (2 * points.len()).div_ceil(MOST_POINTS).max(1);
+    let thinned: Vec<(f64, f64)> =
+        if bucket <= 2 { points } else { points.chunks(bucket).flat_map(extremes).collect() };
+    let place = |(at, step): &(f64, f64)| (layout.time.at(*at), scale.at(*step));
+    drawing.path("s-curve", &[thinned.iter().map(place).collect()]);
 }
 
 /// The loss, on a logarithmic axis where it falls far.

@@ -1,4 +1,4 @@
-//! Where everything goes: one time axis shared by three panels, under rows of fault labels.
+//! Where everything goes: one time axis shared by four panels, under rows of fault labels.
 //! It must never depend on anything but the run, so that a picture can be compared byte for byte.
 
 use super::markers::{self, Marker};
@@ -10,6 +10,7 @@ use super::{Member, Run};
 const HEADER_HEIGHT: f64 = 68.0;
 const LABEL_ROW_HEIGHT: f64 = 17.0;
 const LIVE_HEIGHT: f64 = 66.0;
+const STEP_HEIGHT: f64 = 66.0;
 const LOSS_HEIGHT: f64 = 140.0;
 const PANEL_GAP: f64 = 24.0;
 const AXIS_HEIGHT: f64 = 52.0;
@@ -43,6 +44,7 @@ pub(super) struct Layout<'a> {
     pub(super) markers: Vec<Marker<'a>>,
     pub(super) lane_panel: Panel,
     pub(super) live_panel: Panel,
+    pub(super) step_panel: Panel,
     pub(super) loss_panel: Panel,
     pub(super) height: f64,
 }
@@ -59,7 +61,8 @@ impl<'a> Layout<'a> {
         let lane_panel =
             below(HEADER_HEIGHT + rows as f64 * LABEL_ROW_HEIGHT, lanes.len() as f64 * lane_height, 6.0);
         let live_panel = below(lane_panel.bottom, LIVE_HEIGHT, PANEL_GAP);
-        let loss_panel = below(live_panel.bottom, LOSS_HEIGHT, PANEL_GAP);
+        let step_panel = below(live_panel.bottom, STEP_HEIGHT, PANEL_GAP);
+        let loss_panel = below(step_panel.bottom, LOSS_HEIGHT, PANEL_GAP);
         let height = loss_panel.bottom + AXIS_HEIGHT;
         Self {
             time,
@@ -71,6 +74,7 @@ impl<'a> Layout<'a> {
             markers,
             lane_panel,
             live_panel,
+            step_panel,
             loss_panel,
             height,
         }

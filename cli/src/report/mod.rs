@@ -11,6 +11,7 @@ mod scale;
 mod sheet;
 mod svg;
 mod text;
+mod time;
 
 pub(crate) use page::html;
 pub(crate) use svg::svg;
@@ -38,6 +39,17 @@ pub(crate) struct Run {
     pub(crate) verdicts: Vec<Verdict>,
     /// Anything else worth a line: name and value.
     pub(crate) facts: Vec<(String, String)>,
+    /// What trainers' time went to, where that is known.
+    pub(crate) time: Option<Time>,
+}
+
+/// What trainers' time went to.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct Time {
+    /// `compute`, `pull`, `push`, `read`, `wait`, each with its share of the whole.
+    pub(crate) shares: Vec<(&'static str, f64)>,
+    /// What would help.
+    pub(crate) advice: Option<String>,
 }
 
 /// The state of a run at one moment.
@@ -75,7 +87,7 @@ pub(crate) struct Member {
 }
 
 /// One thing done to a member.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Fault {
     /// `join`, `leave`, `kill`, `freeze` or `thaw`.
     pub(crate) kind: String,

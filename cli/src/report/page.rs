@@ -3,7 +3,7 @@
 
 use super::svg::svg;
 use super::text::{escape, grouped, seconds, unmarked};
-use super::{Fault, Member, Run, Sample, Verdict};
+use super::{Fault, Member, Run, Sample, Verdict, time};
 
 /// One self-contained HTML page.
 pub(crate) fn html(run: &Run) -> String {
@@ -12,6 +12,7 @@ pub(crate) fn html(run: &Run) -> String {
     let sections = [
         verdicts(&run.verdicts),
         format!("<figure>{}</figure>\n", svg(run)),
+        time::section(run.time.as_ref()),
         faults(&run.faults),
         facts(run),
         members(&run.members),
@@ -27,7 +28,7 @@ pub(crate) fn html(run: &Run) -> String {
 <meta name="viewport" content="width=device-width,initial-scale=1"/>
 <meta name="color-scheme" content="light dark"/>
 <title>{title}</title>
-<style>{STYLE}</style>
+<style>{STYLE}{}</style>
 </head>
 <body>
 <main>
@@ -35,7 +36,8 @@ pub(crate) fn html(run: &Run) -> String {
 {sections}</main>
 </body>
 </html>
-"#
+"#,
+        time::STYLE
     )
 }
 

@@ -59,6 +59,10 @@ fn demo() -> Run {
             verdict("✔ 288 of 299 digits held out read correctly (96.3 %)"),
         ],
         facts: vec![("Seed".to_owned(), "41".to_owned()), ("Learning rate".to_owned(), "0.01".to_owned())],
+        time: Some(Time {
+            shares: vec![("compute", 0.62), ("pull", 0.08), ("push", 0.06), ("wait", 0.24)],
+            advice: Some("compute-bound: 62 % of trainers' time is the step function".to_owned()),
+        }),
     }
 }
 
@@ -96,6 +100,7 @@ fn empty() -> Run {
         faults: Vec::new(),
         verdicts: Vec::new(),
         facts: Vec::new(),
+        time: None,
     }
 }
 
@@ -179,6 +184,8 @@ fn hostile_text_stays_text() {
     run.faults.push(fault(hostile, hostile, 1.0, hostile));
     run.verdicts.push(Verdict { holds: false, text: hostile.to_owned() });
     run.facts.push((hostile.to_owned(), hostile.to_owned()));
+    run.time =
+        Some(Time { shares: vec![(hostile, 0.5), ("wait", f64::NAN)], advice: Some(hostile.to_owned()) });
     assert_both_balanced(&run);
     assert!(!html(&run).contains("<script"));
     assert!(html(&run).contains("&lt;/style&gt;&lt;script&gt;alert(&quot;&amp;&#39;\u{fffd}&quot;)"));

@@ -1,7 +1,7 @@
 //! What was counted in a run, over the lives of all its processes: a master counts its own life, and forgets members
 //! of the one before. Pure.
 
-use shoal_runtime::wire::proto::{LeaseCounters, PserverStatus, StatusReply, TrainerStatus};
+use shoal_runtime::wire::proto::{LeaseCounters, PserverStatus, StatusReply, TrainerCounters, TrainerStatus};
 use std::collections::BTreeMap;
 
 /// The newest counts of every process.
@@ -11,6 +11,10 @@ pub(crate) struct Counts {
     pservers: BTreeMap<String, PserverStatus>,
     /// By master term.
     leases: BTreeMap<u32, LeaseCounters>,
+    /// Records applied and lost again, by master term.
+    lost: BTreeMap<u32, u64>,
+    /// The first master's term, and the records that counted when it began.
+    began: Option<(u32, u64)>,
 }
 
 impl Counts {
@@ -38,6 +42,13 @@ impl Counts {
             self.pservers.insert(new.name.clone(), new);
         }
         self.leases.insert(status.master_term, status.leases.unwrap_or_default());
+        self.lost.insert(status.master_term, status.records_lost);
+        let (term, counted) = self.began.get_or_insert((status.master_term, 0));
+        if *term == status.master_term {
+            // Too low while the master does not know yet how far the job is.
+            let began = (status.records_trained + status.records_lost).saturating_sub(status.records_applied);
+            *counted = began.max(*counted);
+        }
     }
 
     /// A status with the counts of the whole run in place of those of its master.
@@ -55,14 +66,47 @@ impl Counts {
         // Names end in numbers.
         trainers.sort_by_key(|trainer| (trainer.name.len(), trainer.name.clone()));
         pservers.sort_by_key(|pserver| (pserver.name.len(), pserver.name.clone()));
-        StatusReply { leases: Some(leases), trainers, pservers, ..status.clone() }
+        let trainer_totals = Some(sum(&trainers));
+        let records_lost: u64 = self.lost.values().sum();
+        // The last words of a master that was killed are missing: what counts now is known.
+        let began = self.began.map_or(0, |(_, counted)| counted);
+        let records_applied = (status.records_trained + records_lost).saturating_sub(began);
+        let leases = Some(leases);
+        StatusReply {
+            leases,
+            trainers,
+            pservers,
+            trainer_totals,
+            records_applied,
+            records_lost,
+            ..status.clone()
+        }
     }
+}
+
+/// What trainers have counted, together.
+fn sum(trainers: &[TrainerStatus]) -> TrainerCounters {
+    let mut sum = TrainerCounters::default();
+    for counters in trainers.iter().filter_map(|trainer| trainer.counters) {
+        sum.microbatches += counters.microbatches;
+        sum.records += counters.records;
+        sum.bytes_read += counters.bytes_read;
+        sum.negative_zeros += counters.negative_zeros;
+        sum.tasks += counters.tasks;
+        sum.retries += counters.retries;
+        sum.compute_micros += counters.compute_micros;
+        sum.pull_micros += counters.pull_micros;
+        sum.push_micros += counters.push_micros;
+        sum.read_micros += counters.read_micros;
+        sum.wait_micros += counters.wait_micros;
+    }
+    sum
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_runtime::wire::proto::{PserverCounters, TrainerCounters};
+    use shoal_runtime::wire::proto::PserverCounters;
 
     fn trainer(name: &str, microbatches: u64) -> TrainerStatus {
         let counters = Some(TrainerCounters { microbatches, ..Default::default() });
@@ -83,6 +127,25 @@ mod tests {
     }
 
     #[test]
+    fn what_counts_of_a_run_is_what_was_trained_since_it_began_under_however_many_masters() {
+        let mut counts = Counts::default();
+        let word = |master_term, records_trained, records_applied, records_lost| StatusReply {
+            records_trained,
+            records_applied,
+            records_lost,
+            ..status(master_term, 0, vec![], vec![])
+        };
+        // A run that goes on from record 300; its second master never heard of the last 20 applied under the first.
+        for said in [word(4, 0, 0, 0), word(4, 300, 0, 0), word(4, 380, 100, 20), word(5, 400, 0, 0)] {
+            counts.see(&said);
+        }
+        let last = word(5, 470, 70, 0);
+        counts.see(&last);
+        let over = counts.over(&last);
+        assert_eq!((over.records_applied, over.records_lost), (190, 20));
+    }
+
+    #[test]
     fn what_a_dead_master_and_dead_members_have_counted_stays_counted() {
         let mut counts = Counts::default();
         let (two, dead) = (trainer("trainer-2", 5), pserver("pserver-0", 8));
@@ -93,6 +156,7 @@ mod tests {
         let over = counts.over(&last);
         assert_eq!((over.leases.unwrap().leased, over.step), (15, 7));
         assert_eq!(over.trainers, [two, trainer("trainer-10", 4)]);
+        assert_eq!(over.trainer_totals.unwrap().microbatches, 9);
         assert_eq!(over.pservers, [dead, pserver("pserver-1", 1)]);
     }
 }

@@ -30,6 +30,10 @@ impl RunFolder {
     pub(crate) fn result(&self) -> PathBuf {
         self.0.join("result.json")
     }
+    /// What happened, line by line.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.0.join("journal.jsonl")
+    }
     fn job(&self) -> PathBuf {
         self.0.join("job.name")
     }

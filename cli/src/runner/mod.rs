@@ -1,17 +1,19 @@
 //! The local runner: the same roles as on a cluster, as processes of this machine, supervised.
 //!
-//! [`Supervisor`] keeps the processes of one job as the job wants them, by what [`upkeep`] decides; [`record`] remembers
+//! [`Supervisor`] keeps the processes of one job as the job wants them, by what [`upkeep`] decides; [`record`] and [`journal`] remember
 //! what happened; [`chaos`] breaks things. Nothing here may change a bit of the model: it starts, stops and signals
 //! processes only.
 
 pub(crate) mod chaos;
 pub(crate) mod counts;
 pub(crate) mod folder;
+pub(crate) mod journal;
 pub(crate) mod outcome;
 pub(crate) mod plan;
 pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod record;
+pub(crate) mod replay;
 pub(crate) mod roles;
 pub(crate) mod start;
 pub(crate) mod supervisor;

@@ -1,9 +1,12 @@
 //! What a finished run is: its model, its counts, its record.
 
 use super::Supervisor;
+use crate::breakdown::Breakdown;
 use crate::commands::status::{levels, pserver_totals};
 use crate::model_state::ModelState;
 use crate::programs::oracle::{self, Tally};
+use crate::staleness;
+use crate::waste::Waste;
 use serde_json::{Map, Value, json};
 use shoal_runtime::wire::proto::{self, StatusReply};
 
@@ -21,9 +24,12 @@ impl Outcome {
     pub(crate) async fn read(job: &mut Supervisor) -> anyhow::Result<Outcome> {
         let seconds = job.record.seconds();
         job.let_trainers_end().await?;
+        // The last words of trainers are in.
+        job.record.sample(&job.status, &job.counts.over(&job.status));
         let model = ModelState::read(&job.status).await?;
         model.export(&job.plan.folder.model(), false)?;
         let parameters_sha256 = model.sha256();
+        job.record.conclude("done", "");
         Ok(Outcome { model, status: job.counts.over(&job.status), seconds, parameters_sha256 })
     }
 
@@ -39,7 +45,7 @@ impl Outcome {
     /// The closing object.
     pub(crate) fn json(&self, job: &Supervisor) -> Value {
         let mut closing = Map::new();
-        for part in [self.result(job), self.counts(), self.members(job)] {
+        for part in [self.result(job), self.counts(), self.members(job), Waste::of(&self.status).json()] {
             closing.extend(part.as_object().cloned().unwrap_or_default());
         }
         Value::Object(closing)
@@ -76,6 +82,8 @@ impl Outcome {
             "pushes_moved": totals.moved, "pushes_rewound": totals.rewound,
             "short_steps": totals.short_steps, "levels": levels(totals.levels),
             "fills": totals.fills, "entries": totals.entries, "bytes_followed": totals.bytes_followed,
+            "time": Breakdown::of(&self.status.trainer_totals.unwrap_or_default()).json(),
+            "staleness": staleness::of(&self.status).map(|staleness| staleness::json(&staleness)),
             "negative_zeros": trainers().map(|counters| counters.negative_zeros).sum::<u64>(),
             "bytes_read": trainers().map(|counters| counters.bytes_read).sum::<u64>(),
             "retries": trainers().map(|counters| counters.retries).sum::<u64>(),

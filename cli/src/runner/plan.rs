@@ -3,6 +3,7 @@
 use super::folder::RunFolder;
 use shoal_master::settings::{JobArguments, ModeArgument};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub(crate) struct JobPlan {
     pub(crate) pace: Duration,
     /// MiB that pieces of a checkpoint may hold on each pserver; its own default where absent.
     pub(crate) checkpoint_memory: Option<u64>,
+    /// Where the master's pages for probes are, if anywhere.
+    pub(crate) http: Option<SocketAddr>,
     pub(crate) folder: RunFolder,
     pub(crate) resumed: Option<Resumed>,
 }
@@ -95,6 +98,9 @@ impl JobPlan {
         }
         if let Some(window) = job.staleness_window {
             command.extend(["--staleness-window".into(), window.to_string().into()]);
+        }
+        if let Some(address) = self.http {
+            command.extend(["--http".into(), address.to_string().into()]);
         }
         if let Some(place) = &job.checkpoints {
             command.extend(["--checkpoints".into(), place.into()]);

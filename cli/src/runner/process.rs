@@ -46,6 +46,8 @@ impl Process {
             .args(arguments)
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .env("NO_COLOR", "1")
+            // One address is not for several processes.
+            .env_remove("SHOAL_HTTP")
             .env("SHOAL_SUPERVISOR", std::process::id().to_string())
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)

@@ -38,7 +38,8 @@ impl Progress {
         }
     }
 
-    fn line(&mut self, status: &StatusReply, now: Instant) -> String {
+    /// The status in one line.
+    pub(crate) fn line(&mut self, status: &StatusReply, now: Instant) -> String {
         let settings = status.settings.clone().unwrap_or_default();
         let rate = status.records_trained.saturating_sub(self.mark.0) as f64
             / (now - self.mark.1).as_secs_f64().max(1e-3);

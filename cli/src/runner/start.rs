@@ -1,6 +1,7 @@
 //! Starting the processes of a job: the first ones, and those that take the place of others. Decides nothing.
 
 use super::counts::Counts;
+use super::journal::{Begun, Journal};
 use super::plan::{Bounds, JobPlan, Resumed};
 use super::process::Process;
 use super::record::Record;
@@ -10,6 +11,7 @@ use super::upkeep::{Budget, Outage};
 use crate::client::Client;
 use crate::exit::Exit;
 use anyhow::{Context, bail};
+use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::wire::proto::StatusReply;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,7 +33,8 @@ impl Supervisor {
             plan.trainers = trainers.unwrap_or(Bounds::exactly(status.trainers_wanted));
             plan.pservers = pservers.unwrap_or(Bounds::exactly(status.pservers_wanted));
         }
-        let mut record = Record::new();
+        let begun = Begun::of(&plan.program, &status, wall_seconds());
+        let mut record = Record::new(Journal::open(&plan.folder.journal()), begun);
         record.joined(Role::Master, "master", master.pid);
         let mut supervisor = Supervisor {
             record,

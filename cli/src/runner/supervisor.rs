@@ -55,6 +55,14 @@ impl Supervisor {
     /// Looks at the job and its processes once, and makes them agree. Returns whether the job goes on. While the master
     /// is away it is started again and waited for; everybody else goes on.
     pub(crate) async fn tick(&mut self) -> anyhow::Result<bool> {
+        let ticked = self.look_after().await;
+        if let Err(error) = &ticked {
+            self.record.conclude("failed", &format!("{error:#}"));
+        }
+        ticked
+    }
+
+    async fn look_after(&mut self) -> anyhow::Result<bool> {
         self.reap()?;
         self.keep_master()?;
         if !self.look().await? {
@@ -62,7 +70,10 @@ impl Supervisor {
         }
         match self.status.phase.as_str() {
             "failed" => bail!("job {:?} failed: {}", self.plan.name, self.status.failure),
-            "done" => return Ok(false),
+            "done" => {
+                self.record.sample(&self.status, &self.counts.over(&self.status));
+                return Ok(false);
+            }
             // The status may be older than the end of somebody.
             _ => {
                 self.reap()?;
@@ -70,7 +81,9 @@ impl Supervisor {
             }
         }
         let live = crate::commands::status::live(&self.status);
-        self.record.sample(self.status.step, live, self.status.records_trained);
+        if self.record.is_sample_due(live) {
+            self.record.sample(&self.status, &self.counts.over(&self.status));
+        }
         Ok(true)
     }
 

@@ -35,6 +35,8 @@ pub(super) struct UnderWay {
     /// When it was begun, or the one before was kept.
     since: Duration,
     is_demanded: bool,
+    /// When one was kept last; before that, when this master began to lead.
+    kept_at: Duration,
 }
 
 impl Machine {
@@ -145,15 +147,15 @@ impl Machine {
     fn begin_under_way(&mut self, checkpoint: u64) {
         if self.under_way.checkpoint != checkpoint {
             // What was demanded is, until one is durable: this one may yet be abandoned.
-            let UnderWay { since, is_demanded, .. } = self.under_way;
-            self.under_way = UnderWay { checkpoint, since, is_demanded, ..UnderWay::default() };
+            let UnderWay { since, is_demanded, kept_at, .. } = self.under_way;
+            self.under_way = UnderWay { checkpoint, since, is_demanded, kept_at, ..UnderWay::default() };
         }
     }
 
     /// The job has gone back: pieces of the history before count no more.
     pub(super) fn forget_pieces(&mut self) {
-        let UnderWay { checkpoint, since, is_demanded, .. } = self.under_way;
-        self.under_way = UnderWay { checkpoint, since, is_demanded, ..UnderWay::default() };
+        let UnderWay { checkpoint, since, is_demanded, kept_at, .. } = self.under_way;
+        self.under_way = UnderWay { checkpoint, since, is_demanded, kept_at, ..UnderWay::default() };
     }
 
     /// The manifest of the checkpoint under way, once every block's piece is written; given out once.
@@ -205,6 +207,12 @@ impl Machine {
         let Some(rewind) = rewind else { return };
         self.wishes.committed = Some(KeptCheckpoint { record, version, rewind });
         (self.under_way.since, self.under_way.is_demanded, self.is_changed) = (now, false, true);
+        self.under_way.kept_at = now;
+    }
+
+    /// How long ago a checkpoint was kept last; while this master has kept none, how long it leads.
+    pub fn checkpoint_age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.under_way.kept_at)
     }
 
     /// Checkpoints that the document has let go of since this was asked last.

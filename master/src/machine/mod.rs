@@ -15,7 +15,9 @@ use crate::dispatch::Dispatch;
 use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
 use crate::members::Members;
 use crate::reports::Reports;
+use crate::tally::Tally;
 use crate::trouble::Complaint;
+use crate::work::Work;
 use shoal_runtime::cluster::{
     CheckpointId, Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind,
     Routing, Step,
@@ -50,6 +52,8 @@ pub struct Machine {
     pub(crate) plan: Plan,
     pub(crate) trainers: Members,
     pub(crate) trainer_words: BTreeMap<Incarnation, TrainerWord>,
+    pub(crate) tally: Tally,
+    pub(crate) work: Work,
     pub(crate) pservers: Members,
     pub(crate) pserver_records: BTreeMap<Incarnation, PserverRecord>,
     pub(crate) document: Document,
@@ -122,6 +126,8 @@ impl Machine {
             plan: Plan::new(manifest, settings.clone()),
             trainers: Members::new("trainer", term, ttl),
             trainer_words: BTreeMap::new(),
+            tally: Tally::default(),
+            work: Work::default(),
             pservers,
             pserver_records,
             wishes,
@@ -296,6 +302,9 @@ impl Machine {
         // What was decided may call for more: moves begin where others ended.
         self.is_changed = true;
         let is_rewound = document.rewind() != self.document.rewind();
+        if is_rewound && self.job.as_ref().is_some_and(|job| job.is_heard) {
+            self.work.go_back(self.records_trained());
+        }
         self.tell_of_damage(&document);
         // A person may want to look at what is damaged: its files stay.
         let stays = |kept: &&KeptCheckpoint| {

@@ -6,7 +6,7 @@ use crate::decide::{Admission, ahead};
 use crate::members::State;
 use crate::reports::{BlockProgress, CopyProgress};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal};
+use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal, Staleness};
 use shoal_runtime::wire::proto;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -49,6 +49,8 @@ pub struct PserverRecord {
     pub call: u64,
     /// What it has counted.
     pub counters: PserverCounters,
+    /// Its updates by staleness.
+    pub staleness: Staleness,
 }
 
 /// What a pserver says in one report.
@@ -78,11 +80,14 @@ pub struct PserverWord {
     pub storage_trouble: String,
     /// Checkpoints that its primaries were to begin from, and cannot.
     pub damaged: Vec<DamagedCheckpoint>,
+    /// Its updates by staleness.
+    pub staleness: Staleness,
 }
 
 impl PserverRecord {
     pub(super) fn at(address: &str) -> PserverRecord {
-        PserverRecord { address: address.to_owned(), call: 0, counters: PserverCounters::default() }
+        let (counters, staleness) = (PserverCounters::default(), Staleness::default());
+        PserverRecord { address: address.to_owned(), call: 0, counters, staleness }
     }
 }
 
@@ -115,7 +120,7 @@ impl Machine {
         else {
             return Ok(());
         };
-        (record.call, record.counters) = (word.call, word.counters);
+        (record.call, record.counters, record.staleness) = (word.call, word.counters, word.staleness);
         if !word.failure.is_empty() {
             self.fail(word.failure);
         }
@@ -128,7 +133,11 @@ impl Machine {
         let is_first = job.reports.hear(pserver, word.progress, word.copies);
         job.dispatch.hear(&job.reports, is_first, now);
         let lowest = job.reports.lowest_version();
+        let is_heard_first = !job.is_heard && lowest.is_some();
         job.is_heard |= lowest.is_some();
+        if is_heard_first {
+            self.work.know(job.dispatch.records_trained(&self.document.job));
+        }
         let last = self.document.job.last_version();
         let is_near_end = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= last.0);
         self.is_changed |= is_near_end || self.policy.every_steps > 0 || self.is_checkpoint_demanded();

@@ -9,6 +9,7 @@ use fixture::*;
 use proptest::prelude::*;
 use shoal_runtime::cluster::{BlockId, Fill, Ledger, Node, Rewind, Task, Term, Version, Work};
 
+mod counts;
 mod damage;
 mod ends;
 mod failover;

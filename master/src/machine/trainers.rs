@@ -23,6 +23,27 @@ pub struct TrainerCounters {
     pub compute_micros: u64,
     pub pull_micros: u64,
     pub push_micros: u64,
+    pub read_micros: u64,
+    pub wait_micros: u64,
+}
+
+impl TrainerCounters {
+    /// Both, count by count.
+    pub fn with(self, other: TrainerCounters, both: fn(u64, u64) -> u64) -> TrainerCounters {
+        TrainerCounters {
+            microbatches: both(self.microbatches, other.microbatches),
+            records: both(self.records, other.records),
+            bytes_read: both(self.bytes_read, other.bytes_read),
+            negative_zeros: both(self.negative_zeros, other.negative_zeros),
+            tasks: both(self.tasks, other.tasks),
+            retries: both(self.retries, other.retries),
+            compute_micros: both(self.compute_micros, other.compute_micros),
+            pull_micros: both(self.pull_micros, other.pull_micros),
+            push_micros: both(self.push_micros, other.push_micros),
+            read_micros: both(self.read_micros, other.read_micros),
+            wait_micros: both(self.wait_micros, other.wait_micros),
+        }
+    }
 }
 
 /// The newest word of one trainer.
@@ -95,6 +116,10 @@ impl Machine {
         }
         self.trainer_words.retain(|known, _| self.trainers.get(*known).is_some());
         self.trainer_words.entry(incarnation).or_default();
+        self.tally.retain(|known| self.trainers.get(known).is_some());
+        if previous.is_none() {
+            self.tally.begin(incarnation);
+        }
         if self.declaration().is_none() {
             (self.wishes.declaration, self.is_changed) = (Some(declaration), true);
         }
@@ -119,6 +144,7 @@ impl Machine {
         self.trainers.hear(trainer, now)?;
         self.trainer_words.insert(trainer, word);
         self.hear_refusals(trainer, refusals, now);
+        self.tally.hear(trainer, word.counters);
         if let Some(job) = &mut self.job {
             job.dispatch.progress(trainer, progress, now);
             job.dispatch.forget_unknown(trainer, progress, &job.reports);
@@ -201,6 +227,7 @@ impl Machine {
         self.trainers.leave(trainer)?;
         if let Some(word) = self.trainer_words.get_mut(&trainer) {
             word.counters = counters;
+            self.tally.hear(trainer, counters);
         }
         if let Some(job) = &mut self.job {
             job.dispatch.progress(trainer, progress, now);

@@ -111,6 +111,11 @@ impl Block {
         self.go_on();
     }
 
+    /// Whether this copy is its block's primary.
+    pub fn is_primary(&self) -> bool {
+        matches!(self.role, Role::Primary(_))
+    }
+
     /// Nothing more is done with this copy.
     pub fn retire(&mut self) {
         (self.role, self.state, self.piece) = (Role::Retired, None, None);

@@ -61,6 +61,11 @@ impl Block {
         PushOutcome::Applied { replaced: 0, is_short: false, is_published: self.published > version }
     }
 
+    /// By how many updates the block has moved on from `version`.
+    pub fn staleness(&self, version: Version) -> u64 {
+        self.state.as_ref().map_or(0, |state| state.version().0.saturating_sub(version.0))
+    }
+
     /// Whether a checkpoint waits until all that was applied is published.
     fn waits_for_rest(&self) -> bool {
         let is_wanted = matches!(self.piece, Some(super::piece::Piece::Wanted(_)));

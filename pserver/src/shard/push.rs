@@ -81,8 +81,11 @@ impl Shard {
                     self.fail(refusal.to_string());
                 }
             })?;
-            for (arriving, outcome) in arrivals.iter().zip(taken) {
+            for (arriving, (outcome, staleness)) in arrivals.iter().zip(taken) {
                 outcomes[arriving.at] = outcome;
+                if let (PushOutcome::Applied { .. }, Some(staleness)) = (outcome, staleness) {
+                    self.count(|counters| counters.staleness.note(staleness));
+                }
             }
         }
         self.note(push, &outcomes);
@@ -192,8 +195,11 @@ impl std::fmt::Display for Pushed {
     }
 }
 
+/// What became of a gradient and, in asynchronous jobs, how stale it came.
+type Taken = (PushOutcome, Option<u64>);
+
 /// Locks all blocks in order, checks all, then changes all.
-fn take(arrivals: &[Arriving<'_>]) -> Result<Vec<PushOutcome>, Refusal> {
+fn take(arrivals: &[Arriving<'_>]) -> Result<Vec<Taken>, Refusal> {
     let mut blocks = arrivals.iter().map(|arriving| arriving.hosted.lock()).collect::<Result<Vec<_>, _>>()?;
     for (block, arriving) in blocks.iter().zip(arrivals) {
         if let Content::Node(gradient) = &arriving.what {
@@ -201,8 +207,11 @@ fn take(arrivals: &[Arriving<'_>]) -> Result<Vec<PushOutcome>, Refusal> {
         }
     }
     let taken = blocks.iter_mut().zip(arrivals).map(|(block, arriving)| match &arriving.what {
-        Content::Node(gradient) => block.push(arriving.rewind, gradient),
-        Content::Position(gradient) => Ok(block.push_position(arriving.rewind, gradient)),
+        Content::Node(gradient) => Ok((block.push(arriving.rewind, gradient)?, None)),
+        Content::Position(gradient) => {
+            let staleness = block.staleness(gradient.version);
+            Ok((block.push_position(arriving.rewind, gradient), Some(staleness)))
+        }
     });
     taken.collect()
 }

@@ -15,6 +15,7 @@ mod refusal;
 mod routing;
 #[cfg(test)]
 pub(crate) mod sample;
+mod staleness;
 mod task;
 pub mod tensors;
 mod written;

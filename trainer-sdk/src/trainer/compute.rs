@@ -1,7 +1,8 @@
 //! One microbatch through the step function: its place in the job, its batch, its gradient; and where that fails, which
 //! record it is that cannot be used. Probing pushes nothing.
 
-use super::{Trainer, add_since};
+use super::Trainer;
+use crate::activities::Activity;
 use crate::complaint::Complaint;
 use crate::desk::Ready;
 use crate::error::TrainError;
@@ -14,7 +15,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::time::Instant;
 
 /// Where a microbatch stands in its job, as the step function is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +79,10 @@ impl Trainer {
         at: usize,
         parameters: &Parameters,
     ) -> Result<(Box<dyn Model>, Computed), TrainError> {
+        self.session.meter.enter(Activity::Compute);
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
-        let started = Instant::now();
         let attempt = Attempt {
             place: Place::of(&self.session.master.job, &ready.task, at),
             ready: ready.clone(),
@@ -98,9 +98,8 @@ impl Trainer {
                 .await
                 .map_err(|stopped| TrainError::Settings(format!("the computing thread ended: {stopped}")))?,
         };
-        add_since(started, &self.counters.compute_micros);
-        self.counters.microbatches.fetch_add(1, Relaxed);
-        self.counters.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
+        self.session.meter.microbatches.fetch_add(1, Relaxed);
+        self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
         Ok((model, computed))
     }
 }

@@ -1,7 +1,8 @@
 //! Work of synchronous jobs: pull one exact step, reduce a node of its tree, push it. A node of a history that is no
 //! more is dropped wherever that is noticed.
 
-use super::{Trainer, add_since};
+use super::Trainer;
+use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Model, Parameters};
@@ -12,13 +13,12 @@ use crate::reduce::{LocalTree, NodeSum};
 use shoal_runtime::cluster::{Step, Work};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::time::Instant;
 
 impl Trainer {
     pub(super) async fn node_loop(&self, mut model: Box<dyn Model>) -> TrainError {
         let mut pulled: Option<(At, Parameters)> = None;
         loop {
-            let ready = self.wait_for(|desk| desk.ready()).await;
+            let ready = self.next_ready().await;
             let Work::Node { step, node, rewind } = ready.task.work else {
                 self.change(|desk| desk.finished(&ready.task));
                 continue;
@@ -42,7 +42,7 @@ impl Trainer {
 
     /// The parameters that `step` reads; none when there is something else to do first, or nothing at all.
     async fn pull_step(&self, ready: &Ready, step: Step, at: At) -> Result<Option<Parameters>, TrainError> {
-        let started = Instant::now();
+        self.session.meter.enter(Activity::Pull);
         // A task of an earlier step goes first, or this one may wait for ever.
         let is_earlier =
             |ready: &Ready| matches!(ready.task.work, Work::Node { step: earlier, .. } if earlier < step);
@@ -51,7 +51,6 @@ impl Trainer {
             pulled = pull(&self.session, at) => pulled?,
             _ = self.wait_for(|desk| desk.ready().filter(is_earlier)) => Pulled::Rewound,
         };
-        add_since(started, &self.counters.pull_micros);
         Ok(match pulled {
             Pulled::Rewound => None,
             Pulled::Gone => {
@@ -87,7 +86,7 @@ impl Trainer {
                 return Ok(model);
             }
             let Some(leaf) = self.taken(ready, computed)? else { return Ok(model) };
-            self.counters.negative_zeros.fetch_add(local.push(leaf), Relaxed);
+            self.session.meter.negative_zeros.fetch_add(local.push(leaf), Relaxed);
             self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
         }
         let Some(sum) = local.finish() else {
@@ -99,14 +98,13 @@ impl Trainer {
     }
 
     async fn push_node(&self, ready: &Ready, of: NodeOf, sum: Arc<NodeSum>) -> Result<(), TrainError> {
-        let started = Instant::now();
+        self.session.meter.enter(Activity::Push);
         let taken = self.session.names.untaken();
         let mut push = Push::of_node(&self.session, of, sum.clone(), taken);
         let pushed = push.run().await?;
-        add_since(started, &self.counters.push_micros);
         match pushed {
             Pushed::Done => {
-                self.counters.tasks.fetch_add(1, Relaxed);
+                self.session.meter.tasks.fetch_add(1, Relaxed);
                 let routing = self.session.routes.present();
                 self.change(|desk| {
                     desk.finished(&ready.task);

@@ -19,7 +19,7 @@ impl Trainer {
                 Ok(records) => self.change(|desk| desk.was_read(&task, records)),
                 Err(complaint) => self.complain(&task, &complaint),
             }
-            self.counters.bytes_read.store(chunks.bytes_read, Relaxed);
+            self.session.meter.bytes_read.store(chunks.bytes_read, Relaxed);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Work of asynchronous jobs: microbatch by microbatch, pull the latest parameters, compute, push until every block has
 //! applied it. A gradient is computed again only for blocks that have gone back; a change of primary alone keeps it.
 
-use super::{Trainer, add_since};
+use super::Trainer;
+use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Model, Parameters};
@@ -14,12 +15,11 @@ use shoal_runtime::host::backoff::Backoff;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::time::Instant;
 
 impl Trainer {
     pub(super) async fn run_loop(&self, mut model: Box<dyn Model>) -> TrainError {
         'tasks: loop {
-            let ready = self.wait_for(|desk| desk.ready()).await;
+            let ready = self.next_ready().await;
             if let Work::Run { first } = ready.task.work {
                 for at in 0..ready.records.len() {
                     let is_done;
@@ -32,7 +32,7 @@ impl Trainer {
                     }
                     self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
                 }
-                self.counters.tasks.fetch_add(1, Relaxed);
+                self.session.meter.tasks.fetch_add(1, Relaxed);
             }
             self.change(|desk| desk.finished(&ready.task));
         }
@@ -54,10 +54,9 @@ impl Trainer {
             (model, computed) = self.compute(model, ready, at, &parameters).await?;
             let Some(gradient) = self.taken(ready, computed)? else { return Ok((model, false)) };
             let sum = self.leaf(gradient)?;
-            let started = Instant::now();
+            self.session.meter.enter(Activity::Push);
             let mut push = Push::of_microbatch(&self.session, position, sum, bases, taken);
             let pushed = push.run().await?;
-            add_since(started, &self.counters.push_micros);
             if pushed == Pushed::Done {
                 return Ok((model, true));
             }
@@ -67,10 +66,9 @@ impl Trainer {
     }
 
     async fn pull_latest(&self) -> Result<(Parameters, Vec<Base>), TrainError> {
-        let started = Instant::now();
+        self.session.meter.enter(Activity::Pull);
         loop {
             if let Pulled::Parameters { values, bases } = pull(&self.session, At::Latest).await? {
-                add_since(started, &self.counters.pull_micros);
                 let names = self.session.names.clone();
                 return Ok((Parameters { names, values: Arc::new(values) }, bases));
             }
@@ -82,7 +80,7 @@ impl Trainer {
     /// A gradient as it is pushed: without negative zeros.
     fn leaf(&self, gradient: NodeSum) -> Result<NodeSum, TrainError> {
         let mut local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0));
-        self.counters.negative_zeros.fetch_add(local.push(gradient), Relaxed);
+        self.session.meter.negative_zeros.fetch_add(local.push(gradient), Relaxed);
         let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
         local.finish().ok_or_else(alone)
     }

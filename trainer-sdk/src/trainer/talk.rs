@@ -61,7 +61,7 @@ impl Trainer {
             complaints,
             exclusions: self.session.exclusions.present().number,
             want,
-            counters: Some(self.counters()),
+            counters: Some(self.session.meter.counters()),
             wait_millis: if want > 0 { self.session.master.wait().as_millis() as u32 } else { 0 },
             call,
             ..Default::default()

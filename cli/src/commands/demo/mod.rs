@@ -140,6 +140,7 @@ async fn start(
         program: vec![shoal, "demo-trainer".into()],
         pace,
         checkpoint_memory: None,
+        http: None,
         folder: RunFolder(arguments.folder.join(name)),
         resumed: None,
     })

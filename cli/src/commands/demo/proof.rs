@@ -1,29 +1,29 @@
 //! What the demo proves: the two runs held against each other, in words, as JSON, and as a picture.
 
 use super::{DemoArguments, EPOCHS};
+use crate::breakdown::Breakdown;
+use crate::losses::{self, Losses};
 use crate::programs::digits;
-use crate::report::{self, Run, Verdict};
+use crate::report::{self, Run, Time, Verdict};
 use crate::runner::Supervisor;
 use crate::runner::outcome::Outcome;
 use anyhow::Context;
 use serde_json::{Value, json};
-use shoal_runtime::cluster::{JobSettings, Step};
+use shoal_runtime::cluster::JobSettings;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const ACCURACY_MIN: f64 = 0.95;
 const FAULTS_MIN: usize = 5;
 const FAULT_KINDS_MIN: usize = 4;
-/// The report's loss is the mean over so many steps: half an epoch.
-const LOSS_STEPS: u64 = 12;
 
 /// What the demo shows in the end.
 pub(super) struct Proof {
     verdicts: Vec<Verdict>,
     pub(super) closing: Value,
-    losses: Vec<f32>,
-    settings: JobSettings,
+    losses: Option<Losses>,
     facts: Vec<(String, String)>,
+    time: Option<Time>,
 }
 
 impl Proof {
@@ -87,7 +87,11 @@ impl Proof {
         closing["report"] = json!(arguments.folder.join("report.html"));
         closing["ok"] = json!(verdicts.iter().all(|verdict| verdict.holds));
         let settings = JobSettings::try_from(outcome.status.settings.clone().unwrap_or_default())?;
-        Ok(Proof { verdicts, closing, losses: outcome.model.values("loss")?.to_vec(), settings, facts })
+        let sums = outcome.model.values(losses::NAME)?.to_vec();
+        let losses = Losses::new(sums, settings.shape(), EPOCHS);
+        let time = Breakdown::of(&outcome.status.trainer_totals.unwrap_or_default()).parts();
+        let time = time.map(|shares| Time { shares, advice: None });
+        Ok(Proof { verdicts, closing, losses, facts, time })
     }
 
     pub(super) fn holds(&self) -> bool {
@@ -101,21 +105,6 @@ impl Proof {
         lines.push(format!("Picture: {}   Again: shoal demo --seed 41", report.display()));
         lines.join("\n")
     }
-
-    /// Mean loss per record of the steps `from..to`.
-    fn loss(&self, from: u64, to: u64) -> Option<f64> {
-        let shape = self.settings.shape();
-        let records = |step: u64| -> u64 {
-            let slots = 0..shape.tree(Step(step)).present();
-            slots
-                .map(|slot| shape.positions(shape.microbatch(Step(step), slot)))
-                .map(|p| p.end - p.start)
-                .sum()
-        };
-        let count: u64 = (from..to).map(records).sum();
-        let sum: f64 = self.losses.get(from as usize..to as usize)?.iter().map(|loss| f64::from(*loss)).sum();
-        (count > 0).then(|| sum / count as f64)
-    }
 }
 
 pub(super) fn write_report(
@@ -125,7 +114,7 @@ pub(super) fn write_report(
 ) -> anyhow::Result<PathBuf> {
     let mut samples = job.record.samples.clone();
     for sample in &mut samples {
-        sample.loss = proof.loss(sample.step.saturating_sub(LOSS_STEPS), sample.step);
+        sample.loss = proof.losses.as_ref().and_then(|losses| losses.before(sample.step));
     }
     let run = Run {
         title: "Shoal demo: digits, trained under faults".to_owned(),
@@ -138,6 +127,7 @@ pub(super) fn write_report(
         faults: job.record.faults.clone(),
         verdicts: proof.verdicts.clone(),
         facts: proof.facts.clone(),
+        time: proof.time.clone(),
     };
     let page = arguments.folder.join("report.html");
     std::fs::write(&page, report::html(&run))?;

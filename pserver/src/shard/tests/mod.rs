@@ -50,7 +50,7 @@ pub(crate) fn host(shard: &Shard, assignment: Assignment) {
 }
 
 /// A shard that holds block 0 (six elements) and block 1 (a metric), in steps of two of five microbatches.
-fn shard() -> Shard {
+pub(crate) fn shard() -> Shard {
     let shard = Shard::new(job(5, 2), 16, ME);
     host(&shard, assignment(3, &[0, 1]));
     shard

@@ -112,3 +112,19 @@ fn a_pull_gives_the_newest_that_is_published_and_says_of_which_history() {
     // Block 1's follower does not have it.
     assert_eq!(pull(), (vec![(0, 1, 3), (1, 0, 3)], before));
 }
+
+#[test]
+fn each_applied_update_counts_once_by_how_far_its_block_had_moved_on() {
+    let shard = shard();
+    let both: [(u32, &[f32]); 2] = [(1, &[1.0]), (0, &[1.0; 6])];
+    // All of them were computed from version 0.
+    for position in 0..3 {
+        push(&shard, position, &both[1..]).unwrap();
+    }
+    // Held for its follower, and said twice; block 0 has it already.
+    push(&shard, 2, &both).unwrap();
+    push(&shard, 2, &both).unwrap();
+    let staleness = shard.counters().staleness;
+    let counts: Vec<u64> = staleness.buckets().iter().take(4).map(|(_, _, updates)| *updates).collect();
+    assert_eq!((counts, staleness.count(), staleness.sum()), (vec![2, 1, 1, 0], 4, 3));
+}

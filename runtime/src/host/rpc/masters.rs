@@ -6,7 +6,9 @@ use crate::cluster::RefusalKind;
 use crate::wire::Fault;
 use crate::wire::proto::master_client::MasterClient;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::{Response, Status};
 
 /// A job's masters: the leader and standbys.
@@ -15,6 +17,7 @@ pub struct Masters {
     seats: Vec<(String, MasterClient<Channel>)>,
     /// Whom to ask, modulo the number of addresses.
     at: AtomicUsize,
+    heard: Mutex<Option<Instant>>,
 }
 
 /// Whom a call was made to.
@@ -33,7 +36,7 @@ impl Masters {
         if seats.is_empty() {
             return Err(format!("{list:?}: give host:port, or several with commas"));
         }
-        Ok(Masters { seats, at: AtomicUsize::new(0) })
+        Ok(Masters { seats, at: AtomicUsize::new(0), heard: Mutex::new(None) })
     }
 
     /// Who is asked at present.
@@ -50,9 +53,35 @@ impl Masters {
         self.seats.iter().map(|(address, _)| address.as_str()).collect::<Vec<_>>().join(",")
     }
 
+    /// How long ago the leader gave an answer that is no refusal; none while it has given none.
+    pub fn heard_ago(&self) -> Option<Duration> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).map(|heard| heard.elapsed())
+    }
+
+    /// Whether a leader was heard of late enough for leases of this time to live: within two of them.
+    ///
+    /// # Errors
+    /// Since when it was not, and who was asked, in one line.
+    pub fn check_heard(&self, ttl: Duration) -> Result<(), String> {
+        match self.heard_ago() {
+            Some(ago) if ago <= 2 * ttl => Ok(()),
+            Some(ago) => {
+                let (seconds, ttl) = (ago.as_secs_f64(), ttl.as_secs_f64());
+                let masters = self.addresses();
+                Err(format!(
+                    "no master of {masters} has answered as the leader for {seconds:.1} s (lease TTL {ttl} s)"
+                ))
+            }
+            None => Err(format!("no master of {} has answered as the leader yet", self.addresses())),
+        }
+    }
+
     /// Takes note of an answer: from who does not lead, or does not answer, later calls turn to the next. Not when
     /// another call has turned meanwhile: together they would pass the leader by.
     pub fn hear<T>(&self, asked: Asked, answer: &Result<T, Fault>) {
+        if answer.is_ok() {
+            *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
         if answer.as_ref().is_err_and(is_no_leader) {
             let _ = self.at.compare_exchange(asked.0, asked.0.wrapping_add(1), Relaxed, Relaxed);
         }
@@ -118,6 +147,22 @@ mod tests {
         let (second, _) = masters.present();
         masters.hear(second, &Err::<(), _>(Fault::Unreachable(String::new())));
         assert_eq!(masters.address(), "a:1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_master_is_heard_by_its_answers_and_only_for_two_times_to_live() {
+        let (masters, ttl) = (masters("a:1,b:2").unwrap(), Duration::from_secs(1));
+        let (first, _) = masters.present();
+        assert!(masters.check_heard(ttl).unwrap_err().contains("yet"));
+        masters.hear(first, &answer(RefusalKind::NotReady));
+        assert_eq!(masters.heard_ago(), None, "a refusal is no sign that anybody leads");
+        masters.hear(first, &Ok(()));
+        tokio::time::advance(2 * ttl).await;
+        masters.hear(first, &Err::<(), _>(Fault::Unreachable(String::new())));
+        assert_eq!(masters.check_heard(ttl), Ok(()));
+        tokio::time::advance(ttl).await;
+        let why = masters.check_heard(ttl).unwrap_err();
+        assert!(why.contains("3.0 s") && why.contains("a:1,b:2"), "{why}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use super::fake::{Fake, Slope, State, TTL, routing, settings};
 use super::{blocks_pushed_to, is_told_pushed, last_word, node};
+use crate::TrainerSettings;
 use shoal_runtime::cluster::{Mode, Node};
 use shoal_runtime::wire::proto::PushAnswer;
 use std::time::Duration;
@@ -101,7 +102,7 @@ async fn a_rewind_in_mid_computing_throws_the_task_away_and_asks_for_another() {
     let fake = Fake::new(Mode::SYNC);
     fake.state().tasks.push_back(node(1, 5, Node { level: 2, index: 0 }, 1));
     let model = Slope::default();
-    let paced = crate::TrainerSettings { pace: Duration::from_millis(500), ..settings() };
+    let paced = TrainerSettings { pace: Duration::from_millis(500), ..settings() };
     let script = async |fake: &Fake, _| {
         fake.until("it computes", |state| state.pulls.len() == 2).await;
         sleep(Duration::from_millis(700)).await;
@@ -266,4 +267,35 @@ async fn a_pull_ends_with_its_history() {
         assert!(fake.state().pulls[before..].iter().all(|(_, _, pull)| pull.rewind == 4));
     };
     assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_moment_of_a_trainer_is_told_as_one_activity() {
+    let fake = Fake::new(Mode::SYNC);
+    let began = Instant::now();
+    let settings = TrainerSettings { pace: Duration::from_millis(500), ..settings() };
+    let script = async |fake: &Fake, _| {
+        sleep(Duration::from_secs(3)).await;
+        fake.state().no_pushes[1] = true;
+        fake.state().tasks.push_back(node(1, 0, LEAF, 1));
+        fake.until("a push hangs", |state| blocks_pushed_to(state, 1) == [1, 2]).await;
+        sleep(Duration::from_secs(4)).await;
+        fake.state().routing = routing(2, [(0, 1, 1), (0, 2, 1), (0, 2, 1)]);
+        fake.until("it is told", |state| is_told_pushed(state, 1)).await;
+        sleep(Duration::from_secs(20)).await;
+        let state = fake.state();
+        assert!(state.leases.len() > 5);
+        for (told, request) in &state.leases {
+            let counters = request.counters.unwrap();
+            let parts = [counters.read_micros, counters.pull_micros, counters.compute_micros];
+            let whole = parts.iter().sum::<u64>() + counters.push_micros + counters.wait_micros;
+            let lived = (*told - began).as_micros() as u64;
+            assert!(lived.saturating_sub(5000) <= whole && whole <= lived, "{counters:?} in {lived} µs");
+        }
+        let last = state.leases.last().unwrap().1.counters.unwrap();
+        assert_eq!(last.compute_micros, 500_000, "the pause is part of the step");
+        assert!((4_000_000..4_100_000).contains(&last.push_micros), "{last:?}");
+        assert!(last.wait_micros > 22_000_000, "{last:?}");
+    };
+    assert!(fake.train(settings, Slope::default(), script).await.is_none());
 }

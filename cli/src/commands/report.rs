@@ -1,0 +1,93 @@
+//! `shoal report`: one page about a local run, whether it is done, has failed, was killed, or still runs.
+
+use super::print;
+use crate::exit::Exit;
+use crate::losses::{self, Losses};
+use crate::model_state::write_whole;
+use crate::report::{self, Verdict};
+use crate::runner::folder::RunFolder;
+use crate::runner::journal;
+use crate::runner::replay::Replay;
+use anyhow::Context;
+use serde_json::Value;
+use shoal_runtime::cluster::plan::EpochShape;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Make a page about a local run: steps, members, faults, losses, where the time went
+#[derive(clap::Args)]
+#[command(after_help = "Example: shoal report runs/latest --out report.html")]
+pub(crate) struct ReportArguments {
+    /// The run's folder, as `shoal run` names it
+    #[arg(env = "SHOAL_RUN", default_value = "runs/latest", value_name = "RUN")]
+    run: PathBuf,
+    /// The file to write; by default report.html in the run's folder
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
+    let folder = RunFolder(arguments.run.clone());
+    let mut replay = read(&folder)?;
+    if let Some(losses) = losses_of(&folder, &replay) {
+        for sample in &mut replay.samples {
+            sample.loss = losses.before(sample.step);
+        }
+    }
+    let (verdicts, facts) = proofs(&folder);
+    let page = report::html(&replay.into_run(verdicts, facts));
+    let out = arguments.out.clone().unwrap_or_else(|| folder.path().join("report.html"));
+    write_whole(&out, page.as_bytes()).with_context(|| format!("cannot write {}", out.display()))?;
+    print(format_args!("Report: {}", out.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(folder: &RunFolder) -> Result<Replay, Exit> {
+    let (shown, journal) = (folder.path().display(), folder.journal());
+    if !folder.path().is_dir() {
+        return Err(Exit::Usage(format!(
+            "{shown} is no folder: name a run's folder, as `shoal run` and `shoal demo` print it"
+        )));
+    }
+    let text = std::fs::read_to_string(&journal).map_err(|error| {
+        let hint = "it is no run's folder, or of a version that kept no journal; a demo's runs are in folders below its own";
+        Exit::Usage(format!("{shown} lacks journal.jsonl ({error}): {hint}"))
+    })?;
+    let entries = journal::read(&text).map_err(|why| format!("{} is damaged: {why}", journal.display()));
+    let replay = entries
+        .and_then(|entries| Replay::of(entries).ok_or_else(|| format!("{} is empty", journal.display())));
+    replay.map_err(Exit::Usage)
+}
+
+/// The losses in the model of a run that is done, if its program counts any.
+fn losses_of(folder: &RunFolder, replay: &Replay) -> Option<Losses> {
+    let bytes = std::fs::read(folder.model()).ok()?;
+    let model = safetensors::SafeTensors::deserialize(&bytes).ok()?;
+    let tensor =
+        model.tensor(losses::NAME).ok().filter(|tensor| tensor.dtype() == safetensors::Dtype::F32)?;
+    let sums =
+        tensor.data().chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+    let begun = &replay.begun;
+    if begun.microbatch_records == 0 || begun.microbatches_per_step == 0 {
+        return None;
+    }
+    let shape = EpochShape::new(begun.records, begun.microbatch_records, begun.microbatches_per_step);
+    Losses::new(sums.collect(), shape, begun.epochs)
+}
+
+/// What the closing object of a run that is done proves and says.
+fn proofs(folder: &RunFolder) -> (Vec<Verdict>, Vec<(String, String)>) {
+    let text = std::fs::read_to_string(folder.result()).unwrap_or_default();
+    let closing: Value = serde_json::from_str(&text).unwrap_or_default();
+    let number = |name: &str| closing[name].as_u64();
+    let tally = || Some((number("records_counted")?, number("records_expected")?, number("records_wrong")?));
+    let verdicts = tally().map(|(counted, expected, wrong)| Verdict {
+        holds: wrong == 0 && counted == expected,
+        text: format!(
+            "{counted} of {expected} records counted exactly once in each epoch, {wrong} of them wrongly"
+        ),
+    });
+    let sha256 = closing["parameters_sha256"].as_str();
+    let facts = sha256.map(|sha256| ("Parameters sha256".to_owned(), sha256.to_owned()));
+    (verdicts.into_iter().collect(), facts.into_iter().collect())
+}

@@ -1,0 +1,211 @@
+//! A run's journal: what happened, one JSON object a line, written as it happens, so that it tells of a run that was
+//! killed too. It must never fail a run: what cannot be written is lost, and said once.
+
+use crate::breakdown::Breakdown;
+use crate::report::Fault;
+use crate::waste::Waste;
+use serde::{Deserialize, Serialize};
+use shoal_runtime::wire::proto::{Mode, StatusReply};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// One line. Times are seconds since the life of the run's supervisor began that the last `Begun` tells of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
+pub(crate) enum Entry {
+    /// A supervisor begins, or goes on with the run.
+    Begun(Begun),
+    /// A process was started.
+    Joined { at: f64, role: String, name: String, process: u32 },
+    /// A process has ended, and how, in a word.
+    Ended { at: f64, process: u32, end: String },
+    /// Something was done to a process.
+    Fault(Fault),
+    /// How the job was.
+    Seen(Seen),
+    /// The supervisor ends: `done`, `failed` or `interrupted`, and why.
+    Closed { at: f64, how: String, why: String },
+}
+
+/// What is run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    pub(crate) job: String,
+    pub(crate) program: Vec<String>,
+    /// By the wall clock, since 1970.
+    pub(crate) wall_seconds: u64,
+    pub(crate) mode: String,
+    pub(crate) seed: u64,
+    pub(crate) epochs: u64,
+    pub(crate) records: u64,
+    pub(crate) microbatch_records: u32,
+    pub(crate) microbatches_per_step: u32,
+    pub(crate) replicas: u32,
+}
+
+/// How the job was at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) at: f64,
+    pub(crate) step: u64,
+    pub(crate) steps: u64,
+    pub(crate) trainers_live: u32,
+    pub(crate) pservers_live: u32,
+    pub(crate) records_trained: u64,
+    pub(crate) rewinds: u64,
+    pub(crate) master_term: u32,
+    pub(crate) computed: u64,
+    pub(crate) wasted: u64,
+    pub(crate) time: Breakdown,
+}
+
+impl Begun {
+    pub(crate) fn of(program: &[std::ffi::OsString], status: &StatusReply, wall_seconds: u64) -> Begun {
+        let settings = status.settings.clone().unwrap_or_default();
+        let mode = if settings.mode() == Mode::Async { "async" } else { "sync" };
+        Begun {
+            job: settings.job,
+            program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            wall_seconds,
+            mode: mode.to_owned(),
+            seed: settings.seed,
+            epochs: settings.epochs,
+            records: settings.records,
+            microbatch_records: settings.microbatch_records,
+            microbatches_per_step: settings.microbatches_per_step,
+            replicas: status.replicas_wanted,
+        }
+    }
+}
+
+impl Seen {
+    /// `over` is `status` with the counts of the whole run.
+    pub(crate) fn of(at: f64, status: &StatusReply, over: &StatusReply) -> Seen {
+        let Waste { computed, wasted, .. } = Waste::of(over);
+        Seen {
+            at,
+            step: status.step,
+            steps: status.steps,
+            trainers_live: crate::commands::status::live(status),
+            pservers_live: status.pservers.iter().filter(|pserver| !pserver.lost).count() as u32,
+            records_trained: status.records_trained,
+            rewinds: status.rewind,
+            master_term: status.master_term,
+            computed,
+            wasted,
+            time: Breakdown::of(&over.trainer_totals.unwrap_or_default()),
+        }
+    }
+}
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: Option<File>,
+}
+
+impl Journal {
+    /// Goes on with the journal at `path`, or begins it.
+    pub(crate) fn open(path: &Path) -> Journal {
+        let file = File::options().create(true).append(true).open(path);
+        let file = file.inspect_err(|error| complain(&format!("{}: {error}", path.display()))).ok();
+        let mut journal = Journal { file };
+        // What a killed supervisor left half written stays a line of its own.
+        if std::fs::read(path).is_ok_and(|bytes| bytes.last().is_some_and(|last| *last != b'\n')) {
+            journal.write_line(String::new());
+        }
+        journal
+    }
+
+    pub(crate) fn write(&mut self, entry: &Entry) {
+        match serde_json::to_string(entry) {
+            Ok(line) => self.write_line(line),
+            Err(error) => complain(&error.to_string()),
+        }
+    }
+
+    fn write_line(&mut self, mut line: String) {
+        line.push('\n');
+        if let Some(file) = &mut self.file
+            && let Err(error) = file.write_all(line.as_bytes())
+        {
+            complain(&error.to_string());
+            self.file = None;
+        }
+    }
+}
+
+fn complain(why: &str) {
+    eprintln!("warning: the run's journal cannot be written, and there will be no report: {why}");
+}
+
+/// Reads a journal's lines. A line that a killed supervisor left half written is passed over.
+///
+/// # Errors
+/// What is damaged, by its line, or missing.
+pub(crate) fn read(text: &str) -> Result<Vec<Entry>, String> {
+    let lines: Vec<&str> = text.split('\n').collect();
+    let mut entries = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        // Nothing follows it, or another supervisor's beginning does.
+        let is_torn = || {
+            let next = lines[at + 1..].iter().find(|line| !line.is_empty());
+            next.is_none_or(|next| next.contains("\"entry\":\"begun\""))
+        };
+        match serde_json::from_str(line) {
+            Ok(entry) => entries.push(entry),
+            Err(_) if line.is_empty() || is_torn() => {}
+            Err(error) => return Err(format!("line {}: {error}", at + 1)),
+        }
+    }
+    match entries.first() {
+        Some(Entry::Begun(_)) => Ok(entries),
+        _ => Err("it does not tell how the run began".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(wall_seconds: u64) -> Entry {
+        Entry::Begun(Begun::of(&["program".into()], &StatusReply::default(), wall_seconds))
+    }
+    fn joined(process: u32) -> Entry {
+        Entry::Joined { at: 0.5, role: "trainer".to_owned(), name: "trainer-0".to_owned(), process }
+    }
+
+    #[test]
+    fn what_was_written_is_read_in_its_order_across_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let entries = [begun(1), joined(3), begun(9), joined(4)];
+        for life in entries.chunks(2) {
+            let mut journal = Journal::open(&path);
+            life.iter().for_each(|entry| journal.write(entry));
+        }
+        assert_eq!(read(&std::fs::read_to_string(&path).unwrap()).unwrap(), entries);
+    }
+
+    #[test]
+    fn a_line_torn_by_a_kill_is_passed_over_and_damage_elsewhere_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let mut journal = Journal::open(&path);
+        [begun(1), joined(3)].iter().for_each(|entry| journal.write(entry));
+        let whole = std::fs::read_to_string(&path).unwrap();
+        for cut in 1..whole.len() - whole.find('\n').unwrap() - 1 {
+            let torn = &whole[..whole.len() - cut];
+            let kept = read(torn).unwrap();
+            assert!(kept == [begun(1)] || cut == 1 && kept == [begun(1), joined(3)], "{torn}");
+            std::fs::write(&path, torn).unwrap();
+            Journal::open(&path).write(&begun(9));
+            let again = read(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            assert_eq!(again.last(), Some(&begun(9)), "the run goes on");
+        }
+        let damaged = whole.replacen("\"joined\"", "\"jo", 1) + &whole[whole.find('\n').unwrap() + 1..];
+        assert!(read(&damaged).unwrap_err().starts_with("line 2"));
+        assert!(read("").is_err() && read(&whole[whole.find('\n').unwrap() + 1..]).is_err());
+    }
+}

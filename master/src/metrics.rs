@@ -1,0 +1,195 @@
+//! The master as other programs look at it: its status as metrics, and whether it does its part. Decides nothing, and
+//! puts no name of a member on anything: the number of series must not grow with the cluster.
+
+use crate::service::MasterService;
+use shoal_runtime::host::http::{self, Exposition};
+use shoal_runtime::host::store::Store;
+use shoal_runtime::wire::proto::{LeaseCounters, StatusReply};
+use std::time::Duration;
+
+/// How long the store may take to answer.
+const STORE_WAIT: Duration = Duration::from_secs(2);
+
+/// A master with the doors that its readiness depends on.
+#[derive(Debug)]
+pub struct Watched<'a> {
+    /// The master.
+    pub service: &'a MasterService,
+    /// Where its document lies.
+    pub store: &'a dyn Store,
+}
+
+impl http::Watched for Watched<'_> {
+    fn metrics(&self) -> String {
+        text(self.service.standing().as_ref())
+    }
+
+    /// It leads, or could: it stands by and the store answers.
+    async fn readiness(&self) -> Result<(), String> {
+        if self.service.with(|_, _| ()).is_some() {
+            return Ok(());
+        }
+        match tokio::time::timeout(STORE_WAIT, self.store.load()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                Err(format!("this master does not lead, and its store does not answer: {error}"))
+            }
+            Err(_) => {
+                let seconds = STORE_WAIT.as_secs();
+                Err(format!("this master does not lead, and its store has not answered within {seconds} s"))
+            }
+        }
+    }
+}
+
+/// The metrics of a master: of one that does not lead, only that.
+pub fn text(status: Option<&StatusReply>) -> String {
+    let mut page = Exposition::new();
+    page.build("master", env!("CARGO_PKG_VERSION"));
+    page.gauge(
+        "shoal_master_leads",
+        "1 on the master that leads the job, 0 on those that stand by.",
+        status.is_some(),
+    );
+    if let Some(status) = status {
+        job(&mut page, status);
+        progress(&mut page, status);
+        members(&mut page, status);
+        page.trainers("trainers", &status.trainer_totals.unwrap_or_default());
+        work(&mut page, status);
+        leases(&mut page, &status.leases.unwrap_or_default());
+        checkpoints(&mut page, status);
+    }
+    page.into_text()
+}
+
+/// How far the job is; nothing while this master does not know, for a wrong number is worse than none.
+fn progress(page: &mut Exposition, status: &StatusReply) {
+    if !status.is_progress_known {
+        return;
+    }
+    page.gauge("shoal_job_step", "The lowest step that some block has not applied.", status.step);
+    page.gauge("shoal_job_epoch", "Epochs that are over.", status.epoch);
+    let help = "Records that count, on the surviving history: those of all steps below the present one. It goes back with the job.";
+    page.gauge("shoal_records_trained", help, status.records_trained);
+}
+
+fn job(page: &mut Exposition, status: &StatusReply) {
+    let settings = status.settings.clone().unwrap_or_default();
+    let phases = ["waiting", "training", "done", "failed"].map(|phase| (phase, status.phase == phase));
+    page.gauges("shoal_job_phase", "1 for the phase that the job is in.", "phase", phases);
+    page.gauge("shoal_job_steps", "Steps of the whole job.", status.steps);
+    page.gauge("shoal_job_epochs", "Epochs of the whole job.", settings.epochs);
+    let all = settings.records.saturating_mul(settings.epochs);
+    page.gauge("shoal_job_records", "Records of the whole job: those of the data set times epochs.", all);
+    let help = "How often the job, or a block of it, has gone back to a checkpoint.";
+    page.counter("shoal_rewinds_total", help, status.rewind);
+    let help = "How often a master was elected: the master's term.";
+    page.counter("shoal_master_elections_total", help, status.master_term);
+}
+
+/// Computed less applied plus lost is wasted work: see the glossary.
+fn work(page: &mut Exposition, status: &StatusReply) {
+    let computed = status.trainer_totals.unwrap_or_default().records;
+    let help = "Records that trainers have put through the step function in this master's term.";
+    page.counter("shoal_records_computed_total", help, computed);
+    let help = "Records that every block has applied in this master's term, those lost again included.";
+    page.counter("shoal_records_applied_total", help, status.records_applied);
+    let help = "Records that were applied in this master's term and lost again as the job went back.";
+    page.counter("shoal_records_lost_total", help, status.records_lost);
+}
+
+fn members(page: &mut Exposition, status: &StatusReply) {
+    let live = status.trainers.iter().filter(|trainer| trainer.state == "live").count() as u64;
+    page.gauge("shoal_trainers_live", "Trainers heard of within a lease's time to live.", live);
+    page.gauge("shoal_trainers_wanted", "Trainers that a supervisor should run.", status.trainers_wanted);
+    let live = status.pservers.iter().filter(|pserver| !pserver.lost).count() as u64;
+    page.gauge("shoal_pservers_live", "Pservers heard of within a lease's time to live.", live);
+    page.gauge("shoal_pservers_wanted", "Pservers that a supervisor should run.", status.pservers_wanted);
+    page.gauge(
+        "shoal_replicas_wanted",
+        "Copies of each block wanted beside its primary.",
+        status.replicas_wanted,
+    );
+    let marks = [("in_sync", status.copies_in_sync), ("filling", status.copies_filling)];
+    page.gauges("shoal_copies", "Copies of blocks beside their primaries, by mark.", "mark", marks);
+}
+
+fn leases(page: &mut Exposition, leases: &LeaseCounters) {
+    let kinds = [
+        ("leased", leases.leased),
+        ("leased_again", leases.leased_again),
+        ("speculative", leases.speculative),
+        ("expired", leases.expired),
+        ("handed_back", leases.handed_back),
+    ];
+    let help = "Leases in this master's term: given; of these given for what was leased before, or while another still has it; ended by time or by hand-back.";
+    page.counters("shoal_leases_total", help, "kind", kinds);
+}
+
+fn checkpoints(page: &mut Exposition, status: &StatusReply) {
+    let help = "Version of the newest durable checkpoint; 0 while there is none.";
+    page.gauge("shoal_checkpoint_version", help, status.checkpoint_version);
+    let age = status.checkpoint_age_millis as f64 / 1000.0;
+    let help = "Seconds since a checkpoint was kept last; while this master has kept none, since it leads.";
+    page.gauge("shoal_checkpoint_age_seconds", help, age);
+    let help = "Checkpoints that turned out to be damaged.";
+    page.gauge("shoal_checkpoints_damaged", help, status.damaged.len() as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Document, Wanted};
+    use crate::fixture::{AT_THE_END, manifest, settings};
+    use bytes::Bytes;
+    use http::Watched as _;
+    use shoal_runtime::host::store::{Leadership, MemoryStore, Revision, StoreError};
+
+    /// A store that answers once in a while.
+    #[derive(Debug)]
+    struct Moody(Option<StoreError>);
+
+    #[tonic::async_trait]
+    impl Store for Moody {
+        async fn load(&self) -> Result<Option<(Revision, Bytes)>, StoreError> {
+            match &self.0 {
+                Some(error) => Err(error.clone()),
+                None => std::future::pending().await,
+            }
+        }
+        async fn swap(&self, _: Option<Revision>, _: Bytes) -> Result<Revision, StoreError> {
+            std::future::pending().await
+        }
+        async fn lead(&self, _: &str) -> Result<Leadership, StoreError> {
+            std::future::pending().await
+        }
+    }
+
+    async fn readiness(service: &MasterService, store: &dyn Store) -> Result<(), String> {
+        Watched { service, store }.readiness().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_master_that_stands_by_is_ready_while_its_store_answers() {
+        let standby = MasterService::new();
+        assert_eq!(readiness(&standby, &MemoryStore::new()).await, Ok(()));
+        let broken = Moody(Some(StoreError::Unavailable("no route to etcd".to_owned())));
+        assert!(readiness(&standby, &broken).await.unwrap_err().contains("no route to etcd"));
+        assert!(readiness(&standby, &Moody(None)).await.unwrap_err().contains("within 2 s"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_master_that_leads_is_ready_whatever_its_store_does_at_the_moment() {
+        let service = MasterService::new();
+        let document = Document::new(
+            settings(64, 2, 8, 2),
+            Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 },
+        );
+        service.lead(document.elected("m1"), manifest(64), AT_THE_END, "memory");
+        assert_eq!(readiness(&service, &Moody(None)).await, Ok(()));
+        assert!(text(service.standing().as_ref()).contains("shoal_master_leads 1\n"));
+        service.step_down();
+        assert!(text(service.standing().as_ref()).contains("shoal_master_leads 0\n"));
+    }
+}

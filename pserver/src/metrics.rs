@@ -1,0 +1,152 @@
+//! A pserver as other programs look at it: what it has counted, and whether it is registered and its master is heard.
+//! Decides nothing, and puts the name of no trainer and no block on anything.
+
+use crate::counters::Counters;
+use crate::shard::Shard;
+use shoal_runtime::cluster::Staleness;
+use shoal_runtime::host::http::{self, Exposition};
+use shoal_runtime::host::rpc::Masters;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// A pserver from its first moment on.
+#[allow(missing_debug_implementations, reason = "a channel has nothing to show")]
+pub struct Watched<'a> {
+    masters: &'a Masters,
+    shard: OnceLock<Arc<Shard>>,
+}
+
+impl<'a> Watched<'a> {
+    /// A pserver that is not registered yet.
+    pub fn new(masters: &'a Masters) -> Watched<'a> {
+        Watched { masters, shard: OnceLock::new() }
+    }
+
+    /// The master has taken it in.
+    pub fn registered(&self, shard: &Arc<Shard>) {
+        // It registers once in a process; later lives have the same shard.
+        let _ = self.shard.set(Arc::clone(shard));
+    }
+}
+
+impl http::Watched for Watched<'_> {
+    fn metrics(&self) -> String {
+        text(self.shard.get().map(AsRef::as_ref))
+    }
+
+    /// It is registered, and a master that leads was heard of within two leases' time to live.
+    async fn readiness(&self) -> Result<(), String> {
+        let Some(shard) = self.shard.get() else {
+            let masters = self.masters.addresses();
+            return Err(format!("not registered yet: none of the masters at {masters} has taken it in"));
+        };
+        if let Some(why) = shard.failure() {
+            return Err(why);
+        }
+        self.masters.check_heard(Duration::from_millis(shard.job().lease_ttl_millis))
+    }
+}
+
+/// The metrics of a pserver: of one that is not registered yet, only that.
+pub fn text(shard: Option<&Shard>) -> String {
+    let mut page = Exposition::new();
+    page.build("pserver", env!("CARGO_PKG_VERSION"));
+    let help = "1 once a master has taken this pserver in.";
+    page.gauge("shoal_pserver_registered", help, shard.is_some());
+    if let Some(shard) = shard {
+        holdings(&mut page, shard);
+        let counters = shard.counters();
+        pushes(&mut page, &counters);
+        copies(&mut page, &counters);
+        checkpoints(&mut page, &counters, shard);
+        if !shard.job().is_sync() {
+            staleness(&mut page, &counters.staleness);
+        }
+    }
+    page.into_text()
+}
+
+fn holdings(page: &mut Exposition, shard: &Shard) {
+    // After a panic in an update there is nothing to say about blocks: readiness tells of it.
+    if let Ok((led, followed)) = shard.holdings() {
+        let parts = [("primary", led), ("follower", followed)];
+        page.gauges("shoal_pserver_blocks", "Copies of blocks held here, by their part.", "part", parts);
+    }
+    let help = "The routing version of what is held here; 0 while nothing is.";
+    page.gauge("shoal_pserver_routing_version", help, shard.routing_version().1);
+}
+
+fn pushes(page: &mut Exposition, counters: &Counters) {
+    page.counter("shoal_pserver_pushes_total", "Push messages answered.", counters.pushes);
+    let kinds = [
+        ("duplicate", counters.duplicates_refused),
+        ("late", counters.late_pushes),
+        ("busy", counters.busy),
+        ("throttled", counters.throttled),
+        ("moved", counters.moved),
+        ("rewound", counters.rewound),
+    ];
+    let help = "Push messages of which some block took nothing: it had the node, or had applied it; had no room; waited for its piece of a checkpoint; was elsewhere; had gone back.";
+    page.counters("shoal_pserver_pushes_refused_total", help, "kind", kinds);
+    let help = "Records in pushes that would have counted twice; counted on the job's block 0 alone.";
+    page.counter("shoal_pserver_records_refused_total", help, counters.records_refused);
+    let help = "Bytes of gradients taken in.";
+    page.counter("shoal_pserver_received_bytes_total", help, counters.bytes_in);
+    let help = "Bytes of parameters and state given out.";
+    page.counter("shoal_pserver_sent_bytes_total", help, counters.bytes_out);
+}
+
+fn copies(page: &mut Exposition, counters: &Counters) {
+    page.counter("shoal_pserver_fills_total", "Copies taken whole, as a follower.", counters.fills);
+    page.counter("shoal_pserver_entries_total", "Log entries taken, as a follower.", counters.entries);
+    let help = "Bytes of copies and log entries taken, as a follower.";
+    page.counter("shoal_pserver_followed_bytes_total", help, counters.bytes_followed);
+}
+
+fn checkpoints(page: &mut Exposition, counters: &Counters, shard: &Shard) {
+    let help = "Pieces of checkpoints written.";
+    page.counter("shoal_pserver_pieces_written_total", help, counters.pieces_written);
+    let help = "Bytes of checkpoints written.";
+    page.counter("shoal_pserver_written_bytes_total", help, counters.bytes_written);
+    let help = "The most bytes that pieces held at a time beyond what training needs, while they waited to be written.";
+    page.gauge("shoal_pserver_checkpoint_memory_peak_bytes", help, shard.checkpoint_memory_peak());
+}
+
+fn staleness(page: &mut Exposition, staleness: &Staleness) {
+    let buckets = staleness.buckets().map(|(_, last, updates)| (last, updates));
+    let help = "Updates applied as a primary, by how many updates the block had moved on since the gradient's parameters were read.";
+    page.histogram("shoal_pserver_staleness_updates", help, &buckets, staleness.sum());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::tests::shard;
+    use http::Watched as _;
+    use shoal_runtime::cluster::{Refusal, RefusalKind};
+    use shoal_runtime::host::rpc::TcpDial;
+    use shoal_runtime::wire::Fault;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pserver_is_ready_once_it_is_registered_and_while_its_master_is_heard() {
+        let masters = Masters::new("a:1,b:2", &TcpDial::default()).unwrap();
+        let watched = Watched::new(&masters);
+        assert!(watched.readiness().await.unwrap_err().contains("not registered yet"));
+        assert!(watched.metrics().contains("shoal_pserver_registered 0\n"));
+        let shard = Arc::new(shard());
+        let ttl = Duration::from_millis(shard.job().lease_ttl_millis);
+        let (asked, _) = masters.present();
+        masters.hear(asked, &Ok(()));
+        watched.registered(&shard);
+        assert_eq!(watched.readiness().await, Ok(()));
+        assert!(watched.metrics().contains("shoal_pserver_registered 1\n"));
+        tokio::time::advance(2 * ttl + Duration::from_millis(1)).await;
+        let not_leading = Refusal::new(RefusalKind::NotLeader, "master", "another leads");
+        masters.hear(asked, &Err::<(), Fault>(not_leading.into()));
+        assert!(watched.readiness().await.unwrap_err().contains("a:1,b:2"));
+        masters.hear(masters.present().0, &Ok(()));
+        assert_eq!(watched.readiness().await, Ok(()));
+        shard.fail("differing bits".to_owned());
+        assert_eq!(watched.readiness().await, Err("differing bits".to_owned()));
+    }
+}

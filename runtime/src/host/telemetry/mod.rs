@@ -1,0 +1,106 @@
+//! Logs on standard error: lines for people, or one JSON object a line for programs. It must never decide anything.
+
+mod json;
+
+use json::Json;
+use std::sync::{OnceLock, PoisonError, RwLock};
+use tracing_subscriber::EnvFilter;
+
+/// What filters logs, the first that is set: as `info` or `warn,shoal_pserver=debug`.
+const FILTERS: [&str; 2] = ["SHOAL_LOG", "RUST_LOG"];
+/// Names the format.
+const FORMAT: &str = "SHOAL_LOG_FORMAT";
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people, coloured on a terminal unless `NO_COLOR` is set.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Who logs, as far as it is known.
+#[derive(Clone, Debug, Default)]
+struct Who {
+    role: &'static str,
+    job: String,
+    name: String,
+}
+
+static WHO: RwLock<Who> = RwLock::new(Who { role: "", job: String::new(), name: String::new() });
+static STARTED: OnceLock<LogFormat> = OnceLock::new();
+
+impl std::str::FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LogFormat, String> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(format!("{text:?} is no format of logs: give text or json")),
+        }
+    }
+}
+
+impl LogFormat {
+    /// What `SHOAL_LOG_FORMAT` says; text where it says nothing.
+    ///
+    /// # Errors
+    /// It says something else than `text` or `json`.
+    pub fn from_env() -> Result<LogFormat, String> {
+        let said = std::env::var(FORMAT).ok().filter(|said| !said.is_empty());
+        said.map_or(Ok(LogFormat::Text), |said| said.parse().map_err(|why| format!("{FORMAT}: {why}")))
+    }
+}
+
+/// Starts logging for one process. Calling it twice is harmless: the first call holds.
+pub fn start(role: &'static str, format: LogFormat) {
+    if STARTED.set(format).is_err() {
+        return;
+    }
+    WHO.write().unwrap_or_else(PoisonError::into_inner).role = role;
+    let (filter, wrong) = filter();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let _ = match format {
+        LogFormat::Text => {
+            let is_coloured = std::env::var_os("NO_COLOR").is_none()
+                && std::io::IsTerminal::is_terminal(&std::io::stderr());
+            logs.with_ansi(is_coloured).try_init()
+        }
+        LogFormat::Json => {
+            std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+            logs.with_ansi(false).event_format(Json).try_init()
+        }
+    };
+    if let Some(wrong) = wrong {
+        tracing::warn!("{wrong}: logging at info");
+    }
+}
+
+/// What the process has learnt of itself: its job, and its name there. Lines for programs carry both from now on.
+pub fn identify(job: &str, name: &str) {
+    let mut who = WHO.write().unwrap_or_else(PoisonError::into_inner);
+    (who.job, who.name) = (job.to_owned(), name.to_owned());
+}
+
+/// The error that ends the process, where no other is to come.
+pub fn last_words(error: &str) {
+    match STARTED.get() {
+        Some(LogFormat::Json) => tracing::error!("{error}"),
+        _ => eprintln!("error: {error}"),
+    }
+}
+
+/// The filter that the environment asks for, and what is wrong with it.
+fn filter() -> (EnvFilter, Option<String>) {
+    let said = FILTERS.iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
+    match said.filter(|(_, said)| !said.is_empty()) {
+        None => (EnvFilter::new("info"), None),
+        Some((name, said)) => match EnvFilter::try_new(&said) {
+            Ok(filter) => (filter, None),
+            Err(error) => (EnvFilter::new("info"), Some(format!("{name}={said:?}: {error}"))),
+        },
+    }
+}

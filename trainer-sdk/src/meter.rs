@@ -1,0 +1,105 @@
+//! What one trainer counts, and how it looks from outside: counters for the master, pages for probes. Decides nothing.
+
+use crate::activities::{Activities, Activity};
+use crate::leaders::Leaders;
+use shoal_runtime::host::http::{self, Exposition};
+use shoal_runtime::wire::proto;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The counts of one trainer.
+pub(crate) struct Meter {
+    began: Instant,
+    activities: Mutex<Activities>,
+    pub(crate) microbatches: AtomicU64,
+    pub(crate) records: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) negative_zeros: AtomicU64,
+    pub(crate) tasks: AtomicU64,
+    /// Whom it calls, and the time to live of leases.
+    joined: OnceLock<(Arc<Leaders>, Duration)>,
+}
+
+impl Meter {
+    /// Nothing is counted yet; time runs.
+    pub(crate) fn new() -> Meter {
+        Meter {
+            began: Instant::now(),
+            activities: Mutex::new(Activities::new()),
+            microbatches: AtomicU64::new(0),
+            records: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            negative_zeros: AtomicU64::new(0),
+            tasks: AtomicU64::new(0),
+            joined: OnceLock::new(),
+        }
+    }
+
+    /// The trainer has joined a job of this time to live.
+    pub(crate) fn join(&self, leaders: Arc<Leaders>, ttl: Duration) {
+        // Joining again, under a later master, changes nothing of it.
+        let _ = self.joined.set((leaders, ttl));
+    }
+
+    /// The trainer is at something else from now on.
+    pub(crate) fn enter(&self, activity: Activity) {
+        let now = self.began.elapsed();
+        self.activities().enter(activity, now);
+    }
+
+    /// A pull was answered with what was published at `published`.
+    pub(crate) fn answered(&self, published: Instant) {
+        let (published, now) = (published.saturating_duration_since(self.began), self.began.elapsed());
+        self.activities().answered(published, now);
+    }
+
+    /// What the master is told.
+    pub(crate) fn counters(&self) -> proto::TrainerCounters {
+        let (activities, now) = (self.activities(), self.began.elapsed());
+        let micros = |activity: Activity| activities.spent(activity, now).as_micros() as u64;
+        proto::TrainerCounters {
+            microbatches: self.microbatches.load(Relaxed),
+            records: self.records.load(Relaxed),
+            bytes_read: self.bytes_read.load(Relaxed),
+            negative_zeros: self.negative_zeros.load(Relaxed),
+            tasks: self.tasks.load(Relaxed),
+            retries: self.joined.get().map_or(0, |(leaders, _)| leaders.caller.retries()),
+            compute_micros: micros(Activity::Compute),
+            pull_micros: micros(Activity::Pull),
+            push_micros: micros(Activity::Push),
+            read_micros: micros(Activity::Read),
+            wait_micros: micros(Activity::Wait),
+        }
+    }
+
+    fn activities(&self) -> MutexGuard<'_, Activities> {
+        self.activities.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl http::Watched for Meter {
+    fn metrics(&self) -> String {
+        text(&self.counters(), self.joined.get().is_some())
+    }
+
+    /// It has joined, and a master that leads was heard of within two leases' time to live.
+    async fn readiness(&self) -> Result<(), String> {
+        match self.joined.get() {
+            Some((leaders, ttl)) => leaders.check_heard(*ttl),
+            None => Err("not joined yet: no master has taken it in, or blocks are not placed".to_owned()),
+        }
+    }
+}
+
+/// The metrics of a trainer.
+pub(crate) fn text(counters: &proto::TrainerCounters, has_joined: bool) -> String {
+    let mut page = Exposition::new();
+    page.build("trainer", env!("CARGO_PKG_VERSION"));
+    page.gauge("shoal_trainer_joined", "1 once a master has taken this trainer in.", has_joined);
+    page.trainers("trainer", counters);
+    let help = "Records put through the step function.";
+    page.counter("shoal_trainer_records_total", help, counters.records);
+    page.into_text()
+}
