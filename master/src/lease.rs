@@ -8,6 +8,8 @@
 //!
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
 
+mod refused;
+
 use crate::free_nodes::FreeNodes;
 use crate::shunned::Shunned;
 use shoal_runtime::cluster::plan::EpochShape;
@@ -212,25 +214,6 @@ impl Leases {
     pub fn hand_back(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
         self.counters.handed_back += self.end(|_, lease| lease.trainer == trainer && !lease.pushed, lacking);
         self.lanes.remove(&trainer);
-    }
-
-    /// A trainer cannot do a slot of what it was leased: the lease ends, and for a while others go first. False if it
-    /// has no such lease.
-    pub fn refuse(
-        &mut self,
-        trainer: Incarnation,
-        lease: LeaseId,
-        slot: u32,
-        now: Duration,
-        lacking: &dyn Lacking,
-    ) -> bool {
-        let held =
-            self.open.iter().find(|open| open.leases.get(&lease).is_some_and(|it| it.trainer == trainer));
-        let Some(step) = held.map(|open| open.step) else { return false };
-        self.shunned.shun(trainer, step.0, slot, now + self.ttl / 2);
-        self.lanes.remove(&trainer);
-        self.end(|id, _| id == lease, lacking);
-        true
     }
 
     /// Ends the leases of the front that made no progress in time.

@@ -11,6 +11,8 @@
 //!
 //! So while one trainer lives and asks, the front advances (P4), and every trainer that makes progress has its share.
 
+mod refused;
+
 use crate::lanes::Lanes;
 use crate::lease::{Counters, Progress};
 use crate::paces::Paces;
@@ -181,25 +183,6 @@ impl Runs {
         self.forget(trainer);
     }
 
-    /// A trainer cannot do a position of what it was leased: the lease ends, and for a while others go first. False if
-    /// it has no such lease.
-    pub fn refuse(
-        &mut self,
-        trainer: Incarnation,
-        lease: LeaseId,
-        position: u64,
-        now: Duration,
-        lacking: &dyn Lacking,
-    ) -> bool {
-        let is_held = self.leases.get(&lease).is_some_and(|held| held.trainer == trainer && !held.pushed);
-        if is_held {
-            self.shunned.shun(trainer, position, 0, now + self.ttl / 2);
-            self.lanes.leave(trainer);
-            self.end(lease, lacking);
-        }
-        is_held
-    }
-
     /// Ends the leases that made no progress in time.
     pub fn expire(&mut self, now: Duration, lacking: &dyn Lacking) {
         let renewals = self.by_renewal.iter().take_while(|(renewed, _)| now >= *renewed + self.ttl);
@@ -276,27 +259,6 @@ impl Runs {
             self.searched = free.as_ref().map_or(window.end, |free| free.start);
             free
         })
-    }
-
-    /// A free stretch, or what of it and after it a trainer does not leave to others.
-    fn clear(
-        &mut self,
-        trainer: Incarnation,
-        mut free: Range<u64>,
-        window: &Range<u64>,
-        now: Duration,
-        lacking: &dyn Lacking,
-    ) -> Option<Range<u64>> {
-        if self.shunned.is_empty_for(trainer, now) {
-            return Some(free);
-        }
-        while let Some(shunned) = self.shunned.first(trainer, free.clone(), now) {
-            if shunned > free.start {
-                return Some(free.start..shunned);
-            }
-            free = self.free(shunned + 1..window.end, lacking)?;
-        }
-        Some(free)
     }
 
     /// What is free at the front and holds everybody up, unless somebody is about to come by.

@@ -18,6 +18,7 @@ pub mod primary;
 pub mod published;
 mod scalars;
 pub mod shape;
+mod standing;
 pub mod state;
 mod terms;
 
@@ -32,11 +33,10 @@ use published::Published;
 pub use scalars::Told;
 use shape::{BlockShape, NodeGradient};
 use shoal_runtime::cluster::{
-    BlockCopy, Fill, Incarnation, ManifestRecord, Mode, Node, Refusal, RefusalKind, Rewind, StateName, Step,
-    Term, Version,
+    BlockCopy, Fill, Incarnation, ManifestRecord, Refusal, RefusalKind, Rewind, StateName, Step, Term,
+    Version,
 };
 use state::{Entry, State, Update};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 pub use terms::Terms;
 
@@ -389,35 +389,6 @@ impl Block {
         let (Role::Primary(primary), Some(state)) = (&self.role, &self.state) else { return None };
         let heir = self.placement.heir.filter(|_| self.published == state.version())?;
         Some((heir, primary.in_sync_fill(heir)?))
-    }
-
-    /// How it stands.
-    pub fn standing(&self) -> Standing {
-        let name = self.state.as_ref().map(State::name);
-        match (&self.role, name) {
-            (Role::Primary(primary), Some(name)) => {
-                let held = self.standing_held(primary, name.version);
-                let Some(ledger) = self.standing_ledger(primary) else { return Standing::Nothing };
-                Standing::Primary { term: self.placement.term, published: self.published, held, ledger }
-            }
-            (Role::Follower { is_broken }, name) => {
-                Standing::Follower { fill: self.placement.fill, name, is_broken: *is_broken }
-            }
-            (Role::Primary(_), None) | (Role::Retired, _) => Standing::Nothing,
-        }
-    }
-
-    /// What is held, by step: what is applied and not published yet is held whole.
-    fn standing_held(&self, primary: &Primary, version: Version) -> Vec<(Step, Vec<Node>)> {
-        let mut steps: BTreeMap<Step, Vec<Node>> = BTreeMap::new();
-        if matches!(self.job.mode, Mode::Sync { .. }) {
-            let unpublished = (self.published.0..version.0).map(Step);
-            steps.extend(unpublished.map(|step| (step, vec![self.job.nothing_of(step).tree().root()])));
-        }
-        for (step, held) in primary.held.nodes() {
-            steps.entry(step).or_default().push(held.node);
-        }
-        steps.into_iter().collect()
     }
 }
 

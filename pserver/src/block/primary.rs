@@ -30,7 +30,7 @@ pub struct PlacedCopy {
 pub(super) struct Primary {
     pub(super) held: HeldSteps,
     /// Jobs that decide over all blocks.
-    pub(super) scalars: Scalars,
+    pub(super) scalars: Box<Scalars>,
     /// The state that this primary was promoted with: those below it under the same term are its past.
     pub(super) inherited: Option<StateName>,
     /// Asynchronous jobs: positions that are published; none until all is published that was inherited.
@@ -69,7 +69,7 @@ pub(super) enum Next {
 impl Primary {
     pub(super) fn new(held: HeldSteps, inherited: Option<StateName>, copies: &[PlacedCopy]) -> Primary {
         let (log, followers, pending) = (VecDeque::new(), BTreeMap::new(), VecDeque::new());
-        let scalars = Scalars::default();
+        let scalars = Box::default();
         let mut primary = Primary { held, scalars, inherited, ledger: None, pending, log, followers };
         primary.place(copies);
         primary

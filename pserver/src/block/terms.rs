@@ -41,10 +41,10 @@ impl Terms {
     pub(super) fn nothing_held(&self, version: Version) -> HeldSteps {
         let first = Step(version.0);
         let steps = match self.mode {
-            Mode::Sync { .. } => version.0..=self.last_held(version).0,
-            Mode::Async { .. } => 1..=0,
+            Mode::Sync { .. } => 1 + self.mode.delay(),
+            Mode::Async { .. } => 0,
         };
-        HeldSteps::new(first, steps.map(|step| self.nothing_of(Step(step))))
+        HeldSteps::new(first, (0..steps).map(|after| self.nothing_of(Step(version.0 + after))))
     }
 
     /// The last step that a block at `version` may hold nodes of.

@@ -16,7 +16,7 @@ use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
-    BlockId, Declaration, Group, JobId, JobSettings, Layout, Node, Parameter, Rule,
+    BlockId, Declaration, Group, JobId, JobSettings, Layout, Mode, Node, Parameter, Rule,
 };
 
 /// The pserver that blocks without copies are on.
