@@ -1,6 +1,7 @@
 //! One block by itself and among its copies. This file has what these tests share; it tests nothing.
 
 mod copies;
+mod decisions;
 mod filling;
 mod heirs;
 mod positions;
