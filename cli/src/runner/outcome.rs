@@ -8,6 +8,8 @@ use crate::programs::oracle::{self, Tally};
 use crate::staleness;
 use crate::waste::Waste;
 use serde_json::{Map, Value, json};
+use shoal_runtime::cluster::Decision;
+use shoal_runtime::cluster::parameter::DECISIONS;
 use shoal_runtime::wire::proto::{self, StatusReply};
 
 /// A job that is done, read before its pservers are stopped.
@@ -33,8 +35,18 @@ impl Outcome {
         Ok(Outcome { model, status: job.counts.over(&job.status), seconds, parameters_sha256 })
     }
 
-    /// The counts of the oracle, where the program carries it: the worst of its three parameters.
+    /// What was decided over all blocks last, in jobs that decide.
+    fn decision(&self) -> Option<Decision> {
+        Decision::from_values(self.model.values(DECISIONS).ok()?)
+    }
+
+    /// The counts of the oracle, where the program carries it: the worst of its three parameters. Where steps were skipped
+    /// or records left out not everything counts, and by decision: the oracle has nothing to say.
     pub(crate) fn tally(&self) -> Option<Tally> {
+        let has_skipped = self.decision().is_some_and(|decision| decision.skipped > 0.0);
+        if has_skipped || self.status.records_excluded > 0 {
+            return None;
+        }
         let epochs = self.status.settings.as_ref().map_or(0, |settings| settings.epochs);
         let tallies =
             oracle::NAMES.iter().map(|name| Some(oracle::tally(self.model.values(name).ok()?, epochs)));
@@ -64,6 +76,10 @@ impl Outcome {
             "records_expected": tally.map(|tally| tally.expected),
             "records_counted": tally.map(|tally| tally.counted),
             "records_wrong": tally.map(|tally| tally.wrong),
+            "records_excluded": self.status.records_excluded,
+            "steps_skipped": self.decision().map(|decision| decision.skipped as u64),
+            "steps_clipped": self.decision().map(|decision| decision.clipped as u64),
+            "loss_scale": self.decision().map(|decision| decision.loss_scale),
             "blocks": self.model.layout.len(), "odd_blocks": odd_blocks, "data_bytes": self.status.data_bytes,
             "replicas": self.status.replicas_wanted, "rewinds": self.status.rewind,
             "master_term": self.status.master_term, "model": job.plan.folder.model(),

@@ -149,6 +149,11 @@ impl Grid<'_> {
             let faults = closing["faults"].as_array().map_or(0, Vec::len);
             println!("{name:<20} trainers {trainers:<4} pservers {pservers}  faults {faults:>2}  {hash}");
             ensure!(*first.get_or_insert_with(|| hash.clone()) == hash, "another hash: {closing}");
+            // What it is meant to show did happen.
+            for (word, counter) in [("--clip-norm", "steps_clipped"), ("--spoil-every", "steps_skipped")] {
+                let happened = closing[counter].as_u64() > Some(0);
+                ensure!(happened || !hyper.contains(&word), "{counter} is 0: {closing}");
+            }
         }
         ensure!(first != self.hash, "{name} changes nothing");
         Ok(())
