@@ -223,10 +223,10 @@ fn attempts_that_failed_are_not_forgotten_with_their_master() {
     });
 }
 
-/// 20: the manifest of a checkpoint takes long to write; meanwhile a record of the step after it is left out, and the job
-/// goes back. What becomes durable then is of a history that is no more.
+/// 20: the pieces of a checkpoint are written, but the master does not hear of it until a record of the step after it is
+/// left out and the job goes back. The pieces are of a history that is no more: no checkpoint is made of them.
 #[test]
-fn a_manifest_of_before_an_exclusion_does_not_count() {
+fn pieces_of_before_an_exclusion_make_no_checkpoint() {
     in_paused_time(async {
         let scenario = Scenario { checkpoint_steps: 2, ..allowing(1) };
         let slow = Arc::new(ThrottledStore::new(InMemory::new(), ThrottleConfig::default()));

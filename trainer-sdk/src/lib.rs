@@ -37,10 +37,14 @@
 //! Settings of Shoal come by `SHOAL_*` variables, so the arguments are all the program's own:
 //!
 //! ```no_run
-//! # use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Model, Parameters};
+//! # use shoal_trainer_sdk::{Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule};
 //! # struct Mean { learning_rate: f32 }
 //! # impl Model for Mean {
-//! #     fn declare(&mut self, _: &Job) -> Declaration { unimplemented!() }
+//! #     fn declare(&mut self, _: &Job) -> Declaration {
+//! #         let schedule = Schedule::constant(self.learning_rate);
+//! #         let mean = Parameter::new("mean", &[1], Rule::Sgd, schedule, Initial::Zeros);
+//! #         Declaration { parameters: vec![mean], block_elements: 0 }
+//! #     }
 //! #     fn step(&mut self, _: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> { Ok(()) }
 //! # }
 //! #[derive(clap::Parser)]
