@@ -101,15 +101,18 @@ mod session;
 mod settings;
 mod taken;
 mod trainer;
+mod trial;
 
 pub use error::TrainError;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use settings::{Compute, TrainerSettings};
+pub use shoal_recordio as recordio;
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
 pub use shoal_runtime::cluster::initial::{Fans, Initial};
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
 pub use shoal_runtime::cluster::{Declaration, Group, Parameter, Rule};
 pub use trainer::{Ended, World, train_in};
+pub use trial::Trial;
 
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::TcpDial;

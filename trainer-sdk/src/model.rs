@@ -116,7 +116,7 @@ impl Names {
     pub(crate) fn bytes(&self, block: BlockId) -> usize {
         4 * self.layout.block(block).map_or(0, |block| block.elements)
     }
-    fn find(&self, name: &str) -> anyhow::Result<usize> {
+    pub(crate) fn find(&self, name: &str) -> anyhow::Result<usize> {
         self.index.get(name).copied().ok_or_else(|| anyhow::anyhow!("no parameter {name:?} was declared"))
     }
 }
@@ -157,6 +157,14 @@ pub struct Gradient {
 impl Gradient {
     pub(crate) fn zeros(names: &Arc<Names>, weight: u64) -> Gradient {
         Gradient { names: names.clone(), values: names.zeros(), weight }
+    }
+
+    /// A parameter's gradient sums in row-major order, to be looked at.
+    ///
+    /// # Errors
+    /// No such parameter.
+    pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
+        Ok(&self.values[self.names.find(name)?])
     }
 
     /// A parameter's gradient sums in row-major order.
