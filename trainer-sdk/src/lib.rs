@@ -79,6 +79,8 @@
 
 mod activities;
 mod calls;
+#[cfg(feature = "candle")]
+pub mod candle;
 pub mod chunks;
 mod complaint;
 mod desk;
