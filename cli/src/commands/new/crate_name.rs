@@ -5,71 +5,10 @@ use std::path::Path;
 const BYTES_MAX: usize = 64;
 /// What a crate cannot be called: Rust's keywords, its own crates, what the program depends on, and the folders that
 /// cargo makes beside a program.
-const TAKEN: [&str; 63] = [
-    "abstract",
-    "alloc",
-    "anyhow",
-    "as",
-    "async",
-    "await",
-    "become",
-    "box",
-    "break",
-    "build",
-    "clap",
-    "const",
-    "continue",
-    "core",
-    "crate",
-    "deps",
-    "do",
-    "dyn",
-    "else",
-    "enum",
-    "examples",
-    "extern",
-    "false",
-    "final",
-    "fn",
-    "for",
-    "gen",
-    "if",
-    "impl",
-    "in",
-    "incremental",
-    "let",
-    "libm",
-    "loop",
-    "macro",
-    "match",
-    "mod",
-    "move",
-    "mut",
-    "override",
-    "priv",
-    "proc-macro",
-    "pub",
-    "ref",
-    "return",
-    "self",
-    "shoal-trainer-sdk",
-    "static",
-    "std",
-    "struct",
-    "super",
-    "test",
-    "trait",
-    "true",
-    "try",
-    "type",
-    "typeof",
-    "unsafe",
-    "unsized",
-    "use",
-    "virtual",
-    "where",
-    "while",
-];
+const TAKEN: &str = "abstract alloc anyhow as async await become box break build clap const continue core crate deps do \
+    dyn else enum examples extern false final fn for gen if impl in incremental let libm loop macro \
+    match mod move mut override priv proc-macro pub ref return self shoal-trainer-sdk static std struct \
+    super test trait true try type typeof unsafe unsized use virtual where while";
 
 /// The name said, or the folder's.
 ///
@@ -108,7 +47,8 @@ fn fault(name: &str) -> Option<&'static str> {
         return Some("use letters and digits of ASCII, - and _");
     }
     // As `my-job`, so that `proc_macro` is found too.
-    TAKEN.contains(&name.replace('_', "-").as_str()).then_some("it has a meaning already; take another")
+    let name = name.replace('_', "-");
+    TAKEN.split(' ').any(|taken| taken == name).then_some("it has a meaning already; take another")
 }
 
 #[cfg(test)]
