@@ -162,3 +162,8 @@ pub fn main(model: impl Model) -> ExitCode {
         }
     }
 }
+
+/// The programs in the guide, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/training.md")]
+struct Guide;
