@@ -9,8 +9,6 @@ use std::process::{Command, Output};
 fn cargo(folder: &Path, target: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(words).current_dir(folder).env("CARGO_TARGET_DIR", target).env("CARGO_NET_OFFLINE", "true");
-    // As in this workspace, so that what was built here need not be built again.
-    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     let output = command.output().unwrap();
     assert!(output.status.success(), "cargo {words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output

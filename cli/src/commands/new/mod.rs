@@ -134,7 +134,7 @@ mod tests {
             manifest.contains("name = \"my-job\"\n") && manifest.contains("shoal-trainer-sdk = \"0.1\"\n")
         );
         let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
-        assert!(readme.contains("-- target/release/my-job "), "{readme}");
+        assert!(readme.contains("-- target/debug/my-job "), "{readme}");
         for (file, _) in FILES.into_iter().filter(|(file, _)| !file.ends_with(".rs")) {
             let text = std::fs::read_to_string(folder.join(file)).unwrap();
             assert!(!text.contains("{name}") && !text.contains("{sdk}"), "{file}: {text}");
