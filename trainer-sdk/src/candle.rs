@@ -40,6 +40,9 @@
 //! For the layers of `candle_nn`, collect the tensors into its `VarBuilder`:
 //! `VarBuilder::from_tensors(tensors.iter().map(|(name, tensor)| (name.to_owned(), tensor.clone())).collect(), DType::F32, &device)`.
 //!
+//! For another device name [`candle_core`] with its feature (`cuda`, `metal`) in your own `Cargo.toml`, in the version that
+//! is re-exported here, and give that [`Device`].
+//!
 //! Every step copies the parameters into tensors: give it microbatches that are worth it. On the CPU candle computes with
 //! as many threads as there are cores; with several trainers on a machine set `RAYON_NUM_THREADS`, to the same number for
 //! all trainers of a job, for the bits of a product may depend on it. Dropout and the like take their mask from

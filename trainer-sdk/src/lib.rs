@@ -62,6 +62,12 @@
 //! `shoal run --data 'DIR/*.recordio' -- target/release/program --learning-rate 0.05`. What the arguments change in the
 //! declaration is the job's from its first trainer on: a trainer that declares otherwise is refused.
 //!
+//! # Testing a model, and networks by their forward pass
+//!
+//! [`Trial`] steps a model without a job: hold its gradient against finite differences, as the crate does that `shoal new`
+//! makes. With the feature `candle` the module of that name takes gradients for you: a step is a forward pass and a summed
+//! loss over tensors named and shaped as declared.
+//!
 //! # When something fails
 //!
 //! | what | what the trainer does |
