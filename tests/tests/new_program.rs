@@ -37,7 +37,9 @@ fn a_new_program_builds_passes_its_test_and_learns() {
     let packed = Command::new(&program).current_dir(&job).args(["--pack", "data"]).output().unwrap();
     assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
 
-    let more = ["--epochs", "4", "--folder", "run"].map(str::to_owned).to_vec();
+    let more = ["--epochs", "4", "--folder", "run", "--eval-data", "data/test-*.recordio"]
+        .map(str::to_owned)
+        .to_vec();
     let hyper = ["--learning-rate", "0.1"].map(str::to_owned).to_vec();
     let data = "data/train-*.recordio";
     let job_run = Job {
@@ -51,8 +53,10 @@ fn a_new_program_builds_passes_its_test_and_learns() {
         hyper,
     };
     let ended = job_run.run().unwrap();
+    let evaluated = ended["evaluations"].as_array().unwrap();
+    let accuracy = evaluated.last().unwrap()["metrics"]["accuracy"].as_f64().unwrap();
+    assert!(evaluated.len() == 4 && accuracy > 0.85, "{evaluated:?}");
     let losses = losses(&job.join("run/model.safetensors"));
-    assert_eq!(ended["steps"], losses.len(), "{ended}");
     let epochs: Vec<f32> = losses.chunks(losses.len() / 4).map(|steps| steps.iter().sum()).collect();
     assert!(epochs.len() == 4 && epochs[3] < epochs[0] / 2.0, "losses of the epochs: {epochs:?}");
 }

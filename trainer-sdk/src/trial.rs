@@ -53,6 +53,7 @@ impl Trial {
             seed: SEED,
             records,
             epochs: 1,
+            evaluations: 0,
             steps_per_epoch: 1,
             global_batch: records,
         };

@@ -1,7 +1,7 @@
 //! Trains a perceptron on the 1,797 real 8x8 digits that the crate `smartcore` carries.
 //!
-//! `digits --pack DIR` writes the data set; `shoal run --data 'DIR/train-*.recordio' -- target/release/examples/digits`
-//! trains on it.
+//! `digits --pack DIR` writes the data set; `shoal run --data 'DIR/train-*.recordio' --eval-data 'DIR/test-*.recordio' --
+//! target/release/examples/digits` trains on it and tells how many of those held out it tells right.
 
 #[allow(dead_code)] // The demo, which includes these files too, uses the rest.
 mod data;
@@ -30,16 +30,29 @@ struct Arguments {
     /// Make the gradient of every so many-th step infinite, to see such steps skipped
     #[arg(long, value_name = "STEPS")]
     spoil_every: Option<u64>,
+    /// With --eval-data: end after so many evaluations in a row that told no more digits right
+    #[arg(long, value_name = "EVALUATIONS")]
+    stop_after: Option<u32>,
+    /// With --eval-data: halve the learning rate after so many such evaluations
+    #[arg(long, value_name = "EVALUATIONS")]
+    lower_after: Option<u32>,
+    /// With --eval-data: keep the checkpoint that tells most digits right
+    #[arg(long)]
+    keep_best: bool,
 }
 
 fn main() -> ExitCode {
     let arguments: Arguments = clap::Parser::parse();
-    let Arguments { pack, clip_norm, loss_scale, spoil_every } = arguments;
+    let Arguments { pack, clip_norm, loss_scale, spoil_every, stop_after, lower_after, keep_best } =
+        arguments;
     let Some(dir) = pack else {
         return shoal_trainer_sdk::main(model::Digits::with(model::Extras {
             clip_norm,
             loss_scale,
             spoil_every,
+            stop_after,
+            lower_after,
+            keep_best,
         }));
     };
     match data::pack(&dir) {

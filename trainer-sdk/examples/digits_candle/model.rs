@@ -1,10 +1,11 @@
 //! The digits program over candle: a forward pass and its summed loss; the gradients are candle's.
 
 use super::data::{self, DIGIT_PIXELS};
-use shoal_trainer_sdk::candle::candle_core::{D, Device, Tensor};
+use shoal_trainer_sdk::candle::candle_core::{D, DType, Device, Tensor};
 use shoal_trainer_sdk::candle::{self, Tensors};
 use shoal_trainer_sdk::{
-    Batch, Declaration, Fans, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Declaration, Fans, Gradient, Initial, Job, Metric, Metrics, Model, Parameter, Parameters, Rule,
+    Schedule,
 };
 
 /// As in `digits`.
@@ -30,6 +31,7 @@ impl Model for Digits {
             trained("output.weight", &[HIDDEN, CLASSES], glorot(&[HIDDEN, CLASSES])),
             trained("output.bias", &[CLASSES], Initial::Zeros),
             Parameter::sum(LOSS, &[job.epochs * job.steps_per_epoch]),
+            Parameter::metric("accuracy", Metric::Accuracy),
         ];
         Declaration { parameters, block_elements: 0 }
     }
@@ -48,6 +50,18 @@ impl Model for Digits {
         })?;
         gradient.slice_mut(LOSS)?[batch.step as usize] += loss;
         Ok(())
+    }
+
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        let (pixels, labels) = tensors_of(batch)?;
+        let guesses = logits(&Tensors::constants(parameters, &Device::Cpu)?, &pixels)?.argmax(1)?;
+        let hits = guesses.eq(&labels.squeeze(1)?)?.to_dtype(DType::F32)?.sum_all()?.to_scalar()?;
+        metrics.add("accuracy", hits, batch.records.len() as f32)
     }
 }
 

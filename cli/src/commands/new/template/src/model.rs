@@ -3,7 +3,8 @@
 use crate::samples::{FEATURES, Sample};
 use crate::step;
 use shoal_trainer_sdk::{
-    Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Declaration, Gradient, Initial, Job, Metric, Metrics, Model, Parameter, Parameters,
+    Rule, Schedule,
 };
 
 /// A plane between two kinds of points.
@@ -22,8 +23,10 @@ impl Model for Points {
         let parameters = vec![
             trained("weight", FEATURES, Initial::Normal { deviation: 0.1 }),
             trained("bias", 1, Initial::Zeros),
-            // A metric: Shoal adds it up. `shoal report` draws what is called "loss" and has a sum for each step.
+            // Steps add to it, and it is never set back. `shoal report` draws what is called "loss" and has a sum for each step.
             Parameter::sum("loss", &[job.epochs * job.steps_per_epoch]),
+            // Evaluations add to it, each from zero.
+            Parameter::metric("accuracy", Metric::Accuracy),
         ];
         Declaration {
             parameters,
@@ -55,6 +58,23 @@ impl Model for Points {
         gradient.add("bias", &[bias_sum])?;
         gradient.slice_mut("loss")?[batch.step as usize] += loss;
         Ok(())
+    }
+
+    /// Adds **sums** over the batch, whose records are those of `--eval-data`.
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        let (weight, bias) = (parameters.slice("weight")?, parameters.slice("bias")?[0]);
+        let mut hits = 0.0;
+        for record in batch.records {
+            let Sample { label, features } = Sample::decode(record.bytes)?;
+            let guess = u8::from(step::logit(weight, bias, &features) > 0.0);
+            hits += f32::from(u8::from(guess == label));
+        }
+        metrics.add("accuracy", hits, batch.records.len() as f32)
     }
 }
 
