@@ -90,6 +90,12 @@
 //!
 //! `predict` gives one output for each record, in jobs with `--predict`.
 //!
+//! # Testing a model, and networks by their forward pass
+//!
+//! [`Trial`] steps a model without a job: hold its gradient against finite differences, as the crate does that `shoal new`
+//! makes. With the feature `candle` the module of that name takes gradients for you: a step is a forward pass and a summed
+//! loss over tensors named and shaped as declared.
+//!
 //! # When something fails
 //!
 //! | what | what the trainer does |
@@ -107,6 +113,8 @@
 
 mod activities;
 mod calls;
+#[cfg(feature = "candle")]
+pub mod candle;
 pub mod chunks;
 mod complaint;
 mod desk;
@@ -131,16 +139,19 @@ mod session;
 mod settings;
 mod taken;
 mod trainer;
+mod trial;
 
 pub use error::TrainError;
 pub use metrics::Metrics;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use settings::{Compute, TrainerSettings};
+pub use shoal_recordio as recordio;
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
 pub use shoal_runtime::cluster::initial::{Fans, Initial};
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
 pub use shoal_runtime::cluster::{Better, Declaration, Group, Metric, Parameter, Plateau, Rule, Target};
 pub use trainer::{Ended, World, train_in};
+pub use trial::Trial;
 
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::TcpDial;
@@ -188,3 +199,8 @@ pub fn main(model: impl Model) -> ExitCode {
         }
     }
 }
+
+/// The programs in the guide, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/training.md")]
+struct Guide;
