@@ -18,6 +18,8 @@ pub struct Programs {
     pub digits: PathBuf,
     /// The count example.
     pub count: PathBuf,
+    /// The MNIST example.
+    pub mnist: PathBuf,
 }
 
 /// Builds the programs in this build's own profile (a matter of a second when they are there) and names them.
@@ -26,7 +28,8 @@ pub fn programs() -> anyhow::Result<Programs> {
     let folder = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
     let folder = folder.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
     let example = |name: &str| folder.join("examples").join(name);
-    Ok(Programs { shoal: folder.join("shoal"), digits: example("digits"), count: example("count") })
+    let [digits, count, mnist] = ["digits", "count", "mnist"].map(example);
+    Ok(Programs { shoal: folder.join("shoal"), digits, count, mnist })
 }
 
 fn build() -> anyhow::Result<PathBuf> {

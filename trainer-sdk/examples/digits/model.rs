@@ -120,7 +120,9 @@ impl Digits {
     }
 }
 
-fn weights_of<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<Weights<'a>> {
+pub(crate) fn weights_of<'a>(
+    find: impl Fn(&str) -> anyhow::Result<&'a [f32]>,
+) -> anyhow::Result<Weights<'a>> {
     Ok(Weights {
         hidden_weights: find(WEIGHTS[0])?,
         hidden_bias: find(WEIGHTS[1])?,

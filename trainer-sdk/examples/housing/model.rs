@@ -1,5 +1,6 @@
 //! The housing program: least squares by Nesterov's accelerated descent.
 
+use super::exported::{Exported, Told};
 use super::records::{self, FEATURES};
 use super::regression;
 use shoal_trainer_sdk::{
@@ -46,4 +47,16 @@ impl Model for Housing {
         gradient.slice_mut(LOSS)?[batch.step as usize] += loss;
         Ok(())
     }
+}
+
+/// The squared error of a model on some records.
+pub(crate) fn tell(model: &Exported, rows: &[&[u8]]) -> anyhow::Result<Vec<Told>> {
+    let (weight, bias) = (model.slice(WEIGHT)?, model.slice(BIAS)?[0]);
+    let mut sum = 0.0;
+    for row in rows {
+        let (features, price) = records::decode(row)?;
+        let error = f64::from(regression::price(weight, bias, &features) - price);
+        sum += error * error;
+    }
+    Ok(vec![("squared_error", sum, rows.len() as f64)])
 }

@@ -1,5 +1,7 @@
 //! The MNIST program: LeNet-5 by Adam, its learning rate falling along half a cosine over the whole job.
 
+use super::dense;
+use super::exported::{Exported, Told};
 use super::lenet::{self, PARAMETERS, Sums, Weights};
 use anyhow::ensure;
 use shoal_trainer_sdk::{
@@ -9,8 +11,8 @@ use shoal_trainer_sdk::{
 /// The loss of every step, summed over its records: `shoal run` and `shoal report` show it.
 const LOSS: &str = "loss";
 
-/// LeNet-5 on MNIST; `shoal run` starts it.
-#[derive(Clone, Copy, Debug, clap::Parser)]
+/// What can be chosen.
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Hyper {
     /// Adam's learning rate at the start
     #[arg(long, default_value_t = 0.002)]
@@ -27,9 +29,15 @@ pub(crate) struct Hyper {
 #[derive(Debug)]
 pub(crate) struct Mnist {
     hyper: Hyper,
+    images: Images,
+    sums: Sums,
+}
+
+/// Images as the network takes them, and their labels.
+#[derive(Debug, Default)]
+struct Images {
     pixels: Vec<f32>,
     labels: Vec<u8>,
-    sums: Sums,
 }
 
 impl Model for Mnist {
@@ -46,7 +54,7 @@ impl Model for Mnist {
                 1 => Initial::Zeros,
                 _ => Initial::kaiming_uniform(Fans::outputs_first(shape)),
             };
-            Parameter::new(*name, shape, Rule::ADAM, rate.clone(), initial)
+            Parameter::new(name, shape, Rule::ADAM, rate.clone(), initial)
         };
         let mut parameters: Vec<Parameter> = PARAMETERS.iter().map(trained).collect();
         parameters.push(Parameter::sum(LOSS, &[steps]));
@@ -59,13 +67,13 @@ impl Model for Mnist {
         parameters: &Parameters,
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
-        self.read(batch)?;
-        let weights = weights_of(parameters)?;
+        self.images.read(batch.records.iter().map(|record| record.bytes))?;
+        let weights = weights_of(|name| parameters.slice(name))?;
         for (sum, weight) in self.sums.iter_mut().zip(weights) {
             sum.clear();
             sum.resize(weight.len(), 0.0);
         }
-        let loss = lenet::loss_and_sums(&weights, &self.pixels, &self.labels, &mut self.sums);
+        let loss = lenet::loss_and_sums(&weights, &self.images.pixels, &self.images.labels, &mut self.sums);
         for ((name, _), sums) in PARAMETERS.iter().zip(&self.sums) {
             // Written, not added to the zeros that are there: a -0.0 must reach the reduction as it is.
             gradient.slice_mut(name)?.iter_mut().zip(sums).for_each(|(slot, sum)| *slot = -sum);
@@ -77,14 +85,16 @@ impl Model for Mnist {
 
 impl Mnist {
     pub(crate) fn new(hyper: Hyper) -> Mnist {
-        Mnist { hyper, pixels: Vec::new(), labels: Vec::new(), sums: Sums::default() }
+        Mnist { hyper, images: Images::default(), sums: Sums::default() }
     }
+}
 
-    fn read(&mut self, batch: &Batch<'_>) -> anyhow::Result<()> {
+impl Images {
+    fn read<'a>(&mut self, records: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<()> {
         self.pixels.clear();
         self.labels.clear();
-        for record in batch.records {
-            let (label, pixels) = decode(record.bytes)?;
+        for record in records {
+            let (label, pixels) = decode(record)?;
             self.labels.push(label);
             self.pixels.extend(pixels.iter().map(|pixel| f32::from(*pixel) / 255.0));
         }
@@ -104,12 +114,23 @@ fn decode(record: &[u8]) -> anyhow::Result<(u8, &[u8])> {
     Ok((record[0], &record[1..]))
 }
 
-fn weights_of(parameters: &Parameters) -> anyhow::Result<Weights<'_>> {
-    let mut weights: Weights<'_> = [&[]; 10];
+fn weights_of<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<Weights<'a>> {
+    let mut weights: Weights<'a> = [&[]; 10];
     for (slot, (name, _)) in weights.iter_mut().zip(PARAMETERS) {
-        *slot = parameters.slice(name)?;
+        *slot = find(name)?;
     }
     Ok(weights)
+}
+
+/// How many of some records a model tells right, and its loss on them.
+pub(crate) fn tell(model: &Exported, records: &[&[u8]]) -> anyhow::Result<Vec<Told>> {
+    let mut images = Images::default();
+    images.read(records.iter().copied())?;
+    let mut logits = lenet::logits(&weights_of(|name| model.slice(name))?, &images.pixels);
+    let told = dense::likeliest(&logits);
+    let hits = told.iter().zip(&images.labels).filter(|(told, label)| told == label).count();
+    let (count, loss) = (images.labels.len() as f64, dense::softmax_loss(&mut logits, &images.labels));
+    Ok(vec![("accuracy", hits as f64, count), (LOSS, loss, count)])
 }
 
 #[cfg(test)]

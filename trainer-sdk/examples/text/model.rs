@@ -1,6 +1,8 @@
 //! The text program: a network that tells the next character, by Adam. A gradient's weight is the number of characters
 //! told, which differs from record to record.
 
+use super::dense;
+use super::exported::{Exported, Told};
 use super::network::{self, PARAMETERS, Rows, Sums, Weights};
 use super::windows::{self, CONTEXT};
 use shoal_trainer_sdk::{
@@ -36,7 +38,7 @@ impl Model for Text {
                 _ if shape.len() == 1 => Initial::Zeros,
                 _ => Initial::kaiming_uniform(Fans::outputs_first(shape)),
             };
-            Parameter::new(*name, shape, Rule::ADAM, rate.clone(), initial)
+            Parameter::new(name, shape, Rule::ADAM, rate.clone(), initial)
         };
         let mut parameters: Vec<Parameter> = PARAMETERS.iter().map(trained).collect();
         parameters.push(Parameter::sum(LOSS, &[steps]));
@@ -49,8 +51,8 @@ impl Model for Text {
         parameters: &Parameters,
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
-        self.read(batch)?;
-        let weights = weights_of(parameters)?;
+        read(batch.records.iter().map(|record| record.bytes), &mut self.rows)?;
+        let weights = weights_of(|name| parameters.slice(name))?;
         for (sum, weight) in self.sums.iter_mut().zip(weights) {
             sum.clear();
             sum.resize(weight.len(), 0.0);
@@ -70,26 +72,43 @@ impl Text {
     pub(crate) fn new(hyper: Hyper) -> Text {
         Text { hyper, rows: Rows::default(), sums: Sums::default() }
     }
-
-    fn read(&mut self, batch: &Batch<'_>) -> anyhow::Result<()> {
-        self.rows.contexts.clear();
-        self.rows.targets.clear();
-        for record in batch.records {
-            let targets = windows::targets(record.bytes)?;
-            let classes: Vec<u8> = record.bytes.iter().copied().map(windows::class_of).collect();
-            for context in classes.windows(CONTEXT).take(targets) {
-                self.rows.contexts.extend_from_slice(context);
-            }
-            self.rows.targets.extend_from_slice(&classes[CONTEXT..]);
-        }
-        Ok(())
-    }
 }
 
-fn weights_of(parameters: &Parameters) -> anyhow::Result<Weights<'_>> {
-    let mut weights: Weights<'_> = [&[]; 5];
+fn read<'a>(records: impl Iterator<Item = &'a [u8]>, rows: &mut Rows) -> anyhow::Result<()> {
+    rows.contexts.clear();
+    rows.targets.clear();
+    for record in records {
+        let targets = windows::targets(record)?;
+        let classes: Vec<u8> = record.iter().copied().map(windows::class_of).collect();
+        for context in classes.windows(CONTEXT).take(targets) {
+            rows.contexts.extend_from_slice(context);
+        }
+        rows.targets.extend_from_slice(&classes[CONTEXT..]);
+    }
+    Ok(())
+}
+
+fn weights_of<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<Weights<'a>> {
+    let mut weights: Weights<'a> = [&[]; 5];
     for (slot, (name, _)) in weights.iter_mut().zip(PARAMETERS) {
-        *slot = parameters.slice(name)?;
+        *slot = find(name)?;
     }
     Ok(weights)
+}
+
+/// The loss of a model on some records, in nats for each character, and the share that it tells right.
+pub(crate) fn tell(model: &Exported, records: &[&[u8]]) -> anyhow::Result<Vec<Told>> {
+    let (weights, mut rows) = (weights_of(|name| model.slice(name))?, Rows::default());
+    let mut told = Vec::new();
+    // A few at a time: each character to tell is a row of hundreds of numbers.
+    for records in records.chunks(64) {
+        read(records.iter().copied(), &mut rows)?;
+        let mut logits = network::logits(&weights, &rows.contexts);
+        let likeliest = dense::likeliest(&logits);
+        let hits =
+            likeliest.iter().zip(&rows.targets).filter(|(likeliest, target)| likeliest == target).count();
+        let (count, loss) = (rows.targets.len() as f64, dense::softmax_loss(&mut logits, &rows.targets));
+        told.extend([("accuracy", hits as f64, count), (LOSS, loss, count)]);
+    }
+    Ok(told)
 }
