@@ -102,7 +102,7 @@ impl Bench<'_> {
             Program::Mnist => (
                 programs.mnist.clone(),
                 8,
-                ["--microbatch-records", "64", "--microbatches-per-step", "8"].as_slice(),
+                ["--microbatch-records", "32", "--microbatches-per-step", "8"].as_slice(),
             ),
         };
         let epochs = arguments.epochs.unwrap_or(epochs).to_string();
