@@ -136,16 +136,18 @@ mod tests {
             .collect()
     }
 
+    /// The records to train on and those held out, of the made-up table.
+    fn packed() -> [Vec<([f32; FEATURES], f32)>; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let (csv, packed) = (folder.path().join("table.csv"), folder.path().join("made/on/demand"));
+        std::fs::write(&csv, table()).unwrap();
+        pack(&csv, &packed).unwrap();
+        ["train.recordio", "test.recordio"].map(|name| read(&packed.join(name)))
+    }
+
     #[test]
     fn every_row_is_on_one_side_and_about_a_fifth_is_held_out() {
-        let folder = tempfile::tempdir().unwrap();
-        let csv = folder.path().join("table.csv");
-        std::fs::write(&csv, table()).unwrap();
-        pack(&csv, &folder.path().join("packed")).unwrap();
-        let (train, test) = (
-            read(&folder.path().join("packed/train.recordio")),
-            read(&folder.path().join("packed/test.recordio")),
-        );
+        let [train, test] = packed();
         assert!((25..=55).contains(&test.len()), "{} rows held out", test.len());
         let mut prices: Vec<f32> = train.iter().chain(&test).map(|(_, price)| *price).collect();
         prices.sort_by(f32::total_cmp);
@@ -154,10 +156,9 @@ mod tests {
 
     #[test]
     fn features_are_standardised_by_the_rows_to_train_on() {
-        let (train, test) = split(&table()).unwrap();
-        let scales = Scales::of(&train);
-        let moments = |rows: &[Row], index: usize| {
-            let values = rows.iter().map(|row| f64::from(decode(&scales.encode(row)).unwrap().0[index]));
+        let [train, test] = packed();
+        let moments = |rows: &[([f32; FEATURES], f32)], index: usize| {
+            let values = rows.iter().map(|(features, _)| f64::from(features[index]));
             let (sum, squares) = values.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
             (sum / rows.len() as f64, squares / rows.len() as f64)
         };
