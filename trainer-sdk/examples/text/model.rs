@@ -112,3 +112,20 @@ pub(crate) fn tell(model: &Exported, records: &[&[u8]]) -> anyhow::Result<Vec<To
     }
     Ok(told)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_has_a_row_for_each_character_to_tell() {
+        let window: Vec<u8> = (0..CONTEXT as u8 + 2).map(|at| b'A' + at % 26).collect();
+        let classes: Vec<u8> = window.iter().copied().map(windows::class_of).collect();
+        let mut rows = Rows { contexts: vec![9], targets: vec![9] };
+        read([window.as_slice(), &window[1..]].into_iter(), &mut rows).unwrap();
+        let [first, second] = [&classes[..CONTEXT], &classes[1..=CONTEXT]];
+        assert_eq!(rows.contexts, [first, second, second].concat());
+        assert_eq!(rows.targets, [classes[CONTEXT], classes[CONTEXT + 1], classes[CONTEXT + 1]]);
+        assert!(read([&window[..CONTEXT]].into_iter(), &mut rows).is_err());
+    }
+}
