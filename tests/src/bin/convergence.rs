@@ -74,12 +74,19 @@ async fn main() -> anyhow::Result<()> {
     }
     let in_words: Vec<String> = means.iter().map(|mean| format!("{:.2} %", 100.0 * mean)).collect();
     println!("mean accuracy, sync, sync changing, async, async changing: {}", in_words.join(", "));
+    judge(&means, &hashes, arguments.accuracy_min)?;
+    println!("synchronous hashes are equal; no model is worse than the first by more than {WORSE_MAX}");
+    Ok(())
+}
+
+/// Mean accuracies and hashes by seed, of the undisturbed synchronous jobs first, then of the changing ones; then of
+/// the asynchronous ones, whose hashes differ from run to run.
+fn judge(means: &[f64], hashes: &[Vec<String>], accuracy_min: f64) -> anyhow::Result<()> {
     ensure!(hashes[0] == hashes[1], "synchronous hashes differ");
-    for mean in &means {
-        ensure!(*mean >= arguments.accuracy_min, "{mean} is less than {}", arguments.accuracy_min);
+    for mean in means {
+        ensure!(*mean >= accuracy_min, "{mean} is less than {accuracy_min}");
         ensure!(*mean >= means[0] - WORSE_MAX, "{mean} is worse than {} by more than {WORSE_MAX}", means[0]);
     }
-    println!("synchronous hashes are equal; no model is worse than the first by more than {WORSE_MAX}");
     Ok(())
 }
 
@@ -196,5 +203,23 @@ impl Bench<'_> {
         let mut command = Command::new(&self.program);
         command.arg("--judge").arg(run.join("model.safetensors")).arg("--data").arg(&self.test);
         closing(&command.output()?)?["accuracy"].as_f64().context("no accuracy")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_hash_and_a_worse_model_are_refused() {
+        let hashes =
+            |last: &str| ["a b", last, "c d", "e f"].map(|two| two.split(' ').map(str::to_owned).collect());
+        let judged = |means: [f64; 4], last: &str| {
+            judge(&means, &hashes(last), 0.985).map_err(|error| error.to_string())
+        };
+        assert_eq!(judged([0.99, 0.99, 0.986, 1.0], "a b"), Ok(()));
+        assert!(judged([0.99, 0.99, 0.99, 0.99], "a x").unwrap_err().contains("hashes differ"));
+        assert!(judged([0.995, 0.995, 0.995, 0.986], "a b").unwrap_err().contains("worse than 0.995"));
+        assert!(judged([0.984, 0.984, 0.984, 0.984], "a b").unwrap_err().contains("less than 0.985"));
     }
 }
