@@ -5,6 +5,7 @@ use crate::measure::{Spread, in_turn};
 use crate::report::Row;
 use anyhow::ensure;
 use shoal_master::lease::{Grant, Lacking, Leases, Progress};
+use shoal_runtime::cluster::JobShape;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{Incarnation, LeaseId, Node, Step};
 use std::time::Duration;
@@ -50,7 +51,7 @@ struct Job {
 impl Job {
     fn new(trainers: u32) -> Job {
         let slots = trainers * MICROBATCHES_PER_TRAINER;
-        let shape = EpochShape::new(u64::from(slots) * 1000, 1, slots);
+        let shape = JobShape::new(EpochShape::new(u64::from(slots) * 1000, 1, slots), 1 << 20);
         let leases = Leases::new(shape, u64::MAX, 1, Duration::from_secs(60), LeaseId(1), NOW);
         Job { trainers, leases, front: Step(0), held: vec![Vec::new(); trainers as usize] }
     }

@@ -132,7 +132,7 @@ impl Blocks {
                 words = rest;
                 let node = Node::leaf(slot as u32);
                 let arriving = NodeGradient { step, node, weight: WEIGHT / 2, words: own };
-                shape.check_values(own, node)?;
+                shape.check_values(own, false, node)?;
                 let outcome = block.push(Rewind(1), &arriving)?;
                 let is_published = matches!(outcome, PushOutcome::Applied { is_published: true, .. });
                 ensure!(is_published == (slot == 1), "a block applied a step too early or not at all");
@@ -157,6 +157,7 @@ fn settings() -> JobSettings {
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
         warm_start: None,
+        evaluated: None,
     }
 }
 

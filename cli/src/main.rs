@@ -5,6 +5,7 @@
 mod breakdown;
 mod client;
 mod commands;
+mod evaluations;
 mod exit;
 mod losses;
 mod model_state;

@@ -42,10 +42,8 @@ impl ModelState {
             status.routing.clone().context("no blocks are placed yet: wait for pservers")?,
         )?;
         let settings = JobSettings::try_from(status.settings.clone().unwrap_or_default())?;
-        // Blocks of asynchronous jobs have one version in common only at the end.
-        let version = if settings.is_sync() { status.step } else { settings.last_version().0 };
         let job = settings.job.0;
-        let mut state = ModelState::empty(declaration, version);
+        let mut state = ModelState::empty(declaration, status.version);
         for (at, pserver) in routing.pservers.iter().enumerate() {
             let mut client =
                 pserver_client(&TcpDial::default(), &pserver.address).map_err(anyhow::Error::msg)?;

@@ -29,6 +29,13 @@ pub fn to(pserver: Incarnation, document: &Document) -> proto::Assignment {
         declaration: document.declaration.as_ref().map(Into::into),
         master_term: document.master_term,
         exclusions: document.exclusions.number,
+        judged: document.evaluations.len() as u64,
+        rates: document
+            .judged()
+            .rates
+            .into_iter()
+            .map(|(evaluation, rate)| proto::RateChange { evaluation, rate })
+            .collect(),
         scalar_primary: scalars.map_or(0, |primary| primary.0),
         may_leave: groups.is_empty() && document.leaving.contains(&pserver),
         blocks: groups.into_iter().map(|(key, blocks)| key.group(blocks)).collect(),

@@ -16,20 +16,32 @@ use shoal_runtime::host::storage::Buckets;
 /// Files whose headers are read at the same time.
 const FILES_AT_ONCE: usize = 16;
 
-/// Pins the data set that `patterns` name: each pattern's matches in name order, patterns in the order given.
+/// Pins the data set that two lists of patterns name, what is trained on and then what is evaluated: each pattern's matches
+/// in name order, patterns in the order given. Returns as well how many records are trained on.
 ///
 /// # Errors
 /// A pattern without a match, a bucket that does not answer or says no, a file that is no RecordIO (named with offset
-/// and chunk), a data set without a record.
-pub async fn scan(patterns: &[String]) -> anyhow::Result<Manifest> {
-    scan_in(&Buckets::default(), patterns).await
+/// and chunk), files without a record.
+pub async fn scan(trained: &[String], evaluated: &[String]) -> anyhow::Result<(Manifest, u64)> {
+    let mut manifest = Manifest::default();
+    let mut records = [0; 2];
+    for (patterns, records) in [trained, evaluated].into_iter().zip(&mut records) {
+        if !patterns.is_empty() {
+            append(&mut manifest, &Buckets::default(), patterns).await?;
+        }
+        *records = manifest.record_count();
+    }
+    Ok((manifest, records[0]))
 }
 
-/// [`scan`] over buckets opened elsewhere.
-pub async fn scan_in(buckets: &Buckets, patterns: &[String]) -> anyhow::Result<Manifest> {
+/// Adds what `patterns` name, in buckets opened elsewhere, to a manifest.
+///
+/// # Errors
+/// See [`scan`].
+pub async fn append(manifest: &mut Manifest, buckets: &Buckets, patterns: &[String]) -> anyhow::Result<()> {
+    let before = manifest.record_count();
     let found = names::find(buckets, patterns).await?;
     tracing::info!(files = found.len(), "reading the headers of the data set");
-    let mut manifest = Manifest::default();
     let mut indexed = futures_util::stream::iter(found).map(index).buffered(FILES_AT_ONCE);
     while let Some(indexed) = indexed.next().await {
         let (path, index) = indexed?;
@@ -39,10 +51,10 @@ pub async fn scan_in(buckets: &Buckets, patterns: &[String]) -> anyhow::Result<M
             manifest.push_chunk(chunk.offset, bytes, chunk.records, chunk.checksum);
         }
     }
-    if manifest.record_count() == 0 {
-        bail!("--data {patterns:?}: the files hold no record; see `shoal recordio ls FILE`");
+    if manifest.record_count() == before {
+        bail!("{patterns:?}: the files hold no record; see `shoal recordio ls FILE`");
     }
-    Ok(manifest)
+    Ok(())
 }
 
 /// A file's name as trainers open it, and where its chunks are.

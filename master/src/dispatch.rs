@@ -4,10 +4,7 @@ use crate::document::Document;
 use crate::lease::{self, Counters, Leases, Progress};
 use crate::reports::Reports;
 use crate::runs::{self, Runs};
-use shoal_runtime::cluster::plan::EpochShape;
-use shoal_runtime::cluster::{
-    Incarnation, JobSettings, LeaseId, Microbatch, Mode, Plan, Rewind, Step, Task, Work,
-};
+use shoal_runtime::cluster::{Incarnation, LeaseId, Microbatch, Mode, Plan, Rewind, Step, Task, Work};
 use std::time::Duration;
 
 /// Bits of a lease's number below the master's term.
@@ -57,43 +54,22 @@ impl Dispatch {
         match job.mode {
             Mode::Sync { .. } => {
                 let ahead = 1 + job.mode.delay();
-                Dispatch::Steps(Leases::new(job.shape(), job.steps(), ahead, ttl, first, now))
+                Dispatch::Steps(Leases::new(job.shape(), document.open_until(), ahead, ttl, first, now))
             }
             Mode::Async { staleness_window, .. } => {
-                let runs = Runs::new(job.positions(), u64::from(staleness_window), ttl, first);
+                let mut runs = Runs::new(job.course(), u64::from(staleness_window), ttl, first);
+                runs.open(document.open_until());
                 Dispatch::Runs { runs, front: 0 }
             }
         }
     }
 
-    /// The lowest step that some block has not applied. In an asynchronous job, what would be one: so many updates
-    /// that every block has from the first on.
-    pub fn front(&self, shape: EpochShape) -> Step {
+    /// The lowest step, or position, that some block has not applied.
+    pub fn front(&self) -> u64 {
         match self {
-            Dispatch::Steps(leases) => leases.front(),
-            Dispatch::Runs { front, .. } => {
-                let (epochs, within) = (front / shape.microbatches(), front % shape.microbatches());
-                Step(epochs * shape.steps() + within / u64::from(shape.slots()))
-            }
+            Dispatch::Steps(leases) => leases.front().0,
+            Dispatch::Runs { front, .. } => *front,
         }
-    }
-    /// Records of all steps, or microbatches, below the front.
-    pub fn records_trained(&self, job: &JobSettings) -> u64 {
-        let shape = job.shape();
-        let (epochs, in_epoch) = match self {
-            Dispatch::Steps(leases) => {
-                let (epochs, within) = (leases.front().0 / shape.steps(), leases.front().0 % shape.steps());
-                let steps = (0..within).map(Step);
-                let slots =
-                    steps.flat_map(|step| (0..shape.tree(step).present()).map(move |slot| (step, slot)));
-                let positions = slots.map(|(step, slot)| shape.positions(shape.microbatch(step, slot)));
-                (epochs, positions.map(|positions| positions.end - positions.start).sum())
-            }
-            Dispatch::Runs { front, .. } => {
-                (front / shape.microbatches(), shape.positions(front % shape.microbatches()).start)
-            }
-        };
-        epochs * job.records + in_epoch
     }
     /// What happened so far.
     pub fn counters(&self) -> Counters {
@@ -159,14 +135,18 @@ impl Dispatch {
             }
         }
     }
-    /// Some blocks have other terms; the job, or some blocks of it, may have gone back.
+    /// There is another document: some blocks may have other terms, an evaluation may be judged; the job, or some blocks of
+    /// it, may have gone back.
     pub fn replace(&mut self, document: &Document, is_rewound: bool, now: Duration) {
         match self {
-            Dispatch::Steps(leases) if is_rewound => {
-                leases.rewind(Step(document.restored_version().0), now);
+            Dispatch::Steps(leases) => {
+                leases.open(document.open_until());
+                if is_rewound {
+                    leases.rewind(Step(document.restored_version().0), now);
+                }
             }
-            Dispatch::Steps(_) => {}
             Dispatch::Runs { runs, front } => {
+                runs.open(document.open_until());
                 runs.relack();
                 // How far a block has gone back, only it can say.
                 *front = if is_rewound { 0 } else { *front };

@@ -3,7 +3,10 @@
 //! Small by design: what is not here is asked of the pservers, or computed. Every swap raises the routing
 //! version by one; terms, fills and rewind numbers are the routing version that made them.
 
+mod evaluations;
+
 use crate::trouble::Trouble;
+pub use evaluations::{Evaluation, Value};
 use serde::{Deserialize, Serialize};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
 use shoal_runtime::cluster::{
@@ -129,6 +132,9 @@ pub struct Document {
     pub damaged: Vec<DamagedCheckpoint>,
     /// Records that are left out.
     pub exclusions: Exclusions,
+    /// Evaluations that are judged, in order.
+    #[serde(default)]
+    pub evaluations: Vec<Evaluation>,
     /// What trainers could not do, oldest first.
     pub troubles: Vec<Trouble>,
     /// Trainers that ended because they could not go on.
@@ -169,6 +175,7 @@ impl Document {
             checkpoints: Vec::new(),
             damaged: Vec::new(),
             exclusions: Exclusions::default(),
+            evaluations: Vec::new(),
             troubles: Vec::new(),
             failures: 0,
             rewinds: 0,

@@ -2,14 +2,27 @@
 
 use crate::machine::CheckpointPolicy;
 use shoal_runtime::cluster::initial::Initial;
+use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::schedule::Schedule;
-use shoal_runtime::cluster::{Declaration, JobId, JobSettings, Manifest, Mode, Parameter, Rule};
+use shoal_runtime::cluster::{
+    Course, Declaration, JobId, JobSettings, JobShape, Manifest, Mode, Parameter, Rule,
+};
 use std::time::Duration;
 
 pub(crate) const TTL_MILLIS: u64 = 1600;
 
 pub(crate) fn at(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// Microbatches that train, and nothing else.
+pub(crate) fn course(positions: u64) -> Course {
+    Course::new(positions, 1, 0)
+}
+
+/// More epochs than any test gets to, of steps with so many slots; nothing is evaluated.
+pub(crate) fn shape(records: u64, slots: u32) -> JobShape {
+    JobShape::new(EpochShape::new(records, 1, slots), 1 << 20)
 }
 
 pub(crate) fn manifest(records: u64) -> Manifest {
@@ -41,6 +54,7 @@ pub(crate) fn settings(
         lease_ttl_millis: TTL_MILLIS,
         mode: Mode::SYNC,
         warm_start: None,
+        evaluated: None,
     }
 }
 

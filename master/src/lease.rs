@@ -1,7 +1,7 @@
 //! Leases: which trainer works on which node of which step. Pure: time comes in as an argument.
 //!
 //! Open are the *front* (the lowest step that some block has not applied), those that a delay lets begin beside it, and
-//! one more, so that trainers can fetch records ahead. Leases are advice that saves work; no safety rests on them. Invariants:
+//! one more, so that trainers can fetch records ahead; nothing beyond an evaluation that is not judged. Leases are advice that saves work; no safety rests on them. Invariants:
 //! - every present slot of an open step is free, under a lease, or lacked by no block; never free and under a lease;
 //! - a lease of the front ends by its deadline unless progress renews it; then what blocks lack of it is free again;
 //! - what is free is leased to whoever asks, the front first.
@@ -12,8 +12,7 @@ mod refused;
 
 use crate::free_nodes::FreeNodes;
 use crate::shunned::Shunned;
-use shoal_runtime::cluster::plan::EpochShape;
-use shoal_runtime::cluster::{Incarnation, LeaseId, Node, Step, StepTree};
+use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Node, Step, StepTree};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -86,8 +85,9 @@ struct OpenStep {
 /// The lease machine of one job.
 #[derive(Debug)]
 pub struct Leases {
-    shape: EpochShape,
-    steps: u64,
+    shape: JobShape,
+    /// The first step that may not be leased yet.
+    until: u64,
     /// Open steps beyond the front.
     ahead: u64,
     ttl: Duration,
@@ -105,11 +105,11 @@ pub struct Leases {
 const GRANTS_PER_CALL_MAX: u32 = 4;
 
 impl Leases {
-    /// The machine of a job of `steps` steps, at its beginning. `ahead`: how many are open beyond the front; `ttl`: how
+    /// The machine of a job at its beginning, of which the steps before `until` may be leased. `ahead`: how many are open beyond the front; `ttl`: how
     /// long a lease lives without progress; `first`: the first lease's number, which no master before has given.
     pub fn new(
-        shape: EpochShape,
-        steps: u64,
+        shape: JobShape,
+        until: u64,
         ahead: u64,
         ttl: Duration,
         first: LeaseId,
@@ -117,7 +117,7 @@ impl Leases {
     ) -> Leases {
         let mut leases = Leases {
             shape,
-            steps,
+            until,
             ahead,
             ttl,
             open: Vec::new(),
@@ -158,6 +158,12 @@ impl Leases {
         }
     }
 
+    /// All steps before `until` may be leased now. Fewer than before only where the job goes back, before that is told.
+    pub fn open(&mut self, until: u64) {
+        self.until = until;
+        self.open_steps();
+    }
+
     /// The job has gone back to `front`: whatever was leased is void.
     pub fn rewind(&mut self, front: Step, now: Duration) {
         (self.front, self.front_since) = (front, now);
@@ -176,9 +182,14 @@ impl Leases {
     }
 
     fn open_steps(&mut self) {
-        for step in (self.front.0..=self.front.0 + self.ahead).map(Step) {
-            if step.0 < self.steps && self.open.iter().all(|open| open.step != step) {
+        for step in (self.front.0..self.until.min(self.front.0 + self.ahead + 1)).map(Step) {
+            if self.open.iter().all(|open| open.step != step) {
                 self.open.push(OpenStep::new(step, self.shape.tree(step)));
+            }
+            // An evaluation reads what it is of. One step that nobody can do yet is enough to read records ahead; two would
+            // take the room of what they wait for.
+            if step > self.front && self.shape.evaluates(step) {
+                break;
             }
         }
     }

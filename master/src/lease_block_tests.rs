@@ -18,14 +18,14 @@ struct Block {
 /// Three blocks on two pservers.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    shape: EpochShape,
+    shape: JobShape,
     blocks: [Block; 3],
     /// Of each pserver the newest report that arrived.
     newest: [u64; 2],
 }
 
 impl Blocks {
-    pub(super) fn new(shape: EpochShape) -> Blocks {
+    pub(super) fn new(shape: JobShape) -> Blocks {
         let block = |host| Block { term: 1, host, version: 0, held: BTreeSet::new(), told: None };
         Blocks { shape, blocks: [0, 0, 1].map(block), newest: [0; 2] }
     }

@@ -28,7 +28,7 @@ struct Trainer {
 /// A small job: lease machine, reports and trainers on one side, the truth (blocks) on the other.
 #[derive(Debug)]
 struct Job {
-    shape: EpochShape,
+    shape: JobShape,
     steps: u64,
     leases: Leases,
     reports: Reports,
@@ -48,8 +48,8 @@ struct Job {
 }
 
 impl Job {
-    fn new(shape: EpochShape, epochs: u64, trainers: usize) -> Job {
-        let steps = epochs * shape.steps();
+    fn new(shape: JobShape, epochs: u64, trainers: usize) -> Job {
+        let steps = epochs * shape.training().steps();
         let blocks = Blocks::new(shape);
         let trainer = |name| Trainer { name: Incarnation(name), is_live: true, tasks: Vec::new() };
         Job {
@@ -327,7 +327,7 @@ proptest! {
         slots in 1u32..20, records in 1u64..60, trainers in 1usize..7,
         events in proptest::collection::vec(event(), 0..160)
     ) {
-        let mut job = Job::new(EpochShape::new(records, 1, slots), 2, trainers);
+        let mut job = Job::new(shape(records, slots), 2, trainers);
         for event in events {
             job.happen(event);
         }

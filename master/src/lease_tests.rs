@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::document::PlacedBlock;
+use crate::fixture::shape;
 use crate::reports::{BlockProgress, Reports};
 use proptest::prelude::*;
 use shoal_runtime::cluster::tree::aligned;
@@ -40,7 +41,7 @@ fn nothing() -> Held {
 
 /// Leases of a job of four steps of eight microbatches.
 fn leases() -> Leases {
-    Leases::new(EpochShape::new(32, 1, 8), 4, 1, TTL, LeaseId(1), at(0))
+    Leases::new(shape(32, 8), 4, 1, TTL, LeaseId(1), at(0))
 }
 fn free(leases: &Leases, step: u64) -> Vec<Node> {
     leases.open.iter().filter(|open| open.step == Step(step)).flat_map(|open| open.free.iter()).collect()
@@ -251,7 +252,7 @@ fn of_a_trainers_lanes_only_those_since_its_newest_step_are_kept_and_none_once_i
 
 #[test]
 fn a_call_takes_at_most_four_tasks_and_nothing_beyond_the_step_after_the_front_nor_beyond_the_last() {
-    let mut leases = Leases::new(EpochShape::new(15, 1, 15), 1, 1, TTL, LeaseId(1), at(0));
+    let mut leases = Leases::new(shape(15, 15), 1, 1, TTL, LeaseId(1), at(0));
     let grants = leases.lease(A, 1, u32::MAX, at(0), &nothing());
     assert_eq!(nodes(&grants), [(0, node(3, 0)), (0, node(2, 2)), (0, node(1, 6)), (0, node(0, 14))]);
     let mut whole = self::leases();
@@ -268,8 +269,7 @@ proptest! {
     ) {
         prop_assume!(slots >= trainers);
         let steps = 6;
-        let shape = EpochShape::new(u64::from(slots) * steps, 1, slots);
-        let mut leases = Leases::new(shape, steps, 1, TTL, LeaseId(1), at(0));
+        let mut leases = Leases::new(shape(u64::from(slots) * steps, slots), steps, 1, TTL, LeaseId(1), at(0));
         let mut firsts: BTreeMap<(u64, u64), Node> = BTreeMap::new();
         let mut calls = orders.iter().cycle().flatten().filter(|trainer| **trainer <= u64::from(trainers));
         for step in 0..steps {

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advance;
 pub mod assignment;
 pub mod clock;
 pub mod data_set;
@@ -56,12 +57,13 @@ pub async fn run(
     ready: impl FnOnce(std::net::SocketAddr),
     mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    let manifest = tokio::select! {
+    let (trained, evaluated) = settings.data()?;
+    let (manifest, trained) = tokio::select! {
         biased;
         () = shutdown.wait() => return Ok(()),
-        manifest = data_set::scan(&settings.data) => manifest?,
+        scanned = data_set::scan(trained, evaluated) => scanned?,
     };
-    let job = settings.job_settings(&manifest)?;
+    let job = settings.job_settings(&manifest, trained)?;
     tracing::info!(
         job = %job.job, records = manifest.record_count(), chunks = manifest.chunk_count(), "data set pinned"
     );

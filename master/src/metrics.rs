@@ -80,8 +80,11 @@ fn job(page: &mut Exposition, status: &StatusReply) {
     page.gauges("shoal_job_phase", "1 for the phase that the job is in.", "phase", phases);
     page.gauge("shoal_job_steps", "Steps of the whole job.", status.steps);
     page.gauge("shoal_job_epochs", "Epochs of the whole job.", settings.epochs);
-    let all = settings.records.saturating_mul(settings.epochs);
-    page.gauge("shoal_job_records", "Records of the whole job: those of the data set times epochs.", all);
+    page.gauge(
+        "shoal_job_records",
+        "Records of the whole job: those of the data set times epochs.",
+        status.records_planned,
+    );
     let help = "How often the job, or a block of it, has gone back to a checkpoint.";
     page.counter("shoal_rewinds_total", help, status.rewind);
     let help = "How often a master was elected: the master's term.";

@@ -3,13 +3,14 @@
 //! Invariant: a word about a block counts only from its primary under its present term. When the term changes the word
 //! is forgotten; until the next one the block has published nothing and lacks everything.
 
-use crate::decide::CopyWord;
+use crate::decide::{CopyWord, Sums};
 use crate::document::PlacedBlock;
 use crate::lease::Lacking;
 use crate::runs;
-use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::tree::aligned;
-use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Ledger, Node, StateName, Step, Term, Version};
+use shoal_runtime::cluster::{
+    BlockId, Fill, Incarnation, JobShape, Ledger, Node, StateName, Step, Term, Version,
+};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,18 +44,33 @@ pub struct CopyProgress {
     pub is_broken: bool,
 }
 
+/// The sums of one block that holds metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockSums {
+    /// The block.
+    pub block: BlockId,
+    /// Its term.
+    pub term: Term,
+    /// Which evaluation.
+    pub number: u64,
+    /// The sums.
+    pub sums: Vec<f32>,
+}
+
 /// What is known of one block.
 #[derive(Debug)]
 struct Known {
     term: Term,
     primary: Incarnation,
     word: Option<Arc<BlockProgress>>,
+    /// Of metrics: the newest whole sums, and which evaluation's they are.
+    sums: Option<(u64, Vec<f32>)>,
 }
 
 /// The newest words about every block and every copy.
 #[derive(Debug)]
 pub struct Reports {
-    shape: EpochShape,
+    shape: JobShape,
     /// Which no trainer pushes to: it lacks nothing.
     scalars: Option<BlockId>,
     blocks: Vec<Known>,
@@ -65,8 +81,9 @@ pub struct Reports {
 
 impl Reports {
     /// Nothing heard yet of blocks placed so.
-    pub fn new(shape: EpochShape, placed: &[PlacedBlock], scalars: Option<BlockId>) -> Reports {
-        let known = |block: &PlacedBlock| Known { term: block.term, primary: block.primary, word: None };
+    pub fn new(shape: JobShape, placed: &[PlacedBlock], scalars: Option<BlockId>) -> Reports {
+        let known =
+            |block: &PlacedBlock| Known { term: block.term, primary: block.primary, word: None, sums: None };
         let blocks = placed.iter().map(known).collect();
         Reports { shape, scalars, blocks, shared: OnceCell::new(), copies: BTreeMap::new() }
     }
@@ -76,7 +93,7 @@ impl Reports {
         self.shared.take();
         for (known, block) in self.blocks.iter_mut().zip(placed) {
             if (known.term, known.primary) != (block.term, block.primary) {
-                *known = Known { term: block.term, primary: block.primary, word: None };
+                *known = Known { term: block.term, primary: block.primary, word: None, sums: None };
             }
         }
         let is_there = |id: &BlockId, pserver: &Incarnation, word: &CopyWord| {
@@ -111,6 +128,20 @@ impl Reports {
             }
         }
         is_first
+    }
+
+    /// A primary says what an evaluation came to, as far as its block holds it.
+    pub fn hear_sums(&mut self, pserver: Incarnation, sums: BlockSums) {
+        let known = self.blocks.get_mut(sums.block.0 as usize);
+        if let Some(known) = known.filter(|known| (known.term, known.primary) == (sums.term, pserver)) {
+            known.sums = Some((sums.number, sums.sums));
+        }
+    }
+
+    /// What was said of metrics.
+    pub fn sums(&self) -> Sums {
+        let blocks = (0..).map(BlockId).zip(&self.blocks);
+        blocks.filter_map(|(id, known)| Some((id, known.sums.clone()?))).collect()
     }
 
     /// What followers have said of their copies.
@@ -213,7 +244,11 @@ fn stretches(lacks: &[bool], first: u32) -> Vec<Node> {
 mod tests {
     use super::*;
     use shoal_runtime::cluster::Rewind;
+    use shoal_runtime::cluster::plan::EpochShape;
 
+    fn shape() -> JobShape {
+        JobShape::new(EpochShape::new(64, 1, 8), 9)
+    }
     fn group(blocks: &[u32], term: u64, version: u64, held: &[(u8, u32)]) -> BlockProgress {
         BlockProgress {
             blocks: blocks.iter().map(|b| BlockId(*b)).collect(),
@@ -238,7 +273,7 @@ mod tests {
         primaries.iter().map(block).collect()
     }
     fn reports() -> Reports {
-        Reports::new(EpochShape::new(64, 1, 8), &placed(1, &[1, 1, 2]), None)
+        Reports::new(shape(), &placed(1, &[1, 1, 2]), None)
     }
     const ONE: Incarnation = Incarnation(1);
     const TWO: Incarnation = Incarnation(2);
@@ -333,7 +368,7 @@ mod tests {
         };
         let mut followed = placed(1, &[1, 1, 2]);
         followed.iter_mut().for_each(|block| block.add(Incarnation(3), 4));
-        let mut reports = Reports::new(EpochShape::new(64, 1, 8), &followed, None);
+        let mut reports = Reports::new(shape(), &followed, None);
         assert!(!reports.hear(Incarnation(3), vec![], vec![word(&[0, 1], 4, 7), word(&[2], 4, 0)]));
         let known = |reports: &Reports, id: u32| {
             let known = reports.copies().get(&(BlockId(id), Incarnation(3)))?;

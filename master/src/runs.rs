@@ -18,7 +18,7 @@ use crate::lease::{Counters, Progress};
 use crate::paces::Paces;
 use crate::shunned::Shunned;
 use shoal_runtime::cluster::ledger::WINDOW_MAX;
-use shoal_runtime::cluster::{Incarnation, LeaseId, Ledger};
+use shoal_runtime::cluster::{Course, Incarnation, LeaseId, Ledger};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -65,7 +65,9 @@ struct Worker {
 /// The lease machine of one asynchronous job.
 #[derive(Debug)]
 pub struct Runs {
-    positions: u64,
+    course: Course,
+    /// The first position that may not be leased yet.
+    until: u64,
     window: u64,
     ttl: Duration,
     next: LeaseId,
@@ -93,13 +95,14 @@ const RUNS_PER_WINDOW: u64 = 4;
 const LANES_PER_WINDOW: u64 = 2;
 
 impl Runs {
-    /// The machine of a job of `positions` microbatches, all epochs together. `window`: how many positions from the
+    /// The machine of a job whose positions do what `course` says. `window`: how many positions from the
     /// front on are leased; `ttl`: how long a lease lives without progress; `first`: the first lease's identity, so
     /// that none is given twice by a job's masters.
-    pub fn new(positions: u64, window: u64, ttl: Duration, first: LeaseId) -> Runs {
+    pub fn new(course: Course, window: u64, ttl: Duration, first: LeaseId) -> Runs {
         assert!((1..=WINDOW_MAX).contains(&window), "a window of {window}, not of 1 to {WINDOW_MAX}");
         Runs {
-            positions,
+            until: course.units(),
+            course,
             window,
             ttl,
             next: first,
@@ -118,7 +121,7 @@ impl Runs {
 
     /// Whether every block has applied the whole job.
     pub fn is_done(&self, lacking: &dyn Lacking) -> bool {
-        lacking.front().is_some_and(|front| front >= self.positions)
+        lacking.front().is_some_and(|front| front >= self.course.units())
     }
     /// What happened so far. Nothing is ever speculative.
     pub fn counters(&self) -> Counters {
@@ -192,6 +195,11 @@ impl Runs {
         }
     }
 
+    /// All positions before `until` may be leased now.
+    pub fn open(&mut self, until: u64) {
+        self.until = until;
+    }
+
     /// A block's term has changed: it may come to lack again what it had applied. Left out, that would be noticed only
     /// when the front comes to it.
     pub fn relack(&mut self) {
@@ -218,7 +226,9 @@ impl Runs {
             // The front is free. If it was searched, some block has gone back.
             self.searched = self.searched.min(front);
         }
-        let window = front..self.positions.min(front.saturating_add(self.window));
+        // An evaluation begins when all training before it is applied, and training goes on when it is.
+        let end = self.until.min(self.course.barrier(front)).min(front.saturating_add(self.window));
+        let window = front..end.max(front);
         let parts = RUNS_PER_WINDOW * u64::from(live.max(1));
         // Who is slow, or has peers enough to fill the window, gets no run to keep waiting.
         let is_scarce = self.window < parts || self.paces.is_slow(trainer);

@@ -72,7 +72,7 @@ fn when_the_front_goes_back_new_lanes_are_made_there() {
 
 #[test]
 fn another_trainers_lane_is_taken_when_nothing_else_is_left() {
-    let mut runs = Runs::new(1000, 2, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(1000), 2, TTL, LeaseId(1));
     assert_eq!(take(&mut runs, A, 1, 0, &nothing()).unwrap().first, 0);
     assert_eq!(take(&mut runs, B, 1, 0, &nothing()).unwrap().first, 1);
 }

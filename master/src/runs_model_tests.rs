@@ -102,7 +102,7 @@ impl Job {
         Job {
             positions,
             window,
-            runs: Runs::new(positions, window, TTL, LeaseId(1)),
+            runs: Runs::new(course(positions), window, TTL, LeaseId(1)),
             word: Word::default(),
             blocks: std::array::from_fn(|_| block()),
             pieces: std::array::from_fn(|_| block()),

@@ -42,7 +42,7 @@ impl Outcome {
 
 /// Runs an endless job for `time` microseconds; chunks have `chunk` microbatches.
 fn simulate(paces: &[u64], window: u64, chunk: u64, time: u64) -> Outcome {
-    let mut runs = Runs::new(u64::MAX, window, Duration::from_secs(3600), LeaseId(1));
+    let mut runs = Runs::new(course(u64::MAX), window, Duration::from_secs(3600), LeaseId(1));
     let (mut applied, mut word, mut in_vain) = (Ledger::default(), Said::of(&Ledger::default()), 0);
     let mut trainers: Vec<Trainer> = paces
         .iter()
@@ -159,7 +159,7 @@ proptest! {
 /// Questions to the pservers' word for each lease call, and what is kept, in an undisturbed job that has begun at
 /// `begin`: `trainers` of equal speed, each of which has finished a run whenever it asks.
 fn costs(begin: u64, window: u64, trainers: u64) -> (f64, usize) {
-    let mut runs = Runs::new(u64::MAX, window, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(u64::MAX), window, TTL, LeaseId(1));
     let mut ledger = Ledger::from_parts(begin, []).unwrap();
     let mut held: Vec<VecDeque<Grant>> = vec![VecDeque::new(); trainers as usize];
     let (mut asked, mut calls, mut kept) = (0, 0, 0);
@@ -191,7 +191,7 @@ fn a_lease_call_costs_the_same_in_any_data_set_and_hardly_more_in_a_wider_window
 
 #[test]
 fn an_idle_trainer_costs_no_search() {
-    let mut runs = Runs::new(u64::MAX, 2000, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(u64::MAX), 2000, TTL, LeaseId(1));
     let said = applied(0, (0..1000).map(|at| 2 * at + 1));
     let leased = (1..=1000).filter_map(|trainer| take(&mut runs, Incarnation(trainer), 1000, 0, &said));
     assert_eq!(leased.count(), 1000);

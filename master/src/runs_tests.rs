@@ -1,6 +1,7 @@
 //! Tests of the lease machine of asynchronous jobs: each rule by its name, then speeds, then any interleaving.
 
 use super::*;
+use crate::fixture::course;
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -62,7 +63,7 @@ fn unheard() -> Said {
 /// A job of 1000 microbatches. Dispatched 64 at a time: two trainers make lanes of 16 and, once their pace is known,
 /// runs of 8.
 fn runs() -> Runs {
-    Runs::new(1000, 64, TTL, LeaseId(1))
+    Runs::new(course(1000), 64, TTL, LeaseId(1))
 }
 /// One run for one of `live` trainers, if there is any.
 fn take(runs: &mut Runs, trainer: Incarnation, live: u32, millis: u64, said: &Said) -> Option<Grant> {
@@ -149,7 +150,7 @@ fn what_every_block_has_applied_ends_without_being_counted_as_expired() {
 #[test]
 fn nothing_at_or_beyond_the_windows_end_or_the_jobs_is_leased() {
     for (jobs, window) in [(1000, 5), (5, 1000)] {
-        let mut runs = Runs::new(jobs, window, TTL, LeaseId(1));
+        let mut runs = Runs::new(course(jobs), window, TTL, LeaseId(1));
         let mut leased = BTreeSet::new();
         for trainer in 1..20 {
             let grants = runs.lease(Incarnation(trainer), 1, 4, at(0), &nothing());
@@ -157,7 +158,7 @@ fn nothing_at_or_beyond_the_windows_end_or_the_jobs_is_leased() {
         }
         assert_eq!(leased, (0..5).collect());
     }
-    let mut runs = Runs::new(1000, 5, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(1000), 5, TTL, LeaseId(1));
     let said = applied(3, [4, 5, 7]);
     let leased: Vec<_> =
         (1..9).filter_map(|trainer| take(&mut runs, Incarnation(trainer), 9, 0, &said)).collect();
@@ -213,7 +214,7 @@ fn while_some_block_is_unheard_nothing_is_leased_and_what_is_in_hand_stays_lease
 
 #[test]
 fn what_a_block_comes_to_lack_again_is_free_again_but_for_what_is_in_hand() {
-    let mut runs = Runs::new(1000, 8, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(1000), 8, TTL, LeaseId(1));
     let held = take(&mut runs, A, 1, 0, &applied(100, [])).unwrap();
     assert_eq!(held.first, 100);
     let restored = applied(97, [98]);
@@ -227,7 +228,7 @@ fn what_a_block_comes_to_lack_again_is_free_again_but_for_what_is_in_hand() {
 
 #[test]
 fn what_was_searched_is_searched_again_when_a_blocks_term_has_changed_or_the_front_is_free() {
-    let mut runs = Runs::new(1000, 8, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(1000), 8, TTL, LeaseId(1));
     let take_all = |runs: &mut Runs, said: &Said| {
         let leased = (1..20).filter_map(|trainer| take(runs, Incarnation(trainer), 1, 0, said));
         leased.map(|grant| grant.first).collect::<BTreeSet<u64>>()
@@ -250,7 +251,7 @@ fn what_a_late_push_has_applied_is_not_leased_again() {
 
 #[test]
 fn leases_below_the_front_are_let_go_of_in_hand_or_not() {
-    let mut runs = Runs::new(1000, 8, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(1000), 8, TTL, LeaseId(1));
     for low in 0..200 {
         let grant = take(&mut runs, A, 1, low, &applied(low, [])).unwrap();
         assert_eq!(grant.first, low);
@@ -264,7 +265,7 @@ fn leases_below_the_front_are_let_go_of_in_hand_or_not() {
 
 #[test]
 fn an_idle_trainer_gets_no_copy_of_what_a_slow_one_holds() {
-    let mut runs = Runs::new(1000, 1, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(1000), 1, TTL, LeaseId(1));
     assert!(take(&mut runs, A, 2, 0, &nothing()).is_some());
     assert_eq!(runs.lease(B, 2, 4, at(1599), &nothing()), []);
     assert_eq!(runs.counters().speculative, 0);
@@ -281,7 +282,7 @@ fn a_first_run_is_one_microbatch_and_later_ones_are_fair_by_speed_up_to_a_small_
         (3, 12),
         "a fifth of a quarter of the window, and the rest"
     );
-    let mut alone = Runs::new(100_000, 10_000, TTL, LeaseId(1));
+    let mut alone = Runs::new(course(100_000), 10_000, TTL, LeaseId(1));
     let first = take(&mut alone, A, 1, 0, &nothing()).unwrap();
     alone.progress(A, &[pushed(first)], at(10));
     assert_eq!(take(&mut alone, A, 1, 10, &applied(1, [])).unwrap().count, 16);
@@ -321,21 +322,21 @@ fn a_trainer_has_two_runs_in_hand_and_one_if_it_is_slow_or_the_window_narrow() {
         (uneven.lease(A, 2, 9, at(1000), &said).len(), uneven.lease(B, 2, 9, at(1000), &said).len()),
         (1, 2)
     );
-    let mut narrow = Runs::new(1000, 16, TTL, LeaseId(1));
+    let mut narrow = Runs::new(course(1000), 16, TTL, LeaseId(1));
     assert_eq!(narrow.lease(A, 5, 9, at(0), &nothing()).len(), 1);
     assert_eq!(narrow.lease(B, 4, 9, at(0), &nothing()).len(), 2);
 }
 
 #[test]
 fn leases_are_counted_on_from_the_first_that_was_asked_for() {
-    let mut runs = Runs::new(10, 10, TTL, LeaseId(7 << 40));
+    let mut runs = Runs::new(course(10), 10, TTL, LeaseId(7 << 40));
     let ids: Vec<u64> = runs.lease(A, 1, 2, at(0), &nothing()).iter().map(|grant| grant.lease.0).collect();
     assert_eq!(ids, [7 << 40, (7 << 40) + 1]);
 }
 
 #[test]
 fn a_job_is_done_when_no_block_lacks_anything_and_not_when_it_comes_to_lack_again() {
-    let mut runs = Runs::new(10, 4, TTL, LeaseId(1));
+    let mut runs = Runs::new(course(10), 4, TTL, LeaseId(1));
     assert!(!runs.is_done(&applied(9, [])) && runs.is_done(&applied(10, [])));
     assert_eq!(runs.lease(A, 1, 4, at(0), &applied(10, [])), []);
     assert_eq!(take(&mut runs, A, 1, 0, &applied(9, [])).unwrap().first, 9);

@@ -1,11 +1,13 @@
 //! The master's settings: flag, then `SHOAL_*`, then default.
 
+mod flags;
+
 use crate::document::Wanted;
 use crate::machine::CheckpointPolicy;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use shoal_runtime::cluster::job::DELAY_MAX;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
-use shoal_runtime::cluster::{JobId, JobSettings, Manifest, Mode};
+use shoal_runtime::cluster::{Evaluated, JobId, JobSettings, Manifest, Mode, Period};
 use shoal_runtime::host::telemetry::LogFormat;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,10 +17,26 @@ use std::time::Duration;
 pub struct JobArguments {
     /// RecordIO files of the data set, in order: paths, file:///PATH, s3://BUCKET/NAME or gs://BUCKET/NAME, each may be a
     /// quoted glob. Trainers read them under the same names; buckets need a build with --features s3 or gs
-    #[arg(long, env = "SHOAL_DATA", required = true, num_args = 1.., value_delimiter = ',', value_name = "GLOB")]
+    #[arg(long, env = "SHOAL_DATA", required_unless_present = "eval_data", num_args = 1.., value_delimiter = ',',
+          value_name = "GLOB")]
     pub data: Vec<String>,
-    /// Passes over the data
-    #[arg(long, env = "SHOAL_EPOCHS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    /// RecordIO files to evaluate the model on, named like --data: after every epoch, unless stated, and at the end
+    #[arg(long, env = "SHOAL_EVAL_DATA", num_args = 1.., value_delimiter = ',', value_name = "GLOB")]
+    pub eval_data: Vec<String>,
+    /// Evaluate after every so many steps
+    #[arg(long, env = "SHOAL_EVAL_STEPS", value_name = "STEPS", requires = "eval_data",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub eval_steps: Option<u64>,
+    /// Evaluate after every so many epochs
+    #[arg(long, env = "SHOAL_EVAL_EPOCHS", value_name = "EPOCHS", requires = "eval_data", conflicts_with = "eval_steps",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub eval_epochs: Option<u64>,
+    /// Do not train: write what the program predicts of each record of --data, in the order of records, into this place, a
+    /// folder or an object store's URL that every trainer reaches. Give the model by --warm-start
+    #[arg(long, env = "SHOAL_PREDICT", value_name = "PLACE")]
+    pub predict: Option<String>,
+    /// Passes over the data; 0 to evaluate only
+    #[arg(long, env = "SHOAL_EPOCHS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub epochs: u64,
     /// Seeds shuffling, initial values and the randomness inside trainers
     #[arg(long, env = "SHOAL_SEED", default_value_t = 0)]
@@ -83,6 +101,18 @@ pub struct JobArguments {
     pub keep_last: u32,
 }
 
+/// The most evaluations of a job: the master remembers the values of all.
+const EVALUATIONS_MAX: u64 = 10_000;
+
+/// A place as others may name it too: a folder from the root.
+fn rooted(flag: &str, place: &str) -> anyhow::Result<String> {
+    if place.contains("://") {
+        return Ok(place.to_owned());
+    }
+    let folder = std::path::absolute(place).with_context(|| format!("{flag} {place:?}"))?;
+    Ok(folder.display().to_string())
+}
+
 /// How updates follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ModeArgument {
@@ -102,16 +132,36 @@ impl JobArguments {
         }
     }
 
+    /// The patterns of the data that are trained on, and of those that are evaluated or predicted.
+    ///
+    /// # Errors
+    /// Flags that contradict one another.
+    pub fn data(&self) -> anyhow::Result<(&[String], &[String])> {
+        if self.predict.is_some() {
+            ensure!(self.eval_data.is_empty(), "--predict: name the records by --data, not by --eval-data");
+            return Ok((&[], &self.data));
+        }
+        match (self.epochs, self.data.is_empty(), self.eval_data.is_empty()) {
+            (0, _, true) => bail!("--epochs 0 trains nothing: give --eval-data to evaluate, or --predict"),
+            (0, ..) => Ok((&[], &self.eval_data)),
+            (_, true, _) => bail!("--data is missing; to evaluate without training, give --epochs 0"),
+            (_, false, _) => Ok((&self.data, &self.eval_data)),
+        }
+    }
+
+    /// What is evaluated and when, if so many records are.
+    fn evaluated(&self, records: u64) -> anyhow::Result<Option<Evaluated>> {
+        let every = match (self.eval_steps, self.eval_epochs) {
+            (Some(steps), _) => Period::Steps(steps),
+            (None, epochs) => Period::Epochs(epochs.unwrap_or(1)),
+        };
+        let outputs = self.predict.as_deref().map(|place| rooted("--predict", place)).transpose()?;
+        Ok((records > 0).then_some(Evaluated { records, every, outputs }))
+    }
+
     /// Where checkpoints are kept, if it was said. A folder is named from the root, because pservers may run elsewhere.
     pub fn checkpoint_place(&self) -> anyhow::Result<Option<String>> {
-        let rooted = |place: &String| {
-            if place.contains("://") {
-                return Ok(place.clone());
-            }
-            let folder = std::path::absolute(place).with_context(|| format!("--checkpoints {place:?}"))?;
-            Ok(folder.display().to_string())
-        };
-        self.checkpoints.as_ref().map(rooted).transpose()
+        self.checkpoints.as_deref().map(|place| rooted("--checkpoints", place)).transpose()
     }
 
     /// The mode with its numbers.
@@ -163,22 +213,29 @@ impl std::ops::Deref for MasterSettings {
 }
 
 impl MasterSettings {
-    /// The job over a scanned data set.
-    pub fn job_settings(&self, manifest: &Manifest) -> anyhow::Result<JobSettings> {
+    /// The job over a scanned data set, of which the first `trained` records are trained on and the others evaluated.
+    pub fn job_settings(&self, manifest: &Manifest, trained: u64) -> anyhow::Result<JobSettings> {
         ensure!(!self.job.is_empty() && self.job.len() <= 253, "--job: a name has 1 to 253 bytes");
-        Ok(JobSettings {
+        let job = JobSettings {
             job: JobId(self.job.clone()),
             seed: self.seed,
-            epochs: self.epochs,
+            epochs: if trained > 0 { self.epochs } else { 0 },
             microbatch_records: self.microbatch_records,
             microbatches_per_step: self.microbatches_per_step,
             shuffle_run: self.shuffle_run,
-            records: manifest.record_count(),
+            records: trained,
             manifest_fingerprint: manifest.fingerprint(),
             lease_ttl_millis: self.lease_ttl_millis,
             mode: self.mode(),
             warm_start: None,
-        })
+            evaluated: self.evaluated(manifest.record_count() - trained)?,
+        };
+        let evaluations = job.course().evaluations();
+        ensure!(
+            evaluations <= EVALUATIONS_MAX,
+            "{evaluations} evaluations, and at most {EVALUATIONS_MAX} are remembered: evaluate after more steps or epochs"
+        );
+        Ok(job)
     }
     /// Where the job's state is kept.
     pub fn store(&self) -> String {

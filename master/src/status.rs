@@ -1,6 +1,6 @@
 //! What a master tells people and supervisors: one message, read off the machine. Decides nothing.
 
-use crate::document::Mark;
+use crate::document::{Document, Evaluation, Mark, Value};
 use crate::machine::{Machine, Phase, PserverCounters, TrainerCounters};
 use crate::members::{Member, State};
 use shoal_runtime::cluster::Incarnation;
@@ -16,15 +16,16 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         Phase::Done => ("done", String::new()),
         Phase::Failed(why) => ("failed", why),
     };
-    let step = machine.front();
+    let advance = machine.advance();
+    let predicts = settings.evaluated.as_ref().is_some_and(|evaluated| evaluated.outputs.is_some());
     let leases = machine.job.as_ref().map(|job| job.dispatch.counters()).unwrap_or_default();
     proto::StatusReply {
         settings: Some(settings.into()),
         phase: phase.to_owned(),
         failure,
-        step: step.0,
-        steps: settings.steps(),
-        epoch: settings.shape().epoch(step).min(settings.epochs),
+        step: advance.step,
+        steps: advance.steps,
+        epoch: advance.epoch,
         trainers: machine.trainers.iter().map(|(id, member)| trainer(machine, id, member)).collect(),
         pservers: machine.pservers.iter().filter_map(|(id, member)| pserver(machine, id, member)).collect(),
         leases: Some(proto::LeaseCounters {
@@ -43,7 +44,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         master_term: machine.document().master_term,
         checkpoint: machine.document().newest().map_or(0, |kept| kept.record.checkpoint.0),
         checkpoint_version: machine.document().newest().map_or(0, |kept| kept.version.0),
-        records_applied: machine.work.applied(machine.records_trained()),
+        records_applied: machine.work.applied(advance.records),
         records_lost: machine.work.lost(),
         is_progress_known: machine.job.as_ref().is_none_or(|job| job.is_heard),
         trainer_totals: Some(trainer_counters(machine.tally.total())),
@@ -58,8 +59,50 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         declaration: machine.declaration().map(Into::into),
         routing: machine.job.as_ref().map(|job| job.routing.as_ref().into()),
         data_bytes: machine.plan.manifest().data_bytes(),
-        records_trained: machine.records_trained(),
+        records_trained: advance.records,
+        records_planned: advance.records_planned,
+        version: version(machine),
+        front: machine.job.as_ref().map_or(0, |job| job.dispatch.front()),
+        evaluations: evaluations(machine.document()),
+        evaluations_planned: if predicts { 0 } else { settings.course().evaluations() },
+        is_stopped_early: machine.document().judged().last.is_some(),
     }
+}
+
+/// The version at which the model can be read.
+fn version(machine: &Machine) -> u64 {
+    match &machine.job {
+        Some(job) if machine.settings().is_sync() => job.dispatch.front(),
+        _ => machine.document().last_version().0,
+    }
+}
+
+/// Evaluations that are judged, oldest first.
+fn evaluations(document: &Document) -> Vec<proto::EvaluationStatus> {
+    let (judged, course) = (document.judged(), document.job.course());
+    let names: Vec<&str> = document
+        .declaration
+        .iter()
+        .flat_map(|declared| declared.metrics())
+        .map(|metric| metric.name)
+        .collect();
+    let per_step = if document.job.is_sync() { 1 } else { u64::from(document.job.microbatches_per_step) };
+    let evaluation = |(number, evaluation): (u64, &Evaluation)| {
+        let value =
+            |(name, value): (&&str, &Value)| proto::MetricValue { name: (*name).to_owned(), value: value.0 };
+        let version = document.version_after(number);
+        let kept = document.checkpoints.iter().find(|kept| kept.version == version);
+        let rate =
+            judged.rates.iter().rev().find(|(since, _)| *since <= number).map_or(1.0, |(_, rate)| *rate);
+        proto::EvaluationStatus {
+            step: course.trained(version.0) / per_step,
+            values: names.iter().zip(&evaluation.values).map(value).collect(),
+            is_best: judged.best == Some(number),
+            rate,
+            checkpoint: kept.map_or(0, |kept| kept.record.checkpoint.0),
+        }
+    };
+    (0..).zip(&document.evaluations).map(evaluation).collect()
 }
 
 /// Records that trainers complained of: those that are left out first.

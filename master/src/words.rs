@@ -4,7 +4,7 @@ use crate::decide::Admission;
 use crate::dispatch;
 use crate::lease::Progress;
 use crate::machine::{PserverCounters, PserverWord, Refused, TrainerCounters};
-use crate::reports::{BlockProgress, CopyProgress};
+use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_runtime::cluster::{BlockId, Fill, Incarnation, LeaseId, Node, Refusal, Step, Term, Version};
 use shoal_runtime::wire::{malformed, proto};
 
@@ -34,6 +34,7 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         call: request.call,
         progress: block_progress(request.progress)?,
         copies: copies.collect(),
+        sums: request.evaluated.into_iter().map(sums).collect(),
         admissions: admissions.collect(),
         counters: pserver_counters(request.counters.as_ref()),
         staleness: request.staleness.as_ref().map(Into::into).unwrap_or_default(),
@@ -45,6 +46,12 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         storage_trouble: request.storage_trouble,
         damaged: request.damaged.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
     })
+}
+
+fn sums(wire: proto::EvaluatedBlock) -> BlockSums {
+    let (words, _) = wire.sums.as_chunks();
+    let sums = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+    BlockSums { block: BlockId(wire.block), term: Term(wire.term), number: wire.number, sums }
 }
 
 /// What a trainer cannot do, as far as it can be understood.

@@ -4,6 +4,7 @@
 //! later assignments for as long as its fill stays the same.
 
 use crate::block::shape::BlockShape;
+use crate::block::verdicts::Verdicts;
 use crate::block::{Block, NamedCheckpoint, Placement, Terms};
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::{BlockId, Declaration, Incarnation, Layout, Refusal, RefusalKind};
@@ -31,6 +32,8 @@ pub struct Assignment {
     pub scalars: Option<Incarnation>,
     /// The number of the exclusions: what was computed with an older list is refused.
     pub exclusions: u64,
+    /// What follows from evaluations.
+    pub verdicts: Verdicts,
 }
 
 /// A copy and the facts about its block that need no lock.

@@ -2,6 +2,7 @@
 
 use crate::block::primary::PlacedCopy;
 use crate::block::state::Entry;
+use crate::block::verdicts::{EvaluatedBlock, Verdicts};
 use crate::block::{NamedCheckpoint, News, Placement, PushOutcome};
 use crate::hosting::Assignment;
 use crate::shard::{
@@ -93,6 +94,11 @@ pub(crate) fn admission(admission: Admission) -> proto::Admission {
     proto::Admission { block: block.0, pserver: pserver.0, fill: fill.0, term: term.0, is_heir }
 }
 
+pub(crate) fn evaluated((block, evaluated): (BlockId, EvaluatedBlock)) -> proto::EvaluatedBlock {
+    let EvaluatedBlock { term, number, sums } = evaluated;
+    proto::EvaluatedBlock { block: block.0, term: term.0, number, sums }
+}
+
 pub(crate) fn assignment(wire: proto::Assignment, is_sync: bool) -> Result<Assignment, Refusal> {
     let declaration =
         wire.declaration.ok_or_else(|| malformed("assignment.declaration", "the field is missing"))?;
@@ -123,6 +129,10 @@ pub(crate) fn assignment(wire: proto::Assignment, is_sync: bool) -> Result<Assig
         may_leave: wire.may_leave,
         exclusions: wire.exclusions,
         scalars: Some(Incarnation(wire.scalar_primary)).filter(|primary| primary.0 > 0),
+        verdicts: Verdicts {
+            judged: wire.judged,
+            rates: wire.rates.iter().map(|change| (change.evaluation, change.rate)).collect(),
+        },
         checkpoint: wire.checkpoint.map(|named| NamedCheckpoint {
             checkpoint: CheckpointId(named.checkpoint),
             version: is_sync.then_some(Version(named.version)),
@@ -159,6 +169,7 @@ pub(crate) fn followed(followed: Followed) -> proto::FollowedBlock {
             position: entry.position,
             staleness: entry.staleness,
             factor: entry.factor,
+            rate: entry.rate,
         })),
     };
     proto::FollowedBlock { block: block.0, term: term.0, fill: fill.0, published: published.0, news }
@@ -178,6 +189,7 @@ pub(crate) fn news(wire: proto::FollowedBlock) -> Result<Followed, Refusal> {
             position: entry.position,
             staleness: entry.staleness,
             factor: entry.factor,
+            rate: entry.rate,
         }),
     };
     let (block, term, fill) = (BlockId(wire.block), Term(wire.term), Fill(wire.fill));

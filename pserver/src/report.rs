@@ -172,6 +172,7 @@ fn message(shard: &Shard, incarnation: Incarnation, call: u64) -> Result<proto::
         has_passed: named.map_or(Ok(false), |named| shard.has_passed(named.checkpoint))?,
         storage_trouble: trouble,
         damaged: shard.damage()?.iter().map(Into::into).collect(),
+        evaluated: shard.evaluated()?.into_iter().map(messages::evaluated).collect(),
         staleness: Some((&shard.counters().staleness).into()).filter(|_| !shard.job().is_sync()),
     })
 }

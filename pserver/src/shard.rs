@@ -18,10 +18,9 @@ pub use decisions::{Answer, Undecided};
 pub use follow::{Followed, Following};
 pub use pull::{Pull, Pulled, PulledBlock};
 pub use push::{Gradient, Push, Pushed};
-use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{
-    BlockCopy, BlockId, DamagedCheckpoint, Declaration, Incarnation, JobSettings, ManifestRecord, Refusal,
-    RefusalKind, Rewind, Step, Term, Version,
+    BlockCopy, BlockId, DamagedCheckpoint, Declaration, Incarnation, JobSettings, JobShape, ManifestRecord,
+    Refusal, RefusalKind, Rewind, Step, Term, Version,
 };
 use shoal_runtime::host::signal::{Changes, Signal};
 pub use standing::{Admission, CopyProgress, Progress, Standings};
@@ -38,7 +37,7 @@ const STATE_BYTES_MAX: usize = 7 << 20;
 pub struct Shard {
     job: JobSettings,
     terms: Arc<Terms>,
-    epoch: EpochShape,
+    shape: JobShape,
     hosting: RwLock<Life>,
     counters: Mutex<Counters>,
     failure: Mutex<Option<String>>,
@@ -66,7 +65,7 @@ impl Shard {
     /// A pserver that holds nothing yet. Blocks hold at most `window` nodes beyond the lowest missing slot.
     pub fn new(job: JobSettings, window: usize, me: Incarnation) -> Shard {
         Shard {
-            epoch: job.shape(),
+            shape: job.shape(),
             terms: Arc::new(Terms::new(&job, window)),
             job,
             hosting: RwLock::new(Life { me, hosting: None }),
@@ -125,11 +124,13 @@ impl Shard {
             if assignment.master_term < term || assignment.routing_version <= version {
                 return Ok(());
             }
-            let checkpoint = assignment.checkpoint;
+            let (checkpoint, verdicts) = (assignment.checkpoint, assignment.verdicts.clone());
             let hosting = Hosting::after(life.hosting.as_deref(), assignment, &self.terms, life.me)?;
             self.begin_checkpoint(checkpoint);
             for hosted in hosting.blocks.values() {
-                hosted.lock()?.name_checkpoint(checkpoint);
+                let mut block = hosted.lock()?;
+                block.learn(&verdicts);
+                block.name_checkpoint(checkpoint);
             }
             life.hosting = Some(Arc::new(hosting));
         }

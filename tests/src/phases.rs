@@ -69,6 +69,7 @@ mod tests {
             lease_ttl_millis: 1000,
             mode: Mode::SYNC,
             warm_start: None,
+            evaluated: None,
         }
     }
 

@@ -142,14 +142,14 @@ fn a_master_that_does_not_lead_shows_that_and_nothing_of_the_job() {
 fn a_pservers_page_is_read_strictly_before_and_after_it_is_registered() {
     assert_eq!(series(&good(&shoal_pserver::metrics::text(None))), 2);
     let scenario = Scenario::quiet(5);
-    let settings = job_settings(&scenario, &DataSet::new(scenario.data));
+    let settings = job_settings(&scenario, &DataSet::new(scenario.data, 0));
     let shard = Shard::new(settings, HELD_WINDOW, Incarnation(1));
     let page = good(&shoal_pserver::metrics::text(Some(&shard)));
     assert_eq!(value(&page, "shoal_pserver_blocks", Some(("part", "primary"))), Some(0.0));
     assert!(page.values().any(|family| family.kind == "counter"));
     assert!(!page.contains_key("shoal_pserver_staleness_updates"), "the job is synchronous");
     let mode = Mode::Async { staleness_window: 8, scale_by_staleness: false };
-    let settings = job_settings(&Scenario { mode, ..scenario.clone() }, &DataSet::new(scenario.data));
+    let settings = job_settings(&Scenario { mode, ..scenario.clone() }, &DataSet::new(scenario.data, 0));
     let page = good(&shoal_pserver::metrics::text(Some(&Shard::new(settings, HELD_WINDOW, Incarnation(1)))));
     assert_eq!(page["shoal_pserver_staleness_updates"].kind, "histogram");
 }

@@ -279,7 +279,7 @@ async fn a_message_above_the_limit_is_refused_and_the_server_goes_on() {
     let scenario = Scenario::quiet(1);
     let limits = Limits::default();
     let shard = Arc::new(Shard::new(
-        job_settings(&scenario, &DataSet::new(scenario.data)),
+        job_settings(&scenario, &DataSet::new(scenario.data, 0)),
         HELD_WINDOW,
         Incarnation(1),
     ));

@@ -8,7 +8,7 @@ pub use source::{ChunkSource, Stored};
 
 use shoal_recordio::{Chunk, Limits, decode_chunk};
 use shoal_runtime::cluster::plan::ChunkOrder;
-use shoal_runtime::cluster::{JobSettings, Microbatch, Slice};
+use shoal_runtime::cluster::{JobSettings, Microbatch, Pass, Slice};
 use shoal_runtime::host::storage::StorageError;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -84,7 +84,7 @@ struct Kept {
 /// The records of one microbatch: where each lies.
 #[derive(Clone, Debug)]
 pub struct MicrobatchRecords {
-    /// The microbatch's index in the epoch.
+    /// The microbatch's index in the pass.
     pub microbatch: u64,
     records: Vec<(Arc<Chunk>, u32, u64)>,
 }
@@ -102,12 +102,12 @@ impl ChunkCache {
         ChunkCache { source, chunks: BTreeMap::new(), bytes: 0, clock: 0, bytes_read: 0 }
     }
 
-    /// The records of a microbatch of `epoch`, in the epoch's shuffled order. Chunks that `is_excluded`, by their
+    /// The records of a microbatch of `pass`, in its order. Chunks that `is_excluded`, by their
     /// records' indexes in the data set, are not read.
     pub async fn records(
         &mut self,
         settings: &JobSettings,
-        epoch: u64,
+        pass: Pass,
         microbatch: &Microbatch,
         is_excluded: impl Fn(&Range<u64>) -> bool,
     ) -> Result<MicrobatchRecords, Unreadable> {
@@ -120,7 +120,7 @@ impl ChunkCache {
             }
             let chunk = self.chunk(slice).await;
             let chunk = chunk.map_err(|source| Unreadable { records: of_chunk, source })?;
-            let order = ChunkOrder::new(settings, epoch, slice.chunk, slice.chunk_records);
+            let order = ChunkOrder::new(settings, pass, slice.chunk, slice.chunk_records);
             for position in slice.first_position..slice.first_position + slice.records {
                 let record = order.record(position);
                 records.push((chunk.clone(), record, slice.chunk_first_record + u64::from(record)));

@@ -89,8 +89,10 @@ mod known;
 mod leaders;
 mod master;
 mod meter;
+mod metrics;
 mod model;
 mod origin;
+mod outputs;
 mod pending;
 mod pull;
 mod push;
@@ -103,12 +105,13 @@ mod taken;
 mod trainer;
 
 pub use error::TrainError;
+pub use metrics::Metrics;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use settings::{Compute, TrainerSettings};
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
 pub use shoal_runtime::cluster::initial::{Fans, Initial};
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
-pub use shoal_runtime::cluster::{Declaration, Group, Parameter, Rule};
+pub use shoal_runtime::cluster::{Better, Declaration, Group, Metric, Parameter, Plateau, Rule, Target};
 pub use trainer::{Ended, World, train_in};
 
 use shoal_runtime::host::random::Random;

@@ -78,6 +78,11 @@ impl Master {
         Job::of(&self.job)
     }
 
+    /// For how long what does not answer is tried again.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// How long a lease lives without progress.
     pub(crate) fn ttl(&self) -> Duration {
         Duration::from_millis(self.job.lease_ttl_millis)
@@ -184,7 +189,10 @@ impl Master {
 
     fn is_of_the_job(&self, task: &Task) -> bool {
         match task.work {
-            Work::Node { step, node, .. } => self.job.is_sync() && self.job.shape().tree(step).contains(node),
+            Work::Node { step, node, .. } => {
+                let is_there = self.job.is_sync() && step.0 < self.job.steps();
+                is_there && self.job.shape().tree(step).contains(node)
+            }
             Work::Run { first } => {
                 let end = first.checked_add(task.microbatches.len() as u64);
                 !self.job.is_sync() && end.is_some_and(|end| end <= self.job.positions())

@@ -1,8 +1,9 @@
 //! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
 
+use crate::metrics::Metrics;
 use crate::taken::Taken;
 use shoal_runtime::cluster::parameter::DECISIONS;
-use shoal_runtime::cluster::{BlockId, Decision, Declaration, JobSettings, Layout};
+use shoal_runtime::cluster::{BlockId, Decision, Declaration, JobSettings, Layout, Parameter};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,6 +25,34 @@ pub trait Model: Send + 'static {
         parameters: &Parameters,
         gradient: &mut Gradient,
     ) -> anyhow::Result<()>;
+
+    /// Adds what the batch's records, of the evaluated data, come to with these parameters to the metrics that were
+    /// declared. As [`step`](Self::step), a function of its arguments alone. Called in jobs with `--eval-data`.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    fn evaluate(
+        &mut self,
+        _batch: &Batch<'_>,
+        _parameters: &Parameters,
+        _metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        anyhow::bail!("the program evaluates nothing: write `Model::evaluate`, or run it without --eval-data")
+    }
+
+    /// What the model says of the batch's records: one output for each, in their order. As [`step`](Self::step), a function
+    /// of its arguments alone. Called in jobs with `--predict`.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    fn predict(
+        &mut self,
+        _batch: &Batch<'_>,
+        _parameters: &Parameters,
+        _outputs: &mut Vec<Vec<u8>>,
+    ) -> anyhow::Result<()> {
+        anyhow::bail!("the program predicts nothing: write `Model::predict`, or run it without --predict")
+    }
 }
 
 /// What a model may know of the job before it declares.
@@ -33,10 +62,12 @@ pub struct Job {
     pub name: String,
     /// Its seed.
     pub seed: u64,
-    /// Records in the data set.
+    /// Records in the data that are trained on; in a job that only evaluates or predicts, in those.
     pub records: u64,
     /// Passes over the data.
     pub epochs: u64,
+    /// How often the model is evaluated; 0 without `--eval-data`.
+    pub evaluations: u64,
     /// Steps in one epoch.
     pub steps_per_epoch: u64,
     /// Records in a full step: microbatch records times microbatches.
@@ -45,12 +76,23 @@ pub struct Job {
 
 impl Job {
     pub(crate) fn of(settings: &JobSettings) -> Job {
+        // Where nothing is trained a model is declared as if its data were.
+        let shape = settings.shape();
+        let (records, epochs, cut) = match settings.epochs {
+            0 => (settings.all_records(), 1, shape.evaluation()),
+            epochs => (settings.records, epochs, shape.training()),
+        };
         Job {
             name: settings.job.0.clone(),
             seed: settings.seed,
-            records: settings.records,
-            epochs: settings.epochs,
-            steps_per_epoch: settings.shape().steps(),
+            records,
+            epochs,
+            evaluations: if settings.evaluated.as_ref().is_some_and(|evaluated| evaluated.outputs.is_none()) {
+                settings.course().evaluations()
+            } else {
+                0
+            },
+            steps_per_epoch: cut.steps(),
             global_batch: u64::from(settings.microbatch_records) * u64::from(settings.microbatches_per_step),
         }
     }
@@ -59,7 +101,7 @@ impl Job {
 /// One training sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Its index in the data set: the same in every epoch, whatever the shuffle.
+    /// Its index in the data that are trained on, or in those that are evaluated or predicted: the same in every epoch, whatever the shuffle.
     pub index: u64,
     /// Its bytes, as they were packed.
     pub bytes: &'a [u8],
@@ -68,12 +110,12 @@ pub struct Record<'a> {
 /// The records of one microbatch.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    /// The pass over the data, from 0.
+    /// The pass over the data, from 0; in an evaluation, how many were begun before it.
     pub epoch: u64,
-    /// The step of the job, from 0. In asynchronous jobs, which have no steps, the microbatch's position (epoch x
+    /// The step of the job, from 0; in an evaluation, how many steps were trained before it. In asynchronous jobs, which have no steps, the microbatch's position (epoch x
     /// microbatches + index) divided by `microbatches_per_step`: for schedules of the program's own.
     pub step: u64,
-    /// The microbatch's index in the epoch.
+    /// The microbatch's index in the pass.
     pub microbatch: u64,
     /// For randomness: a function of (job seed, step, microbatch), in asynchronous jobs of (job seed, position): the
     /// same whoever computes it, and when it is computed again.
@@ -100,6 +142,13 @@ impl Names {
     pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
         self.declaration.parameters.iter().map(|p| vec![0.0; p.elements() as usize]).collect()
     }
+    /// One zeroed vector for each parameter that takes part in evaluations, or in steps that train; an empty one for others.
+    pub(crate) fn sums(&self, evaluates: bool) -> Vec<Vec<f32>> {
+        let parameters = self.declaration.parameters.iter();
+        let elements =
+            |p: &Parameter| if p.rule.is_metric() == evaluates { p.elements() as usize } else { 0 };
+        parameters.map(|parameter| vec![0.0; elements(parameter)]).collect()
+    }
     /// A gradient that no block has been given; the scalar block takes none.
     pub(crate) fn untaken(&self) -> Taken {
         let mut taken = Taken::by_none(self.layout.len());
@@ -116,7 +165,7 @@ impl Names {
     pub(crate) fn bytes(&self, block: BlockId) -> usize {
         4 * self.layout.block(block).map_or(0, |block| block.elements)
     }
-    fn find(&self, name: &str) -> anyhow::Result<usize> {
+    pub(crate) fn find(&self, name: &str) -> anyhow::Result<usize> {
         self.index.get(name).copied().ok_or_else(|| anyhow::anyhow!("no parameter {name:?} was declared"))
     }
 }
@@ -156,7 +205,7 @@ pub struct Gradient {
 
 impl Gradient {
     pub(crate) fn zeros(names: &Arc<Names>, weight: u64) -> Gradient {
-        Gradient { names: names.clone(), values: names.zeros(), weight }
+        Gradient { names: names.clone(), values: names.sums(false), weight }
     }
 
     /// A parameter's gradient sums in row-major order.
@@ -165,6 +214,8 @@ impl Gradient {
     /// No such parameter.
     pub fn slice_mut(&mut self, name: &str) -> anyhow::Result<&mut [f32]> {
         let at = self.names.find(name)?;
+        let is_metric = self.names.declaration.parameters[at].rule.is_metric();
+        anyhow::ensure!(!is_metric, "metric {name:?}: evaluations add to it, steps have `Parameter::sum`");
         Ok(&mut self.values[at])
     }
 

@@ -10,6 +10,7 @@ use crate::session::Session;
 use crate::taken::Taken;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
+use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::{BlockId, Routing, Term, Version};
 use shoal_runtime::host::rpc::Channel;
 use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
@@ -77,7 +78,12 @@ impl<'a> Push<'a> {
 
     fn gradient(&self, block: BlockId) -> proto::BlockGradient {
         let mut values = Vec::new();
-        if let Some(layout) = self.session.names.layout.block(block) {
+        let layout = self.session.names.layout.block(block);
+        // Metrics take no part in training, and nothing else does in evaluations.
+        let takes_part = |layout: &&BlockLayout| {
+            layout.pieces.iter().all(|piece| !self.sum.values[piece.parameter].is_empty())
+        };
+        if let Some(layout) = layout.filter(takes_part) {
             values.reserve_exact(layout.elements);
             layout.gather(&self.sum.values, &mut values);
         }

@@ -6,6 +6,7 @@ use crate::known::Known;
 use crate::master::{Leased, Master};
 use crate::meter::Meter;
 use crate::model::Names;
+use crate::outputs::Outputs;
 use crate::push_log::PushLog;
 use crate::routes::Routes;
 use shoal_runtime::cluster::refusal::NextMove;
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) exclusions: Known,
     pub(crate) push_log: PushLog,
     pub(crate) meter: Arc<Meter>,
+    /// Where outputs go, in a job that predicts.
+    pub(crate) outputs: Option<Outputs>,
     incarnation: AtomicU64,
 }
 
@@ -44,10 +47,11 @@ impl Session {
         declaration.check().map_err(|fault| TrainError::Settings(fault.to_string()))?;
         let (incarnation, routing) = master.join(&declaration).await?;
         meter.join(master.leaders.clone(), master.ttl());
+        let outputs = Outputs::open(&master.job, master.patience()).await?;
         let names = Arc::new(Names::new(declaration));
         let routes = Routes::new(routing, names.layout.len(), dial)?;
         let (exclusions, incarnation) = (Known::default(), AtomicU64::new(incarnation.0));
-        Ok(Session { master, names, routes, exclusions, push_log, meter, incarnation })
+        Ok(Session { master, names, routes, exclusions, push_log, meter, outputs, incarnation })
     }
 
     /// Who this trainer is to the master that knew it last.

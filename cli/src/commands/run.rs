@@ -3,6 +3,7 @@
 use super::status::pserver_totals;
 use super::{Output, print};
 use crate::breakdown::Breakdown;
+use crate::evaluations;
 use crate::runner::chaos::Chaos;
 use crate::runner::chaos::deck::{Kind, Kinds, Weather};
 use crate::runner::folder::RunFolder;
@@ -89,6 +90,10 @@ impl RunArguments {
         if self.chaos.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
             job.lease_ttl_millis = CHAOS_TTL_MILLIS;
         }
+        // `runs/latest` is another run once this one has begun.
+        if let Some(file) = job.warm_start.as_deref().and_then(|file| std::fs::canonicalize(file).ok()) {
+            job.warm_start = Some(file.display().to_string());
+        }
         let (name, folder) = self.place()?;
         let trainers = self.trainers.unwrap_or(Bounds::exactly(1));
         let pace = match (self.pace_millis, self.chaos) {
@@ -145,9 +150,11 @@ impl RunArguments {
 
 /// The pause before each microbatch with which `trainers` trainers take [`CHAOS_LASTS`].
 async fn chaos_pace(job: &JobArguments, trainers: u32) -> anyhow::Result<Duration> {
-    let records = shoal_master::data_set::scan(&job.data).await?.record_count();
-    let shape = EpochShape::new(records, job.microbatch_records, job.microbatches_per_step);
-    let microbatches = (shape.microbatches() * job.epochs).max(1);
+    let (trained, evaluated) = job.data()?;
+    let (manifest, trained) = shoal_master::data_set::scan(trained, evaluated).await?;
+    let cut = |records| EpochShape::new(records, job.microbatch_records, job.microbatches_per_step);
+    let evaluated = cut(manifest.record_count() - trained).microbatches();
+    let microbatches = (cut(trained).microbatches() * job.epochs + evaluated).max(1);
     Ok(CHAOS_LASTS.mul_f64(f64::from(trainers) / microbatches as f64).min(Duration::from_millis(300)))
 }
 
@@ -233,7 +240,7 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
     let status = &outcome.status;
     let mut lines = vec![format!(
         "✔ {} steps, {} records in {:.1} s",
-        status.steps, status.records_trained, outcome.seconds
+        status.step, status.records_trained, outcome.seconds
     )];
     if let Some(tally) = outcome.tally() {
         let mark = if tally.wrong == 0 { '✔' } else { '✘' };
@@ -243,6 +250,7 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
         ));
     }
     lines.push(format!("✔ parameters sha256 {}", outcome.parameters_sha256));
+    lines.extend(evaluations::lines(status).into_iter().map(|line| format!("  {line}")));
     let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
     lines.extend(shares.map(|shares| format!("  time: {shares}")));
     if status.rewind > 0 {

@@ -3,6 +3,7 @@
 use super::{Output, print};
 use crate::breakdown::{self, Breakdown};
 use crate::client::JobChoice;
+use crate::evaluations;
 use crate::staleness;
 use crate::waste::Waste;
 use serde_json::{Value, json};
@@ -94,8 +95,9 @@ pub(crate) fn text(status: &StatusReply) -> String {
             "progress  step {} of {}, epoch {} of {}",
             status.step, status.steps, status.epoch, settings.epochs
         ),
-        format!("trainers  {} live, {} wanted", live(status), status.trainers_wanted),
     ];
+    lines.extend(evaluations::lines(status));
+    lines.push(format!("trainers  {} live, {} wanted", live(status), status.trainers_wanted));
     for trainer in status.trainers.iter().filter(|trainer| trainer.state == "live" || trainer.state == "lost")
     {
         let counters = trainer.counters.unwrap_or_default();
@@ -279,7 +281,11 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "advice": breakdown::advice(status),
         "staleness": staleness::of(status).map(|staleness| staleness::json(&staleness)),
     });
-    for more in [json_of_checkpoints(status, &totals), Waste::of(status).json()] {
+    let evaluated = json!({
+        "evaluations": evaluations::json(status), "evaluations_planned": status.evaluations_planned,
+        "stopped_early": status.is_stopped_early, "version": status.version,
+    });
+    for more in [evaluated, json_of_checkpoints(status, &totals), Waste::of(status).json()] {
         if let (Value::Object(all), Value::Object(more)) = (&mut object, more) {
             all.extend(more);
         }

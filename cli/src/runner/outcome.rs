@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::breakdown::Breakdown;
 use crate::commands::status::{levels, pserver_totals};
+use crate::evaluations;
 use crate::model_state::ModelState;
 use crate::programs::oracle::{self, Tally};
 use crate::staleness;
@@ -44,7 +45,7 @@ impl Outcome {
     /// or records left out not everything counts, and by decision: the oracle has nothing to say.
     pub(crate) fn tally(&self) -> Option<Tally> {
         let has_skipped = self.decision().is_some_and(|decision| decision.skipped > 0.0);
-        if has_skipped || self.status.records_excluded > 0 {
+        if has_skipped || self.status.records_excluded > 0 || self.status.is_stopped_early {
             return None;
         }
         let epochs = self.status.settings.as_ref().map_or(0, |settings| settings.epochs);
@@ -77,6 +78,7 @@ impl Outcome {
             "records_counted": tally.map(|tally| tally.counted),
             "records_wrong": tally.map(|tally| tally.wrong),
             "records_excluded": self.status.records_excluded,
+            "evaluations": evaluations::json(&self.status), "stopped_early": self.status.is_stopped_early,
             "steps_skipped": self.decision().map(|decision| decision.skipped as u64),
             "steps_clipped": self.decision().map(|decision| decision.clipped as u64),
             "loss_scale": self.decision().map(|decision| decision.loss_scale),

@@ -1,7 +1,7 @@
 //! What a local run runs, and with which command lines. Starts nothing.
 
 use super::folder::RunFolder;
-use shoal_master::settings::{JobArguments, ModeArgument};
+use shoal_master::settings::JobArguments;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -67,49 +67,21 @@ impl FromStr for Bounds {
 impl JobPlan {
     /// The master's command line; it listens on `listen`.
     pub(crate) fn master_command(&self, shoal: &OsString, listen: &str) -> Vec<OsString> {
-        let job = &self.job;
         let mut command = vec![shoal.clone(), "master".into()];
         let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
-        let mode = match job.mode {
-            ModeArgument::Sync => "sync",
-            ModeArgument::Async => "async",
-        };
         for (flag, value) in [
             ("--listen", listen.to_owned()),
             ("--job", self.name.clone()),
             ("--address-file", text(self.folder.address())),
             ("--store", text(self.folder.state())),
-            ("--data", job.data.join(",")),
-            ("--epochs", job.epochs.to_string()),
-            ("--seed", job.seed.to_string()),
-            ("--microbatch-records", job.microbatch_records.to_string()),
-            ("--microbatches-per-step", job.microbatches_per_step.to_string()),
-            ("--shuffle-run", job.shuffle_run.to_string()),
-            ("--lease-ttl-millis", job.lease_ttl_millis.to_string()),
-            ("--mode", mode.to_owned()),
-            ("--replicas", job.replicas.to_string()),
-            ("--checkpoint-steps", job.checkpoint_steps.to_string()),
-            ("--checkpoint-seconds", job.checkpoint_seconds.to_string()),
-            ("--keep-last", job.keep_last.to_string()),
             ("--pservers", self.pservers.min.to_string()),
             ("--trainers", self.trainers_at_start.to_string()),
         ] {
             command.extend([flag.into(), value.into()]);
         }
-        if let Some(window) = job.staleness_window {
-            command.extend(["--staleness-window".into(), window.to_string().into()]);
-        }
+        command.extend(self.job.flags());
         if let Some(address) = self.http {
             command.extend(["--http".into(), address.to_string().into()]);
-        }
-        if let Some(place) = &job.checkpoints {
-            command.extend(["--checkpoints".into(), place.into()]);
-        }
-        if let Some(file) = &job.warm_start {
-            command.extend(["--warm-start".into(), file.into()]);
-        }
-        if job.scale_by_staleness {
-            command.push("--scale-by-staleness".into());
         }
         command
     }

@@ -1,5 +1,6 @@
 //! Progress on standard error: one line that is rewritten on a terminal, a plain line now and then elsewhere.
 
+use crate::evaluations;
 use shoal_runtime::wire::proto::StatusReply;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -46,10 +47,12 @@ impl Progress {
         if now - self.mark.1 > Duration::from_secs(5) {
             self.mark = (status.records_trained, now);
         }
-        let left = (settings.records * settings.epochs).saturating_sub(status.records_trained);
+        let left = status.records_planned.saturating_sub(status.records_trained);
         let eta = if rate > 0.0 { format!("{:.0} s", left as f64 / rate) } else { "-".to_owned() };
+        let newest = status.evaluations.last().map(evaluations::values);
+        let evaluated = newest.map_or_else(String::new, |values| format!("  {values}"));
         format!(
-            "{:>5.1} s  {}  epoch {}/{}  step {}/{}  {:.0} records/s  {} trainers  ETA {eta}",
+            "{:>5.1} s  {}  epoch {}/{}  step {}/{}  {:.0} records/s  {} trainers  ETA {eta}{evaluated}",
             self.started.elapsed().as_secs_f64(),
             status.phase,
             (status.epoch + 1).min(settings.epochs),

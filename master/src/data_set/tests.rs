@@ -1,6 +1,6 @@
 //! Data sets in folders and in buckets: what is found, in which order, at which cost, and what is said when it is not.
 
-use super::{scan, scan_in};
+use super::{append, scan};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use object_store::local::LocalFileSystem;
@@ -100,6 +100,12 @@ fn relative(manifest: &Manifest, root: &str) -> Vec<String> {
     manifest.files().iter().map(|file| file.path.strip_prefix(root).unwrap().to_owned()).collect()
 }
 
+async fn scan_in(buckets: &Buckets, patterns: &[String]) -> anyhow::Result<Manifest> {
+    let mut manifest = Manifest::default();
+    append(&mut manifest, buckets, patterns).await?;
+    Ok(manifest)
+}
+
 const NAMES: [&str; 9] = ["top", "a/1", "a/2", "a/10", "a-b/1", "a/x/1", "a/x/y/1", "b/[1]", "b/1 2"];
 
 #[tokio::test]
@@ -120,8 +126,8 @@ async fn a_pattern_means_in_a_bucket_what_it_means_on_a_disk() {
         "*", "a/*", "*/1", "a*/1", "a/1", "a/?", "a/1?", "b/[[]1]", "b/1 2", "a/*/1", "a/*/*/1", "[ab]/*",
         "**/1", "a/**/1", "**/x/*",
     ] {
-        let local = scan(&[format!("{root}{pattern}")]).await.unwrap();
-        let by_url = scan(&[format!("file://{root}{pattern}")]).await.unwrap();
+        let local = scan(&[format!("{root}{pattern}")], &[]).await.unwrap().0;
+        let by_url = scan(&[format!("file://{root}{pattern}")], &[]).await.unwrap().0;
         let objects = scan_one(&buckets, &format!("s3://b/{pattern}")).await.unwrap();
         let on_disk = scan_one(&buckets, &format!("gs://disk/{pattern}")).await.unwrap();
         assert_eq!(local, by_url, "{pattern}");

@@ -21,8 +21,10 @@ pub(super) fn keep(next: &mut Document, wishes: &Wishes) {
         next.named = None;
         next.checkpoints.push(committed);
         // What the present history began from is kept: a loss before the next checkpoint goes back to it or later.
-        let surplus = next.checkpoints.len().saturating_sub(wishes.keep_last.max(1));
-        next.checkpoints.drain(..surplus);
+        let (surplus, best) =
+            (next.checkpoints.len().saturating_sub(wishes.keep_last.max(1)), next.best_version());
+        let mut at = 0..;
+        next.checkpoints.retain(|kept| at.next() >= Some(surplus) || Some(kept.version) == best);
     }
 }
 
@@ -51,20 +53,18 @@ pub(super) fn abandon(next: &mut Document, seen: &Seen<'_>) {
     }
 }
 
-/// Names the next checkpoint when one is due; the last one always is.
+/// Names the next checkpoint when one is due; the last one always is, and one at an evaluation that may be the best.
 pub(super) fn name(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
     let (Some(front), None) = (seen.front, next.named) else { return };
-    let (last, ahead) = (next.job.last_version(), ahead(&next.job));
+    // Nothing passes where blocks wait for an evaluation to be judged.
+    let (barrier, ahead) = (next.open_until(), ahead(&next.job));
     let rewind = next.rewind();
-    let is_kept = |version: Version| {
-        next.checkpoints
-            .iter()
-            .any(|kept| kept.version == version && kept.rewind <= rewind && version == last)
-    };
-    let is_last_due = front.0 + ahead >= last.0 && !is_kept(last);
-    if is_last_due || wishes.is_checkpoint_due {
+    let is_kept = next.checkpoints.iter().any(|kept| kept.version.0 == barrier && kept.rewind <= rewind);
+    let is_wanted = Version(barrier) == next.last_version() || next.keeps_best();
+    let is_barrier_due = is_wanted && front.0 + ahead >= barrier && !is_kept;
+    if is_barrier_due || wishes.is_checkpoint_due {
         next.checkpoints_named += 1;
-        let version = Version((front.0 + ahead).min(last.0));
+        let version = Version((front.0 + ahead).min(barrier));
         next.named = Some(NamedCheckpoint { checkpoint: CheckpointId(next.checkpoints_named), version });
     }
 }

@@ -43,6 +43,8 @@ pub(super) fn judge(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>, versi
         next.exclusions.number = version;
         if is_sync {
             next.named = None;
+            // What was found of later versions is of a history that is no more.
+            next.evaluations.truncate(next.job.course().evaluated(from.0) as usize);
             failover::restore(next, &BTreeSet::new(), seen, version);
         }
     }

@@ -7,16 +7,19 @@
 //! - a block without a reachable in-sync copy is restored: in synchronous jobs all blocks with it, each left with one
 //!   copy, under a new term and rewind number;
 //! - a checkpoint that is damaged is dropped, and who was to begin there begins at the newest that is left;
+//! - what lies beyond an evaluation is open once that is judged: see `evaluate`;
 //! - records that nobody can use are left out, or end the job: see `exclude`;
 //! - a copy that cannot be continued gets a new fill, and is filling again.
 
 mod checkpoints;
 mod copies;
+mod evaluate;
 mod exclude;
 mod failover;
 mod moves;
 
 pub(crate) use checkpoints::ahead;
+pub use evaluate::Sums;
 
 use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
 use crate::trouble::Complaint;
@@ -40,6 +43,8 @@ pub struct Seen<'a> {
     pub front: Option<Version>,
     /// What primaries have said of checkpoints that they were to begin from.
     pub damages: &'a [Damage],
+    /// What primaries have said of metrics.
+    pub sums: &'a Sums,
     /// What trainers have said that they cannot do.
     pub complaints: &'a [Complaint],
     /// How many trainers are live.
@@ -148,6 +153,7 @@ fn decide_blocks(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
         copies::drop_surplus(next, seen);
         copies::add_missing(next, seen, version);
         checkpoints::keep(next, wishes);
+        evaluate::judge(next, seen);
         checkpoints::abandon(next, seen);
         checkpoints::name(next, wishes, seen);
     }

@@ -23,6 +23,7 @@ fn job(is_sync: bool) -> JobSettings {
         lease_ttl_millis: 1000,
         mode,
         warm_start: None,
+        evaluated: None,
     }
 }
 
@@ -91,6 +92,7 @@ impl World {
                 complaints: &self.complaints,
                 live_trainers: 1,
                 sizes: &self.sizes,
+                sums: &Sums::new(),
                 front: self.front,
                 is_abandoned: false,
                 is_patience_over: self.is_patience_over,

@@ -10,7 +10,8 @@ mod checkpoints;
 mod pservers;
 mod trainers;
 
-use crate::decide::{self, Admission, Damage, Seen, Wishes};
+use crate::advance::Advance;
+use crate::decide::{self, Admission, Damage, Seen, Sums, Wishes};
 use crate::dispatch::Dispatch;
 use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
 use crate::members::Members;
@@ -168,13 +169,17 @@ impl Machine {
             (None, Some(_)) => Phase::Training,
         }
     }
-    /// The lowest step that some block has not applied, or what would be one: see [`Dispatch::front`].
+    /// The lowest step that some block has not applied, or what would be one: see [`Advance`].
     pub fn front(&self) -> Step {
-        self.job.as_ref().map_or(Step(0), |job| job.dispatch.front(self.settings().shape()))
+        Step(self.advance().step)
+    }
+    /// How far it is, in the words of people.
+    pub fn advance(&self) -> Advance {
+        Advance::of(self.settings(), self.job.as_ref().map_or(0, |job| job.dispatch.front()))
     }
     /// Records of all steps below the front.
     pub fn records_trained(&self) -> u64 {
-        self.job.as_ref().map_or(0, |job| job.dispatch.records_trained(self.settings()))
+        self.advance().records
     }
 
     /// Asks for other numbers of members; supervisors and the next decisions make it so. Returns those before.
@@ -273,9 +278,9 @@ impl Machine {
             true => self.homeless_since.or(Some(now)),
             false => None,
         };
-        let (sizes, copies) = match &self.job {
-            Some(job) => (job.sizes.clone(), job.reports.copies().clone()),
-            None => (self.declaration().map(sizes).unwrap_or_default(), BTreeMap::new()),
+        let (sizes, copies, sums) = match &self.job {
+            Some(job) => (job.sizes.clone(), job.reports.copies().clone(), job.reports.sums()),
+            None => (self.declaration().map(sizes).unwrap_or_default(), BTreeMap::new(), Sums::new()),
         };
         let (admissions, damages) = (std::mem::take(&mut self.admissions), std::mem::take(&mut self.damages));
         let front = self.job.as_ref().and_then(|job| job.reports.lowest_version());
@@ -290,6 +295,7 @@ impl Machine {
             complaints: &complaints,
             live_trainers: self.trainers.live().count(),
             sizes: &sizes,
+            sums: &sums,
             front,
             is_abandoned: self.is_abandoned(),
             is_patience_over,
@@ -359,7 +365,7 @@ impl Machine {
 
     /// The job is done when a durable checkpoint has every block at its last version.
     fn is_complete(&self) -> bool {
-        self.document.newest().is_some_and(|kept| kept.version == self.document.job.last_version())
+        self.document.newest().is_some_and(|kept| kept.version == self.document.last_version())
     }
 
     pub(crate) fn fail(&mut self, why: String) {

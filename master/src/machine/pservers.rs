@@ -1,10 +1,11 @@
 //! The pservers' side of the master: register, report, what to hold.
 
 use super::Machine;
+use crate::advance::Advance;
 use crate::assignment;
 use crate::decide::{Admission, ahead};
 use crate::members::State;
-use crate::reports::{BlockProgress, CopyProgress};
+use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal, Staleness};
 use shoal_runtime::wire::proto;
@@ -62,6 +63,8 @@ pub struct PserverWord {
     pub progress: Vec<BlockProgress>,
     /// How its followers stand.
     pub copies: Vec<CopyProgress>,
+    /// What the next evaluation came to, as far as its blocks hold it.
+    pub sums: Vec<BlockSums>,
     /// Which copies its primaries ask for.
     pub admissions: Vec<Admission>,
     /// What it has counted.
@@ -136,11 +139,15 @@ impl Machine {
         let is_heard_first = !job.is_heard && lowest.is_some();
         job.is_heard |= lowest.is_some();
         if is_heard_first {
-            self.work.know(job.dispatch.records_trained(&self.document.job));
+            let front = job.dispatch.front();
+            self.work.know(Advance::of(&self.document.job, front).records);
         }
-        let last = self.document.job.last_version();
-        let is_near_end = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= last.0);
-        self.is_changed |= is_near_end || self.policy.every_steps > 0 || self.is_checkpoint_demanded();
+        for sums in word.sums {
+            job.reports.hear_sums(pserver, sums);
+        }
+        let barrier = self.document.open_until();
+        let is_near_barrier = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= barrier);
+        self.is_changed |= is_near_barrier || self.policy.every_steps > 0 || self.is_checkpoint_demanded();
         self.hear_of_checkpoint(word.checkpoint, word.written, word.has_passed);
         self.hear_of_damage(pserver, word.damaged);
         if !word.storage_trouble.is_empty() {

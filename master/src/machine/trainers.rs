@@ -99,6 +99,16 @@ impl Machine {
             let detail = "decisions over all blocks need synchronous steps: run the job with --mode sync";
             return Err(Refusal::new(RefusalKind::DeclarationMismatch, "decisions", detail));
         }
+        if let Some(aimed) = declaration.metrics().find(|metric| metric.target.is_some())
+            && self.settings().evaluated.is_none()
+        {
+            let detail = "nothing is evaluated, so nothing can be aimed at: run the job with --eval-data";
+            return Err(Refusal::new(
+                RefusalKind::DeclarationMismatch,
+                format!("metric {:?}", aimed.name),
+                detail,
+            ));
+        }
         if let Some(ours) = self.declaration()
             && let Some(fault) = ours.difference(&declaration)
         {
@@ -163,7 +173,7 @@ impl Machine {
                 continue;
             }
             let (unit, what) = if is_sync {
-                let microbatch = shape.microbatch(place.step, place.slot);
+                let (_, microbatch) = shape.microbatch(place.step, place.slot);
                 (place.step.0, format!("microbatch {microbatch} of step {}", place.step))
             } else {
                 (place.position, format!("the microbatch at position {}", place.position))

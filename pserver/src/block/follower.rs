@@ -52,10 +52,10 @@ impl Block {
             return Err(Refusal::new(RefusalKind::WrongShape, &self.shape, detail));
         }
         let sum = bytemuck::pod_collect_to_vec::<u8, f32>(&entry.gradient);
-        let Entry { term, weight, position, staleness, factor, .. } = entry;
-        let pace = self.job.pace(state.version(), staleness);
-        self.copied +=
-            state.apply(&self.shape, term, pace, Update { weight, sum, position, staleness, factor });
+        let Entry { term, weight, position, staleness, factor, rate, .. } = entry;
+        let update = Update { weight, sum, position, staleness, factor, rate };
+        let pace = self.job.pace(&self.shape, state, &update);
+        self.copied += state.apply(&self.shape, term, pace, update);
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ pub mod shape;
 mod standing;
 pub mod state;
 mod terms;
+pub mod verdicts;
 
 pub use answer::{News, Placement, PushOutcome, Reading, Standing};
 
@@ -39,6 +40,7 @@ use shoal_runtime::cluster::{
 use state::{Entry, State, Update};
 use std::sync::{Arc, Weak};
 pub use terms::Terms;
+use verdicts::Verdicts;
 
 /// One copy of one block.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub struct Block {
     shape: Arc<BlockShape>,
     job: Arc<Terms>,
     placement: Placement,
+    verdicts: Verdicts,
     state: Option<State>,
     published: Version,
     role: Role,
@@ -77,6 +80,7 @@ impl Block {
             published: Version(0),
             role: Role::Follower { is_broken: false },
             placement,
+            verdicts: Verdicts::default(),
             copied: 0,
             piece: None,
             holds: Vec::new(),
@@ -211,10 +215,11 @@ impl Block {
         if let Err(outcome) = self.led(rewind) {
             return Ok(outcome);
         }
+        let step = arriving.step;
+        let is_open = self.is_open(step.0);
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
             return Ok(PushOutcome::Moved);
         };
-        let step = arriving.step;
         if step.replaces() < self.published {
             return Ok(PushOutcome::Late);
         }
@@ -222,7 +227,8 @@ impl Block {
             // Applied, but some copy has yet to say that it has it: it may be lost.
             return Ok(PushOutcome::Held { replaced: 0 });
         }
-        if self.job.reads(step) > self.published || self.placement.heir.is_some() {
+        let is_closed = self.placement.heir.is_some() || !is_open;
+        if self.job.reads(step) > self.published || is_closed {
             return Ok(PushOutcome::Busy);
         }
         if !may_update(&mut self.holds) {
@@ -257,14 +263,15 @@ impl Block {
             && (!self.shape.is_decided || primary.scalars.decision().is_some())
             && may_update(&mut self.holds)
         {
-            let decision = primary.scalars.decision();
+            let (decision, step) = (primary.scalars.decision(), Step(state.version().0));
             primary.scalars.advance();
             let last = self.job.nothing_of(self.job.last_held(Version(state.version().0 + 1)));
             let Some(root) = primary.held.advance(last) else { return };
             let is_skipped = decision.is_some_and(|decision| decision.is_skipped);
             let weight = if is_skipped { 0 } else { root.weight };
             let factor = decision.map_or(1.0, |decision| decision.factor);
-            self.update(Update { weight, sum: root.sum, position: None, staleness: 0, factor });
+            let rate = self.rate(step.0);
+            self.update(Update { weight, sum: root.sum, position: None, staleness: 0, factor, rate });
         }
     }
 
@@ -281,9 +288,10 @@ impl Block {
                 position: update.position,
                 staleness: update.staleness,
                 factor: update.factor,
+                rate: update.rate,
             });
         }
-        let pace = self.job.pace(state.version(), update.staleness);
+        let pace = self.job.pace(&self.shape, state, &update);
         self.copied += state.apply(&self.shape, self.placement.term, pace, update);
         self.publish();
     }

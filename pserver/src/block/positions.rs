@@ -31,7 +31,9 @@ impl Block {
         if let Err(outcome) = self.led(rewind) {
             return outcome;
         }
-        let is_closed = self.placement.heir.is_some() || self.waits_for_rest();
+        let is_closed =
+            self.placement.heir.is_some() || self.waits_for_rest() || !self.is_open(arriving.position);
+        let rate = self.rate(arriving.position);
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
             return PushOutcome::Moved;
         };
@@ -57,6 +59,7 @@ impl Block {
             position: Some(arriving.position),
             staleness: version.0.saturating_sub(arriving.version.0),
             factor: 1.0,
+            rate,
         });
         PushOutcome::Applied { replaced: 0, is_short: false, is_published: self.published > version }
     }

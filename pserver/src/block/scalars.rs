@@ -118,7 +118,8 @@ impl Block {
             return Err(Refusal::new(RefusalKind::JobFailed, format!("step {step}"), failure));
         }
         primary.scalars.advance();
-        self.update(Update { weight: 1, sum: tally.to_values(), position: None, staleness: 0, factor: 1.0 });
+        let (sum, position) = (tally.to_values(), None);
+        self.update(Update { weight: 1, sum, position, staleness: 0, factor: 1.0, rate: 1.0 });
         Ok(Told::Decided)
     }
 

@@ -3,6 +3,7 @@
 //! It needs no lock, so that a gradient is checked before one is taken. It must never hold a version.
 
 use super::held::Difference;
+use super::verdicts::Turn;
 use crate::kernel::norm::SquareSum;
 use crate::kernel::rules::{self, Pass};
 use crate::kernel::sum::{Word, first_non_finite};
@@ -34,6 +35,8 @@ pub struct Pace {
     pub updates: u64,
     /// What the learning rate is multiplied with.
     pub scale: f32,
+    /// Of a metric's update: what it is.
+    pub turn: Turn,
 }
 
 /// What gradient sums are divided by.
@@ -58,6 +61,8 @@ pub struct BlockShape {
     pub decisions: Option<Decisions>,
     /// Whether a step is applied only as the scalar block decides.
     pub is_decided: bool,
+    /// Whether it holds metrics: then evaluations alone add to it, otherwise they never do.
+    pub is_metric: bool,
     takes_non_finite: bool,
     pieces: Vec<PieceShape>,
 }
@@ -85,7 +90,8 @@ impl BlockShape {
             elements: layout.elements,
             slots,
             decisions: decisions.filter(|_| !layout.is_pushed),
-            is_decided: decisions.is_some() && layout.is_pushed,
+            is_decided: decisions.is_some() && layout.is_pushed && !layout.is_metric,
+            is_metric: layout.is_metric,
             takes_non_finite: decisions.is_some_and(|decisions| decisions.takes_non_finite()),
             pieces,
         }
@@ -110,15 +116,21 @@ impl BlockShape {
     }
 
     /// Refuses a gradient of another length or, unless such steps may be skipped, with an infinity or not-a-number in it.
-    /// `what` is it of.
-    pub fn check_values(&self, words: &[Word], what: impl std::fmt::Display) -> Result<(), Refusal> {
+    /// `what` is it of; where that evaluates, metrics alone have values, otherwise all but they.
+    pub fn check_values(
+        &self,
+        words: &[Word],
+        evaluates: bool,
+        what: impl std::fmt::Display,
+    ) -> Result<(), Refusal> {
         if self.decisions.is_some() {
             let detail = format!("it takes no gradients ({what}): build all roles from the same version");
             return Err(Refusal::new(RefusalKind::Malformed, self, detail));
         }
-        if words.len() != self.elements {
-            let (ours, theirs) = (self.elements, words.len());
-            let detail = format!("the block has {ours} elements, the gradient {theirs} ({what})");
+        let elements = if self.takes_part(evaluates) { self.elements } else { 0 };
+        if words.len() != elements {
+            let came = words.len();
+            let detail = format!("the block takes {elements} elements, the gradient has {came} ({what})");
             return Err(Refusal::new(RefusalKind::WrongShape, self, detail));
         }
         if let Some(element) = first_non_finite(words).filter(|_| !self.takes_non_finite) {
@@ -128,6 +140,11 @@ impl BlockShape {
             return Err(Refusal::new(RefusalKind::NonFinite, format!("parameter {name:?}"), detail));
         }
         Ok(())
+    }
+
+    /// Whether the block is given values by what evaluates, or by what does not.
+    pub fn takes_part(&self, evaluates: bool) -> bool {
+        self.is_metric == evaluates
     }
 
     /// The parameter that an element of the block belongs to, and its index there.
@@ -165,6 +182,10 @@ impl BlockShape {
 
     /// What this block knows of a step whose gradient sums these are.
     pub fn partial(&self, weight: u64, sum: &[f32]) -> Partial {
+        if sum.is_empty() {
+            // It takes no part in an evaluation.
+            return Partial { sum_of_squares: 0.0, is_finite: true, weight: 0 };
+        }
         let mut squares = SquareSum::new();
         for piece in self.pieces.iter().filter(|piece| piece.parameter.is_trained()) {
             squares.add(&sum[piece.range.clone()]);

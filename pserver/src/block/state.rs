@@ -6,6 +6,7 @@
 
 use super::published::{Published, bytes_of};
 use super::shape::{BlockShape, Divisor, Pace};
+use super::verdicts::Turn;
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockCopy, Ledger, Refusal, RefusalKind, Rewind, StateName, Term, Version};
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// One update, as it is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// Records (or tokens) in the sum. Of weight 0 the rule does not run.
+    /// Records (or tokens) in the sum. Of weight 0 the rule does not run, but a metric may begin at zero.
     pub weight: u64,
     /// The reduced gradient: one value for each element of the block; empty where the weight is 0.
     pub sum: Vec<f32>,
@@ -24,6 +25,8 @@ pub struct Update {
     pub staleness: u64,
     /// What trained parameters' mean gradients are multiplied with, as it was decided over all blocks.
     pub factor: f32,
+    /// What learning rates are multiplied with, as evaluations were judged.
+    pub rate: f32,
 }
 
 /// One entry of a block's log.
@@ -43,6 +46,8 @@ pub struct Entry {
     pub staleness: u64,
     /// See [`Update`].
     pub factor: f32,
+    /// See [`Update`].
+    pub rate: f32,
 }
 
 /// Parameters of the newest versions, rule state, and how it is named.
@@ -144,7 +149,8 @@ impl State {
     /// somebody still has the buffers.
     pub fn apply(&mut self, shape: &BlockShape, term: Term, pace: Pace, update: Update) -> u64 {
         let mut copied = 0;
-        let next = if update.weight == 0 {
+        let is_idle = if shape.is_metric { pace.turn == Turn::Idle } else { update.weight == 0 };
+        let next = if is_idle {
             self.newest().clone()
         } else {
             let mut slots: Vec<&mut [f32]> = Vec::with_capacity(self.slots.len());
@@ -153,7 +159,11 @@ impl State {
                 slots.push(Arc::make_mut(slot).as_mut_slice());
             }
             let mut values = update.sum;
+            // A metric's, of no record.
+            values.resize(shape.elements, 0.0);
+            let zeros = if pace.turn == Turn::First { vec![0.0; shape.elements] } else { Vec::new() };
             let newest = self.kept.back().map_or(&[][..], Published::values);
+            let newest = if pace.turn == Turn::First { &zeros } else { newest };
             let divisor = Divisor { weight: update.weight, factor: update.factor };
             shape.update(pace, newest, &mut values, &mut slots, divisor);
             Published::new(values)

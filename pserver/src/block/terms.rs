@@ -3,15 +3,17 @@
 use super::held::HeldNodes;
 use super::held_steps::HeldSteps;
 use super::memory::Budget;
-use super::shape::Pace;
-use shoal_runtime::cluster::plan::EpochShape;
-use shoal_runtime::cluster::{JobSettings, Mode, Step, Version};
+use super::shape::{BlockShape, Pace};
+use super::state::{State, Update};
+use super::verdicts::{Turn, turn};
+use shoal_runtime::cluster::{Course, JobSettings, JobShape, Mode, Step, Version};
 use std::sync::Arc;
 
 /// What never changes about the copies of a job's blocks.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    pub(super) epoch: EpochShape,
+    pub(super) shape: JobShape,
+    pub(super) course: Course,
     pub(super) microbatches_per_step: u32,
     pub(super) seed: u64,
     pub(super) window: usize,
@@ -22,9 +24,9 @@ pub struct Terms {
 impl Terms {
     /// Of a job whose blocks hold at most `window` nodes beyond the lowest missing slot of a step.
     pub fn new(job: &JobSettings, window: usize) -> Terms {
-        let (epoch, microbatches_per_step) = (job.shape(), job.microbatches_per_step);
+        let (shape, course, microbatches_per_step) = (job.shape(), job.course(), job.microbatches_per_step);
         let budget = Budget::of(u64::MAX);
-        Terms { epoch, microbatches_per_step, seed: job.seed, window, mode: job.mode, budget }
+        Terms { shape, course, microbatches_per_step, seed: job.seed, window, mode: job.mode, budget }
     }
 
     /// The same with a bound on what pieces of checkpoints hold beyond what training needs.
@@ -54,24 +56,29 @@ impl Terms {
 
     /// Nothing held of one step.
     pub(super) fn nothing_of(&self, step: Step) -> HeldNodes {
-        HeldNodes::new(self.epoch.tree(step), self.window)
+        HeldNodes::new(self.shape.tree(step), self.window)
     }
 
     /// The version that a step's gradients are taken at.
     pub(super) fn reads(&self, step: Step) -> Version {
-        step.reads(self.mode.delay())
+        // An evaluation is of the newest version.
+        if self.shape.evaluates(step) { step.replaces() } else { step.reads(self.mode.delay()) }
     }
 
-    /// Where in the job the update of `version` is.
-    pub(super) fn pace(&self, version: Version, staleness: u64) -> Pace {
-        let updates = version.0 + 1;
-        match self.mode {
-            Mode::Sync { .. } => Pace { step: Step(version.0), updates, scale: 1.0 },
+    /// Where in the job an update of `state` is. Schedules and bias corrections count updates that train.
+    pub(super) fn pace(&self, shape: &BlockShape, state: &State, update: &Update) -> Pace {
+        let trained = self.course.trained(state.version().0);
+        let turn = match shape.is_metric {
+            true => turn(&self.course, state.version(), state.ledger(), update),
+            false => Turn::Later,
+        };
+        let (step, stale) = match self.mode {
+            Mode::Sync { .. } => (Step(trained), 1.0),
             Mode::Async { scale_by_staleness, .. } => {
-                let step = Step(version.0 / u64::from(self.microbatches_per_step));
-                let scale = if scale_by_staleness { 1.0 / (1.0 + staleness as f32) } else { 1.0 };
-                Pace { step, updates, scale }
+                let step = Step(trained / u64::from(self.microbatches_per_step));
+                (step, if scale_by_staleness { 1.0 / (1.0 + update.staleness as f32) } else { 1.0 })
             }
-        }
+        };
+        Pace { step, updates: trained + 1, scale: stale * update.rate, turn }
     }
 }

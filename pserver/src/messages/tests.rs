@@ -58,6 +58,7 @@ fn followers_words_and_news_arrive_as_they_were_meant() {
         position: Some(0),
         staleness: 9,
         factor: 0.5,
+        rate: 0.25,
     };
     let all = [
         News::Broken,

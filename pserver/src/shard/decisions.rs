@@ -88,7 +88,7 @@ impl Shard {
         };
         let (told, decided) = {
             let mut block = hosted.lock()?;
-            let told = block.tell_partials(*rewind, *step, partials, hosting.layout.len() - 1);
+            let told = block.tell_partials(*rewind, *step, partials, hosting.layout.decided());
             (told, block.decided(*rewind, *step)?)
         };
         let told = told.inspect_err(|refusal| {

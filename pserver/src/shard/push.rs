@@ -7,7 +7,7 @@ use crate::block::shape::NodeGradient;
 use crate::block::{PositionGradient, PushOutcome};
 use crate::exact::assert_exact_arithmetic;
 use crate::hosting::{Hosted, Hosting};
-use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Step, Version};
+use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Stage, Step, Version};
 
 /// One push message.
 #[derive(Clone, Debug)]
@@ -104,6 +104,7 @@ impl Shard {
     /// What a push message brings to which of the blocks that are here, checked as far as it can be without a lock.
     fn arrivals<'a>(&self, hosting: &'a Hosting, push: &Push<'a>) -> Result<Vec<Arriving<'a>>, Refusal> {
         self.check_what(push.what)?;
+        let evaluates = self.evaluates(push.what);
         let mut arrivals = Vec::with_capacity(push.gradients.len());
         for (at, gradient) in push.gradients.iter().enumerate() {
             hosting.check(gradient.block)?;
@@ -113,8 +114,9 @@ impl Shard {
                 let detail = format!("{} bytes came, f32 values have 4 each", gradient.bytes.len());
                 return Err(Refusal::new(RefusalKind::WrongShape, &hosted.shape, detail));
             }
-            hosted.shape.check_values(words, push.what)?;
-            let weight = push.weight;
+            hosted.shape.check_values(words, evaluates, push.what)?;
+            // Who takes no part is given nothing.
+            let weight = if hosted.shape.takes_part(evaluates) { push.weight } else { 0 };
             let what = match push.what {
                 Pushed::Node(step, node) => Content::Node(NodeGradient { step, node, weight, words }),
                 Pushed::Position(position) => {
@@ -134,7 +136,7 @@ impl Shard {
                 if step.0 >= self.job.steps() {
                     return Err(self.beyond(step));
                 }
-                let tree = self.epoch.tree(step);
+                let tree = self.shape.tree(step);
                 if tree.contains(node) {
                     return Ok(());
                 }
@@ -152,6 +154,16 @@ impl Shard {
             Pushed::Node(..) | Pushed::Position(_) => {
                 let detail = "the job is of the other mode: build all roles from the same version";
                 Err(Refusal::new(RefusalKind::Malformed, what, detail))
+            }
+        }
+    }
+
+    /// Whether it is part of an evaluation.
+    fn evaluates(&self, what: Pushed) -> bool {
+        match what {
+            Pushed::Node(step, _) => self.shape.evaluates(step),
+            Pushed::Position(position) => {
+                matches!(self.shape.positions().stage(position), Some(Stage::Evaluation { .. }))
             }
         }
     }

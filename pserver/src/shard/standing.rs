@@ -2,6 +2,7 @@
 
 use super::Shard;
 use crate::block::Standing;
+use crate::block::verdicts::EvaluatedBlock;
 use shoal_runtime::cluster::{
     BlockId, Fill, Incarnation, Ledger, Node, Refusal, StateName, Step, Term, Version,
 };
@@ -57,6 +58,18 @@ pub type Standings = (Vec<Progress>, Vec<CopyProgress>, Vec<Admission>);
 type Primaries = BTreeMap<(Term, Version, Vec<(Step, Vec<Node>)>), Vec<(Ledger, Vec<BlockId>)>>;
 
 impl Shard {
+    /// The sums of the evaluation that is to be judged next, as far as they are here and whole.
+    pub fn evaluated(&self) -> Result<Vec<(BlockId, EvaluatedBlock)>, Refusal> {
+        let mut evaluated = Vec::new();
+        let hosting = self.hosting();
+        for (id, hosted) in hosting.iter().flat_map(|hosting| &hosting.blocks) {
+            if hosted.shape.is_metric {
+                evaluated.extend(hosted.lock()?.evaluated().map(|evaluated| (*id, evaluated)));
+            }
+        }
+        Ok(evaluated)
+    }
+
     /// How the copies stand, grouped, and which are to be admitted. Those are required from now on.
     pub fn standing(&self) -> Result<Standings, Refusal> {
         let mut primaries = Primaries::new();

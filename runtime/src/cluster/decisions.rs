@@ -68,6 +68,8 @@ pub struct Tally {
     pub is_finite: bool,
     /// The loss scale that the step's gradients were taken with.
     pub loss_scale: f32,
+    /// Whether it is of no record: an evaluation, or a step whose records are all left out. Nothing follows from it.
+    pub is_empty: bool,
 }
 
 /// The newest decision, and what the next ones follow from.
@@ -134,7 +136,11 @@ impl Decisions {
 
     /// The decision that follows `before`.
     pub fn next(&self, before: Decision, tally: Tally) -> Decision {
-        if tally.is_finite { self.go_on(before, tally) } else { self.skip(before, tally) }
+        match tally {
+            Tally { is_empty: true, .. } => Decision { factor: 1.0, is_skipped: false, ..before },
+            Tally { is_finite: true, .. } => self.go_on(before, tally),
+            Tally { is_finite: false, .. } => self.skip(before, tally),
+        }
     }
 
     fn skip(&self, before: Decision, tally: Tally) -> Decision {
@@ -198,25 +204,27 @@ impl Tally {
             total += partial.sum_of_squares;
             is_finite &= partial.is_finite;
         }
-        // Of a step without records nothing is applied.
-        let weight = partials.values().map(|partial| partial.weight).max().unwrap_or(0).max(1);
-        let norm = libm::sqrt(total) / weight as f64 / f64::from(loss_scale);
+        let weight = partials.values().map(|partial| partial.weight).max().unwrap_or(0);
+        let norm = libm::sqrt(total) / weight.max(1) as f64 / f64::from(loss_scale);
         // Of what is not finite the bits are anybody's.
         let norm = if is_finite { norm as f32 } else { f32::INFINITY };
-        Tally { norm, is_finite, loss_scale }
+        Tally { norm, is_finite, loss_scale, is_empty: weight == 0 }
     }
 
     /// As the entry of a log carries it.
     pub fn to_values(self) -> Vec<f32> {
         let mut values = vec![0.0; DECISION_ELEMENTS];
-        values[..3].copy_from_slice(&[self.norm, f32::from(u8::from(self.is_finite)), self.loss_scale]);
+        let flag = |is: bool| f32::from(u8::from(is));
+        let own = [self.norm, flag(self.is_finite), self.loss_scale, flag(self.is_empty)];
+        values[..4].copy_from_slice(&own);
         values
     }
 
     /// As [`to_values`](Self::to_values) made it; none of another length.
     pub fn from_values(values: &[f32]) -> Option<Tally> {
-        let [norm, is_finite, loss_scale, ..] = *values else { return None };
-        (values.len() == DECISION_ELEMENTS).then_some(Tally { norm, is_finite: is_finite != 0.0, loss_scale })
+        let [norm, is_finite, loss_scale, is_empty, ..] = *values else { return None };
+        let (is_finite, is_empty) = (is_finite != 0.0, is_empty != 0.0);
+        (values.len() == DECISION_ELEMENTS).then_some(Tally { norm, is_finite, loss_scale, is_empty })
     }
 }
 
@@ -253,7 +261,7 @@ mod tests {
     const SKIP: NonFinite = NonFinite::Skip { in_a_row_max: 2 };
 
     fn tally(norm: f32, is_finite: bool, loss_scale: f32) -> Tally {
-        Tally { norm, is_finite, loss_scale }
+        Tally { norm, is_finite, loss_scale, is_empty: false }
     }
 
     #[test]
@@ -281,6 +289,15 @@ mod tests {
         }
         assert_eq!((steady.loss_scale, steady.steady), (1024.0, 0.0));
         assert_eq!(decisions.next(steady, tally(1.0, true, 1024.0)).loss_scale, 1024.0);
+    }
+
+    #[test]
+    fn a_step_of_no_record_changes_nothing_and_is_not_a_steady_one() {
+        let decisions = Decisions { clip_norm: Some(1.0), ..Decisions::default() };
+        let before = decisions.next(decisions.initial(), tally(8.0, true, 1.0));
+        let empty = Tally { is_empty: true, ..tally(0.0, true, 1.0) };
+        assert_eq!(decisions.next(before, empty), Decision { factor: 1.0, ..before });
+        assert_eq!(decisions.failure(before, empty), None);
     }
 
     #[test]

@@ -38,11 +38,13 @@ impl Group {
         }
         if !rule.has_rate() && self.weight_decay > 0.0 {
             return Some(
-                "Ema and Sum do not learn, so nothing of them decays: leave weight_decay at 0 in their group",
+                "Ema, Sum and metrics do not learn, so nothing of them decays: leave weight_decay at 0 in their group",
             );
         }
         if !rule.has_rate() && self.rate_multiplier != 1.0 {
-            return Some("Ema and Sum have no learning rate: leave rate_multiplier at 1 in their group");
+            return Some(
+                "Ema, Sum and metrics have no learning rate: leave rate_multiplier at 1 in their group",
+            );
         }
         None
     }

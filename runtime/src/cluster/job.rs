@@ -1,7 +1,6 @@
 //! What a job is: the few numbers that master, pservers and trainers must agree on.
 
-use super::plan::EpochShape;
-use super::{JobId, Version, WarmStart};
+use super::{Evaluated, JobId, WarmStart};
 use serde::{Deserialize, Serialize};
 
 /// How updates follow one another.
@@ -52,7 +51,7 @@ pub struct JobSettings {
     pub job: JobId,
     /// Seeds the shuffle, the initial values and the randomness inside trainers.
     pub seed: u64,
-    /// Passes over the data.
+    /// Passes over the data that are trained on; 0 of a job that only evaluates or predicts.
     pub epochs: u64,
     /// Records in a microbatch.
     pub microbatch_records: u32,
@@ -60,7 +59,7 @@ pub struct JobSettings {
     pub microbatches_per_step: u32,
     /// Records that stay together when a chunk is shuffled.
     pub shuffle_run: u32,
-    /// Records in the data set.
+    /// Records in the data that are trained on.
     pub records: u64,
     /// SHA-256 of the data set's [manifest](super::Manifest).
     pub manifest_fingerprint: [u8; 32],
@@ -71,28 +70,12 @@ pub struct JobSettings {
     /// Where parameters begin, if not at their initial values.
     #[serde(default)]
     pub warm_start: Option<WarmStart>,
+    /// What is evaluated and when, if anything is.
+    #[serde(default)]
+    pub evaluated: Option<Evaluated>,
 }
 
 impl JobSettings {
-    /// How every epoch is cut into steps and microbatches.
-    pub fn shape(&self) -> EpochShape {
-        EpochShape::new(self.records, self.microbatch_records, self.microbatches_per_step)
-    }
-    /// Steps in the whole job.
-    pub fn steps(&self) -> u64 {
-        self.epochs * self.shape().steps()
-    }
-    /// Microbatches in the whole job: positions (epoch x microbatches + index) lie below it.
-    pub fn positions(&self) -> u64 {
-        self.epochs * self.shape().microbatches()
-    }
-    /// The version at which a block is complete.
-    pub fn last_version(&self) -> Version {
-        Version(match self.mode {
-            Mode::Sync { .. } => self.steps(),
-            Mode::Async { .. } => self.positions(),
-        })
-    }
     /// Whether updates follow one another step by step.
     pub fn is_sync(&self) -> bool {
         matches!(self.mode, Mode::Sync { .. })

@@ -24,6 +24,8 @@ pub struct BlockLayout {
     pub elements: usize,
     /// Whether training steps read it (a block of metrics is not pulled).
     pub is_read_by_steps: bool,
+    /// Whether it holds metrics: then evaluations alone add to it, otherwise they never do.
+    pub is_metric: bool,
     /// Whether trainers push gradients to it: not to the scalar block, which holds what is decided over all others.
     pub is_pushed: bool,
 }
@@ -58,7 +60,7 @@ impl Layout {
 
     fn add(&mut self, index: usize, parameter: &Parameter, limit: usize) {
         let is_read_by_steps = parameter.rule.is_read_by_steps();
-        let is_pushed = parameter.rule.is_pushed();
+        let (is_pushed, is_metric) = (parameter.rule.is_pushed(), parameter.rule.is_metric());
         // What is decided over all blocks is in one.
         let limit = if is_pushed { limit } else { parameter.elements() as usize };
         let mut first = 0;
@@ -69,11 +71,12 @@ impl Layout {
                     && length as u64 == parameter.elements()
                     && block.is_read_by_steps == is_read_by_steps
                     && block.is_pushed == is_pushed
+                    && block.is_metric == is_metric
                     && block.elements + length <= limit
             });
             if !shares {
-                let pieces = Vec::new();
-                self.blocks.push(BlockLayout { pieces, elements: 0, is_read_by_steps, is_pushed });
+                let (pieces, elements) = (Vec::new(), 0);
+                self.blocks.push(BlockLayout { pieces, elements, is_read_by_steps, is_metric, is_pushed });
             }
             if let Some(block) = self.blocks.last_mut() {
                 let range = block.elements..block.elements + length;
@@ -95,6 +98,10 @@ impl Layout {
     /// The scalar block, if there is one.
     pub fn scalars(&self) -> Option<BlockId> {
         self.iter().find(|(_, block)| !block.is_pushed).map(|(id, _)| id)
+    }
+    /// How many blocks tell the scalar block of every step: all that are trained, counters included.
+    pub fn decided(&self) -> usize {
+        self.blocks.iter().filter(|block| block.is_pushed && !block.is_metric).count()
     }
     /// One block, if there is such.
     pub fn block(&self, id: BlockId) -> Option<&BlockLayout> {

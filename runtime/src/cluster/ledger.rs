@@ -103,6 +103,16 @@ impl Ledger {
         self.low() >= end
     }
 
+    /// Whether any position of `range` has been applied.
+    pub fn holds_any(&self, range: Range<u64>) -> bool {
+        !range.is_empty() && self.missing(range.clone()).next() != Some(range)
+    }
+
+    /// One past the highest position that has been applied.
+    pub fn end(&self) -> u64 {
+        self.applied.last_key_value().map_or(0, |(_, end)| *end)
+    }
+
     /// What of `range` has not been applied: disjoint ranges in order, each as long as it can be.
     pub fn missing(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut at = range.start;
@@ -233,7 +243,9 @@ mod tests {
         fn what_is_missing_is_what_was_not_inserted(model in positions(), from in 0..END, length in 0..END) {
             let range = from..END.min(from + length);
             let missing: Vec<Range<u64>> = ledger(&model).missing(range.clone()).collect();
-            prop_assert_eq!(missing, stretches(&model, range, false));
+            prop_assert_eq!(missing, stretches(&model, range.clone(), false));
+            prop_assert_eq!(ledger(&model).holds_any(range.clone()), range.clone().any(|at| model.contains(&at)));
+            prop_assert_eq!(ledger(&model).end(), model.last().map_or(0, |last| last + 1));
         }
 
         #[test]

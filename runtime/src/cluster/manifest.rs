@@ -67,6 +67,10 @@ impl Manifest {
     pub fn chunk_count(&self) -> u32 {
         self.offset.len() as u32
     }
+    /// Number of chunks before the one that holds `record`; all of them for one beyond the last.
+    pub fn chunks_before(&self, record: u64) -> u32 {
+        self.first_record.partition_point(|first| *first < record) as u32
+    }
     /// Number of records.
     pub fn record_count(&self) -> u64 {
         self.record_count

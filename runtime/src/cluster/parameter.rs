@@ -135,6 +135,10 @@ impl Declaration {
             if parameter.elements() == 0 || parameter.elements() > ELEMENTS_MAX {
                 return fault(name, "the shape must have at least one element and at most 2^40");
             }
+            if matches!(parameter.rule, Rule::Metric { metric, .. } if parameter.shape != [metric.elements()])
+            {
+                return fault(name, "the rule is of parameters that `Parameter::metric` makes");
+            }
             if !parameter.rule.is_pushed() && parameter.shape != [DECISION_ELEMENTS as u64] {
                 return fault(name, "the rule is of the parameter that `Declaration::deciding` adds");
             }
@@ -144,6 +148,16 @@ impl Declaration {
         }
         if self.parameters.iter().filter(|parameter| !parameter.rule.is_pushed()).count() > 1 {
             return fault(DECISIONS, "declared twice: say once what is decided over all blocks");
+        }
+        let mut aiming = self.metrics().filter_map(|metric| Some((metric.name, metric.target?)));
+        if let (Some((_, target)), second) = (aiming.next(), aiming.next()) {
+            if let Some((name, _)) = second {
+                return fault(name, "a job aims at one metric: give one of them a target");
+            }
+            let is_ftrl = |parameter: &&Parameter| matches!(parameter.rule, Rule::Ftrl { .. });
+            if let Some(ftrl) = self.parameters.iter().find(is_ftrl).filter(|_| target.plateau.is_some()) {
+                return fault(&ftrl.name, "FTRL lowers its rate by itself: have no plateau beside it");
+            }
         }
         Ok(())
     }

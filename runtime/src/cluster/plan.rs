@@ -7,12 +7,14 @@
 //! of that order. A step takes one microbatch from each of M *lanes*: lane `i` is a contiguous stretch of the
 //! order, and step `t` takes the lane's `t`-th microbatch. So a step mixes M distant places of the data set, while
 //! a trainer that keeps its lanes reads each chunk about once.
+//!
+//! Evaluated data follow those that are trained on in the manifest, and are read in the order of their records.
 
 use super::manifest::Manifest;
 use super::permutation::{Permutation, key};
 use super::task::{Microbatch, Slice};
 use super::tree::StepTree;
-use super::{JobSettings, Step};
+use super::{JobSettings, JobShape, Pass, Step};
 
 const CHUNK_ORDER: u64 = 1;
 const RUN_ORDER: u64 = 2;
@@ -45,7 +47,7 @@ impl EpochShape {
     pub fn steps(&self) -> u64 {
         self.microbatches().div_ceil(u64::from(self.slots))
     }
-    /// The epoch of a step.
+    /// The epoch of a step; there must be one.
     pub fn epoch(&self, step: Step) -> u64 {
         step.0 / self.steps()
     }
@@ -75,32 +77,46 @@ impl EpochShape {
 pub struct Plan {
     manifest: Manifest,
     settings: JobSettings,
-    shape: EpochShape,
+    shape: JobShape,
     /// Two, because leasing looks one step ahead, over an epoch's end.
     orders: [Option<EpochOrder>; 2],
+    evaluated: Option<ChunkList>,
 }
 
-/// The chunk order of one epoch, with prefix sums of records at every [`CHUNKS_PER_PREFIX`]th place.
 #[derive(Debug)]
 struct EpochOrder {
     epoch: u64,
-    chunks: Permutation,
+    chunks: ChunkList,
+}
+
+/// The chunks of one pass in their order, with prefix sums of records at every [`CHUNKS_PER_PREFIX`]th place.
+#[derive(Debug)]
+struct ChunkList {
+    order: ListOrder,
     records_before: Vec<u64>,
+}
+
+#[derive(Debug)]
+enum ListOrder {
+    /// The first chunks of the manifest.
+    Permuted(Permutation),
+    /// From this one on, as they lie.
+    From(u32),
 }
 
 impl Plan {
     /// The plan of `settings` over `manifest`, whose record count must be the settings'.
     pub fn new(manifest: Manifest, settings: JobSettings) -> Plan {
-        assert_eq!(manifest.record_count(), settings.records, "the manifest is another data set's");
+        assert_eq!(manifest.record_count(), settings.all_records(), "the manifest is another data set's");
         let shape = settings.shape();
-        Plan { manifest, settings, shape, orders: [None, None] }
+        Plan { manifest, settings, shape, orders: [None, None], evaluated: None }
     }
     /// The data set.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
-    /// How an epoch is cut.
-    pub fn shape(&self) -> EpochShape {
+    /// How the job is cut.
+    pub fn shape(&self) -> JobShape {
         self.shape
     }
 
@@ -108,37 +124,55 @@ impl Plan {
     ///
     /// The orders of two neighbouring epochs are kept; asking for another costs one pass over the chunk counts.
     pub fn microbatch(&mut self, step: Step, slot: u32) -> Microbatch {
-        self.of_epoch(self.shape.epoch(step), self.shape.microbatch(step, slot))
+        let (pass, index) = self.shape.microbatch(step, slot);
+        self.of_pass(pass, index)
     }
 
-    /// The microbatch at a position of the job (epoch x microbatches + index), as slices of chunks.
+    /// The microbatch at a position of the job, as slices of chunks.
     pub fn microbatch_at(&mut self, position: u64) -> Microbatch {
-        let microbatches = self.shape.microbatches();
-        self.of_epoch(position / microbatches, position % microbatches)
+        let (pass, index) = self.shape.microbatch_at(position);
+        self.of_pass(pass, index)
     }
 
-    fn of_epoch(&mut self, epoch: u64, index: u64) -> Microbatch {
-        let kept = self.orders[(epoch % 2) as usize].take().filter(|order| order.epoch == epoch);
-        let order = kept.unwrap_or_else(|| EpochOrder::new(&self.manifest, self.settings.seed, epoch));
-        let slices = order.slices(&self.manifest, self.shape.positions(index));
-        self.orders[(epoch % 2) as usize] = Some(order);
+    fn of_pass(&mut self, pass: Pass, index: u64) -> Microbatch {
+        let trained = self.manifest.chunks_before(self.settings.records);
+        let slices = match pass {
+            Pass::Epoch(epoch) => {
+                let kept = self.orders[(epoch % 2) as usize].take().filter(|order| order.epoch == epoch);
+                let order = kept.unwrap_or_else(|| {
+                    let key = key(&[self.settings.seed, epoch, CHUNK_ORDER]);
+                    let permuted = ListOrder::Permuted(Permutation::new(trained.into(), key));
+                    EpochOrder { epoch, chunks: ChunkList::new(&self.manifest, permuted, trained) }
+                });
+                let slices = order.chunks.slices(&self.manifest, self.shape.training().positions(index));
+                self.orders[(epoch % 2) as usize] = Some(order);
+                slices
+            }
+            Pass::Evaluation(_) => {
+                let rest = self.manifest.chunk_count() - trained;
+                let chunks = self.evaluated.take();
+                let chunks =
+                    chunks.unwrap_or_else(|| ChunkList::new(&self.manifest, ListOrder::From(trained), rest));
+                let slices = chunks.slices(&self.manifest, self.shape.evaluation().positions(index));
+                self.evaluated = Some(chunks);
+                slices
+            }
+        };
         Microbatch { index, slices }
     }
 }
 
-impl EpochOrder {
-    fn new(manifest: &Manifest, seed: u64, epoch: u64) -> EpochOrder {
-        let count = u64::from(manifest.chunk_count());
-        let chunks = Permutation::new(count, key(&[seed, epoch, CHUNK_ORDER]));
-        let mut records_before = Vec::with_capacity((count / CHUNKS_PER_PREFIX + 1) as usize);
+impl ChunkList {
+    fn new(manifest: &Manifest, order: ListOrder, count: u32) -> ChunkList {
+        let mut records_before = Vec::with_capacity((u64::from(count) / CHUNKS_PER_PREFIX + 1) as usize);
         let mut before = 0;
-        for place in 0..count {
+        for place in 0..count.into() {
             if place % CHUNKS_PER_PREFIX == 0 {
                 records_before.push(before);
             }
-            before += u64::from(manifest.chunk(chunks.at(place) as u32).records);
+            before += u64::from(manifest.chunk(order.chunk(place)).records);
         }
-        EpochOrder { epoch, chunks, records_before }
+        ChunkList { order, records_before }
     }
 
     fn slices(&self, manifest: &Manifest, positions: std::ops::Range<u64>) -> Vec<Slice> {
@@ -147,7 +181,7 @@ impl EpochOrder {
         let mut before = self.records_before[prefix];
         let mut slices = Vec::new();
         while before < positions.end {
-            let index = self.chunks.at(place) as u32;
+            let index = self.order.chunk(place);
             let chunk = manifest.chunk(index);
             let after = before + u64::from(chunk.records);
             let (from, to) = (positions.start.max(before), positions.end.min(after));
@@ -171,7 +205,17 @@ impl EpochOrder {
     }
 }
 
-/// The order of the records inside one chunk in one epoch: runs of `shuffle_run` records, permuted.
+impl ListOrder {
+    fn chunk(&self, place: u64) -> u32 {
+        match self {
+            ListOrder::Permuted(permutation) => permutation.at(place) as u32,
+            ListOrder::From(first) => first + place as u32,
+        }
+    }
+}
+
+/// The order of the records inside one chunk in one pass: runs of `shuffle_run` records, permuted; as they lie where it is
+/// evaluated.
 ///
 /// The short last run, where there is one, keeps a permuted place like any other.
 #[derive(Clone, Copy, Debug)]
@@ -182,10 +226,13 @@ pub struct ChunkOrder {
 }
 
 impl ChunkOrder {
-    /// The order of chunk `chunk` of `records` records in `epoch`.
-    pub fn new(settings: &JobSettings, epoch: u64, chunk: u32, records: u32) -> ChunkOrder {
-        let run = u64::from(settings.shuffle_run.max(1));
+    /// The order of chunk `chunk` of `records` records in one pass.
+    pub fn new(settings: &JobSettings, pass: Pass, chunk: u32, records: u32) -> ChunkOrder {
         let records = u64::from(records);
+        let (run, epoch) = match pass {
+            Pass::Epoch(epoch) => (u64::from(settings.shuffle_run.max(1)), epoch),
+            Pass::Evaluation(_) => (records.max(1), 0),
+        };
         let key = key(&[settings.seed, epoch, RUN_ORDER, u64::from(chunk)]);
         ChunkOrder { records, run, runs: Permutation::new(records.div_ceil(run), key) }
     }
@@ -215,7 +262,7 @@ impl ChunkOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{JobId, Mode};
+    use crate::cluster::{Evaluated, JobId, Mode, Period};
     use proptest::prelude::*;
 
     fn settings(records: u64, microbatch: u32, slots: u32, run: u32) -> JobSettings {
@@ -231,6 +278,7 @@ mod tests {
             lease_ttl_millis: 1000,
             mode: Mode::SYNC,
             warm_start: None,
+            evaluated: None,
         }
     }
 
@@ -247,10 +295,12 @@ mod tests {
     fn walk(plan: &mut Plan, settings: &JobSettings, epoch: u64) -> Vec<(u64, u64)> {
         let shape = settings.shape();
         let mut seen = Vec::new();
-        for step in (epoch * shape.steps()..(epoch + 1) * shape.steps()).map(Step) {
+        let steps = shape.training().steps();
+        for step in (epoch * steps..(epoch + 1) * steps).map(Step) {
             for slot in 0..shape.tree(step).present() {
                 for slice in plan.microbatch(step, slot).slices {
-                    let order = ChunkOrder::new(settings, epoch, slice.chunk, slice.chunk_records);
+                    let order =
+                        ChunkOrder::new(settings, Pass::Epoch(epoch), slice.chunk, slice.chunk_records);
                     for position in slice.first_position..slice.first_position + slice.records {
                         seen.push((step.0, slice.chunk_first_record + u64::from(order.record(position))));
                     }
@@ -275,6 +325,25 @@ mod tests {
                 prop_assert_eq!(records, (0..settings.records).collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn evaluated_records_are_read_in_their_order_and_never_trained_on() {
+        let evaluated = Some(Evaluated { records: 30, every: Period::Epochs(1), outputs: None });
+        let settings = JobSettings { evaluated, ..settings(50, 4, 3, 2) };
+        let mut plan = Plan::new(manifest(&[20, 30, 0, 7, 23]), settings.clone());
+        let trained: Vec<u64> = walk(&mut plan, &settings, 0).into_iter().map(|(_, record)| record).collect();
+        assert!(trained.len() == 50 && trained.iter().all(|record| *record < 50));
+        let course = settings.shape().positions();
+        let mut seen = Vec::new();
+        for position in course.evaluation(1) {
+            for slice in plan.microbatch_at(position).slices {
+                let order = ChunkOrder::new(&settings, Pass::Evaluation(1), slice.chunk, slice.chunk_records);
+                let places = slice.first_position..slice.first_position + slice.records;
+                seen.extend(places.map(|place| slice.chunk_first_record + u64::from(order.record(place))));
+            }
+        }
+        assert_eq!(seen, (50..80).collect::<Vec<u64>>());
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! the constants of another.
 
 use super::decisions::Decisions;
+use super::metric::Metric;
+use super::target::Target;
 use serde::{Deserialize, Serialize};
 
 /// How a parameter's value follows from its former value and the step's reduced gradient.
@@ -82,6 +84,14 @@ pub enum Rule {
     },
     /// `w + sum`: a counter or a metric. The sum is not divided by the weight; no learning rate; not pulled by steps.
     Sum,
+    /// `w + sum` in an evaluation, from zero in each; nothing in a step that trains. The sum is not divided by the weight;
+    /// no learning rate; not pulled by steps. Made by [`super::Parameter::metric`].
+    Metric {
+        /// What its sums say.
+        metric: Metric,
+        /// What the job aims at with it.
+        target: Option<Target>,
+    },
     /// Of the one parameter that holds what is decided over all blocks: see [`super::Declaration::deciding`].
     Decide(Decisions),
 }
@@ -97,7 +107,7 @@ impl Rule {
     /// Names of the state slots beside the parameter, in the order in which they are kept and hashed.
     pub fn slots(&self) -> &'static [&'static str] {
         match self {
-            Rule::Sgd | Rule::Ema { .. } | Rule::Sum | Rule::Decide(_) => &[],
+            Rule::Sgd | Rule::Ema { .. } | Rule::Sum | Rule::Metric { .. } | Rule::Decide(_) => &[],
             Rule::Momentum { .. } | Rule::Nesterov { .. } => &["velocity"],
             Rule::Adagrad { .. } => &["summed_squares"],
             Rule::Adam { .. } | Rule::AdamW { .. } => &["first_moment", "second_moment"],
@@ -107,19 +117,24 @@ impl Rule {
     }
     /// Whether a training step reads the parameter.
     pub fn is_read_by_steps(&self) -> bool {
-        !matches!(self, Rule::Sum)
+        !matches!(self, Rule::Sum | Rule::Metric { .. })
     }
     /// Whether it has a learning rate; one that has none ignores its parameter's schedule.
     pub fn has_rate(&self) -> bool {
-        !matches!(self, Rule::Ema { .. } | Rule::Sum | Rule::Decide(_))
+        !matches!(self, Rule::Ema { .. } | Rule::Sum | Rule::Metric { .. } | Rule::Decide(_))
     }
     /// Whether it may begin at values of another job's: metrics and decisions are this job's alone.
     pub fn begins_anywhere(&self) -> bool {
-        !matches!(self, Rule::Sum | Rule::Decide(_))
+        !matches!(self, Rule::Sum | Rule::Metric { .. } | Rule::Decide(_))
     }
     /// Whether trainers push gradients to the parameter.
     pub fn is_pushed(&self) -> bool {
         !matches!(self, Rule::Decide(_))
+    }
+
+    /// Whether it is a metric: evaluations alone add to it.
+    pub fn is_metric(&self) -> bool {
+        matches!(self, Rule::Metric { .. })
     }
 
     pub(super) fn fault(&self) -> Option<&'static str> {
@@ -150,6 +165,9 @@ impl Rule {
             }
             Rule::Ftrl { beta, .. } if !is_positive(beta) => Some("beta must be positive (1.0 is usual)"),
             Rule::Decide(decisions) => decisions.fault(),
+            Rule::Metric { metric, target } => {
+                metric.fault().or_else(|| target.and_then(|target| target.fault()))
+            }
             Rule::Ema { decay } if !is_decay(decay) => Some("decay must be at least 0 and below 1"),
             _ => None,
         }

@@ -3,7 +3,7 @@
 use super::{malformed, proto, required};
 use crate::cluster::initial::Initial;
 use crate::cluster::schedule::{Decay, Schedule, Stage};
-use crate::cluster::{Declaration, Group, Parameter, Refusal, Rule};
+use crate::cluster::{Better, Declaration, Group, Metric, Parameter, Plateau, Refusal, Rule, Target};
 
 impl From<&Declaration> for proto::Declaration {
     fn from(declaration: &Declaration) -> Self {
@@ -86,6 +86,10 @@ impl From<Rule> for proto::Rule {
             Rule::Ftrl { l1, l2, beta } => proto::Rule { l1, l2, beta, ..of(Kind::Ftrl) },
             Rule::Ema { decay } => proto::Rule { decay, ..of(Kind::Ema) },
             Rule::Sum => of(Kind::Sum),
+            Rule::Metric { metric, target } => {
+                let (metric, target) = (Some(metric.into()), target.map(Into::into));
+                proto::Rule { metric, target, ..of(Kind::Metric) }
+            }
         }
     }
 }
@@ -95,7 +99,7 @@ impl TryFrom<proto::Rule> for Rule {
 
     fn try_from(wire: proto::Rule) -> Result<Self, Refusal> {
         use proto::RuleKind as Kind;
-        let proto::Rule { momentum, beta1, beta2, epsilon, l1, l2, beta, decay, decisions, kind: _ } = wire;
+        let proto::Rule { momentum, beta1, beta2, epsilon, l1, l2, beta, decay, .. } = wire;
         Ok(match wire.kind() {
             Kind::Sgd => Rule::Sgd,
             Kind::Momentum => Rule::Momentum { momentum },
@@ -107,9 +111,72 @@ impl TryFrom<proto::Rule> for Rule {
             Kind::Ftrl => Rule::Ftrl { l1, l2, beta },
             Kind::Ema => Rule::Ema { decay },
             Kind::Sum => Rule::Sum,
-            Kind::Decide => Rule::Decide(required(decisions, "rule.decisions")?.into()),
+            Kind::Metric => Rule::Metric {
+                metric: required(wire.metric, "rule.metric")?.try_into()?,
+                target: wire.target.map(Into::into),
+            },
+            Kind::Decide => Rule::Decide(required(wire.decisions, "rule.decisions")?.into()),
             Kind::Unspecified => return Err(malformed("rule.kind", format!("no such rule: {}", wire.kind))),
         })
+    }
+}
+
+impl From<Metric> for proto::Metric {
+    fn from(metric: Metric) -> Self {
+        use proto::MetricKind as Kind;
+        let of = |kind: Kind| proto::Metric { kind: kind.into(), ..Default::default() };
+        match metric {
+            Metric::Accuracy => of(Kind::Accuracy),
+            Metric::LogLoss => of(Kind::LogLoss),
+            Metric::Mean { better } => {
+                proto::Metric { is_smaller_better: better == Better::Smaller, ..of(Kind::Mean) }
+            }
+            Metric::Auc { bins } => proto::Metric { bins, ..of(Kind::Auc) },
+        }
+    }
+}
+
+impl TryFrom<proto::Metric> for Metric {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Metric) -> Result<Self, Refusal> {
+        use proto::MetricKind as Kind;
+        let better = if wire.is_smaller_better { Better::Smaller } else { Better::Larger };
+        Ok(match wire.kind() {
+            Kind::Accuracy => Metric::Accuracy,
+            Kind::LogLoss => Metric::LogLoss,
+            Kind::Mean => Metric::Mean { better },
+            Kind::Auc => Metric::Auc { bins: wire.bins },
+            Kind::Unspecified => {
+                return Err(malformed("metric.kind", format!("no such metric: {}", wire.kind)));
+            }
+        })
+    }
+}
+
+impl From<Target> for proto::Target {
+    fn from(target: Target) -> Self {
+        let (plateau_after, plateau_factor) =
+            target.plateau.map_or((0, 0.0), |plateau| (plateau.after, plateau.factor));
+        proto::Target {
+            least_change: target.least_change,
+            keep_best: target.keep_best,
+            stop_after: target.stop_after.unwrap_or(0),
+            plateau_after,
+            plateau_factor,
+        }
+    }
+}
+
+impl From<proto::Target> for Target {
+    fn from(wire: proto::Target) -> Self {
+        let plateau = Plateau { after: wire.plateau_after, factor: wire.plateau_factor };
+        Target {
+            least_change: wire.least_change,
+            keep_best: wire.keep_best,
+            stop_after: Some(wire.stop_after).filter(|after| *after > 0),
+            plateau: Some(plateau).filter(|plateau| plateau.after > 0),
+        }
     }
 }
 

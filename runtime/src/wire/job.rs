@@ -3,7 +3,7 @@
 use super::{malformed, proto};
 use crate::cluster::job::DELAY_MAX;
 use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
-use crate::cluster::{JobId, JobSettings, Mode, Refusal, WarmStart};
+use crate::cluster::{Evaluated, JobId, JobSettings, Mode, Period, Refusal, WarmStart};
 
 impl From<&JobSettings> for proto::JobSettings {
     fn from(settings: &JobSettings) -> Self {
@@ -28,7 +28,36 @@ impl From<&JobSettings> for proto::JobSettings {
             scale_by_staleness,
             delay: settings.mode.delay() as u32,
             warm_start: settings.warm_start.as_ref().map(Into::into),
+            evaluated: settings.evaluated.as_ref().map(Into::into),
         }
+    }
+}
+
+impl From<&Evaluated> for proto::Evaluated {
+    fn from(evaluated: &Evaluated) -> Self {
+        let (every_epochs, every_steps) = match evaluated.every {
+            Period::Epochs(epochs) => (epochs, 0),
+            Period::Steps(steps) => (0, steps),
+        };
+        let outputs = evaluated.outputs.clone().unwrap_or_default();
+        proto::Evaluated { records: evaluated.records, every_epochs, every_steps, outputs }
+    }
+}
+
+impl TryFrom<proto::Evaluated> for Evaluated {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Evaluated) -> Result<Self, Refusal> {
+        let every = match (wire.every_epochs, wire.every_steps) {
+            (1.., 0) => Period::Epochs(wire.every_epochs),
+            (0, 1..) => Period::Steps(wire.every_steps),
+            _ => return Err(malformed("evaluated.every", "must be a number of epochs or of steps")),
+        };
+        if wire.records == 0 {
+            return Err(malformed("evaluated.records", "must be at least 1"));
+        }
+        let outputs = Some(wire.outputs).filter(|place| !place.is_empty());
+        Ok(Evaluated { records: wire.records, every, outputs })
     }
 }
 
@@ -62,8 +91,11 @@ impl TryFrom<proto::JobSettings> for JobSettings {
             0 => Err(malformed(field, "must be at least 1")),
             _ => Ok(()),
         };
-        positive(wire.epochs, "epochs")?;
-        positive(wire.records, "records")?;
+        // A job that only evaluates or predicts trains on nothing.
+        if wire.evaluated.is_none() || wire.epochs > 0 || wire.records > 0 {
+            positive(wire.epochs, "epochs")?;
+            positive(wire.records, "records")?;
+        }
         positive(wire.microbatch_records.into(), "microbatch_records")?;
         positive(wire.microbatches_per_step.into(), "microbatches_per_step")?;
         positive(wire.shuffle_run.into(), "shuffle_run")?;
@@ -103,6 +135,7 @@ impl TryFrom<proto::JobSettings> for JobSettings {
             lease_ttl_millis: wire.lease_ttl_millis,
             mode,
             warm_start: wire.warm_start.map(TryInto::try_into).transpose()?,
+            evaluated: wire.evaluated.map(TryInto::try_into).transpose()?,
         })
     }
 }

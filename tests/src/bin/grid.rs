@@ -14,7 +14,7 @@ use std::path::Path;
 const TRAINERS: [&str; 5] = ["1", "2", "3", "5", "8"];
 const PSERVERS: [u32; 3] = [1, 2, 3];
 /// Jobs that decide over all blocks, or take gradients late: a name, what `shoal run` is told, what the program is.
-const VARIANTS: [(&str, &[&str], &[&str]); 6] = [
+const VARIANTS: [(&str, &[&str], &[&str]); 9] = [
     ("clip", &[], &["--clip-norm", "0.2"]),
     ("skip", &[], &["--spoil-every", "7"]),
     ("loss scale", &[], &["--loss-scale", "65536", "--spoil-every", "11"]),
@@ -29,7 +29,20 @@ const VARIANTS: [(&str, &[&str], &[&str]); 6] = [
         &["--replicas", "1"],
         &["--clip-norm", "0.2", "--loss-scale", "1024", "--spoil-every", "9"],
     ),
+    ("evaluation", &["--eval-data", EVALUATED, "--eval-steps", "7"], &[]),
+    (
+        "early stop, rates",
+        &["--eval-data", EVALUATED, "--eval-steps", "4", "--epochs", "4"],
+        &["--stop-after", "3", "--lower-after", "1"],
+    ),
+    (
+        "evaluation, all of it",
+        &["--eval-data", EVALUATED, "--eval-steps", "5", "--delay", "1", "--replicas", "1"],
+        &["--lower-after", "1", "--keep-best", "--clip-norm", "0.2", "--spoil-every", "9"],
+    ),
 ];
+/// Stands for the digits that are held out.
+const EVALUATED: &str = "EVALUATED";
 /// Counters that must not be 0 over the whole grid.
 const STIRRED: [&str; 7] = [
     "odd_blocks",
@@ -47,6 +60,9 @@ fn main() -> anyhow::Result<()> {
     let data = pack_digits(&programs, &folder.path().join("data"))?;
     let mut grid = Grid { programs, data, folder: folder.path(), stirred: BTreeMap::new(), hash: None };
     if std::env::args().nth(1).is_some_and(|word| word == "variants") {
+        // What they are told changes something.
+        let plain = grid.run(&grid.programs.digits, "2", 1, &["--epochs", "2", "--seed", "7"])?;
+        grid.hash = plain["parameters_sha256"].as_str().map(str::to_owned);
         return grid.variants();
     }
     for pservers in PSERVERS {
@@ -136,8 +152,11 @@ impl Grid<'_> {
 
     /// One job of a kind, undisturbed, with other members, and under chaos: one hash, and another than the grid's.
     fn variant(&self, number: u64, (name, more, hyper): &(&str, &[&str], &[&str])) -> anyhow::Result<()> {
-        let common = [&["--epochs", "2", "--seed", "7"], *more].concat();
-        let mut first: Option<String> = None;
+        let evaluated = self.data.replace("train-", "test-");
+        let epochs = if more.contains(&"--epochs") { &[][..] } else { &["--epochs", "2"] };
+        let more = more.iter().map(|word| if *word == EVALUATED { evaluated.as_str() } else { word });
+        let common: Vec<&str> = epochs.iter().copied().chain(["--seed", "7"]).chain(more).collect();
+        let mut first: Option<(String, Value)> = None;
         for (round, (trainers, pservers)) in
             [("1", 1), ("3", 2), ("2:4", 3), ("3", 3)].into_iter().enumerate()
         {
@@ -147,15 +166,24 @@ impl Grid<'_> {
             let closing = self.run_with(&self.programs.digits, trainers, pservers, &more, hyper)?;
             let hash = closing["parameters_sha256"].as_str().context("no hash")?.to_owned();
             let faults = closing["faults"].as_array().map_or(0, Vec::len);
-            println!("{name:<20} trainers {trainers:<4} pservers {pservers}  faults {faults:>2}  {hash}");
-            ensure!(*first.get_or_insert_with(|| hash.clone()) == hash, "another hash: {closing}");
+            println!("{name:<22} trainers {trainers:<4} pservers {pservers}  faults {faults:>2}  {hash}");
+            let found = (hash, closing["evaluations"].clone());
+            ensure!(*first.get_or_insert_with(|| found.clone()) == found, "another hash: {closing}");
             // What it is meant to show did happen.
             for (word, counter) in [("--clip-norm", "steps_clipped"), ("--spoil-every", "steps_skipped")] {
                 let happened = closing[counter].as_u64() > Some(0);
                 ensure!(happened || !hyper.contains(&word), "{counter} is 0: {closing}");
             }
+            let newest = closing["evaluations"].as_array().and_then(|evaluations| evaluations.last());
+            let newest = newest.cloned().unwrap_or_default();
+            ensure!(newest.is_object() || !common.contains(&"--eval-data"), "nothing evaluated: {closing}");
+            let is_stopped = closing["stopped_early"] == true;
+            ensure!(is_stopped == hyper.contains(&"--stop-after"), "stopped early: {is_stopped}: {closing}");
+            let is_lowered = newest["rate"].as_f64() < Some(1.0);
+            ensure!(is_lowered || !hyper.contains(&"--lower-after"), "no rate was lowered: {closing}");
         }
-        ensure!(first != self.hash, "{name} changes nothing");
+        let Some((hash, _)) = first else { return Ok(()) };
+        ensure!(Some(&hash) != self.hash.as_ref(), "{name} changes nothing");
         Ok(())
     }
 

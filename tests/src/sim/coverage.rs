@@ -14,11 +14,13 @@ pub struct Coverage {
 }
 
 /// What a thousand synchronous jobs must have met at least once each.
-pub const MUST_OCCUR: [&str; 17] = [
+pub const MUST_OCCUR: [&str; 20] = [
     "ancestors that replaced descendants",
     "busy answers",
     "calls for tasks overtaken",
     "duplicates refused",
+    "early stops",
+    "evaluations",
     "late pushes",
     "leases expired",
     "leases given again",
@@ -29,15 +31,18 @@ pub const MUST_OCCUR: [&str; 17] = [
     "pservers crashed",
     "pservers migrated",
     "pservers scaled",
+    "rates lowered",
     "short steps",
     "speculative leases",
     "trainers crashed",
 ];
 
 /// The same for asynchronous jobs, which have no nodes and never speculate.
-pub const MUST_OCCUR_ASYNC: [&str; 13] = [
+pub const MUST_OCCUR_ASYNC: [&str; 16] = [
     "busy answers",
     "calls for tasks overtaken",
+    "early stops",
+    "evaluations",
     "late pushes",
     "leases expired",
     "leases given again",
@@ -48,6 +53,7 @@ pub const MUST_OCCUR_ASYNC: [&str; 13] = [
     "pservers crashed",
     "pservers migrated",
     "pservers scaled",
+    "rates lowered",
     "trainers crashed",
 ];
 
@@ -97,6 +103,9 @@ impl Coverage {
         self.add("leases handed back", leases.handed_back);
         self.add("speculative leases", leases.speculative);
         self.add("steps", status.step);
+        self.add("evaluations", status.evaluations.len() as u64);
+        self.add("early stops", u64::from(status.is_stopped_early));
+        self.add("rates lowered", u64::from(status.evaluations.last().is_some_and(|last| last.rate < 1.0)));
     }
 }
 

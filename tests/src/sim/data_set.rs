@@ -35,16 +35,21 @@ pub struct DataSet {
 const READING: Duration = Duration::from_millis(1);
 
 impl DataSet {
-    /// Writes the files.
-    pub fn new(shape: DataSetShape) -> DataSet {
-        let records: Vec<Vec<u8>> = (0..shape.records).map(|index| record(shape.seed, index)).collect();
+    /// Writes the files, and beyond them one of so many records that are evaluated.
+    pub fn new(shape: DataSetShape, evaluated: u64) -> DataSet {
+        let all = shape.records + evaluated;
+        let records: Vec<Vec<u8>> = (0..all).map(|index| record(shape.seed, index)).collect();
         let mut made = DataSet { records, files: BTreeMap::new(), manifest: Manifest::default() };
         let per_file = shape.records.div_ceil(shape.files.max(1)) as usize;
         for number in 0..shape.files as usize {
-            let last = made.records.len();
+            let last = shape.records as usize;
             let range = (number * per_file).min(last)..((number + 1) * per_file).min(last);
             let bytes = written(&made.records[range], shape.chunk_bytes);
             made.add(format!("part-{number}.recordio"), bytes);
+        }
+        if evaluated > 0 {
+            let bytes = written(&made.records[shape.records as usize..], shape.chunk_bytes / 2);
+            made.add(String::from("evaluated.recordio"), bytes);
         }
         made
     }

@@ -81,7 +81,7 @@ impl Evidence {
         let mut steps = Vec::new();
         while Instant::now() < until {
             if let Some(status) = observer.status().await {
-                steps.push((u64::from(status.master_term), status.rewind, status.step));
+                steps.push((u64::from(status.master_term), status.rewind, status.front));
                 if status.phase == "done" || status.phase == "failed" {
                     break;
                 }
@@ -121,7 +121,7 @@ impl Evidence {
             status = observer.status().await;
             if let Some(status) = &status {
                 trained = observer
-                    .read(&world.storage, status, world.job.steps())
+                    .read(&world.storage, status, status.version)
                     .await
                     .map_err(|error| format!("{error:#}"));
             }
@@ -153,6 +153,13 @@ impl Evidence {
 }
 
 impl Evidence {
+    /// The values of all evaluations, by the master's last word.
+    pub fn evaluations(&self) -> Vec<Vec<Option<f64>>> {
+        let evaluations = self.status.iter().flat_map(|status| &status.evaluations);
+        let values = |of: &proto::EvaluationStatus| of.values.iter().map(|metric| metric.value).collect();
+        evaluations.map(values).collect()
+    }
+
     /// What the master left out, by its last word.
     pub fn exclusions(&self) -> Exclusions {
         let troubles = self.status.iter().flat_map(|status| &status.troubles);

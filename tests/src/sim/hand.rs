@@ -228,10 +228,11 @@ impl Hand {
     /// computed from the initial values.
     pub fn position_message(&self, world: &World, pserver: usize, position: u64) -> proto::PushRequest {
         let shape = world.job.shape();
-        let slots = (0..shape.steps()).flat_map(|step| (0..shape.slots()).map(move |slot| (step, slot)));
+        let epoch = shape.training();
+        let slots = (0..epoch.steps()).flat_map(|step| (0..epoch.slots()).map(move |slot| (step, slot)));
         let found = slots
-            .filter(|(step, slot)| *slot < shape.tree(Step(*step)).present())
-            .find(|(step, slot)| shape.microbatch(Step(*step), *slot) == position);
+            .filter(|(step, slot)| *slot < epoch.tree(Step(*step)).present())
+            .find(|(step, slot)| epoch.microbatch(Step(*step), *slot) == position);
         let (step, slot) = found.expect("a position of the first epoch");
         let message = self.message(world, pserver, step, Node::leaf(slot));
         proto::PushRequest { step: 0, node: None, position, ..message }

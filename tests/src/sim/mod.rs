@@ -7,6 +7,7 @@
 pub mod call;
 pub mod coverage;
 pub mod data_set;
+pub mod evaluated;
 pub mod evidence;
 pub mod hand;
 pub mod host;

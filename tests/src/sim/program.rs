@@ -4,8 +4,8 @@
 use shoal_runtime::cluster::parameter::DECISIONS;
 use shoal_runtime::cluster::permutation::key;
 use shoal_trainer_sdk::{
-    Batch, Decay, Decisions, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Record, Rule,
-    Schedule,
+    Batch, Better, Decay, Decisions, Declaration, Gradient, Initial, Job, Metric, Metrics, Model, Parameter,
+    Parameters, Record, Rule, Schedule, Target,
 };
 
 /// The counters: record `i` adds `4^epoch` to element `i` of each.
@@ -13,6 +13,14 @@ pub const COUNTS: [&str; 3] = ["count.first", "count.middle", "count.last"];
 /// A metric whose sum depends on the order of its terms.
 pub const METRIC: &str = "metric";
 const METRIC_ELEMENTS: usize = 3;
+/// What evaluations find: a mean at which jobs aim, and an area.
+pub const QUALITY: &str = "quality";
+/// See [`QUALITY`].
+pub const AUC: &str = "auc";
+/// All that evaluations find, in the order of declaration.
+pub const METRICS: [&str; 2] = [QUALITY, AUC];
+/// So few that the area's block is small; a power of two, so that bins have exact bounds.
+const AUC_BINS: u32 = 8;
 /// Parameters that are read by steps.
 const LEARNT: [(&str, u64); 3] = [("amsgrad", 6), ("sgd", 7), ("momentum", 5)];
 /// A parameter whose velocity shows the sign of a zero: every other step its gradient is -0.0 and nothing else.
@@ -26,12 +34,26 @@ pub struct Program {
     pub block_elements: u64,
     /// What is decided over all blocks. Where steps may be skipped, some of them have gradients that are not finite.
     pub decisions: Option<Decisions>,
+    /// Whether it has metrics.
+    pub evaluates: bool,
+    /// What the job aims at with the first of them.
+    pub target: Option<Target>,
 }
 
 impl Program {
     /// What the program declares for a data set of `records` records.
     pub fn declaration(&self, records: u64) -> Declaration {
-        let declaration = declaration(records, self.block_elements);
+        let mut declaration = declaration(records, self.block_elements);
+        if self.evaluates {
+            let quality = Parameter::metric(QUALITY, Metric::Mean { better: Better::Larger });
+            let quality = match self.target {
+                Some(target) => quality.aiming(target),
+                None => quality,
+            };
+            // Not behind one another, nor at the end.
+            declaration.parameters.insert(1, quality);
+            declaration.parameters.insert(4, Parameter::metric(AUC, Metric::Auc { bins: AUC_BINS }));
+        }
         match self.decisions {
             Some(decisions) => declaration.deciding(decisions),
             None => declaration,
@@ -76,6 +98,21 @@ impl Model for Program {
         self.declaration(job.records)
     }
 
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        let read = |name: &str| parameters.slice(name).expect("a parameter of the program");
+        for record in batch.records {
+            let (value, score, is_positive) = judged(record, batch, &read);
+            metrics.add(QUALITY, value, 1.0)?;
+            metrics.score(AUC, score, is_positive)?;
+        }
+        Ok(())
+    }
+
     fn step(
         &mut self,
         batch: &Batch<'_>,
@@ -111,6 +148,22 @@ impl Program {
             }
         }
         gradient
+    }
+
+    /// The sums of one metric, for the reference; `read` gives parameters by name.
+    pub fn metric_of<'a>(&self, name: &str, batch: &Batch<'_>, read: &dyn Fn(&str) -> &'a [f32]) -> Vec<f32> {
+        let mut sums = vec![0.0; if name == QUALITY { 2 } else { 2 * AUC_BINS as usize }];
+        for record in batch.records {
+            let (value, score, is_positive) = judged(record, batch, read);
+            if name == QUALITY {
+                sums[0] += value;
+                sums[1] += 1.0;
+            } else {
+                let bin = (0..AUC_BINS as usize).rev().find(|bin| score * AUC_BINS as f32 >= *bin as f32);
+                sums[bin.unwrap_or(0) + if is_positive { 0 } else { AUC_BINS as usize }] += 1.0;
+            }
+        }
+        sums
     }
 
     /// What a loss scale does to learnt gradients, and what breaks.
@@ -156,6 +209,15 @@ fn add_learnt(batch: &Batch<'_>, parameter: &[f32], gradient: &mut [f32]) {
     {
         *last = -0.0;
     }
+}
+
+/// What an evaluation finds of a record: a value whose sum depends on the order of its terms and on every parameter, a
+/// score, and what it was.
+fn judged<'a>(record: &Record<'_>, batch: &Batch<'_>, read: &dyn Fn(&str) -> &'a [f32]) -> (f32, f32, bool) {
+    let learnt: f32 = LEARNT.iter().map(|(name, _)| read(name)[1]).sum();
+    let scale = [1.0, 3e4, 1e-3][(batch.microbatch % 3) as usize];
+    let score = (learnt * value(record, 5)).abs().fract();
+    (scale * learnt * value(record, 7), score, value(record, 11) > 0.0)
 }
 
 /// A number in -1..1 made of a record's bytes.

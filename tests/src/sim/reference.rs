@@ -3,12 +3,14 @@
 //! Per step: gradients of all microbatches at the version that it reads, the tree's sum by recursion, the rule once.
 
 mod decided;
+mod evaluated;
 
 use super::data_set::DataSet;
 use super::program::Program;
+use evaluated::Evaluations;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::plan::ChunkOrder;
-use shoal_runtime::cluster::{Exclusions, JobSettings, Node, Parameter, Plan, Rule, Step};
+use shoal_runtime::cluster::{Exclusions, JobSettings, Node, Parameter, Plan, Rule, Stage, Step};
 use shoal_trainer_sdk::{Batch, Record};
 use std::collections::VecDeque;
 
@@ -27,8 +29,29 @@ struct Microbatch<'a> {
     records: Vec<Record<'a>>,
 }
 
-/// Trains the whole job; one entry for each declared parameter.
-pub fn train(program: Program, job: &JobSettings, data: &DataSet, exclusions: &Exclusions) -> Vec<Trained> {
+impl Microbatch<'_> {
+    /// As the program is given it.
+    fn batch(&self, job: &JobSettings, step: Step) -> Batch<'_> {
+        let (shape, index) = (job.shape(), self.index);
+        let trained = shape.steps().trained(step.0);
+        let seed =
+            if shape.evaluates(step) { [job.seed, u64::MAX, index] } else { [job.seed, trained, index] };
+        let epoch = trained / shape.training().steps();
+        Batch { epoch, step: trained, microbatch: index, seed: key(&seed), records: &self.records }
+    }
+}
+
+/// A job as it ends.
+#[derive(Debug)]
+pub struct Ending {
+    /// One entry for each declared parameter.
+    pub trained: Vec<Trained>,
+    /// The values of all evaluations.
+    pub evaluations: Vec<Vec<Option<f64>>>,
+}
+
+/// Trains the whole job.
+pub fn train(program: Program, job: &JobSettings, data: &DataSet, exclusions: &Exclusions) -> Ending {
     train_until(program, job, data, exclusions, Step(job.steps()))
 }
 
@@ -48,7 +71,7 @@ pub fn node_sum(
     node: Node,
 ) -> (Vec<Vec<f32>>, u64) {
     let exclusions = Exclusions::default();
-    let trained = train_until(program, job, data, &exclusions, Step(step.reads(job.mode.delay()).0));
+    let Ending { trained, .. } = train_until(program, job, data, &exclusions, Step(job.reads(step).0));
     let loss_scale = decided::loss_scale(&trained, program);
     let mut plan = Plan::new(data.manifest().clone(), job.clone());
     let mut microbatches = microbatches(&mut plan, job, data, &exclusions, step);
@@ -64,34 +87,56 @@ pub fn node_sum(
     (sums, microbatches.iter().map(|microbatch| microbatch.records.len() as u64).sum())
 }
 
-/// Trains up to the version that `until` replaces.
+/// Trains up to the version that `until` replaces, or to an early end.
 pub fn train_until(
     program: Program,
     job: &JobSettings,
     data: &DataSet,
     exclusions: &Exclusions,
     until: Step,
-) -> Vec<Trained> {
+) -> Ending {
     let declaration = program.declaration(job.records);
     let mut plan = Plan::new(data.manifest().clone(), job.clone());
     let mut trained: Vec<Trained> =
         declaration.parameters.iter().map(|parameter| initial(parameter, job)).collect();
+    let mut evaluations = Evaluations::new();
     // The newest versions, oldest first: as many as a step's gradients may lie back.
     let mut kept = VecDeque::from([trained.clone()]);
     for step in (0..until.0).map(Step) {
+        if evaluations.is_over {
+            break;
+        }
         let microbatches = microbatches(&mut plan, job, data, exclusions, step);
-        let weight: u64 = microbatches.iter().map(|microbatch| microbatch.records.len() as u64).sum();
-        let leaf = Leaf { program, job, step, loss_scale: decided::loss_scale(&kept[0], program) };
-        let sum = |(parameter, read): (&Parameter, &Trained)| {
-            let leaves: Vec<Vec<f32>> =
-                microbatches.iter().map(|microbatch| leaf.of(parameter, &read.values, microbatch)).collect();
-            sum_of(&leaves, leaves.len().next_power_of_two())
-        };
-        let sums: Vec<Vec<f32>> = declaration.parameters.iter().zip(&kept[0]).map(sum).collect();
-        let decided = decided::decide(&declaration, &mut trained, &sums, weight, leaf.loss_scale);
-        for ((parameter, trained), sum) in declaration.parameters.iter().zip(&mut trained).zip(&sums) {
-            if let Some(factor) = decided {
-                update(parameter, trained, sum, weight as f32 / factor, step);
+        match job.shape().steps().stage(step.0) {
+            Some(Stage::Evaluation { number, unit }) => {
+                let batches = microbatches.iter().map(|microbatch| microbatch.batch(job, step));
+                let batches: Vec<Batch<'_>> = batches.collect();
+                Evaluations::step(program, &declaration, &mut trained, &batches, unit == 0);
+                decided::go_by(&declaration, &mut trained);
+                if step.0 + 1 == job.shape().steps().evaluation(number).end {
+                    evaluations.judge(&declaration, &trained, program.target);
+                }
+            }
+            _ => {
+                let weight: u64 = microbatches.iter().map(|microbatch| microbatch.records.len() as u64).sum();
+                let leaf = Leaf { program, job, step, loss_scale: decided::loss_scale(&kept[0], program) };
+                let sum = |(parameter, read): (&Parameter, &Trained)| {
+                    let leaves: Vec<Vec<f32>> = microbatches
+                        .iter()
+                        .map(|microbatch| leaf.of(parameter, &read.values, microbatch))
+                        .collect();
+                    sum_of(&leaves, leaves.len().next_power_of_two())
+                };
+                let sums: Vec<Vec<f32>> = declaration.parameters.iter().zip(&kept[0]).map(sum).collect();
+                let decided = decided::decide(&declaration, &mut trained, &sums, weight, leaf.loss_scale);
+                let step = Step(job.shape().steps().trained(step.0));
+                for ((parameter, trained), sum) in declaration.parameters.iter().zip(&mut trained).zip(&sums)
+                {
+                    if let Some(factor) = decided {
+                        let rate = evaluations.rate * parameter.learning_rate.at(step);
+                        update(parameter, trained, sum, weight as f32 / factor, rate, step);
+                    }
+                }
             }
         }
         kept.push_back(trained.clone());
@@ -99,7 +144,7 @@ pub fn train_until(
             kept.pop_front();
         }
     }
-    trained
+    Ending { trained, evaluations: evaluations.values }
 }
 
 fn initial(parameter: &Parameter, job: &JobSettings) -> Trained {
@@ -121,16 +166,19 @@ fn microbatches<'a>(
     exclusions: &Exclusions,
     step: Step,
 ) -> Vec<Microbatch<'a>> {
-    let epoch = plan.shape().epoch(step);
     let present = plan.shape().tree(step).present();
-    let filled = (0..present).map(|slot| plan.microbatch(step, slot)).map(|microbatch| {
+    let shape = plan.shape();
+    let first = if shape.evaluates(step) { job.records } else { 0 };
+    let filled = (0..present).map(|slot| (slot, plan.microbatch(step, slot))).map(|(slot, microbatch)| {
+        let (pass, _) = shape.microbatch(step, slot);
         let records = microbatch.slices.iter().flat_map(|slice| {
-            let order = ChunkOrder::new(job, epoch, slice.chunk, slice.chunk_records);
+            let order = ChunkOrder::new(job, pass, slice.chunk, slice.chunk_records);
             let positions = slice.first_position..slice.first_position + slice.records;
             positions.map(move |position| slice.chunk_first_record + u64::from(order.record(position)))
         });
         let records = records.filter(|index| !exclusions.excludes(*index, step));
-        let records = records.map(|index| Record { index, bytes: data.record(index) }).collect();
+        let records =
+            records.map(|index| Record { index: index - first, bytes: data.record(index) }).collect();
         Microbatch { index: microbatch.index, records }
     });
     filled.collect()
@@ -152,13 +200,7 @@ impl Leaf<'_> {
             // All are left out: nobody asks the program.
             return vec![0.0; values.len()];
         }
-        let batch = Batch {
-            epoch: job.shape().epoch(step),
-            step: step.0,
-            microbatch: microbatch.index,
-            seed: key(&[job.seed, step.0, microbatch.index]),
-            records: &microbatch.records,
-        };
+        let batch = microbatch.batch(job, step);
         let gradient = program.gradient_of(&parameter.name, &batch, values, loss_scale);
         gradient.into_iter().map(|gradient| gradient + 0.0).collect()
     }
@@ -178,13 +220,12 @@ fn sum_of(leaves: &[Vec<f32>], width: usize) -> Vec<f32> {
     left.iter().zip(&right).map(|(left, right)| left + right).collect()
 }
 
-fn update(parameter: &Parameter, trained: &mut Trained, sum: &[f32], weight: f32, step: Step) {
-    let rate = parameter.learning_rate.at(step);
+fn update(parameter: &Parameter, trained: &mut Trained, sum: &[f32], weight: f32, rate: f32, step: Step) {
     for (element, sum) in sum.iter().enumerate() {
         let value = &mut trained.values[element];
         let mean = sum / weight;
         match parameter.rule {
-            Rule::Decide(_) => {}
+            Rule::Decide(_) | Rule::Metric { .. } => {}
             Rule::Sum => *value += sum,
             Rule::Sgd => *value -= rate * mean,
             Rule::Momentum { momentum } => {

@@ -2,6 +2,7 @@
 //! rare combinations come up without every run being equally bad.
 
 use super::data_set::DataSetShape;
+use super::evaluated::Evaluations;
 use super::program::Program;
 use super::weather::Weather;
 use shoal_runtime::cluster::Mode;
@@ -31,6 +32,8 @@ pub struct Scenario {
     pub block_elements: u64,
     /// What is decided over all blocks.
     pub decisions: Option<Decisions>,
+    /// What is evaluated.
+    pub evaluations: Option<Evaluations>,
     /// Nodes a block holds beyond the lowest missing slot.
     pub window: usize,
     /// Lease time to live.
@@ -130,12 +133,23 @@ impl Scenario {
         let mut random = Random::seeded(key(&[seed, 0xDE1A]));
         scenario.mode = Mode::Sync { delay: pick(&mut random, &[0, 0, 1, 2]) as u32 };
         scenario.decisions = decisions(&mut random);
+        scenario.evaluations = Evaluations::drawn(seed, per_step);
         scenario
     }
 
     /// The training program.
     pub fn program(&self) -> Program {
-        Program { block_elements: self.block_elements, decisions: self.decisions }
+        Program {
+            block_elements: self.block_elements,
+            decisions: self.decisions,
+            evaluates: self.evaluations.is_some(),
+            target: self.evaluations.and_then(|evaluations| evaluations.target),
+        }
+    }
+
+    /// Records that are evaluated, beyond those that are trained on.
+    pub fn evaluated_records(&self) -> u64 {
+        self.evaluations.map_or(0, |evaluations| evaluations.records)
     }
 
     /// The scenario of a seed in an asynchronous job: the same draws, and a window and a scale of its own.
@@ -158,6 +172,7 @@ impl Scenario {
             shuffle_run: 1,
             block_elements: 16,
             decisions: None,
+            evaluations: None,
             window: 64,
             ttl: Duration::from_secs(2),
             pservers: 1,

@@ -134,7 +134,7 @@ impl Script {
         self.wanted = status.pservers_wanted as usize;
         let leaving = status.pservers.iter().filter(|pserver| pserver.is_leaving && !pserver.lost);
         self.leaving = leaving.map(|pserver| pserver.address.clone()).collect();
-        let place = (u64::from(status.master_term), status.rewind, status.step);
+        let place = (u64::from(status.master_term), status.rewind, status.front);
         if self.steps.last().is_none_or(|last| *last != place) {
             self.stood_still = self.stood_still.max(self.stands_still());
             self.advanced = Instant::now();

@@ -85,7 +85,7 @@ impl World {
     /// The same over a store and checkpoints that an earlier world may have left behind.
     pub fn start_over(scenario: Scenario, store: MemoryStore, storage: Storage, keeps_lines: bool) -> World {
         let network = Network::new(scenario.seed, scenario.weather, Trace::new(keeps_lines));
-        let data = Arc::new(DataSet::new(scenario.data));
+        let data = Arc::new(DataSet::new(scenario.data, scenario.evaluated_records()));
         let job = job_settings(&scenario, &data);
         let mut world = World {
             overtaken: Overtaken::watch(&network),
@@ -299,10 +299,11 @@ pub fn job_settings(scenario: &Scenario, data: &DataSet) -> JobSettings {
         microbatch_records: scenario.microbatch_records,
         microbatches_per_step: scenario.microbatches_per_step,
         shuffle_run: scenario.shuffle_run,
-        records: data.manifest().record_count(),
+        records: scenario.data.records,
         manifest_fingerprint: data.manifest().fingerprint(),
         lease_ttl_millis: scenario.ttl.as_millis() as u64,
         mode: scenario.mode,
         warm_start: None,
+        evaluated: scenario.evaluations.map(|evaluations| evaluations.settings()),
     }
 }

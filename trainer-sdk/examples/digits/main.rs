@@ -1,12 +1,10 @@
 //! Trains a perceptron on the 1,797 real 8x8 digits that the crate `smartcore` carries.
 //!
-//! `digits --pack DIR` writes the data set; `shoal run --data 'DIR/train-*.recordio' -- target/release/examples/digits`
-//! trains on it.
+//! `digits --pack DIR` writes the data set; `shoal run --data 'DIR/train-*.recordio' --eval-data 'DIR/test-*.recordio' --
+//! target/release/examples/digits` trains on it and tells how many of those held out it tells right.
 
 #[allow(dead_code)] // The demo, which includes these files too, uses the rest.
 mod data;
-#[path = "../judge/exported.rs"]
-mod exported;
 #[allow(dead_code)] // As above.
 mod mlp;
 mod model;
@@ -23,12 +21,6 @@ struct Arguments {
     /// Write train-*.recordio and test-*.recordio of a fixed split into this folder, and end
     #[arg(long, value_name = "DIR")]
     pack: Option<PathBuf>,
-    /// Print the share of the digits in --data that an exported model tells right, and end
-    #[arg(long, value_name = "MODEL", requires = "data", conflicts_with = "pack")]
-    judge: Option<PathBuf>,
-    /// The RecordIO file that --judge reads
-    #[arg(long, value_name = "FILE", requires = "judge")]
-    data: Option<PathBuf>,
     /// Scale gradients down whose norm over all parameters is larger
     #[arg(long, value_name = "NORM")]
     clip_norm: Option<f32>,
@@ -38,41 +30,39 @@ struct Arguments {
     /// Make the gradient of every so many-th step infinite, to see such steps skipped
     #[arg(long, value_name = "STEPS")]
     spoil_every: Option<u64>,
+    /// With --eval-data: end after so many evaluations in a row that told no more digits right
+    #[arg(long, value_name = "EVALUATIONS")]
+    stop_after: Option<u32>,
+    /// With --eval-data: halve the learning rate after so many such evaluations
+    #[arg(long, value_name = "EVALUATIONS")]
+    lower_after: Option<u32>,
+    /// With --eval-data: keep the checkpoint that tells most digits right
+    #[arg(long)]
+    keep_best: bool,
 }
 
 fn main() -> ExitCode {
-    let Arguments { pack, judge, data, clip_norm, loss_scale, spoil_every } = clap::Parser::parse();
-    let done = match (pack, judge.zip(data)) {
-        (Some(dir), _) => {
-            data::pack(&dir).map(|packed| eprintln!("packed into {}: {packed:?}", dir.display()))
-        }
-        (None, Some((judge, data))) => {
-            exported::Exported::open(&judge).and_then(|model| model.judge(&data, tell))
-        }
-        (None, None) => {
-            let extras = model::Extras { clip_norm, loss_scale, spoil_every };
-            return shoal_trainer_sdk::main(model::Digits::with(extras));
-        }
+    let arguments: Arguments = clap::Parser::parse();
+    let Arguments { pack, clip_norm, loss_scale, spoil_every, stop_after, lower_after, keep_best } =
+        arguments;
+    let Some(dir) = pack else {
+        return shoal_trainer_sdk::main(model::Digits::with(model::Extras {
+            clip_norm,
+            loss_scale,
+            spoil_every,
+            stop_after,
+            lower_after,
+            keep_best,
+        }));
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    match data::pack(&dir) {
+        Ok(packed) => {
+            eprintln!("packed into {}: {packed:?}", dir.display());
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
-}
-
-/// How many of some records a model tells right.
-fn tell(model: &exported::Exported, records: &[&[u8]]) -> anyhow::Result<Vec<exported::Told>> {
-    let mut digits = data::Digits::default();
-    for record in records {
-        let (label, pixels) = data::decode(record)?;
-        digits.labels.push(label);
-        digits.pixels.extend_from_slice(pixels);
-    }
-    let share =
-        mlp::accuracy(&model::weights_of(|name| model.slice(name))?, &digits.unit_pixels(), &digits.labels);
-    let count = digits.labels.len() as f64;
-    Ok(vec![("accuracy", share * count, count)])
 }

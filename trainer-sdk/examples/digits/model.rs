@@ -4,14 +4,15 @@ use super::data;
 use super::mlp::{self, GradientMut, Weights};
 use super::oracle;
 use shoal_trainer_sdk::{
-    Batch, Decisions, Declaration, Fans, Gradient, Initial, Job, LossScale, Model, NonFinite, Parameter,
-    Parameters, Rule, Schedule,
+    Batch, Decisions, Declaration, Fans, Gradient, Initial, Job, LossScale, Metric, Metrics, Model,
+    NonFinite, Parameter, Parameters, Plateau, Rule, Schedule, Target,
 };
 
 /// Adam's learning rate at the start; it falls along half a cosine over the whole job.
 const LEARNING_RATE: f32 = 0.02;
 const LEARNING_RATE_LAST: f32 = 0.0005;
 const LOSS: &str = "loss";
+const ACCURACY: &str = "accuracy";
 const WEIGHTS: [&str; 4] = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"];
 
 /// What is not needed to train, and here to be seen.
@@ -23,6 +24,12 @@ pub(crate) struct Extras {
     pub(crate) loss_scale: Option<f32>,
     /// Every so many-th step has an infinite gradient.
     pub(crate) spoil_every: Option<u64>,
+    /// The job ends after so many evaluations that are no better.
+    pub(crate) stop_after: Option<u32>,
+    /// The learning rate is halved after so many.
+    pub(crate) lower_after: Option<u32>,
+    /// Whether the best checkpoint is kept.
+    pub(crate) keep_best: bool,
 }
 
 /// The model, with buffers that steps reuse.
@@ -43,7 +50,7 @@ impl Model for Digits {
             Parameter::new(name, shape, Rule::ADAM, rate.clone(), initial)
         };
         let glorot = |shape: &[u64]| Initial::xavier_uniform(Fans::outputs_last(shape));
-        let parameters = vec![
+        let mut parameters = vec![
             oracle::parameter(0, job.records),
             trained(WEIGHTS[0], &[pixels, hidden], glorot(&[pixels, hidden])),
             trained(WEIGHTS[1], &[hidden], Initial::Zeros),
@@ -53,6 +60,10 @@ impl Model for Digits {
             Parameter::sum(LOSS, &[job.epochs * job.steps_per_epoch]),
             oracle::parameter(2, job.records),
         ];
+        if job.evaluations > 0 {
+            let accuracy = Parameter::metric(ACCURACY, Metric::Accuracy);
+            parameters.push(self.extras.target().map_or(accuracy.clone(), |target| accuracy.aiming(target)));
+        }
         // Odd, so that blocks end where no vector register does.
         let declaration = Declaration { parameters, block_elements: 601 };
         match self.extras.decisions() {
@@ -88,9 +99,39 @@ impl Model for Digits {
         gradient.slice_mut(LOSS)?[batch.step as usize] += loss as f32;
         oracle::add(batch, gradient)
     }
+
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        let guesses = self.guess(batch, parameters)?;
+        let hits = guesses.iter().zip(&self.labels).filter(|(guess, label)| guess == label).count();
+        metrics.add(ACCURACY, hits as f32, guesses.len() as f32)
+    }
+
+    fn predict(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        outputs: &mut Vec<Vec<u8>>,
+    ) -> anyhow::Result<()> {
+        let guesses = self.guess(batch, parameters)?;
+        outputs.extend(guesses.iter().map(|guess| guess.to_string().into_bytes()));
+        Ok(())
+    }
 }
 
 impl Extras {
+    /// What the job aims at, if at anything.
+    fn target(&self) -> Option<Target> {
+        let plateau = self.lower_after.map(|after| Plateau { after, factor: 0.5 });
+        let target =
+            Target { least_change: 0.0, keep_best: self.keep_best, stop_after: self.stop_after, plateau };
+        Some(target).filter(|target| *target != Target::default())
+    }
+
     /// What is to be decided over all blocks, if anything is.
     fn decisions(&self) -> Option<Decisions> {
         let skips = self.loss_scale.is_some() || self.spoil_every.is_some();
@@ -108,6 +149,12 @@ impl Digits {
         Digits { extras, ..Digits::default() }
     }
 
+    /// The likeliest digit of each record.
+    fn guess(&mut self, batch: &Batch<'_>, parameters: &Parameters) -> anyhow::Result<Vec<u8>> {
+        self.read(batch)?;
+        Ok(mlp::predict(&weights_of(|name| parameters.slice(name))?, &self.pixels))
+    }
+
     fn read(&mut self, batch: &Batch<'_>) -> anyhow::Result<()> {
         self.pixels.clear();
         self.labels.clear();
@@ -120,9 +167,7 @@ impl Digits {
     }
 }
 
-pub(crate) fn weights_of<'a>(
-    find: impl Fn(&str) -> anyhow::Result<&'a [f32]>,
-) -> anyhow::Result<Weights<'a>> {
+fn weights_of<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<Weights<'a>> {
     Ok(Weights {
         hidden_weights: find(WEIGHTS[0])?,
         hidden_bias: find(WEIGHTS[1])?,

@@ -6,19 +6,27 @@ use crate::activities::Activity;
 use crate::complaint::Complaint;
 use crate::desk::Ready;
 use crate::error::TrainError;
+use crate::metrics::Metrics;
 use crate::model::{Batch, Gradient, Model, Parameters, Record};
+use crate::outputs;
 use crate::reduce::{NodeSum, NonFinite, first_non_finite};
 use crate::settings::Compute;
+use bytes::Bytes;
 use shoal_runtime::cluster::permutation::key;
-use shoal_runtime::cluster::{Exclusions, JobSettings, Step, Task, Work};
+use shoal_runtime::cluster::{Exclusions, JobSettings, Pass, Stage, Step, Task, Work};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Where a microbatch stands in its job, as the step function is told.
+/// Where a microbatch stands in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
+    /// The reading of the data that it is of.
+    pub(super) pass: Pass,
+    /// The step of the plan, by which records are left out.
+    pub(super) unit: Step,
+    /// The epoch and the step that trains, as the program is told.
     pub(super) epoch: u64,
     pub(super) step: u64,
     pub(super) seed: u64,
@@ -27,23 +35,33 @@ pub(super) struct Place {
 impl Place {
     /// The place of microbatch `at` of the task.
     pub(super) fn of(job: &JobSettings, task: &Task, at: usize) -> Place {
-        let microbatch = task.microbatches[at].index;
-        match task.work {
+        let (index, shape) = (task.microbatches[at].index, job.shape());
+        let per_step = u64::from(job.microbatches_per_step);
+        let (unit, stage, trained, steps_per_unit, an_epoch) = match task.work {
             Work::Node { step, .. } => {
-                let seed = key(&[job.seed, step.0, microbatch]);
-                Place { epoch: job.shape().epoch(step), step: step.0, seed }
+                let (course, an_epoch) = (shape.steps(), shape.training().steps());
+                (step, course.stage(step.0), course.trained(step.0), 1, an_epoch)
             }
             Work::Run { first } => {
-                let position = first + at as u64;
-                Place {
-                    epoch: position / job.shape().microbatches(),
-                    step: position / u64::from(job.microbatches_per_step),
-                    seed: key(&[job.seed, position, microbatch]),
-                }
+                let (position, course) = (first + at as u64, shape.positions());
+                let unit = Step(position / per_step);
+                let an_epoch = shape.training().microbatches();
+                (unit, course.stage(position), course.trained(position), per_step, an_epoch)
             }
-        }
+        };
+        let epoch = trained.checked_div(an_epoch).unwrap_or(0);
+        let (pass, seed) = match stage {
+            Some(Stage::Evaluation { number, .. }) => {
+                (Pass::Evaluation(number), key(&[job.seed, EVALUATED, index]))
+            }
+            Some(Stage::Training { .. }) | None => (Pass::Epoch(epoch), key(&[job.seed, trained, index])),
+        };
+        Place { pass, unit, epoch, step: trained / steps_per_unit, seed }
     }
 }
+
+/// Tells seeds of evaluations, which are the same in each, from those of steps.
+const EVALUATED: u64 = u64::MAX;
 
 /// What came of a microbatch. The model is handed back, whatever it was.
 pub(super) enum Computed {
@@ -60,8 +78,26 @@ enum Fault {
     Panicked(String),
 }
 
+/// What the program is asked to do with a microbatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Step,
+    Evaluate,
+    Predict,
+}
+
+/// What the program made of it: sums and, where it predicts, outputs with the indexes of their records.
+struct Made {
+    values: Vec<Vec<f32>>,
+    weight: u64,
+    outputs: Vec<Vec<u8>>,
+}
+
 /// One microbatch, ready for the step function.
 struct Attempt {
+    asked: Asked,
+    /// The first record of the data that it is of.
+    first_record: u64,
     ready: Ready,
     at: usize,
     place: Place,
@@ -83,8 +119,17 @@ impl Trainer {
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
+        let job = &self.session.master.job;
+        let place = Place::of(job, &ready.task, at);
+        let asked = match place.pass {
+            Pass::Epoch(_) => Asked::Step,
+            Pass::Evaluation(_) if self.session.outputs.is_some() => Asked::Predict,
+            Pass::Evaluation(_) => Asked::Evaluate,
+        };
         let attempt = Attempt {
-            place: Place::of(&self.session.master.job, &ready.task, at),
+            asked,
+            first_record: if asked == Asked::Step { 0 } else { job.records },
+            place,
             ready: ready.clone(),
             at,
             parameters: parameters.clone(),
@@ -92,7 +137,7 @@ impl Trainer {
             takes_non_finite: self.session.names.pushes_non_finite(),
         };
         let compute = move || attempt.compute(model);
-        let (model, computed) = match self.settings.compute {
+        let (model, computed, part) = match self.settings.compute {
             Compute::InPlace => compute(),
             Compute::Thread => tokio::task::spawn_blocking(compute)
                 .await
@@ -100,22 +145,24 @@ impl Trainer {
         };
         self.session.meter.microbatches.fetch_add(1, Relaxed);
         self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
+        if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
+            let may_differ = self.session.exclusions.present().number > 0;
+            outputs.write(ready.task.microbatches[at].index, part, may_differ).await?;
+        }
         Ok((model, computed))
     }
 }
 
 impl Attempt {
-    fn compute(&self, mut model: Box<dyn Model>) -> (Box<dyn Model>, Computed) {
+    /// Hands the model back, and of outputs the part that is to be written before anything is pushed.
+    fn compute(&self, mut model: Box<dyn Model>) -> (Box<dyn Model>, Computed, Option<Bytes>) {
         let records: Vec<Record<'_>> = self.ready.records[self.at]
             .iter()
-            .filter(|(index, _)| !self.exclusions.excludes(*index, Step(self.place.step)))
-            .map(|(index, bytes)| Record { index, bytes })
+            .filter(|(index, _)| !self.exclusions.excludes(*index, self.place.unit))
+            .map(|(index, bytes)| Record { index: index - self.first_record, bytes })
             .collect();
-        let computed = match self.step(&mut *model, &records) {
-            Ok(gradient) => {
-                let Gradient { values, weight, .. } = gradient;
-                Computed::Sum(NodeSum { values, weight, exclusions: self.exclusions.number })
-            }
+        let computed = match self.call(&mut *model, &records).and_then(|made| self.finished(made, &records)) {
+            Ok((sum, part)) => return (model, Computed::Sum(sum), part),
             Err(fault) => {
                 let (why, is_panic) = match fault {
                     Fault::Said(why) => (why, false),
@@ -125,41 +172,80 @@ impl Attempt {
                 if is_panic { Computed::Panicked(complaint) } else { Computed::Refused(complaint) }
             }
         };
-        (model, computed)
+        (model, computed, None)
     }
 
-    /// Runs the step function. Where all records are left out it is not asked: their sum is zero.
-    fn step(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Result<Gradient, Fault> {
-        let mut gradient = Gradient::zeros(&self.parameters.names, records.len() as u64);
-        if records.is_empty() && self.exclusions.number > 0 {
-            return Ok(gradient);
+    fn finished(&self, made: Made, records: &[Record<'_>]) -> Result<(NodeSum, Option<Bytes>), Fault> {
+        let Made { values, weight, outputs } = made;
+        let sum = NodeSum { values, weight, exclusions: self.exclusions.number };
+        if self.asked != Asked::Predict {
+            return Ok((sum, None));
         }
-        let Place { epoch, step, seed } = self.place;
+        let indexes: Vec<u64> = records.iter().map(|record| record.index + self.first_record).collect();
+        let part = outputs::encode(&self.ready.task.microbatches[self.at], &indexes, &outputs);
+        let part = part.map_err(|error| Fault::Said(format!("an output cannot be written: {error}")))?;
+        Ok((sum, Some(part)))
+    }
+
+    /// Calls the program. Where all records are left out it is not asked: their sum is zero.
+    fn call(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Result<Made, Fault> {
+        let (names, weight) = (&self.parameters.names, records.len() as u64);
+        let (mut gradient, mut metrics) = (Gradient::zeros(names, weight), Metrics::zeros(names));
+        let mut outputs = Vec::new();
+        let Place { epoch, step, seed, .. } = self.place;
         let microbatch = self.ready.records[self.at].microbatch;
         let batch = Batch { epoch, step, microbatch, seed, records };
-        let stepped = catch_unwind(AssertUnwindSafe(|| model.step(&batch, &self.parameters, &mut gradient)));
-        match stepped {
-            Err(panic) => Err(Fault::Panicked(format!("the step function panicked: {}", words(&*panic)))),
-            Ok(Err(error)) => Err(Fault::Said(format!("the step function failed: {error:#}"))),
-            Ok(Ok(())) => match first_non_finite(&gradient.values).filter(|_| !self.takes_non_finite) {
-                Some(NonFinite(parameter, element)) => {
-                    let name = &self.parameters.names.declaration.parameters[parameter].name;
-                    let why = format!("the gradient of {name:?} is not finite at element {element}");
-                    Err(Fault::Said(why))
-                }
-                None => Ok(gradient),
-            },
+        let called = catch_unwind(AssertUnwindSafe(|| match self.asked {
+            _ if records.is_empty() && self.exclusions.number > 0 => Ok(()),
+            Asked::Step => model.step(&batch, &self.parameters, &mut gradient),
+            Asked::Evaluate => model.evaluate(&batch, &self.parameters, &mut metrics),
+            Asked::Predict => model.predict(&batch, &self.parameters, &mut outputs),
+        }));
+        let what = self.asked;
+        match called {
+            Err(panic) => {
+                return Err(Fault::Panicked(format!("the {what} function panicked: {}", words(&*panic))));
+            }
+            Ok(Err(error)) => return Err(Fault::Said(format!("the {what} function failed: {error:#}"))),
+            Ok(Ok(())) => {}
         }
+        if self.asked == Asked::Predict && outputs.len() != records.len() {
+            let why = format!("{} outputs for {} records: give one for each", outputs.len(), records.len());
+            return Err(Fault::Said(why));
+        }
+        let (values, weight, takes_non_finite) = match self.asked {
+            Asked::Step => (gradient.values, gradient.weight, self.takes_non_finite),
+            Asked::Evaluate | Asked::Predict => (metrics.values, weight, false),
+        };
+        if let Some(NonFinite(parameter, element)) = first_non_finite(&values).filter(|_| !takes_non_finite) {
+            let name = &names.declaration.parameters[parameter].name;
+            return Err(Fault::Said(format!("the sum for {name:?} is not finite at element {element}")));
+        }
+        Ok(Made { values, weight, outputs })
     }
 
     /// The records that fail alone. If all of them do, it is not the records.
     fn probe(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Vec<std::ops::Range<u64>> {
-        let fails = |record: &&Record<'_>| self.step(model, std::slice::from_ref(*record)).is_err();
+        let fails = |record: &&Record<'_>| self.call(model, std::slice::from_ref(*record)).is_err();
         let poison: Vec<&Record<'_>> = records.iter().filter(fails).collect();
         if poison.len() == records.len() && records.len() > 1 {
             return Vec::new();
         }
-        poison.into_iter().map(|record| record.index..record.index + 1).collect()
+        let range = |record: &Record<'_>| {
+            let index = record.index + self.first_record;
+            index..index + 1
+        };
+        poison.into_iter().map(range).collect()
+    }
+}
+
+impl std::fmt::Display for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Asked::Step => "step",
+            Asked::Evaluate => "evaluate",
+            Asked::Predict => "predict",
+        })
     }
 }
 
@@ -187,6 +273,7 @@ mod tests {
             lease_ttl_millis: 1000,
             mode: Mode::SYNC,
             warm_start: None,
+            evaluated: None,
         }
     }
     fn task(work: Work, indexes: &[u64]) -> Task {

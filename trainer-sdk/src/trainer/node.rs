@@ -62,7 +62,7 @@ impl Trainer {
             }
             Pulled::Parameters { values, .. } => {
                 // Every block has published what this step reads.
-                let published = step.reads(self.session.master.job.mode.delay());
+                let published = self.session.master.job.reads(step);
                 self.change(|desk| desk.kept.published(Step(published.0)));
                 Some(Parameters { names: self.session.names.clone(), values: Arc::new(values) })
             }

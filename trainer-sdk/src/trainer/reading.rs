@@ -5,7 +5,7 @@ use crate::chunks::{ChunkCache, MicrobatchRecords, Unreadable};
 use crate::complaint::Complaint;
 use crate::desk::Desk;
 use crate::trainer::compute::Place;
-use shoal_runtime::cluster::{Step, Task};
+use shoal_runtime::cluster::Task;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,10 +27,10 @@ impl Trainer {
         let job = &self.session.master.job;
         let mut records = Vec::new();
         for (at, microbatch) in task.microbatches.iter().enumerate() {
-            let Place { epoch, step, .. } = Place::of(job, task, at);
+            let Place { pass, unit, .. } = Place::of(job, task, at);
             let exclusions = self.session.exclusions.present();
-            let is_excluded = |records: &Range<u64>| exclusions.excludes_all(records, Step(step));
-            let read = chunks.records(job, epoch, microbatch, is_excluded).await;
+            let is_excluded = |records: &Range<u64>| exclusions.excludes_all(records, unit);
+            let read = chunks.records(job, pass, microbatch, is_excluded).await;
             records.push(read.map_err(|Unreadable { records, source }| Complaint {
                 at,
                 records: vec![records],

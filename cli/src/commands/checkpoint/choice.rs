@@ -93,6 +93,21 @@ impl Chosen {
         Ok(complete)
     }
 
+    /// The one at the best evaluation, of a job that keeps it.
+    pub(super) fn best(&self) -> anyhow::Result<ManifestRecord> {
+        let Some(document) = &self.document else {
+            return Err(Exit::Usage(String::from(
+                "which is the best the store alone knows: name it by --store",
+            ))
+            .into());
+        };
+        let version = document.best_version();
+        let kept = document.checkpoints.iter().find(|kept| Some(kept.version) == version);
+        let none =
+            "no checkpoint is kept as the best: declare a metric with `Target { keep_best: true, .. }`";
+        Ok(kept.map(|kept| kept.record).ok_or_else(|| Exit::Usage(none.to_owned()))?)
+    }
+
     /// The one with this number, or the newest. The store's word on a manifest goes before what lies there.
     pub(super) async fn record(&self, number: Option<u64>) -> anyhow::Result<ManifestRecord> {
         let Some(number) = number else {

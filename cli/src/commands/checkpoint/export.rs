@@ -20,6 +20,9 @@ pub(crate) struct ExportArguments {
     /// Which one; by default the newest
     #[arg(long, value_name = "NUMBER")]
     checkpoint: Option<u64>,
+    /// The one at the best evaluation, of a job that keeps it
+    #[arg(long, conflicts_with = "checkpoint")]
+    best: bool,
     /// Add the update rules' state as PARAMETER.SLOT
     #[arg(long)]
     with_state: bool,
@@ -32,7 +35,7 @@ pub(crate) struct ExportArguments {
 
 pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
     let chosen = arguments.place.open().await?;
-    let record = chosen.record(arguments.checkpoint).await?;
+    let record = if arguments.best { chosen.best()? } else { chosen.record(arguments.checkpoint).await? };
     let other = || format!("checkpoint {}: see `shoal checkpoint ls` for others", record.checkpoint);
     let manifest = load(&chosen.storage, &record).await.map_err(reached).with_context(other)?;
     let model = ModelState::read_checkpoint(&chosen.storage, &manifest).await.with_context(other)?;

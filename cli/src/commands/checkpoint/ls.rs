@@ -23,7 +23,7 @@ pub(crate) struct LsArguments {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) checkpoint: u64,
-    /// `newest`, `kept`, `left behind`, `DAMAGED`, `incomplete`.
+    /// `newest`, `best`, `kept`, `left behind`, `DAMAGED`, `incomplete`.
     pub(super) standing: &'static str,
     /// What is wrong or in the way, if anything.
     pub(super) why: Option<String>,
@@ -88,7 +88,9 @@ async fn line(chosen: &Chosen, entry: Entry, newest: Option<CheckpointId>) -> an
         }
         (Standing::Complete(_), None) if document.is_some() && newest == Some(id) => ("newest", None),
         (Standing::Complete(_), None) if is_kept => {
-            (if document.is_some() { "kept" } else { "complete" }, None)
+            let is_best = chosen.best().is_ok_and(|best| best.checkpoint == id);
+            let kept = if is_best { "best" } else { "kept" };
+            (if document.is_some() { kept } else { "complete" }, None)
         }
         (Standing::Complete(_), None) => ("left behind", Some(String::from("the store does not know it"))),
         (Standing::Incomplete(why), None) if known.is_some() => ("DAMAGED", Some(why.clone())),

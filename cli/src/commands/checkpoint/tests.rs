@@ -32,6 +32,7 @@ fn job() -> JobSettings {
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
         warm_start: None,
+        evaluated: None,
     }
 }
 

@@ -129,6 +129,10 @@ async fn start(
         checkpoint_seconds: 0,
         checkpoints: None,
         warm_start: None,
+        eval_data: Vec::new(),
+        eval_steps: None,
+        eval_epochs: None,
+        predict: None,
         keep_last: 2,
     };
     Supervisor::start(JobPlan {

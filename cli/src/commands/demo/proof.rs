@@ -88,7 +88,7 @@ impl Proof {
         closing["ok"] = json!(verdicts.iter().all(|verdict| verdict.holds));
         let settings = JobSettings::try_from(outcome.status.settings.clone().unwrap_or_default())?;
         let sums = outcome.model.values(losses::NAME)?.to_vec();
-        let losses = Losses::new(sums, settings.shape(), EPOCHS);
+        let losses = Losses::new(sums, settings.shape().training(), EPOCHS);
         let time = Breakdown::of(&outcome.status.trainer_totals.unwrap_or_default()).parts();
         let time = time.map(|shares| Time { shares, advice: None });
         Ok(Proof { verdicts, closing, losses, facts, time })

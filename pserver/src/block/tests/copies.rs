@@ -202,7 +202,7 @@ fn undisturbed(world: &World) -> Vec<BlockCopy> {
     let terms = Arc::new(Terms::new(&world.job, 16));
     let mut block = Block::new(Arc::clone(&world.shape), terms, alone(1), ME);
     block.restore_initial(Term(1));
-    let epoch = world.job.shape();
+    let epoch = world.job.shape().training();
     let mut versions = vec![state(&block)];
     for step in 0..world.job.steps() {
         let root = epoch.tree(Step(step)).root();

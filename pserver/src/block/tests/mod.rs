@@ -36,6 +36,7 @@ pub(crate) fn job(records: u64, slots: u32) -> JobSettings {
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
         warm_start: None,
+        evaluated: None,
     }
 }
 
@@ -146,7 +147,7 @@ fn push(
 ) -> Result<PushOutcome, Refusal> {
     let words = words(gradient);
     let arriving = NodeGradient { step: Step(step), node, weight, words: &words };
-    block.shape.check_values(&words, format!("step {step}, node {node}"))?;
+    block.shape.check_values(&words, false, format!("step {step}, node {node}"))?;
     block.push(block.placement.rewind, &arriving)
 }
 

@@ -152,7 +152,7 @@ proptest! {
         let root = job.shape().tree(Step(0)).root();
         for step in 0..job.steps() {
             let tree = job.shape().tree(Step(step));
-            let (weight, gradient) = node_gradient(job.shape(), step, root).unwrap();
+            let (weight, gradient) = node_gradient(job.shape().training(), step, root).unwrap();
             let outcome = push(&mut plain, step, root, weight, &gradient).unwrap();
             prop_assert_eq!(outcome, applied(tree.present() < slots));
             let leaves = (0..tree.present()).rev().map(|slot| (slot, 0, 0));
@@ -160,7 +160,7 @@ proptest! {
                 let step = step.saturating_sub(back);
                 let level = level.min(root.level);
                 let node = Node { level, index: (slot % job.shape().tree(Step(step)).present()) >> level };
-                let (weight, gradient) = node_gradient(job.shape(), step, node).unwrap();
+                let (weight, gradient) = node_gradient(job.shape().training(), step, node).unwrap();
                 push(&mut disturbed, step, node, weight, &gradient).unwrap();
                 prop_assert!(disturbed.published() <= plain.published());
             }

@@ -300,7 +300,7 @@ impl World {
     pub(super) fn push_root(&mut self, at: usize, back: u64) -> Option<PushOutcome> {
         self.pushes += 1;
         let value = self.pushes as f32 * 0.37;
-        let epoch = self.job.shape();
+        let epoch = self.job.shape().training();
         let block = self.hosts[at].block.as_mut()?;
         let version = block.state.as_ref().map_or(0, |state| state.version().0);
         let step = version.saturating_sub(back);
@@ -315,7 +315,7 @@ impl World {
     /// A push of a node of the last step that the copy takes nodes of, or of one `back` steps before, with the gradient
     /// that this node always has.
     pub(super) fn push_node(&mut self, at: usize, back: u64, level: u8, slot: u32) -> Option<PushOutcome> {
-        let epoch = self.job.shape();
+        let epoch = self.job.shape().training();
         let block = self.hosts[at].block.as_mut()?;
         let version = block.state.as_ref().map_or(0, |state| state.version().0);
         let last = version + self.job.mode.delay();

@@ -88,7 +88,7 @@ pub fn run(rule: Rule, pass: Pass, parameters: &[f32], values: &mut [f32], slots
             let [] = own(rule, slots);
             statistics::ema(pass, decay, parameters, values);
         }
-        Rule::Sum => {
+        Rule::Sum | Rule::Metric { .. } => {
             let [] = own(rule, slots);
             statistics::sum(parameters, values);
         }

@@ -112,6 +112,8 @@ pub(crate) fn wire(assignment: &Assignment) -> proto::Assignment {
         pservers: assignment.pservers.iter().map(Into::into).collect(),
         may_leave: assignment.may_leave,
         exclusions: assignment.exclusions,
+        judged: assignment.verdicts.judged,
+        rates: Vec::new(),
         scalar_primary: assignment.scalars.map_or(0, |primary| primary.0),
         checkpoint: assignment.checkpoint.map(|named| proto::NamedCheckpoint {
             checkpoint: named.checkpoint.0,

@@ -8,6 +8,7 @@ mod pushes;
 
 use super::*;
 use crate::block::tests::{ME, alone, declaration, job};
+use crate::block::verdicts::Verdicts;
 use crate::block::{Placement, PushOutcome};
 use shoal_runtime::cluster::Node;
 
@@ -33,6 +34,7 @@ pub(crate) fn assigned(
         checkpoint: None,
         scalars: None,
         exclusions: 0,
+        verdicts: Verdicts::default(),
     }
 }
 
@@ -70,7 +72,7 @@ fn push(
     let bytes: Vec<(u32, Vec<u8>)> =
         gradients.iter().map(|(id, values)| (*id, [vec![0], bytes(values)].concat())).collect();
     let gradients = bytes.iter().map(|(id, bytes)| gradient(*id, &bytes[1..])).collect();
-    let tree = shard.epoch.tree(Step(step));
+    let tree = shard.shape.tree(Step(step));
     let weight = if tree.contains(node) { tree.present_in(node).into() } else { 1 };
     shard.push(&Push { what: Pushed::Node(Step(step), node), exclusions: 0, weight, gradients })
 }

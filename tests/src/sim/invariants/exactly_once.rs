@@ -1,31 +1,70 @@
-//! P1: the counters hold what every record must have given, no more and no less.
+//! P1: the counters hold what every record must have given, no more and no less; so do those of the last evaluation.
 
 use crate::sim::evidence::Evidence;
-use crate::sim::program::COUNTS;
-use shoal_runtime::cluster::Step;
+use crate::sim::program::{AUC, COUNTS, QUALITY};
+use shoal_runtime::cluster::plan::ChunkOrder;
+use shoal_runtime::cluster::{Microbatch, Pass, Plan, Step};
 
 pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
     let trained = evidence.trained.as_ref().map_err(Clone::clone)?;
-    if evidence.scenario.decisions.is_some_and(|decisions| decisions.takes_non_finite()) {
-        // Steps may be skipped, metrics included: the definition says which.
-        return Ok(());
-    }
-    // 4^0 + 4^1 + ... over the epochs.
-    let expected = (0..evidence.job.epochs).map(|epoch| (1u32 << (2 * epoch)) as f32).sum::<f32>();
     let program = evidence.scenario.program();
     let declaration = program.declaration(evidence.job.records);
+    let skips = evidence.scenario.decisions.is_some_and(|decisions| decisions.takes_non_finite());
+    let expected = counts(evidence);
     // Of what was left out at some time the definition says how often it counted before.
     let exclusions = evidence.exclusions();
     let is_left_out = |record: usize| exclusions.excludes(record as u64, Step(u64::MAX));
+    let evaluated = evidence.scenario.evaluated_records() as f32;
     for (parameter, trained) in declaration.parameters.iter().zip(trained) {
-        if !COUNTS.contains(&parameter.name.as_str()) {
+        let seen = match parameter.name.as_str() {
+            QUALITY => trained.values[1],
+            AUC => trained.values.iter().sum(),
+            _ => evaluated,
+        };
+        if seen != evaluated && exclusions.list.is_empty() {
+            return Err(format!("{:?} was evaluated on {seen} records, not {evaluated}", parameter.name));
+        }
+        // Steps may be skipped, counters included: the definition says which.
+        if skips || !COUNTS.contains(&parameter.name.as_str()) {
             continue;
         }
-        if let Some((record, count)) =
-            trained.values.iter().enumerate().find(|(at, count)| **count != expected && !is_left_out(*at))
+        let mut both = trained.values.iter().zip(&expected).enumerate();
+        if let Some((record, (count, expected))) =
+            both.find(|(at, (count, expected))| count != expected && !is_left_out(*at))
         {
             return Err(format!("record {record} gave {count} to {:?}, not {expected}", parameter.name));
         }
     }
     Ok(())
+}
+
+/// What every record must have given: 4^epoch in each epoch that met it before the job's end.
+fn counts(evidence: &Evidence) -> Vec<f32> {
+    let (job, shape) = (&evidence.job, evidence.job.shape());
+    let course = job.course();
+    let stopped = evidence.status.as_ref().filter(|status| status.is_stopped_early);
+    let last = stopped.map(|status| status.evaluations.len() as u64 - 1);
+    let end = last.map_or(course.units(), |last| course.evaluation(last).end);
+    let mut plan = Plan::new(evidence.data.manifest().clone(), job.clone());
+    let mut counts = vec![0.0; job.records as usize];
+    let mut count = |pass: Pass, microbatch: Microbatch| {
+        let Pass::Epoch(epoch) = pass else { return };
+        for slice in microbatch.slices {
+            let order = ChunkOrder::new(job, pass, slice.chunk, slice.chunk_records);
+            for position in slice.first_position..slice.first_position + slice.records {
+                let record = slice.chunk_first_record + u64::from(order.record(position));
+                counts[record as usize] += (1u32 << (2 * epoch)) as f32;
+            }
+        }
+    };
+    for unit in 0..end {
+        if job.is_sync() {
+            for slot in 0..shape.tree(Step(unit)).present() {
+                count(shape.microbatch(Step(unit), slot).0, plan.microbatch(Step(unit), slot));
+            }
+        } else {
+            count(shape.microbatch_at(unit).0, plan.microbatch_at(unit));
+        }
+    }
+    counts
 }

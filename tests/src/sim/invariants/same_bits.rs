@@ -10,7 +10,12 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
     let trained = evidence.trained.as_ref().map_err(Clone::clone)?;
     let program = evidence.scenario.program();
     let declaration = program.declaration(evidence.job.records);
-    let expected = train(program, &evidence.job, &evidence.data, &evidence.exclusions());
+    let ending = train(program, &evidence.job, &evidence.data, &evidence.exclusions());
+    let evaluations = evidence.evaluations();
+    if evaluations != ending.evaluations {
+        return Err(format!("evaluations came to {evaluations:?}, not {:?}", ending.evaluations));
+    }
+    let expected = ending.trained;
     for ((parameter, ours), theirs) in declaration.parameters.iter().zip(trained).zip(&expected) {
         let columns = |trained: &crate::sim::reference::Trained| {
             std::iter::once(trained.values.clone()).chain(trained.slots.iter().cloned()).collect::<Vec<_>>()

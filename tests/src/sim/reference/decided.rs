@@ -2,6 +2,7 @@
 
 use super::Trained;
 use crate::sim::program::Program;
+use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::{Declaration, Layout, Rule};
 use shoal_trainer_sdk::{Decisions, NonFinite};
 
@@ -10,6 +11,14 @@ pub(super) fn loss_scale(trained: &[Trained], program: Program) -> f32 {
     // Declared last.
     let last = trained.last().filter(|_| program.decisions.is_some());
     last.map_or(1.0, |decisions| decisions.values[3])
+}
+
+/// A step of no record, or an evaluation: nothing is decided.
+pub(super) fn go_by(declaration: &Declaration, trained: &mut [Trained]) {
+    if declaration.decisions().is_some() {
+        let state = &mut trained.last_mut().expect("a job has parameters").values;
+        (state[0], state[1]) = (1.0, 0.0);
+    }
 }
 
 /// Decides over one step's gradient sums and notes it. What the mean is multiplied with; none if the step is skipped.
@@ -21,6 +30,10 @@ pub(super) fn decide(
     loss_scale: f32,
 ) -> Option<f32> {
     let Some(decisions) = declaration.decisions() else { return Some(1.0) };
+    if weight == 0 {
+        go_by(declaration, trained);
+        return None;
+    }
     let state = &mut trained.last_mut().expect("a job has parameters").values;
     if sums.iter().flatten().all(|sum| sum.is_finite()) {
         let norm = (total(declaration, sums).sqrt() / weight as f64 / f64::from(loss_scale)) as f32;
@@ -54,7 +67,8 @@ fn go_on(decisions: Decisions, state: &mut Vec<f32>, norm: f32, loss_scale: f32)
 /// The sum of squares: per block in 32 lanes by the place among its trained elements, lanes in pairs, then blocks in order.
 fn total(declaration: &Declaration, sums: &[Vec<f32>]) -> f64 {
     let mut total = 0.0;
-    for (_, block) in Layout::new(declaration).iter().filter(|(_, block)| block.is_pushed) {
+    let decided = |block: &BlockLayout| block.is_pushed && !block.is_metric;
+    for (_, block) in Layout::new(declaration).iter().filter(|(_, block)| decided(block)) {
         let (mut lanes, mut place) = ([0.0f64; 32], 0);
         for piece in &block.pieces {
             if declaration.parameters[piece.parameter].rule == Rule::Sum {

@@ -108,6 +108,7 @@ impl Fake {
             lease_ttl_millis: TTL.as_millis() as u64,
             mode,
             warm_start: None,
+            evaluated: None,
         };
         Fake(Arc::new(Mutex::new(State {
             job,
