@@ -113,7 +113,9 @@ impl Bench<'_> {
             ),
         };
         let epochs = arguments.epochs.unwrap_or(epochs).to_string();
-        let more = more.iter().copied().chain(["--epochs", &epochs]).map(str::to_owned).collect();
+        // Evaluated once, at the end.
+        let more = more.iter().copied().chain(["--epochs", &epochs, "--eval-epochs", &epochs]);
+        let more = more.map(str::to_owned).collect();
         let (train, test) = match &arguments.data {
             Some(data) => {
                 let data = data.canonicalize().with_context(|| format!("{}", data.display()))?;
@@ -136,7 +138,7 @@ impl Bench<'_> {
         let result = self.run(mode, changes, seed, &run).await.with_context(|| format!("job {name}"))?;
         let number = |name: &str| result[name].as_f64().with_context(|| format!("no {name}: {result}"));
         let hash = result["parameters_sha256"].as_str().context("no hash")?.to_owned();
-        let (accuracy, seconds) = (self.accuracy(&run)?, number("seconds")?);
+        let (accuracy, seconds) = (accuracy(&result)?, number("seconds")?);
         println!(
             "{mode:<6} {:<12} {seed:<5} {:>15.2} %  {:>7.1}  {seconds:>7.1}  {hash}",
             words.join(" -> "),
@@ -148,7 +150,9 @@ impl Bench<'_> {
 
     async fn run(&self, mode: &str, changes: &[u32], seed: u64, run: &Path) -> anyhow::Result<Value> {
         let (seed, at) = (seed.to_string(), run.to_string_lossy());
-        let more = ["--mode", mode, "--seed", &seed, "--folder", &at].map(str::to_owned);
+        let test = self.test.to_string_lossy();
+        let more =
+            ["--mode", mode, "--seed", &seed, "--folder", &at, "--eval-data", &test].map(str::to_owned);
         let more = [&self.more[..], &more].concat();
         let (least, most) = (changes.iter().min().unwrap_or(&1), changes.iter().max().unwrap_or(&1));
         ensure!(changes.first() == Some(least), "a job begins with the fewest trainers");
@@ -197,13 +201,13 @@ impl Bench<'_> {
         let mut command = Command::new(&self.programs.shoal);
         closing(&command.args(words).arg("--run").arg(run).args(["-o", "json"]).output()?)
     }
+}
 
-    /// What the model is on held-out records.
-    fn accuracy(&self, run: &Path) -> anyhow::Result<f64> {
-        let mut command = Command::new(&self.program);
-        command.arg("--judge").arg(run.join("model.safetensors")).arg("--data").arg(&self.test);
-        closing(&command.output()?)?["accuracy"].as_f64().context("no accuracy")
-    }
+/// What the model is on held-out records, by the last evaluation.
+fn accuracy(result: &Value) -> anyhow::Result<f64> {
+    let last = result["evaluations"].as_array().and_then(|evaluations| evaluations.last());
+    let last = last.with_context(|| format!("nothing was evaluated: {result}"))?;
+    last["metrics"]["accuracy"].as_f64().context("no accuracy")
 }
 
 #[cfg(test)]

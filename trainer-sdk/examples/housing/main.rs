@@ -3,8 +3,6 @@
 //! `housing --pack DIR --csv FILE` writes train.recordio and test.recordio; `shoal run --data DIR/train.recordio --
 //! target/release/examples/housing` trains on it.
 
-#[path = "../judge/exported.rs"]
-mod exported;
 mod model;
 mod records;
 mod regression;
@@ -13,9 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(clap::Parser)]
-#[command(
-    about = "Linear regression on UCI housing; without --pack or --judge it trains, as `shoal run` starts it"
-)]
+#[command(about = "Linear regression on UCI housing; without --pack it trains, as `shoal run` starts it")]
 struct Arguments {
     /// Write train.recordio and test.recordio of a fixed split into this folder, and end
     #[arg(long, value_name = "DIR", requires = "csv")]
@@ -23,28 +19,21 @@ struct Arguments {
     /// The table to pack: a header, then 13 features and the price in each row
     #[arg(long, value_name = "FILE", requires = "pack")]
     csv: Option<PathBuf>,
-    /// Print the mean squared error of an exported model on the records of --data, and end
-    #[arg(long, value_name = "MODEL", requires = "data", conflicts_with = "pack")]
-    judge: Option<PathBuf>,
-    /// The RecordIO file that --judge reads
-    #[arg(long, value_name = "FILE", requires = "judge")]
-    data: Option<PathBuf>,
     /// Learning rate at the start; it falls to 0 along half a cosine over the whole job
     #[arg(long, default_value_t = 0.02)]
     rate: f32,
 }
 
 fn main() -> ExitCode {
-    let Arguments { pack, csv, judge, data, rate } = clap::Parser::parse();
-    let done = match (pack.zip(csv), judge.zip(data)) {
-        (Some((dir, csv)), _) => records::pack(&csv, &dir).map(|packed| eprintln!("packed: {packed}")),
-        (None, Some((judge, data))) => {
-            exported::Exported::open(&judge).and_then(|model| model.judge(&data, model::tell))
-        }
-        (None, None) => return shoal_trainer_sdk::main(model::Housing { rate }),
+    let Arguments { pack, csv, rate } = clap::Parser::parse();
+    let Some((dir, csv)) = pack.zip(csv) else {
+        return shoal_trainer_sdk::main(model::Housing { rate });
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    match records::pack(&csv, &dir) {
+        Ok(packed) => {
+            eprintln!("packed into {}: {packed}", dir.display());
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -1,16 +1,17 @@
 //! The housing program: least squares by Nesterov's accelerated descent.
 
-use super::exported::{Exported, Told};
 use super::records::{self, FEATURES};
 use super::regression;
 use shoal_trainer_sdk::{
-    Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Better, Declaration, Gradient, Initial, Job, Metric, Metrics, Model, Parameter, Parameters, Rule,
+    Schedule,
 };
 
 const WEIGHT: &str = "weight";
 const BIAS: &str = "bias";
 /// The squared error of every step, summed over its records: `shoal run` and `shoal report` show it.
 const LOSS: &str = "loss";
+const SQUARED_ERROR: &str = "squared_error";
 
 /// The model.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,12 @@ impl Model for Housing {
             let rate = Schedule::cosine(self.rate, 0.0, steps);
             Parameter::new(name, &[elements as u64], Rule::Nesterov { momentum: 0.9 }, rate, Initial::Zeros)
         };
-        let parameters = vec![trained(WEIGHT, FEATURES), trained(BIAS, 1), Parameter::sum(LOSS, &[steps])];
+        let parameters = vec![
+            trained(WEIGHT, FEATURES),
+            trained(BIAS, 1),
+            Parameter::sum(LOSS, &[steps]),
+            Parameter::metric(SQUARED_ERROR, Metric::Mean { better: Better::Smaller }),
+        ];
         Declaration { parameters, block_elements: 0 }
     }
 
@@ -47,16 +53,33 @@ impl Model for Housing {
         gradient.slice_mut(LOSS)?[batch.step as usize] += loss;
         Ok(())
     }
-}
 
-/// The squared error of a model on some records.
-pub(crate) fn tell(model: &Exported, rows: &[&[u8]]) -> anyhow::Result<Vec<Told>> {
-    let (weight, bias) = (model.slice(WEIGHT)?, model.slice(BIAS)?[0]);
-    let mut sum = 0.0;
-    for row in rows {
-        let (features, price) = records::decode(row)?;
-        let error = f64::from(regression::price(weight, bias, &features) - price);
-        sum += error * error;
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        let (weight, bias) = (parameters.slice(WEIGHT)?, parameters.slice(BIAS)?[0]);
+        for record in batch.records {
+            let (features, price) = records::decode(record.bytes)?;
+            let error = regression::price(weight, bias, &features) - price;
+            metrics.add(SQUARED_ERROR, error * error, 1.0)?;
+        }
+        Ok(())
     }
-    Ok(vec![("squared_error", sum, rows.len() as f64)])
+
+    fn predict(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        outputs: &mut Vec<Vec<u8>>,
+    ) -> anyhow::Result<()> {
+        let (weight, bias) = (parameters.slice(WEIGHT)?, parameters.slice(BIAS)?[0]);
+        for record in batch.records {
+            let (features, _) = records::decode(record.bytes)?;
+            outputs.push(format!("{:.2}", regression::price(weight, bias, &features)).into_bytes());
+        }
+        Ok(())
+    }
 }

@@ -1,18 +1,20 @@
 //! The MNIST program: LeNet-5 by Adam, its learning rate falling along half a cosine over the whole job.
 
 use super::dense;
-use super::exported::{Exported, Told};
 use super::lenet::{self, PARAMETERS, Sums, Weights};
 use anyhow::ensure;
 use shoal_trainer_sdk::{
-    Batch, Declaration, Fans, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Declaration, Fans, Gradient, Initial, Job, Metric, Metrics, Model, Parameter, Parameters, Rule,
+    Schedule,
 };
 
 /// The loss of every step, summed over its records: `shoal run` and `shoal report` show it.
 const LOSS: &str = "loss";
+const ACCURACY: &str = "accuracy";
+const LOG_LOSS: &str = "log_loss";
 
-/// What can be chosen.
-#[derive(Clone, Copy, Debug, clap::Args)]
+/// LeNet-5 on MNIST; `shoal run` starts it
+#[derive(Clone, Copy, Debug, clap::Parser)]
 pub(crate) struct Hyper {
     /// Adam's learning rate at the start
     #[arg(long, default_value_t = 0.002)]
@@ -58,6 +60,8 @@ impl Model for Mnist {
         };
         let mut parameters: Vec<Parameter> = PARAMETERS.iter().map(trained).collect();
         parameters.push(Parameter::sum(LOSS, &[steps]));
+        parameters.push(Parameter::metric(ACCURACY, Metric::Accuracy));
+        parameters.push(Parameter::metric(LOG_LOSS, Metric::LogLoss));
         Declaration { parameters, block_elements: 0 }
     }
 
@@ -67,8 +71,8 @@ impl Model for Mnist {
         parameters: &Parameters,
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
-        self.images.read(batch.records.iter().map(|record| record.bytes))?;
-        let weights = weights_of(|name| parameters.slice(name))?;
+        self.images.read(batch)?;
+        let weights = weights_of(parameters)?;
         for (sum, weight) in self.sums.iter_mut().zip(weights) {
             sum.clear();
             sum.resize(weight.len(), 0.0);
@@ -81,6 +85,33 @@ impl Model for Mnist {
         gradient.slice_mut(LOSS)?[batch.step as usize] += loss as f32;
         Ok(())
     }
+
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        self.images.read(batch)?;
+        let mut logits = lenet::logits(&weights_of(parameters)?, &self.images.pixels);
+        let told = dense::likeliest(&logits);
+        let hits = told.iter().zip(&self.images.labels).filter(|(told, label)| told == label).count();
+        let loss = dense::softmax_loss(&mut logits, &self.images.labels);
+        metrics.add(ACCURACY, hits as f32, told.len() as f32)?;
+        metrics.add(LOG_LOSS, loss as f32, told.len() as f32)
+    }
+
+    fn predict(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        outputs: &mut Vec<Vec<u8>>,
+    ) -> anyhow::Result<()> {
+        self.images.read(batch)?;
+        let told = dense::likeliest(&lenet::logits(&weights_of(parameters)?, &self.images.pixels));
+        outputs.extend(told.iter().map(|class| class.to_string().into_bytes()));
+        Ok(())
+    }
 }
 
 impl Mnist {
@@ -90,11 +121,11 @@ impl Mnist {
 }
 
 impl Images {
-    fn read<'a>(&mut self, records: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<()> {
+    fn read(&mut self, batch: &Batch<'_>) -> anyhow::Result<()> {
         self.pixels.clear();
         self.labels.clear();
-        for record in records {
-            let (label, pixels) = decode(record)?;
+        for record in batch.records {
+            let (label, pixels) = decode(record.bytes)?;
             self.labels.push(label);
             self.pixels.extend(pixels.iter().map(|pixel| f32::from(*pixel) / 255.0));
         }
@@ -114,23 +145,12 @@ fn decode(record: &[u8]) -> anyhow::Result<(u8, &[u8])> {
     Ok((record[0], &record[1..]))
 }
 
-fn weights_of<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<Weights<'a>> {
-    let mut weights: Weights<'a> = [&[]; 10];
+fn weights_of(parameters: &Parameters) -> anyhow::Result<Weights<'_>> {
+    let mut weights: Weights<'_> = [&[]; 10];
     for (slot, (name, _)) in weights.iter_mut().zip(PARAMETERS) {
-        *slot = find(name)?;
+        *slot = parameters.slice(name)?;
     }
     Ok(weights)
-}
-
-/// How many of some records a model tells right, and its loss on them.
-pub(crate) fn tell(model: &Exported, records: &[&[u8]]) -> anyhow::Result<Vec<Told>> {
-    let mut images = Images::default();
-    images.read(records.iter().copied())?;
-    let mut logits = lenet::logits(&weights_of(|name| model.slice(name))?, &images.pixels);
-    let told = dense::likeliest(&logits);
-    let hits = told.iter().zip(&images.labels).filter(|(told, label)| told == label).count();
-    let (count, loss) = (images.labels.len() as f64, dense::softmax_loss(&mut logits, &images.labels));
-    Ok(vec![("accuracy", hits as f64, count), (LOSS, loss, count)])
 }
 
 #[cfg(test)]

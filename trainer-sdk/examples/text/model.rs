@@ -2,15 +2,17 @@
 //! told, which differs from record to record.
 
 use super::dense;
-use super::exported::{Exported, Told};
 use super::network::{self, PARAMETERS, Rows, Sums, Weights};
 use super::windows::{self, CONTEXT};
 use shoal_trainer_sdk::{
-    Batch, Declaration, Fans, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Declaration, Fans, Gradient, Initial, Job, Metric, Metrics, Model, Parameter, Parameters, Rule,
+    Schedule,
 };
 
 /// The loss of every step, summed over its characters: `shoal run` and `shoal report` show it.
 const LOSS: &str = "loss";
+const ACCURACY: &str = "accuracy";
+const LOG_LOSS: &str = "log_loss";
 
 /// What can be chosen.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -42,6 +44,8 @@ impl Model for Text {
         };
         let mut parameters: Vec<Parameter> = PARAMETERS.iter().map(trained).collect();
         parameters.push(Parameter::sum(LOSS, &[steps]));
+        parameters.push(Parameter::metric(LOG_LOSS, Metric::LogLoss));
+        parameters.push(Parameter::metric(ACCURACY, Metric::Accuracy));
         Declaration { parameters, block_elements: 0 }
     }
 
@@ -52,7 +56,7 @@ impl Model for Text {
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
         read(batch.records.iter().map(|record| record.bytes), &mut self.rows)?;
-        let weights = weights_of(|name| parameters.slice(name))?;
+        let weights = weights_of(parameters)?;
         for (sum, weight) in self.sums.iter_mut().zip(weights) {
             sum.clear();
             sum.resize(weight.len(), 0.0);
@@ -64,6 +68,40 @@ impl Model for Text {
         }
         gradient.slice_mut(LOSS)?[batch.step as usize] += loss as f32;
         gradient.set_weight(self.rows.targets.len() as u64);
+        Ok(())
+    }
+
+    /// By character, not by window.
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        read(batch.records.iter().map(|record| record.bytes), &mut self.rows)?;
+        let mut logits = network::logits(&weights_of(parameters)?, &self.rows.contexts);
+        let told = dense::likeliest(&logits);
+        let hits = told.iter().zip(&self.rows.targets).filter(|(told, target)| told == target).count();
+        let loss = dense::softmax_loss(&mut logits, &self.rows.targets);
+        metrics.add(LOG_LOSS, loss as f32, told.len() as f32)?;
+        metrics.add(ACCURACY, hits as f32, told.len() as f32)
+    }
+
+    /// The character that is likeliest to follow the window.
+    fn predict(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        outputs: &mut Vec<Vec<u8>>,
+    ) -> anyhow::Result<()> {
+        let mut contexts = Vec::new();
+        for record in batch.records {
+            let told = windows::targets(record.bytes)?;
+            contexts.extend(record.bytes[told..].iter().copied().map(windows::class_of));
+        }
+        let likeliest = dense::likeliest(&network::logits(&weights_of(parameters)?, &contexts));
+        outputs
+            .extend(likeliest.into_iter().map(|class| windows::character_of(class).to_string().into_bytes()));
         Ok(())
     }
 }
@@ -88,29 +126,12 @@ fn read<'a>(records: impl Iterator<Item = &'a [u8]>, rows: &mut Rows) -> anyhow:
     Ok(())
 }
 
-fn weights_of<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<Weights<'a>> {
-    let mut weights: Weights<'a> = [&[]; 5];
+fn weights_of(parameters: &Parameters) -> anyhow::Result<Weights<'_>> {
+    let mut weights: Weights<'_> = [&[]; 5];
     for (slot, (name, _)) in weights.iter_mut().zip(PARAMETERS) {
-        *slot = find(name)?;
+        *slot = parameters.slice(name)?;
     }
     Ok(weights)
-}
-
-/// The loss of a model on some records, in nats for each character, and the share that it tells right.
-pub(crate) fn tell(model: &Exported, records: &[&[u8]]) -> anyhow::Result<Vec<Told>> {
-    let (weights, mut rows) = (weights_of(|name| model.slice(name))?, Rows::default());
-    let mut told = Vec::new();
-    // A few at a time: each character to tell is a row of hundreds of numbers.
-    for records in records.chunks(64) {
-        read(records.iter().copied(), &mut rows)?;
-        let mut logits = network::logits(&weights, &rows.contexts);
-        let likeliest = dense::likeliest(&logits);
-        let hits =
-            likeliest.iter().zip(&rows.targets).filter(|(likeliest, target)| likeliest == target).count();
-        let (count, loss) = (rows.targets.len() as f64, dense::softmax_loss(&mut logits, &rows.targets));
-        told.extend([("accuracy", hits as f64, count), (LOSS, loss, count)]);
-    }
-    Ok(told)
 }
 
 #[cfg(test)]

@@ -29,7 +29,6 @@ pub(crate) fn class_of(byte: u8) -> u8 {
 }
 
 /// The character of a class; of everything else, a question mark that is no ASCII.
-#[allow(dead_code)]
 pub(crate) fn character_of(class: u8) -> char {
     match class {
         0 => '\n',
