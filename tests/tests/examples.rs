@@ -1,5 +1,5 @@
-//! The examples learn: each is packed, trained by two trainers, evaluated and asked, on small data made up here. The real data
-//! are a matter of docs/examples.md and the command `convergence`.
+//! The examples learn: each is packed, trained by two trainers, evaluated and asked, on small data made up here. It must
+//! never fetch anything: the real data are a matter of docs/examples.md and the command `convergence`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use serde_json::Value;
