@@ -18,6 +18,12 @@ pub struct Programs {
     pub digits: PathBuf,
     /// The count example.
     pub count: PathBuf,
+    /// The MNIST example.
+    pub mnist: PathBuf,
+    /// The housing example.
+    pub housing: PathBuf,
+    /// The text example.
+    pub text: PathBuf,
 }
 
 /// Builds the programs in this build's own profile (a matter of a second when they are there) and names them.
@@ -26,7 +32,8 @@ pub fn programs() -> anyhow::Result<Programs> {
     let folder = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
     let folder = folder.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
     let example = |name: &str| folder.join("examples").join(name);
-    Ok(Programs { shoal: folder.join("shoal"), digits: example("digits"), count: example("count") })
+    let [digits, count, mnist, housing, text] = ["digits", "count", "mnist", "housing", "text"].map(example);
+    Ok(Programs { shoal: folder.join("shoal"), digits, count, mnist, housing, text })
 }
 
 fn build() -> anyhow::Result<PathBuf> {

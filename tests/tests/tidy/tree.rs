@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-/// Folders that hold what builds and runs leave behind.
-const SKIPPED: &[&str] = &[".git", "target", "runs", "__pycache__"];
+/// Folders that hold what builds and runs leave behind, and what was fetched.
+const SKIPPED: &[&str] = &[".git", "target", "runs", "data", "__pycache__"];
 
 /// One text file.
 #[derive(Debug)]
