@@ -106,7 +106,7 @@ fn a_program_says_something_of_every_record_once_and_in_order_under_chaos() {
     assert!(!closing["faults"].as_array().unwrap().is_empty(), "{closing}");
     assert_eq!(alone, struck);
     let said: Vec<Vec<u8>> = struck.iter().flat_map(|(name, bytes)| records(name, bytes)).collect();
-    let packed = std::fs::read(&world.held_out.replace('*', "0")).unwrap();
+    let packed = std::fs::read(world.held_out.replace('*', "0")).unwrap();
     let held_out = records("test-0", &packed);
     assert_eq!(said.len(), held_out.len());
     let hits =
