@@ -218,7 +218,7 @@ async fn landed_and_left_out(mode: &str) -> Option<(Vec<Vec<f32>>, u64, Vec<usiz
     let (landed, lacking) = (all.iter().filter(hears), all.iter().filter(lacks));
     let (landed, lacking): (Vec<&BlockId>, Vec<&BlockId>) = (landed.collect(), lacking.collect());
     let layout = Layout::new(level.declaration.as_ref().unwrap());
-    let (record, which) = record_between(&layout, &landed, &lacking).expect("blocks on either side");
+    let (record, which) = record_between(&layout, &landed, &lacking).unwrap();
     std::fs::write(world.path("record"), record.to_string()).unwrap();
     // Their followers have it, so that they have it themselves.
     until("an update", || async {
