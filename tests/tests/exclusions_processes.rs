@@ -196,10 +196,8 @@ async fn landed_and_left_out(mode: &str) -> Option<(Vec<Vec<f32>>, u64, Vec<usiz
     // One microbatch a step, one step an epoch: whatever lands first has the record in it.
     let more =
         ["--mode", mode, "--epochs", "2", "--microbatch-records", &records, "--microbatches-per-step", "1"];
-    let more = [&more[..], &["--replicas", "1", "--lease-ttl-millis", "4000"]].concat();
-    let mut command = world.command("1", 3, &more);
-    command.env("SHOAL_EXCLUDE_MAX", "1");
-    let mut job = Running::start(command, &world.path("log")).unwrap();
+    let more = [&more[..], &["--replicas", "1", "--exclude-max", "1", "--lease-ttl-millis", "4000"]].concat();
+    let mut job = Running::start(world.command("1", 3, &more), &world.path("log")).unwrap();
 
     let level = until("copies", || async {
         let document = world.document().await.filter(|document| !document.blocks.is_empty())?;
