@@ -28,7 +28,7 @@ use std::process::ExitCode;
 #[command(
     name = "shoal",
     version,
-    after_help = "Begin with: shoal demo\nSettings: flag > SHOAL_* variable > default.\n\
+    after_help = "Begin with: shoal demo, then shoal new my-job\nSettings: flag > SHOAL_* variable > default.\n\
 Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable."
 )]
 struct Arguments {
@@ -39,6 +39,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Demo(commands::demo::DemoArguments),
+    New(commands::new::NewArguments),
     Run(commands::run::RunArguments),
     Status(commands::status::StatusArguments),
     Report(commands::report::ReportArguments),
@@ -63,6 +64,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
+        Command::New(arguments) => commands::new::run(&arguments),
         Command::Run(arguments) => block_on(commands::run::run(arguments)),
         Command::Status(arguments) => block_on(commands::status::run(arguments)),
         Command::Report(arguments) => commands::report::run(&arguments),

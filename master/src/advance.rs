@@ -6,23 +6,23 @@ use shoal_runtime::cluster::{JobSettings, Step};
 
 /// How far a job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Advance {
+pub(crate) struct Advance {
     /// The lowest step that some block has not applied; in an asynchronous job so many updates that every block has from
     /// the first on, in steps.
-    pub step: u64,
+    pub(crate) step: u64,
     /// Steps of the whole job.
-    pub steps: u64,
+    pub(crate) steps: u64,
     /// Epochs that are over.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// Records of all steps, or microbatches, below that.
-    pub records: u64,
+    pub(crate) records: u64,
     /// Records of the whole job.
-    pub records_planned: u64,
+    pub(crate) records_planned: u64,
 }
 
 impl Advance {
     /// Of a job whose lowest step, or position, that some block lacks is `front`.
-    pub fn of(job: &JobSettings, front: u64) -> Advance {
+    pub(crate) fn of(job: &JobSettings, front: u64) -> Advance {
         let shape = job.shape();
         // Evaluations are not counted, but where there is nothing else.
         let (cut, epochs, units, records) = if job.epochs > 0 {

@@ -29,7 +29,7 @@ fn allowing(exclude_max: u64) -> Scenario {
 fn poisoned(stage: &mut Stage, names: &[&str], record: u64) {
     for name in names {
         let program = stage.world.scenario.program();
-        let model = Poisoned { program, records: vec![record], panics: false };
+        let model = Poisoned { program, records: vec![record], evaluated: None, panics: false };
         stage.world.start_trainer_with(name, Duration::ZERO, model);
     }
 }
@@ -178,7 +178,7 @@ fn a_poison_record_ends_a_job_that_may_leave_nothing_out() {
             stage.world.start_trainer_with(
                 "only",
                 Duration::ZERO,
-                Poisoned { program, records: vec![9], panics },
+                Poisoned { program, records: vec![9], evaluated: None, panics },
             );
             let why = failure(stage).await;
             assert!(why.contains("part-0.recordio, chunk") && why.contains("record"), "{why}");
@@ -194,7 +194,7 @@ fn a_record_that_panics_every_trainer_is_left_out() {
         let mut stage = Stage::set(allowing(1));
         for name in ["a", "b", "c"] {
             let program = stage.world.scenario.program();
-            let model = Poisoned { program, records: vec![9], panics: true };
+            let model = Poisoned { program, records: vec![9], evaluated: None, panics: true };
             stage.world.start_trainer_with(name, Duration::ZERO, model);
         }
         stage.until("it is left out", |document| !document.exclusions.list.is_empty()).await;

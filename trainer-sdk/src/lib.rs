@@ -62,6 +62,40 @@
 //! `shoal run --data 'DIR/*.recordio' -- target/release/program --learning-rate 0.05`. What the arguments change in the
 //! declaration is the job's from its first trainer on: a trainer that declares otherwise is refused.
 //!
+//! # Evaluation
+//!
+//! Metrics are declared beside the parameters, and `evaluate` adds sums to them as `step` does to gradients. A job with
+//! `--eval-data` calls it on every record of those data, after every epoch and at the end:
+//!
+//! ```no_run
+//! # use shoal_trainer_sdk::{Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule};
+//! use shoal_trainer_sdk::{Better, Metric, Metrics, Target};
+//! # struct Mean;
+//! impl Model for Mean {
+//!     fn declare(&mut self, _: &Job) -> Declaration {
+//!         let mean = Parameter::new("mean", &[1], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+//!         let error = Parameter::metric("squared_error", Metric::Mean { better: Better::Smaller });
+//!         // The job ends after three evaluations in a row that were no better.
+//!         let error = error.aiming(Target { stop_after: Some(3), ..Target::default() });
+//!         Declaration { parameters: vec![mean, error], block_elements: 0 }
+//!     }
+//!     fn evaluate(&mut self, batch: &Batch<'_>, parameters: &Parameters, metrics: &mut Metrics) -> anyhow::Result<()> {
+//!         let mean = parameters.slice("mean")?[0];
+//!         let errors = batch.records.iter().map(|record| (mean - f32::from(record.bytes[0])).powi(2));
+//!         metrics.add("squared_error", errors.sum(), batch.records.len() as f32)
+//!     }
+//! #   fn step(&mut self, _: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> { Ok(()) }
+//! }
+//! ```
+//!
+//! `predict` gives one output for each record, in jobs with `--predict`.
+//!
+//! # Testing a model, and networks by their forward pass
+//!
+//! [`Trial`] steps a model without a job: hold its gradient against finite differences, as the crate does that `shoal new`
+//! makes. With the feature `candle` the module of that name takes gradients for you: a step is a forward pass and a summed
+//! loss over tensors named and shaped as declared.
+//!
 //! # When something fails
 //!
 //! | what | what the trainer does |
@@ -79,6 +113,8 @@
 
 mod activities;
 mod calls;
+#[cfg(feature = "candle")]
+pub mod candle;
 pub mod chunks;
 mod complaint;
 mod desk;
@@ -103,16 +139,19 @@ mod session;
 mod settings;
 mod taken;
 mod trainer;
+mod trial;
 
 pub use error::TrainError;
 pub use metrics::Metrics;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use settings::{Compute, TrainerSettings};
+pub use shoal_recordio as recordio;
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
 pub use shoal_runtime::cluster::initial::{Fans, Initial};
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
 pub use shoal_runtime::cluster::{Better, Declaration, Group, Metric, Parameter, Plateau, Rule, Target};
 pub use trainer::{Ended, World, train_in};
+pub use trial::Trial;
 
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::TcpDial;
@@ -160,3 +199,8 @@ pub fn main(model: impl Model) -> ExitCode {
         }
     }
 }
+
+/// The programs in the guide, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/training.md")]
+struct Guide;

@@ -208,6 +208,14 @@ impl Gradient {
         Gradient { names: names.clone(), values: names.sums(false), weight }
     }
 
+    /// A parameter's gradient sums in row-major order, to be looked at.
+    ///
+    /// # Errors
+    /// No such parameter.
+    pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
+        Ok(&self.values[self.names.find(name)?])
+    }
+
     /// A parameter's gradient sums in row-major order.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod demo;
 pub(crate) mod drain;
 pub(crate) mod export;
+pub(crate) mod new;
 pub(crate) mod report;
 pub(crate) mod roles;
 pub(crate) mod run;

@@ -187,4 +187,6 @@ impl Document {
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
+mod evaluate_tests;
+#[cfg(test)]
 mod tests;

@@ -36,8 +36,9 @@ pub(super) struct World {
     copies: BTreeMap<(BlockId, Incarnation), CopyWord>,
     admissions: Vec<Admission>,
     pub(super) damages: Vec<Damage>,
-    complaints: Vec<Complaint>,
-    front: Option<Version>,
+    pub(super) complaints: Vec<Complaint>,
+    pub(super) sums: Sums,
+    pub(super) front: Option<Version>,
     sizes: Vec<u64>,
     is_patience_over: bool,
     born: u64,
@@ -65,6 +66,7 @@ impl World {
             admissions: Vec::new(),
             damages: Vec::new(),
             complaints: Vec::new(),
+            sums: Sums::new(),
             front: None,
             sizes: (0..blocks).map(|block| 4 + block as u64 % 3).collect(),
             is_patience_over: false,
@@ -92,7 +94,7 @@ impl World {
                 complaints: &self.complaints,
                 live_trainers: 1,
                 sizes: &self.sizes,
-                sums: &Sums::new(),
+                sums: &self.sums,
                 front: self.front,
                 is_abandoned: false,
                 is_patience_over: self.is_patience_over,
@@ -111,6 +113,7 @@ impl World {
             self.document = next;
             self.admissions.clear();
             self.damages.clear();
+            self.complaints.clear();
         }
         let log = self.log.borrow();
         panic!("never comes to rest: {:#?}", &log[log.len() - 4..]);

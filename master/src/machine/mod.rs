@@ -169,12 +169,12 @@ impl Machine {
             (None, Some(_)) => Phase::Training,
         }
     }
-    /// The lowest step that some block has not applied, or what would be one: see [`Advance`].
+    /// The lowest step that some block has not applied; in an asynchronous job what would be one.
     pub fn front(&self) -> Step {
         Step(self.advance().step)
     }
     /// How far it is, in the words of people.
-    pub fn advance(&self) -> Advance {
+    pub(crate) fn advance(&self) -> Advance {
         Advance::of(self.settings(), self.job.as_ref().map_or(0, |job| job.dispatch.front()))
     }
     /// Records of all steps below the front.

@@ -137,7 +137,7 @@ mod tests {
         }
         use Turn::{First, Idle, Later};
         assert_eq!(seen, [Idle, Idle, First, Later, Idle, First, Later]);
-        let gone_back = Ledger::from_parts(2, [6..7]).unwrap();
+        let gone_back = Ledger::from_parts(2, std::iter::once(6..7)).unwrap();
         assert_eq!(turn(&course, Version(3), &gone_back, &update(Some(3))), Idle);
         assert_eq!(turn(&course, Version(3), &gone_back, &update(Some(7))), Later);
         let steps: Vec<Turn> =

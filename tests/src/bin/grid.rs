@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p shoal-tests --bin grid` runs all of it (about twelve minutes) and exits 0 only if every hash agrees,
 //! every count is exact, and everything that the grid is meant to stir did happen. `grid variants` runs the jobs that decide
-//! over all blocks or take gradients late, alone.
+//! over all blocks, take gradients late or evaluate, alone; `grid variants NAME` those whose name has this in it.
 #![allow(clippy::print_stdout)] // Its table is what it is for.
 
 use anyhow::{Context, ensure};
@@ -37,7 +37,7 @@ const VARIANTS: [(&str, &[&str], &[&str]); 9] = [
     ),
     (
         "evaluation, all of it",
-        &["--eval-data", EVALUATED, "--eval-steps", "5", "--delay", "1", "--replicas", "1"],
+        &["--eval-data", EVALUATED, "--eval-steps", "2", "--delay", "1", "--replicas", "1"],
         &["--lower-after", "1", "--keep-best", "--clip-norm", "0.2", "--spoil-every", "9"],
     ),
 ];
@@ -147,7 +147,9 @@ impl Grid<'_> {
     }
 
     fn variants(&self) -> anyhow::Result<()> {
-        (0..).zip(&VARIANTS).try_for_each(|(number, variant)| self.variant(number, variant))
+        let named = std::env::args().nth(2).unwrap_or_default();
+        let wanted = (0..).zip(&VARIANTS).filter(|(_, (name, ..))| name.contains(&named));
+        wanted.into_iter().try_for_each(|(number, variant)| self.variant(number, variant))
     }
 
     /// One job of a kind, undisturbed, with other members, and under chaos: one hash, and another than the grid's.

@@ -4,7 +4,7 @@ use super::data_set::DataSet;
 use super::program::Program;
 use shoal_runtime::cluster::Slice;
 use shoal_trainer_sdk::chunks::{ChunkSource, ReadError};
-use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Model, Parameters};
+use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Metrics, Model, Parameters};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ pub struct Poisoned {
     pub program: Program,
     /// The records.
     pub records: Vec<u64>,
+    /// A record of the evaluated data.
+    pub evaluated: Option<u64>,
     /// Whether it panics, instead of saying so.
     pub panics: bool,
 }
@@ -36,6 +38,17 @@ impl Model for Poisoned {
             anyhow::bail!("record {} is poison", record.index);
         }
         self.program.step(batch, parameters, gradient)
+    }
+
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        let is_poison = batch.records.iter().any(|record| Some(record.index) == self.evaluated);
+        anyhow::ensure!(!is_poison, "an evaluated record is poison");
+        self.program.evaluate(batch, parameters, metrics)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod copies;
 mod decisions;
+mod evaluations;
 mod filling;
 mod heirs;
 mod positions;

@@ -1,0 +1,51 @@
+//! How a primary without a state begins its term: at a checkpoint's piece, at its initial values, or at given ones. Once per
+//! term; whatever comes for another changes nothing.
+
+use super::answer::Placement;
+use super::state::State;
+use super::{Block, Role};
+use shoal_runtime::cluster::{BlockCopy, ManifestRecord, Refusal, Rewind, Term};
+
+impl Block {
+    /// The term under which it has to be restored, if it is a primary without a state.
+    pub fn wants_state(&self) -> Option<(Term, Rewind)> {
+        let Placement { term, rewind, .. } = self.placement;
+        let is_wanted = matches!(self.role, Role::Primary(_)) && self.state.is_none() && term.0 == rewind.0;
+        is_wanted.then_some((term, rewind))
+    }
+
+    /// What it has to be restored from, if that is not its initial values.
+    pub fn origin(&self) -> Option<ManifestRecord> {
+        self.placement.origin
+    }
+
+    /// Begins its term at a checkpoint's piece. Refuses one of another shape.
+    pub fn restore_from(&mut self, term: Term, piece: &BlockCopy) -> Result<(), Refusal> {
+        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
+            let state = State::from_copy(&self.shape, piece)?;
+            self.begin(state.under(term));
+        }
+        Ok(())
+    }
+
+    /// Begins its term at the block's initial values.
+    pub fn restore_initial(&mut self, term: Term) {
+        self.restore_beginning(term, self.shape.initial(self.job.seed));
+    }
+
+    /// Begins its term before the first update, at these parameters.
+    pub fn restore_beginning(&mut self, term: Term, parameters: Vec<f32>) {
+        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
+            self.begin(State::beginning(&self.shape, parameters, term));
+        }
+    }
+
+    fn begin(&mut self, state: State) {
+        let version = state.version();
+        if let Role::Primary(primary) = &mut self.role {
+            (primary.held, primary.inherited) = (self.job.nothing_held(version), None);
+        }
+        (self.published, self.state) = (version, Some(state));
+        self.publish();
+    }
+}

@@ -1,0 +1,196 @@
+//! A model on trial: its declaration and its step function without a job, for the tests of training programs. It must
+//! never reach the network, and leaves updating to pservers.
+
+use crate::model::{Batch, Gradient, Job, Model, Names, Parameters, Record};
+use crate::reduce::{NonFinite, first_non_finite};
+use shoal_runtime::cluster::Rule;
+use std::sync::Arc;
+
+/// The job's seed, and the batch's.
+const SEED: u64 = 1;
+
+/// The parameters that a model has declared, at values that a test may change.
+///
+/// ```
+/// # use shoal_trainer_sdk::{Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule};
+/// # struct Mean;
+/// # impl Model for Mean {
+/// #     fn declare(&mut self, _: &Job) -> Declaration {
+/// #         let mean = Parameter::new("mean", &[1], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+/// #         Declaration { parameters: vec![mean], block_elements: 0 }
+/// #     }
+/// #     fn step(&mut self, batch: &Batch<'_>, parameters: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
+/// #         let mean = parameters.slice("mean")?[0];
+/// #         for record in batch.records {
+/// #             gradient.slice_mut("mean")?[0] += mean - f32::from(record.bytes[0]);
+/// #         }
+/// #         Ok(())
+/// #     }
+/// # }
+/// use shoal_trainer_sdk::Trial;
+///
+/// let mut trial = Trial::new(&mut Mean, 2)?;
+/// trial.slice_mut("mean")?[0] = 4.0;
+/// let gradient = trial.step(&mut Mean, &[&[1], &[3]])?;
+/// assert_eq!(gradient.slice("mean")?, [4.0]); // (4 - 1) + (4 - 3)
+/// # Ok::<(), anyhow::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Trial {
+    names: Arc<Names>,
+    values: Vec<Vec<f32>>,
+}
+
+impl Trial {
+    /// Asks `model` for its declaration, in a job of one epoch, one step and `records` records. The parameters stand at
+    /// their initial values.
+    ///
+    /// # Errors
+    /// A declaration that pservers would refuse, by the parameter's name.
+    pub fn new(model: &mut impl Model, records: u64) -> anyhow::Result<Trial> {
+        let job = Job {
+            name: "trial".to_owned(),
+            seed: SEED,
+            records,
+            epochs: 1,
+            evaluations: 0,
+            steps_per_epoch: 1,
+            global_batch: records,
+        };
+        let declaration = model.declare(&job);
+        declaration.check()?;
+        let names = Names::new(declaration);
+        let mut values = names.zeros();
+        for (parameter, values) in names.declaration.parameters.iter().zip(&mut values) {
+            match parameter.rule {
+                Rule::Decide(decisions) => values.copy_from_slice(&decisions.initial().to_values()),
+                _ => parameter.initial.fill(SEED, &parameter.name, 0, values),
+            }
+        }
+        Ok(Trial { names: Arc::new(names), values })
+    }
+
+    /// The names of the parameters that gradients train: neither metrics nor running statistics, nor frozen.
+    pub fn trained(&self) -> impl Iterator<Item = &str> {
+        let parameters = self.names.declaration.parameters.iter();
+        parameters.filter(|parameter| parameter.is_trained()).map(|parameter| parameter.name.as_str())
+    }
+
+    /// A parameter's values in row-major order.
+    ///
+    /// # Errors
+    /// No such parameter.
+    pub fn slice_mut(&mut self, name: &str) -> anyhow::Result<&mut [f32]> {
+        let at = self.names.find(name)?;
+        Ok(&mut self.values[at])
+    }
+
+    /// What a step function is given of them.
+    pub fn parameters(&self) -> Parameters {
+        Parameters { names: self.names.clone(), values: Arc::new(self.values.clone()) }
+    }
+
+    /// One microbatch of these records through the step function: the sums that a trainer would push.
+    ///
+    /// # Errors
+    /// The step function's own, and a gradient that is not finite.
+    pub fn step(&self, model: &mut impl Model, records: &[&[u8]]) -> anyhow::Result<Gradient> {
+        let records: Vec<Record<'_>> =
+            (0..).zip(records).map(|(index, bytes)| Record { index, bytes }).collect();
+        let batch = Batch { epoch: 0, step: 0, microbatch: 0, seed: SEED, records: &records };
+        let parameters = self.parameters();
+        let mut gradient = Gradient::zeros(&self.names, records.len() as u64);
+        model.step(&batch, &parameters, &mut gradient)?;
+        match first_non_finite(&gradient.values) {
+            None => Ok(gradient),
+            Some(NonFinite(parameter, element)) => {
+                let name = &self.names.declaration.parameters[parameter].name;
+                anyhow::bail!("the gradient of {name:?} is not finite at element {element}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Decisions, Declaration, Group, Initial, LossScale, NonFinite, Parameter, Schedule};
+
+    /// Whatever it declares, its step adds `value` times the loss scale to the first parameter, once a record.
+    struct Adding {
+        declaration: Declaration,
+        value: f32,
+    }
+
+    impl Model for Adding {
+        fn declare(&mut self, _: &Job) -> Declaration {
+            self.declaration.clone()
+        }
+        fn step(
+            &mut self,
+            batch: &Batch<'_>,
+            parameters: &Parameters,
+            gradient: &mut Gradient,
+        ) -> anyhow::Result<()> {
+            for record in batch.records {
+                gradient.slice_mut("w")?[record.index as usize] += self.value * parameters.loss_scale();
+            }
+            Ok(())
+        }
+    }
+
+    fn adding(value: f32) -> Adding {
+        let normal = Initial::Normal { deviation: 0.5 };
+        let constant = Schedule::constant(0.1);
+        let frozen = Parameter::new("frozen", &[1], Rule::Sgd, constant.clone(), Initial::Zeros)
+            .in_group(Group::FROZEN);
+        let parameters = vec![
+            Parameter::new("w", &[3], Rule::Sgd, constant.clone(), normal),
+            frozen,
+            Parameter::new(
+                "running",
+                &[1],
+                Rule::Ema { decay: 0.9 },
+                Schedule::constant(0.0),
+                Initial::Zeros,
+            ),
+            Parameter::sum("loss", &[1]),
+        ];
+        let declaration = Declaration { parameters, block_elements: 0 };
+        let decisions = Decisions {
+            non_finite: NonFinite::Skip { in_a_row_max: 3 },
+            loss_scale: Some(LossScale { initial: 1024.0, growth_interval: 10 }),
+            ..Decisions::default()
+        };
+        Adding { declaration: declaration.deciding(decisions), value }
+    }
+
+    #[test]
+    fn a_trial_begins_where_pservers_do_and_steps_as_trainers_do() {
+        let mut model = adding(2.0);
+        let mut trial = Trial::new(&mut model, 3).unwrap();
+        let mut initial = [0.0; 3];
+        Initial::Normal { deviation: 0.5 }.fill(SEED, "w", 0, &mut initial);
+        assert_eq!(*trial.slice_mut("w").unwrap(), initial);
+        let gradient = trial.step(&mut model, &[b"a", b"b"]).unwrap();
+        assert_eq!(gradient.slice("w").unwrap(), [2048.0, 2048.0, 0.0]);
+        assert_eq!(gradient.weight, 2);
+    }
+
+    #[test]
+    fn only_what_gradients_train_is_listed() {
+        let trial = Trial::new(&mut adding(0.0), 3).unwrap();
+        assert_eq!(trial.trained().collect::<Vec<_>>(), ["w"]);
+    }
+
+    #[test]
+    fn what_a_job_would_refuse_is_refused() {
+        let mut model = adding(f32::INFINITY);
+        let trial = Trial::new(&mut model, 3).unwrap();
+        let refused = trial.step(&mut model, &[b"a"]).unwrap_err().to_string();
+        assert_eq!(refused, "the gradient of \"w\" is not finite at element 0");
+        model.declaration.parameters[1].name = "w".to_owned();
+        let refused = Trial::new(&mut model, 3).unwrap_err().to_string();
+        assert!(refused.contains("\"w\": declared twice"), "{refused}");
+    }
+}
