@@ -36,9 +36,17 @@ impl Example<'_> {
 
     /// Trains on one file, and returns what the last evaluation, of the other, found.
     fn train(&self, more: &[&str]) -> Value {
+        self.evaluated(&[more, &["--folder", "runs/here"]].concat())
+    }
+
+    /// A metric of the model as it begins.
+    fn untrained(&self, metric: &str) -> f64 {
+        self.evaluated(&["--epochs", "0"])[metric].as_f64().unwrap()
+    }
+
+    fn evaluated(&self, more: &[&str]) -> Value {
         let test = self.test.to_string_lossy();
-        let closing =
-            self.run(self.train, &[more, &["--folder", "runs/here", "--eval-data", &test]].concat());
+        let closing = self.run(self.train, &[more, &["--eval-data", &test]].concat());
         closing["evaluations"].as_array().unwrap().last().unwrap()["metrics"].clone()
     }
 
@@ -93,6 +101,9 @@ fn mnist_tells_bars_apart() {
     let means = example.train(&more);
     assert_eq!(means["accuracy"], 1.0, "{means}");
     assert!(means["log_loss"].as_f64() < Some(0.2), "{means}");
+    // Ten classes that are about equally likely have ln 10 = 2.3.
+    let untrained = example.untrained("log_loss");
+    assert!((1.5..5.0).contains(&untrained), "{untrained}");
     assert_eq!(example.predict(), (0..images).map(|image| (image % 10).to_string()).collect::<Vec<_>>());
 }
 
@@ -117,6 +128,10 @@ fn housing_finds_a_plane() {
     // Each price as the table has it, but for what the model is wrong by.
     let prices: Vec<f64> =
         table.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
+    // What begins at 0 is wrong by the price.
+    let squares = prices.iter().map(|price| price * price).sum::<f64>() / prices.len() as f64;
+    let untrained = example.untrained("squared_error");
+    assert!((0.7..1.4).contains(&(untrained / squares)), "{untrained} and {squares}");
     let told = example.predict();
     assert!((50..110).contains(&told.len()), "{} rows held out", told.len());
     for told in told {
@@ -141,6 +156,9 @@ fn text_learns_what_follows_what() {
     let example = Example { program: &programs.text, folder: folder.path(), train: &train, test: &test };
     let means = example.train(&more);
     assert!(means["log_loss"].as_f64() < Some(0.1) && means["accuracy"].as_f64() > Some(0.95), "{means}");
+    // 97 classes that are about equally likely have ln 97 = 4.6.
+    let untrained = example.untrained("log_loss");
+    assert!((3.0..8.0).contains(&untrained), "{untrained}");
     // Windows of the held-out text, one after another: after each comes what is 64 characters further, or the end.
     let text: Vec<char> = sentence.repeat(29).chars().collect();
     let follows = (0..text.len() - 32).step_by(32).map(|begin| (begin + 64).min(text.len()) % sentence.len());
