@@ -36,7 +36,7 @@ impl Model for Normalised {
         let ema = Rule::Ema { decay: DECAY };
         let parameters = vec![
             of("scale", Rule::Sgd, RATE, 1.0),
-            of("running.mean", ema.clone(), 0.0, 0.0),
+            of("running.mean", ema, 0.0, 0.0),
             of("running.variance", ema, 0.0, 1.0),
         ];
         Declaration { parameters, block_elements: 2 }
