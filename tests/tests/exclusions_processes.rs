@@ -162,7 +162,8 @@ fn a_chunk_that_is_damaged_on_one_machine_is_read_on_another() {
 fn a_record_that_has_landed_on_some_blocks_is_left_out_on_every_one_or_where_it_is_lacking() {
     for mode in MODES {
         let told = (0..ATTEMPTS).find_map(|_| in_real_time(landed_and_left_out(mode)));
-        let (counts, record, landed) = told.expect("no push landed on some blocks only, in all attempts");
+        let (counts, record, landed) =
+            told.unwrap_or_else(|| panic!("no push landed on some blocks only, in all attempts"));
         for (which, counts) in counts.iter().enumerate() {
             for (index, count) in counts.iter().enumerate().filter(|(index, _)| *index as u64 != record) {
                 assert_eq!(
