@@ -21,9 +21,14 @@ fn run(folder: &Path, data: &Path, more: &[&str]) -> Child {
 /// Waits until the run's master is there.
 #[allow(clippy::disallowed_methods, reason = "real processes take real time")]
 fn wait_for(path: &Path) {
+    wait_for_word(path, "");
+}
+
+/// Until a file is there and has this word in it.
+fn wait_for_word(path: &Path, word: &str) {
     let began = Instant::now();
-    while !path.exists() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{} never came", path.display());
+    while !std::fs::read_to_string(path).is_ok_and(|text| text.contains(word)) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{} {word:?} never came", path.display());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -87,7 +92,8 @@ fn a_run_whose_supervisor_was_killed_has_a_report_of_what_was_seen() {
     let folder = tempfile::tempdir().unwrap();
     let data = digits(folder.path());
     let mut run = run(folder.path(), &data, &["--pace-millis", "200"]);
-    wait_for(&folder.path().join("run/logs/trainer-0.log"));
+    // Its log is there a moment before the journal has it.
+    wait_for_word(&folder.path().join("run/journal.jsonl"), "trainer-0");
     run.kill().unwrap();
     run.wait().unwrap();
     let page = page(folder.path());
