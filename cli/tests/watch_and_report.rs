@@ -18,13 +18,13 @@ fn run(folder: &Path, data: &Path, more: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Waits until the run's master is there.
-#[allow(clippy::disallowed_methods, reason = "real processes take real time")]
+/// Until a file is there.
 fn wait_for(path: &Path) {
     wait_for_word(path, "");
 }
 
 /// Until a file is there and has this word in it.
+#[allow(clippy::disallowed_methods, reason = "real processes take real time")]
 fn wait_for_word(path: &Path, word: &str) {
     let began = Instant::now();
     while !std::fs::read_to_string(path).is_ok_and(|text| text.contains(word)) {
