@@ -112,13 +112,14 @@ pub struct Record<'a> {
 pub struct Batch<'a> {
     /// The pass over the data, from 0; in an evaluation, how many were begun before it.
     pub epoch: u64,
-    /// The step of the job, from 0; in an evaluation, how many steps were trained before it. In asynchronous jobs, which have no steps, the microbatch's position (epoch x
-    /// microbatches + index) divided by `microbatches_per_step`: for schedules of the program's own.
+    /// The step, from 0, among those that train; in an evaluation, how many steps were trained before it. Asynchronous jobs
+    /// have no steps: the microbatch's place among those that train (in an evaluation, how many there were before it)
+    /// divided by `microbatches_per_step`. For schedules of the program's own.
     pub step: u64,
     /// The microbatch's index in the pass.
     pub microbatch: u64,
-    /// For randomness: a function of (job seed, step, microbatch), in asynchronous jobs of (job seed, position): the
-    /// same whoever computes it, and when it is computed again.
+    /// For randomness: a function of the job's seed and the microbatch's place in training, in an evaluation of its place in
+    /// that: the same whoever computes it, when it is computed again, and in every evaluation.
     pub seed: u64,
     /// The records in order.
     pub records: &'a [Record<'a>],
@@ -170,7 +171,7 @@ impl Names {
     }
 }
 
-/// The parameters at the version that a step reads. Counters and metrics (rule `Sum`) are not pulled: they read as 0.
+/// The parameters at the version that a step reads. Counters (rule `Sum`) and metrics are not pulled: they read as 0.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     pub(crate) names: Arc<Names>,

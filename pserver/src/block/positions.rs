@@ -1,4 +1,4 @@
-//! Asynchronous jobs: an update for each position (epoch x microbatches + index), applied at once if the block's ledger
+//! Asynchronous jobs: an update for each position (a microbatch's place in the job), applied at once if the block's ledger
 //! lacks it. A ledger answer speaks of what is published only.
 
 use super::answer::{PushOutcome, Reading};
@@ -15,7 +15,7 @@ const IN_FLIGHT_MAX: u64 = LOG_MAX as u64;
 /// One microbatch's gradient for one block, as it came.
 #[derive(Clone, Copy, Debug)]
 pub struct PositionGradient<'a> {
-    /// Epoch x microbatches + index.
+    /// The microbatch's place in the job.
     pub position: u64,
     /// The version that it was computed from.
     pub version: Version,

@@ -1,6 +1,6 @@
 //! The ledger of an asynchronous block: which positions it has applied, so that none is ever applied twice.
 //!
-//! A position is absolute: epoch × microbatches of an epoch + index. Kept as ranges, so that a ledger costs what its
+//! A position is absolute: a microbatch's place among all of the job's. Kept as ranges, so that a ledger costs what its
 //! gaps cost: dispatch keeps what is leased within a window of the lowest gap, and a window of W holds W / 2 ranges.
 
 use std::collections::BTreeMap;

@@ -42,7 +42,7 @@ impl Parameter {
     pub fn in_group(self, group: Group) -> Parameter {
         Parameter { group, ..self }
     }
-    /// A counter or metric that starts at zero and adds up what steps give it.
+    /// A counter: it starts at zero and adds up what steps give it.
     pub fn sum(name: &str, shape: &[u64]) -> Parameter {
         Parameter::new(name, shape, Rule::Sum, Schedule::constant(0.0), Initial::Zeros)
     }

@@ -48,7 +48,7 @@ pub enum Work {
     },
     /// Consecutive positions, each pushed by itself (asynchronous jobs).
     Run {
-        /// The first position (epoch x microbatches + index).
+        /// The first position: its microbatch's place in the job.
         first: u64,
     },
 }
