@@ -1,9 +1,11 @@
 //! Talking to a running job as a person or a supervisor: finding its master, asking, scaling.
 
 use crate::exit::Exit;
+use crate::runner::folder::RunFolder;
 use anyhow::Context;
 use shoal_runtime::cluster::RefusalKind;
-use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
+use shoal_runtime::host::rpc::tls::Role;
+use shoal_runtime::host::rpc::{Channel, Security, TcpDial, master_client};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
 use std::path::{Path, PathBuf};
@@ -21,6 +23,13 @@ pub(crate) struct JobChoice {
     /// Folder of a local run (`shoal run` names it)
     #[arg(long, env = "SHOAL_RUN", default_value = "runs/latest", value_name = "DIR")]
     pub(crate) run: PathBuf,
+    /// Folder with ca.pem, cert.pem and key.pem, made by `shoal certs issue`; by default those of the local run, if it was
+    /// started with --tls
+    #[arg(long, env = "SHOAL_TLS", value_name = "DIR", conflicts_with = "plaintext")]
+    pub(crate) tls: Option<PathBuf>,
+    /// Speak plaintext with a master on another machine
+    #[arg(long, env = "SHOAL_PLAINTEXT")]
+    pub(crate) plaintext: bool,
 }
 
 /// A connection to a master.
@@ -29,16 +38,24 @@ pub(crate) struct Client {
     rpc: MasterClient<Channel>,
     address: String,
     job: String,
+    security: Security,
 }
 
 impl JobChoice {
+    fn security(&self) -> Result<Security, Exit> {
+        let of_run = RunFolder(self.run.clone()).tls_of(Role::Client);
+        let of_run = (self.master.is_none() && !self.plaintext && of_run.is_dir()).then_some(of_run);
+        let folder = self.tls.clone().or(of_run);
+        Security::open(folder.as_deref(), self.plaintext, None).map_err(Exit::Usage)
+    }
+
     /// Connects to the job that is meant.
     pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
         let address = match &self.master {
             Some(address) => address.clone(),
             None => master_of(&self.run)?,
         };
-        Client::connect(&address).await
+        Client::connect(&address, &self.security()?).await
     }
 }
 
@@ -52,23 +69,30 @@ fn master_of(run: &Path) -> anyhow::Result<String> {
 
 impl Client {
     /// Connects to the first of one or several addresses (with commas) that leads a job, and learns which.
-    pub(crate) async fn connect(addresses: &str) -> anyhow::Result<Client> {
+    pub(crate) async fn connect(addresses: &str, security: &Security) -> anyhow::Result<Client> {
         let mut addresses = addresses.split(',').map(str::trim).peekable();
         loop {
-            let connected = Client::connect_to(addresses.next().unwrap_or_default()).await;
+            let connected = Client::connect_to(addresses.next().unwrap_or_default(), security).await;
             if connected.is_ok() || addresses.peek().is_none() {
                 return connected;
             }
         }
     }
 
-    async fn connect_to(address: &str) -> anyhow::Result<Client> {
-        let rpc = master_client(&TcpDial::default(), address).map_err(Exit::Usage)?;
-        let mut client = Client { rpc, address: address.to_owned(), job: String::new() };
+    async fn connect_to(address: &str, security: &Security) -> anyhow::Result<Client> {
+        let security = security.clone();
+        let dial = TcpDial { security: security.clone(), ..TcpDial::default() };
+        let rpc = master_client(&dial, address).map_err(Exit::Usage)?;
+        let mut client = Client { rpc, address: address.to_owned(), job: String::new(), security };
         let described = client.rpc.describe(proto::DescribeRequest {});
         let described = client_answer(&client.address, tokio::time::timeout(ANSWER, described).await)?;
         client.job = described.settings.unwrap_or_default().job;
         Ok(client)
+    }
+
+    /// How it speaks with the job.
+    pub(crate) fn security(&self) -> &Security {
+        &self.security
     }
 
     /// How the job is.
@@ -115,6 +139,8 @@ fn client_answer<T>(address: &str, answered: Answered<T>) -> anyhow::Result<T> {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => match Fault::from(status) {
             Fault::Unreachable(what) => Err(unreachable(what).into()),
+            // A certificate may be issued anew at any moment: asking again may help.
+            fault @ Fault::Untrusted(_) => Err(unreachable(fault.to_string()).into()),
             Fault::Refused(refusal) if refusal.kind == RefusalKind::NotLeader => {
                 Err(unreachable(refusal.to_string()).into())
             }

@@ -8,7 +8,7 @@ use shoal_runtime::cluster::{
     BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Parameter, Routing,
 };
 use shoal_runtime::host::checkpoints::read_piece;
-use shoal_runtime::host::rpc::{TcpDial, pserver_client};
+use shoal_runtime::host::rpc::{Security, TcpDial, pserver_client};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub(crate) struct ModelState {
 impl ModelState {
     /// Reads the model that `status` describes, at the version it names, from its pservers. Asynchronous jobs are read
     /// once they are done.
-    pub(crate) async fn read(status: &proto::StatusReply) -> anyhow::Result<ModelState> {
+    pub(crate) async fn read(status: &proto::StatusReply, security: &Security) -> anyhow::Result<ModelState> {
         let declaration = status.declaration.clone().context("no trainer has declared parameters yet")?;
         let declaration = Declaration::try_from(declaration)?;
         let routing = Routing::try_from(
@@ -44,9 +44,9 @@ impl ModelState {
         let settings = JobSettings::try_from(status.settings.clone().unwrap_or_default())?;
         let job = settings.job.0;
         let mut state = ModelState::empty(declaration, status.version);
+        let dial = TcpDial { security: security.clone(), ..TcpDial::default() };
         for (at, pserver) in routing.pservers.iter().enumerate() {
-            let mut client =
-                pserver_client(&TcpDial::default(), &pserver.address).map_err(anyhow::Error::msg)?;
+            let mut client = pserver_client(&dial, &pserver.address).map_err(anyhow::Error::msg)?;
             for blocks in state.batches(&routing.blocks_of(at)) {
                 let asked = blocks.iter().map(|block| block.0).collect();
                 let request =

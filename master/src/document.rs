@@ -4,6 +4,7 @@
 //! version by one; terms, fills and rewind numbers are the routing version that made them.
 
 mod evaluations;
+mod written;
 
 use crate::trouble::Trouble;
 pub use evaluations::{Evaluation, Value};
@@ -14,6 +15,7 @@ use shoal_runtime::cluster::{
     ManifestRecord, Rewind, Routing, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
+pub use written::Unread;
 
 /// Whether a copy may be promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -236,19 +238,6 @@ impl Document {
     pub fn holds_copies(&self, pserver: Incarnation) -> bool {
         self.blocks.iter().any(|block| block.copy_on(pserver).is_some())
     }
-
-    /// The document as bytes, for the store.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-
-    /// A document from the store.
-    ///
-    /// # Errors
-    /// What is no document of this version.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Document, serde_json::Error> {
-        serde_json::from_slice(bytes)
-    }
 }
 
 impl PlacedBlock {
@@ -298,15 +287,13 @@ impl PlacedBlock {
 mod runs {
     use super::PlacedBlock;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use shoal_runtime::cluster::layout::BLOCKS_MAX;
 
     #[derive(Serialize, Deserialize)]
     struct Run<B> {
         blocks: usize,
         placed: B,
     }
-    /// The most blocks a table may have, as on the wire.
-    const BLOCKS_MAX: usize = 1 << 24;
-
     pub(super) fn serialize<S: Serializer>(blocks: &[PlacedBlock], to: S) -> Result<S::Ok, S::Error> {
         let mut runs: Vec<Run<&PlacedBlock>> = Vec::new();
         for block in blocks {
@@ -321,7 +308,7 @@ mod runs {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PlacedBlock>, D::Error> {
         let runs = Vec::<Run<PlacedBlock>>::deserialize(from)?;
         let count = runs.iter().fold(0, |count: usize, run| count.saturating_add(run.blocks));
-        if count > BLOCKS_MAX {
+        if count as u64 > BLOCKS_MAX {
             return Err(serde::de::Error::custom(format!("{count} blocks: more than {BLOCKS_MAX}")));
         }
         Ok(runs.into_iter().flat_map(|run| std::iter::repeat_n(run.placed, run.blocks)).collect())

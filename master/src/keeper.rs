@@ -3,7 +3,7 @@
 use crate::document::Document;
 use crate::machine::{CheckpointPolicy, Machine};
 use crate::service::MasterService;
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use futures_util::future::join_all;
 use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::checkpoints;
@@ -89,9 +89,8 @@ impl Keeper<'_> {
                 Err(error) => return Ok(Err(error)),
             },
             Ok(Some((revision, bytes))) => {
-                let found = Document::from_bytes(&bytes).context(
-                    "the store holds something else than a job of this version: use another store, or the version that wrote it",
-                )?;
+                let found =
+                    Document::from_bytes(&bytes).map_err(|unread| anyhow!("the store holds {unread}"))?;
                 ensure!(
                     found.job == self.fresh.job,
                     "the store holds the job {:?} with other settings or another data set: give this one a store of its own",

@@ -57,6 +57,8 @@ pub async fn run(
     ready: impl FnOnce(std::net::SocketAddr),
     mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
+    let security = settings.security()?;
+    security.check_address(settings.listen).context("--listen")?;
     let (trained, evaluated) = settings.data()?;
     let (manifest, trained) = tokio::select! {
         biased;
@@ -67,12 +69,12 @@ pub async fn run(
     tracing::info!(
         job = %job.job, records = manifest.record_count(), chunks = manifest.chunk_count(), "data set pinned"
     );
-    let store = store::open(&settings.store())?;
+    let store = store::open(&settings.store(), &security)?;
     let file = settings.warm_start.as_deref().map(warm_start::located).transpose()?;
     let job = JobSettings { warm_start: warm_start::pinned(file, store.as_ref()).await?, ..job };
     let mut random = Random::from_os();
     let limits = Limits::default();
-    let listener = rpc::listen(settings.listen).await?;
+    let listener = rpc::listen_secured(settings.listen, &security).await?;
     let pages = http::listen(settings.http).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     telemetry::identify(&settings.job, &address.to_string());
@@ -83,7 +85,7 @@ pub async fn run(
     let service = service::MasterService::new();
     let keeper = keeper::Keeper {
         store: store.as_ref(),
-        dial: &TcpDial { limits },
+        dial: &TcpDial { limits, security: security.clone() },
         identity: format!("{address} process {} {:016x}", std::process::id(), random.bits()),
         manifest,
         fresh: document::Document {
@@ -97,13 +99,13 @@ pub async fn run(
     let server = MasterServer::new(service.clone())
         .max_decoding_message_size(limits.message_bytes)
         .max_encoding_message_size(limits.message_bytes);
-    let watched = metrics::Watched { service: &service, store: store.as_ref() };
+    let watched = metrics::Watched { service: &service, store: store.as_ref(), security: &security };
     tokio::select! {
         biased;
-        served = rpc::serve(listener, tonic::service::Routes::new(server), limits, shutdown) => {
+        served = rpc::serve(listener, tonic::service::Routes::new(server), limits, security.clone(), shutdown) => {
             served.context("serving failed")
         }
-        error = keeper.keep(&service, &mut random) => Err(error),
+        error = keeper.keep(&service, &mut random) => Err(error).with_context(|| format!("store {}", settings.store())),
         never = http::serve(pages, &watched) => match never {},
     }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Final and lost members that are remembered, so that late words of theirs get a precise answer.
 const REMEMBERED_MAX: usize = 1000;
+/// The most bytes of a name: members of the document have one.
+const NAME_BYTES_MAX: usize = 253;
 
 /// What a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,10 @@ impl Members {
         previous: Option<Incarnation>,
         now: Duration,
     ) -> Result<(Incarnation, Option<Incarnation>), Refusal> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            let detail = format!("a name has 1 to {NAME_BYTES_MAX} bytes and no control characters");
+            return Err(Refusal::new(RefusalKind::Malformed, format!("{}'s name", self.role), detail));
+        }
         if let Some((incarnation, member)) =
             self.members.iter().find(|(_, m)| m.name == name && m.nonce == nonce)
         {

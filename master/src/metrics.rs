@@ -3,6 +3,7 @@
 
 use crate::service::MasterService;
 use shoal_runtime::host::http::{self, Exposition};
+use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::store::Store;
 use shoal_runtime::wire::proto::{LeaseCounters, StatusReply};
 use std::time::Duration;
@@ -17,11 +18,15 @@ pub struct Watched<'a> {
     pub service: &'a MasterService,
     /// Where its document lies.
     pub store: &'a dyn Store,
+    /// How it speaks with others.
+    pub security: &'a Security,
 }
 
 impl http::Watched for Watched<'_> {
     fn metrics(&self) -> String {
-        text(self.service.standing().as_ref())
+        let mut page = text(self.service.standing().as_ref());
+        page.push_str(&http::certificate(self.security));
+        page
     }
 
     /// It leads, or could: it stands by and the store answers.
@@ -170,7 +175,7 @@ mod tests {
     }
 
     async fn readiness(service: &MasterService, store: &dyn Store) -> Result<(), String> {
-        Watched { service, store }.readiness().await
+        Watched { service, store, security: &Security::Loopback }.readiness().await
     }
 
     #[tokio::test(start_paused = true)]

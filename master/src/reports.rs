@@ -123,7 +123,8 @@ impl Reports {
             }
         }
         for CopyProgress { blocks, fill, name, is_broken } in copies {
-            for id in blocks {
+            // Of blocks that there are: what others are said to be is nobody's.
+            for id in blocks.into_iter().filter(|id| (id.0 as usize) < self.blocks.len()) {
                 self.copies.insert((id, pserver), CopyWord { fill, name, is_broken });
             }
         }

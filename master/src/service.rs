@@ -224,8 +224,9 @@ impl master_server::Master for MasterService {
         let counters = words::trainer_counters(request.counters.as_ref());
         let trainer = Incarnation(request.incarnation);
         let refusals = words::refusals(request.complaints).map_err(|refusal| status_of(&refusal))?;
+        let failure = words::bounded(request.failure);
         machine
-            .leave(trainer, &words::progress(&request.progress), counters, &request.failure, &refusals, now)
+            .leave(trainer, &words::progress(&request.progress), counters, &failure, &refusals, now)
             .map_err(|refusal| status_of(&refusal))?;
         drop(machine);
         self.changed.notify_waiters();

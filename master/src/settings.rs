@@ -8,8 +8,11 @@ use anyhow::{Context, bail, ensure};
 use shoal_runtime::cluster::job::DELAY_MAX;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
 use shoal_runtime::cluster::{Evaluated, JobId, JobSettings, Manifest, Mode, Period};
+use shoal_runtime::host::rpc::Security;
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::telemetry::LogFormat;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What a job is. Shared by `shoal master` and `shoal run`.
@@ -187,6 +190,14 @@ pub struct MasterSettings {
     /// Address to listen on; port 0 lets the system choose
     #[arg(long, env = "SHOAL_MASTER_LISTEN", default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     pub listen: SocketAddr,
+    /// Folder with ca.pem, cert.pem and key.pem (or a Kubernetes secret's ca.crt, tls.crt, tls.key), made by `shoal certs
+    /// issue`: connections are over TLS, with roles of the same job alone. Looked at again when the files change
+    #[arg(long, env = "SHOAL_TLS", value_name = "DIR", conflicts_with = "plaintext")]
+    pub tls: Option<PathBuf>,
+    /// Speak plaintext with other machines too: whoever reaches the network may read, command and spoil the job. Without
+    /// it, and without --tls, only loopback addresses are listened on and called
+    #[arg(long, env = "SHOAL_PLAINTEXT")]
+    pub plaintext: bool,
     /// How logs are written, on standard error: text or json, one object a line. SHOAL_LOG or else RUST_LOG filters them
     #[arg(long, env = "SHOAL_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
@@ -230,12 +241,23 @@ impl MasterSettings {
             warm_start: None,
             evaluated: self.evaluated(manifest.record_count() - trained)?,
         };
+        job.check()?;
         let evaluations = job.course().evaluations();
         ensure!(
             evaluations <= EVALUATIONS_MAX,
             "{evaluations} evaluations, and at most {EVALUATIONS_MAX} are remembered: evaluate after more steps or epochs"
         );
         Ok(job)
+    }
+    /// How connections are secured.
+    ///
+    /// # Errors
+    /// Files that cannot be used, a certificate for another role or another job.
+    pub fn security(&self) -> anyhow::Result<Security> {
+        let security = Security::open(self.tls.as_deref(), self.plaintext, Some(Role::Master));
+        let security = security.map_err(anyhow::Error::msg)?;
+        security.check_job(&self.job).map_err(anyhow::Error::msg)?;
+        Ok(security)
     }
     /// Where the job's state is kept.
     pub fn store(&self) -> String {

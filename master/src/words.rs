@@ -5,13 +5,21 @@ use crate::dispatch;
 use crate::lease::Progress;
 use crate::machine::{PserverCounters, PserverWord, Refused, TrainerCounters};
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
-use shoal_runtime::cluster::{BlockId, Fill, Incarnation, LeaseId, Node, Refusal, Step, Term, Version};
+use shoal_runtime::cluster::{
+    BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, Step, Term, Version,
+};
 use shoal_runtime::wire::{malformed, proto};
 
 /// Complaints that one call may carry, records that one may name, and bytes of its reason.
 const COMPLAINTS_MAX: usize = 64;
 const COMPLAINT_RECORDS_MAX: usize = 64;
 const WHY_MAX: usize = 4000;
+
+/// A text that may come to stand in the document, no longer than such may be.
+pub(crate) fn bounded(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(WHY_MAX));
+    text
+}
 
 /// What a pserver says in one report.
 pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refusal> {
@@ -38,14 +46,19 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         admissions: admissions.collect(),
         counters: pserver_counters(request.counters.as_ref()),
         staleness: request.staleness.as_ref().map(Into::into).unwrap_or_default(),
-        failure: request.failure,
+        failure: bounded(request.failure),
         is_leaving: request.is_leaving,
         checkpoint: request.checkpoint,
         written: request.written.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         has_passed: request.has_passed,
         storage_trouble: request.storage_trouble,
-        damaged: request.damaged.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+        damaged: request.damaged.into_iter().map(damage).collect::<Result<_, _>>()?,
     })
+}
+
+fn damage(wire: proto::DamagedCheckpoint) -> Result<DamagedCheckpoint, Refusal> {
+    let damaged = DamagedCheckpoint::try_from(wire)?;
+    Ok(DamagedCheckpoint { file: bounded(damaged.file), what: bounded(damaged.what), ..damaged })
 }
 
 fn sums(wire: proto::EvaluatedBlock) -> BlockSums {
@@ -58,8 +71,7 @@ fn sums(wire: proto::EvaluatedBlock) -> BlockSums {
 pub(crate) fn refusals(words: Vec<proto::Complaint>) -> Result<Vec<Refused>, Refusal> {
     let refused = |word: proto::Complaint| {
         let records = word.records.into_iter().take(COMPLAINT_RECORDS_MAX).map(TryInto::try_into);
-        let mut why = word.why;
-        why.truncate(why.floor_char_boundary(WHY_MAX));
+        let why = bounded(word.why);
         Ok(Refused {
             lease: LeaseId(word.lease),
             place: dispatch::Refused { step: Step(word.step), slot: word.slot, position: word.position },

@@ -4,7 +4,7 @@
 use crate::shard::{Answer, Shard, Undecided};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use shoal_runtime::cluster::{Incarnation, Refusal};
+use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Channel, Dial, pserver_client};
@@ -120,6 +120,7 @@ async fn ask(shard: &Shard, connected: &Connected, undecided: &Undecided) -> Res
             Ok(Ok(reply)) => Some(reply.into_inner().decision).filter(|decision| !decision.is_empty()),
             Ok(Err(status)) => match Fault::from(status) {
                 Fault::Impossible(why) => return Err(malformed("decide", why)),
+                Fault::Refused(refusal) if refusal.kind == RefusalKind::OtherVersion => return Err(refusal),
                 // That the job has failed, or that steps differ, the scalar block tells the master.
                 _ => None,
             },

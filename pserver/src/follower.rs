@@ -5,7 +5,7 @@ use crate::messages;
 use crate::shard::Shard;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use shoal_runtime::cluster::{Incarnation, Refusal};
+use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Channel, Dial, pserver_client};
@@ -87,8 +87,15 @@ async fn follow_one(
                 shard.hear(news.collect::<Result<Vec<_>, _>>()?)?;
             }
             Ok(Err(status)) => {
-                if let Fault::Impossible(why) = Fault::from(status) {
-                    return Err(malformed("follow", why));
+                match Fault::from(status) {
+                    Fault::Impossible(why) => return Err(malformed("follow", why)),
+                    Fault::Refused(refusal) if refusal.kind == RefusalKind::OtherVersion => {
+                        return Err(refusal);
+                    }
+                    Fault::Untrusted(why) if backoff.attempts() % 32 == 5 => {
+                        tracing::error!(%primary, why, "a primary is not followed for want of trust; still trying");
+                    }
+                    _ => {}
                 }
                 sleep(backoff.pause(&mut random)).await;
             }

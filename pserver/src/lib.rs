@@ -47,7 +47,8 @@ pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> 
     exact::assert_exact_arithmetic()?;
     let mut random = Random::from_os();
     let limits = Limits::default();
-    let listener = rpc::listen(settings.listen).await?;
+    let security = settings.security()?;
+    let listener = rpc::listen_secured(settings.listen, &security).await.context("--listen")?;
     let pages = http::listen(settings.http).await?;
     let nonce = random.bits();
     let identity = Identity {
@@ -61,9 +62,9 @@ pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> 
         address: settings.advertised(listener.local_addr().context("the listener has no address")?)?,
     };
     telemetry::identify(settings.job.as_deref().unwrap_or_default(), &identity.name);
-    let dial = TcpDial { limits };
+    let dial = TcpDial { limits, security: security.clone() };
     let masters = Masters::new(&settings.master, &dial).map_err(|why| anyhow!("--master: {why}"))?;
-    let watched = metrics::Watched::new(&masters);
+    let watched = metrics::Watched::new(&masters, &security);
     let pserver = Pserver { settings, dial, masters: &masters, watched: &watched, identity, random };
     tokio::select! {
         biased;
@@ -94,6 +95,7 @@ impl Pserver<'_> {
             }
         };
         let (incarnation, job, checkpoints) = registered;
+        dial.security.check_job(&job.job.0).map_err(anyhow::Error::msg)?;
         telemetry::identify(&job.job.0, &identity.name);
         let place = settings.checkpoints.clone().unwrap_or(checkpoints);
         let storage = Storage::open(&place).await.context("checkpoints")?;
@@ -104,7 +106,7 @@ impl Pserver<'_> {
         let routes = Routes::new(service::PserverService::new(Arc::clone(&shard)).server(dial.limits));
         tokio::select! {
             biased;
-            served = rpc::serve(listener, routes, dial.limits, stop) => served.context("serving failed"),
+            served = rpc::serve(listener, routes, dial.limits, dial.security.clone(), stop) => served.context("serving failed"),
             left = life::leave(&shard, leave, Duration::from_secs(settings.grace_seconds)) => left,
             fault = life::live(&shard, &dial, masters, &storage, &mut identity, &mut random) => {
                 Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))

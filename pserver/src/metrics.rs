@@ -5,7 +5,7 @@ use crate::counters::Counters;
 use crate::shard::Shard;
 use shoal_runtime::cluster::Staleness;
 use shoal_runtime::host::http::{self, Exposition};
-use shoal_runtime::host::rpc::Masters;
+use shoal_runtime::host::rpc::{Masters, Security};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use std::time::Duration;
 #[allow(missing_debug_implementations, reason = "a channel has nothing to show")]
 pub struct Watched<'a> {
     masters: &'a Masters,
+    security: &'a Security,
     shard: OnceLock<Arc<Shard>>,
 }
 
 impl<'a> Watched<'a> {
     /// A pserver that is not registered yet.
-    pub fn new(masters: &'a Masters) -> Watched<'a> {
-        Watched { masters, shard: OnceLock::new() }
+    pub fn new(masters: &'a Masters, security: &'a Security) -> Watched<'a> {
+        Watched { masters, security, shard: OnceLock::new() }
     }
 
     /// The master has taken it in.
@@ -31,7 +32,9 @@ impl<'a> Watched<'a> {
 
 impl http::Watched for Watched<'_> {
     fn metrics(&self) -> String {
-        text(self.shard.get().map(AsRef::as_ref))
+        let mut page = text(self.shard.get().map(AsRef::as_ref));
+        page.push_str(&http::certificate(self.security));
+        page
     }
 
     /// It is registered, and a master that leads was heard of within two leases' time to live.
@@ -130,7 +133,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pserver_is_ready_once_it_is_registered_and_while_its_master_is_heard() {
         let masters = Masters::new("a:1,b:2", &TcpDial::default()).unwrap();
-        let watched = Watched::new(&masters);
+        let watched = Watched::new(&masters, &Security::Loopback);
         assert!(watched.readiness().await.unwrap_err().contains("not registered yet"));
         assert!(watched.metrics().contains("shoal_pserver_registered 0\n"));
         let shard = Arc::new(shard());

@@ -25,6 +25,10 @@ const UNHEEDED_INTERVAL: Duration = Duration::from_millis(25);
 /// How long an answer to a registration may take.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(2);
 
+/// How long master and pserver may not believe one another: time enough to issue a certificate anew. A pserver that was
+/// not heard for so long holds nothing that the job still counts on.
+const TRUST_PATIENCE: Duration = Duration::from_secs(120);
+
 /// Who registers.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -239,17 +243,26 @@ impl Due {
 /// A stretch of time in which the master does not answer: logged when it begins and when it ends.
 pub(crate) struct Outage {
     backoff: Backoff,
+    /// Since when the last words were that there is no trust.
+    untrusted: Option<Instant>,
 }
 
 impl Outage {
     pub(crate) fn new() -> Outage {
-        Outage { backoff: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)) }
+        Outage { backoff: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)), untrusted: None }
     }
 
     /// Pauses before the next attempt, or gives the fault back where no attempt can help.
     pub(crate) async fn survive(&mut self, fault: Fault, random: &mut Random) -> Result<(), Fault> {
         if fault.next_move() != NextMove::Retry {
             return Err(fault);
+        }
+        if matches!(fault, Fault::Untrusted(_)) {
+            if self.untrusted.get_or_insert_with(Instant::now).elapsed() > TRUST_PATIENCE {
+                return Err(fault);
+            }
+        } else {
+            self.untrusted = None;
         }
         if self.backoff.attempts() == 0 {
             tracing::warn!(%fault, "the master does not answer; trying again until it does");
@@ -263,6 +276,7 @@ impl Outage {
             tracing::info!("the master answers again");
         }
         self.backoff.succeed();
+        self.untrusted = None;
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};
 use shoal_runtime::cluster::{
-    BlockId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, Refusal, Term, WarmStart,
+    BlockId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, Refusal, RefusalKind, Term, WarmStart,
 };
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::{Fault, load, read_piece};
@@ -79,6 +79,10 @@ impl Restorer<'_> {
                 Some(record) => match self.restore_one(hosted, *term, *record).await {
                     Ok(restored) => Ok(restored?),
                     Err(error) if error.next_move() != NextMove::GiveUp => Err(error),
+                    // Nothing is wrong with it: the job keeps it, and another build goes on.
+                    Err(StorageError::OtherFormat { at, what }) => {
+                        return Err(Refusal::new(RefusalKind::OtherVersion, at, what));
+                    }
                     Err(error) => {
                         self.give_up(&unrestored, hosted, *record, error);
                         Ok(())

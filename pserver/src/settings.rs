@@ -1,8 +1,11 @@
 //! A pserver's settings: flag, then `SHOAL_*`, then default.
 
 use anyhow::ensure;
+use shoal_runtime::host::rpc::Security;
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::telemetry::LogFormat;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Settings of one pserver.
 #[derive(clap::Args, Clone, Debug)]
@@ -16,6 +19,14 @@ pub struct PserverSettings {
     /// Address to listen on; port 0 lets the system choose
     #[arg(long, env = "SHOAL_PSERVER_LISTEN", default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
     pub listen: SocketAddr,
+    /// Folder with ca.pem, cert.pem and key.pem (or a Kubernetes secret's ca.crt, tls.crt, tls.key), made by `shoal certs
+    /// issue`: connections are over TLS, with roles of the same job alone. Looked at again when the files change
+    #[arg(long, env = "SHOAL_TLS", value_name = "DIR", conflicts_with = "plaintext")]
+    pub tls: Option<PathBuf>,
+    /// Speak plaintext with other machines too: whoever reaches the network may read, command and spoil the job. Without
+    /// it, and without --tls, only loopback addresses are listened on and called
+    #[arg(long, env = "SHOAL_PLAINTEXT")]
+    pub plaintext: bool,
     /// How logs are written, on standard error: text or json, one object a line. SHOAL_LOG or else RUST_LOG filters them
     #[arg(long, env = "SHOAL_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
@@ -44,6 +55,19 @@ pub struct PserverSettings {
 }
 
 impl PserverSettings {
+    /// How connections are secured.
+    ///
+    /// # Errors
+    /// Files that cannot be used, a certificate for another role or another job.
+    pub fn security(&self) -> anyhow::Result<Security> {
+        let security = Security::open(self.tls.as_deref(), self.plaintext, Some(Role::Pserver));
+        let security = security.map_err(anyhow::Error::msg)?;
+        if let Some(job) = &self.job {
+            security.check_job(job).map_err(anyhow::Error::msg)?;
+        }
+        Ok(security)
+    }
+
     /// The address that trainers are told, given the one that is listened on.
     pub(crate) fn advertised(&self, listening: SocketAddr) -> anyhow::Result<String> {
         if let Some(address) = &self.advertise {

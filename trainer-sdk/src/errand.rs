@@ -164,9 +164,11 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         self.handles.remove(&id);
         let Some(batch) = pending.batch(id) else { return Ok(ControlFlow::Continue(())) };
         let caller = &self.session.master.leaders.caller;
+        let patience = self.session.master.patience();
         let pause = match answer {
             Ok(reply) => {
                 batch.silent.succeed();
+                batch.untrusted_since = None;
                 if let ControlFlow::Break(end) = errand.hear(batch, reply, now)? {
                     return Ok(ControlFlow::Break(end));
                 }
@@ -180,6 +182,18 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
                 // It has yet to hear of the routing that this trainer has, or the other way round.
                 (NextMove::Reroute, _) => caller.pause(&mut batch.answered),
                 (NextMove::Retry, address) => {
+                    // The master lets us in and a pserver does not, or we do not believe it: no routing mends that, and
+                    // its reason would be retried for ever.
+                    let since = match fault {
+                        Fault::Untrusted(_) => now.saturating_sub(*batch.untrusted_since.get_or_insert(now)),
+                        _ => {
+                            batch.untrusted_since = None;
+                            Duration::ZERO
+                        }
+                    };
+                    if since > patience {
+                        return Err(Callee { role: "pserver", address }.refused(fault));
+                    }
                     if batch.silent.attempts() == 5 {
                         tracing::warn!(role = "pserver", address, %fault, "still trying");
                     }

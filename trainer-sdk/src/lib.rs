@@ -106,6 +106,7 @@
 //! | in an asynchronous job, one block goes back | computes the microbatch again from the block's present parameters, for that block alone |
 //! | the master is replaced | turns to the next address of `SHOAL_MASTER`, joins again under the same name, keeps its tasks |
 //! | no master answers as the leader for `SHOAL_PATIENCE_SECONDS` | gives up, with exit code 3, whatever pservers say: tasks, the end of the job and its failure are the master's to tell |
+//! | its certificate is refused, or it does not believe a role's | tries again for `SHOAL_PATIENCE_SECONDS`, since certificates may be changed; then gives up with a message |
 //! | the master refuses it for good, records or the step function fail | gives up with a message, and tells the master |
 //! | SIGTERM or SIGINT | hands back what it has not finished, and ends |
 
@@ -174,7 +175,7 @@ pub fn train(model: impl Model) -> Result<Ended, TrainError> {
         let shutdown =
             Shutdown::on_signal().map_err(|error| TrainError::Settings(format!("no signals: {error}")))?;
         let world = World {
-            dial: Arc::new(TcpDial::default()),
+            dial: Arc::new(TcpDial { security: settings.security()?, ..TcpDial::default() }),
             source: Arc::new(chunks::Stored::default()),
             random: Random::from_os(),
             shutdown,

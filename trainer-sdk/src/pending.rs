@@ -18,6 +18,8 @@ pub(crate) struct Batch {
     pub(crate) blocks: Vec<(BlockId, Term)>,
     /// Since when some block has had no room, as time since the errand began.
     pub(crate) busy_since: Option<Duration>,
+    /// Since when the pserver and we do not believe one another, as time since the errand began.
+    pub(crate) untrusted_since: Option<Duration>,
     /// Pauses after answers that left something to ask, and after silence.
     pub(crate) answered: Backoff,
     pub(crate) silent: Backoff,
@@ -90,6 +92,7 @@ impl Pending {
                 pserver: pserver.clone(),
                 blocks: Vec::new(),
                 busy_since: None,
+                untrusted_since: None,
                 answered: Backoff::new(Duration::from_millis(2), Duration::from_millis(200)),
                 silent: Backoff::new(Duration::from_millis(20), silence_max),
             });

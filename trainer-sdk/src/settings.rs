@@ -1,6 +1,8 @@
 //! A trainer's settings, from `SHOAL_*` variables: the same program runs on a laptop and in a pod.
 
 use crate::error::TrainError;
+use shoal_runtime::host::rpc::Security;
+use shoal_runtime::host::rpc::tls::Role;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +26,11 @@ pub struct TrainerSettings {
     pub attempt: Option<Duration>,
     /// Address of the pages /metrics, /healthz and /readyz (`SHOAL_HTTP`, default none).
     pub http: Option<SocketAddr>,
+    /// Folder with `ca.pem`, `cert.pem` and `key.pem` (or a Kubernetes secret's `ca.crt`, `tls.crt`, `tls.key`): every
+    /// connection is over TLS, with roles of the same job alone (`SHOAL_TLS`, default none).
+    pub tls: Option<PathBuf>,
+    /// Without `tls`: whether plaintext may leave this machine (`SHOAL_PLAINTEXT`, default false).
+    pub plaintext: bool,
     /// A pause before each microbatch, to make a job last (`SHOAL_PACE_MILLIS`, default 0). Changes no bit.
     pub pace: Duration,
     /// How the step function is run.
@@ -51,6 +58,8 @@ impl Default for TrainerSettings {
             patience: Duration::from_secs(120),
             attempt: None,
             http: None,
+            tls: None,
+            plaintext: false,
             pace: Duration::ZERO,
             compute: Compute::Thread,
             push_log: None,
@@ -85,7 +94,28 @@ impl TrainerSettings {
             settings.http = Some(address?);
         }
         settings.push_log = read("SHOAL_PUSH_LOG").map(PathBuf::from);
+        settings.tls = read("SHOAL_TLS").map(PathBuf::from);
+        settings.plaintext = match read("SHOAL_PLAINTEXT").as_deref() {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(other) => {
+                return Err(TrainError::Settings(format!("SHOAL_PLAINTEXT={other:?}: give true or false")));
+            }
+        };
         Ok(settings)
+    }
+
+    /// How connections are secured.
+    ///
+    /// # Errors
+    /// Files that cannot be used, a certificate for another role or another job.
+    pub fn security(&self) -> Result<Security, TrainError> {
+        let security = Security::open(self.tls.as_deref(), self.plaintext, Some(Role::Trainer));
+        let security = security.map_err(|why| TrainError::Settings(format!("SHOAL_TLS: {why}")))?;
+        if !self.job.is_empty() {
+            security.check_job(&self.job).map_err(|why| TrainError::Settings(format!("SHOAL_TLS: {why}")))?;
+        }
+        Ok(security)
     }
 
     /// How long one attempt may take in a job of this time to live, or while that is not known.

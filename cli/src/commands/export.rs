@@ -43,7 +43,8 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
         // Each attempt with the routing of its moment.
         let tried = match client.status().await {
             Ok(status) => {
-                ModelState::read(&status).await.map_err(|error| (error, status.phase == "training"))
+                let read = ModelState::read(&status, client.security()).await;
+                read.map_err(|error| (error, status.phase == "training"))
             }
             Err(error) => Err((error, true)),
         };

@@ -53,7 +53,7 @@ fn read(folder: &RunFolder) -> Result<Replay, Exit> {
         let hint = "it is no run's folder, or of a version that kept no journal; a demo's runs are in folders below its own";
         Exit::Usage(format!("{shown} lacks journal.jsonl ({error}): {hint}"))
     })?;
-    let entries = journal::read(&text).map_err(|why| format!("{} is damaged: {why}", journal.display()));
+    let entries = journal::read(&text).map_err(|why| format!("{}: {why}", journal.display()));
     let replay = entries
         .and_then(|entries| Replay::of(entries).ok_or_else(|| format!("{} is empty", journal.display())));
     replay.map_err(Exit::Usage)

@@ -73,6 +73,9 @@ pub(crate) struct RunArguments {
     /// none
     #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
     http: Option<SocketAddr>,
+    /// Speak TLS: an authority is made in the folder, and every process of the run is given a certificate of it
+    #[arg(long)]
+    tls: bool,
     /// Folder for logs, the job's state and the model; by default a new one under runs/
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -111,6 +114,7 @@ impl RunArguments {
             pace,
             checkpoint_memory: self.checkpoint_memory,
             http: self.http,
+            tls: self.tls,
             folder,
             resumed: self.resume.then_some(Resumed { trainers: self.trainers, pservers: self.pservers }),
         })

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn choice(run: &std::path::Path, master: Option<&str>) -> JobChoice {
-        JobChoice { master: master.map(str::to_owned), run: run.to_owned() }
+        JobChoice { master: master.map(str::to_owned), run: run.to_owned(), tls: None, plaintext: false }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! limit.
 
 pub(super) mod csv;
+#[cfg(test)]
+mod fuzzed_tests;
 pub(super) mod idx;
 pub(super) mod lines;
 pub(super) mod parquet;

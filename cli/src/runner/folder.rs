@@ -2,6 +2,7 @@
 
 use crate::exit::Exit;
 use anyhow::Context;
+use shoal_runtime::host::rpc::tls::Role;
 use std::path::{Path, PathBuf};
 
 /// The folder of one local run.
@@ -33,6 +34,14 @@ impl RunFolder {
     /// What happened, line by line.
     pub(crate) fn journal(&self) -> PathBuf {
         self.0.join("journal.jsonl")
+    }
+    /// What a run with TLS made for itself: an authority, and a folder for each role.
+    pub(crate) fn tls(&self) -> PathBuf {
+        self.0.join("tls")
+    }
+    /// The credentials of a role.
+    pub(crate) fn tls_of(&self, role: Role) -> PathBuf {
+        self.tls().join(role.word())
     }
     fn job(&self) -> PathBuf {
         self.0.join("job.name")

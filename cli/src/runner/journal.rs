@@ -5,10 +5,25 @@ use crate::breakdown::Breakdown;
 use crate::report::Fault;
 use crate::waste::Waste;
 use serde::{Deserialize, Serialize};
+use shoal_runtime::wire::OtherFormat;
 use shoal_runtime::wire::proto::{Mode, StatusReply};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+
+/// The format of journals. It is raised when an older build would misread one.
+const FORMAT: u32 = 1;
+
+/// Why a journal is not read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread {
+    /// Something of it is not what was written, or is missing.
+    #[error("damaged: {0}")]
+    Damaged(String),
+    /// Another build's.
+    #[error(transparent)]
+    Other(#[from] OtherFormat),
+}
 
 /// One line. Times are seconds since the life of the run's supervisor began that the last `Begun` tells of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +46,9 @@ pub(crate) enum Entry {
 /// What is run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Begun {
+    /// [`FORMAT`]; 0 in journals from before formats were numbered.
+    #[serde(default)]
+    pub(crate) format: u32,
     pub(crate) job: String,
     pub(crate) program: Vec<String>,
     /// By the wall clock, since 1970.
@@ -65,6 +83,7 @@ impl Begun {
         let settings = status.settings.clone().unwrap_or_default();
         let mode = if settings.mode() == Mode::Async { "async" } else { "sync" };
         Begun {
+            format: FORMAT,
             job: settings.job,
             program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             wall_seconds,
@@ -144,10 +163,11 @@ fn complain(why: &str) {
 ///
 /// # Errors
 /// What is damaged, by its line, or missing.
-pub(crate) fn read(text: &str) -> Result<Vec<Entry>, String> {
+pub(crate) fn read(text: &str) -> Result<Vec<Entry>, Unread> {
     let lines: Vec<&str> = text.split('\n').collect();
     let mut entries = Vec::new();
     for (at, line) in lines.iter().enumerate() {
+        check_format(line)?;
         // Nothing follows it, or another supervisor's beginning does.
         let is_torn = || {
             let next = lines[at + 1..].iter().find(|line| !line.is_empty());
@@ -156,18 +176,35 @@ pub(crate) fn read(text: &str) -> Result<Vec<Entry>, String> {
         match serde_json::from_str(line) {
             Ok(entry) => entries.push(entry),
             Err(_) if line.is_empty() || is_torn() => {}
-            Err(error) => return Err(format!("line {}: {error}", at + 1)),
+            Err(error) => return Err(Unread::Damaged(format!("line {}: {error}", at + 1))),
         }
     }
     match entries.first() {
         Some(Entry::Begun(_)) => Ok(entries),
-        _ => Err("it does not tell how the run began".to_owned()),
+        _ => Err(Unread::Damaged("it does not tell how the run began".to_owned())),
+    }
+}
+
+/// Each supervisor's first line tells the format, whatever else is in it.
+fn check_format(line: &str) -> Result<(), OtherFormat> {
+    #[derive(Deserialize)]
+    struct Head {
+        entry: String,
+        #[serde(default)]
+        format: u32,
+    }
+    match serde_json::from_str(line) {
+        Ok(Head { entry, format: found }) if entry == "begun" && found != FORMAT => {
+            Err(OtherFormat { what: "a run's journal", found, read: FORMAT })
+        }
+        _ => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_runtime::wire::proto::TrainerCounters;
 
     fn begun(wall_seconds: u64) -> Entry {
         Entry::Begun(Begun::of(&["program".into()], &StatusReply::default(), wall_seconds))
@@ -188,6 +225,77 @@ mod tests {
         assert_eq!(read(&std::fs::read_to_string(&path).unwrap()).unwrap(), entries);
     }
 
+    /// Every entry with no field at its default: see `docs/versions.md`.
+    fn every() -> Vec<Entry> {
+        let at = 1.5;
+        let counters = TrainerCounters {
+            read_micros: 1,
+            pull_micros: 2,
+            compute_micros: 3,
+            push_micros: 4,
+            wait_micros: 5,
+            ..Default::default()
+        };
+        let begun = Begun {
+            format: FORMAT,
+            job: "digits-1".to_owned(),
+            program: vec!["program".to_owned(), "--flag".to_owned()],
+            wall_seconds: 6,
+            mode: "async".to_owned(),
+            seed: 7,
+            epochs: 8,
+            records: 9,
+            microbatch_records: 10,
+            microbatches_per_step: 11,
+            replicas: 12,
+        };
+        let [kind, role, name, what] = ["kill", "pserver", "pserver-0", "kill -9"].map(str::to_owned);
+        let fault = Fault { kind, role, name, at_seconds: 2.5, what };
+        let seen = Seen {
+            at,
+            step: 13,
+            steps: 14,
+            trainers_live: 15,
+            pservers_live: 16,
+            records_trained: 17,
+            rewinds: 18,
+            master_term: 19,
+            computed: 20,
+            wasted: 21,
+            time: Breakdown::of(&counters),
+        };
+        let [how, why] = ["failed", "a reason"].map(str::to_owned);
+        let ended = Entry::Ended { at, process: 22, end: "killed".to_owned() };
+        let closed = Entry::Closed { at, how, why };
+        vec![Entry::Begun(begun), joined(23), ended, Entry::Fault(fault), Entry::Seen(seen), closed]
+    }
+
+    #[test]
+    fn the_recorded_journal_says_what_it_said_and_is_written_with_the_same_bytes() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1/journal.jsonl");
+        if std::env::var_os("SHOAL_RECORD_FIXTURES").is_some() && !path.exists() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let mut journal = Journal::open(&path);
+            every().iter().for_each(|entry| journal.write(entry));
+        }
+        let recorded = std::fs::read_to_string(path).unwrap();
+        assert_eq!(read(&recorded).unwrap(), every());
+        let lines: Vec<String> = every().iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
+        assert_eq!(recorded.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn a_journal_of_another_format_is_told_from_a_damaged_one() {
+        let line = serde_json::to_string(&begun(1)).unwrap();
+        assert_eq!(read(&line).unwrap(), [begun(1)]);
+        for found in [0, 2] {
+            let other = line.replace("\"format\":1", &format!("\"format\":{found}"));
+            assert!(matches!(read(&other), Err(Unread::Other(other)) if other.found == found));
+        }
+        let unknown = r#"{"entry":"begun","format":2,"job":7}"#;
+        assert!(matches!(read(unknown), Err(Unread::Other(_))));
+    }
+
     #[test]
     fn a_line_torn_by_a_kill_is_passed_over_and_damage_elsewhere_is_not() {
         let folder = tempfile::tempdir().unwrap();
@@ -205,7 +313,7 @@ mod tests {
             assert_eq!(again.last(), Some(&begun(9)), "the run goes on");
         }
         let damaged = whole.replacen("\"joined\"", "\"jo", 1) + &whole[whole.find('\n').unwrap() + 1..];
-        assert!(read(&damaged).unwrap_err().starts_with("line 2"));
+        assert!(read(&damaged).unwrap_err().to_string().starts_with("damaged: line 2"));
         assert!(read("").is_err() && read(&whole[whole.find('\n').unwrap() + 1..]).is_err());
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod chaos;
 pub(crate) mod counts;
+pub(crate) mod credentials;
 pub(crate) mod folder;
 pub(crate) mod journal;
 pub(crate) mod outcome;

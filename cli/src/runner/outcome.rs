@@ -29,7 +29,7 @@ impl Outcome {
         job.let_trainers_end().await?;
         // The last words of trainers are in.
         job.record.sample(&job.status, &job.counts.over(&job.status));
-        let model = ModelState::read(&job.status).await?;
+        let model = ModelState::read(&job.status, job.client.security()).await?;
         model.export(&job.plan.folder.model(), false)?;
         let parameters_sha256 = model.sha256();
         job.record.conclude("done", "");

@@ -2,6 +2,7 @@
 
 use super::folder::RunFolder;
 use shoal_master::settings::JobArguments;
+use shoal_runtime::host::rpc::tls::Role;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -23,6 +24,8 @@ pub(crate) struct JobPlan {
     pub(crate) checkpoint_memory: Option<u64>,
     /// Where the master's pages for probes are, if anywhere.
     pub(crate) http: Option<SocketAddr>,
+    /// Whether all speak over TLS, by credentials of the run's own making.
+    pub(crate) tls: bool,
     pub(crate) folder: RunFolder,
     pub(crate) resumed: Option<Resumed>,
 }
@@ -80,6 +83,7 @@ impl JobPlan {
             command.extend([flag.into(), value.into()]);
         }
         command.extend(self.job.flags());
+        command.extend(self.tls_flags(Role::Master));
         if let Some(address) = self.http {
             command.extend(["--http".into(), address.to_string().into()]);
         }
@@ -92,17 +96,27 @@ impl JobPlan {
             ["pserver", "--listen", "127.0.0.1:0", "--master", master, "--name", name, "--job", &self.name];
         let memory = self.checkpoint_memory.map(|mib| ["--checkpoint-memory".to_owned(), mib.to_string()]);
         let memory = memory.into_iter().flatten().map(OsString::from);
-        std::iter::once(shoal.clone()).chain(words.map(OsString::from)).chain(memory).collect()
+        std::iter::once(shoal.clone())
+            .chain(words.map(OsString::from))
+            .chain(memory)
+            .chain(self.tls_flags(Role::Pserver))
+            .collect()
+    }
+
+    fn tls_flags(&self, role: Role) -> Vec<OsString> {
+        if self.tls { vec!["--tls".into(), self.folder.tls_of(role).into()] } else { Vec::new() }
     }
 
     /// What a trainer finds in its environment.
-    pub(crate) fn trainer_environment(&self, master: &str, name: &str) -> [(&'static str, String); 4] {
-        [
+    pub(crate) fn trainer_environment(&self, master: &str, name: &str) -> Vec<(&'static str, String)> {
+        let tls = self.tls.then(|| ("SHOAL_TLS", self.folder.tls_of(Role::Trainer).display().to_string()));
+        let always = [
             ("SHOAL_MASTER", master.to_owned()),
             ("SHOAL_JOB", self.name.clone()),
             ("SHOAL_TRAINER_NAME", name.to_owned()),
             ("SHOAL_PACE_MILLIS", self.pace.as_millis().to_string()),
-        ]
+        ];
+        always.into_iter().chain(tls).collect()
     }
 }
 

@@ -44,6 +44,9 @@ impl Process {
         let output = output.with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(executable)
             .args(arguments)
+            // Those of this command: its processes are given their own, or none.
+            .env_remove("SHOAL_TLS")
+            .env_remove("SHOAL_PLAINTEXT")
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .env("NO_COLOR", "1")
             // One address is not for several processes.

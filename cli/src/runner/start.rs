@@ -1,6 +1,7 @@
 //! Starting the processes of a job: the first ones, and those that take the place of others. Decides nothing.
 
 use super::counts::Counts;
+use super::credentials;
 use super::journal::{Begun, Journal};
 use super::plan::{Bounds, JobPlan, Resumed};
 use super::process::Process;
@@ -12,6 +13,7 @@ use crate::client::Client;
 use crate::exit::Exit;
 use anyhow::{Context, bail};
 use shoal_runtime::host::clock::wall_seconds;
+use shoal_runtime::host::rpc::Security;
 use shoal_runtime::wire::proto::StatusReply;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -24,10 +26,11 @@ impl Supervisor {
     /// Starts the master, then pservers and trainers, as many as it wants.
     pub(crate) async fn start(mut plan: JobPlan) -> anyhow::Result<Supervisor> {
         plan.folder.begin(&plan.name)?;
+        let security = credentials::prepare(&plan)?;
         let shoal = std::env::current_exe().context("cannot find this program's own file")?.into_os_string();
         let command = plan.master_command(&shoal, "127.0.0.1:0");
         let mut master = Process::start("master", &command, &[], &plan.folder.logs())?;
-        let (master_address, mut client, status) = first_words(&mut master, &plan).await?;
+        let (master_address, mut client, status) = first_words(&mut master, &plan, &security).await?;
         if let Some(Resumed { trainers, pservers }) = plan.resumed {
             client.scale(trainers.map(|bounds| bounds.min), pservers.map(|bounds| bounds.min)).await?;
             plan.trainers = trainers.unwrap_or(Bounds::exactly(status.trainers_wanted));
@@ -93,7 +96,11 @@ impl Supervisor {
 }
 
 /// Waits until a master that was just started leads. Returns its address and its first status.
-async fn first_words(master: &mut Process, plan: &JobPlan) -> anyhow::Result<(String, Client, StatusReply)> {
+async fn first_words(
+    master: &mut Process,
+    plan: &JobPlan,
+    security: &Security,
+) -> anyhow::Result<(String, Client, StatusReply)> {
     let mut deadline = None;
     let mut missing = String::new();
     while deadline.is_none_or(|deadline| Instant::now() < deadline) {
@@ -102,7 +109,7 @@ async fn first_words(master: &mut Process, plan: &JobPlan) -> anyhow::Result<(St
         }
         if let Ok(address) = std::fs::read_to_string(plan.folder.address()) {
             deadline.get_or_insert_with(|| Instant::now() + MASTER_START);
-            match first_status(&address).await {
+            match first_status(&address, security).await {
                 Ok((client, status)) => return Ok((address, client, status)),
                 Err(error) if Exit::is_unreachable(&error) => missing = format!("{error:#}"),
                 Err(error) => return Err(error),
@@ -114,8 +121,8 @@ async fn first_words(master: &mut Process, plan: &JobPlan) -> anyhow::Result<(St
     bail!("the master does not lead after {seconds} s: {missing}; see {log}")
 }
 
-async fn first_status(address: &str) -> anyhow::Result<(Client, StatusReply)> {
-    let mut client = Client::connect(address).await?;
+async fn first_status(address: &str, security: &Security) -> anyhow::Result<(Client, StatusReply)> {
+    let mut client = Client::connect(address, security).await?;
     let status = client.status().await?;
     Ok((client, status))
 }

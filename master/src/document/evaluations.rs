@@ -41,6 +41,12 @@ impl Document {
         target.judge(metric.better(), values)
     }
 
+    /// Whether there is nothing left to judge.
+    pub fn is_judged(&self) -> bool {
+        let all = self.job.course().evaluations();
+        self.evaluations.len() as u64 >= all || self.judged().last.is_some()
+    }
+
     /// Whether the checkpoint of the best evaluation is kept.
     pub fn keeps_best(&self) -> bool {
         let mut metrics = self.declaration.iter().flat_map(|declaration| declaration.metrics());

@@ -7,7 +7,7 @@ use crate::decide::{Admission, ahead};
 use crate::members::State;
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal, Staleness};
+use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness};
 use shoal_runtime::wire::proto;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -118,6 +118,7 @@ impl Machine {
 
     /// A pserver says how its copies stand. An overtaken report is a sign of life and nothing else.
     pub fn report(&mut self, pserver: Incarnation, word: PserverWord, now: Duration) -> Result<(), Refusal> {
+        self.check_within_the_job(&word)?;
         self.hear_pserver(pserver, now)?;
         let Some(record) = self.pserver_records.get_mut(&pserver).filter(|record| record.call < word.call)
         else {
@@ -154,6 +155,21 @@ impl Machine {
             tracing::warn!(%pserver, trouble = word.storage_trouble, "a pserver has trouble with its checkpoints");
         }
         Ok(())
+    }
+
+    /// Nothing of the plan may be worked out from updates that the plan has not.
+    fn check_within_the_job(&self, word: &PserverWord) -> Result<(), Refusal> {
+        let end = self.document.job.course().units();
+        let is_beyond = |progress: &BlockProgress| {
+            let held = progress.held.iter().map(|(step, _)| step.0).max().unwrap_or(0);
+            progress.version.0.max(progress.ledger.end()).max(held) > end
+        };
+        match word.progress.iter().any(is_beyond) || word.sums.iter().any(|sums| sums.number > end) {
+            true => {
+                Err(Refusal::new(RefusalKind::OutOfRange, "report", format!("the job ends at update {end}")))
+            }
+            false => Ok(()),
+        }
     }
 
     /// A pserver has spoken.

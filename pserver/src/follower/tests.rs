@@ -13,7 +13,8 @@ use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
     BlockId, Declaration, Fill, JobSettings, Node, Parameter, RefusalKind, Rewind, Rule, Step, Term, Version,
 };
-use shoal_runtime::host::rpc::Limits;
+use shoal_runtime::host::rpc::{Limits, answering};
+use shoal_runtime::wire::WireVersion;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::time::Instant;
@@ -28,6 +29,8 @@ pub(crate) struct Wires {
     shards: BTreeMap<String, Arc<Shard>>,
     pub(crate) down: BTreeSet<String>,
     pub(crate) calls: Vec<(Instant, String)>,
+    /// What those speak who are called, if not the present one.
+    version: Option<WireVersion>,
 }
 
 impl Net {
@@ -50,7 +53,8 @@ pub(crate) fn address(number: u64) -> String {
 impl Dial for Net {
     fn dial(&self, address: &str) -> Result<Channel, String> {
         let shard = self.wires().shards.get(address).cloned().ok_or("no such host")?;
-        let server = PserverService::new(shard).server(Limits::default());
+        let version = self.wires().version.unwrap_or(WireVersion::PRESENT);
+        let server = answering(PserverService::new(shard).server(Limits::default()), version);
         let (net, address) = (self.clone(), address.to_owned());
         let call = move |request: tonic::codegen::http::Request<tonic::body::Body>| {
             let (net, address, mut server) = (net.clone(), address.clone(), server.clone());
@@ -326,4 +330,15 @@ async fn what_no_repetition_can_mend_ends_the_following() {
     tell(&shards[1], 6, &[0], &Placement { rewind: Rewind(6), ..placed(2, 1, &[], 6, false) });
     let refusal = follow_during(&net, &[&shards[1]], after(1000)).await.unwrap();
     assert_eq!(refusal.kind, RefusalKind::WrongShape);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_of_another_wire_version_ends_the_following() {
+    for version in [0, 2] {
+        let (net, shards) = pair(&job(50, 2));
+        net.wires().version = Some(WireVersion(version));
+        let refusal = follow_during(&net, &[&shards[1]], after(1000)).await.unwrap();
+        assert_eq!(refusal.kind, RefusalKind::OtherVersion);
+        assert_eq!(versions(&shards[1]), [None; 2], "nothing of it was taken");
+    }
 }

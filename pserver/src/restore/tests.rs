@@ -196,3 +196,24 @@ async fn a_file_that_is_gone_or_another_fails_the_job_and_no_block_begins() {
     assert!(gone.failure().unwrap().contains("there is no such object"), "{:?}", gone.failure());
     assert_eq!((lacking(&other), lacking(&gone)), (vec![0, 1], vec![0, 1]));
 }
+
+/// Dropping it would cost the job a sound checkpoint.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_of_another_format_ends_the_pserver_and_is_not_reported_as_damaged() {
+    let storage = memory();
+    let record = written(&storage, &job(5, 2)).await;
+    let object = CheckpointId(1).manifest_object();
+    let mut content = storage.read(&object, record.bytes).await.unwrap().to_vec();
+    content[8..12].copy_from_slice(&2u32.to_le_bytes());
+    let other = ManifestRecord { crc32: crc32fast::hash(&content), ..record };
+    storage.delete(&object).await.unwrap();
+    storage.put(&object, content.into()).await.unwrap();
+    let shard = Shard::new(job(5, 2), 16, ME);
+    shard.assign(assigned(1, 5, [(0, from(other, 5)), (1, from(other, 5))])).unwrap();
+    let mut random = Random::seeded(1);
+    let refusal =
+        tokio::time::timeout(Duration::from_secs(1), restore(&shard, &storage, &mut random)).await.unwrap();
+    assert_eq!(refusal.kind, RefusalKind::OtherVersion);
+    assert!(refusal.to_string().contains("manifest: a checkpoint's manifest of format 2"), "{refusal}");
+    assert_eq!((lacking(&shard), shard.damage().unwrap(), shard.failure()), (vec![0, 1], vec![], None));
+}

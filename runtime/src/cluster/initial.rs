@@ -124,15 +124,18 @@ impl Initial {
             Initial::Uniform { limit: scale }
             | Initial::Normal { deviation: scale }
             | Initial::TruncatedNormal { deviation: scale }
-                if !(scale.is_finite() && scale >= 0.0) =>
+                if !(0.0..=SCALE_MAX).contains(&scale) =>
             {
-                Some("the initial values' scale must be finite and not negative")
+                Some("the initial values' scale must be from 0 to 1e37")
             }
             Initial::Constant { value } if !value.is_finite() => Some("the initial value must be finite"),
             _ => None,
         }
     }
 }
+
+/// No normal value of 53 random bits is nine deviations away: none of this scale is infinite.
+const SCALE_MAX: f32 = 1e37;
 
 /// A number in `0..1` with 53 random bits.
 fn unit(bits: u64) -> f64 {

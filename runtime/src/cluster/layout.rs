@@ -38,19 +38,33 @@ pub struct Layout {
 
 /// Elements of the largest block that the layout chooses: 1 MiB of f32, the size of a message.
 pub const BLOCK_ELEMENTS_MAX: u64 = 1 << 18;
+/// The most blocks of one job, a model of 1 TiB in blocks of 1 MiB: a bound on what a declaration or a table that is not
+/// ours can make anybody reserve.
+pub const BLOCKS_MAX: u64 = 1 << 20;
 /// A model is cut into about this many blocks even when it is small, so that several pservers can share it.
 const BLOCKS_WANTED: u64 = 16;
 const BLOCK_ELEMENTS_MIN: u64 = 64;
 
+/// Elements of a block, as stated or chosen.
+fn block_elements(declaration: &Declaration) -> u64 {
+    let total = declaration.parameters.iter().map(Parameter::elements).fold(0, u64::saturating_add);
+    match declaration.block_elements {
+        0 => total.div_ceil(BLOCKS_WANTED).clamp(BLOCK_ELEMENTS_MIN, BLOCK_ELEMENTS_MAX),
+        stated => stated.min(BLOCK_ELEMENTS_MAX),
+    }
+}
+
+/// No fewer than a layout would have, without making one.
+pub(super) fn blocks_at_most(declaration: &Declaration) -> u64 {
+    let limit = block_elements(declaration);
+    let blocks = |parameter: &Parameter| parameter.elements().div_ceil(limit);
+    declaration.parameters.iter().map(blocks).fold(0, u64::saturating_add)
+}
+
 impl Layout {
     /// Cuts a checked declaration: large parameters into pieces of `block_elements`, small neighbours together.
     pub fn new(declaration: &Declaration) -> Layout {
-        let total = declaration.parameters.iter().map(Parameter::elements).fold(0, u64::saturating_add);
-        let chosen = total.div_ceil(BLOCKS_WANTED).clamp(BLOCK_ELEMENTS_MIN, BLOCK_ELEMENTS_MAX);
-        let limit = match declaration.block_elements {
-            0 => chosen,
-            stated => stated.min(BLOCK_ELEMENTS_MAX),
-        } as usize;
+        let limit = block_elements(declaration) as usize;
         let mut layout = Layout { blocks: Vec::new() };
         for (index, parameter) in declaration.parameters.iter().enumerate() {
             layout.add(index, parameter, limit);

@@ -11,6 +11,7 @@ pub mod group;
 pub mod ids;
 pub mod initial;
 pub mod job;
+pub mod job_check;
 pub mod job_shape;
 pub mod layout;
 pub mod ledger;

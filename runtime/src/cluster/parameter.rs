@@ -3,6 +3,7 @@
 use super::decisions::{DECISION_ELEMENTS, Decisions};
 use super::group::Group;
 use super::initial::Initial;
+use super::layout::{BLOCKS_MAX, blocks_at_most};
 use super::rule::Rule;
 use super::schedule::Schedule;
 use serde::{Deserialize, Serialize};
@@ -146,6 +147,12 @@ impl Declaration {
                 return fault(name, what);
             }
         }
+        if blocks_at_most(self) > BLOCKS_MAX {
+            return fault(
+                "",
+                "the model has more than 2^20 blocks: declare fewer elements, or larger blocks",
+            );
+        }
         if self.parameters.iter().filter(|parameter| !parameter.rule.is_pushed()).count() > 1 {
             return fault(DECISIONS, "declared twice: say once what is decided over all blocks");
         }
@@ -204,6 +211,10 @@ mod tests {
         assert!(declaration(&[2, 3], Rule::ADAM).check().is_ok());
         assert!(declaration(&[2, 0], Rule::Sgd).check().unwrap_err().what.contains("shape"));
         assert!(declaration(&[1 << 40, 1 << 40], Rule::Sgd).check().unwrap_err().what.contains("shape"));
+        assert!(declaration(&[1 << 38], Rule::Sgd).check().is_ok());
+        assert!(declaration(&[1 << 39], Rule::Sgd).check().unwrap_err().what.contains("2^20 blocks"));
+        let tiny = Declaration { block_elements: 1, ..declaration(&[(1 << 20) + 1], Rule::Sgd) };
+        assert!(tiny.check().unwrap_err().what.contains("larger blocks"));
         assert!(
             declaration(&[2], Rule::Momentum { momentum: 1.0 })
                 .check()

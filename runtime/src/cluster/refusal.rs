@@ -47,6 +47,8 @@ pub enum RefusalKind {
     JobFailed,
     /// A number lies outside what is allowed.
     OutOfRange,
+    /// The two sides of a call speak different versions of the wire.
+    OtherVersion,
 }
 
 /// What the caller of a refused call does next.
@@ -81,7 +83,8 @@ impl RefusalKind {
             | RefusalKind::Ahead
             | RefusalKind::Nondeterministic
             | RefusalKind::JobFailed
-            | RefusalKind::OutOfRange => NextMove::GiveUp,
+            | RefusalKind::OutOfRange
+            | RefusalKind::OtherVersion => NextMove::GiveUp,
         }
     }
 }
@@ -105,6 +108,7 @@ impl std::fmt::Display for RefusalKind {
             RefusalKind::Nondeterministic => "nondeterministic step function",
             RefusalKind::JobFailed => "job failed",
             RefusalKind::OutOfRange => "out of range",
+            RefusalKind::OtherVersion => "another version",
         })
     }
 }

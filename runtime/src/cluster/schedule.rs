@@ -105,10 +105,10 @@ impl Schedule {
         match &self.decay {
             Decay::Constant => self.base,
             Decay::Step { factor, every } => {
-                (base * libm::pow(f64::from(*factor), (past / every.max(&1)) as f64)) as f32
+                grown(base, libm::pow(f64::from(*factor), (past / every.max(&1)) as f64))
             }
             Decay::Exponential { factor, every } => {
-                (base * libm::pow(f64::from(*factor), past as f64 / *every.max(&1) as f64)) as f32
+                grown(base, libm::pow(f64::from(*factor), past as f64 / *every.max(&1) as f64))
             }
             Decay::Cosine { floor, over } => {
                 let part = past.min(*over) as f64 / *over.max(&1) as f64;
@@ -148,6 +148,11 @@ impl Schedule {
             _ => None,
         }
     }
+}
+
+/// A factor above 1 ends at the largest rate there is, and nothing grows out of 0.
+fn grown(base: f64, by: f64) -> f32 {
+    if base == 0.0 { 0.0 } else { (base * by).min(f64::from(f32::MAX)) as f32 }
 }
 
 #[cfg(test)]
@@ -268,5 +273,20 @@ mod tests {
         }
         let full = Schedule::piecewise(0.1, (0..1000).map(|step| (step, 0.1)));
         assert_eq!((full.fault(), Schedule::exponential(0.1, 0.5, 5).fault()), (None, None));
+    }
+
+    #[test]
+    fn a_rate_that_grows_stays_a_number() {
+        for base in [0.0, 0.1, f32::MAX] {
+            for schedule in [Schedule::step(base, 2.0, 1), Schedule::exponential(base, 1e30, 1)] {
+                for step in [0, 1000, u64::MAX] {
+                    let rate = schedule.at(Step(step));
+                    assert!(
+                        rate.is_finite() && (rate > 0.0) == (base > 0.0),
+                        "{schedule:?} at {step}: {rate}"
+                    );
+                }
+            }
+        }
     }
 }

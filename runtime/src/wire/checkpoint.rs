@@ -43,7 +43,7 @@ pub fn decode_manifest(file: &[u8]) -> Result<CheckpointManifest, Damage> {
     prefix.advance(MAGIC.len());
     let (format, bytes, crc32) = (prefix.get_u32_le(), prefix.get_u64_le(), prefix.get_u32_le());
     if format != FORMAT {
-        return Err(Damage::new(8, format!("format {format}; this build knows {FORMAT}")));
+        return Err(Damage::format("a checkpoint's manifest", format, FORMAT));
     }
     if bytes != payload.len() as u64 {
         let what = format!("{bytes} bytes of payload were written, {} are there", payload.len());

@@ -1,8 +1,6 @@
 //! Job settings on the wire.
 
 use super::{malformed, proto};
-use crate::cluster::job::DELAY_MAX;
-use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
 use crate::cluster::{Evaluated, JobId, JobSettings, Mode, Period, Refusal, WarmStart};
 
 impl From<&JobSettings> for proto::JobSettings {
@@ -53,9 +51,6 @@ impl TryFrom<proto::Evaluated> for Evaluated {
             (0, 1..) => Period::Steps(wire.every_steps),
             _ => return Err(malformed("evaluated.every", "must be a number of epochs or of steps")),
         };
-        if wire.records == 0 {
-            return Err(malformed("evaluated.records", "must be at least 1"));
-        }
         let outputs = Some(wire.outputs).filter(|place| !place.is_empty());
         Ok(Evaluated { records: wire.records, every, outputs })
     }
@@ -86,40 +81,19 @@ impl TryFrom<proto::WarmStart> for WarmStart {
 impl TryFrom<proto::JobSettings> for JobSettings {
     type Error = Refusal;
 
+    /// The settings, checked ([`JobSettings::check`]).
     fn try_from(wire: proto::JobSettings) -> Result<Self, Refusal> {
-        let positive = |value: u64, field: &str| match value {
-            0 => Err(malformed(field, "must be at least 1")),
-            _ => Ok(()),
-        };
-        // A job that only evaluates or predicts trains on nothing.
-        if wire.evaluated.is_none() || wire.epochs > 0 || wire.records > 0 {
-            positive(wire.epochs, "epochs")?;
-            positive(wire.records, "records")?;
-        }
-        positive(wire.microbatch_records.into(), "microbatch_records")?;
-        positive(wire.microbatches_per_step.into(), "microbatches_per_step")?;
-        positive(wire.shuffle_run.into(), "shuffle_run")?;
-        positive(wire.lease_ttl_millis, "lease_ttl_millis")?;
-        if wire.microbatches_per_step > MICROBATCHES_PER_STEP_MAX {
-            return Err(malformed("microbatches_per_step", format!("at most {MICROBATCHES_PER_STEP_MAX}")));
-        }
         let mode = match wire.mode() {
-            proto::Mode::Sync if wire.delay > DELAY_MAX => {
-                return Err(malformed("delay", format!("at most {DELAY_MAX}")));
-            }
             proto::Mode::Sync => Mode::Sync { delay: wire.delay },
-            proto::Mode::Async => {
-                positive(wire.staleness_window.into(), "staleness_window")?;
-                Mode::Async {
-                    staleness_window: wire.staleness_window,
-                    scale_by_staleness: wire.scale_by_staleness,
-                }
-            }
+            proto::Mode::Async => Mode::Async {
+                staleness_window: wire.staleness_window,
+                scale_by_staleness: wire.scale_by_staleness,
+            },
             proto::Mode::Unspecified => {
                 return Err(malformed("mode", "neither synchronous nor asynchronous"));
             }
         };
-        Ok(JobSettings {
+        let settings = JobSettings {
             job: JobId(wire.job),
             seed: wire.seed,
             epochs: wire.epochs,
@@ -136,6 +110,8 @@ impl TryFrom<proto::JobSettings> for JobSettings {
             mode,
             warm_start: wire.warm_start.map(TryInto::try_into).transpose()?,
             evaluated: wire.evaluated.map(TryInto::try_into).transpose()?,
-        })
+        };
+        settings.check().map_err(|fault| malformed(fault.setting, fault.what))?;
+        Ok(settings)
     }
 }

@@ -8,6 +8,7 @@ pub mod checkpoint;
 mod decisions;
 mod declaration;
 mod exclusions;
+mod format;
 mod job;
 mod ledger;
 pub mod pieces;
@@ -18,6 +19,7 @@ pub(crate) mod sample;
 mod staleness;
 mod task;
 pub mod tensors;
+mod version;
 mod written;
 
 /// Code generated from `proto/shoal/v1/`.
@@ -26,7 +28,9 @@ pub mod proto {
     tonic::include_proto!("shoal.v1");
 }
 
+pub use format::OtherFormat;
 pub use refusal::{Fault, status_of};
+pub use version::{Side, WireVersion};
 
 use crate::cluster::{Refusal, RefusalKind};
 

@@ -1,14 +1,15 @@
 //! Files of pieces, as bytes: made one piece at a time, and read so that no stranger's number is believed.
 //!
 //! `header | piece ... | trailer`, all little-endian:
-//! - header: magic (8), format (u32), job (u32 length, bytes), checkpoint, writer, sequence (u64 each), CRC-32 of these;
+//! - header: magic (8), format (u32), job (u32 length, bytes), checkpoint, writer, sequence (u64 each), CRC-32 of these.
+//!   Length and checksum of the header stay what they are in every format, so that another format is no damage;
 //! - piece: length (u32), CRC-32 (u32), one `BlockCopy` message of that length and checksum;
 //! - trailer: magic (8), pieces (u64), length of the whole file (u64), CRC-32 of these.
 //!
 //! A manifest repeats each piece's place and checksum, so that one piece can be read alone and be known to be the one
 //! that was meant. It must never touch storage.
 
-use super::{malformed, proto};
+use super::{OtherFormat, malformed, proto};
 use crate::cluster::checkpoint::{
     CheckpointId, CheckpointManifest, FileRecord, Origin, PIECE_BYTES_MAX, PieceRef, WrittenFile,
 };
@@ -32,11 +33,19 @@ pub struct Damage {
     pub offset: u64,
     /// What was expected and what is there.
     pub what: String,
+    /// Whether it is sound as far as is known, and only another build can read it.
+    pub is_other_format: bool,
 }
 
 impl Damage {
     pub(super) fn new(offset: usize, what: impl Into<String>) -> Damage {
-        Damage { offset: offset as u64, what: what.into() }
+        Damage { offset: offset as u64, what: what.into(), is_other_format: false }
+    }
+
+    /// Every file begins with eight bytes that say what it is, then its format.
+    pub(super) fn format(what: &'static str, found: u32, read: u32) -> Damage {
+        let other = OtherFormat { what, found, read };
+        Damage { offset: 8, what: other.to_string(), is_other_format: true }
     }
 }
 
@@ -159,9 +168,6 @@ fn decode_header(header: &[u8]) -> Result<Origin, Damage> {
     }
     let mut rest = &header[MAGIC.len()..];
     let format = rest.try_get_u32_le().map_err(short)?;
-    if format != FORMAT {
-        return Err(Damage::new(8, format!("format {format}; this build knows {FORMAT}")));
-    }
     let job_bytes = rest.try_get_u32_le().map_err(short)? as usize;
     // The header was cut for the manifest's job: another length is another job, or damage.
     let expected = rest.len().saturating_sub(3 * 8 + 4);
@@ -171,6 +177,9 @@ fn decode_header(header: &[u8]) -> Result<Origin, Damage> {
     let (body, mut crc32) = header.split_at(header.len() - 4);
     if crc32.try_get_u32_le().map_err(short)? != crc32fast::hash(body) {
         return Err(Damage::new(body.len(), "the header's checksum does not match"));
+    }
+    if format != FORMAT {
+        return Err(Damage::format("a file of pieces", format, FORMAT));
     }
     let (job, mut rest) = rest.split_at(job_bytes);
     let job = String::from_utf8(job.to_vec()).map_err(|_| Damage::new(16, "the job's name is not UTF-8"))?;

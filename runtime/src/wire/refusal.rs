@@ -6,7 +6,7 @@ use crate::cluster::{Refusal, RefusalKind};
 use prost::Message;
 use tonic::{Code, Status};
 
-const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 16] = [
+const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 17] = [
     (RefusalKind::WrongJob, proto::RefusalKind::WrongJob, Code::FailedPrecondition),
     (RefusalKind::StaleIncarnation, proto::RefusalKind::StaleIncarnation, Code::FailedPrecondition),
     (RefusalKind::DeclarationMismatch, proto::RefusalKind::DeclarationMismatch, Code::FailedPrecondition),
@@ -23,6 +23,7 @@ const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 16] = [
     (RefusalKind::UnknownIncarnation, proto::RefusalKind::UnknownIncarnation, Code::FailedPrecondition),
     (RefusalKind::NotLeader, proto::RefusalKind::NotLeader, Code::Unavailable),
     (RefusalKind::OutOfRange, proto::RefusalKind::OutOfRange, Code::OutOfRange),
+    (RefusalKind::OtherVersion, proto::RefusalKind::OtherVersion, Code::FailedPrecondition),
 ];
 
 /// The status that carries a refusal.
@@ -45,6 +46,10 @@ pub enum Fault {
     /// No answer, or not in time: the call may or may not have taken effect. Send it again.
     #[error("no answer: {0}")]
     Unreachable(String),
+    /// No secure connection came about: one end does not believe the other's certificate. It passes when certificates
+    /// are changed, or the address is another's by then; who waits for that says so, and gives up in time.
+    #[error("not trusted: {0}")]
+    Untrusted(String),
     /// The message could not be taken at all (too large, no such method): sending it again cannot help.
     #[error("{0}")]
     Impossible(String),
@@ -55,7 +60,7 @@ impl Fault {
     pub fn next_move(&self) -> NextMove {
         match self {
             Fault::Refused(refusal) => refusal.kind.next_move(),
-            Fault::Unreachable(_) => NextMove::Retry,
+            Fault::Unreachable(_) | Fault::Untrusted(_) => NextMove::Retry,
             Fault::Impossible(_) => NextMove::GiveUp,
         }
     }
@@ -75,6 +80,10 @@ impl From<Status> for Fault {
             && let Some((kind, _, _)) = PAIRS.into_iter().find(|(_, wire, _)| *wire == details.kind())
         {
             return Fault::Refused(Refusal { kind, subject: details.subject, detail: details.detail });
+        }
+        // Made at this end, by `host::rpc::dial`: no role answers with it.
+        if status.code() == Code::Unauthenticated {
+            return Fault::Untrusted(status.message().to_owned());
         }
         let text = format!("{:?}: {}", status.code(), status.message());
         match status.code() {
@@ -104,6 +113,10 @@ mod tests {
     fn a_passed_deadline_is_sent_again_and_an_oversized_message_is_not() {
         assert_eq!(Fault::from(Status::cancelled("Timeout expired")).next_move(), NextMove::Retry);
         assert_eq!(Fault::from(Status::out_of_range("message too large")).next_move(), NextMove::GiveUp);
+        let untrusted = Fault::from(Status::unauthenticated("b:2: its certificate has expired"));
+        assert_eq!(untrusted, Fault::Untrusted("b:2: its certificate has expired".to_owned()));
+        assert_eq!(untrusted.next_move(), NextMove::Retry);
+        assert_eq!(Fault::from(Status::permission_denied("a trainer may not")).next_move(), NextMove::GiveUp);
         let garbled = Status::with_details(Code::Unavailable, "x", vec![0xFF, 1, 2].into());
         assert_eq!(Fault::from(garbled).next_move(), NextMove::Retry);
     }

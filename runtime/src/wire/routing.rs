@@ -1,11 +1,9 @@
 //! Routing tables on the wire: ranges of blocks, so that a table costs what its boundaries cost.
 
 use super::{malformed, proto};
+use crate::cluster::layout::BLOCKS_MAX;
 use crate::cluster::routing::{BlockRoute, PserverAddress};
 use crate::cluster::{Incarnation, Refusal, Rewind, Routing, Term};
-
-/// The most blocks a table may have: a bound on what a stranger can make us allocate.
-const BLOCKS_MAX: usize = 1 << 24;
 
 impl From<&PserverAddress> for proto::PserverAddress {
     fn from(pserver: &PserverAddress) -> Self {
@@ -56,7 +54,7 @@ impl TryFrom<proto::Routing> for Routing {
                 return Err(malformed("routing.ranges", "a range names a pserver that is not in the table"));
             }
             let end = blocks.len() + range.blocks as usize;
-            if end > BLOCKS_MAX {
+            if end as u64 > BLOCKS_MAX {
                 return Err(malformed("routing.ranges", format!("more than {BLOCKS_MAX} blocks")));
             }
             blocks.resize(end, of_range(range));

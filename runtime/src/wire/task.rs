@@ -1,8 +1,12 @@
 //! Nodes and tasks on the wire.
 
 use super::{malformed, proto};
+use crate::cluster::job_check::{RECORDS_MAX, UNITS_MAX};
 use crate::cluster::tree::MICROBATCHES_PER_STEP_MAX;
 use crate::cluster::{LeaseId, Microbatch, Node, Refusal, Rewind, Slice, Step, Task, Work};
+
+/// The most bytes of one chunk, header and payload: what a manifest has room for.
+const CHUNK_BYTES_MAX: u64 = u32::MAX as u64;
 
 impl From<Node> for proto::Node {
     fn from(node: Node) -> Self {
@@ -54,13 +58,16 @@ impl TryFrom<proto::Task> for Task {
             }
             None => (Work::Run { first: wire.position }, MICROBATCHES_PER_STEP_MAX),
         };
+        if wire.position.checked_add(wire.microbatches.len() as u64).is_none() || wire.step > UNITS_MAX {
+            return Err(malformed("task.position", format!("{work} is beyond any job")));
+        }
         if wire.microbatches.is_empty() || wire.microbatches.len() > most as usize {
             return Err(malformed("task.microbatches", format!("{} for {work}", wire.microbatches.len())));
         }
         Ok(Task {
             lease: LeaseId(wire.lease),
             work,
-            microbatches: wire.microbatches.into_iter().map(Into::into).collect(),
+            microbatches: wire.microbatches.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -74,9 +81,12 @@ impl From<Microbatch> for proto::Microbatch {
     }
 }
 
-impl From<proto::Microbatch> for Microbatch {
-    fn from(wire: proto::Microbatch) -> Self {
-        Microbatch { index: wire.index, slices: wire.slices.into_iter().map(Into::into).collect() }
+impl TryFrom<proto::Microbatch> for Microbatch {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Microbatch) -> Result<Self, Refusal> {
+        let slices = wire.slices.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?;
+        Ok(Microbatch { index: wire.index, slices })
     }
 }
 
@@ -96,9 +106,23 @@ impl From<Slice> for proto::Slice {
     }
 }
 
-impl From<proto::Slice> for Slice {
-    fn from(wire: proto::Slice) -> Self {
-        Slice {
+impl TryFrom<proto::Slice> for Slice {
+    type Error = Refusal;
+
+    /// A slice that lies inside its chunk, of a chunk that lies inside some file.
+    fn try_from(wire: proto::Slice) -> Result<Self, Refusal> {
+        if wire.chunk_bytes > CHUNK_BYTES_MAX || wire.chunk_offset.checked_add(wire.chunk_bytes).is_none() {
+            let what = format!("{} bytes at offset {}", wire.chunk_bytes, wire.chunk_offset);
+            return Err(malformed("slice.chunk_bytes", what));
+        }
+        if wire.first_position.checked_add(wire.records).is_none_or(|end| end > wire.chunk_records) {
+            let what = format!("{} at {} of {}", wire.records, wire.first_position, wire.chunk_records);
+            return Err(malformed("slice.records", what));
+        }
+        if wire.chunk_first_record > RECORDS_MAX {
+            return Err(malformed("slice.chunk_first_record", format!("at most {RECORDS_MAX}")));
+        }
+        Ok(Slice {
             chunk: wire.chunk,
             file: wire.file,
             chunk_offset: wire.chunk_offset,
@@ -108,7 +132,7 @@ impl From<proto::Slice> for Slice {
             chunk_first_record: wire.chunk_first_record,
             first_position: wire.first_position,
             records: wire.records,
-        }
+        })
     }
 }
 
@@ -122,5 +146,33 @@ mod tests {
         assert!(Node::try_from(proto::Node { level: 24, index: 1 }).is_err());
         assert!(Node::try_from(proto::Node { level: u32::MAX, index: u32::MAX }).is_err());
         assert!(Node::try_from(proto::Node { level: 24, index: 0 }).is_ok());
+    }
+
+    fn task(change: impl FnOnce(&mut proto::Task, &mut proto::Slice)) -> Result<Task, Refusal> {
+        let mut slice = proto::Slice {
+            chunk_offset: 100,
+            chunk_bytes: 50,
+            chunk_records: 9,
+            first_position: 4,
+            records: 5,
+            ..Default::default()
+        };
+        let mut task = proto::Task { position: 7, ..Default::default() };
+        change(&mut task, &mut slice);
+        task.microbatches = vec![proto::Microbatch { index: 3, slices: vec![slice] }];
+        task.try_into()
+    }
+
+    #[test]
+    fn a_slice_lies_inside_its_chunk_and_a_run_inside_some_job() {
+        assert!(task(|_, _| {}).is_ok());
+        assert!(task(|_, slice| slice.records = 6).is_err());
+        assert!(task(|_, slice| slice.first_position = u32::MAX).is_err());
+        assert!(task(|_, slice| slice.chunk_offset = u64::MAX).is_err());
+        assert!(task(|_, slice| slice.chunk_bytes = 1 << 32).is_err());
+        assert!(task(|_, slice| slice.chunk_first_record = u64::MAX).is_err());
+        assert!(task(|task, _| task.position = u64::MAX).is_err());
+        let node = Some(proto::Node { level: 0, index: 0 });
+        assert!(task(|task, _| (task.node, task.step) = (node, u64::MAX)).is_err());
     }
 }

@@ -6,6 +6,7 @@ use anyhow::Context;
 use shoal_master::document::Document;
 use shoal_runtime::cluster::{CheckpointId, ManifestRecord};
 use shoal_runtime::host::checkpoints::{Entry, Standing, list, load_unrecorded};
+use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::storage::{NextMove, Storage, StorageError};
 use shoal_runtime::host::store;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ pub(super) struct PlaceChoice {
     /// run's folder
     #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]
     pub(super) store: Option<String>,
+    /// Speak plaintext with an etcd on another machine
+    #[arg(long, env = "SHOAL_PLAINTEXT")]
+    pub(super) plaintext: bool,
     /// Folder of a local run (`shoal run` names it)
     #[arg(long, env = "SHOAL_RUN", default_value = "runs/latest", value_name = "DIR")]
     pub(super) run: PathBuf,
@@ -49,7 +53,7 @@ impl PlaceChoice {
             }
         };
         let document = match &store {
-            Some(store) => document_in(existing(store)?).await?,
+            Some(store) => document_in(existing(store)?, self.plaintext).await?,
             None => None,
         };
         let said = document.as_ref().and_then(|document| document.checkpoint_place.clone());
@@ -69,8 +73,9 @@ fn existing(place: &str) -> Result<&str, Exit> {
     is_there.then_some(place).ok_or_else(|| Exit::Usage(format!("{place}: there is no such folder")))
 }
 
-async fn document_in(store: &str) -> anyhow::Result<Option<Document>> {
-    let found = store::open(store)?.load().await.with_context(|| format!("the store {store}"))?;
+async fn document_in(store: &str, plaintext: bool) -> anyhow::Result<Option<Document>> {
+    let security = if plaintext { Security::Plaintext } else { Security::Loopback };
+    let found = store::open(store, &security)?.load().await.with_context(|| format!("the store {store}"))?;
     let Some((_, bytes)) = found else { return Ok(None) };
     Document::from_bytes(&bytes).map(Some).with_context(|| format!("{store} holds no job of this version"))
 }

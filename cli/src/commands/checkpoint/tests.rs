@@ -14,6 +14,7 @@ use shoal_runtime::cluster::{
     Ledger, ManifestRecord, Mode, Parameter, Rewind, Rule, StateName, Term, Version,
 };
 use shoal_runtime::host::checkpoints::{commit, load, write_pieces};
+use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store;
 use std::path::Path;
@@ -68,7 +69,7 @@ async fn written(storage: &Storage, number: u64) -> ManifestRecord {
 }
 
 fn choice(run: &Path) -> PlaceChoice {
-    PlaceChoice { place: None, store: None, run: run.to_owned() }
+    PlaceChoice { place: None, store: None, plaintext: false, run: run.to_owned() }
 }
 
 /// Checkpoints 1 to 4, of which the store keeps 2 and 3, and knows 3 as the newest; 5 has no manifest.
@@ -86,7 +87,7 @@ async fn run_folder() -> TempDir {
         }
     }
     storage.delete(&CheckpointId(5).manifest_object()).await.unwrap();
-    let store = store::open(state.to_str().unwrap()).unwrap();
+    let store = store::open(state.to_str().unwrap(), &Security::Loopback).unwrap();
     let _leadership = store.lead("test").await.unwrap();
     store.swap(None, document.to_bytes().into()).await.unwrap();
     folder

@@ -145,6 +145,7 @@ async fn start(
         pace,
         checkpoint_memory: None,
         http: None,
+        tls: false,
         folder: RunFolder(arguments.folder.join(name)),
         resumed: None,
     })

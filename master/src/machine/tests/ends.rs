@@ -1,8 +1,10 @@
 //! How jobs end, how blocks are placed, and what every call keeps.
 
 use super::*;
-use shoal_runtime::cluster::LeaseId;
+use crate::document::{Evaluation, KeptCheckpoint, Value, Wanted};
+use crate::fixture::{at, manifest, settings};
 use shoal_runtime::cluster::routing::BlockRoute;
+use shoal_runtime::cluster::{CheckpointId, Evaluated, LeaseId, ManifestRecord, Period};
 
 #[test]
 fn the_third_trainer_that_fails_fails_the_job_with_its_message() {
@@ -235,4 +237,19 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_job_is_not_done_before_its_last_evaluation_is_judged() {
+    let evaluated = Some(Evaluated { records: 8, every: Period::Epochs(1), outputs: None });
+    let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 };
+    let document = Document::new(JobSettings { evaluated, ..settings(16, 2, 2, 1) }, wanted);
+    let mut job = Machine::new(document, manifest(24), AT_THE_END, String::from("here"), at(0));
+    let record = ManifestRecord { checkpoint: CheckpointId(1), bytes: 1, crc32: 1 };
+    let version = job.document.last_version();
+    job.document.checkpoints.push(KeptCheckpoint { record, version, rewind: Rewind(0) });
+    // As a master that takes over between the two knows it: the sums are still to be heard again.
+    assert!(!job.is_complete());
+    job.document.evaluations.push(Evaluation { values: vec![Value(Some(0.5))] });
+    assert!(job.is_complete());
 }

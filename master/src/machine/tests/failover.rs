@@ -1,6 +1,8 @@
 //! A block whose primary is lost is led by another copy: nobody goes back, and what nobody has in hand is leased again.
 
 use super::*;
+use crate::reports::CopyProgress;
+use shoal_runtime::cluster::RefusalKind;
 use std::collections::BTreeSet;
 
 fn slots(node: Node) -> impl Iterator<Item = u32> {
@@ -107,7 +109,7 @@ fn the_front_of_a_failed_over_job_waits_for_the_word_of_the_new_primaries() {
 fn a_pserver_that_was_lost_and_speaks_again_is_an_empty_host() {
     let (mut job, pservers, a) = copied(3);
     job.publish_everywhere(1, 1);
-    let said_before = job.standing(pservers[2], 9);
+    let said_before = job.standing(pservers[2], 7);
     job.lose_pserver(pservers[2]);
     job.settle(2);
     let without = job.document().clone();
@@ -134,4 +136,24 @@ fn only_copies_that_are_level_are_promoted() {
     job.settle(1);
     assert_eq!(job.blocks_of(p0).len() + job.blocks_of(p1).len(), 5);
     assert_ne!(job.blocks_of(p1), [], "nobody else has those");
+}
+
+#[test]
+fn a_report_of_updates_that_the_job_has_not_is_refused_and_copies_of_no_block_are_forgotten() {
+    let (mut job, pservers, _) = copied(3);
+    job.publish_everywhere(1, 1);
+    let before = format!("{:?}", job.document());
+    for version in [9, u64::MAX] {
+        let refusal = job.report(pservers[0], job.word(pservers[0], version), 2).unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::OutOfRange);
+    }
+    assert_eq!(format!("{:?}", job.document()), before);
+    let copies =
+        CopyProgress { blocks: vec![BlockId(u32::MAX)], fill: Fill(1), name: None, is_broken: false };
+    let word = PserverWord { copies: vec![copies], ..job.word(pservers[0], 1) };
+    job.report(pservers[0], word, 3).unwrap();
+    assert!(job.machine.job.as_ref().unwrap().reports.copies().keys().all(|(block, _)| block.0 < 100));
+    for name in [String::new(), "n".repeat(254), String::from("a\nb")] {
+        assert_eq!(job.pserver(&name, 1, 4).unwrap_err().kind, RefusalKind::Malformed);
+    }
 }

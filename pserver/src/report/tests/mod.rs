@@ -9,10 +9,10 @@ use super::*;
 use crate::block::tests::{ME, job};
 use crate::hosting::Assignment;
 use object_store::memory::InMemory;
-use shoal_runtime::host::rpc::{Channel, Dial};
+use shoal_runtime::host::rpc::{Channel, Dial, answering};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::proto::master_server::{Master, MasterServer};
-use shoal_runtime::wire::status_of;
+use shoal_runtime::wire::{WireVersion, status_of};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -46,7 +46,7 @@ pub(crate) struct FakeMaster {
 
 impl Dial for FakeMaster {
     fn dial(&self, _: &str) -> Result<Channel, String> {
-        let server = MasterServer::new(self.clone());
+        let server = answering(MasterServer::new(self.clone()), WireVersion::PRESENT);
         type Call = tonic::codegen::http::Request<tonic::body::Body>;
         Ok(BoxCloneSyncService::new(tower::ServiceExt::<Call>::map_err(server, Into::into)))
     }

@@ -55,6 +55,29 @@ async fn a_registration_that_is_refused_is_not_repeated() {
     assert_eq!(master.heard().registered.len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_master_that_does_not_believe_us_is_given_two_minutes_to_and_no_more() {
+    let (mut outage, mut random) = (Outage::new(), Random::seeded(1));
+    let untrusted = || Fault::Untrusted("master:7400: it refuses our certificate".to_owned());
+    let began = Instant::now();
+    let fault = loop {
+        if let Err(fault) = outage.survive(untrusted(), &mut random).await {
+            break fault;
+        }
+    };
+    assert_eq!(fault, untrusted());
+    assert!((120..122).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    // Whatever else comes in between begins the time anew.
+    let mut outage = Outage::new();
+    for _ in 0..3 {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(100) {
+            outage.survive(untrusted(), &mut random).await.unwrap();
+        }
+        outage.survive(Fault::Unreachable(String::new()), &mut random).await.unwrap();
+    }
+}
+
 /// Holds block 1, restored at routing version 3.
 fn hosting_shard() -> Shard {
     let shard = Shard::new(job(5, 2), 16, ME);

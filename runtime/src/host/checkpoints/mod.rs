@@ -159,5 +159,9 @@ fn first_absent<'a>(
 }
 
 fn damaged(storage: &Storage, object: &str, offset: u64, damage: Damage) -> StorageError {
-    StorageError::Damaged { at: storage.at(object), offset: offset + damage.offset, what: damage.what }
+    let (at, what) = (storage.at(object), damage.what);
+    match damage.is_other_format {
+        true => StorageError::OtherFormat { at, what },
+        false => StorageError::Damaged { at, offset: offset + damage.offset, what },
+    }
 }

@@ -40,6 +40,7 @@ impl Fault {
             StorageError::Missing { at } => (at, 0, "it is not there".into()),
             StorageError::Refused { at, what, .. }
             | StorageError::Changed { at, what }
+            | StorageError::OtherFormat { at, what }
             | StorageError::Invalid { at, what } => (at, 0, what),
             StorageError::Taken { .. } | StorageError::Unreachable { .. } => return Err(error),
         };

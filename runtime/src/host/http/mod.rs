@@ -42,6 +42,16 @@ pub trait Watched: Sync {
     fn readiness(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
+/// How long the certificate of a role is good for; nothing where it has none.
+pub fn certificate(security: &rpc::Security) -> String {
+    let mut page = Exposition::new();
+    if let Some(validity) = security.validity() {
+        let help = "When the certificate in use expires, in seconds since 1970.";
+        page.gauge("shoal_certificate_expiry_seconds", help, validity.until);
+    }
+    page.into_text()
+}
+
 /// Binds `address`, if there is one, and logs where it listens.
 ///
 /// # Errors

@@ -113,3 +113,19 @@ async fn an_address_in_use_is_named_and_none_is_nothing_to_do() {
     let soon = Duration::from_millis(20);
     assert!(tokio::time::timeout(soon, serve(None, &role)).await.is_err());
 }
+
+#[tokio::test]
+async fn a_role_with_a_certificate_shows_when_it_expires_and_one_without_shows_nothing() {
+    use crate::host::authority::Authority;
+    use crate::host::rpc::tls::{Identity, Role, Validity};
+    assert_eq!(certificate(&rpc::Security::Loopback), "");
+    let folder = tempfile::tempdir().unwrap();
+    let until = crate::host::clock::wall_seconds() + 1000;
+    let validity = Validity { from: until - 2000, until };
+    let authority = Authority::create(&folder.path().join("authority"), validity).unwrap();
+    let identity = Identity { job: "digits".to_owned(), role: Role::Master };
+    authority.issue(&identity, validity).unwrap().write(&folder.path().join("x")).unwrap();
+    let security = rpc::Security::open(Some(&folder.path().join("x")), false, None).unwrap();
+    let page = certificate(&security);
+    assert!(page.ends_with(&format!("\nshoal_certificate_expiry_seconds {until}\n")), "{page}");
+}

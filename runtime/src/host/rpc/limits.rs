@@ -22,6 +22,9 @@ pub struct Limits {
     pub call: Duration,
     /// How often a silent connection is pinged, and how long the answer may take.
     pub keepalive: Duration,
+    /// How old a connection over TLS grows before a server asks for a new one, calls in flight being finished: whom
+    /// certificates let in is asked anew at least so often.
+    pub connection_age: Duration,
 }
 
 impl Default for Limits {
@@ -35,6 +38,7 @@ impl Default for Limits {
             connect: Duration::from_secs(5),
             call: Duration::from_secs(30),
             keepalive: Duration::from_secs(20),
+            connection_age: Duration::from_secs(600),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Masters {
 }
 
 fn is_no_leader(fault: &Fault) -> bool {
-    matches!(fault, Fault::Unreachable(_))
+    matches!(fault, Fault::Unreachable(_) | Fault::Untrusted(_))
         || fault.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::NotLeader)
 }
 

@@ -1,14 +1,21 @@
 //! Rpc: how to reach a role and how to be reached, with a limit on everything.
 //!
 //! The seam is [`Dial`]: it turns an address into a [`Channel`], any service that carries gRPC calls. In
-//! production that is HTTP/2 over TCP; in a simulation it is a call in memory with faults.
+//! production that is HTTP/2 over TCP, or over TLS over TCP ([`tls`]); in a simulation it is a call in memory with faults. Every client and
+//! every service tells its wire version and checks the other's ([`asking`], [`answering`]).
 
 mod dial;
 mod limits;
 mod masters;
+mod renewing;
 mod serve;
+pub mod tls;
+mod versions;
 
-pub use dial::{Channel, Dial, TcpDial, master_client, pserver_client};
+use dial::BoxError;
+pub use dial::{Channel, Dial, TcpDial, dial_on, master_client, pserver_client};
 pub use limits::Limits;
 pub use masters::{Asked, Masters};
-pub use serve::{listen, serve};
+pub use serve::{listen, listen_secured, serve, serve_on};
+pub use tls::Security;
+pub use versions::{Answering, answering, asking};

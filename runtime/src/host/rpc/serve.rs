@@ -1,16 +1,30 @@
-//! Being reached: a listener, the limits, and a clean end.
+//! Being reached: a listener, the handshakes, the limits, and a clean end.
 
-use super::Limits;
+use super::tls::{Admit, Security, secured};
+use super::{Limits, answering};
 use crate::host::shutdown::Shutdown;
+use crate::wire::WireVersion;
+use futures_util::stream::Stream;
+use std::io;
 use std::net::SocketAddr;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 
 /// Binds `address`; the error names it. Port 0 lets the system choose.
-pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address)
         .await
-        .map_err(|error| std::io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+}
+
+/// Binds `address` if what is said there is secured, or stays on this machine, or nobody minds.
+///
+/// # Errors
+/// It is not; or as [`listen`].
+pub async fn listen_secured(address: SocketAddr, security: &Security) -> io::Result<TcpListener> {
+    security.check_address(address).map_err(io::Error::other)?;
+    listen(address).await
 }
 
 /// Serves `routes` on `listener` until `shutdown`. Calls in flight are given a second to finish.
@@ -18,11 +32,40 @@ pub async fn serve(
     listener: TcpListener,
     routes: Routes,
     limits: Limits,
-    mut shutdown: Shutdown,
+    security: Security,
+    shutdown: Shutdown,
 ) -> Result<(), tonic::transport::Error> {
-    let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
+    let incoming = futures_util::stream::unfold(listener, |listener| async move {
+        let accepted = listener.accept().await.inspect(|(stream, _)| {
+            // Without it small answers wait for one another; it works everywhere or is not missed.
+            let _ = stream.set_nodelay(true);
+        });
+        Some((accepted, listener))
+    });
+    serve_on(incoming, routes, limits, security, shutdown).await
+}
+
+/// The same over any streams of bytes, each with the address it comes from.
+pub async fn serve_on<S>(
+    incoming: impl Stream<Item = io::Result<(S, SocketAddr)>> + Send,
+    routes: Routes,
+    limits: Limits,
+    security: Security,
+    mut shutdown: Shutdown,
+) -> Result<(), tonic::transport::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let mut patience = shutdown.clone();
-    let server = tonic::transport::Server::builder()
+    // Without certificates there is nobody to be asked anew.
+    let age = matches!(security, Security::Tls(_)).then_some(limits.connection_age);
+    let incoming = secured(Box::pin(incoming), security);
+    let builder = tonic::transport::Server::builder();
+    let builder = match age {
+        Some(age) => builder.max_connection_age(age),
+        None => builder,
+    };
+    let server = builder
         .max_frame_size(limits.frame_bytes)
         .initial_stream_window_size(limits.stream_window_bytes)
         .initial_connection_window_size(limits.connection_window_bytes)
@@ -31,6 +74,9 @@ pub async fn serve(
         .http2_keepalive_interval(Some(limits.keepalive))
         .http2_keepalive_timeout(Some(limits.keepalive))
         .timeout(limits.call)
+        // Outside of admission: who is refused for want of trust learns the version too.
+        .layer(tower::layer::layer_fn(|service| answering(service, WireVersion::PRESENT)))
+        .layer(Admit)
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, async move { shutdown.wait().await });
     tokio::select! {

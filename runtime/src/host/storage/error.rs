@@ -49,6 +49,14 @@ pub enum StorageError {
         /// What was expected and what is there.
         what: String,
     },
+    /// The object is of a format that this build does not read. Nothing is wrong with it.
+    #[error("{at}: {what}")]
+    OtherFormat {
+        /// Place and object.
+        at: String,
+        /// Both formats, and the way out.
+        what: String,
+    },
     /// The object is whole, but not the one that was there a moment ago.
     #[error("{at}: {what}; publish changed objects under new names, then start again")]
     Changed {
@@ -88,6 +96,7 @@ impl StorageError {
             | StorageError::Taken { .. }
             | StorageError::Damaged { .. }
             | StorageError::Changed { .. }
+            | StorageError::OtherFormat { .. }
             | StorageError::Invalid { .. } => NextMove::GiveUp,
         }
     }

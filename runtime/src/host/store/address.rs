@@ -1,23 +1,30 @@
 //! Which store an address means. It must never guess: what it does not understand is an error.
 
 use super::{EtcdStore, FileStore, LEASE_TTL, Store, StoreError};
-use crate::host::rpc::TcpDial;
+use crate::host::rpc::{Security, TcpDial};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens the store at `address`: a folder's path, or `etcd://host:port[,host:port]/prefix[?ttl_seconds=N]`.
 ///
+/// etcd is spoken to in plaintext, and so on this machine alone unless plaintext was asked for by name.
+///
 /// # Errors
 /// `Broken` where the address cannot be understood or the folder not made. etcd is not called yet.
-pub fn open(address: &str) -> Result<Arc<dyn Store>, StoreError> {
+pub fn open(address: &str, security: &Security) -> Result<Arc<dyn Store>, StoreError> {
     if let Some(rest) = address.strip_prefix("etcd://") {
         let (endpoints, prefix, ttl) = parse_etcd(rest).map_err(|what| {
             StoreError::Broken(format!(
                 "{address:?}: {what}; write etcd://host:port[,host:port]/prefix[?ttl_seconds=N]"
             ))
         })?;
-        return Ok(Arc::new(EtcdStore::new(&TcpDial::default(), &endpoints, &prefix, ttl)?));
+        let security = match security {
+            Security::Plaintext => Security::Plaintext,
+            Security::Loopback | Security::Tls(_) => Security::Loopback,
+        };
+        let dial = TcpDial { security, ..TcpDial::default() };
+        return Ok(Arc::new(EtcdStore::new(&dial, &endpoints, &prefix, ttl)?));
     }
     if address.is_empty() || address.contains("://") {
         return Err(StoreError::Broken(format!("{address:?} is no store: name a folder, or etcd://…")));
@@ -55,7 +62,7 @@ mod tests {
     use super::*;
 
     fn refused(address: &str) -> String {
-        match open(address) {
+        match open(address, &Security::Loopback) {
             Err(StoreError::Broken(what)) => what,
             other => panic!("{address}: {other:?}"),
         }
@@ -76,9 +83,22 @@ mod tests {
     async fn an_address_opens_the_store_it_names() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("a/b");
-        assert!(format!("{:?}", open(inner.to_str().unwrap()).unwrap()).starts_with("FileStore"));
+        assert!(
+            format!("{:?}", open(inner.to_str().unwrap(), &Security::Loopback).unwrap())
+                .starts_with("FileStore")
+        );
         assert!(inner.is_dir());
-        assert!(format!("{:?}", open("etcd://localhost:2379/job").unwrap()).starts_with("EtcdStore"));
+        assert!(
+            format!("{:?}", open("etcd://localhost:2379/job", &Security::Loopback).unwrap())
+                .starts_with("EtcdStore")
+        );
+    }
+
+    #[tokio::test]
+    async fn etcd_on_another_machine_is_called_in_plaintext_only_if_that_was_asked_for() {
+        let address = "etcd://10.0.0.1:2379/job";
+        assert!(refused(address).contains("--plaintext"));
+        assert!(open(address, &Security::Plaintext).is_ok());
     }
 
     #[test]

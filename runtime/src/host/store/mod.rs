@@ -17,7 +17,7 @@ mod settle;
 
 pub use address::open;
 pub use etcd::{EtcdStore, LEASE_TTL};
-pub use file::FileStore;
+pub use file::{Disk, DiskFault, FileStore, ForgetfulDisk, OsDisk};
 pub use leadership::Leadership;
 pub use memory::{MemoryStore, SwapFault};
 pub use settle::settle;

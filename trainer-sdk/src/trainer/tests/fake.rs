@@ -10,8 +10,9 @@ use crate::{Ended, TrainError, TrainerSettings, World, train_in};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
 use shoal_runtime::cluster::{Incarnation, JobId, JobSettings, Mode, Rewind, Routing, Slice, Task, Term};
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::{Channel, Dial};
+use shoal_runtime::host::rpc::{Channel, Dial, answering};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
+use shoal_runtime::wire::WireVersion;
 use shoal_runtime::wire::proto::{self, PushAnswer};
 use shoal_runtime::wire::proto::{master_server::MasterServer, pserver_server::PserverServer};
 use std::collections::VecDeque;
@@ -69,6 +70,7 @@ pub(super) struct State {
     /// A block that has published nothing yet.
     pub(super) unpublished: Option<u32>,
     pub(super) is_gone: bool,
+    pub(super) pservers_speak: WireVersion,
     /// Whether a later process has the trainer's name.
     pub(super) is_superseded: bool,
     pub(super) joins: Vec<proto::JoinRequest>,
@@ -125,6 +127,7 @@ impl Fake {
             latest: [(0, 1); 3],
             unpublished: None,
             is_gone: false,
+            pservers_speak: WireVersion::PRESENT,
             is_superseded: false,
             joins: Vec::new(),
             leases: Vec::new(),
@@ -192,14 +195,15 @@ impl Dial for Fake {
         let fake = self.clone();
         Ok(match role {
             "master" => {
-                let server = MasterServer::new(Master { fake, at });
+                let server = answering(MasterServer::new(Master { fake, at }), WireVersion::PRESENT);
                 BoxCloneSyncService::new(ServiceExt::<Call>::map_err(
                     server,
                     |never: Infallible| match never {},
                 ))
             }
             _ => {
-                let server = PserverServer::new(Pserver { fake, at });
+                let version = fake.state().pservers_speak;
+                let server = answering(PserverServer::new(Pserver { fake, at }), version);
                 BoxCloneSyncService::new(ServiceExt::<Call>::map_err(
                     server,
                     |never: Infallible| match never {},

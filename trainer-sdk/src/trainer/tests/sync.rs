@@ -4,6 +4,7 @@ use super::fake::{Fake, Slope, State, TTL, routing, settings};
 use super::{blocks_pushed_to, is_told_pushed, last_word, node};
 use crate::TrainerSettings;
 use shoal_runtime::cluster::{Mode, Node};
+use shoal_runtime::wire::WireVersion;
 use shoal_runtime::wire::proto::PushAnswer;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -298,4 +299,20 @@ async fn every_moment_of_a_trainer_is_told_as_one_activity() {
         assert!(last.wait_micros > 22_000_000, "{last:?}");
     };
     assert!(fake.train(settings, Slope::default(), script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pserver_of_another_wire_version_ends_the_trainer_at_once_and_says_whom_to_upgrade() {
+    for version in [0, 2] {
+        let (fake, model) = with_task(0);
+        fake.state().pservers_speak = WireVersion(version);
+        let began = Instant::now();
+        let ended = fake.train(settings(), model.clone(), async |_: &Fake, _| sleep(TTL).await).await;
+        let error = ended.unwrap().unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        let words =
+            ["pserver", "another version", "wire version 1", &format!("wire version {version}"), "upgrade"];
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+        assert_eq!((error.exit_code(), model.computed()), (1, 0));
+    }
 }

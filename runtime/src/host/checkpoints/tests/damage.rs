@@ -198,7 +198,7 @@ async fn a_strangers_manifest_with_absurd_lengths_costs_no_memory() {
         ((|m: &mut CheckpointManifest| m.files[0].bytes = u64::MAX) as fn(&mut _), "blocks"),
         (|m| (m.files[0].bytes, m.pieces[0].bytes) = (1 << 60, 64 << 20), "blocks"),
         (|m| (m.files[0].bytes, m.pieces[0].offset) = (1 << 60, 1 << 59), "blocks"),
-        (|m| m.settings.job.0 = "j".repeat(1 << 20), "blocks"),
+        (|m| m.settings.job.0 = "j".repeat(1 << 20), "manifest"),
         (|m| m.declaration.parameters[0].shape = vec![1 << 40], "manifest"),
     ] {
         let before = manifest.clone();
@@ -215,4 +215,46 @@ async fn a_strangers_manifest_with_absurd_lengths_costs_no_memory() {
     assert!(load(&storage, &huge).await.is_err());
     exchange(&store, MANIFEST, vec![0; MANIFEST_BYTES_MAX as usize + 1]).await;
     assert!(load_unrecorded(&storage, CheckpointId(4)).await.unwrap_err().to_string().contains("at most"));
+}
+
+/// The bytes of an object as a build of another format would have begun it.
+fn of_format(content: &[u8], format: u32, header: usize) -> Vec<u8> {
+    let mut content = content.to_vec();
+    content[8..12].copy_from_slice(&format.to_le_bytes());
+    let checksum = crc32fast::hash(&content[..header - 4]);
+    content[header - 4..header].copy_from_slice(&checksum.to_le_bytes());
+    content
+}
+
+#[tokio::test]
+async fn another_format_is_no_damage_and_is_refused_by_file_and_both_formats() {
+    for format in [0, 2] {
+        let (store, storage) = memory();
+        let (record, manifest) = write(&storage, 4, 5).await.unwrap();
+        let pieces = manifest.files[0].object(manifest.checkpoint);
+        let header = header_range(&manifest).end as usize;
+        exchange(&store, &pieces, of_format(&raw(&store, &pieces).await, format, header)).await;
+        let in_pieces = restore(&storage, &record).await.unwrap_err();
+        let mut content = raw(&store, MANIFEST).await.to_vec();
+        content[8..12].copy_from_slice(&format.to_le_bytes());
+        exchange(&store, MANIFEST, content.clone()).await;
+        let in_manifest = restore(&storage, &record_of(CheckpointId(4), &content)).await.unwrap_err();
+        for (error, object) in [(in_pieces, pieces.as_str()), (in_manifest, MANIFEST)] {
+            assert!(matches!(error, StorageError::OtherFormat { .. }), "{error}");
+            let said = error.to_string();
+            let words =
+                [&storage.at(object), &format!("of format {format}"), "reads format 1", "docs/versions.md"];
+            assert!(words.iter().all(|word| said.contains(*word)), "{said}");
+        }
+        let listed = list(&storage).await.unwrap();
+        assert!(
+            matches!(&listed[0].standing, Standing::Incomplete(why) if why.contains("of format")),
+            "{listed:?}"
+        );
+        assert!(
+            verify(&storage, &record_of(CheckpointId(4), &content)).await.unwrap().faults[0]
+                .what
+                .contains("of format")
+        );
+    }
 }

@@ -1,13 +1,24 @@
 //! The little that the document's file needs of a disk. Each step by itself, so that a test can cut the power between.
 
-use std::fs::{File, OpenOptions};
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Error, Read, Result, Write};
 use std::path::{Path, PathBuf};
 
-/// A folder on a disk. Errors name the file and what was tried.
-pub(super) trait Disk {
+/// A folder on a disk. Errors name the file and what was tried. Clones are the same folder.
+pub trait Disk: Clone + Debug + Send + Sync + 'static {
     /// A file that is being written.
-    type File;
+    type File: Send;
+    /// A lock that falls when it is dropped, or with its process.
+    type Lock: Debug + Send + Sync + 'static;
+    /// Runs `action` where it may wait for the disk. It is carried out even if nobody waits for it any more.
+    ///
+    /// # Errors
+    /// Its thread ended, in words.
+    fn perform<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> impl Future<Output = std::result::Result<T, String>> + Send;
     /// Where a file of this folder is, for messages.
     fn path(&self, name: &str) -> PathBuf;
     /// All bytes of a file.
@@ -22,17 +33,24 @@ pub(super) trait Disk {
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     /// Makes the folder's names survive a power cut.
     fn sync_folder(&self) -> Result<()>;
+    /// The lock that a file stands for; none while another holds it.
+    fn try_lock(&self, name: &str) -> Result<Option<Self::Lock>>;
+    /// Puts into a lock's file who holds it: for people only.
+    fn sign(&self, lock: &mut Self::Lock, holder: &str) -> Result<()>;
 }
 
 /// A folder of this machine.
 #[derive(Clone, Debug)]
-pub(super) struct OsDisk {
+pub struct OsDisk {
     folder: PathBuf,
 }
 
 impl OsDisk {
     /// Makes the folder where it is missing, so that it survives a power cut.
-    pub(super) fn open(folder: &Path) -> Result<OsDisk> {
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn open(folder: &Path) -> Result<OsDisk> {
         make_folder(folder)?;
         Ok(OsDisk { folder: folder.to_owned() })
     }
@@ -65,7 +83,16 @@ fn tried(what: &str, path: &Path, error: &Error) -> Error {
 
 impl Disk for OsDisk {
     type File = (File, PathBuf);
+    type Lock = File;
 
+    async fn perform<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&OsDisk) -> T + Send + 'static,
+    ) -> std::result::Result<T, String> {
+        let disk = self.clone();
+        let done = tokio::task::spawn_blocking(move || action(&disk)).await;
+        done.map_err(|error| format!("the disk's thread ended: {error}"))
+    }
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -95,5 +122,19 @@ impl Disk for OsDisk {
     }
     fn sync_folder(&self) -> Result<()> {
         sync_folder(&self.folder)
+    }
+    fn try_lock(&self, name: &str) -> Result<Option<File>> {
+        let path = self.path(name);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|error| tried("lock", &path, &error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(tried("lock", &path, &error)),
+        }
+    }
+    fn sign(&self, lock: &mut File, holder: &str) -> Result<()> {
+        lock.set_len(0)?;
+        lock.write_all(holder.as_bytes())
     }
 }

@@ -4,7 +4,7 @@
 //! would bring back an old master term, which is worse than an error.
 
 use super::disk::Disk;
-use super::frame;
+use super::frame::{self, Unread};
 use crate::host::store::{Revision, StoreError};
 use bytes::Bytes;
 use std::io;
@@ -58,14 +58,17 @@ fn read<D: Disk>(disk: &D) -> Result<Option<(Revision, Bytes)>, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(broken(error)),
     };
-    let damaged = |what| {
-        let path = disk.path(STATE);
-        StoreError::Broken(format!(
-            "{}: {what}; put a whole copy in its place (without one, move it away: the job then begins anew)",
-            path.display()
-        ))
+    let path = disk.path(STATE);
+    let unread = |why| {
+        StoreError::Broken(match why {
+            Unread::Damaged(what) => format!(
+                "{}: {what}; put a whole copy in its place (without one, move it away: the job then begins anew)",
+                path.display()
+            ),
+            Unread::Other(other) => format!("{}: {other}", path.display()),
+        })
     };
-    frame::decode(bytes.into()).map(Some).map_err(damaged)
+    frame::decode(bytes.into()).map(Some).map_err(unread)
 }
 
 /// The disk's error with a way out.

@@ -4,6 +4,7 @@
 //! CRC-32 (IEEE) of everything before it (u32). The magic and the checksum stay where they are in every version.
 
 use crate::host::store::Revision;
+use crate::wire::OtherFormat;
 use bytes::Bytes;
 
 const MAGIC: &[u8; 8] = b"SHOALST\n";
@@ -24,27 +25,43 @@ pub(super) fn encode(revision: Revision, document: &[u8]) -> Vec<u8> {
     file
 }
 
-/// What [`encode`] was given, or what is wrong with the file.
-pub(super) fn decode(file: Bytes) -> Result<(Revision, Bytes), String> {
+/// Why a file is not read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// It is not what was written, and how.
+    Damaged(String),
+    /// It is sound, and another build's.
+    Other(OtherFormat),
+}
+
+impl From<String> for Unread {
+    fn from(what: String) -> Unread {
+        Unread::Damaged(what)
+    }
+}
+
+/// What [`encode`] was given, or why it is not read.
+pub(super) fn decode(file: Bytes) -> Result<(Revision, Bytes), Unread> {
     let cut_short = || format!("it is cut short at {} bytes", file.len());
     let (magic, rest) = file.split_first_chunk().ok_or_else(cut_short)?;
     if magic != MAGIC {
-        return Err("it does not begin like a store's document".to_owned());
+        return Err("it does not begin like a store's document".to_owned().into());
     }
     let (checked, checksum) = file.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(cut_short)?;
     let (format_version, rest) = rest.split_first_chunk().ok_or_else(cut_short)?;
     let (revision, rest) = rest.split_first_chunk().ok_or_else(cut_short)?;
     let (length, _) = rest.split_first_chunk().ok_or_else(cut_short)?;
-    let (length, is) = (u64::from_le_bytes(*length), file.len());
-    if length.checked_add((HEADER_BYTES + CHECKSUM_BYTES) as u64) != Some(is as u64) {
-        return Err(format!("its header speaks of a document of {length} bytes, the file has {is}"));
-    }
     if crc32fast::hash(checked) != u32::from_le_bytes(*checksum) {
-        return Err("its checksum is wrong".to_owned());
+        return Err("its checksum is wrong".to_owned().into());
     }
     let format_version = u32::from_le_bytes(*format_version);
     if format_version != FORMAT_VERSION {
-        return Err(format!("its format is {format_version}, this program reads {FORMAT_VERSION}"));
+        let (what, found) = ("a store's document", format_version);
+        return Err(Unread::Other(OtherFormat { what, found, read: FORMAT_VERSION }));
+    }
+    let (length, is) = (u64::from_le_bytes(*length), file.len());
+    if length.checked_add((HEADER_BYTES + CHECKSUM_BYTES) as u64) != Some(is as u64) {
+        return Err(format!("its header speaks of a document of {length} bytes, the file has {is}").into());
     }
     let document = file.slice(HEADER_BYTES..is - CHECKSUM_BYTES);
     Ok((Revision(u64::from_le_bytes(*revision)), document))
@@ -122,16 +139,26 @@ mod tests {
 
     #[test]
     fn a_format_of_later_times_is_refused_by_name() {
-        assert_eq!(decode(resealed(8, 2)), Err("its format is 2, this program reads 1".to_owned()));
+        for found in [0, 2] {
+            let other = OtherFormat { what: "a store's document", found, read: 1 };
+            assert_eq!(decode(resealed(8, found as u8)), Err(Unread::Other(other)));
+        }
+    }
+
+    fn damage(file: Bytes) -> String {
+        match decode(file).unwrap_err() {
+            Unread::Damaged(what) => what,
+            Unread::Other(other) => panic!("{other}"),
+        }
     }
 
     #[test]
     fn a_header_that_is_not_its_files_is_refused_though_the_checksum_holds() {
-        assert!(decode(resealed(0, b's')).unwrap_err().contains("begin"));
+        assert!(damage(resealed(0, b's')).contains("begin"));
         for length in [DOCUMENT.len() - 1, DOCUMENT.len() + 1] {
-            assert!(decode(resealed(20, length as u8)).unwrap_err().contains("header"));
+            assert!(damage(resealed(20, length as u8)).contains("header"));
         }
-        assert!(decode(resealed(27, 255)).unwrap_err().contains("header"), "no overflow");
+        assert!(damage(resealed(27, 255)).contains("header"), "no overflow");
     }
 
     proptest! {

@@ -6,15 +6,16 @@
 
 mod disk;
 mod document;
+mod forgetful;
 mod frame;
 #[cfg(test)]
 mod power_tests;
 
+pub use disk::{Disk, OsDisk};
+pub use forgetful::{DiskFault, ForgetfulDisk};
+
 use super::{Leadership, Revision, Store, StoreError};
 use bytes::Bytes;
-use disk::{Disk, OsDisk};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -28,9 +29,9 @@ const SWAP_PAUSE: Duration = Duration::from_millis(10);
 const LEADER_PAUSE: Duration = Duration::from_millis(200);
 
 /// A document in a folder. Handles of several processes may name the same folder.
-#[derive(Debug)]
-pub struct FileStore {
-    disk: OsDisk,
+#[derive(Clone, Debug)]
+pub struct FileStore<D = OsDisk> {
+    disk: D,
 }
 
 impl FileStore {
@@ -41,41 +42,31 @@ impl FileStore {
     pub fn open(folder: &Path) -> Result<FileStore, StoreError> {
         Ok(FileStore { disk: OsDisk::open(folder).map_err(document::broken)? })
     }
+}
 
-    /// Runs `action` where it may wait for the disk. It is carried out even if nobody waits for it any more.
+impl<D: Disk> FileStore<D> {
+    /// The document on a disk of one's own, for simulations.
+    pub fn over(disk: D) -> FileStore<D> {
+        FileStore { disk }
+    }
+
     async fn on_disk<T: Send + 'static>(
         &self,
-        action: impl FnOnce(&OsDisk) -> Result<T, StoreError> + Send + 'static,
+        action: impl FnOnce(&D) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let disk = self.disk.clone();
-        let done = tokio::task::spawn_blocking(move || action(&disk)).await;
-        done.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("the disk's thread ended: {error}"))))
+        self.disk.perform(action).await.unwrap_or_else(|ended| Err(StoreError::Unavailable(ended)))
     }
 
     /// The lock file, locked; none while another holds it.
-    async fn try_lock(&self, name: &'static str) -> Result<Option<File>, StoreError> {
-        self.on_disk(move |disk| {
-            let path = disk.path(name);
-            let tried = |error: std::io::Error| {
-                let what = format!("{}: cannot lock: {error}", path.display());
-                document::broken(std::io::Error::new(error.kind(), what))
-            };
-            let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-            let file = options.map_err(tried)?;
-            match file.try_lock() {
-                Ok(()) => Ok(Some(file)),
-                Err(TryLockError::WouldBlock) => Ok(None),
-                Err(TryLockError::Error(error)) => Err(tried(error)),
-            }
-        })
-        .await
+    async fn try_lock(&self, name: &'static str) -> Result<Option<D::Lock>, StoreError> {
+        self.on_disk(move |disk| disk.try_lock(name).map_err(document::broken)).await
     }
 }
 
 #[tonic::async_trait]
-impl Store for FileStore {
+impl<D: Disk> Store for FileStore<D> {
     async fn load(&self) -> Result<Option<(Revision, Bytes)>, StoreError> {
-        self.on_disk(document::load).await
+        self.on_disk(|disk| document::load(disk)).await
     }
 
     async fn swap(&self, expected: Option<Revision>, document: Bytes) -> Result<Revision, StoreError> {
@@ -115,8 +106,7 @@ impl Store for FileStore {
             tokio::time::sleep(LEADER_PAUSE).await;
         };
         // For people only: a name that cannot be written takes nothing from the lock.
-        let named = lock.set_len(0).and_then(|()| lock.write_all(identity.as_bytes()));
-        if let Err(error) = named {
+        if let Err(error) = self.disk.sign(&mut lock, identity) {
             tracing::warn!(%error, "the leader's name could not be written");
         }
         let (never_lost, lost) = watch::channel(None);

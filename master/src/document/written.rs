@@ -1,0 +1,78 @@
+//! The document as bytes: `{"format":1,"document":{...}}`, the format first whatever follows it. A document of another format
+//! is refused before anything of it is believed.
+
+use super::Document;
+use serde::{Deserialize, Serialize};
+use shoal_runtime::wire::OtherFormat;
+
+const FORMAT: u32 = 1;
+
+/// Why bytes are no document of this build.
+#[derive(Debug, thiserror::Error)]
+pub enum Unread {
+    /// Another build's.
+    #[error(transparent)]
+    OtherFormat(#[from] OtherFormat),
+    /// No document at all, or one from before formats were numbered.
+    #[error(
+        "something else than a job's document ({0}): use another store, or the build that wrote it (docs/versions.md)"
+    )]
+    NoDocument(#[from] serde_json::Error),
+}
+
+/// What is read first, and stands in every format.
+#[derive(Deserialize)]
+struct Head {
+    format: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written<D> {
+    format: u32,
+    document: D,
+}
+
+impl Document {
+    /// The document as bytes, for the store.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(&Written { format: FORMAT, document: self }).unwrap_or_default()
+    }
+
+    /// A document from the store.
+    ///
+    /// # Errors
+    /// What is no document of this format.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Document, Unread> {
+        let Head { format: found } = serde_json::from_slice(bytes)?;
+        if found != FORMAT {
+            return Err(OtherFormat { what: "a job's document", found, read: FORMAT }.into());
+        }
+        Ok(serde_json::from_slice::<Written<Document>>(bytes)?.document)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Wanted;
+    use crate::fixture;
+
+    #[test]
+    fn a_document_of_another_format_is_refused_by_both_formats_whatever_it_says() {
+        let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 };
+        let text =
+            String::from_utf8(Document::new(fixture::settings(64, 2, 8, 2), wanted).to_bytes()).unwrap();
+        assert!(text.starts_with("{\"format\":1,"));
+        for (found, way_out) in [(0, "the build that wrote it"), (2, "at least as new")] {
+            let other = text.replacen("\"format\":1", &format!("\"format\":{found}"), 1);
+            let unread = Document::from_bytes(other.as_bytes()).unwrap_err();
+            assert!(matches!(&unread, Unread::OtherFormat(other) if (other.found, other.read) == (found, 1)));
+            let said = unread.to_string();
+            assert!(said.contains(way_out) && said.contains("docs/versions.md"), "{said}");
+        }
+        let unknown = br#"{"format":7,"blocks":"are elsewhere now"}"#;
+        assert!(matches!(Document::from_bytes(unknown), Err(Unread::OtherFormat(_))));
+        let before = &text.as_bytes()["{\"format\":1,\"document\":".len()..text.len() - 1];
+        assert!(matches!(Document::from_bytes(before), Err(Unread::NoDocument(_))));
+    }
+}

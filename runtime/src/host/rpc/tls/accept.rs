@@ -1,0 +1,124 @@
+//! Handshakes of those who call us, many at a time, each with a deadline: who never finishes one holds up nobody.
+
+use super::connection::Connection;
+use super::security::{Security, Unsecured};
+use futures_util::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
+use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+/// Handshakes under way at a time. When one more comes the oldest is dropped: it has had its chance, and whoever
+/// opens connections by the thousand pushes out its own.
+const HANDSHAKES_MAX: usize = 256;
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Refusals are logged no more often than this; those in between are counted.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+/// A handshake's number, what came of it, and whose it was.
+type Shaken<S> = (u64, Result<Connection<S>, Unsecured>, SocketAddr);
+
+struct Handshakes<I, S> {
+    incoming: I,
+    is_over: bool,
+    security: Security,
+    under_way: FuturesUnordered<Abortable<BoxFuture<'static, Shaken<S>>>>,
+    /// By number, so that the first is the oldest.
+    handles: BTreeMap<u64, AbortHandle>,
+    next: u64,
+    refusals: Refusals,
+}
+
+/// The connections of `incoming` whose handshake has succeeded, in the order in which they did.
+pub(in crate::host::rpc) fn secured<S>(
+    incoming: impl Stream<Item = io::Result<(S, SocketAddr)>> + Unpin,
+    security: Security,
+) -> impl Stream<Item = io::Result<Connection<S>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let handshakes = Handshakes {
+        incoming,
+        is_over: false,
+        security,
+        under_way: FuturesUnordered::new(),
+        handles: BTreeMap::new(),
+        next: 0,
+        refusals: Refusals::default(),
+    };
+    stream::unfold(handshakes, |mut handshakes| async move { Some((handshakes.next().await?, handshakes)) })
+}
+
+impl<I, S> Handshakes<I, S>
+where
+    I: Stream<Item = io::Result<(S, SocketAddr)>> + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    async fn next(&mut self) -> Option<io::Result<Connection<S>>> {
+        loop {
+            tokio::select! {
+                biased;
+                Some(shaken) = self.under_way.next(), if !self.under_way.is_empty() => {
+                    let Ok((number, shaken, from)) = shaken else { continue };
+                    self.handles.remove(&number);
+                    match shaken {
+                        Ok(connection) => return Some(Ok(connection)),
+                        Err(why) => self.refusals.tell(&why, from),
+                    }
+                }
+                came = self.incoming.next(), if !self.is_over => match came {
+                    Some(Ok((stream, from))) => self.begin(stream, from),
+                    Some(Err(error)) => return Some(Err(error)),
+                    None => self.is_over = true,
+                },
+                else => return None,
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: S, from: SocketAddr) {
+        if self.handles.len() >= HANDSHAKES_MAX
+            && let Some((_, oldest)) = self.handles.pop_first()
+        {
+            oldest.abort();
+        }
+        let number = self.next;
+        self.next += 1;
+        let security = self.security.clone();
+        let shaking = async move {
+            let shaken = tokio::time::timeout(HANDSHAKE, security.accept(stream)).await;
+            (number, shaken.unwrap_or_else(|_| Err(Unsecured::Io(io::ErrorKind::TimedOut.into()))), from)
+        };
+        let (handle, registration) = AbortHandle::new_pair();
+        self.handles.insert(number, handle);
+        self.under_way.push(Abortable::new(shaking.boxed(), registration));
+    }
+}
+
+/// What is logged of those who were refused.
+#[derive(Default)]
+struct Refusals {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl Refusals {
+    fn tell(&mut self, why: &Unsecured, from: SocketAddr) {
+        let reason = match why {
+            Unsecured::Untrusted(reason) => reason,
+            // Probes, and those who were killed.
+            Unsecured::Io(error) => return tracing::debug!(%from, %error, "a handshake was not finished"),
+        };
+        if self.told.is_some_and(|told| told.elapsed() < LOG_EVERY) {
+            self.untold += 1;
+            return;
+        }
+        let others = std::mem::take(&mut self.untold);
+        self.told = Some(Instant::now());
+        tracing::warn!(peer = %from, why = %reason, others, "a connection is refused");
+    }
+}

@@ -1,0 +1,139 @@
+//! One connection, secured or not: bytes, who is at the other end, and when it is over. It outlives neither of the two
+//! certificates that it was made with.
+
+use super::identity::Identity;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+use tokio_rustls::TlsStream;
+use tonic::transport::server::Connected;
+
+/// The first byte of a TLS alert. No HTTP/2 server begins with it: its first byte is that of a length below 2^20.
+const ALERT: u8 = 0x15;
+/// A timer that is set further than this is none: certificates may be good for longer than timers run.
+const FAR: Duration = Duration::from_secs(3600 * 24 * 365);
+
+/// A connection over any stream of bytes.
+pub struct Connection<S> {
+    stream: Stream<S>,
+    peer: Peer,
+    end: Option<Pin<Box<Sleep>>>,
+    /// Set when the first byte heard is that of a TLS alert; none once a byte was heard.
+    speaks_tls: Option<Arc<AtomicBool>>,
+}
+
+enum Stream<S> {
+    Plain(S),
+    Tls(Box<TlsStream<S>>),
+}
+
+/// Who is at the other end of a connection, by its certificate; nobody in particular without TLS.
+#[derive(Clone, Debug, Default)]
+pub struct Peer(pub Option<Identity>);
+
+impl<S> Connection<S> {
+    /// Without TLS. `speaks_tls` is set if the other end answers with TLS.
+    pub(super) fn plain(stream: S, speaks_tls: Option<Arc<AtomicBool>>) -> Connection<S> {
+        Connection { stream: Stream::Plain(stream), peer: Peer::default(), end: None, speaks_tls }
+    }
+
+    /// Over TLS, with `peer`, for `lasts` at most.
+    pub(super) fn tls(stream: TlsStream<S>, peer: Identity, lasts: Duration) -> Connection<S> {
+        let end = (lasts < FAR).then(|| Box::pin(tokio::time::sleep(lasts)));
+        Connection { stream: Stream::Tls(Box::new(stream)), peer: Peer(Some(peer)), end, speaks_tls: None }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    fn check_end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.end.as_mut().map(|end| end.as_mut().poll(context)) {
+            Some(Poll::Ready(())) => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "a certificate has expired"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<S> Connected for Connection<S> {
+    type ConnectInfo = Peer;
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check_end(context)?;
+        let before = buffer.filled().len();
+        let read = match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if let Some(first) = buffer.filled().get(before)
+            && let Some(speaks_tls) = self.speaks_tls.take()
+        {
+            speaks_tls.store(*first == ALERT, Relaxed);
+        }
+        read
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check_end(context)?;
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check_end(context)?;
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

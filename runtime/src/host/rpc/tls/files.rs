@@ -1,0 +1,94 @@
+//! The files of a role's credentials, as they lie on the disk: read as a set, judged by nobody here.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Names of authorities, certificate and key: ours, and those of a Kubernetes secret of type `kubernetes.io/tls`.
+const LAYOUTS: [[&str; 3]; 2] = [["ca.pem", "cert.pem", "key.pem"], ["ca.crt", "tls.crt", "tls.key"]];
+/// Credentials are some kilobytes; a larger file is none of theirs.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// What tells one set of files from another without reading them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    folder: PathBuf,
+    files: [(SystemTime, u64); 3],
+}
+
+/// A set of files, read.
+pub(super) struct Files {
+    pub(super) authorities: Vec<CertificateDer<'static>>,
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
+}
+
+/// The paths of a set in `folder`: authorities, certificate, key.
+///
+/// They are looked for beside the certificate's real file. Where a set is changed by turning a symbolic link, as
+/// `shoal certs issue` and Kubernetes do, all three are of one set.
+pub(super) fn paths(folder: &Path) -> Result<[PathBuf; 3], String> {
+    let layout = LAYOUTS.into_iter().find(|[_, certificate, _]| folder.join(certificate).exists());
+    let Some(layout) = layout else {
+        let folder = folder.display();
+        return Err(format!(
+            "{folder}: no cert.pem in it: name a folder with ca.pem, cert.pem and key.pem (made by `shoal certs issue`)"
+        ));
+    };
+    let [_, certificate, _] = layout.map(|name| folder.join(name));
+    let real = std::fs::canonicalize(&certificate).map_err(|error| told(&certificate, error))?;
+    let beside = real.parent().unwrap_or(folder);
+    let is_whole = layout.iter().all(|name| beside.join(name).exists());
+    Ok(layout.map(|name| if is_whole { beside.join(name) } else { folder.join(name) }))
+}
+
+/// What tells this set from the next.
+pub(super) fn stamp(folder: &Path) -> Result<Stamp, String> {
+    let paths = paths(folder)?;
+    let mut files = [(SystemTime::UNIX_EPOCH, 0); 3];
+    for (path, file) in paths.iter().zip(&mut files) {
+        let metadata = std::fs::metadata(path).map_err(|error| told(path, error))?;
+        *file = (metadata.modified().map_err(|error| told(path, error))?, metadata.len());
+    }
+    Ok(Stamp { folder: paths[1].clone(), files })
+}
+
+/// Reads a set. The errors name the file, and nothing that is in it.
+pub(super) fn read(folder: &Path) -> Result<Files, String> {
+    let [authorities, chain, key] = paths(folder)?;
+    let (key_pem, key_path) = (bytes(&key)?, key);
+    // The parser's own words may hold a piece of the file.
+    let key = PrivateKeyDer::from_pem_slice(&key_pem)
+        .map_err(|_| format!("{}: no private key in PEM (PKCS #8, SEC1 or PKCS #1)", key_path.display()))?;
+    Ok(Files { authorities: certificates(&authorities)?, chain: certificates(&chain)?, key })
+}
+
+/// Whether others than the owner and its group may read the key.
+pub(super) fn is_key_open(folder: &Path) -> bool {
+    let mode = paths(folder).ok().and_then(|[_, _, key]| std::fs::metadata(key).ok());
+    mode.is_some_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = bytes(path)?;
+    let read = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let read = read.map_err(|_| format!("{}: damaged PEM", path.display()))?;
+    if read.is_empty() {
+        return Err(format!("{}: no certificate in PEM", path.display()));
+    }
+    Ok(read)
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, String> {
+    let length = std::fs::metadata(path).map_err(|error| told(path, error))?.len();
+    if length > BYTES_MAX {
+        return Err(format!("{}: {length} bytes are too many for a credential", path.display()));
+    }
+    std::fs::read(path).map_err(|error| told(path, error))
+}
+
+fn told(path: &Path, error: impl std::fmt::Display) -> String {
+    format!("{}: {error}", path.display())
+}

@@ -1,0 +1,79 @@
+//! Files that are stored, made by today's code, and what must be read in them.
+
+use super::values::{copy, declaration, name, synchronous};
+use prost::bytes::Bytes;
+use shoal_runtime::cluster::checkpoint::{CheckpointId, CheckpointManifest, Cut, Origin};
+use shoal_runtime::cluster::{BlockCopy, BlockId, Incarnation, Layout, Rewind};
+use shoal_runtime::host::store::{FileStore, Revision, Store};
+use shoal_runtime::wire::checkpoint::{decode_manifest, encode_manifest};
+use shoal_runtime::wire::pieces::{
+    PieceWriter, check_header, check_trailer, decode_piece, header_range, trailer_range,
+};
+
+const MANIFEST: &str = "manifest";
+const PIECES: &str = "pieces.blocks";
+const STATE: &str = "master.state";
+const DOCUMENT: &[u8] = b"a document";
+
+/// Name and bytes of every file.
+pub(crate) fn all() -> Vec<(&'static str, Vec<u8>)> {
+    let (pieces, manifest) = checkpoint();
+    vec![
+        (PIECES, pieces),
+        (MANIFEST, encode_manifest(&manifest).unwrap().to_vec()),
+        (STATE, state().to_vec()),
+    ]
+}
+
+/// Asserts that a file says what it is meant to.
+pub(crate) fn check(file: &str, bytes: &[u8]) {
+    let (_, expected) = checkpoint();
+    match file {
+        MANIFEST => assert_eq!(decode_manifest(bytes).unwrap(), expected),
+        PIECES => {
+            let [file] = &expected.files[..] else { panic!("one file") };
+            let at = |range: std::ops::Range<u64>| &bytes[range.start as usize..range.end as usize];
+            check_header(at(header_range(&expected)), &expected, file).unwrap();
+            check_trailer(at(trailer_range(file)), file).unwrap();
+            for (block, piece) in (0..).zip(&expected.pieces) {
+                let frame = Bytes::copy_from_slice(at(piece.offset..piece.offset + piece.bytes));
+                let read = BlockCopy::try_from(decode_piece(frame, piece).unwrap()).unwrap();
+                assert_eq!(read, BlockCopy { block: BlockId(block), ..copy(7) });
+            }
+        }
+        STATE => {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join(STATE), bytes).unwrap();
+            let loaded = of(FileStore::open(folder.path()).unwrap().load());
+            assert_eq!(loaded.unwrap(), Some((Revision(1), Bytes::from_static(DOCUMENT))));
+        }
+        other => panic!("{other}: nobody checks it"),
+    }
+}
+
+/// A file of all blocks of a declaration, and the manifest over it.
+fn checkpoint() -> (Vec<u8>, CheckpointManifest) {
+    let (settings, declaration, checkpoint) = (synchronous(), declaration(), CheckpointId(4));
+    let (job, writer) = (settings.job.clone(), Incarnation::new(1, 3));
+    let (mut file, header) = PieceWriter::begin(&Origin { job, checkpoint, writer, sequence: 9 }).unwrap();
+    let mut bytes = header.to_vec();
+    for block in 0..Layout::new(&declaration).len() as u32 {
+        bytes.extend(file.add(&BlockCopy { block: BlockId(block), ..copy(7) }.into()).unwrap());
+    }
+    let (trailer, written) = file.finish();
+    bytes.extend(trailer);
+    let cut = Some(Cut { rewind: Rewind(112), version: name(7).version });
+    (bytes, CheckpointManifest::assemble(settings, declaration, checkpoint, cut, vec![written]).unwrap())
+}
+
+/// The frame that a store in a folder puts around its document.
+fn state() -> Bytes {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FileStore::open(folder.path()).unwrap();
+    of(store.swap(None, Bytes::from_static(DOCUMENT))).unwrap();
+    std::fs::read(folder.path().join(STATE)).unwrap().into()
+}
+
+fn of<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
