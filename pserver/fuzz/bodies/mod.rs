@@ -1,0 +1,154 @@
+//! What must hold of a pserver whatever it is sent: nothing panics, and what is refused has changed nothing. The body of the
+//! fuzz target, which an ordinary test runs too.
+
+use prost::Message;
+use shoal_pserver::block::Placement;
+use shoal_pserver::block::primary::PlacedCopy;
+use shoal_pserver::block::verdicts::Verdicts;
+use shoal_pserver::hosting::Assignment;
+use shoal_pserver::service::PserverService;
+use shoal_pserver::shard::Shard;
+use shoal_runtime::cluster::initial::Initial;
+use shoal_runtime::cluster::{
+    BlockId, Decisions, Declaration, Evaluated, Fill, Incarnation, JobId, JobSettings, Layout, Metric, Mode,
+    Parameter, Period, RefusalKind, Rewind, Rule, Schedule, Term,
+};
+use shoal_runtime::wire::Fault;
+use shoal_runtime::wire::proto::{self, pserver_server::Pserver};
+use std::sync::Arc;
+use tonic::{Request, Status};
+
+/// The job of the pserver that is sent to.
+pub(crate) const JOB: &str = "j";
+/// Its incarnation, and that of a follower.
+pub(crate) const ME: Incarnation = Incarnation(1 << 40 | 1);
+pub(crate) const FOLLOWER: Incarnation = Incarnation(1 << 40 | 2);
+/// The routing version at which its blocks were placed.
+pub(crate) const PLACED: u64 = 3;
+
+/// The first byte says what kind of job it is; then messages, each behind its kind (a byte) and its length (two bytes).
+pub(crate) fn service(bytes: &[u8]) {
+    let Some((kind, mut rest)) = bytes.split_first() else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let shard = Arc::new(shard(*kind));
+    let service = PserverService::new(Arc::clone(&shard));
+    runtime.expect("a runtime").block_on(async {
+        while let Some((head, after)) = rest.split_first_chunk::<3>() {
+            let length = usize::from(u16::from_le_bytes([head[1], head[2]])).min(after.len());
+            let (message, after) = after.split_at(length);
+            rest = after;
+            let before = format!("{shard:?}");
+            let Err(Some(status)) = send(&service, head[0], message).await else { continue };
+            // Two results for one node are told to the master: that is what has changed.
+            let fault = Fault::from(status);
+            let refused = fault.refusal().expect("a pserver says why").kind;
+            if refused != RefusalKind::Nondeterministic {
+                assert_eq!(format!("{shard:?}"), before, "a refused message has changed something");
+            }
+        }
+    });
+}
+
+/// One message. None: it is no message of its kind.
+async fn send(service: &PserverService, kind: u8, message: &[u8]) -> Result<(), Option<Status>> {
+    fn read<M: Message + Default>(message: &[u8]) -> Result<M, Option<Status>> {
+        M::decode(message).map_err(|_| None)
+    }
+    let job = || JOB.to_owned();
+    match kind % 5 {
+        0 => {
+            let request = proto::PushRequest { job: job(), ..read(message)? };
+            service.push(Request::new(request)).await.map(drop).map_err(Some)
+        }
+        1 => {
+            let request = proto::PullRequest { job: job(), ..read(message)? };
+            service.pull(Request::new(request)).await.map(drop).map_err(Some)
+        }
+        2 => {
+            let request = proto::FollowRequest { job: job(), primary: ME.0, ..read(message)? };
+            service.follow(Request::new(request)).await.map(drop).map_err(Some)
+        }
+        3 => {
+            let request = proto::DecideRequest { job: job(), ..read(message)? };
+            service.decide(Request::new(request)).await.map(drop).map_err(Some)
+        }
+        _ => {
+            let request = proto::ReadStateRequest { job: job(), ..read(message)? };
+            service.read_state(Request::new(request)).await.map(drop).map_err(Some)
+        }
+    }
+}
+
+/// A pserver that leads all blocks of a small job: synchronous, with a delay, deciding over all blocks, or asynchronous.
+fn shard(kind: u8) -> Shard {
+    let (mode, decides) = match kind % 4 {
+        0 => (Mode::SYNC, false),
+        1 => (Mode::Sync { delay: 2 }, false),
+        2 => (Mode::SYNC, true),
+        _ => (Mode::Async { staleness_window: 8, scale_by_staleness: true }, false),
+    };
+    let declaration = declaration(decides);
+    let shard = Shard::new(settings(mode), 4, ME);
+    let copy = PlacedCopy { pserver: FOLLOWER, fill: Fill(PLACED + 1), is_in_sync: false };
+    let placement = Placement {
+        fill: Fill(PLACED),
+        term: Term(PLACED),
+        rewind: Rewind(PLACED),
+        primary: ME,
+        copies: vec![copy],
+        heir: None,
+        origin: None,
+    };
+    let blocks = Layout::new(&declaration).len() as u32;
+    let assignment = Assignment {
+        master_term: 1,
+        routing_version: PLACED + 1,
+        declaration,
+        blocks: (0..blocks).map(|block| (BlockId(block), placement.clone())).collect(),
+        pservers: Vec::new(),
+        may_leave: false,
+        checkpoint: None,
+        scalars: decides.then_some(ME),
+        exclusions: 0,
+        verdicts: Verdicts::default(),
+    };
+    shard.assign(assignment).expect("a sound assignment");
+    for (hosted, term, _) in shard.unrestored().expect("nobody panicked") {
+        let restored = shard.restore(&hosted, |block| {
+            block.restore_initial(term);
+            Ok(())
+        });
+        restored.expect("initial values");
+    }
+    shard
+}
+
+fn settings(mode: Mode) -> JobSettings {
+    JobSettings {
+        job: JobId(JOB.to_owned()),
+        seed: 1,
+        epochs: 2,
+        microbatch_records: 2,
+        microbatches_per_step: 4,
+        shuffle_run: 1,
+        records: 21,
+        manifest_fingerprint: [0; 32],
+        lease_ttl_millis: 1000,
+        mode,
+        warm_start: None,
+        evaluated: Some(Evaluated { records: 3, every: Period::Epochs(1), outputs: None }),
+    }
+}
+
+/// Blocks 0 and 1 are of a weight, 2 of a counter, 3 of a metric.
+fn declaration(decides: bool) -> Declaration {
+    let weight = Parameter::new("w", &[6], Rule::ADAM, Schedule::constant(0.1), Initial::Zeros);
+    let metric = Parameter::metric("right", Metric::Accuracy);
+    let declaration =
+        Declaration { parameters: vec![weight, Parameter::sum("loss", &[1]), metric], block_elements: 4 };
+    if decides {
+        declaration.deciding(Decisions { clip_norm: Some(1.0), ..Decisions::default() })
+    } else {
+        declaration
+    }
+}
