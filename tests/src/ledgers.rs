@@ -10,6 +10,7 @@ use anyhow::Context;
 use shoal_master::document::Document;
 use shoal_runtime::cluster::{BlockCopy, CheckpointId, CheckpointManifest, Ledger};
 use shoal_runtime::host::checkpoints::{Standing, list, load, read_piece};
+use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store;
 use std::path::{Path, PathBuf};
@@ -101,7 +102,7 @@ impl Reader {
 /// # Errors
 /// A store that cannot be read.
 pub async fn document(state: &Path) -> anyhow::Result<Option<Document>> {
-    let found = store::open(&state.display().to_string())?.load().await?;
+    let found = store::open(&state.display().to_string(), &Security::Loopback)?.load().await?;
     Ok(found.map(|(_, bytes)| Document::from_bytes(&bytes)).transpose()?)
 }
 

@@ -5,10 +5,10 @@ use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::{HELD_WINDOW, Shard};
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{Incarnation, Node, Refusal, RefusalKind, Rule};
-use shoal_runtime::host::rpc::{self, Dial, Limits, TcpDial};
+use shoal_runtime::host::rpc::{self, Dial, Limits, Security, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::wire::proto::pserver_client::PserverClient;
-use shoal_runtime::wire::{Fault, proto};
+use shoal_runtime::wire::{Fault, WireVersion, proto};
 use shoal_tests::sim::data_set::DataSet;
 use shoal_tests::sim::evidence::Evidence;
 use shoal_tests::sim::hand::Hand;
@@ -287,10 +287,10 @@ async fn a_message_above_the_limit_is_refused_and_the_server_goes_on() {
     let listener = rpc::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, shutdown) = Shutdown::pair();
-    let serving = tokio::spawn(rpc::serve(listener, routes, limits, shutdown));
+    let serving = tokio::spawn(rpc::serve(listener, routes, limits, Security::Loopback, shutdown));
 
     // A client without limits of its own: the server must be the one that refuses.
-    let channel = TcpDial::default().dial(&address).unwrap();
+    let channel = rpc::asking(TcpDial::default().dial(&address).unwrap(), WireVersion::PRESENT);
     let mut client = PserverClient::new(channel).max_encoding_message_size(usize::MAX);
     let gradient = |bytes: usize| proto::PushRequest {
         job: "sim".into(),

@@ -2,32 +2,32 @@
 
 #![allow(clippy::print_stdout, reason = "what a failing seed has to tell")]
 
-use shoal_tests::sim::coverage::{MUST_OCCUR, MUST_OCCUR_ASYNC};
-use shoal_tests::sim::run::{Draw, play};
+use shoal_tests::sim::network::Depth;
+use shoal_tests::sim::run::play;
 use shoal_tests::sim::scenario::Scenario;
-use shoal_tests::sim::seeds::{Broken, simulate_all, story_of};
+use shoal_tests::sim::seeds::{Draw, simulate_all, story_of};
+use std::ops::Range;
 
 const THREADS: usize = 2;
 
-/// Plays a thousand seeds; they must keep every promise, and meet all of `must_occur`.
-fn play_a_thousand(draw: Draw, must_occur: &[&'static str]) {
-    let summary = simulate_all(draw, 0..1000, THREADS);
+/// Plays some seeds; they must keep every promise. More of them, and what they must meet: the program `simulate`.
+fn keep_the_promises(draw: &Draw<'_>, seeds: Range<u64>) {
+    let count = seeds.end - seeds.start;
+    let summary = simulate_all(draw, seeds, THREADS);
     println!("{}", summary.coverage);
     if let Some(broken) = summary.broken.first() {
-        panic!("{} of 1,000 seeds are broken; {}", summary.broken.len(), story_of(draw, broken));
+        panic!("{} of {count} seeds are broken; {}", summary.broken.len(), story_of(draw, broken));
     }
-    let missing = summary.coverage.missing(must_occur);
-    assert!(missing.is_empty(), "a thousand seeds never met: {missing:?}");
 }
 
 #[test]
-fn a_thousand_synchronous_jobs_keep_the_promises() {
-    play_a_thousand(Scenario::drawn, &MUST_OCCUR);
+fn jobs_of_either_mode_keep_the_promises() {
+    keep_the_promises(&Scenario::drawn_both, 0..200);
 }
 
 #[test]
-fn a_thousand_asynchronous_jobs_keep_the_promises() {
-    play_a_thousand(Scenario::drawn_async, &MUST_OCCUR_ASYNC);
+fn jobs_over_real_connections_keep_the_promises() {
+    keep_the_promises(&|seed| Scenario { depth: Depth::Wire, ..Scenario::drawn_both(seed) }, 0..6);
 }
 
 #[test]
@@ -44,6 +44,15 @@ fn the_same_seed_gives_the_same_trace() {
 }
 
 #[test]
+fn the_same_seed_ends_alike_over_real_connections() {
+    let simulate = |seed| play(Scenario { depth: Depth::Wire, ..Scenario::drawn_both(seed) }, false);
+    for seed in 0..3 {
+        let (first, second) = (simulate(seed), simulate(seed));
+        assert_eq!((first.lasted, first.trace.hash()), (second.lasted, second.trace.hash()), "seed {seed}");
+    }
+}
+
+#[test]
 fn an_undisturbed_run_has_the_bits_of_the_definition() {
     for seed in 0..40 {
         let run = play(Scenario::drawn(seed).undisturbed(), false);
@@ -52,19 +61,6 @@ fn an_undisturbed_run_has_the_bits_of_the_definition() {
     }
 }
 
-fn draw_of(is_async: bool) -> Draw {
+fn draw_of(is_async: bool) -> fn(u64) -> Scenario {
     if is_async { Scenario::drawn_async } else { Scenario::drawn }
-}
-
-/// `[SHOAL_SIM_MODE=async] SHOAL_SIM_SEED=N cargo test -p shoal-tests --test simulation replay -- --nocapture` tells all of seed N.
-#[test]
-fn replay() {
-    let seed = std::env::var("SHOAL_SIM_SEED").ok().map_or(1, |seed| seed.parse().expect("a whole number"));
-    let draw = draw_of(std::env::var("SHOAL_SIM_MODE").is_ok_and(|mode| mode == "async"));
-    let run = play(draw(seed), true);
-    run.trace.lines().iter().for_each(|line| println!("{line}"));
-    println!("seed {seed} lasted {:?}, trace hash {:016x}", run.lasted, run.trace.hash());
-    if !run.violations.is_empty() {
-        panic!("{}", story_of(draw, &Broken { seed, violations: run.violations }));
-    }
 }

@@ -25,6 +25,9 @@ use tree::Tree;
 const ARROWS: &[(&str, &[&str])] = &[
     ("recordio", &[]),
     ("recordio/fuzz", &["shoal-recordio"]),
+    ("runtime/fuzz", &["shoal-runtime"]),
+    ("master/fuzz", &["shoal-master", "shoal-runtime"]),
+    ("pserver/fuzz", &["shoal-pserver", "shoal-runtime"]),
     ("runtime", &[]),
     ("master", LIBRARIES),
     ("pserver", LIBRARIES),
@@ -148,6 +151,16 @@ const PURE: &[Pure] = &[
         prefix: "trainer-sdk/src/desk",
         forbidden: WORLD,
         reason: "what is done next follows from words alone",
+    },
+    Pure {
+        prefix: "runtime/src/host/rpc/tls/permissions",
+        forbidden: WORLD,
+        reason: "who may call what is a table",
+    },
+    Pure {
+        prefix: "runtime/src/host/rpc/tls/identity",
+        forbidden: WORLD,
+        reason: "whom a certificate is for follows from its bytes alone",
     },
     Pure { prefix: "recordio/src/", forbidden: FRAMEWORK, reason: "a file format that stands by itself" },
 ];

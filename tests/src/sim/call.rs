@@ -93,6 +93,11 @@ impl Response {
         status.and_then(|code| code.to_str().ok()?.parse().ok()).unwrap_or(0)
     }
 
+    /// The message of a successful reply.
+    pub(super) fn message(&self) -> &[u8] {
+        self.body.get(ENVELOPE_BYTES..).unwrap_or_default()
+    }
+
     /// What the status says in words, if anything.
     pub(super) fn words(&self) -> &str {
         let trailers = self.trailers.as_ref().and_then(|trailers| trailers.get("grpc-message"));

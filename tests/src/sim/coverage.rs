@@ -13,48 +13,42 @@ pub struct Coverage {
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// What a thousand synchronous jobs must have met at least once each.
-pub const MUST_OCCUR: [&str; 20] = [
+/// What a thousand jobs, synchronous and asynchronous ones, must have met at least once each.
+pub const MUST_OCCUR: [&str; 34] = [
     "ancestors that replaced descendants",
     "busy answers",
     "calls for tasks overtaken",
+    "checkpoints damaged",
+    "disks stalled",
+    "disks that died",
+    "disks that refused",
     "duplicates refused",
     "early stops",
     "evaluations",
+    "hosts isolated",
+    "hosts slowed down",
     "late pushes",
     "leases expired",
     "leases given again",
     "leases handed back",
     "masters crashed",
+    "masters deposed",
     "members superseded",
     "negative zeros",
+    "places full",
+    "places silent",
+    "places slow",
+    "power cut",
     "pservers crashed",
     "pservers migrated",
     "pservers scaled",
     "rates lowered",
     "short steps",
     "speculative leases",
+    "swaps without an answer",
     "trainers crashed",
-];
-
-/// The same for asynchronous jobs, which have no nodes and never speculate.
-pub const MUST_OCCUR_ASYNC: [&str; 16] = [
-    "busy answers",
-    "calls for tasks overtaken",
-    "early stops",
-    "evaluations",
-    "late pushes",
-    "leases expired",
-    "leases given again",
-    "leases handed back",
-    "masters crashed",
-    "members superseded",
-    "negative zeros",
-    "pservers crashed",
-    "pservers migrated",
-    "pservers scaled",
-    "rates lowered",
-    "trainers crashed",
+    "trainers joined later",
+    "ways cut",
 ];
 
 impl Coverage {

@@ -2,9 +2,11 @@
 
 use super::coverage::Coverage;
 use super::data_set::DataSet;
+use super::history::History;
 use super::observer::Observer;
 use super::reference::Trained;
 use super::scenario::Scenario;
+use super::seen::Seen;
 use super::trace::Trace;
 use super::world::World;
 use shoal_runtime::cluster::{Exclusion, Exclusions, JobSettings, RefusalKind, Step};
@@ -66,6 +68,10 @@ pub struct Evidence {
     pub lives: Vec<Life>,
     /// What the pservers hold at the end, or why that is not known.
     pub trained: Result<Vec<Trained>, String>,
+    /// All documents that masters wrote.
+    pub history: History,
+    /// What pservers said.
+    pub seen: Seen,
     /// What the run met.
     pub coverage: Coverage,
     /// What happened.
@@ -142,6 +148,8 @@ impl Evidence {
             ran_away: world.network.ran_away(),
             lives,
             trained,
+            history: world.history,
+            seen: world.seen,
             coverage,
             trace: world.network.trace(),
             lasted: world.network.elapsed(),

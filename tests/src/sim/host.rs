@@ -7,6 +7,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::time::{Sleep, sleep};
 
 /// Whether a host runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct Host {
 #[derive(Debug)]
 struct Inner {
     state: HostState,
+    /// How much longer everything takes here.
+    lag: Duration,
     wakers: BTreeMap<u64, Waker>,
     next: u64,
 }
@@ -37,7 +41,8 @@ struct Inner {
 impl Host {
     /// A running host.
     pub fn new(name: &str) -> Arc<Host> {
-        let inner = Inner { state: HostState::Running, wakers: BTreeMap::new(), next: 0 };
+        let inner =
+            Inner { state: HostState::Running, lag: Duration::ZERO, wakers: BTreeMap::new(), next: 0 };
         Arc::new(Host { name: name.to_owned(), inner: Mutex::new(inner) })
     }
 
@@ -53,6 +58,10 @@ impl Host {
     pub fn resume(&self) {
         self.change(HostState::Running);
     }
+    /// Whatever it does begins so much later, until it is changed again.
+    pub fn slow_down(&self, lag: Duration) {
+        self.inner().lag = lag;
+    }
     /// Ends it for good. What it has sent stays on its way.
     pub fn crash(&self) {
         self.change(HostState::Crashed);
@@ -62,7 +71,7 @@ impl Host {
     pub fn run<F: Future>(self: &Arc<Self>, future: F) -> Gated<F> {
         let mut inner = self.inner();
         inner.next += 1;
-        Gated { id: inner.next, host: Arc::clone(self), future: Some(Box::pin(future)) }
+        Gated { id: inner.next, host: Arc::clone(self), lagging: None, future: Some(Box::pin(future)) }
     }
 
     fn change(&self, state: HostState) {
@@ -87,6 +96,8 @@ impl Host {
 pub struct Gated<F> {
     host: Arc<Host>,
     id: u64,
+    /// Until when it waits before it does what it was woken for.
+    lagging: Option<Pin<Box<Sleep>>>,
     future: Option<Pin<Box<F>>>,
 }
 
@@ -94,16 +105,24 @@ impl<F: Future> Future for Gated<F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
-        let state = {
-            let mut inner = self.host.inner();
-            inner.wakers.insert(self.id, context.waker().clone());
-            inner.state
+        let this = &mut *self;
+        let (state, lag) = {
+            let mut inner = this.host.inner();
+            inner.wakers.insert(this.id, context.waker().clone());
+            (inner.state, inner.lag)
         };
-        match (state, &mut self.future) {
+        if state == HostState::Running && (!lag.is_zero() || this.lagging.is_some()) {
+            let lagging = this.lagging.get_or_insert_with(|| Box::pin(sleep(lag)));
+            if lagging.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            this.lagging = None;
+        }
+        match (state, &mut this.future) {
             (HostState::Paused, _) => Poll::Pending,
             (HostState::Running, Some(future)) => future.as_mut().poll(context).map(Some),
             (HostState::Crashed, _) | (_, None) => {
-                self.future = None;
+                this.future = None;
                 Poll::Ready(None)
             }
         }
@@ -119,8 +138,7 @@ impl<F> Drop for Gated<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-    use tokio::time::{Instant, sleep, timeout};
+    use tokio::time::{Instant, timeout};
 
     #[tokio::test(start_paused = true)]
     async fn a_paused_host_finds_its_deadlines_passed_when_it_resumes() {
@@ -147,5 +165,16 @@ mod tests {
         host.resume();
         assert_eq!(timeout(Duration::from_secs(2), work).await.unwrap().unwrap(), None);
         assert_eq!(host.state(), HostState::Crashed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn on_a_slow_host_everything_begins_later() {
+        let (host, began) = (Host::new("a"), Instant::now());
+        host.slow_down(Duration::from_secs(3));
+        let twice = host.run(async {
+            sleep(Duration::from_secs(1)).await;
+            began.elapsed()
+        });
+        assert_eq!(twice.await.map(|elapsed| elapsed.as_secs()), Some(7), "3 to begin, 1, and 3 to notice");
     }
 }

@@ -3,6 +3,8 @@
 use super::call::Call;
 use super::host::Host;
 use super::network::Network;
+use super::points::Side;
+use super::wire;
 use http_body_util::BodyExt;
 use shoal_runtime::host::rpc::{Channel, Dial};
 use std::future::Future;
@@ -16,22 +18,25 @@ use tower::util::BoxCloneSyncService;
 #[derive(Clone, Debug)]
 pub struct Door {
     network: Arc<Network>,
-    from: String,
+    host: Arc<Host>,
 }
 
 impl Door {
     /// The door of `host`.
-    pub fn of(host: &Host, network: &Arc<Network>) -> Door {
-        Door { network: Arc::clone(network), from: host.name.clone() }
+    pub fn of(host: &Arc<Host>, network: &Arc<Network>) -> Door {
+        Door { network: Arc::clone(network), host: Arc::clone(host) }
     }
 }
 
 impl Dial for Door {
     fn is_gone<'a>(&'a self, address: &'a str) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
-        Box::pin(std::future::ready(self.network.is_refused(&self.from, address)))
+        Box::pin(std::future::ready(self.network.is_refused(&self.host.name, address)))
     }
 
     fn dial(&self, address: &str) -> Result<Channel, String> {
+        if self.network.is_wire() {
+            return wire::dial(&self.network, &self.host.name, address);
+        }
         let link = Link { door: self.clone(), to: address.to_owned() };
         Ok(BoxCloneSyncService::new(link))
     }
@@ -60,10 +65,16 @@ impl tower::Service<http::Request<Body>> for Link {
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
             let method = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-            let call = Call { from: door.from, to, method, number: 0, parts, body };
-            let mut answers = door.network.send(call);
+            let calls = format!("calls {method}");
+            let points = &door.network.points;
+            points.pass(&door.host, || calls.clone(), Side::Before).await;
+            let from = door.host.name.clone();
+            let mut answers = door.network.send(Call { from, to, method, number: 0, parts, body });
             match answers.recv().await {
-                Some(answer) => Ok(answer?.into_http()),
+                Some(answer) => {
+                    points.pass(&door.host, || calls, Side::After).await;
+                    Ok(answer?.into_http())
+                }
                 // Lost: nothing tells the caller but its own deadline.
                 None => std::future::pending().await,
             }

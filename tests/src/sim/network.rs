@@ -3,12 +3,18 @@
 //! All messages pass one queue, ordered by arrival time and then by the call's own key, and one courier delivers
 //! them: so the order of events is a function of the seed, though tokio wakes tasks of one moment in any order.
 
+mod courier;
+
 use super::call::{Call, Response};
 use super::host::{Host, HostState};
+use super::points::Points;
 use super::trace::{Trace, hash_of};
 use super::weather::{Delivery, Fate, Weather};
+use super::wire::{self, Change};
 use shoal_runtime::cluster::permutation::mix;
 use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::answering;
+use shoal_runtime::wire::WireVersion;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,41 +22,87 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tonic::body::Body;
-use tower::ServiceExt;
+use tonic::server::NamedService;
 use tower::util::BoxCloneSyncService;
 
 /// What answers at an address.
 pub type Service = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
+/// A role's service, as tonic makes it.
+pub trait Serves:
+    tower::Service<
+        http::Request<Body>,
+        Response = http::Response<Body>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + NamedService
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> Serves for S
+where
+    S: tower::Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+        + NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+}
+
 /// Changes the fate of calls as they are sent.
 pub type Intercept = Box<dyn FnMut(&Call, &mut Fate) + Send>;
 
 /// Is shown calls.
 pub type Witness = Box<dyn FnMut(&Call) + Send>;
 
+/// Is shown successful replies as they are made, whatever becomes of them: the call, and the reply's message.
+pub type ReplyWitness = Box<dyn FnMut(&Call, &[u8]) + Send>;
+
 /// More calls than any run needs: a program that calls without end is stopped by silence.
 const CALLS_MAX: u64 = 400_000;
 
 /// The network of one run.
 pub struct Network {
+    /// Where processes may be killed.
+    pub points: Points,
     began: Instant,
     inner: Mutex<Inner>,
     posted: Notify,
 }
 
 struct Inner {
+    /// Whether calls go over TCP.
+    is_wire: bool,
     seed: u64,
     weather: Weather,
     endpoints: BTreeMap<String, (Arc<Host>, Service)>,
     cuts: BTreeMap<(String, String), u32>,
+    spoken: BTreeMap<String, Option<WireVersion>>,
     counts: BTreeMap<(String, String, String), u64>,
     calls: u64,
     intercepts: Vec<Intercept>,
     witnesses: Vec<Witness>,
+    reply_witnesses: Vec<ReplyWitness>,
     queue: BTreeMap<(Instant, u64), Event>,
     trace: Trace,
 }
 
 pub(super) type Answer = Result<Box<Response>, tonic::Status>;
+pub(super) type Said<'a> = Result<&'a Response, &'a tonic::Status>;
+
+/// How deep the simulation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Calls are carried in memory.
+    Machine,
+    /// Calls go over HTTP/2 and a model of TCP.
+    Wire,
+}
 
 enum Event {
     Request { call: Arc<Call>, key: u64, delivery: Delivery, caller: mpsc::Sender<Answer> },
@@ -59,28 +111,68 @@ enum Event {
 
 impl Network {
     /// A network without hosts. Must be called inside the runtime whose clock it follows.
-    pub fn new(seed: u64, weather: Weather, trace: Trace) -> Arc<Network> {
+    pub fn new(depth: Depth, seed: u64, weather: Weather, trace: Trace) -> Arc<Network> {
         let inner = Inner {
+            is_wire: depth == Depth::Wire,
             seed,
             weather,
             endpoints: BTreeMap::new(),
             cuts: BTreeMap::new(),
+            spoken: BTreeMap::new(),
             counts: BTreeMap::new(),
             calls: 0,
             intercepts: Vec::new(),
             witnesses: Vec::new(),
+            reply_witnesses: Vec::new(),
             queue: BTreeMap::new(),
             trace,
         };
-        let network = Network { began: Instant::now(), inner: Mutex::new(inner), posted: Notify::new() };
+        let network = Network {
+            points: Points::default(),
+            began: Instant::now(),
+            inner: Mutex::new(inner),
+            posted: Notify::new(),
+        };
         let network = Arc::new(network);
         tokio::spawn(Arc::clone(&network).deliver_for_ever());
         network
     }
 
-    /// Lets `service` answer at `address`, on `host`.
-    pub fn serve(&self, host: &Arc<Host>, address: &str, service: Service) {
-        self.inner().endpoints.insert(address.to_owned(), (Arc::clone(host), service));
+    /// Lets `host` do `role` until it ends or the host crashes.
+    pub fn run(&self, host: &Arc<Host>, role: impl Future<Output = ()> + 'static) {
+        let role = host.run(role);
+        match self.inner().is_wire {
+            true => {
+                let role = Box::pin(async move { role.await.unwrap_or_default() });
+                wire::change(Change::Begin(Arc::clone(host), role));
+            }
+            false => drop(tokio::task::spawn_local(role)),
+        }
+    }
+    /// Lets `service` answer at `address`, on `host`. On a wire it must be the host that calls.
+    pub fn serve(self: &Arc<Self>, host: &Arc<Host>, address: &str, service: impl Serves) {
+        let endpoint = (Arc::clone(host), Service::new(service.clone()));
+        self.inner().endpoints.insert(address.to_owned(), endpoint);
+        if self.is_wire() {
+            wire::serve(self, host, address, service);
+        }
+    }
+    /// Whether calls go over TCP.
+    pub(super) fn is_wire(&self) -> bool {
+        self.inner().is_wire
+    }
+    /// The name of the host that answers at `address`; none where connections are refused.
+    pub(super) fn host_at(&self, address: &str) -> Option<String> {
+        let inner = self.inner();
+        let (host, _) = inner.endpoints.get(address)?;
+        // A process that was killed leaves a machine that refuses, or one that says nothing.
+        let refuses = host.state() == HostState::Crashed && hash_of(host.name.as_bytes()) & 2 == 0;
+        (!refuses).then(|| host.name.clone())
+    }
+    /// Lets a host speak another version of the wire; none, as builds did before there was one. It answers whom its version
+    /// answers, and tells it of itself.
+    pub fn speak(&self, host: &str, version: Option<WireVersion>) {
+        self.inner().spoken.insert(host.to_owned(), version);
     }
     /// Whether a connection from `from` to `address` would be refused: nothing lives there, and the way is open.
     pub fn is_refused(&self, from: &str, address: &str) -> bool {
@@ -95,21 +187,38 @@ impl Network {
     }
     /// Loses everything that `from` sends to `to`, replies included, until as many calls of [`mend`](Self::mend).
     pub fn cut(&self, from: &str, to: &str) {
-        *self.inner().cuts.entry((from.to_owned(), to.to_owned())).or_default() += 1;
+        let mut inner = self.inner();
+        let (from, to) = (inner.end_of(from), inner.end_of(to));
+        if inner.is_wire && from != to {
+            wire::change(Change::Cut(from.clone(), to.clone()));
+        }
+        *inner.cuts.entry((from, to)).or_default() += 1;
     }
     /// Undoes one [`cut`](Self::cut).
     pub fn mend(&self, from: &str, to: &str) {
-        if let Some(cuts) = self.inner().cuts.get_mut(&(from.to_owned(), to.to_owned())) {
+        let mut inner = self.inner();
+        let ends = (inner.end_of(from), inner.end_of(to));
+        let is_wire = inner.is_wire;
+        if let Some(cuts) = inner.cuts.get_mut(&ends) {
             *cuts = cuts.saturating_sub(1);
+            if is_wire && *cuts == 0 && ends.0 != ends.1 {
+                wire::change(Change::Mend(ends.0, ends.1));
+            }
         }
     }
     /// Undoes every [`cut`](Self::cut).
     pub fn mend_all(&self) {
-        self.inner().cuts.clear();
+        let mut inner = self.inner();
+        for ((from, to), cuts) in std::mem::take(&mut inner.cuts) {
+            if inner.is_wire && cuts > 0 && from != to {
+                wire::change(Change::Mend(from, to));
+            }
+        }
     }
     /// How long the run has lasted by its own clock.
     pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        // Hosts on a wire have clocks of their own.
+        turmoil::sim_elapsed().unwrap_or_else(|| self.began.elapsed())
     }
     /// Calls sent from now on pass `intercept`, after those added before it.
     pub fn intercept(&self, intercept: impl FnMut(&Call, &mut Fate) + Send + 'static) {
@@ -119,9 +228,13 @@ impl Network {
     pub fn witness(&self, witness: impl FnMut(&Call) + Send + 'static) {
         self.inner().witnesses.push(Box::new(witness));
     }
+    /// Shows every successful reply to `witness` when it is made.
+    pub fn witness_replies(&self, witness: impl FnMut(&Call, &[u8]) + Send + 'static) {
+        self.inner().reply_witnesses.push(Box::new(witness));
+    }
     /// Writes something that is no call into the trace.
     pub fn note(&self, code: u64, line: impl std::fmt::Display) {
-        let at = self.began.elapsed();
+        let at = self.elapsed();
         self.inner().trace.note(at, &[code], line);
     }
     /// What has happened so far.
@@ -134,23 +247,12 @@ impl Network {
     }
 
     /// Sends a call. Answers, if any, come out of the receiver; dropping it is the caller's giving up.
-    pub(super) fn send(&self, mut call: Call) -> mpsc::Receiver<Answer> {
+    pub(super) fn send(&self, call: Call) -> mpsc::Receiver<Answer> {
         let (caller, answers) = mpsc::channel(4);
         let now = Instant::now();
         let mut guard = self.inner();
         let inner = &mut *guard;
-        inner.calls += 1;
-        if inner.calls > CALLS_MAX {
-            return answers;
-        }
-        let count =
-            inner.counts.entry((call.from.clone(), call.to.clone(), call.method.clone())).or_default();
-        *count += 1;
-        call.number = *count;
-        let key = call.key(inner.seed);
-        let mut fate = Fate::draw(&inner.weather, &mut Random::seeded(key));
-        inner.intercepts.iter_mut().for_each(|intercept| intercept(&call, &mut fate));
-        let call = Arc::new(call);
+        let Some((call, key, fate)) = inner.meet(call) else { return answers };
         for (copy, delivery) in fate.deliveries.into_iter().enumerate() {
             let key = mix(key ^ (copy as u64 + 1));
             let (call, caller) = (Arc::clone(&call), caller.clone());
@@ -165,106 +267,31 @@ impl Network {
         answers
     }
 
-    async fn deliver_for_ever(self: Arc<Self>) {
-        loop {
-            let next = self.inner().queue.first_key_value().map(|((due, _), _)| *due);
-            let posted = self.posted.notified();
-            match next {
-                None => posted.await,
-                Some(due) if due > Instant::now() => {
-                    let _ = tokio::time::timeout_at(due, posted).await;
-                }
-                Some(_) => {
-                    // Everybody's timers of this moment first.
-                    for _ in 0..3 {
-                        tokio::task::yield_now().await;
-                    }
-                    self.deliver_due();
-                }
-            }
-        }
+    /// What is to become of a call; none where there were more than any run needs.
+    pub(super) fn meet(&self, call: Call) -> Option<(Arc<Call>, u64, Fate)> {
+        self.inner().meet(call)
     }
-
-    fn deliver_due(self: &Arc<Self>) {
-        let now = Instant::now();
-        loop {
-            let mut guard = self.inner();
-            let Some(entry) = guard.queue.first_entry().filter(|entry| entry.key().0 <= now) else { return };
-            let event = entry.remove();
-            match event {
-                Event::Request { call, key, delivery, caller } => {
-                    self.deliver(&mut guard, call, key, delivery, caller);
-                }
-                Event::Reply { call, key, answer, is_lost, caller } => {
-                    self.answer(&mut guard, &call, key, answer, is_lost, &caller);
-                }
-            }
-        }
-    }
-
-    fn deliver(
-        self: &Arc<Self>,
-        inner: &mut Inner,
-        call: Arc<Call>,
-        key: u64,
-        delivery: Delivery,
-        caller: mpsc::Sender<Answer>,
-    ) {
-        let is_lost = delivery.is_lost || inner.is_cut(&call.from, &call.to);
-        inner.note_request(self.began.elapsed(), &call, key, is_lost);
-        if is_lost {
-            return;
-        }
-        inner.witnesses.iter_mut().for_each(|witness| witness(&call));
-        // A process that was killed leaves a machine that refuses; a machine that is gone says nothing.
-        let endpoint = inner.endpoints.get(&call.to).cloned();
-        let is_refusing = |host: &Host| host.state() == HostState::Crashed && key & 2 == 0;
-        let Some((host, service)) = endpoint.filter(|(host, _)| !is_refusing(host)) else {
-            let answer = Err(tonic::Status::unavailable("the connection was refused"));
-            let (key, due) = (mix(key), Instant::now() + delivery.reply_delay);
-            return inner.post(due, key, Event::Reply { call, key, answer, is_lost: false, caller });
-        };
-        let (network, cancels) = (Arc::clone(self), inner.weather.cancels);
-        tokio::spawn(async move {
-            let work = host.run(async {
-                let response = service.oneshot(call.request()).await.unwrap_or_else(|never| match never {});
-                Box::new(Response::collect(response).await)
-            });
-            let response = tokio::select! {
-                biased;
-                response = work => response,
-                () = caller.closed(), if cancels => None,
-            };
-            // A callee that was killed in mid-call leaves a connection that breaks, or one that stays silent.
-            let is_broken = host.state() == HostState::Crashed && key & 2 == 0;
-            let answer = match response {
-                Some(response) => Ok(response),
-                None if is_broken => Err(tonic::Status::unavailable("the connection broke")),
-                None => return,
-            };
-            let (key, due) = (mix(key), Instant::now() + delivery.reply_delay);
-            let is_lost = delivery.is_reply_lost;
-            let reply = Event::Reply { call, key, answer, is_lost, caller };
-            network.inner().post(due, key, reply);
-            network.posted.notify_one();
-        });
-    }
-
-    fn answer(
-        &self,
-        inner: &mut Inner,
-        call: &Call,
-        key: u64,
-        answer: Answer,
-        is_lost: bool,
-        caller: &mpsc::Sender<Answer>,
-    ) {
-        let is_lost = is_lost || inner.is_cut(&call.to, &call.from);
-        inner.note_reply(self.began.elapsed(), call, key, &answer, is_lost);
+    /// A request arrives, or is lost: whether it is carried out.
+    pub(super) fn arrives(&self, call: &Call, key: u64, is_lost: bool) -> bool {
+        let at = self.elapsed();
+        let mut inner = self.inner();
+        inner.note_request(at, call, key, is_lost);
         if !is_lost {
-            // The first answer counts; the caller may be gone.
-            let _ = caller.try_send(answer);
+            inner.witnesses.iter_mut().for_each(|witness| witness(call));
         }
+        !is_lost
+    }
+    /// A reply is made, whatever becomes of it.
+    pub(super) fn made(&self, call: &Call, response: &Response) {
+        if response.code() == 0 {
+            let mut inner = self.inner();
+            inner.reply_witnesses.iter_mut().for_each(|witness| witness(call, response.message()));
+        }
+    }
+    /// A reply arrives, or is lost.
+    pub(super) fn replied(&self, call: &Call, key: u64, response: &Response, is_lost: bool) {
+        let at = self.elapsed();
+        self.inner().note_reply(at, call, mix(key), Ok(response), is_lost);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -273,9 +300,46 @@ impl Network {
 }
 
 impl Inner {
+    fn speak(&self, call: &mut Call) {
+        let headers = &mut call.parts.headers;
+        match self.spoken.get(&call.from) {
+            Some(Some(version)) => drop(headers.insert(WireVersion::ENTRY, version.0.into())),
+            Some(None) => drop(headers.remove(WireVersion::ENTRY)),
+            None => {}
+        }
+    }
+
+    fn speaking(&self, host: &Host, service: Service) -> Service {
+        match self.spoken.get(&host.name).copied().unwrap_or(Some(WireVersion::PRESENT)) {
+            Some(version) => Service::new(answering(service, version)),
+            None => service,
+        }
+    }
+
     fn post(&mut self, due: Instant, key: u64, event: Event) {
         let due = due.max(Instant::now() + Duration::from_millis(1));
         self.queue.insert((due, key), event);
+    }
+
+    fn meet(&mut self, mut call: Call) -> Option<(Arc<Call>, u64, Fate)> {
+        self.calls += 1;
+        if self.calls > CALLS_MAX {
+            return None;
+        }
+        let count = self.counts.entry((call.from.clone(), call.to.clone(), call.method.clone())).or_default();
+        *count += 1;
+        call.number = *count;
+        self.speak(&mut call);
+        let key = call.key(self.seed);
+        let mut fate = Fate::draw(&self.weather, &mut Random::seeded(key));
+        self.intercepts.iter_mut().for_each(|intercept| intercept(&call, &mut fate));
+        Some((Arc::new(call), key, fate))
+    }
+
+    /// One end of a cut. On a wire that is a host; in memory, who is called goes by its address.
+    fn end_of(&self, name: &str) -> String {
+        let lives_there = self.endpoints.get(name).filter(|_| self.is_wire);
+        lives_there.map_or(name.to_owned(), |(host, _)| host.name.clone())
     }
 
     fn is_cut(&self, from: &str, to: &str) -> bool {
@@ -294,8 +358,8 @@ impl Inner {
         );
     }
 
-    fn note_reply(&mut self, at: Duration, call: &Call, key: u64, answer: &Answer, is_lost: bool) {
-        let (code, body) = match answer {
+    fn note_reply(&mut self, at: Duration, call: &Call, key: u64, answer: Said<'_>, is_lost: bool) {
+        let (code, body) = match &answer {
             Ok(response) if call.tells_process() => (response.code(), 0),
             Ok(response) => (response.code(), hash_of(&response.body)),
             Err(status) => (status.code() as u64, 0),

@@ -20,6 +20,8 @@ use std::time::Duration;
 pub struct Observer {
     door: Door,
     master: MasterClient<Channel>,
+    /// For how long it waits for the master.
+    patience: Duration,
 }
 
 const NAME: &str = "observer";
@@ -34,7 +36,9 @@ impl Observer {
         });
         let door = Door::of(&Host::new(NAME), network);
         let master = master_client(&door, MASTER).expect("any address will do");
-        Observer { door, master }
+        // Over TCP a connection may have to be made.
+        let patience = Duration::from_millis(if network.is_wire() { 700 } else { 50 });
+        Observer { door, master, patience }
     }
 
     /// The door, for other calls.
@@ -46,7 +50,7 @@ impl Observer {
     pub async fn status(&self) -> Option<proto::StatusReply> {
         let mut master = self.master.clone();
         let asked = master.status(proto::StatusRequest { job: JOB.to_owned() });
-        let answered = tokio::time::timeout(Duration::from_millis(50), asked).await;
+        let answered = tokio::time::timeout(self.patience, asked).await;
         answered.ok()?.ok().map(tonic::Response::into_inner)
     }
 
@@ -54,14 +58,14 @@ impl Observer {
     pub async fn scale_pservers(&self, pservers: u32) {
         let mut master = self.master.clone();
         let request = proto::ScaleRequest { job: JOB.to_owned(), pservers: Some(pservers), trainers: None };
-        let _ = tokio::time::timeout(Duration::from_millis(50), master.scale(request)).await;
+        let _ = tokio::time::timeout(self.patience, master.scale(request)).await;
     }
 
     /// Asks for another pserver in the place of one.
     pub async fn migrate(&self, pserver: &str) {
         let mut master = self.master.clone();
         let request = proto::DrainRequest { job: JOB.to_owned(), pserver: pserver.to_owned(), replace: true };
-        let _ = tokio::time::timeout(Duration::from_millis(50), master.drain(request)).await;
+        let _ = tokio::time::timeout(self.patience, master.drain(request)).await;
     }
 
     /// All parameters and their rules' state: of a job that is done as its last checkpoint has them, otherwise at
@@ -133,7 +137,8 @@ impl Observer {
     }
 }
 
-fn values(bytes: &[u8]) -> Vec<f32> {
+/// Little-endian f32 as numbers.
+pub fn values(bytes: &[u8]) -> Vec<f32> {
     let (words, _) = bytes.as_chunks();
     words.iter().map(|word| f32::from_le_bytes(*word)).collect()
 }

@@ -1,5 +1,7 @@
 //! A place for checkpoints, in memory, that a test may stop at any change, make slow, make silent, or damage.
 
+use super::host::Host;
+use super::points::{Points, Side};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
@@ -9,6 +11,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
+use shoal_runtime::host::random::Random;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +33,7 @@ pub struct Place {
     objects: Arc<InMemory>,
     inner: Arc<Mutex<Inner>>,
     stopped: Arc<Notify>,
+    user: Option<(Arc<Host>, Points)>,
 }
 
 #[derive(Debug)]
@@ -39,6 +43,7 @@ struct Inner {
     stop: Option<(usize, Moment)>,
     is_stopped: bool,
     is_silent: bool,
+    is_full: bool,
     pace: Duration,
 }
 
@@ -55,6 +60,7 @@ impl Place {
             stop: None,
             is_stopped: false,
             is_silent: false,
+            is_full: false,
             pace: Duration::ZERO,
         };
         let memory = Arc::new(InMemory::new());
@@ -64,7 +70,12 @@ impl Place {
             }
         };
         futures_util::FutureExt::now_or_never(filling).expect("memory never waits");
-        Place { objects: memory, inner: Arc::new(Mutex::new(inner)), stopped: Arc::default() }
+        Place { objects: memory, inner: Arc::new(Mutex::new(inner)), stopped: Arc::default(), user: None }
+    }
+
+    /// The same place, as the process on `host` has it, which may be killed at any change.
+    pub fn used_by(&self, host: &Arc<Host>, points: &Points) -> Place {
+        Place { user: Some((Arc::clone(host), points.clone())), ..self.clone() }
     }
 
     /// All objects by name.
@@ -102,6 +113,32 @@ impl Place {
     pub fn set_silent(&self, is_silent: bool) {
         self.inner().is_silent = is_silent;
     }
+    /// Takes nothing more, as a disk without room, or everything again.
+    pub fn set_full(&self, is_full: bool) {
+        self.inner().is_full = is_full;
+    }
+    /// Changes an object in this folder: a bit is another, its end is missing, or it is what another object is. Which
+    /// object, and how, is drawn from `luck`. False where there is nothing.
+    pub async fn rot(&self, folder: &str, luck: u64) -> bool {
+        let random = &mut Random::seeded(luck);
+        let objects: Vec<_> =
+            self.objects().await.into_iter().filter(|(name, _)| name.starts_with(folder)).collect();
+        if objects.is_empty() {
+            return false;
+        }
+        let (name, content) = &objects[random.below(objects.len() as u64) as usize];
+        let (_, other) = &objects[random.below(objects.len() as u64) as usize];
+        let mut bytes = content.to_vec();
+        match random.below(3) {
+            0 => bytes.truncate(random.below(bytes.len().max(1) as u64) as usize),
+            1 if other != content => bytes = other.to_vec(),
+            _ => {
+                let at = random.below(bytes.len().max(1) as u64) as usize;
+                bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << random.below(8));
+            }
+        }
+        self.objects.put(&Path::from(name.as_str()), bytes.into()).await.is_ok()
+    }
     /// Each change takes so long.
     pub fn set_pace(&self, pace: Duration) {
         self.inner().pace = pace;
@@ -124,8 +161,22 @@ impl Place {
         }
     }
 
-    async fn change<T>(&self, name: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    /// ENOSPC on Linux, if there is none.
+    fn room(&self) -> Result<()> {
+        let full = || Box::new(std::io::Error::from_raw_os_error(28));
+        if self.inner().is_full { Err(Error::Generic { store: "place", source: full() }) } else { Ok(()) }
+    }
+
+    async fn pass(&self, how: &str, name: &str, side: Side) {
+        if let Some((host, points)) = &self.user {
+            let what = if name.ends_with("manifest") { "a manifest" } else { "pieces" };
+            points.pass(host, || format!("{how} {what}"), side).await;
+        }
+    }
+
+    async fn change<T>(&self, how: &str, name: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.read().await?;
+        self.pass(how, name, Side::Before).await;
         let (pace, stop) = {
             let mut inner = self.inner();
             let number = inner.changes.len();
@@ -139,7 +190,10 @@ impl Place {
         }
         let done = if stop == Some(Moment::Before) { None } else { Some(work.await) };
         match (stop, done) {
-            (None, Some(done)) => done,
+            (None, Some(done)) => {
+                self.pass(how, name, Side::After).await;
+                done
+            }
             _ => {
                 self.stopped.notify_one();
                 std::future::pending().await
@@ -163,14 +217,15 @@ impl fmt::Display for Place {
 #[async_trait]
 impl ObjectStore for Place {
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.change(at.as_ref(), self.objects.put_opts(at, payload, options)).await
+        self.room()?;
+        self.change("writes", at.as_ref(), self.objects.put_opts(at, payload, options)).await
     }
     async fn put_multipart_opts(
         &self,
         at: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let inner = self.change(at.as_ref(), self.objects.put_multipart_opts(at, options)).await?;
+        let inner = self.change("begins", at.as_ref(), self.objects.put_multipart_opts(at, options)).await?;
         Ok(Box::new(Upload { inner, place: self.clone(), name: at.to_string() }))
     }
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
@@ -184,7 +239,7 @@ impl ObjectStore for Place {
             async move {
                 let path = path?;
                 let delete = async { place.objects.delete(&path).await.map(|()| path.clone()) };
-                place.change(path.as_ref(), delete).await
+                place.change("removes", path.as_ref(), delete).await
             }
         })
         .boxed()
@@ -197,7 +252,7 @@ impl ObjectStore for Place {
         self.objects.list_with_delimiter(prefix).await
     }
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.change(to.as_ref(), self.objects.copy_opts(from, to, options)).await
+        self.change("copies", to.as_ref(), self.objects.copy_opts(from, to, options)).await
     }
 }
 
@@ -212,10 +267,14 @@ struct Upload {
 impl MultipartUpload for Upload {
     fn put_part(&mut self, part: PutPayload) -> UploadPart {
         let (place, name, sent) = (self.place.clone(), self.name.clone(), self.inner.put_part(part));
-        Box::pin(async move { place.change(&name, sent).await })
+        Box::pin(async move {
+            place.room()?;
+            place.change("sends", &name, sent).await
+        })
     }
     async fn complete(&mut self) -> Result<PutResult> {
-        self.place.clone().change(&self.name.clone(), self.inner.complete()).await
+        self.place.room()?;
+        self.place.clone().change("completes", &self.name.clone(), self.inner.complete()).await
     }
     async fn abort(&mut self) -> Result<()> {
         self.inner.abort().await

@@ -3,9 +3,12 @@
 use super::coverage::Coverage;
 use super::evidence::Evidence;
 use super::invariants;
+use super::network::Depth;
+use super::points::{Order, Points};
 use super::scenario::Scenario;
 use super::script::Script;
 use super::trace::Trace;
+use super::wire::on_wire;
 use super::world::World;
 use std::time::Duration;
 use tokio::runtime::LocalOptions;
@@ -19,22 +22,33 @@ pub struct Run {
     pub coverage: Coverage,
     /// What happened.
     pub trace: Trace,
+    /// Where processes could be killed, and were.
+    pub points: Points,
     /// How long the run took by its own clock.
     pub lasted: Duration,
     /// The longest that the job stood still after healing, in lease TTLs.
     pub stood_still_ttls: f64,
 }
 
-/// Makes a scenario of a seed.
-pub type Draw = fn(u64) -> Scenario;
-
-/// Plays a scenario in a runtime of its own.
+/// Plays a scenario in runtimes of its own.
 pub fn play(scenario: Scenario, keeps_lines: bool) -> Run {
-    in_paused_time(async move {
+    play_with(scenario, Vec::new(), keeps_lines)
+}
+
+/// The same with kills to order.
+pub fn play_with(scenario: Scenario, orders: Vec<Order>, keeps_lines: bool) -> Run {
+    let (depth, seed) = (scenario.depth, scenario.seed);
+    let playing = async move {
         let world = World::start(scenario, keeps_lines);
+        let points = world.network.points.clone();
+        points.order(orders);
         let evidence = Script::new(world).play().await;
-        judged(evidence).await
-    })
+        judged(evidence, points)
+    };
+    match depth {
+        Depth::Machine => in_paused_time(playing),
+        Depth::Wire => on_wire(seed, playing),
+    }
 }
 
 /// Runs a future on one thread whose clock moves only when nothing else can.
@@ -46,10 +60,11 @@ pub fn in_paused_time<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime without drivers").block_on(future)
 }
 
-async fn judged(evidence: Evidence) -> Run {
+fn judged(evidence: Evidence, points: Points) -> Run {
     let violations = invariants::check(&evidence);
     Run {
         violations,
+        points,
         coverage: evidence.coverage,
         stood_still_ttls: evidence.stood_still.as_secs_f64() / evidence.scenario.ttl.as_secs_f64(),
         trace: evidence.trace,

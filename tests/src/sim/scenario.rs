@@ -3,6 +3,8 @@
 
 use super::data_set::DataSetShape;
 use super::evaluated::Evaluations;
+use super::faults::{self, Fault};
+use super::network::Depth;
 use super::program::Program;
 use super::weather::Weather;
 use shoal_runtime::cluster::Mode;
@@ -14,6 +16,8 @@ use std::time::Duration;
 /// All that a run is made of.
 #[derive(Clone, Debug)]
 pub struct Scenario {
+    /// How calls are carried.
+    pub depth: Depth,
     /// What it was drawn from, and what everything in the run is drawn from.
     pub seed: u64,
     /// The records.
@@ -58,46 +62,16 @@ pub struct Scenario {
     pub attempt: Duration,
     /// The network until healing.
     pub weather: Weather,
+    /// Whether the master keeps its document on a disk, or in a store that others run.
+    pub has_disk: bool,
     /// What happens when, in order.
     pub faults: Vec<(Duration, Fault)>,
     /// When the network heals and everybody still alive goes on.
     pub healing: Duration,
 }
 
-/// Something that happens to members. Which one is drawn as any number, and taken modulo those there are.
-#[derive(Clone, Copy, Debug)]
-pub enum Fault {
-    /// A trainer is killed.
-    Crash(u64),
-    /// A trainer stands still.
-    Pause(u64, Duration),
-    /// A trainer is asked to leave.
-    Leave(u64),
-    /// A trainer joins under a new name.
-    Join,
-    /// A trainer joins under the name of one that there was.
-    JoinAs(u64),
-    /// A pserver stands still.
-    PausePserver(u64, Duration),
-    /// The master stands still.
-    PauseMaster(Duration),
-    /// A pserver is killed; after a while another takes its place, under its name or under a new one.
-    CrashPserver(u64, Duration),
-    /// The master is killed, and after a while started again.
-    CrashMaster(Duration),
-    /// So many pservers are wanted from now on.
-    ScalePservers(u32),
-    /// A pserver is to be replaced by another.
-    MigratePserver(u64),
-    /// Two members do not hear from each other, in one direction.
-    Cut(u64, u64, Duration),
-}
-
 /// Steps of a whole job: enough for versions to matter, few enough for a thousand runs.
 const STEPS_MAX: u64 = 36;
-
-/// Pservers that may be wanted.
-const PSERVERS_MAX: u32 = 5;
 
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
@@ -129,7 +103,8 @@ impl Scenario {
         scenario.paces = (0..8).map(|_| Duration::from_millis(random.below(slowest + 1))).collect();
         scenario.stuck = random.percent(15).then(|| random.below(3) as usize);
         scenario.weather = weather(&mut random, scenario.ttl);
-        scenario.draw_faults(&mut random);
+        scenario.has_disk = key(&[seed, 0xF11E]).is_multiple_of(2);
+        (scenario.faults, scenario.healing) = faults::drawn(&scenario, &mut random);
         let mut random = Random::seeded(key(&[seed, 0xDE1A]));
         scenario.mode = Mode::Sync { delay: pick(&mut random, &[0, 0, 1, 2]) as u32 };
         scenario.decisions = decisions(&mut random);
@@ -160,9 +135,15 @@ impl Scenario {
         Scenario { mode, decisions: None, ..Scenario::drawn(seed) }
     }
 
+    /// The scenario of a seed: even ones are synchronous jobs, odd ones asynchronous.
+    pub fn drawn_both(seed: u64) -> Scenario {
+        if seed.is_multiple_of(2) { Scenario::drawn(seed) } else { Scenario::drawn_async(seed) }
+    }
+
     /// One trainer, one pserver, no faults: what every scenario's result must be equal to.
     pub fn quiet(seed: u64) -> Scenario {
         Scenario {
+            depth: Depth::Machine,
             seed,
             data: DataSetShape { seed, records: 60, files: 1, chunk_bytes: 200 },
             epochs: 1,
@@ -185,6 +166,7 @@ impl Scenario {
             stuck: None,
             attempt: Duration::from_secs(1),
             weather: Weather::fair(),
+            has_disk: false,
             faults: Vec::new(),
             healing: Duration::ZERO,
         }
@@ -204,47 +186,6 @@ impl Scenario {
             return FOR_EVER;
         }
         self.paces[number % self.paces.len()]
-    }
-
-    fn draw_faults(&mut self, random: &mut Random) {
-        // About as long as the job would take, so that most faults meet it at work.
-        let microbatches = self.epochs * self.data.records.div_ceil(u64::from(self.microbatch_records));
-        let pace = self.paces.iter().sum::<Duration>() / self.paces.len() as u32;
-        let steps = microbatches.div_ceil(u64::from(self.microbatches_per_step)) as u32;
-        let work = pace * microbatches as u32 / self.trainers + self.weather.delay * 6 * steps;
-        let phase = work.clamp(Duration::from_millis(200), Duration::from_secs(40));
-        let span = |random: &mut Random, whole: Duration| whole * random.below(1001) as u32 / 1000;
-        let kinds: Vec<u64> = (0..12).filter(|_| random.percent(40)).collect();
-        let count = if kinds.is_empty() { 0 } else { random.below(9) };
-        // Pservers and the master are never away for as long as the master's patience with pservers.
-        let mut away_left = self.ttl * 6;
-        for _ in 0..count {
-            let at = span(random, phase);
-            let (who, other) = (random.bits(), random.bits());
-            let long = span(random, self.ttl * 3);
-            let short = span(random, self.ttl * 3).min(away_left);
-            let fault = match kinds[random.below(kinds.len() as u64) as usize] {
-                0 => Fault::Crash(who),
-                1 => Fault::Pause(who, long),
-                2 => Fault::Leave(who),
-                3 => Fault::Join,
-                4 => Fault::JoinAs(who),
-                5 => Fault::PausePserver(who, short),
-                6 => Fault::PauseMaster(short),
-                7 => Fault::CrashPserver(who, long),
-                8 => Fault::CrashMaster(short),
-                9 => Fault::ScalePservers(1 + (who % u64::from(PSERVERS_MAX)) as u32),
-                10 => Fault::MigratePserver(who),
-                _ => Fault::Cut(who, other, short),
-            };
-            if matches!(fault, Fault::PausePserver(..) | Fault::PauseMaster(_) | Fault::Cut(..)) {
-                away_left -= short;
-            }
-            self.faults.push((at, fault));
-        }
-        self.faults.sort_by_key(|(at, _)| *at);
-        let last = self.faults.last().map_or(Duration::ZERO, |(at, _)| *at);
-        self.healing = phase.max(last) + span(random, self.ttl);
     }
 }
 

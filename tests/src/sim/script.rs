@@ -1,14 +1,18 @@
 //! Plays a scenario: trainers come, faults happen, everything heals, and the job is watched until it ends or stands
 //! still for longer than it may.
 
+mod strike;
+
 use super::evidence::Evidence;
+use super::faults::Fault;
 use super::host::{Host, HostState};
 use super::observer::Observer;
-use super::scenario::Fault;
-use super::world::World;
+use super::world::{Trainer, World};
+use shoal_runtime::cluster::permutation::key;
+use shoal_runtime::host::random::Random;
+use shoal_runtime::host::store::ForgetfulDisk;
 use shoal_runtime::wire::proto;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -28,6 +32,12 @@ pub struct Script {
     leaving: BTreeSet<String>,
     /// Pservers that are to come in the place of others.
     to_replace: usize,
+    /// Whether a master is to come in the place of one that is gone.
+    master_is_coming: bool,
+    /// Whether the machine loses its power when its disk dies.
+    disk_dies_with_power: bool,
+    /// What the disks' survivors are drawn from.
+    random: Random,
 }
 
 #[derive(Clone, Debug)]
@@ -39,14 +49,25 @@ enum Happening {
     /// A pserver comes in the place of the one that answered there.
     Replace(String),
     RestartMaster,
+    /// The checkpoints' place and the master's disk are as they should be again.
+    Mended(Memory),
+    /// Of a host, by name: it is no longer slow.
+    Hasten(String),
     Heal,
     Look,
 }
 
+/// What is durable.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    Disk,
+    Silent,
+    Slow,
+    Full,
+}
+
 /// Lives of pservers that a run may have in all.
 const PSERVER_LIVES_MAX: usize = 40;
-/// Trainers that a run may have in all.
-const LIVES_MAX: usize = 12;
 
 impl Script {
     /// Sets the stage.
@@ -56,6 +77,7 @@ impl Script {
             world.start_trainer(&format!("trainer-{number}"));
         }
         let began = Instant::now();
+        let random = Random::seeded(key(&[world.scenario.seed, 4]));
         let mut script = Script {
             world,
             observer,
@@ -67,6 +89,9 @@ impl Script {
             wanted: 0,
             leaving: BTreeSet::new(),
             to_replace: 0,
+            master_is_coming: false,
+            disk_dies_with_power: false,
+            random,
         };
         script.wanted = script.world.scenario.pservers as usize;
         for (at, fault) in script.world.scenario.faults.clone() {
@@ -102,6 +127,7 @@ impl Script {
         self.happen(Happening::Heal);
         let stood_still = self.stood_still.max(self.stands_still());
         let patience = may_stand_still * 2;
+        self.world.network.points.disarm();
         let evidence = Evidence::gather(self.world, &self.observer, self.steps, patience).await;
         Evidence { stood_still, may_stand_still, ..evidence }
     }
@@ -150,78 +176,10 @@ impl Script {
             Happening::Mend(from, to) => self.world.network.mend(&from, &to),
             Happening::Replace(address) => self.replace(&address),
             Happening::RestartMaster => self.restart_master(),
+            Happening::Mended(what) => self.mend(what),
+            Happening::Hasten(host) => self.slow_down(&host, Duration::ZERO),
             Happening::Heal => self.heal(),
             Happening::Fault(_) | Happening::Look => {}
-        }
-    }
-
-    fn strike(&mut self, fault: Fault) {
-        self.world.network.note(4, format_args!("{fault:?}"));
-        match fault {
-            Fault::Crash(who) => {
-                if let Some(at) = self.living(who) {
-                    self.world.trainers[at].host.crash();
-                    self.world.met("trainers crashed");
-                }
-            }
-            Fault::Leave(who) => {
-                if let Some(at) = self.living(who) {
-                    self.world.trainers[at].ask_to_leave();
-                }
-            }
-            Fault::Pause(who, how_long) => {
-                if let Some(at) = self.living(who) {
-                    self.pause(&self.world.trainers[at].host.name.clone(), how_long);
-                }
-            }
-            Fault::PausePserver(who, how_long) => {
-                if let Some(host) = self.living_pserver(who) {
-                    self.pause(&host.name, how_long);
-                }
-            }
-            Fault::PauseMaster(how_long) => {
-                let master = self.world.masters.last().map(|host| host.name.clone());
-                self.pause(&master.unwrap_or_default(), how_long);
-            }
-            Fault::CrashPserver(who, how_long) => {
-                if let Some(host) = self.living_pserver(who) {
-                    host.crash();
-                    self.world.met("pservers crashed");
-                    let address = address_of(&host).to_owned();
-                    self.to_replace += 1;
-                    self.plan(Instant::now() + how_long, Happening::Replace(address));
-                }
-            }
-            Fault::CrashMaster(how_long) => {
-                self.world.masters.iter().for_each(|host| host.crash());
-                self.world.met("masters crashed");
-                self.plan(Instant::now() + how_long, Happening::RestartMaster);
-            }
-            Fault::Join => self.join(format!("trainer-{}", self.world.trainers.len() + 1)),
-            Fault::JoinAs(who) => {
-                let at = who as usize % self.world.trainers.len();
-                self.join(self.world.trainers[at].name.clone());
-            }
-            Fault::Cut(from, to, how_long) => self.cut(from, to, how_long),
-            // These are asked of the master.
-            Fault::ScalePservers(_) | Fault::MigratePserver(_) => {}
-        }
-    }
-
-    /// Asks the master for what only it can do.
-    async fn ask(&mut self, fault: Fault) {
-        match fault {
-            Fault::ScalePservers(wanted) => {
-                self.observer.scale_pservers(wanted).await;
-                self.world.met("pservers scaled");
-            }
-            Fault::MigratePserver(who) => {
-                if let Some(host) = self.living_pserver(who) {
-                    self.observer.migrate(address_of(&host)).await;
-                    self.world.met("pservers migrated");
-                }
-            }
-            _ => {}
         }
     }
 
@@ -232,23 +190,16 @@ impl Script {
 
     /// Starts the pservers that are wanted and are not still to come, as whoever keeps a job's processes does.
     fn supervise(&mut self) {
+        self.look_after_master();
+        if self.is_healed() && !self.world.trainers.iter().any(Trainer::is_alive) {
+            self.world.start_trainer("rescuer");
+        }
         while self.staying() + self.to_replace < self.wanted && self.world.pservers.len() < PSERVER_LIVES_MAX
         {
             let address = format!("pserver-{}", self.world.pservers.len() + 1);
             self.world.network.note(3, format_args!("{address} starts"));
             self.world.start_pserver(&address);
         }
-    }
-
-    fn join(&mut self, name: String) {
-        if self.world.trainers.len() < LIVES_MAX {
-            self.world.start_trainer(&name);
-        }
-    }
-
-    fn living_pserver(&self, who: u64) -> Option<Arc<Host>> {
-        let living: Vec<&Arc<Host>> = self.world.living_pservers().collect();
-        living.get(who as usize % living.len().max(1)).map(|host| Arc::clone(host))
     }
 
     /// Under its name where that is free, as on a cluster; every other time under a new one, as `shoal run` does.
@@ -268,43 +219,38 @@ impl Script {
         self.world.start_pserver(&address);
     }
 
+    /// A master that gave up, or whose disk died under it, is started again after a while.
+    fn look_after_master(&mut self) {
+        let died = self.world.disk.as_ref().is_some_and(ForgetfulDisk::is_dead);
+        if died {
+            self.crash_master(self.disk_dies_with_power);
+        }
+        let is_gone = self.world.masters.last().is_none_or(|host| host.state() == HostState::Crashed);
+        if is_gone && !self.master_is_coming {
+            self.restart_master_after(self.world.scenario.ttl / 2);
+        }
+    }
+
+    fn restart_master_after(&mut self, away: Duration) {
+        self.master_is_coming = true;
+        self.plan(Instant::now() + away, Happening::RestartMaster);
+    }
+
     fn restart_master(&mut self) {
+        self.master_is_coming = false;
         if self.world.masters.last().is_none_or(|host| host.state() == HostState::Crashed) {
             self.world.network.note(3, "a master starts");
             self.world.start_master();
         }
     }
 
-    fn living(&self, who: u64) -> Option<usize> {
-        let living: Vec<usize> =
-            (0..self.world.trainers.len()).filter(|at| self.world.trainers[*at].is_alive()).collect();
-        living.get(who as usize % living.len().max(1)).copied()
-    }
-
-    fn pause(&mut self, host: &str, how_long: Duration) {
-        for found in self.world.hosts().filter(|found| found.name == host) {
-            found.pause();
-        }
-        self.plan(Instant::now() + how_long, Happening::Resume(host.to_owned()));
-    }
-
-    fn resume(&self, host: &str) {
-        for found in self.world.hosts().filter(|found| found.name == host) {
-            found.resume();
-        }
-        self.world.network.note(5, format_args!("{host} goes on"));
-    }
-
-    fn cut(&mut self, from: u64, to: u64, how_long: Duration) {
-        let names: Vec<String> = self.world.hosts().map(|host| host.name.clone()).collect();
-        let (from, to) = (&names[from as usize % names.len()], &names[to as usize % names.len()]);
-        self.world.network.cut(from, to);
-        self.plan(Instant::now() + how_long, Happening::Mend(from.clone(), to.clone()));
-    }
-
     /// No more faults: the weather clears, who stands still goes on, who was killed is replaced, and somebody is there
     /// to train.
     fn heal(&mut self) {
+        for memory in [Memory::Disk, Memory::Silent, Memory::Slow, Memory::Full] {
+            self.mend(memory);
+        }
+        self.look_after_master();
         self.restart_master();
         self.to_replace = 0;
         self.supervise();
@@ -312,7 +258,10 @@ impl Script {
         world.network.note(6, "healed");
         world.network.set_weather(world.scenario.weather.healed());
         world.network.mend_all();
-        world.hosts().for_each(|host| host.resume());
+        for host in world.hosts() {
+            host.resume();
+            host.slow_down(Duration::ZERO);
+        }
         let names: Vec<&str> = world.trainers.iter().map(|trainer| trainer.name.as_str()).collect();
         let is_unique = |name: &str| names.iter().filter(|other| **other == name).count() == 1;
         let stays = world.trainers.iter().enumerate().any(|(number, trainer)| {

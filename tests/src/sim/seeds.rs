@@ -1,7 +1,9 @@
 //! Many seeds on several threads: who broke what, and what was met.
 
 use super::coverage::Coverage;
-use super::run::{Draw, Run, play};
+use super::network::Depth;
+use super::run::{Run, play};
+use super::scenario::Scenario;
 use shoal_runtime::cluster::Mode;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -27,11 +29,14 @@ pub struct Summary {
     pub stood_still_ttls: (f64, u64),
 }
 
+/// Makes a scenario of a seed.
+pub type Draw<'a> = dyn Fn(u64) -> Scenario + Sync + 'a;
+
 /// Lines of a trace that a failure prints.
 const TAIL: usize = 60;
 
 /// Plays all `seeds` on `threads` threads; stops early once several are broken.
-pub fn simulate_all(draw: Draw, seeds: Range<u64>, threads: usize) -> Summary {
+pub fn simulate_all(draw: &Draw<'_>, seeds: Range<u64>, threads: usize) -> Summary {
     let next = AtomicU64::new(seeds.start);
     let summary = Mutex::new(Summary::default());
     std::thread::scope(|scope| {
@@ -66,16 +71,18 @@ impl Summary {
 }
 
 /// Plays a broken seed again and tells its story: what it broke, how to see it again, and how it ended.
-pub fn story_of(draw: Draw, broken: &Broken) -> String {
+pub fn story_of(draw: &Draw<'_>, broken: &Broken) -> String {
     let run = play(draw(broken.seed), true);
     let lines = run.trace.lines();
     let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
     let Broken { seed, violations } = broken;
+    let depth = if draw(*seed).depth == Depth::Wire { "wire" } else { "machine" };
     let mode = if matches!(draw(*seed).mode, Mode::Sync { .. }) { "sync" } else { "async" };
     format!(
-        "seed {seed} ({mode}) broke:\n  {}\nthe last {TAIL} of {} events:\n{tail}\nall of it: SHOAL_SIM_MODE={mode} \
-         SHOAL_SIM_SEED={seed} cargo test -p shoal-tests --test simulation replay -- --nocapture",
+        "seed {seed} ({mode}) broke:\n  {}\nthe last {TAIL} of {} events:\n{tail}\nall of it: cargo run --release -p \
+         shoal-tests --bin simulate -- --depth {depth} --mode {mode} --seeds {seed}..{} --trace",
         violations.join("\n  "),
-        lines.len()
+        lines.len(),
+        seed + 1
     )
 }

@@ -1,7 +1,7 @@
 //! Messages in a few words, for the trace that a failing seed prints.
 
 use super::call::Call;
-use super::network::Answer;
+use super::network::Said;
 use prost::Message;
 use shoal_runtime::cluster::Incarnation;
 use shoal_runtime::wire::proto;
@@ -57,7 +57,7 @@ pub(super) fn request(call: &Call) -> String {
     }
 }
 
-pub(super) fn reply(call: &Call, answer: &Answer) -> String {
+pub(super) fn reply(call: &Call, answer: Said<'_>) -> String {
     let response = match answer {
         Err(status) => return format!("{:?} {}", status.code(), status.message()),
         Ok(response) if response.code() != 0 => {

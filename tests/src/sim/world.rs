@@ -2,12 +2,15 @@
 
 use super::coverage::{Coverage, Overtaken};
 use super::data_set::DataSet;
+use super::history::{History, Remembered};
 use super::host::{Host, HostState};
 use super::link::Door;
-use super::network::{Network, Service};
+use super::network::Network;
+use super::place::Place;
 use super::scenario::Scenario;
+use super::seen::Seen;
 use super::trace::Trace;
-use object_store::memory::InMemory;
+use anyhow::Context;
 use shoal_master::document::{Document, Wanted};
 use shoal_master::keeper::Keeper;
 use shoal_master::machine::CheckpointPolicy;
@@ -22,13 +25,14 @@ use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Limits, Masters};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
 use shoal_runtime::host::storage::Storage;
-use shoal_runtime::host::store::MemoryStore;
+use shoal_runtime::host::store::{FileStore, ForgetfulDisk, MemoryStore};
 use shoal_runtime::wire::proto::master_server::MasterServer;
 use shoal_trainer_sdk::chunks::ChunkSource;
 use shoal_trainer_sdk::{Compute, Ended, Model, TrainError, TrainerSettings, World as Doors, train_in};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
 /// Where the master answers, and its host's name.
 pub const MASTER: &str = "master";
@@ -44,7 +48,8 @@ pub struct Trainer {
     pub host: Arc<Host>,
     /// Whether it was asked to leave.
     pub is_asked_to_leave: bool,
-    task: JoinHandle<Option<Result<Ended, TrainError>>>,
+    told: oneshot::Receiver<Result<Ended, TrainError>>,
+    is_over: Arc<AtomicBool>,
     shutdown: ShutdownSender,
 }
 
@@ -63,12 +68,20 @@ pub struct World {
     pub masters: Vec<Arc<Host>>,
     /// The lives of pservers.
     pub pservers: Vec<Arc<Host>>,
-    /// What outlives the master.
+    /// What outlives the master, where that is no disk.
     pub store: MemoryStore,
     /// The masters' handles of it, one for each life.
     pub stores: Vec<MemoryStore>,
+    /// What outlives the master otherwise.
+    pub disk: Option<ForgetfulDisk>,
+    /// All documents that masters wrote.
+    pub history: History,
+    /// What pservers said.
+    pub seen: Seen,
     /// Where checkpoints lie.
     pub storage: Storage,
+    /// The same, in worlds that made it themselves.
+    pub place: Option<Place>,
     /// All trainers there were.
     pub trainers: Vec<Trainer>,
     coverage: Coverage,
@@ -78,17 +91,33 @@ pub struct World {
 impl World {
     /// Starts a master and pservers; trainers are still to come. Must be called inside a runtime with paused time.
     pub fn start(scenario: Scenario, keeps_lines: bool) -> World {
-        let storage = Storage::over(Arc::new(InMemory::new()), "memory");
-        World::start_over(scenario, MemoryStore::new(), storage, keeps_lines)
+        let place = Place::new();
+        let storage = Storage::over(Arc::new(place.clone()), "memory");
+        World::begin(scenario, MemoryStore::new(), storage, Some(place), keeps_lines)
     }
 
     /// The same over a store and checkpoints that an earlier world may have left behind.
     pub fn start_over(scenario: Scenario, store: MemoryStore, storage: Storage, keeps_lines: bool) -> World {
-        let network = Network::new(scenario.seed, scenario.weather, Trace::new(keeps_lines));
+        World::begin(scenario, store, storage, None, keeps_lines)
+    }
+
+    fn begin(
+        scenario: Scenario,
+        store: MemoryStore,
+        storage: Storage,
+        place: Option<Place>,
+        keeps_lines: bool,
+    ) -> World {
+        let network = Network::new(scenario.depth, scenario.seed, scenario.weather, Trace::new(keeps_lines));
         let data = Arc::new(DataSet::new(scenario.data, scenario.evaluated_records()));
         let job = job_settings(&scenario, &data);
+        let history = History::default();
         let mut world = World {
             overtaken: Overtaken::watch(&network),
+            disk: scenario.has_disk.then(ForgetfulDisk::new),
+            seen: Seen::watch(&network, &history),
+            history,
+            place,
             scenario,
             network,
             data,
@@ -142,16 +171,14 @@ impl World {
         let life = self.masters.len();
         let host = Host::new(&if life == 0 { MASTER.to_owned() } else { format!("{MASTER}#{}", life + 1) });
         let service = MasterService::new();
-        self.network.serve(&host, MASTER, Service::new(MasterServer::new(service.clone())));
         let wanted = Wanted {
             pservers: self.scenario.pservers,
             trainers: self.scenario.trainers,
             replicas: self.scenario.replicas,
             exclude_max: self.scenario.exclude_max,
         };
-        let (store, door) = (self.store.another(), Door::of(&host, &self.network));
-        self.stores.push(store.clone());
-        let storage = self.storage.clone();
+        let (store, door) = (self.remembered_store(&host), Door::of(&host, &self.network));
+        let storage = self.storage_of(&host);
         let policy = CheckpointPolicy {
             every_steps: self.scenario.checkpoint_steps,
             every: Duration::ZERO,
@@ -160,7 +187,9 @@ impl World {
         let (manifest, fresh) = (self.data.manifest().clone(), Document::new(self.job.clone(), wanted));
         let mut random = Random::seeded(key(&[self.scenario.seed, 1, life as u64]));
         let (network, identity) = (Arc::clone(&self.network), host.name.clone());
-        tokio::task::spawn_local(host.run(async move {
+        let on = Arc::clone(&host);
+        self.network.run(&host, async move {
+            network.serve(&on, MASTER, MasterServer::new(service.clone()));
             let keeper = Keeper {
                 store: &store,
                 dial: &door,
@@ -173,8 +202,26 @@ impl World {
             };
             let error = keeper.keep(&service, &mut random).await;
             network.note(9, format_args!("{} gives up: {error:#}", keeper.identity));
-        }));
+            on.crash();
+        });
         self.masters.push(host);
+    }
+
+    /// A handle of what outlives the master.
+    fn remembered_store(&mut self, host: &Arc<Host>) -> Remembered {
+        let points = &self.network.points;
+        if let Some(disk) = &self.disk {
+            return self.history.of(FileStore::over(disk.clone()), host, points);
+        }
+        let store = self.store.another();
+        self.stores.push(store.clone());
+        self.history.of(store, host, points)
+    }
+
+    /// Where checkpoints lie, as a host has it.
+    fn storage_of(&self, host: &Arc<Host>) -> Storage {
+        let used = self.place.as_ref().map(|place| place.used_by(host, &self.network.points));
+        used.map_or_else(|| self.storage.clone(), |place| Storage::over(Arc::new(place), "memory"))
     }
 
     /// A pserver is started under a name, which is also where it answers.
@@ -185,10 +232,10 @@ impl World {
         let (network, window) = (Arc::clone(&self.network), self.scenario.window);
         let memory = self.scenario.checkpoint_memory;
         let mut random = Random::seeded(key(&[self.scenario.seed, 2, self.pservers.len() as u64 + 1]));
-        let (address, storage) = (address.to_owned(), self.storage.clone());
+        let (address, storage) = (address.to_owned(), self.storage_of(&host));
         let door = Door::of(&host, &network);
         let on = Arc::clone(&host);
-        tokio::task::spawn_local(host.run(async move {
+        self.network.run(&host, async move {
             let name = address;
             let mut identity = Identity {
                 job: None,
@@ -203,7 +250,7 @@ impl World {
             let shard = Shard::new(job, window, incarnation).with_checkpoint_memory(memory);
             let shard = Arc::new(shard);
             let server = PserverService::new(Arc::clone(&shard)).server(Limits::default());
-            network.serve(&on, &name, Service::new(server));
+            network.serve(&on, &name, server);
             // Nobody asks it to leave but the master.
             let (_asks, asked) = Shutdown::pair();
             tokio::select! {
@@ -214,7 +261,7 @@ impl World {
                 _ = leave(&shard, asked, Duration::ZERO) => network.note(9, format_args!("{name} has left")),
             }
             on.crash();
-        }));
+        });
         self.pservers.push(host);
     }
 
@@ -255,13 +302,22 @@ impl World {
             compute: Compute::InPlace,
             ..TrainerSettings::default()
         };
-        let task = tokio::task::spawn_local(host.run(train_in(Box::new(model), settings, doors)));
+        let (telling, told) = oneshot::channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        self.network.run(&host, async move {
+            let ended = train_in(Box::new(model), settings, doors).await;
+            over.store(true, Relaxed);
+            // Whoever started it may be gone.
+            let _ = telling.send(ended);
+        });
         self.network.note(3, format_args!("{} starts", host.name));
         self.trainers.push(Trainer {
             name: name.to_owned(),
             host,
             is_asked_to_leave: false,
-            task,
+            told,
+            is_over,
             shutdown: sender,
         });
         self.trainers.len() - 1
@@ -271,7 +327,7 @@ impl World {
 impl Trainer {
     /// Whether it is still at it, paused or not.
     pub fn is_alive(&self) -> bool {
-        self.host.state() != HostState::Crashed && !self.task.is_finished()
+        self.host.state() != HostState::Crashed && !self.is_over.load(Relaxed)
     }
     /// Asks it to leave, as SIGTERM does.
     pub fn ask_to_leave(&mut self) {
@@ -286,7 +342,10 @@ impl Trainer {
         if self.host.state() == HostState::Crashed {
             return Ok(None);
         }
-        Ok((&mut self.task).await?)
+        match (&mut self.told).await {
+            Err(_) if self.host.state() == HostState::Crashed => Ok(None),
+            ended => Ok(Some(ended.context("it panicked")?)),
+        }
     }
 }
 

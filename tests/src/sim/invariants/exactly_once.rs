@@ -2,8 +2,8 @@
 
 use crate::sim::evidence::Evidence;
 use crate::sim::program::{AUC, COUNTS, QUALITY};
-use shoal_runtime::cluster::plan::ChunkOrder;
-use shoal_runtime::cluster::{Microbatch, Pass, Plan, Step};
+use crate::sim::units::counted;
+use shoal_runtime::cluster::Step;
 
 pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
     let trained = evidence.trained.as_ref().map_err(Clone::clone)?;
@@ -40,31 +40,13 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
 
 /// What every record must have given: 4^epoch in each epoch that met it before the job's end.
 fn counts(evidence: &Evidence) -> Vec<f32> {
-    let (job, shape) = (&evidence.job, evidence.job.shape());
+    let job = &evidence.job;
     let course = job.course();
     let stopped = evidence.status.as_ref().filter(|status| status.is_stopped_early);
     let last = stopped.map(|status| status.evaluations.len() as u64 - 1);
     let end = last.map_or(course.units(), |last| course.evaluation(last).end);
-    let mut plan = Plan::new(evidence.data.manifest().clone(), job.clone());
     let mut counts = vec![0.0; job.records as usize];
-    let mut count = |pass: Pass, microbatch: Microbatch| {
-        let Pass::Epoch(epoch) = pass else { return };
-        for slice in microbatch.slices {
-            let order = ChunkOrder::new(job, pass, slice.chunk, slice.chunk_records);
-            for position in slice.first_position..slice.first_position + slice.records {
-                let record = slice.chunk_first_record + u64::from(order.record(position));
-                counts[record as usize] += (1u32 << (2 * epoch)) as f32;
-            }
-        }
-    };
-    for unit in 0..end {
-        if job.is_sync() {
-            for slot in 0..shape.tree(Step(unit)).present() {
-                count(shape.microbatch(Step(unit), slot).0, plan.microbatch(Step(unit), slot));
-            }
-        } else {
-            count(shape.microbatch_at(unit).0, plan.microbatch_at(unit));
-        }
-    }
+    let given = counted(job, &evidence.data, end).into_iter().flatten();
+    given.for_each(|(record, count)| counts[record] += count);
     counts
 }

@@ -1,19 +1,27 @@
 //! What must hold after every run, one file for each promise.
 
+mod applied_is_kept;
 mod ends;
 mod exactly_once;
+mod ledger;
 mod monotone;
+mod one_writer;
+mod routing;
 mod same_bits;
 
 use super::evidence::Evidence;
 
 type Invariant = fn(&Evidence) -> Result<(), String>;
 
-const ALL: [(&str, Invariant); 4] = [
+const ALL: [(&str, Invariant); 8] = [
     ("every job ends", ends::check),
     ("the front never goes back", monotone::check),
     ("every record counts exactly once", exactly_once::check),
     ("the bits are those of the definition", same_bits::check),
+    ("what is applied is kept", applied_is_kept::check),
+    ("one writer for each term", one_writer::check),
+    ("every document places every block once", routing::check),
+    ("ledgers say what states hold", ledger::check),
 ];
 
 /// The promises that are broken, each with what was found.
