@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+/// Between two looks at a run that starts, and how many there are.
+const LOOK: Duration = Duration::from_millis(50);
+const PATIENCE_LOOKS: u32 = 1200;
+
 fn shoal(programs: &Programs, folder: &Path, words: &[&str]) -> Output {
     Command::new(&programs.shoal).current_dir(folder).args(words).output().unwrap()
 }
@@ -61,7 +65,7 @@ async fn a_run_with_tls_works_as_one_without_and_shows_no_key_to_anybody() {
         "--epochs",
         "2",
         "--pace-millis",
-        "30",
+        "60",
         "--replicas",
         "1",
     ];
@@ -80,19 +84,21 @@ async fn a_run_with_tls_works_as_one_without_and_shows_no_key_to_anybody() {
     let mut command = job.command();
     command.env("SHOAL_LOG", "debug");
     let running = command.spawn().unwrap();
-    let mut status = None;
-    for _ in 0..300 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let asked = shoal(&programs, folder, &["status", "--run", "run", "-o", "json"]);
-        if asked.status.success() {
-            status = Some(asked);
+    // Until the master answers and all roles have started: trainers are given credentials by their environment.
+    let mut met = None;
+    for _ in 0..PATIENCE_LOOKS {
+        tokio::time::sleep(LOOK).await;
+        let status = shoal(&programs, folder, &["status", "--run", "run", "-o", "json"]);
+        let lines = seen(&run);
+        if status.status.success() && lines.contains("--tls") && lines.contains("SHOAL_TLS") {
+            met = Some((status, lines));
             break;
         }
     }
-    let status = closing(&status.expect("no status of a run with TLS")).unwrap();
+    let (status, lines) = met.expect("a run with TLS, with all of its roles, was never met");
+    let status = closing(&status).unwrap();
     assert!(status["job"].as_str().is_some_and(|job| job.starts_with("count")), "{status}");
-    let (lines, secrets) = (seen(&run), secrets(&run.join("tls")));
-    assert!(lines.contains("--tls") && lines.contains("SHOAL_TLS"), "the processes were not found");
+    let secrets = secrets(&run.join("tls"));
     assert!(secrets.len() > 20);
     // Without a certificate nobody is answered, and told why.
     let master = std::fs::read_to_string(run.join("master.address")).unwrap();
