@@ -192,7 +192,7 @@ impl Script {
     fn supervise(&mut self) {
         self.look_after_master();
         if self.is_healed() && !self.world.trainers.iter().any(Trainer::is_alive) {
-            self.world.start_trainer("rescuer");
+            self.rescue();
         }
         while self.staying() + self.to_replace < self.wanted && self.world.pservers.len() < PSERVER_LIVES_MAX
         {
@@ -200,6 +200,14 @@ impl Script {
             self.world.network.note(3, format_args!("{address} starts"));
             self.world.start_pserver(&address);
         }
+    }
+
+    /// Starts a trainer that works. It must not be the one that gets stuck, should that one be still to come.
+    fn rescue(&mut self) {
+        if self.world.scenario.stuck == Some(self.world.trainers.len()) {
+            self.world.scenario.stuck = None;
+        }
+        self.world.start_trainer("rescuer");
     }
 
     /// Under its name where that is free, as on a cluster; every other time under a new one, as `shoal run` does.
@@ -269,9 +277,7 @@ impl Script {
             works && !trainer.is_asked_to_leave && is_unique(&trainer.name)
         });
         if !stays {
-            // It must not be the one that gets stuck, should that one be still to come.
-            self.world.scenario.stuck = None;
-            self.world.start_trainer("rescuer");
+            self.rescue();
         }
         debug_assert!(self.world.hosts().all(|host| host.state() != HostState::Paused));
     }
