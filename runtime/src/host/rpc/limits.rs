@@ -16,9 +16,20 @@ pub struct Limits {
     pub connection_window_bytes: u32,
     /// Calls in flight on one connection.
     pub calls_per_connection: u32,
+    /// Connections that a process takes, in all. Those beyond are closed at once, and whoever wanted one tries again.
+    pub connections: usize,
+    /// Of these, from one host.
+    pub connections_per_host: usize,
+    /// Requests and answers that a process keeps in memory, in bytes: a request for which there is no room is refused,
+    /// an answer waits.
+    pub bytes_in_flight: usize,
+    /// Of these, answers over one connection: who does not read takes no more than this.
+    pub bytes_per_connection: usize,
+    /// How long a connection may be open before somebody calls over it.
+    pub first_call: Duration,
     /// How long a connection may take to come about.
     pub connect: Duration,
-    /// How long one call may take. Long polls stay below it.
+    /// How long one call may take, and then its answer. Long polls stay below it.
     pub call: Duration,
     /// How often a silent connection is pinged, and how long the answer may take.
     pub keepalive: Duration,
@@ -35,6 +46,11 @@ impl Default for Limits {
             stream_window_bytes: 16 << 20,
             connection_window_bytes: 64 << 20,
             calls_per_connection: 256,
+            connections: 16 << 10,
+            connections_per_host: 4 << 10,
+            bytes_in_flight: 1 << 30,
+            bytes_per_connection: 64 << 20,
+            first_call: Duration::from_secs(10),
             connect: Duration::from_secs(5),
             call: Duration::from_secs(30),
             keepalive: Duration::from_secs(20),

@@ -8,6 +8,7 @@ mod dial;
 mod limits;
 mod masters;
 mod renewing;
+mod room;
 mod serve;
 pub mod tls;
 mod versions;

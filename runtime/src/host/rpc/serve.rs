@@ -1,15 +1,20 @@
 //! Being reached: a listener, the handshakes, the limits, and a clean end.
 
 use super::tls::{Admit, Security, secured};
+use super::room::{Meter, Room};
 use super::{Limits, answering};
 use crate::host::shutdown::Shutdown;
 use crate::wire::WireVersion;
 use futures_util::stream::Stream;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
+
+/// After a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Binds `address`; the error names it. Port 0 lets the system choose.
 pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -36,10 +41,16 @@ pub async fn serve(
     shutdown: Shutdown,
 ) -> Result<(), tonic::transport::Error> {
     let incoming = futures_util::stream::unfold(listener, |listener| async move {
-        let accepted = listener.accept().await.inspect(|(stream, _)| {
+        let accepted = listener.accept().await;
+        match &accepted {
             // Without it small answers wait for one another; it works everywhere or is not missed.
-            let _ = stream.set_nodelay(true);
-        });
+            Ok((stream, _)) => drop(stream.set_nodelay(true)),
+            // Most likely no file handle is free; asking at once would take a whole core.
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
         Some((accepted, listener))
     });
     serve_on(incoming, routes, limits, security, shutdown).await
@@ -59,7 +70,7 @@ where
     let mut patience = shutdown.clone();
     // Without certificates there is nobody to be asked anew.
     let age = matches!(security, Security::Tls(_)).then_some(limits.connection_age);
-    let incoming = secured(Box::pin(incoming), security);
+    let incoming = secured(Box::pin(incoming), security, Room::new(limits));
     let builder = tonic::transport::Server::builder();
     let builder = match age {
         Some(age) => builder.max_connection_age(age),
@@ -74,6 +85,7 @@ where
         .http2_keepalive_interval(Some(limits.keepalive))
         .http2_keepalive_timeout(Some(limits.keepalive))
         .timeout(limits.call)
+        .layer(Meter)
         // Outside of admission: who is refused for want of trust learns the version too.
         .layer(tower::layer::layer_fn(|service| answering(service, WireVersion::PRESENT)))
         .layer(Admit)
@@ -84,7 +96,7 @@ where
         served = server => served,
         () = async {
             patience.wait().await;
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         } => Ok(()),
     }
 }

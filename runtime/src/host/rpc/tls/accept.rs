@@ -1,12 +1,14 @@
 //! Handshakes of those who call us, many at a time, each with a deadline: who never finishes one holds up nobody.
 
 use super::connection::Connection;
+use crate::host::rpc::room::Room;
 use super::security::{Security, Unsecured};
 use futures_util::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -26,6 +28,7 @@ struct Handshakes<I, S> {
     incoming: I,
     is_over: bool,
     security: Security,
+    room: Arc<Room>,
     under_way: FuturesUnordered<Abortable<BoxFuture<'static, Shaken<S>>>>,
     /// By number, so that the first is the oldest.
     handles: BTreeMap<u64, AbortHandle>,
@@ -33,10 +36,11 @@ struct Handshakes<I, S> {
     refusals: Refusals,
 }
 
-/// The connections of `incoming` whose handshake has succeeded, in the order in which they did.
+/// The connections of `incoming` for which there is room and whose handshake has succeeded, in the order in which they did.
 pub(in crate::host::rpc) fn secured<S>(
     incoming: impl Stream<Item = io::Result<(S, SocketAddr)>> + Unpin,
     security: Security,
+    room: Arc<Room>,
 ) -> impl Stream<Item = io::Result<Connection<S>>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -45,6 +49,7 @@ where
         incoming,
         is_over: false,
         security,
+        room,
         under_way: FuturesUnordered::new(),
         handles: BTreeMap::new(),
         next: 0,
@@ -81,6 +86,10 @@ where
     }
 
     fn begin(&mut self, stream: S, from: SocketAddr) {
+        let seat = match self.room.seat(from.ip()) {
+            Ok(seat) => seat,
+            Err(why) => return self.refusals.count(&why, from),
+        };
         if self.handles.len() >= HANDSHAKES_MAX
             && let Some((_, oldest)) = self.handles.pop_first()
         {
@@ -91,7 +100,8 @@ where
         let security = self.security.clone();
         let shaking = async move {
             let shaken = tokio::time::timeout(HANDSHAKE, security.accept(stream)).await;
-            (number, shaken.unwrap_or_else(|_| Err(Unsecured::Io(io::ErrorKind::TimedOut.into()))), from)
+            let shaken = shaken.unwrap_or_else(|_| Err(Unsecured::Io(io::ErrorKind::TimedOut.into())));
+            (number, shaken.map(|connection| connection.seated(seat)), from)
         };
         let (handle, registration) = AbortHandle::new_pair();
         self.handles.insert(number, handle);
@@ -108,11 +118,14 @@ struct Refusals {
 
 impl Refusals {
     fn tell(&mut self, why: &Unsecured, from: SocketAddr) {
-        let reason = match why {
-            Unsecured::Untrusted(reason) => reason,
+        match why {
+            Unsecured::Untrusted(reason) => self.count(reason, from),
             // Probes, and those who were killed.
-            Unsecured::Io(error) => return tracing::debug!(%from, %error, "a handshake was not finished"),
-        };
+            Unsecured::Io(error) => tracing::debug!(%from, %error, "a handshake was not finished"),
+        }
+    }
+
+    fn count(&mut self, reason: &dyn std::fmt::Display, from: SocketAddr) {
         if self.told.is_some_and(|told| told.elapsed() < LOG_EVERY) {
             self.untold += 1;
             return;

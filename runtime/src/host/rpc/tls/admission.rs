@@ -39,7 +39,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let caller = request.extensions().get::<Peer>().and_then(|peer| peer.0.as_ref());
+        let caller = request.extensions().get::<Peer>().and_then(|peer| peer.identity.as_ref());
         let path = request.uri().path();
         if let Some(caller) = caller
             && !may_call(caller.role, path)

@@ -2,6 +2,7 @@
 //! certificates that it was made with.
 
 use super::identity::Identity;
+use crate::host::rpc::room::Seat;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct Connection<S> {
     stream: Stream<S>,
     peer: Peer,
     end: Option<Pin<Box<Sleep>>>,
+    /// Until its seat is overdue.
+    overdue: Option<Pin<Box<Sleep>>>,
     /// Set when the first byte heard is that of a TLS alert; none once a byte was heard.
     speaks_tls: Option<Arc<AtomicBool>>,
 }
@@ -32,20 +35,40 @@ enum Stream<S> {
     Tls(Box<TlsStream<S>>),
 }
 
-/// Who is at the other end of a connection, by its certificate; nobody in particular without TLS.
+/// Who is at the other end of a connection.
 #[derive(Clone, Debug, Default)]
-pub struct Peer(pub Option<Identity>);
+pub struct Peer {
+    /// By its certificate; nobody in particular without TLS.
+    pub identity: Option<Identity>,
+    /// The room that it has here; none where we have called.
+    pub(in crate::host::rpc) seat: Option<Arc<Seat>>,
+}
 
 impl<S> Connection<S> {
     /// Without TLS. `speaks_tls` is set if the other end answers with TLS.
     pub(super) fn plain(stream: S, speaks_tls: Option<Arc<AtomicBool>>) -> Connection<S> {
-        Connection { stream: Stream::Plain(stream), peer: Peer::default(), end: None, speaks_tls }
+        Connection::of(Stream::Plain(stream), None, None, speaks_tls)
     }
 
     /// Over TLS, with `peer`, for `lasts` at most.
     pub(super) fn tls(stream: TlsStream<S>, peer: Identity, lasts: Duration) -> Connection<S> {
         let end = (lasts < FAR).then(|| Box::pin(tokio::time::sleep(lasts)));
-        Connection { stream: Stream::Tls(Box::new(stream)), peer: Peer(Some(peer)), end, speaks_tls: None }
+        Connection::of(Stream::Tls(Box::new(stream)), Some(peer), end, None)
+    }
+
+    fn of(
+        stream: Stream<S>,
+        identity: Option<Identity>,
+        end: Option<Pin<Box<Sleep>>>,
+        speaks_tls: Option<Arc<AtomicBool>>,
+    ) -> Connection<S> {
+        Connection { stream, peer: Peer { identity, seat: None }, end, overdue: None, speaks_tls }
+    }
+
+    /// In this seat.
+    pub(super) fn seated(mut self, seat: Arc<Seat>) -> Connection<S> {
+        self.peer.seat = Some(seat);
+        self
     }
 
     /// Who is at the other end.
@@ -58,7 +81,23 @@ impl<S> Connection<S> {
             Some(Poll::Ready(())) => {
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, "a certificate has expired"))
             }
-            _ => Ok(()),
+            _ => self.check_seat(context),
+        }
+    }
+
+    fn check_seat(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let Some(seat) = &self.peer.seat else { return Ok(()) };
+        let Some(end) = seat.overdue() else { return Ok(()) };
+        let timer = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
+        if timer.deadline() != end {
+            timer.as_mut().reset(end);
+        }
+        match timer.as_mut().poll(context) {
+            Poll::Ready(()) => {
+                tracing::warn!(peer = %seat.host(), why = seat.fault(), "a connection is ended");
+                Err(io::Error::new(io::ErrorKind::TimedOut, seat.fault()))
+            }
+            Poll::Pending => Ok(()),
         }
     }
 }

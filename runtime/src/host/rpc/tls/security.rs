@@ -165,7 +165,7 @@ impl Security {
             return Err(Unsecured::Io(io::ErrorKind::UnexpectedEof.into()));
         }
         let connection = met(credentials, &present, stream.into())?;
-        match (&connection.peer().0, role) {
+        match (&connection.peer().identity, role) {
             (Some(theirs), Some(expected)) if theirs.role != expected => {
                 Err(Unsecured::Untrusted(Reason::OtherRole { theirs: theirs.clone(), expected }))
             }

@@ -85,9 +85,9 @@ async fn meet(caller: &Security, called: &Security, expected: Role) -> Ends {
         let mut connection = called.accept(far).await.map_err(reason)?;
         connection.write_all(b"x").await.map_err(|error| Reason::Protocol(error.to_string()))?;
         connection.flush().await.map_err(|error| Reason::Protocol(error.to_string()))?;
-        Ok((connection.peer().0.clone(), connection))
+        Ok((connection.peer().identity.clone(), connection))
     };
     let calling = caller.connect(near, Some(expected), Arc::new(AtomicBool::new(false)));
     let (called, caller) = tokio::join!(accepting, calling);
-    (caller.map_err(reason).map(|connection| connection.peer().0.clone()), called.map(|(peer, _)| peer))
+    (caller.map_err(reason).map(|connection| connection.peer().identity.clone()), called.map(|(peer, _)| peer))
 }

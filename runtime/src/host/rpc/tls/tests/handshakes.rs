@@ -194,13 +194,14 @@ async fn who_never_finishes_its_handshake_holds_up_nobody() {
         streams.push(Ok((far, from)));
     }
     streams.push(Ok((honest, from)));
-    let mut incoming = std::pin::pin!(secured(futures_util::stream::iter(streams), pserver));
+    let room = crate::host::rpc::room::Room::new(crate::host::rpc::Limits::default());
+    let mut incoming = std::pin::pin!(secured(futures_util::stream::iter(streams), pserver, room));
     let began = tokio::time::Instant::now();
     let calling = tokio::spawn(async move {
         trainer.connect(near, Some(Role::Pserver), Arc::new(AtomicBool::new(false))).await.is_ok()
     });
     let mut connection = incoming.next().await.unwrap().unwrap();
-    assert_eq!(connection.peer().0.as_ref().map(|peer| peer.role), Some(Role::Trainer));
+    assert_eq!(connection.peer().identity.as_ref().map(|peer| peer.role), Some(Role::Trainer));
     tokio::io::AsyncWriteExt::write_all(&mut connection, b"x").await.unwrap();
     assert!(calling.await.unwrap());
     assert_eq!(began.elapsed(), Duration::ZERO, "nobody was waited for");

@@ -1,0 +1,200 @@
+//! Who takes more than there is, and who keeps what it does not use. The clock is the test's; connections are in memory.
+
+use super::*;
+use crate::host::rpc::{Security, serve_on};
+use crate::host::shutdown::{Shutdown, ShutdownSender};
+use crate::wire::WireVersion;
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http_body_util::{BodyExt, Full};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, DuplexStream};
+use tokio::sync::mpsc::UnboundedSender;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const ANSWER: usize = 3 << 20;
+
+fn limits() -> Limits {
+    Limits { connections: 3, connections_per_host: 2, ..Limits::default() }
+}
+
+#[test]
+fn seats_are_bounded_in_all_and_by_host_and_come_back() {
+    let room = Room::new(limits());
+    let other = |last| IpAddr::from([127, 0, 0, last]);
+    let (first, second) = (room.seat(HERE).unwrap(), room.seat(HERE).unwrap());
+    assert!(room.seat(HERE).unwrap_err().contains("from 127.0.0.1"));
+    let third = room.seat(other(2)).unwrap();
+    assert!(room.seat(other(3)).unwrap_err().starts_with("3 connections are open"));
+    drop(first);
+    let fourth = room.seat(other(3)).unwrap();
+    drop((second, third, fourth));
+    let taken = lock(&room.taken);
+    assert_eq!((taken.connections, taken.by_host.len()), (0, 0));
+}
+
+/// Reads what it is sent, then answers: with what it has read, or with `ANSWER` bytes at `/calls/Large`.
+#[derive(Clone)]
+struct Calls;
+
+impl NamedService for Calls {
+    const NAME: &'static str = "calls";
+}
+
+impl tower::Service<http::Request<Body>> for Calls {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(async move {
+            let is_large = request.uri().path().ends_with("Large");
+            let bytes = match request.into_body().collect().await {
+                Ok(_) if is_large => Bytes::from(vec![7; ANSWER]),
+                Ok(came) => came.to_bytes(),
+                Err(status) => return Ok(status.into_http()),
+            };
+            Ok(http::Response::new(Body::new(Full::new(bytes).map_err(|never| match never {}))))
+        })
+    }
+}
+
+/// A server in memory, and what connects to it.
+struct Server {
+    connect: UnboundedSender<io::Result<(DuplexStream, SocketAddr)>>,
+    _stop: ShutdownSender,
+}
+
+impl Server {
+    fn start(limits: Limits) -> Server {
+        let (connect, incoming) = tokio::sync::mpsc::unbounded_channel();
+        let incoming = tokio_stream::wrappers::UnboundedReceiverStream::new(incoming);
+        let (_stop, shutdown) = Shutdown::pair();
+        tokio::spawn(serve_on(incoming, Routes::new(Calls), limits, Security::Loopback, shutdown));
+        Server { connect, _stop }
+    }
+
+    fn connect(&self) -> DuplexStream {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        self.connect.send(Ok((theirs, (HERE, 1).into()))).unwrap();
+        ours
+    }
+
+    /// A connection over which calls are made, each with a window of so many bytes for its answer.
+    async fn caller(&self, window: u32) -> SendRequest<Bytes> {
+        let mut builder = h2::client::Builder::new();
+        let shaken = builder.initial_window_size(window).handshake(self.connect()).await;
+        let (caller, connection) = shaken.unwrap();
+        tokio::spawn(connection);
+        caller
+    }
+}
+
+/// Sends `body`, and returns the head of the answer and its body.
+async fn call(
+    caller: &SendRequest<Bytes>,
+    path: &str,
+    body: Bytes,
+) -> Result<http::Response<h2::RecvStream>, h2::Error> {
+    let request = http::Request::post(format!("http://here/calls/{path}"))
+        .header(WireVersion::ENTRY, WireVersion::PRESENT.0)
+        .body(())
+        .unwrap();
+    let mut caller = caller.clone().ready().await?;
+    let (answer, mut sending) = caller.send_request(request, false)?;
+    sending.send_data(body, true)?;
+    answer.await
+}
+
+async fn read(mut body: h2::RecvStream) -> Result<usize, h2::Error> {
+    let mut bytes = 0;
+    while let Some(data) = body.data().await {
+        let length = data?.len();
+        bytes += length;
+        body.flow_control().release_capacity(length)?;
+    }
+    Ok(bytes)
+}
+
+fn status(head: &http::HeaderMap) -> Option<&str> {
+    head.get("grpc-status").map(|status| status.to_str().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_nobody_calls_over_is_ended_and_one_that_is_called_over_is_not() {
+    let server = Server::start(limits());
+    let mut silent = server.connect();
+    let caller = server.caller(65_535).await;
+    call(&caller, "Echo", Bytes::from_static(b"1")).await.unwrap();
+    let began = Instant::now();
+    let mut settings = Vec::new();
+    silent.read_to_end(&mut settings).await.unwrap();
+    assert_eq!(began.elapsed(), limits().first_call);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(call(&caller, "Echo", Bytes::from_static(b"2")).await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_third_connection_of_a_host_is_closed_and_taken_once_another_has_ended() {
+    let server = Server::start(limits());
+    let (first, _second) = (server.caller(1).await, server.caller(1).await);
+    let mut third = server.connect();
+    assert_eq!(third.read_to_end(&mut Vec::new()).await.unwrap(), 0, "closed without a word");
+    drop(first);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.caller(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_read_ends_its_connection_and_its_room_is_free() {
+    let server = Server::start(Limits { bytes_in_flight: ANSWER_BYTES, ..limits() });
+    let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
+    let mut unread = call(&slow, "Large", Bytes::new()).await.unwrap().into_body();
+    // It has room, and gets no window for the rest.
+    unread.data().await.unwrap().unwrap();
+    let began = Instant::now();
+    // There is room for one.
+    let other = call(&other, "Large", Bytes::new()).await.unwrap();
+    assert_eq!(read(other.into_body()).await.unwrap(), ANSWER);
+    assert_eq!(began.elapsed(), limits().call);
+    assert!(read(unread).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_over_one_connection_take_their_share_and_leave_the_rest() {
+    let shares = Limits { bytes_per_connection: 2 * ANSWER_BYTES, bytes_in_flight: 3 * ANSWER_BYTES, ..limits() };
+    let server = Server::start(shares);
+    let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
+    let mut unread = Vec::new();
+    for _ in 0..5 {
+        unread.push(call(&slow, "Large", Bytes::new()).await.unwrap().into_body());
+    }
+    for body in &mut unread[..2] {
+        body.data().await.unwrap().unwrap();
+    }
+    let began = Instant::now();
+    let other = call(&other, "Large", Bytes::new()).await.unwrap();
+    assert_eq!((read(other.into_body()).await.unwrap(), began.elapsed()), (ANSWER, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_which_there_is_no_room_is_refused_and_may_be_sent_again() {
+    let server = Server::start(Limits { bytes_in_flight: 2 * ANSWER_BYTES, ..limits() });
+    let caller = server.caller(1 << 20).await;
+    let large = call(&caller, "Echo", Bytes::from(vec![1; 2 * ANSWER_BYTES + 1])).await.unwrap();
+    assert_eq!(status(large.headers()), Some("14"), "unavailable: asked again");
+    let fits = call(&caller, "Echo", Bytes::from(vec![1; ANSWER_BYTES])).await.unwrap();
+    assert_eq!(read(fits.into_body()).await.unwrap(), ANSWER_BYTES);
+}
