@@ -5,11 +5,13 @@
 //! the word of a final incarnation changes nothing. Pure: time comes in as an argument.
 
 use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Final and lost members that are remembered, so that late words of theirs get a precise answer.
 const REMEMBERED_MAX: usize = 1000;
+/// Members that may be live at a time: twice what a master is made for.
+const LIVE_MAX: usize = 20_000;
 /// The most bytes of a name: members of the document have one.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -54,6 +56,11 @@ pub struct Members {
     members: BTreeMap<Incarnation, Member>,
     current: BTreeMap<String, Incarnation>,
     finished: VecDeque<Incarnation>,
+    /// Those that are live, and those that are lost, by when they were last heard: what is asked for at every call is
+    /// found without a look at them all.
+    live: BTreeSet<(Duration, Incarnation)>,
+    lost: BTreeSet<(Duration, Incarnation)>,
+    forgotten: Vec<Incarnation>,
 }
 
 impl Members {
@@ -67,6 +74,9 @@ impl Members {
             members: BTreeMap::new(),
             current: BTreeMap::new(),
             finished: VecDeque::new(),
+            live: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            forgotten: Vec::new(),
         }
     }
 
@@ -84,11 +94,8 @@ impl Members {
             let detail = format!("a name has 1 to {NAME_BYTES_MAX} bytes and no control characters");
             return Err(Refusal::new(RefusalKind::Malformed, format!("{}'s name", self.role), detail));
         }
-        if let Some((incarnation, member)) =
-            self.members.iter().find(|(_, m)| m.name == name && m.nonce == nonce)
-        {
-            let incarnation = *incarnation;
-            if matches!(member.state, State::Left | State::Superseded) {
+        if let Some((incarnation, state)) = self.life(name, nonce) {
+            if matches!(state, State::Left | State::Superseded) {
                 return Err(self.stale(incarnation));
             }
             self.hear(incarnation, now)?;
@@ -106,6 +113,10 @@ impl Members {
                 detail,
             ));
         }
+        if self.live.len() >= LIVE_MAX && !self.current.contains_key(name) {
+            let detail = format!("{LIVE_MAX} are here, which is all that may be: let some leave first");
+            return Err(Refusal::new(RefusalKind::NotReady, format!("{} {name:?}", self.role), detail));
+        }
         let incarnation = Incarnation::new(self.term, self.next);
         self.next += 1;
         let superseded = self.current.insert(name.to_owned(), incarnation);
@@ -116,7 +127,36 @@ impl Members {
         let (name, state) = (name.to_owned(), State::Live);
         let member = Member { name, nonce, process, state, last_heard: now, suspected: None, first_counted };
         self.members.insert(incarnation, member);
+        self.live.insert((now, incarnation));
         Ok((incarnation, superseded))
+    }
+
+    /// The incarnation of a life that was counted before, and what it is now.
+    fn life(&self, name: &str, nonce: u64) -> Option<(Incarnation, State)> {
+        let current = self.current.get(name).into_iter();
+        let lives = current.chain(self.finished.iter().rev());
+        let known = lives.filter_map(|who| Some((*who, self.members.get(who)?)));
+        let mut this = known.filter(|(_, member)| member.name == name && member.nonce == nonce);
+        this.next().map(|(who, member)| (who, member.state))
+    }
+
+    /// A member is now this, and was last heard then.
+    fn turn(&mut self, incarnation: Incarnation, state: State, last_heard: Duration) {
+        let Some(member) = self.members.get_mut(&incarnation) else { return };
+        let before = (member.last_heard, incarnation);
+        self.live.remove(&before);
+        self.lost.remove(&before);
+        (member.state, member.last_heard) = (state, last_heard);
+        match state {
+            State::Live => self.live.insert((last_heard, incarnation)),
+            State::Lost => self.lost.insert((last_heard, incarnation)),
+            State::Left | State::Superseded => false,
+        };
+    }
+
+    /// Members that are remembered no more since this was asked last: what others keep of them may go.
+    pub fn take_forgotten(&mut self) -> Vec<Incarnation> {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// A member that the document knows, from before this master's time. Of one name the later comes after the earlier,
@@ -132,6 +172,7 @@ impl Members {
             first_counted: incarnation,
         };
         self.members.insert(incarnation, member);
+        self.live.insert((now, incarnation));
         if let Some(old) = self.current.insert(name.to_owned(), incarnation) {
             self.finish(old, State::Superseded);
         }
@@ -161,13 +202,11 @@ impl Members {
 
     /// A member is known to be gone. Returns whether it was live.
     pub fn lose(&mut self, incarnation: Incarnation) -> bool {
-        let member = self.members.get_mut(&incarnation).filter(|member| member.state == State::Live);
-        let was_live = member.is_some_and(|member| {
-            member.state = State::Lost;
-            true
-        });
+        let live = self.members.get(&incarnation).filter(|member| member.state == State::Live);
+        let Some(last_heard) = live.map(|member| member.last_heard) else { return false };
+        self.turn(incarnation, State::Lost, last_heard);
         self.forget_long_lost();
-        was_live
+        true
     }
 
     /// Whether a member may speak: it is live, or lost and not replaced.
@@ -178,10 +217,10 @@ impl Members {
 
     /// A member said something; a lost one is live again.
     pub fn hear(&mut self, incarnation: Incarnation, now: Duration) -> Result<(), Refusal> {
-        match self.members.get_mut(&incarnation) {
+        match self.members.get(&incarnation) {
             Some(member) if matches!(member.state, State::Live | State::Lost) => {
-                member.state = State::Live;
-                member.last_heard = member.last_heard.max(now);
+                let last_heard = member.last_heard.max(now);
+                self.turn(incarnation, State::Live, last_heard);
                 Ok(())
             }
             _ => Err(self.stale(incarnation)),
@@ -205,38 +244,37 @@ impl Members {
 
     /// Marks as lost who has been silent for longer than the time to live, and names them.
     pub fn expire(&mut self, now: Duration) -> Vec<Incarnation> {
-        let mut lost = Vec::new();
-        for (incarnation, member) in &mut self.members {
-            if member.state == State::Live && now >= member.last_heard + self.ttl {
-                member.state = State::Lost;
-                lost.push(*incarnation);
-            }
+        let silent = self.live.iter().take_while(|(last_heard, _)| now >= *last_heard + self.ttl);
+        let silent: Vec<(Duration, Incarnation)> = silent.copied().collect();
+        for (last_heard, incarnation) in &silent {
+            self.turn(*incarnation, State::Lost, *last_heard);
         }
-        if !lost.is_empty() {
+        if !silent.is_empty() {
             self.forget_long_lost();
         }
-        lost
+        silent.into_iter().map(|(_, incarnation)| incarnation).collect()
     }
 
     /// Keeps the memory of crashed processes that never come back bounded.
     fn forget_long_lost(&mut self) {
-        let mut lost: Vec<(Duration, Incarnation)> = self
-            .iter()
-            .filter(|(_, member)| member.state == State::Lost)
-            .map(|(incarnation, member)| (member.last_heard, incarnation))
-            .collect();
-        lost.sort_unstable();
-        let surplus = lost.len().saturating_sub(REMEMBERED_MAX);
-        for (_, incarnation) in lost.into_iter().take(surplus) {
+        while self.lost.len() > REMEMBERED_MAX
+            && let Some((_, incarnation)) = self.lost.pop_first()
+        {
             if let Some(member) = self.members.remove(&incarnation) {
                 self.current.remove(&member.name);
+                self.forgotten.push(incarnation);
             }
         }
     }
 
     /// When the next member may be lost.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.live().map(|(_, member)| member.last_heard + self.ttl).min()
+        self.live.first().map(|(last_heard, _)| *last_heard + self.ttl)
+    }
+
+    /// How many are live.
+    pub fn live_count(&self) -> usize {
+        self.live.len()
     }
 
     /// The live members.
@@ -255,14 +293,15 @@ impl Members {
     }
 
     fn finish(&mut self, incarnation: Incarnation, state: State) {
-        if let Some(member) = self.members.get_mut(&incarnation) {
-            member.state = state;
+        if let Some(last_heard) = self.members.get(&incarnation).map(|member| member.last_heard) {
+            self.turn(incarnation, state, last_heard);
             self.finished.push_back(incarnation);
         }
         if self.finished.len() > REMEMBERED_MAX
             && let Some(oldest) = self.finished.pop_front()
         {
             self.members.remove(&oldest);
+            self.forgotten.push(oldest);
         }
     }
 
@@ -447,6 +486,21 @@ mod tests {
     }
 
     #[test]
+    fn more_than_there_may_be_are_refused_and_who_is_here_may_come_back() {
+        let mut members = members();
+        for name in 0..LIVE_MAX as u64 {
+            members.join(&name.to_string(), name, 0, None, at(0)).unwrap();
+        }
+        let refused = members.join("one more", 1, 0, None, at(1)).unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::NotReady, "{refused}");
+        assert!(members.join("7", 1000, 0, None, at(1)).unwrap().1.is_some(), "a new life of one that is here");
+        members.join("8", 8, 0, None, at(1)).unwrap();
+        members.leave(members.current["9"]).unwrap();
+        members.join("one more", 1, 0, None, at(1)).unwrap();
+        assert_eq!(members.live_count(), LIVE_MAX);
+    }
+
+    #[test]
     fn crashed_processes_that_never_come_back_are_forgotten_in_the_end() {
         let mut members = members();
         for name in 0..3 * REMEMBERED_MAX as u64 {
@@ -483,6 +537,9 @@ mod tests {
                         .filter(|(_, m)| matches!(m.state, State::Live | State::Lost)).count();
                     prop_assert!(current <= 1);
                 }
+                let of = |state| members.iter().filter(move |(_, m)| m.state == state)
+                    .map(|(who, m)| (m.last_heard, who)).collect::<BTreeSet<_>>();
+                prop_assert_eq!((&members.live, &members.lost), (&of(State::Live), &of(State::Lost)));
             }
             prop_assert!(members.members.len() <= REMEMBERED_MAX + 4);
         }

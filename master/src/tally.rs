@@ -27,9 +27,9 @@ impl Tally {
         *before = counters.with(*before, u64::max);
     }
 
-    /// Only these trainers are remembered; they all stay counted.
-    pub(crate) fn retain(&mut self, is_known: impl Fn(Incarnation) -> bool) {
-        self.counted.retain(|trainer, _| is_known(*trainer));
+    /// A trainer is remembered no more; what it counted stays counted.
+    pub(crate) fn forget(&mut self, trainer: Incarnation) {
+        self.counted.remove(&trainer);
     }
 
     /// The sums.
@@ -57,7 +57,7 @@ mod tests {
         tally.hear(A, records(5));
         tally.hear(B, records(3));
         tally.hear(A, records(9));
-        tally.retain(|trainer| trainer == B);
+        tally.forget(A);
         tally.hear(B, records(4));
         assert_eq!(tally.total(), records(13));
         assert_eq!(tally.counted.len(), 1);

@@ -293,7 +293,7 @@ impl Machine {
             admissions: &admissions,
             damages: &damages,
             complaints: &complaints,
-            live_trainers: self.trainers.live().count(),
+            live_trainers: self.trainers.live_count(),
             sizes: &sizes,
             sums: &sums,
             front,

@@ -111,6 +111,7 @@ impl Machine {
             self.pservers.suspect(incarnation, now + UNATTENDED_MAX);
         }
         // Those that are remembered no more.
+        self.pservers.take_forgotten();
         self.pserver_records.retain(|known, _| self.pservers.is_current(*known));
         self.is_changed = true;
         Ok(incarnation)

@@ -124,9 +124,11 @@ impl Machine {
         if let (Some(old), Some(job)) = (superseded, &mut self.job) {
             job.dispatch.lose(old, &job.reports);
         }
-        self.trainer_words.retain(|known, _| self.trainers.get(*known).is_some());
+        for forgotten in self.trainers.take_forgotten() {
+            self.trainer_words.remove(&forgotten);
+            self.tally.forget(forgotten);
+        }
         self.trainer_words.entry(incarnation).or_default();
-        self.tally.retain(|known| self.trainers.get(known).is_some());
         if previous.is_none() {
             self.tally.begin(incarnation);
         }
@@ -212,7 +214,7 @@ impl Machine {
             Some(State::Lost) => return LeaseOutcome::Wait,
             Some(State::Left | State::Superseded) | None => return LeaseOutcome::Overtaken,
         }
-        let live = self.trainers.live().count() as u32;
+        let live = self.trainers.live_count() as u32;
         let Some(job) = self.job.as_mut().filter(|job| job.is_heard) else { return LeaseOutcome::Wait };
         let grants = job.dispatch.lease(trainer, live, want, now, &job.reports);
         if grants.is_empty() {
