@@ -142,7 +142,7 @@ impl Keeper<'_> {
                 };
                 tracing::debug!(routing_version = document.routing_version, "document adopted");
                 service.with(|machine, now| machine.adopt(document, now));
-                service.changed().notify_waiters();
+                service.adopted();
                 continue;
             }
             if self.commit(service).await {

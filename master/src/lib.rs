@@ -28,6 +28,7 @@ pub mod reports;
 pub mod runs;
 pub mod service;
 pub mod settings;
+mod signals;
 mod shunned;
 mod status;
 mod tally;

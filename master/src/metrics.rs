@@ -26,6 +26,10 @@ impl http::Watched for Watched<'_> {
     fn metrics(&self) -> String {
         let mut page = text(self.service.standing().as_ref());
         page.push_str(&http::certificate(self.security));
+        let mut calls = Exposition::new();
+        let help = "Calls for tasks that are kept open because there is nothing to give.";
+        calls.gauge("shoal_lease_calls_waiting", help, self.service.calls_waiting() as u64);
+        page.push_str(&calls.into_text());
         page
     }
 

@@ -5,6 +5,7 @@
 use crate::clock::Clock;
 use crate::document::Document;
 use crate::machine::{CheckpointPolicy, LeaseOutcome, Machine, TrainerWord, UNATTENDED_MAX};
+use crate::signals::Signals;
 use crate::{status, words};
 use shoal_runtime::cluster::{Declaration, Incarnation, Manifest, Refusal, RefusalKind};
 use shoal_runtime::wire::proto::{self, master_server};
@@ -22,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct MasterService {
     leading: Arc<Mutex<Option<Leading>>>,
-    changed: Arc<Notify>,
+    signals: Arc<Signals>,
     started: Instant,
 }
 
@@ -58,7 +59,7 @@ impl MasterService {
     /// A master that does not lead yet.
     #[allow(clippy::new_without_default, reason = "its time begins now")]
     pub fn new() -> MasterService {
-        MasterService { leading: Arc::default(), changed: Arc::new(Notify::new()), started: Instant::now() }
+        MasterService { leading: Arc::default(), signals: Arc::default(), started: Instant::now() }
     }
 
     /// This process leads: `document` is in the store.
@@ -66,13 +67,23 @@ impl MasterService {
         let stride = Duration::from_millis(document.job.lease_ttl_millis) / 4;
         let machine = Machine::new(document, manifest, policy, place.to_owned(), Duration::ZERO);
         *self.lock() = Some(Leading { machine, clock: Clock::starting(self.started.elapsed(), stride) });
-        self.changed.notify_waiters();
+        self.signals.adopted();
     }
 
     /// It does not lead any more.
     pub fn step_down(&self) {
         *self.lock() = None;
-        self.changed.notify_waiters();
+        self.signals.adopted();
+    }
+
+    /// There is another document, or none.
+    pub(crate) fn adopted(&self) {
+        self.signals.adopted();
+    }
+
+    /// Calls for tasks that are kept open now.
+    pub fn calls_waiting(&self) -> usize {
+        self.signals.calls_waiting()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Leading>> {
@@ -109,9 +120,9 @@ impl MasterService {
         self.present().map(|present| status::reply(&present, present.now))
     }
 
-    /// Told of whatever may bring a decision, or an answer to a call that is kept open.
+    /// Told of whatever may bring a decision.
     pub(crate) fn changed(&self) -> &Notify {
-        &self.changed
+        self.signals.changed()
     }
 
     /// One attempt to lease. Also says when to try again at the latest.
@@ -132,14 +143,18 @@ impl MasterService {
     async fn lease_within(&self, request: &proto::LeaseRequest) -> Result<LeaseOutcome, Status> {
         let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
         loop {
-            let changed = self.changed.notified();
+            let freed = self.signals.free();
             let (outcome, again) = self.try_lease(request)?;
             let until = deadline.min(Instant::now() + again);
+            if matches!(outcome, LeaseOutcome::Tasks(_)) {
+                self.signals.freed_one();
+            }
             if outcome != LeaseOutcome::Wait || Instant::now() >= deadline {
                 return Ok(outcome);
             }
             // Time alone may bring a task (an expired lease), so the wait is bounded even without a change.
-            let _ = tokio::time::timeout_at(until, changed).await;
+            let _waiting = self.signals.wait();
+            let _ = tokio::time::timeout_at(until, freed).await;
         }
     }
 }
@@ -157,7 +172,7 @@ impl Drop for Connected {
         let patience = if self.is_answered { UNATTENDED_MAX } else { Duration::ZERO };
         self.service.with(|machine, now| machine.suspect_pserver(self.pserver, now + patience));
         if !self.is_answered {
-            self.service.changed.notify_waiters();
+            self.service.signals.heard();
         }
     }
 }
@@ -185,7 +200,7 @@ impl master_server::Master for MasterService {
         let (incarnation, routing) = joined.map_err(|refusal| status_of(&refusal))?;
         let settings = Some(machine.settings().into());
         drop(machine);
-        self.changed.notify_waiters();
+        self.signals.heard();
         Ok(Response::new(proto::JoinReply {
             incarnation: incarnation.0,
             routing: routing.map(|routing| routing.as_ref().into()),
@@ -205,7 +220,9 @@ impl master_server::Master for MasterService {
                 .hear_trainer(Incarnation(request.incarnation), word, &progress, &refusals, now)
                 .map_err(|refusal| status_of(&refusal))?
         };
-        self.changed.notify_waiters();
+        self.signals.heard();
+        // What it does not know of, or cannot do, is another's to do.
+        self.signals.freed_one();
         let outcome = if is_newest { self.lease_within(&request).await? } else { LeaseOutcome::Overtaken };
         let mut reply =
             proto::LeaseReply { exclusions: self.exclusions_after(request.exclusions), ..Default::default() };
@@ -229,7 +246,7 @@ impl master_server::Master for MasterService {
             .leave(trainer, &words::progress(&request.progress), counters, &failure, &refusals, now)
             .map_err(|refusal| status_of(&refusal))?;
         drop(machine);
-        self.changed.notify_waiters();
+        self.signals.freed();
         Ok(Response::new(proto::LeaveReply {}))
     }
 
@@ -242,7 +259,7 @@ impl master_server::Master for MasterService {
             .map_err(|refusal| status_of(&refusal))?;
         let (settings, checkpoints) = (Some(machine.settings().into()), machine.place.clone());
         drop(machine);
-        self.changed.notify_waiters();
+        self.signals.heard();
         Ok(Response::new(proto::RegisterReply { incarnation: incarnation.0, settings, checkpoints }))
     }
 
@@ -254,7 +271,7 @@ impl master_server::Master for MasterService {
             .and_then(|word| machine.report(pserver, word, now))
             .map_err(|refusal| status_of(&refusal))?;
         drop(machine);
-        self.changed.notify_waiters();
+        self.signals.freed();
         Ok(Response::new(proto::ReportReply {}))
     }
 
@@ -268,7 +285,7 @@ impl master_server::Master for MasterService {
             self.machine(&request.job).map(|(mut machine, now)| machine.attend_pserver(pserver, now))?;
         heard.map_err(|refusal| status_of(&refusal))?;
         loop {
-            let changed = self.changed.notified();
+            let adopted = self.signals.adoption();
             let assignment = {
                 let (machine, _) = self.machine(&request.job)?;
                 machine.assignment(pserver, request.master_term, request.routing_version)
@@ -277,7 +294,7 @@ impl master_server::Master for MasterService {
                 return Ok(Response::new(proto::WatchReply { assignment }));
             }
             connected.is_answered = false;
-            let _ = tokio::time::timeout_at(deadline, changed).await;
+            let _ = tokio::time::timeout_at(deadline, adopted).await;
             connected.is_answered = true;
         }
     }
@@ -286,7 +303,7 @@ impl master_server::Master for MasterService {
         let request = request.into_inner();
         let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
         loop {
-            let changed = self.changed.notified();
+            let adopted = self.signals.adoption();
             let routing = {
                 let (machine, _) = self.machine(&request.job)?;
                 let routing = machine.job.as_ref().map(|job| Arc::clone(&job.routing));
@@ -296,7 +313,7 @@ impl master_server::Master for MasterService {
                 let routing = routing.map(|routing| routing.as_ref().into());
                 return Ok(Response::new(proto::RouteReply { routing }));
             }
-            let _ = tokio::time::timeout_at(deadline, changed).await;
+            let _ = tokio::time::timeout_at(deadline, adopted).await;
         }
     }
 
@@ -313,7 +330,7 @@ impl master_server::Master for MasterService {
         wanted.pservers = request.pservers.unwrap_or(wanted.pservers).max(1);
         let before = machine.scale(wanted);
         drop(machine);
-        self.changed.notify_waiters();
+        self.signals.heard();
         Ok(Response::new(proto::ScaleReply {
             trainers_before: before.trainers,
             trainers: wanted.trainers,
@@ -327,7 +344,7 @@ impl master_server::Master for MasterService {
         let newest = machine.document().newest().map_or(0, |kept| kept.record.checkpoint.0);
         machine.demand_checkpoint();
         drop(machine);
-        self.changed.notify_waiters();
+        self.signals.heard();
         Ok(Response::new(proto::CheckpointReply { newest }))
     }
 
@@ -338,7 +355,7 @@ impl master_server::Master for MasterService {
             machine.drain(&request.pserver, request.replace).map_err(|refusal| status_of(&refusal))?;
         let pservers = machine.wanted().pservers;
         drop(machine);
-        self.changed.notify_waiters();
+        self.signals.heard();
         Ok(Response::new(proto::DrainReply { incarnation: pserver.0, pservers }))
     }
 }

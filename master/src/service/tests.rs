@@ -33,7 +33,7 @@ impl Office {
     fn settle(&self) {
         while let Some(document) = self.service.with(Machine::decide).flatten() {
             self.service.with(|machine, now| machine.adopt(document, now));
-            self.service.changed().notify_waiters();
+            self.service.adopted();
         }
     }
 

@@ -1,0 +1,80 @@
+//! Who waits for what at the master. A word of one among thousands must not wake them all.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// Calls for tasks that are woken when several tasks may have become free; each that is given one wakes the next.
+const WOKEN_MAX: usize = 64;
+
+/// What is waited for, and how many wait for tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    changed: Notify,
+    adopted: Notify,
+    free: Notify,
+    waiting: AtomicUsize,
+}
+
+/// A call for tasks that is kept open, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a>(&'a AtomicUsize);
+
+impl Signals {
+    /// There is another document, or none: all who wait for anything are told.
+    pub(crate) fn adopted(&self) {
+        for signal in [&self.changed, &self.adopted, &self.free] {
+            signal.notify_waiters();
+        }
+    }
+
+    /// Something was said that may call for a decision.
+    pub(crate) fn heard(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// The same, and tasks may have become free, as at a step's end.
+    pub(crate) fn freed(&self) {
+        self.heard();
+        for _ in 0..self.calls_waiting().min(WOKEN_MAX) {
+            self.free.notify_one();
+        }
+    }
+
+    /// A task may be free.
+    pub(crate) fn freed_one(&self) {
+        self.free.notify_one();
+    }
+
+    /// For whoever keeps the document.
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
+    /// For calls that are kept open until there is another document.
+    pub(crate) fn adoption(&self) -> Notified<'_> {
+        self.adopted.notified()
+    }
+
+    /// For calls that are kept open until there is a task.
+    pub(crate) fn free(&self) -> Notified<'_> {
+        self.free.notified()
+    }
+
+    /// One of these waits.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(&self.waiting)
+    }
+
+    /// How many of these wait.
+    pub(crate) fn calls_waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
