@@ -493,7 +493,10 @@ mod tests {
         }
         let refused = members.join("one more", 1, 0, None, at(1)).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::NotReady, "{refused}");
-        assert!(members.join("7", 1000, 0, None, at(1)).unwrap().1.is_some(), "a new life of one that is here");
+        assert!(
+            members.join("7", 1000, 0, None, at(1)).unwrap().1.is_some(),
+            "a new life of one that is here"
+        );
         members.join("8", 8, 0, None, at(1)).unwrap();
         members.leave(members.current["9"]).unwrap();
         members.join("one more", 1, 0, None, at(1)).unwrap();

@@ -20,8 +20,8 @@ pub struct Limits {
     pub connections: usize,
     /// Of these, from one host.
     pub connections_per_host: usize,
-    /// Requests and answers that a process keeps in memory, in bytes: a request for which there is no room is refused,
-    /// an answer waits.
+    /// What a process keeps in memory, in bytes, half of it for requests and half for answers: a request for which there
+    /// is no room is refused, an answer waits.
     pub bytes_in_flight: usize,
     /// Of these, answers over one connection: who does not read takes no more than this.
     pub bytes_per_connection: usize,

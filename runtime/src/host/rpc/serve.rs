@@ -1,7 +1,7 @@
 //! Being reached: a listener, the handshakes, the limits, and a clean end.
 
-use super::tls::{Admit, Security, secured};
 use super::room::{Meter, Room};
+use super::tls::{Admit, Security, secured};
 use super::{Limits, answering};
 use crate::host::shutdown::Shutdown;
 use crate::wire::WireVersion;

@@ -1,6 +1,6 @@
 //! Every call through its connection's [`Seat`]: requests take room as they come, answers before they are encoded.
 
-use super::{Answering, Room, Seat, lock};
+use super::{Answering, Room, Seat, expected, lock};
 use crate::host::rpc::tls::Peer;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -47,6 +47,7 @@ where
             return Box::pin(self.0.call(request));
         };
         seat.called();
+        let bytes = expected(request.uri().path());
         // The service has what came until it has answered, long after the body is at its end.
         let charge = Arc::new(Charge { room: Arc::clone(&seat.room), taken: Mutex::new(None) });
         let ours = Arc::clone(&charge);
@@ -54,7 +55,7 @@ where
         Box::pin(async move {
             let answer = answered.await?;
             drop(ours);
-            Ok(answer.map(|body| Body::new(Going { body, room: Wait::None(seat) })))
+            Ok(answer.map(|body| Body::new(Going { body, room: Wait::None(seat, bytes) })))
         })
     }
 }
@@ -68,7 +69,9 @@ struct Charge {
 impl Charge {
     fn take(&self, bytes: usize) -> Result<(), Status> {
         let Some(more) = self.room.take(bytes) else {
-            return Err(Status::unavailable("this process has no room for more requests at present: ask again"));
+            return Err(Status::unavailable(
+                "this process has no room for more requests at present: ask again",
+            ));
         };
         let mut taken = lock(&self.taken);
         match &mut *taken {
@@ -117,7 +120,8 @@ struct Going {
 }
 
 enum Wait {
-    None(Arc<Seat>),
+    /// With the bytes that are expected.
+    None(Arc<Seat>, usize),
     Waiting(Pin<Box<dyn Future<Output = Option<Answering>> + Send>>),
     Had(Option<Arc<Answering>>),
 }
@@ -138,7 +142,9 @@ impl Going {
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Option<Arc<Answering>>> {
         loop {
             match &mut self.room {
-                Wait::None(seat) => self.room = Wait::Waiting(Box::pin(Arc::clone(seat).answer())),
+                Wait::None(seat, bytes) => {
+                    self.room = Wait::Waiting(Box::pin(Arc::clone(seat).answer(*bytes)));
+                }
                 Wait::Waiting(waiting) => {
                     let room = ready!(waiting.as_mut().poll(context));
                     self.room = Wait::Had(room.map(Arc::new));

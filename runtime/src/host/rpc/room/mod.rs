@@ -20,14 +20,19 @@ use tokio::time::Instant;
 
 /// What one permit stands for, in bytes.
 const UNIT: usize = 1024;
-/// What an answer takes before its size is known, in bytes: most of those that are large are about as large.
-const ANSWER_BYTES: usize = 1 << 20;
+/// What an answer takes before its size is known, in bytes: that of one which carries blocks, for messages are made
+/// about as large, and that of any other.
+const BLOCKS_BYTES: usize = 1 << 20;
+const WORDS_BYTES: usize = 16 << 10;
+/// The methods whose answers carry blocks.
+const CARRY_BLOCKS: [&str; 3] = ["Pull", "ReadState", "Follow"];
 
 /// All the room there is.
 #[derive(Debug)]
 pub(super) struct Room {
     limits: Limits,
-    bytes: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+    answers: Arc<Semaphore>,
     taken: Mutex<Taken>,
 }
 
@@ -66,8 +71,9 @@ struct Answering {
 
 impl Room {
     pub(super) fn new(limits: Limits) -> Arc<Room> {
-        let bytes = Arc::new(Semaphore::new(limits.bytes_in_flight / UNIT));
-        Arc::new(Room { limits, bytes, taken: Mutex::default() })
+        let [requests, answers] =
+            [(); 2].map(|()| Arc::new(Semaphore::new(limits.bytes_in_flight / 2 / UNIT)));
+        Arc::new(Room { limits, requests, answers, taken: Mutex::default() })
     }
 
     /// Takes a seat for a connection from `host`.
@@ -93,7 +99,7 @@ impl Room {
     /// Takes room for a part of a request, at once or not at all: a request that waited for others to end would keep
     /// what it has of it.
     fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.bytes).try_acquire_many_owned(units(bytes)).ok()
+        Arc::clone(&self.requests).try_acquire_many_owned(units(bytes)).ok()
     }
 }
 
@@ -124,11 +130,11 @@ impl Seat {
         lock(&self.use_).opened = None;
     }
 
-    /// Waits until there is room for an answer, of this connection's and of the process's.
-    async fn answer(self: Arc<Self>) -> Option<Answering> {
-        let acquire = |room: &Arc<Semaphore>| Arc::clone(room).acquire_many_owned(units(ANSWER_BYTES));
+    /// Waits until there is room for an answer of about so many bytes, of this connection's and of the process's.
+    async fn answer(self: Arc<Self>, bytes: usize) -> Option<Answering> {
+        let acquire = |room: &Arc<Semaphore>| Arc::clone(room).acquire_many_owned(units(bytes));
         let ours = acquire(&self.answers).await.ok()?;
-        let all = acquire(&self.room.bytes).await.ok()?;
+        let all = acquire(&self.room.answers).await.ok()?;
         let number = {
             let mut use_ = lock(&self.use_);
             use_.next += 1;
@@ -157,6 +163,12 @@ impl Drop for Seat {
             }
         }
     }
+}
+
+/// About how large the answer to a call of this path is, in bytes.
+fn expected(path: &str) -> usize {
+    let method = path.rsplit('/').next().unwrap_or_default();
+    if CARRY_BLOCKS.contains(&method) { BLOCKS_BYTES } else { WORDS_BYTES }
 }
 
 fn units(bytes: usize) -> u32 {

@@ -41,7 +41,7 @@ fn seats_are_bounded_in_all_and_by_host_and_come_back() {
     assert_eq!((taken.connections, taken.by_host.len()), (0, 0));
 }
 
-/// Reads what it is sent, then answers: with what it has read, or with `ANSWER` bytes at `/calls/Large`.
+/// Reads what it is sent, then answers: with what it has read, or with `ANSWER` bytes at `/calls/Pull`.
 #[derive(Clone)]
 struct Calls;
 
@@ -60,7 +60,7 @@ impl tower::Service<http::Request<Body>> for Calls {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         Box::pin(async move {
-            let is_large = request.uri().path().ends_with("Large");
+            let is_large = request.uri().path().ends_with("Pull");
             let bytes = match request.into_body().collect().await {
                 Ok(_) if is_large => Bytes::from(vec![7; ANSWER]),
                 Ok(came) => came.to_bytes(),
@@ -159,14 +159,14 @@ async fn a_third_connection_of_a_host_is_closed_and_taken_once_another_has_ended
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_read_ends_its_connection_and_its_room_is_free() {
-    let server = Server::start(Limits { bytes_in_flight: ANSWER_BYTES, ..limits() });
+    let server = Server::start(Limits { bytes_in_flight: 2 * BLOCKS_BYTES, ..limits() });
     let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
-    let mut unread = call(&slow, "Large", Bytes::new()).await.unwrap().into_body();
+    let mut unread = call(&slow, "Pull", Bytes::new()).await.unwrap().into_body();
     // It has room, and gets no window for the rest.
     unread.data().await.unwrap().unwrap();
     let began = Instant::now();
     // There is room for one.
-    let other = call(&other, "Large", Bytes::new()).await.unwrap();
+    let other = call(&other, "Pull", Bytes::new()).await.unwrap();
     assert_eq!(read(other.into_body()).await.unwrap(), ANSWER);
     assert_eq!(began.elapsed(), limits().call);
     assert!(read(unread).await.is_err());
@@ -174,27 +174,28 @@ async fn an_answer_that_is_not_read_ends_its_connection_and_its_room_is_free() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_over_one_connection_take_their_share_and_leave_the_rest() {
-    let shares = Limits { bytes_per_connection: 2 * ANSWER_BYTES, bytes_in_flight: 3 * ANSWER_BYTES, ..limits() };
+    let shares =
+        Limits { bytes_per_connection: 2 * BLOCKS_BYTES, bytes_in_flight: 6 * BLOCKS_BYTES, ..limits() };
     let server = Server::start(shares);
     let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
     let mut unread = Vec::new();
     for _ in 0..5 {
-        unread.push(call(&slow, "Large", Bytes::new()).await.unwrap().into_body());
+        unread.push(call(&slow, "Pull", Bytes::new()).await.unwrap().into_body());
     }
     for body in &mut unread[..2] {
         body.data().await.unwrap().unwrap();
     }
     let began = Instant::now();
-    let other = call(&other, "Large", Bytes::new()).await.unwrap();
+    let other = call(&other, "Pull", Bytes::new()).await.unwrap();
     assert_eq!((read(other.into_body()).await.unwrap(), began.elapsed()), (ANSWER, Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_for_which_there_is_no_room_is_refused_and_may_be_sent_again() {
-    let server = Server::start(Limits { bytes_in_flight: 2 * ANSWER_BYTES, ..limits() });
+    let server = Server::start(Limits { bytes_in_flight: 4 * BLOCKS_BYTES, ..limits() });
     let caller = server.caller(1 << 20).await;
-    let large = call(&caller, "Echo", Bytes::from(vec![1; 2 * ANSWER_BYTES + 1])).await.unwrap();
+    let large = call(&caller, "Echo", Bytes::from(vec![1; 2 * BLOCKS_BYTES + 1])).await.unwrap();
     assert_eq!(status(large.headers()), Some("14"), "unavailable: asked again");
-    let fits = call(&caller, "Echo", Bytes::from(vec![1; ANSWER_BYTES])).await.unwrap();
-    assert_eq!(read(fits.into_body()).await.unwrap(), ANSWER_BYTES);
+    let fits = call(&caller, "Echo", Bytes::from(vec![1; BLOCKS_BYTES])).await.unwrap();
+    assert_eq!(read(fits.into_body()).await.unwrap(), BLOCKS_BYTES);
 }

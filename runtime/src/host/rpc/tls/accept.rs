@@ -1,8 +1,8 @@
 //! Handshakes of those who call us, many at a time, each with a deadline: who never finishes one holds up nobody.
 
 use super::connection::Connection;
-use crate::host::rpc::room::Room;
 use super::security::{Security, Unsecured};
+use crate::host::rpc::room::Room;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use std::collections::BTreeMap;

@@ -89,5 +89,8 @@ async fn meet(caller: &Security, called: &Security, expected: Role) -> Ends {
     };
     let calling = caller.connect(near, Some(expected), Arc::new(AtomicBool::new(false)));
     let (called, caller) = tokio::join!(accepting, calling);
-    (caller.map_err(reason).map(|connection| connection.peer().identity.clone()), called.map(|(peer, _)| peer))
+    (
+        caller.map_err(reason).map(|connection| connection.peer().identity.clone()),
+        called.map(|(peer, _)| peer),
+    )
 }
