@@ -73,6 +73,7 @@ async fn do_it(job: &mut Supervisor, strike: Strike) {
         Strike::End(spell) => {
             let kind = if spell.ill == Ill::Frozen { "thaw" } else { "heal" };
             match end(job, &spell) {
+                Ok(_) if job.pid_of(&spell.name).is_none() && spell.ill != Ill::Full => {}
                 Ok(what) => note(job, kind, spell.role, &spell.name, what),
                 Err(error) => {
                     job.notes.push(format!("warning: chaos: {} is not healed: {error:#}", spell.name))

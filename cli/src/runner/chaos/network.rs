@@ -40,7 +40,7 @@ impl Network {
     pub(crate) fn new(folder: &Path) -> anyhow::Result<Network> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let batch = format!(
-            "link set lo up\nlink add {BRIDGE} type bridge\naddr add {BRIDGE_ADDRESS} dev {BRIDGE}\nlink set {BRIDGE} up\n"
+            "link add {BRIDGE} type bridge\naddr add {BRIDGE_ADDRESS} dev {BRIDGE}\nlink set {BRIDGE} up\n"
         );
         said_to("ip", &["-batch", "-"], &batch)?;
         Ok(Network { folder: folder.to_owned(), hosts: BTreeMap::new(), next: 0, cuts: BTreeMap::new() })
@@ -79,7 +79,9 @@ impl Network {
     /// The process of that name has ended, and will not come back.
     pub(crate) fn forget(&mut self, name: &str) {
         if let Some(host) = self.hosts.remove(name) {
-            // What is left goes with this command's own namespaces.
+            // What is left goes with this command's own namespaces. A namespace takes its time to go, and its cable's name
+            // may be wanted again.
+            let _ = call("ip", &["link", "del", &host.cable]);
             let _ = call("umount", &["--lazy".as_ref(), host.namespace.as_os_str()]);
             let _ = std::fs::remove_file(&host.namespace);
         }

@@ -41,17 +41,22 @@ pub(crate) fn missing(kind: Kind) -> Option<String> {
 /// # Errors
 /// A kind that cannot be done here.
 pub(crate) fn enter(kinds: Kinds) -> anyhow::Result<()> {
+    let needs_network = kinds.iter().any(Kind::needs_network);
+    if is_inside() {
+        // A new network namespace has nothing but a loopback device, and that is down.
+        return if needs_network { call("ip", &["link", "set", "lo", "up"]) } else { Ok(()) };
+    }
     for kind in kinds.iter() {
         if let Some(why) = missing(kind) {
             return Err(Exit::Usage(format!("--chaos-kinds {}: {why}", kind.word())).into());
         }
     }
-    if !kinds.iter().any(Kind::is_privileged) || is_inside() {
+    if !kinds.iter().any(Kind::is_privileged) {
         return Ok(());
     }
     let mut command = Command::new("unshare");
     command.arg("--mount");
-    if kinds.iter().any(Kind::needs_network) {
+    if needs_network {
         command.arg("--net");
     }
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1));
