@@ -26,10 +26,10 @@ fn world() -> World {
 }
 
 impl World {
-    /// A command of a job that makes checkpoints, and what is particular to it.
+    /// A command of a short job that makes checkpoints, and what is particular to it.
     fn shoal(&self, words: &[&str], program: &Path) -> Command {
         let mut command = Command::new(&self.programs.shoal);
-        command.current_dir(self.folder.path()).args(words).args(["--data", &self.data, "--epochs", "2"]);
+        command.current_dir(self.folder.path()).args(words).args(["--data", &self.data, "--epochs", "1"]);
         command.args(["--seed", "7", "--checkpoint-steps", "5", "--trainers", "2:3", "--pservers", "3"]);
         command.args(["-o", "json", "--"]).arg(program).stdin(Stdio::null());
         command
@@ -115,7 +115,7 @@ fn a_kind_that_cannot_be_done_here_is_refused_at_the_start() {
 fn partitions_slow_links_and_a_full_disk_are_survived_and_nothing_is_left_of_them() {
     let world = world();
     let before = mounts_and_links();
-    let words = ["--seeds", "1..3", "--replicas", "1", "--chaos-kinds", "partition,slow,disk"];
+    let words = ["--seeds", "1..2", "--replicas", "1", "--chaos-kinds", "partition,slow,disk"];
     let output = world.chaos(&words);
     if is_missing(&output) {
         return;

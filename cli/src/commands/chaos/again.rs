@@ -14,7 +14,7 @@ pub(super) fn command(words: impl Iterator<Item = OsString>, seed: u64) -> Strin
         let is_choice = !is_program && CHOICES.iter().any(|choice| text == *choice);
         let is_one_word =
             |choice: &&str| text.strip_prefix(*choice).is_some_and(|rest| rest.starts_with('='));
-        if is_choice || is_value || !is_program && CHOICES.iter().any(|choice| is_one_word(&choice)) {
+        if is_choice || is_value || !is_program && CHOICES.iter().any(is_one_word) {
             is_value = is_choice;
             continue;
         }

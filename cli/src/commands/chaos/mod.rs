@@ -160,14 +160,16 @@ fn take(findings: &mut Findings, arguments: &ChaosArguments, trial: Trial, calm:
         Ok(ending) => judge::broken(ending, calm),
         Err(why) => vec![why.clone()],
     };
-    findings.rewinds += trial.ending.as_ref().map_or(0, |ending| ending.rewinds);
+    let rewinds = trial.ending.as_ref().map_or(0, |ending| ending.rewinds);
+    findings.rewinds += rewinds;
     let (seed, faults, seconds) = (trial.seed, trial.strikes.len(), trial.seconds);
     let total = match arguments.seeds {
         Some(Seeds { from, below }) => format!("job {} of {}", findings.jobs, below - from),
         None => format!("{} of {} faults", findings.table.total(), arguments.faults),
     };
     if why.is_empty() {
-        eprintln!("seed {seed}: held under {faults} faults in {seconds:.1} s ({total})");
+        let back = if rewinds > 0 { format!(", went back {rewinds} times") } else { String::new() };
+        eprintln!("seed {seed}: held under {faults} faults in {seconds:.1} s{back} ({total})");
         if let Err(error) = std::fs::remove_dir_all(&trial.folder) {
             eprintln!("warning: {} is not removed: {error}", trial.folder.display());
         }

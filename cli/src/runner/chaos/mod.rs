@@ -76,7 +76,7 @@ async fn do_it(job: &mut Supervisor, strike: Strike) {
                 Ok(_) if job.pid_of(&spell.name).is_none() && spell.ill != Ill::Full => {}
                 Ok(what) => note(job, kind, spell.role, &spell.name, what),
                 Err(error) => {
-                    job.notes.push(format!("warning: chaos: {} is not healed: {error:#}", spell.name))
+                    job.notes.push(format!("warning: chaos: {} is not healed: {error:#}", spell.name));
                 }
             }
         }
