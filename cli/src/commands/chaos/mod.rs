@@ -35,7 +35,8 @@ const LAST_LINES: usize = 12;
 ///
 /// Runs the program once undisturbed, then job after job, each under faults of its own seed. A job holds if it ends by
 /// itself and in time, if every record counted exactly once (as far as the program counts them), and, when it is
-/// synchronous, if its parameters have the bits of the undisturbed run. Exit code 0 only if all held.
+/// synchronous, if its parameters have the bits of the undisturbed run. Exit code 0 only if all held. Where no numbers are
+/// given, there are 2:4 trainers and 2:3 pservers.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
 shoal chaos --data 'data/train-*.recordio' --replicas 1 -- target/release/my-program\n  \
