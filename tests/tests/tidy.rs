@@ -162,6 +162,17 @@ const PURE: &[Pure] = &[
         forbidden: WORLD,
         reason: "whom a certificate is for follows from its bytes alone",
     },
+    Pure {
+        prefix: "cli/src/runner/chaos/deck",
+        forbidden: WORLD,
+        reason: "a seed plays the same faults again: time and the job come as arguments",
+    },
+    Pure { prefix: "cli/src/runner/chaos/spell", forbidden: WORLD, reason: "part of the deck" },
+    Pure {
+        prefix: "cli/src/commands/chaos/judge",
+        forbidden: WORLD,
+        reason: "a verdict follows from how a job ended alone",
+    },
     Pure { prefix: "recordio/src/", forbidden: FRAMEWORK, reason: "a file format that stands by itself" },
 ];
 

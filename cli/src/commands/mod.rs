@@ -1,6 +1,7 @@
 //! One file for each command: its arguments and what it does with them.
 
 pub(crate) mod certs;
+pub(crate) mod chaos;
 pub(crate) mod checkpoint;
 pub(crate) mod demo;
 pub(crate) mod drain;

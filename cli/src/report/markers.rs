@@ -99,8 +99,8 @@ fn label(faults: usize, index: usize, fault: &Fault) -> String {
 fn kind_class(kind: &str) -> &'static str {
     match kind {
         "join" => "s-join",
-        "kill" => "s-kill",
-        "freeze" | "thaw" => "s-freeze",
+        "kill" | "lost" => "s-kill",
+        "freeze" | "thaw" | "memory" | "partition" | "slow" | "disk" | "heal" => "s-freeze",
         _ => "s-leave",
     }
 }

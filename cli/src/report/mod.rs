@@ -89,7 +89,8 @@ pub(crate) struct Member {
 /// One thing done to a member.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Fault {
-    /// `join`, `leave`, `kill`, `freeze` or `thaw`.
+    /// `join`, `leave`, `migrate`, `kill`, `freeze`, `memory`, `partition`, `slow` or `disk`; `thaw` or `heal`, which end
+    /// one; `lost`, for a process that ended by itself.
     pub(crate) kind: String,
     /// The role it was done to.
     pub(crate) role: String,

@@ -14,7 +14,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Issues what the run's processes need, and returns how this one speaks with them.
 pub(super) fn prepare(plan: &JobPlan) -> anyhow::Result<Security> {
     if !plan.tls {
-        return Ok(Security::Loopback);
+        return Ok(if plan.has_network { Security::Plaintext } else { Security::Loopback });
     }
     let folder = plan.folder.tls().join("authority");
     let authority =

@@ -39,6 +39,10 @@ impl RunFolder {
     pub(crate) fn tls(&self) -> PathBuf {
         self.0.join("tls")
     }
+    /// What the hosts of a run with a network of its own are told by.
+    pub(crate) fn hosts(&self) -> PathBuf {
+        self.0.join("hosts")
+    }
     /// The credentials of a role.
     pub(crate) fn tls_of(&self, role: Role) -> PathBuf {
         self.tls().join(role.word())

@@ -26,6 +26,10 @@ pub(crate) struct JobPlan {
     pub(crate) http: Option<SocketAddr>,
     /// Whether all speak over TLS, by credentials of the run's own making.
     pub(crate) tls: bool,
+    /// Whether each process is a host of a network of the run's own.
+    pub(crate) has_network: bool,
+    /// Whether the master's state is on a disk of the run's own.
+    pub(crate) has_disk: bool,
     pub(crate) folder: RunFolder,
     pub(crate) resumed: Option<Resumed>,
 }
@@ -91,9 +95,14 @@ impl JobPlan {
     }
 
     /// A pserver's command line.
-    pub(crate) fn pserver_command(&self, shoal: &OsString, master: &str, name: &str) -> Vec<OsString> {
-        let words =
-            ["pserver", "--listen", "127.0.0.1:0", "--master", master, "--name", name, "--job", &self.name];
+    pub(crate) fn pserver_command(
+        &self,
+        shoal: &OsString,
+        listen: &str,
+        master: &str,
+        name: &str,
+    ) -> Vec<OsString> {
+        let words = ["pserver", "--listen", listen, "--master", master, "--name", name, "--job", &self.name];
         let memory = self.checkpoint_memory.map(|mib| ["--checkpoint-memory".to_owned(), mib.to_string()]);
         let memory = memory.into_iter().flatten().map(OsString::from);
         std::iter::once(shoal.clone())
@@ -104,19 +113,25 @@ impl JobPlan {
     }
 
     fn tls_flags(&self, role: Role) -> Vec<OsString> {
-        if self.tls { vec!["--tls".into(), self.folder.tls_of(role).into()] } else { Vec::new() }
+        match (self.tls, self.has_network) {
+            (true, _) => vec!["--tls".into(), self.folder.tls_of(role).into()],
+            // Nobody else is on that network.
+            (false, true) => vec!["--plaintext".into()],
+            (false, false) => Vec::new(),
+        }
     }
 
     /// What a trainer finds in its environment.
     pub(crate) fn trainer_environment(&self, master: &str, name: &str) -> Vec<(&'static str, String)> {
         let tls = self.tls.then(|| ("SHOAL_TLS", self.folder.tls_of(Role::Trainer).display().to_string()));
+        let plaintext = (self.has_network && !self.tls).then(|| ("SHOAL_PLAINTEXT", "true".to_owned()));
         let always = [
             ("SHOAL_MASTER", master.to_owned()),
             ("SHOAL_JOB", self.name.clone()),
             ("SHOAL_TRAINER_NAME", name.to_owned()),
             ("SHOAL_PACE_MILLIS", self.pace.as_millis().to_string()),
         ];
-        always.into_iter().chain(tls).collect()
+        always.into_iter().chain(tls).chain(plaintext).collect()
     }
 }
 

@@ -1,7 +1,9 @@
 //! One process of a local run: started in a group of its own, its output in a log file, ended when dropped.
 
+use super::upkeep;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,6 +21,8 @@ pub(crate) struct Process {
     pub(crate) log: PathBuf,
     child: Child,
     end: Option<End>,
+    /// Whether this program has ended it.
+    was_killed: Cell<bool>,
 }
 
 /// How a process ended.
@@ -61,7 +65,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {}", Path::new(executable).display()))?;
         let pid = child.id().context("the process ended at once")?;
-        Ok(Process { name: name.to_owned(), pid, log, child, end: None })
+        Ok(Process { name: name.to_owned(), pid, log, child, end: None, was_killed: Cell::new(false) })
     }
 
     /// How it ended, if it has.
@@ -80,6 +84,11 @@ impl Process {
         matches!(self.end, Some(End::Signalled(_)))
     }
 
+    /// Why it ended by a signal that this program did not send, as far as that can be told.
+    pub(crate) fn reason(&self) -> Option<String> {
+        self.end.filter(|_| !self.was_killed.get()).and_then(|end| upkeep::reason(end, &self.last_words()))
+    }
+
     /// How it ended, for people.
     pub(crate) fn how(&self) -> String {
         match self.end {
@@ -92,12 +101,14 @@ impl Process {
     /// Sends a signal. A process that is gone does not hear it, which is no error.
     pub(crate) fn signal(&self, signal: Signal) {
         if let (Some(_), Some(pid)) = (self.child.id(), Pid::from_raw(self.pid as i32)) {
+            self.was_killed.set(self.was_killed.get() || signal == Signal::KILL || signal == Signal::TERM);
             let _ = kill_process(pid, signal);
         }
     }
 
     /// Kills it and waits until it is gone.
     pub(crate) async fn kill(&mut self) {
+        self.was_killed.set(true);
         // An error means that it is gone already.
         let _ = self.child.kill().await;
     }

@@ -1,8 +1,11 @@
 //! Progress on standard error: one line that is rewritten on a terminal, a plain line now and then elsewhere.
 
 use crate::evaluations;
+use anyhow::Context;
 use shoal_runtime::wire::proto::StatusReply;
+use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -10,6 +13,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Progress {
     is_terminal: bool,
+    /// Where what stays is written instead, and nothing is shown.
+    file: Option<File>,
     started: Instant,
     shown: Option<Instant>,
     /// A sliding start of the rate: records trained, when.
@@ -19,11 +24,22 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new() -> Progress {
         let now = Instant::now();
-        Progress { is_terminal: std::io::stderr().is_terminal(), started: now, shown: None, mark: (0, now) }
+        let is_terminal = std::io::stderr().is_terminal();
+        Progress { is_terminal, file: None, started: now, shown: None, mark: (0, now) }
+    }
+
+    /// One that shows nothing, and writes what stays to the end of a file.
+    pub(crate) fn into_file(path: &Path) -> anyhow::Result<Progress> {
+        let file = File::options().create(true).append(true).open(path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Progress { is_terminal: false, file: Some(file), ..Progress::new() })
     }
 
     /// Shows the status, not more often than people read.
     pub(crate) fn show(&mut self, status: &StatusReply) {
+        if self.file.is_some() {
+            return;
+        }
         let every = if self.is_terminal { Duration::from_millis(200) } else { Duration::from_secs(2) };
         let now = Instant::now();
         if self.shown.is_some_and(|shown| now < shown + every) {
@@ -66,8 +82,14 @@ impl Progress {
 
     /// A line that stays.
     pub(crate) fn say(&mut self, line: &str) {
+        let line = format!("{:>5.1} s  {line}", self.started.elapsed().as_secs_f64());
+        if let Some(file) = &mut self.file {
+            // A disk that is full takes nothing, and ends no run.
+            let _ = writeln!(file, "{line}");
+            return;
+        }
         let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
-        eprintln!("{clear}{:>5.1} s  {line}", self.started.elapsed().as_secs_f64());
+        eprintln!("{clear}{line}");
     }
 
     /// Ends the line that is rewritten.

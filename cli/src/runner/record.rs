@@ -81,6 +81,11 @@ impl Record {
         self.faults.push(fault);
     }
 
+    /// Faults that struck somebody: not those that end, and not what came of one.
+    pub(crate) fn strikes(&self) -> impl Iterator<Item = &Fault> {
+        self.faults.iter().filter(|fault| !matches!(fault.kind.as_str(), "thaw" | "heal" | "lost"))
+    }
+
     /// Whether the next sample is due: after 100 ms or, in a long run, a 500th of it; at once when trainers come or go.
     pub(crate) fn is_sample_due(&self, trainers_live: u32) -> bool {
         let now = self.seconds();

@@ -1,5 +1,7 @@
 //! Starting the processes of a job: the first ones, and those that take the place of others. Decides nothing.
 
+use super::chaos::disk::Disk;
+use super::chaos::network::Network;
 use super::counts::Counts;
 use super::credentials;
 use super::journal::{Begun, Journal};
@@ -15,6 +17,7 @@ use anyhow::{Context, bail};
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::wire::proto::StatusReply;
+use std::ffi::OsString;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -28,7 +31,10 @@ impl Supervisor {
         plan.folder.begin(&plan.name)?;
         let security = credentials::prepare(&plan)?;
         let shoal = std::env::current_exe().context("cannot find this program's own file")?.into_os_string();
-        let command = plan.master_command(&shoal, "127.0.0.1:0");
+        let disk = plan.has_disk.then(|| Disk::mount(&plan.folder.state())).transpose()?;
+        let mut network = plan.has_network.then(|| Network::new(&plan.folder.hosts())).transpose()?;
+        let (address, host) = place(&mut network, "master")?;
+        let command = [host, plan.master_command(&shoal, &format!("{address}:0"))].concat();
         let mut master = Process::start("master", &command, &[], &plan.folder.logs())?;
         let (master_address, mut client, status) = first_words(&mut master, &plan, &security).await?;
         if let Some(Resumed { trainers, pservers }) = plan.resumed {
@@ -58,6 +64,8 @@ impl Supervisor {
             server_failures: Budget::of(SERVER_FAILURES_MAX),
             outage: Outage::default(),
             started: Instant::now(),
+            network,
+            disk,
             plan,
         };
         supervisor.tick().await?;
@@ -66,7 +74,8 @@ impl Supervisor {
 
     /// Starts the master again: at the address that everybody knows.
     pub(super) fn start_master(&mut self) -> anyhow::Result<()> {
-        let command = self.plan.master_command(&self.shoal, &self.master_address);
+        let (_, host) = place(&mut self.network, "master")?;
+        let command = [host, self.plan.master_command(&self.shoal, &self.master_address)].concat();
         self.master = Process::start("master", &command, &[], &self.plan.folder.logs())?;
         self.is_master_gone = false;
         self.record.joined(Role::Master, "master", self.master.pid);
@@ -76,7 +85,10 @@ impl Supervisor {
     pub(super) fn start_pserver(&mut self) -> anyhow::Result<()> {
         let name = format!("pserver-{}", self.next_pserver);
         self.next_pserver += 1;
-        let command = self.plan.pserver_command(&self.shoal, &self.master_address, &name);
+        let (address, host) = place(&mut self.network, &name)?;
+        let listen = format!("{address}:0");
+        let command =
+            [host, self.plan.pserver_command(&self.shoal, &listen, &self.master_address, &name)].concat();
         let pserver = Process::start(&name, &command, &[], &self.plan.folder.logs())?;
         self.record.joined(Role::Pserver, &name, pserver.pid);
         self.pservers.push(pserver);
@@ -87,11 +99,21 @@ impl Supervisor {
         let name = format!("trainer-{}", self.next_trainer);
         self.next_trainer += 1;
         let environment = self.plan.trainer_environment(&self.master_address, &name);
-        let trainer = Process::start(&name, &self.plan.program, &environment, &self.plan.folder.logs())
+        let (_, host) = place(&mut self.network, &name)?;
+        let command = [host, self.plan.program.clone()].concat();
+        let trainer = Process::start(&name, &command, &environment, &self.plan.folder.logs())
             .map_err(|error| Exit::Usage(format!("{error:#}: is the program built, and its path right?")))?;
         self.record.joined(Role::Trainer, &name, trainer.pid);
         self.trainers.push(trainer);
         Ok(())
+    }
+}
+
+/// Where a process of that name is to listen, and what its command line begins with.
+fn place(network: &mut Option<Network>, name: &str) -> anyhow::Result<(String, Vec<OsString>)> {
+    match network {
+        Some(network) => network.host(name),
+        None => Ok(("127.0.0.1".to_owned(), Vec::new())),
     }
 }
 

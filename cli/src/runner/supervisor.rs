@@ -1,6 +1,8 @@
 //! Keeps the processes of one job as the job wants them: replaces trainers, pservers and the master when they die,
 //! follows `shoal scale`, and leaves nothing running. What to do is decided in [`super::upkeep`].
 
+use super::chaos::disk::Disk;
+use super::chaos::network::Network;
 use super::counts::Counts;
 use super::plan::JobPlan;
 use super::process::Process;
@@ -49,6 +51,10 @@ pub(crate) struct Supervisor {
     pub(super) server_failures: Budget,
     pub(super) outage: Outage,
     pub(super) started: Instant,
+    /// Where each process is a host of its own. Last, as the next: processes end before what they stand on.
+    pub(super) network: Option<Network>,
+    /// Where the disk of the master's state can be filled.
+    pub(super) disk: Option<Disk>,
 }
 
 impl Supervisor {
@@ -124,17 +130,32 @@ impl Supervisor {
     fn reap(&mut self) -> anyhow::Result<()> {
         for (mut trainer, meaning) in ended(&mut self.trainers, |one| self.leaving.contains(&one.pid))? {
             self.leaving.retain(|pid| *pid != trainer.pid);
+            self.forget_host(&trainer.name);
             self.note_end(Role::Trainer, &mut trainer, meaning)?;
         }
         let is_leaving = |one: &Process| is_leaving(&self.status, &one.name);
         for (mut pserver, meaning) in ended(&mut self.pservers, is_leaving)? {
+            self.forget_host(&pserver.name);
             self.note_end(Role::Pserver, &mut pserver, meaning)?;
         }
         Ok(())
     }
 
+    fn forget_host(&mut self, name: &str) {
+        self.network.iter_mut().for_each(|network| network.forget(name));
+    }
+
+    /// Says why a process was ended by a signal that nobody here sent.
+    fn note_reason(&mut self, role: Role, name: &str, reason: Option<String>) {
+        if let Some(reason) = reason {
+            self.record.fault("lost", role, name, &reason);
+            self.notes.push(format!("{name} was lost: {reason}"));
+        }
+    }
+
     fn note_end(&mut self, role: Role, process: &mut Process, meaning: Meaning) -> anyhow::Result<()> {
         self.record.ended(process.pid, meaning.word);
+        self.note_reason(role, &process.name, process.reason());
         // A trainer that was killed by a signal is not at fault: on a cluster that is preemption.
         let is_failure = meaning.is_failure && (role != Role::Trainer || !process.was_signalled());
         let now = self.started.elapsed();
@@ -167,6 +188,7 @@ impl Supervisor {
             self.is_master_gone = true;
             let meaning = Meaning { is_failure: true, ..upkeep::meaning(end, false) };
             self.record.ended(self.master.pid, meaning.word);
+            self.note_reason(Role::Master, "master", self.master.reason());
             if self.server_failures.fail(self.started.elapsed()) || meaning.is_hopeless {
                 let (log, words) = (self.master.log.display(), self.master.last_words());
                 bail!(

@@ -2,6 +2,7 @@
 //! failures are too many. Pure: it is told the time, and starts and stops nothing.
 
 use super::process::End;
+use rustix::process::Signal;
 use std::time::Duration;
 
 /// A process that runs.
@@ -57,6 +58,24 @@ pub(crate) fn meaning(end: End, was_leaving: bool) -> Meaning {
     let is_failure = !matches!(end, End::Exited(0));
     Meaning { word, is_failure, is_hopeless: matches!(end, End::Exited(2 | 127)) }
 }
+
+/// Why a process ended by a signal that came from elsewhere, judged by the last lines of its log.
+pub(crate) fn reason(end: End, last_words: &str) -> Option<String> {
+    let End::Signalled(signal) = end else { return None };
+    let said = last_words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
+    let unallocated = last_words.lines().rev().find(|line| line.contains(UNALLOCATED));
+    Some(match (Signal::from_named_raw(signal), unallocated) {
+        (Some(Signal::ABORT), Some(line)) => format!("out of memory: {line}"),
+        (Some(Signal::ABORT), None) => format!("it aborted; its log ends: {said}"),
+        (Some(Signal::KILL), _) => {
+            "SIGKILL from elsewhere: perhaps out of memory, which the kernel's log would say".to_owned()
+        }
+        _ => format!("signal {signal}; its log ends: {said}"),
+    })
+}
+
+/// What Rust's allocator says before it ends a process.
+const UNALLOCATED: &str = "memory allocation of";
 
 /// How often processes of a role may fail without a step made in between.
 #[derive(Clone, Debug)]
@@ -195,6 +214,17 @@ mod tests {
         let failed = [End::Exited(0), End::Exited(1), End::Exited(2), End::Exited(127), End::Signalled(9)];
         assert_eq!(failed.map(|end| meaning(end, false).is_failure), [false, true, true, true, true]);
         assert_eq!(failed.map(|end| meaning(end, false).is_hopeless), [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn the_reason_of_a_signal_from_elsewhere_is_read_off_the_log() {
+        let reason = |end, log: &str| reason(end, log).unwrap_or_default();
+        let log = "registered\nmemory allocation of 4096 bytes failed\n\n";
+        assert_eq!(reason(End::Signalled(6), log), "out of memory: memory allocation of 4096 bytes failed");
+        assert!(reason(End::Signalled(6), "registered\nassertion\n").ends_with("its log ends: assertion"));
+        assert!(reason(End::Signalled(9), log).contains("perhaps out of memory"));
+        assert!(reason(End::Signalled(11), "").starts_with("signal 11"));
+        assert_eq!(reason(End::Exited(1), log), "");
     }
 
     #[test]

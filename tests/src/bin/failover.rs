@@ -9,7 +9,7 @@
 
 use anyhow::{Context, bail, ensure};
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::{Masters, TcpDial};
+use shoal_runtime::host::rpc::{Masters, Security, TcpDial};
 use shoal_runtime::wire::proto::{StatusReply, StatusRequest, master_client::MasterClient};
 use shoal_tests::processes::{Programs, Running, pack_digits, programs};
 use std::fs::File;
@@ -118,7 +118,8 @@ impl<'a> Cluster<'a> {
     ) -> anyhow::Result<Cluster<'a>> {
         let address = format!("{BRIDGE}:7400");
         let mut master = Command::new(&programs.shoal);
-        master.args(["master", "--listen", &address, "--data", data, "--epochs", "12", "--replicas", "1"]);
+        master.args(["master", "--plaintext", "--listen", &address, "--data", data, "--epochs", "12"]);
+        master.args(["--replicas", "1"]);
         // Many short steps.
         master.args([
             "--microbatch-records",
@@ -134,10 +135,11 @@ impl<'a> Cluster<'a> {
         for at in 0..TRAINERS {
             let mut trainer = Command::new(&programs.digits);
             trainer.env("SHOAL_MASTER", &address).env("SHOAL_TRAINER_NAME", format!("trainer-{at}"));
-            trainer.env("SHOAL_PACE_MILLIS", "40");
+            trainer.env("SHOAL_PACE_MILLIS", "40").env("SHOAL_PLAINTEXT", "true");
             others.push(Running::start(trainer, &folder.join(format!("trainer-{at}.log")))?);
         }
-        let clients = Masters::new(&address, &TcpDial::default()).map_err(anyhow::Error::msg)?;
+        let dial = TcpDial { security: Security::Plaintext, ..TcpDial::default() };
+        let clients = Masters::new(&address, &dial).map_err(anyhow::Error::msg)?;
         let (pservers, next) = (Vec::new(), first);
         let mut cluster = Cluster { programs, folder, clients, pservers, next, _others: others };
         (0..PSERVERS).try_for_each(|_| cluster.start_pserver())?;
@@ -156,7 +158,7 @@ impl<'a> Cluster<'a> {
         );
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", &inside, "sh"]).arg(&self.programs.shoal);
-        command.args(["pserver", "--master", &format!("{BRIDGE}:7400"), "--name", &name]);
+        command.args(["pserver", "--plaintext", "--master", &format!("{BRIDGE}:7400"), "--name", &name]);
         command.args(["--listen", &format!("{address}:7500")]);
         command.stdin(Stdio::piped());
         let mut process = Running::start_piped(command, &self.folder.join(format!("{name}.log")))?;

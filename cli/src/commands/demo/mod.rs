@@ -146,6 +146,8 @@ async fn start(
         checkpoint_memory: None,
         http: None,
         tls: false,
+        has_network: false,
+        has_disk: false,
         folder: RunFolder(arguments.folder.join(name)),
         resumed: None,
     })

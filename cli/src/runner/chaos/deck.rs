@@ -3,11 +3,14 @@
 //!
 //! A shuffled deck has a card for every kind of fault; each time the first card is played that the present permits. So
 //! even a short run meets most kinds. Rules:
-//! - with copies, one pserver at a time is down or frozen, and the next is struck only when all copies are in-sync
-//!   again: more than that, redundancy does not promise to survive ("hard" chaos does it nevertheless);
+//! - with copies, one pserver at a time is down or out of reach, and the next is struck only when all copies are in-sync
+//!   again: more than that, redundancy does not promise to survive ("hard" chaos does it nevertheless). A master that is
+//!   out of reach loses sight of all pservers at once, so the same holds of it;
 //! - without copies a lost pserver sends the job back, so only a few are lost, or it would never end;
-//! - what is frozen is thawed.
+//! - what lasts ends, and until then its host is not struck again; only the master may be while its disk is full.
 
+use super::kind::{Kind, Kinds};
+use super::spell::{self, Ill, Spell};
 use crate::runner::plan::Bounds;
 use crate::runner::roles::Role;
 use shoal_runtime::host::random::Random;
@@ -28,38 +31,6 @@ pub(crate) struct Weather {
     pub(crate) kinds: Kinds,
 }
 
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Kind {
-    /// kill -9 of a trainer, a pserver or the master
-    Kill,
-    /// SIGSTOP, and SIGCONT after a while
-    Freeze,
-    /// SIGTERM to a trainer: it hands back its tasks
-    Leave,
-    /// Other numbers of trainers or pservers, within their bounds
-    Scale,
-    /// A pserver's blocks go to another that takes its place
-    Migrate,
-}
-
-/// A set of [kinds](Kind).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kinds(u8);
-
-impl Kinds {
-    /// These; all, if there are none.
-    pub(crate) fn of(kinds: &[Kind]) -> Kinds {
-        Kinds(kinds.iter().fold(0, |all, kind| all | 1 << *kind as u8)).or_all()
-    }
-    fn or_all(self) -> Kinds {
-        if self.0 == 0 { Kinds(u8::MAX) } else { self }
-    }
-    fn holds(self, kind: Kind) -> bool {
-        self.0 & 1 << kind as u8 != 0
-    }
-}
-
 /// The job as chaos sees it at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sight {
@@ -78,21 +49,24 @@ pub(crate) struct Sight {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Strike {
     Kill(Role, String),
-    /// For so many tenths of a lease's time to live.
-    Freeze(Role, String, u32),
-    Thaw(Role, String),
     /// A trainer is asked to leave.
     Leave(String),
     /// So many are wanted.
     Scale(Role, u32),
     /// A pserver's blocks go to another that takes its place.
     Migrate(String),
+    Begin(Spell),
+    End(Spell),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Card {
     Kill(Role),
     Freeze(Role),
+    Starve(Role),
+    Cut(Role),
+    Slow(Role),
+    Fill,
     Leave,
     Scale(Role),
     Migrate,
@@ -103,6 +77,10 @@ impl Card {
         match self {
             Card::Kill(_) => Kind::Kill,
             Card::Freeze(_) => Kind::Freeze,
+            Card::Starve(_) => Kind::Memory,
+            Card::Cut(_) => Kind::Partition,
+            Card::Slow(_) => Kind::Slow,
+            Card::Fill => Kind::Disk,
             Card::Leave => Kind::Leave,
             Card::Scale(_) => Kind::Scale,
             Card::Migrate => Kind::Migrate,
@@ -110,17 +88,29 @@ impl Card {
     }
 }
 
-const CARDS: [Card; 12] = [
+const CARDS: [Card; 24] = [
     Card::Kill(Role::Trainer),
     Card::Kill(Role::Trainer),
     Card::Freeze(Role::Trainer),
     Card::Freeze(Role::Trainer),
+    Card::Starve(Role::Trainer),
+    Card::Cut(Role::Trainer),
+    Card::Cut(Role::Trainer),
+    Card::Slow(Role::Trainer),
     Card::Leave,
     Card::Scale(Role::Trainer),
     Card::Kill(Role::Pserver),
     Card::Freeze(Role::Pserver),
+    Card::Starve(Role::Pserver),
+    Card::Cut(Role::Pserver),
+    Card::Cut(Role::Pserver),
+    Card::Slow(Role::Pserver),
     Card::Kill(Role::Master),
     Card::Freeze(Role::Master),
+    Card::Starve(Role::Master),
+    Card::Cut(Role::Master),
+    Card::Slow(Role::Master),
+    Card::Fill,
     Card::Migrate,
     Card::Scale(Role::Pserver),
 ];
@@ -137,7 +127,8 @@ pub(crate) struct Deck {
     random: Random,
     cards: Vec<Card>,
     next: Duration,
-    frozen: Vec<(Duration, Role, String)>,
+    /// With when they end.
+    spells: Vec<(Duration, Spell)>,
     strikes: u32,
     losses: u32,
 }
@@ -147,16 +138,15 @@ impl Deck {
     pub(crate) fn new(weather: Weather, now: Duration) -> Deck {
         let mut random = Random::seeded(weather.seed);
         let next = now + Duration::from_millis(400 + random.below(400));
-        Deck { weather, random, cards: Vec::new(), next, frozen: Vec::new(), strikes: 0, losses: 0 }
+        Deck { weather, random, cards: Vec::new(), next, spells: Vec::new(), strikes: 0, losses: 0 }
     }
 
     /// What is due now.
     pub(crate) fn due(&mut self, now: Duration, sight: &Sight) -> Vec<Strike> {
-        let (thawed, frozen): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.frozen).into_iter().partition(|(until, _, _)| *until <= now);
-        self.frozen = frozen;
-        let mut strikes: Vec<Strike> =
-            thawed.into_iter().map(|(_, role, name)| Strike::Thaw(role, name)).collect();
+        let (over, spells): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.spells).into_iter().partition(|(until, _)| *until <= now);
+        self.spells = spells;
+        let mut strikes: Vec<Strike> = over.into_iter().map(|(_, spell)| Strike::End(spell)).collect();
         if now >= self.next && self.strikes < STRIKES_MAX {
             self.next = now + Duration::from_millis(250 + self.random.below(500));
             strikes.extend(self.strike(now, sight));
@@ -164,9 +154,9 @@ impl Deck {
         strikes
     }
 
-    /// Thaws whatever is frozen, for the end.
+    /// Ends all that lasts, for the end.
     pub(crate) fn calm(&mut self) -> Vec<Strike> {
-        self.frozen.drain(..).map(|(_, role, name)| Strike::Thaw(role, name)).collect()
+        self.spells.drain(..).map(|(_, spell)| Strike::End(spell)).collect()
     }
 
     fn strike(&mut self, now: Duration, sight: &Sight) -> Option<Strike> {
@@ -191,7 +181,7 @@ impl Deck {
         (0..self.cards.len()).find(|at| self.is_possible(self.cards[*at], sight))
     }
 
-    /// Those of a role that are not frozen.
+    /// Those of a role that nothing is wrong with.
     fn targets<'a>(&self, role: Role, sight: &'a Sight) -> Vec<&'a str> {
         let names: Vec<&str> = match role {
             Role::Trainer => sight.trainers.iter().map(String::as_str).collect(),
@@ -199,16 +189,32 @@ impl Deck {
             Role::Master if sight.is_master_here => vec!["master"],
             Role::Master => Vec::new(),
         };
-        let is_frozen = |name: &str| self.frozen.iter().any(|(_, of, frozen)| *of == role && frozen == name);
-        names.into_iter().filter(|name| !is_frozen(name)).collect()
+        let is_struck = |name: &str| {
+            self.spells.iter().any(|(_, of)| of.role == role && of.name == name && of.ill != Ill::Full)
+        };
+        names.into_iter().filter(|name| !is_struck(name)).collect()
     }
 
     fn is_possible(&self, card: Card, sight: &Sight) -> bool {
         let range = |bounds: Bounds| bounds.min < bounds.max;
         let is_calm = sight.is_master_here && (sight.is_whole || self.weather.is_hard);
         match card {
-            Card::Kill(Role::Pserver) | Card::Freeze(Role::Pserver) => self.may_lose_a_pserver(sight),
-            Card::Kill(role) | Card::Freeze(role) => !self.targets(role, sight).is_empty(),
+            Card::Kill(Role::Pserver)
+            | Card::Freeze(Role::Pserver)
+            | Card::Starve(Role::Pserver)
+            | Card::Cut(Role::Pserver)
+            | Card::Slow(Role::Pserver) => self.may_lose_a_pserver(sight),
+            Card::Cut(Role::Master) | Card::Slow(Role::Master) => {
+                self.may_lose_a_pserver(sight) && !self.targets(Role::Master, sight).is_empty()
+            }
+            Card::Kill(role)
+            | Card::Freeze(role)
+            | Card::Starve(role)
+            | Card::Cut(role)
+            | Card::Slow(role) => !self.targets(role, sight).is_empty(),
+            Card::Fill => {
+                sight.is_master_here && !self.spells.iter().any(|(_, spell)| spell.ill == Ill::Full)
+            }
             Card::Leave => !self.targets(Role::Trainer, sight).is_empty(),
             Card::Scale(Role::Pserver) => range(self.weather.pservers) && is_calm && !sight.is_ending,
             Card::Scale(_) => range(self.weather.trainers) && sight.is_master_here,
@@ -225,42 +231,108 @@ impl Deck {
             return sight.is_whole
                 && sight.is_master_here
                 && targets.len() == sight.pservers.len()
-                && targets.len() > 1;
+                && targets.len() > 1
+                && !self.is_master_out_of_reach();
         }
         self.losses < LOSSES_MAX
     }
 
+    fn is_master_out_of_reach(&self) -> bool {
+        let is_out_of_reach =
+            |spell: &Spell| spell.role == Role::Master && matches!(spell.ill, Ill::Cut(_) | Ill::Slow(_));
+        self.spells.iter().any(|(_, spell)| is_out_of_reach(spell))
+    }
+
     fn play(&mut self, card: Card, now: Duration, sight: &Sight) -> Option<Strike> {
-        let target = |deck: &mut Deck, role| {
-            let targets = deck.targets(role, sight);
-            let at = deck.random.below(targets.len().max(1) as u64) as usize;
-            targets.get(at).map(|name| (*name).to_owned())
+        let loses = |role| {
+            role == Role::Pserver || role == Role::Master && matches!(card, Card::Cut(_) | Card::Slow(_))
         };
         match card {
             Card::Kill(role) => {
-                self.losses += u32::from(role == Role::Pserver);
-                target(self, role).map(|name| Strike::Kill(role, name))
+                self.losses += u32::from(loses(role));
+                self.target(role, sight).map(|name| Strike::Kill(role, name))
             }
-            Card::Freeze(role) => {
-                self.losses += u32::from(role == Role::Pserver);
-                let name = target(self, role)?;
-                let tenths = match role {
-                    // Past the lease: a pserver that is only slow takes nothing from anybody.
-                    Role::Pserver => 12 + self.random.below(15) as u32,
-                    Role::Trainer => 5 + self.random.below(25) as u32,
-                    Role::Master => 5 + self.random.below(15) as u32,
-                };
-                self.frozen.push((now + self.weather.ttl * tenths / 10, role, name.clone()));
-                Some(Strike::Freeze(role, name, tenths))
+            Card::Freeze(role) | Card::Starve(role) | Card::Cut(role) | Card::Slow(role) => {
+                self.losses += u32::from(loses(role));
+                let name = self.target(role, sight)?;
+                let (ill, tenths) = self.ill(card, role, &name, sight)?;
+                Some(self.begin(now, Spell { ill, role, name, tenths }))
             }
-            Card::Leave => target(self, Role::Trainer).map(Strike::Leave),
+            Card::Fill => {
+                let tenths = 5 + self.random.below(25) as u32;
+                let (role, name) = (Role::Master, "master".to_owned());
+                Some(self.begin(now, Spell { ill: Ill::Full, role, name, tenths }))
+            }
+            Card::Leave => self.target(Role::Trainer, sight).map(Strike::Leave),
             Card::Scale(role) => {
                 let Bounds { min, max } =
                     if role == Role::Pserver { self.weather.pservers } else { self.weather.trainers };
                 Some(Strike::Scale(role, min + self.random.below(u64::from(max - min) + 1) as u32))
             }
-            Card::Migrate => target(self, Role::Pserver).map(Strike::Migrate),
+            Card::Migrate => self.target(Role::Pserver, sight).map(Strike::Migrate),
         }
+    }
+
+    fn target(&mut self, role: Role, sight: &Sight) -> Option<String> {
+        let targets = self.targets(role, sight);
+        let at = self.random.below(targets.len().max(1) as u64) as usize;
+        targets.get(at).map(|name| (*name).to_owned())
+    }
+
+    /// What is wrong with that host, and for how many tenths of a lease's time to live.
+    fn ill(&mut self, card: Card, role: Role, name: &str, sight: &Sight) -> Option<(Ill, u32)> {
+        let tenths = |random: &mut Random, from: u32, to: u64| from + random.below(to) as u32;
+        let random = &mut self.random;
+        match card {
+            // Past the lease: a pserver that is only slow takes nothing from anybody.
+            Card::Freeze(Role::Pserver) => Some((Ill::Frozen, tenths(random, 12, 15))),
+            Card::Freeze(Role::Trainer) => Some((Ill::Frozen, tenths(random, 5, 25))),
+            Card::Freeze(Role::Master) => Some((Ill::Frozen, tenths(random, 5, 15))),
+            Card::Starve(_) => Some((Ill::Starved, tenths(random, 5, 20))),
+            Card::Slow(_) => Some((Ill::Slow(spell::link(random)), tenths(random, 10, 25))),
+            Card::Cut(_) => {
+                let peers = Self::peers(random, role, name, sight);
+                let is_isolation = peers.is_none();
+                let others = peers.unwrap_or_else(|| sight.others(name));
+                let cut = spell::cut(random, others, is_isolation);
+                (!cut.peers.is_empty()).then(|| (Ill::Cut(cut), tenths(random, 5, 30)))
+            }
+            Card::Kill(_) | Card::Fill | Card::Leave | Card::Scale(_) | Card::Migrate => None,
+        }
+    }
+
+    /// Of whom one is cut off from that host; none for all others.
+    fn peers(random: &mut Random, role: Role, name: &str, sight: &Sight) -> Option<Vec<String>> {
+        let but = |names: &[String]| -> Vec<String> {
+            names.iter().filter(|other| *other != name).cloned().collect()
+        };
+        let peers = match (random.below(4), role) {
+            (0, _) => return None,
+            (1, Role::Trainer | Role::Pserver) => vec!["master".to_owned()],
+            (2, _) => but(&sight.pservers),
+            (_, Role::Trainer) => but(&sight.pservers),
+            (_, Role::Pserver | Role::Master) => but(&sight.trainers),
+        };
+        (!peers.is_empty()).then_some(peers)
+    }
+
+    fn begin(&mut self, now: Duration, spell: Spell) -> Strike {
+        self.spells.push((now + spell.lasts(self.weather.ttl), spell.clone()));
+        Strike::Begin(spell)
+    }
+}
+
+impl Sight {
+    /// Every host but that one.
+    fn others(&self, name: &str) -> Vec<String> {
+        let master = ["master".to_owned()];
+        self.trainers
+            .iter()
+            .chain(&self.pservers)
+            .chain(&master)
+            .filter(|other| *other != name)
+            .cloned()
+            .collect()
     }
 }
 

@@ -1,12 +1,22 @@
-//! Breaking a job on purpose: the [`deck`] decides what and when, signals and calls do it.
+//! Breaking a job on purpose: the [`deck`] decides what and when; signals, limits, calls, a [`network`] and a [`disk`] of
+//! the run's own do it.
 
 pub(crate) mod deck;
+pub(crate) mod disk;
+pub(crate) mod kind;
+mod memory;
+pub(crate) mod network;
+pub(crate) mod privileges;
 pub(crate) mod sight;
+mod spell;
+mod tools;
 
 use super::Supervisor;
 use super::roles::Role;
+use anyhow::Context;
 use deck::{Deck, Strike, Weather};
 use rustix::process::Signal;
+use spell::{Ill, Spell};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -40,7 +50,7 @@ impl Chaos {
         }
     }
 
-    /// Thaws whatever is frozen.
+    /// Ends all that lasts.
     pub(crate) async fn end(&mut self, job: &mut Supervisor) {
         for strike in self.deck.calm() {
             do_it(job, strike).await;
@@ -50,12 +60,26 @@ impl Chaos {
 
 async fn do_it(job: &mut Supervisor, strike: Strike) {
     match strike {
-        Strike::Kill(role, name) => signal(job, Signal::KILL, "kill", role, &name, "kill -9"),
-        Strike::Freeze(role, name, tenths) => {
-            let what = format!("SIGSTOP for {:.1} lease TTLs", f64::from(tenths) / 10.0);
-            signal(job, Signal::STOP, "freeze", role, &name, &what);
+        Strike::Kill(role, name) => {
+            let Some(pid) = job.pid_of(&name) else { return };
+            job.signal(pid, Signal::KILL);
+            note(job, "kill", role, &name, "kill -9");
         }
-        Strike::Thaw(role, name) => signal(job, Signal::CONT, "thaw", role, &name, "SIGCONT"),
+        Strike::Begin(spell) => match begin(job, &spell) {
+            Ok(Some(what)) => note(job, word(&spell.ill), spell.role, &spell.name, &what),
+            Ok(None) => {}
+            Err(error) => job.notes.push(format!("chaos: {} is not struck: {error:#}", spell.name)),
+        },
+        Strike::End(spell) => {
+            let kind = if spell.ill == Ill::Frozen { "thaw" } else { "heal" };
+            match end(job, &spell) {
+                Ok(_) if job.pid_of(&spell.name).is_none() && spell.ill != Ill::Full => {}
+                Ok(what) => note(job, kind, spell.role, &spell.name, what),
+                Err(error) => {
+                    job.notes.push(format!("warning: chaos: {} is not healed: {error:#}", spell.name));
+                }
+            }
+        }
         Strike::Leave(name) => {
             let Some(pid) = job.pid_of(&name) else { return };
             note(job, "leave", Role::Trainer, &name, "SIGTERM: hands back its tasks");
@@ -69,10 +93,62 @@ async fn do_it(job: &mut Supervisor, strike: Strike) {
     }
 }
 
-fn signal(job: &mut Supervisor, signal: Signal, kind: &str, role: Role, name: &str, what: &str) {
-    let Some(pid) = job.pid_of(name) else { return };
-    job.signal(pid, signal);
-    note(job, kind, role, name, what);
+/// The kind of fault, as a run's record calls it.
+fn word(ill: &Ill) -> &'static str {
+    match ill {
+        Ill::Frozen => "freeze",
+        Ill::Starved => "memory",
+        Ill::Cut(_) => "partition",
+        Ill::Slow(_) => "slow",
+        Ill::Full => "disk",
+    }
+}
+
+/// Returns what was done; none if there is nobody to do it to any more.
+fn begin(job: &mut Supervisor, spell: &Spell) -> anyhow::Result<Option<String>> {
+    let Some(pid) = job.pid_of(&spell.name) else { return Ok(None) };
+    let what = spell.what();
+    match &spell.ill {
+        Ill::Frozen => job.signal(pid, Signal::STOP),
+        Ill::Starved => memory::starve(pid)?,
+        Ill::Cut(cut) => network(job)?.cut(&cut.pairs(&spell.name))?,
+        Ill::Slow(link) => {
+            let means = network(job)?.slow(&spell.name, *link)?;
+            return Ok(means.map(|means| format!("{what} ({means})")));
+        }
+        Ill::Full => disk(job)?.fill()?,
+    }
+    Ok(Some(what))
+}
+
+/// Returns what was done. A process that is gone has taken most of what was wrong with it along.
+fn end(job: &mut Supervisor, spell: &Spell) -> anyhow::Result<&'static str> {
+    let pid = job.pid_of(&spell.name);
+    match &spell.ill {
+        Ill::Frozen => {
+            pid.into_iter().for_each(|pid| job.signal(pid, Signal::CONT));
+            Ok("SIGCONT")
+        }
+        Ill::Starved => {
+            let fed = pid.map_or(Ok(()), memory::feed);
+            // It may have ended in this moment.
+            let is_gone =
+                || pid.is_none_or(|pid| !std::path::Path::new(&format!("/proc/{pid}/status")).exists());
+            fed.or_else(|error| if is_gone() { Ok(()) } else { Err(error) })?;
+            Ok("may have more memory")
+        }
+        Ill::Cut(cut) => network(job)?.mend(&cut.pairs(&spell.name)).map(|()| "can be reached, and reach"),
+        Ill::Slow(_) => network(job)?.quicken(&spell.name).map(|()| "its link is fast again"),
+        Ill::Full => disk(job)?.free().map(|()| "its disk has room"),
+    }
+}
+
+fn network(job: &mut Supervisor) -> anyhow::Result<&mut network::Network> {
+    job.network.as_mut().context("the run has no network of its own")
+}
+
+fn disk(job: &Supervisor) -> anyhow::Result<&disk::Disk> {
+    job.disk.as_ref().context("the run has no disk of its own")
 }
 
 async fn scale(job: &mut Supervisor, role: Role, to: u32) {

@@ -1,0 +1,157 @@
+//! One job, undisturbed or under fire: from its start to its end, which has a bound.
+
+use super::judge::Ending;
+use crate::commands::run::{self, Fire, JobFlags, Place};
+use crate::report::Fault;
+use crate::runner::JobPlan;
+use crate::runner::chaos::Chaos;
+use crate::runner::folder::RunFolder;
+use crate::runner::outcome::Outcome;
+use crate::runner::progress::Progress;
+use shoal_master::settings::ModeArgument;
+use shoal_runtime::host::clock::wall_seconds;
+use shoal_runtime::host::shutdown::Shutdown;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// Jobs of the same flags.
+pub(super) struct Trials {
+    pub(super) flags: JobFlags,
+    pub(super) folder: PathBuf,
+    pub(super) shutdown: Shutdown,
+}
+
+/// The job that the others are judged by.
+pub(super) struct Calm {
+    pub(super) seconds: f64,
+    pub(super) ending: Ending,
+}
+
+/// A job that was struck.
+pub(super) struct Trial {
+    pub(super) seed: u64,
+    pub(super) folder: PathBuf,
+    pub(super) seconds: f64,
+    pub(super) strikes: Vec<Fault>,
+    /// Or why there is none.
+    pub(super) ending: Result<Ending, String>,
+}
+
+impl Trials {
+    pub(super) async fn undisturbed(&mut self) -> anyhow::Result<Calm> {
+        let plan = self.flags.plan(self.place("undisturbed")?, None).await?;
+        let mut progress = Progress::new();
+        let began = Instant::now();
+        let mut job = tokio::select! {
+            biased;
+            () = self.shutdown.wait() => return Err(interrupted()),
+            job = run::start(plan, &mut progress) => job?,
+        };
+        let trained = tokio::select! {
+            biased;
+            () = self.shutdown.wait() => Err(interrupted()),
+            trained = run::train(&mut job, &mut progress, None) => trained.map(|(outcome, _)| outcome),
+        };
+        progress.end();
+        job.stop().await;
+        Ok(Calm { seconds: began.elapsed().as_secs_f64(), ending: self.ending(&trained?) })
+    }
+
+    /// A job under fire, ended at the latest after `bound`.
+    ///
+    /// # Errors
+    /// An interruption. What goes wrong with the job is in the trial.
+    pub(super) async fn struck(&mut self, fire: Fire, bound: Duration) -> anyhow::Result<Trial> {
+        let place = self.place(&format!("seed-{}", fire.seed))?;
+        let folder = place.folder.path().to_owned();
+        let plan = self.flags.plan(place, Some(fire)).await?;
+        plan.folder.begin(&plan.name)?;
+        let mut progress = Progress::into_file(&folder.join("run.log"))?;
+        let began = Instant::now();
+        let (strikes, ending) = self.strike(plan, fire, &mut progress, began + bound).await?;
+        let seconds = began.elapsed().as_secs_f64();
+        Ok(Trial { seed: fire.seed, folder, seconds, strikes, ending })
+    }
+
+    async fn strike(
+        &mut self,
+        plan: JobPlan,
+        fire: Fire,
+        progress: &mut Progress,
+        until: Instant,
+    ) -> anyhow::Result<(Vec<Fault>, Result<Ending, String>)> {
+        let hung = |what: &str| format!("hung: {what} in time");
+        let weather = fire.weather(&plan);
+        let started = tokio::select! {
+            biased;
+            () = self.shutdown.wait() => return Err(interrupted()),
+            started = timeout_at(until, run::start(plan, progress)) => started,
+        };
+        let mut job = match started {
+            Ok(Ok(job)) => job,
+            Ok(Err(error)) => return Ok((Vec::new(), Err(format!("{error:#}")))),
+            Err(_) => return Ok((Vec::new(), Err(hung("it did not start")))),
+        };
+        let mut chaos = Chaos::new(weather);
+        let trained = tokio::select! {
+            biased;
+            () = self.shutdown.wait() => Err(interrupted()),
+            trained = timeout_at(until, run::train(&mut job, progress, Some(&mut chaos))) => Ok(trained),
+        };
+        let ended = trained.map(|trained| match trained {
+            Ok(Ok((outcome, _))) => Ok(self.ending(&outcome)),
+            Ok(Err(error)) => Err(format!("{error:#}")),
+            Err(_) => Err(hung("it was not done")),
+        });
+        match &ended {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => job.record.conclude("failed", why),
+            Err(error) => job.record.conclude("interrupted", &error.to_string()),
+        }
+        job.stop().await;
+        job.notes.drain(..).for_each(|note| progress.say(&note));
+        let ending = ended?;
+        Ok((job.record.strikes().cloned().collect(), ending))
+    }
+
+    fn ending(&self, outcome: &Outcome) -> Ending {
+        let status = &outcome.status;
+        let is_whole = status.records_excluded == 0 && !status.is_stopped_early;
+        Ending {
+            is_synchronous: self.flags.job.mode == ModeArgument::Sync,
+            sha256: outcome.parameters_sha256.clone(),
+            tally: outcome.tally(),
+            records_trained: status.records_trained,
+            records_planned: is_whole.then_some(status.records_planned),
+            rewinds: status.rewind,
+        }
+    }
+
+    fn place(&self, part: &str) -> anyhow::Result<Place> {
+        let unique = format!("{}-{}", wall_seconds(), std::process::id());
+        let name = format!("{}-{part}-{unique}", self.flags.program_name());
+        let folder = RunFolder(self.folder.join(part));
+        folder.check_new()?;
+        Ok(Place { name, folder, is_resumed: false, http: None })
+    }
+
+    /// Removes what nobody needs: the undisturbed run, and the folder of all if no job is left in it.
+    pub(super) fn clear(&self) {
+        let _ = std::fs::remove_dir_all(self.folder.join("undisturbed"));
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+impl Trial {
+    /// The last lines of what was noted while it ran.
+    pub(super) fn last_lines(&self, lines: usize) -> Vec<String> {
+        let text = std::fs::read_to_string(self.folder.join("run.log")).unwrap_or_default();
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
+    }
+}
+
+fn interrupted() -> anyhow::Error {
+    anyhow::anyhow!("interrupted: nothing is left running")
+}

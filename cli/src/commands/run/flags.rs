@@ -1,0 +1,142 @@
+//! What `shoal run` and `shoal chaos` are told of a job, and the plan that becomes of it.
+
+use crate::commands::Output;
+use crate::runner::JobPlan;
+use crate::runner::chaos::deck::Weather;
+use crate::runner::chaos::kind::{Kind, Kinds};
+use crate::runner::folder::RunFolder;
+use crate::runner::plan::{Bounds, Resumed};
+use shoal_master::settings::JobArguments;
+use shoal_runtime::cluster::plan::EpochShape;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// With chaos, a job is paced to last about so long, so that there is something to break.
+const CHAOS_LASTS: Duration = Duration::from_secs(4);
+/// With chaos, the lease TTL where none was asked for.
+const CHAOS_TTL_MILLIS: u64 = 1000;
+const DEFAULT_TTL_MILLIS: u64 = 5000;
+
+/// A job on this machine.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct JobFlags {
+    /// Number of trainers, or the bounds between which `shoal scale` and chaos may move it; starts with MIN [default: 1]
+    #[arg(long, value_name = "MIN[:MAX]")]
+    pub(crate) trainers: Option<Bounds>,
+    /// Number of parameter servers, or the bounds between which chaos may move it; starts with MIN [default: 1]
+    #[arg(long, value_name = "MIN[:MAX]")]
+    pub(crate) pservers: Option<Bounds>,
+    #[command(flatten)]
+    pub(crate) job: JobArguments,
+    /// With chaos: strike pservers even while copies are missing
+    #[arg(long)]
+    pub(crate) chaos_hard: bool,
+    /// With chaos: only these faults. Without this, `shoal run` strikes by those that need no privileges, `shoal chaos` by
+    /// all that this machine permits
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KINDS")]
+    pub(crate) chaos_kinds: Vec<Kind>,
+    /// Memory of each pserver for pieces of a checkpoint that wait to be written, in MiB [default: 1024]
+    #[arg(long, env = "SHOAL_CHECKPOINT_MEMORY", value_name = "MIB")]
+    pub(crate) checkpoint_memory: Option<u64>,
+    /// Pause before each microbatch, in milliseconds; changes no bit
+    #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
+    pub(crate) pace_millis: Option<u64>,
+    /// Speak TLS: an authority is made in the folder, and every process of the run is given a certificate of it
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// How to print the closing output
+    #[arg(short, long, default_value = "text")]
+    pub(crate) output: Output,
+    /// The training program, and arguments of its own: they reach it as they are, in every trainer that is ever started
+    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// What is to be struck, and by what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fire {
+    pub(crate) seed: u64,
+    pub(crate) is_hard: bool,
+    pub(crate) kinds: Kinds,
+}
+
+/// Which run it is.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) folder: RunFolder,
+    pub(crate) is_resumed: bool,
+    /// Where the master's pages for probes are, if anywhere.
+    pub(crate) http: Option<SocketAddr>,
+}
+
+impl JobFlags {
+    /// The plan of one run.
+    pub(crate) async fn plan(&self, place: Place, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
+        let mut job = self.job.clone();
+        if fire.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
+            job.lease_ttl_millis = CHAOS_TTL_MILLIS;
+        }
+        // `runs/latest` is another run once this one has begun.
+        if let Some(file) = job.warm_start.as_deref().and_then(|file| std::fs::canonicalize(file).ok()) {
+            job.warm_start = Some(file.display().to_string());
+        }
+        let trainers = self.trainers.unwrap_or(Bounds::exactly(1));
+        let pace = match (self.pace_millis, fire) {
+            (Some(millis), _) => Duration::from_millis(millis),
+            (None, Some(_)) => chaos_pace(&job, trainers.min).await?,
+            (None, None) => Duration::ZERO,
+        };
+        let strikes = |needs: fn(Kind) -> bool| fire.is_some_and(|fire| fire.kinds.iter().any(needs));
+        let Place { name, folder, is_resumed, http } = place;
+        Ok(JobPlan {
+            name,
+            job,
+            pservers: self.pservers.unwrap_or(Bounds::exactly(1)),
+            trainers,
+            trainers_at_start: trainers.min,
+            program: self.program.clone(),
+            pace,
+            checkpoint_memory: self.checkpoint_memory,
+            http,
+            tls: self.tls,
+            has_network: strikes(Kind::needs_network),
+            has_disk: strikes(|kind| kind == Kind::Disk),
+            folder,
+            resumed: is_resumed.then_some(Resumed { trainers: self.trainers, pservers: self.pservers }),
+        })
+    }
+
+    /// The program's name, which names jobs that have none of their own.
+    pub(crate) fn program_name(&self) -> String {
+        let stem = self.program.first().map(PathBuf::from).unwrap_or_default();
+        stem.file_stem().map_or_else(|| "job".to_owned(), |stem| stem.to_string_lossy().into_owned())
+    }
+}
+
+impl Fire {
+    /// What it is for a job of that plan.
+    pub(crate) fn weather(self, plan: &JobPlan) -> Weather {
+        Weather {
+            seed: self.seed,
+            ttl: Duration::from_millis(plan.job.lease_ttl_millis),
+            trainers: plan.trainers,
+            pservers: plan.pservers,
+            has_copies: plan.job.replicas > 0,
+            is_hard: self.is_hard,
+            kinds: self.kinds,
+        }
+    }
+}
+
+/// The pause before each microbatch with which `trainers` trainers take [`CHAOS_LASTS`].
+async fn chaos_pace(job: &JobArguments, trainers: u32) -> anyhow::Result<Duration> {
+    let (trained, evaluated) = job.data()?;
+    let (manifest, trained) = shoal_master::data_set::scan(trained, evaluated).await?;
+    let cut = |records| EpochShape::new(records, job.microbatch_records, job.microbatches_per_step);
+    let evaluated = cut(manifest.record_count() - trained).microbatches();
+    let microbatches = (cut(trained).microbatches() * job.epochs + evaluated).max(1);
+    Ok(CHAOS_LASTS.mul_f64(f64::from(trainers) / microbatches as f64).min(Duration::from_millis(300)))
+}

@@ -1,0 +1,43 @@
+//! One run from its start to the end of its training, with or without chaos.
+
+use crate::runner::chaos::Chaos;
+use crate::runner::outcome::Outcome;
+use crate::runner::progress::Progress;
+use crate::runner::{JobPlan, Supervisor};
+use serde_json::Value;
+use std::time::Duration;
+
+/// After so long a start is worth a word.
+const SLOW_START: Duration = Duration::from_secs(5);
+
+pub(crate) async fn start(plan: JobPlan, progress: &mut Progress) -> anyhow::Result<Supervisor> {
+    progress.say(&format!("job {} in {}", plan.name, plan.folder.path().display()));
+    let mut started = std::pin::pin!(Supervisor::start(plan));
+    if let Ok(job) = tokio::time::timeout(SLOW_START, &mut started).await {
+        return job;
+    }
+    progress.say("the master still reads the headers of the data set");
+    started.await
+}
+
+/// Until the job is done; its processes still run then. Returns its outcome and its closing object.
+pub(crate) async fn train(
+    job: &mut Supervisor,
+    progress: &mut Progress,
+    mut chaos: Option<&mut Chaos>,
+) -> anyhow::Result<(Outcome, Value)> {
+    while job.tick().await? {
+        if let Some(chaos) = chaos.as_deref_mut() {
+            chaos.tick(job).await;
+        }
+        job.notes.drain(..).for_each(|note| progress.say(&note));
+        progress.show(&job.status);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if let Some(chaos) = chaos {
+        chaos.end(job).await;
+    }
+    let outcome = Outcome::read(job).await?;
+    let closing = outcome.json(job);
+    Ok((outcome, closing))
+}

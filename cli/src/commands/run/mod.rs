@@ -1,0 +1,187 @@
+//! `shoal run`: a job on this machine, with the same processes and protocol as on a cluster.
+
+mod flags;
+mod life;
+
+pub(crate) use flags::{Fire, JobFlags, Place};
+pub(crate) use life::{start, train};
+
+use super::status::pserver_totals;
+use super::{Output, print};
+use crate::breakdown::Breakdown;
+use crate::evaluations;
+use crate::exit::Exit;
+use crate::runner::Supervisor;
+use crate::runner::chaos::kind::{Kind, Kinds};
+use crate::runner::chaos::{Chaos, privileges};
+use crate::runner::folder::RunFolder;
+use crate::runner::outcome::Outcome;
+use crate::runner::progress::Progress;
+use shoal_runtime::host::clock::wall_seconds;
+use shoal_runtime::host::shutdown::Shutdown;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Run a training job on this machine
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  shoal run --trainers 2:4 --pservers 2 --replicas 1 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits\n  \
+shoal run --data 's3://bucket/train-*.recordio' -- target/release/my-program --learning-rate 0.05 --layers 3\n  \
+shoal run --chaos 7 --chaos-kinds kill,partition --trainers 2:4 --pservers 3 --replicas 1 --data 'data/train-*.recordio' -- target/release/my-program"
+)]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    flags: JobFlags,
+    /// Name of the job; by default the program's name
+    #[arg(long)]
+    name: Option<String>,
+    /// Go on with the run in --folder (by default runs/latest), whose processes have ended. Data, settings and program
+    /// are given as before; numbers of trainers and pservers may differ
+    #[arg(long, conflicts_with = "name")]
+    resume: bool,
+    /// Kill, freeze, stop, move and add trainers, pservers and the master while the job runs, as this seed decides;
+    /// with --replicas at most one pserver at a time is down. Paces the job to last some seconds and, unless stated,
+    /// shortens the lease TTL to 1000 ms. Judged over many seeds by `shoal chaos`
+    #[arg(long, value_name = "SEED")]
+    chaos: Option<u64>,
+    /// Address of the master's pages /metrics, /healthz and /readyz; none by default. Other processes of a local run show
+    /// none
+    #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
+    http: Option<SocketAddr>,
+    /// Folder for logs, the job's state and the model; by default a new one under runs/
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+impl RunArguments {
+    /// What is struck; an error for flags of chaos where there is none.
+    fn fire(&self) -> anyhow::Result<Option<Fire>> {
+        let JobFlags { chaos_hard, chaos_kinds, .. } = &self.flags;
+        let Some(seed) = self.chaos else {
+            if *chaos_hard || !chaos_kinds.is_empty() {
+                return Err(
+                    Exit::Usage("--chaos-hard and --chaos-kinds go with --chaos SEED".to_owned()).into()
+                );
+            }
+            return Ok(None);
+        };
+        if self.resume && chaos_kinds.contains(&Kind::Disk) {
+            let why = "--chaos-kinds disk: a run that goes on has its state on another disk already";
+            return Err(Exit::Usage(why.to_owned()).into());
+        }
+        Ok(Some(Fire { seed, is_hard: *chaos_hard, kinds: Kinds::of(chaos_kinds) }))
+    }
+
+    /// The job's name and folder: new ones, or those of the run that is to go on.
+    fn place(&self) -> anyhow::Result<Place> {
+        let (is_resumed, http) = (self.resume, self.http);
+        if is_resumed {
+            let latest = || std::fs::canonicalize("runs/latest").unwrap_or_else(|_| "runs/latest".into());
+            let folder = RunFolder(self.folder.clone().unwrap_or_else(latest));
+            return Ok(Place { name: folder.job_to_resume()?, folder, is_resumed, http });
+        }
+        // The suffix tells this job from another of the same name, whose processes must not get into it.
+        let unique = format!("{}-{}", wall_seconds(), std::process::id());
+        let name = format!("{}-{unique}", self.name.clone().unwrap_or_else(|| self.flags.program_name()));
+        let folder = RunFolder(self.folder.clone().unwrap_or_else(|| PathBuf::from("runs").join(&name)));
+        folder.check_new()?;
+        Ok(Place { name, folder, is_resumed, http })
+    }
+}
+
+pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+    let fire = arguments.fire()?;
+    if let Some(fire) = fire {
+        privileges::enter(fire.kinds)?;
+    }
+    let mut shutdown = Shutdown::on_signal()?;
+    let mut progress = Progress::new();
+    let started = async {
+        let plan = arguments.flags.plan(arguments.place()?, fire).await?;
+        start(plan, &mut progress).await
+    };
+    let mut job = tokio::select! {
+        biased;
+        () = shutdown.wait() => return Err(interrupted()),
+        job = started => job?,
+    };
+    remember_as_latest(job.plan.folder.path());
+    let inside = if job.plan.has_network {
+        format!("nsenter --target {} --net ", std::process::id())
+    } else {
+        String::new()
+    };
+    progress.say(&format!(
+        "look at it: {inside}shoal status   change it: {inside}shoal scale --trainers N   end it: Ctrl-C"
+    ));
+    let mut chaos = fire.map(|fire| Chaos::new(fire.weather(&job.plan)));
+    let trained = tokio::select! {
+        biased;
+        () = shutdown.wait() => Err(interrupted()),
+        trained = train(&mut job, &mut progress, chaos.as_mut()) => trained,
+    };
+    progress.end();
+    if let Err(error) = &trained {
+        let how = if shutdown.is_due() { "interrupted" } else { "failed" };
+        job.record.conclude(how, &format!("{error:#}"));
+    }
+    job.stop().await;
+    let (outcome, closing) = trained?;
+    std::fs::write(job.plan.folder.result(), format!("{closing}\n"))?;
+    match arguments.flags.output {
+        Output::Json => print(&closing),
+        Output::Text => print(text(&outcome, &job)),
+    }
+    let is_exact = outcome.tally().is_none_or(|tally| tally.wrong == 0);
+    Ok(if is_exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn interrupted() -> anyhow::Error {
+    anyhow::anyhow!("interrupted: nothing is left running")
+}
+
+/// Points `runs/latest` at a run, so that `shoal status` finds it without being told.
+pub(crate) fn remember_as_latest(folder: &Path) {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return };
+    let latest = parent.join("latest");
+    let _ = std::fs::remove_file(&latest);
+    if let Err(error) = std::os::unix::fs::symlink(name, &latest) {
+        eprintln!("warning: {} cannot be made ({error}): give --run {}", latest.display(), folder.display());
+    }
+}
+
+fn text(outcome: &Outcome, job: &Supervisor) -> String {
+    let status = &outcome.status;
+    let mut lines = vec![format!(
+        "✔ {} steps, {} records in {:.1} s",
+        status.step, status.records_trained, outcome.seconds
+    )];
+    if let Some(tally) = outcome.tally() {
+        let mark = if tally.wrong == 0 { '✔' } else { '✘' };
+        lines.push(format!(
+            "{mark} {}/{} records counted, {} of them wrongly",
+            tally.counted, tally.expected, tally.wrong
+        ));
+    }
+    lines.push(format!("✔ parameters sha256 {}", outcome.parameters_sha256));
+    lines.extend(evaluations::lines(status).into_iter().map(|line| format!("  {line}")));
+    let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
+    lines.extend(shares.map(|shares| format!("  time: {shares}")));
+    if status.rewind > 0 {
+        let times = if status.rewind == 1 { "once" } else { "times" };
+        let count = if status.rewind == 1 { String::new() } else { format!("{} ", status.rewind) };
+        lines.push(format!("  went back {count}{times}: a pserver was lost of which there was no copy"));
+    }
+    let totals = pserver_totals(status);
+    if totals.fills + totals.entries > 0 {
+        let (fills, entries, bytes) = (totals.fills, totals.entries, totals.bytes_followed);
+        lines.push(format!("  copies: {fills} filled, {entries} updates followed, {bytes} bytes"));
+    }
+    let strikes = job.record.strikes().count();
+    if strikes > 0 {
+        lines.push(format!("  {strikes} faults survived"));
+    }
+    lines.push(format!("Model: {}", job.plan.folder.model().display()));
+    lines.join("\n")
+}
