@@ -1,0 +1,253 @@
+"""The guards that keep Shoal's promises, each with the change that removes it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Guard:
+    name: str
+    # What it does, for people.
+    what: str
+    # File, text that stands there once, and what stands there without the guard.
+    changes: tuple
+
+
+def guard(name, what, *changes):
+    return Guard(name, what, changes)
+
+
+PSERVER = "pserver/src/"
+BLOCK = PSERVER + "block/mod.rs"
+PRIMARY = PSERVER + "block/primary.rs"
+FOLLOWER = PSERVER + "block/follower.rs"
+HELD = PSERVER + "block/held.rs"
+POSITIONS = PSERVER + "block/positions.rs"
+MASTER = "master/src/"
+DOCUMENT_FILE = "runtime/src/host/store/file/document.rs"
+
+GUARDS = [
+    guard(
+        "ledger",
+        "what the ledger has is not applied again",
+        (POSITIONS, "if published.contains(arriving.position) {", "if false {"),
+        (POSITIONS, "if state.ledger().contains(arriving.position) {", "if false {"),
+    ),
+    guard(
+        "published-before-applied",
+        "`Applied` is said only of what is published",
+        (
+            BLOCK,
+            "        if step.replaces() < self.published {\n            return Ok(PushOutcome::Late);",
+            "        if step.replaces() < state.version() {\n            return Ok(PushOutcome::Late);",
+        ),
+        (
+            BLOCK,
+            "let is_published = step.replaces() < self.published;",
+            "let is_published = is_applied;",
+        ),
+    ),
+    guard(
+        "acknowledged-before-published",
+        "nothing is published that a required copy lacks",
+        (PRIMARY, "try_fold(version, |lowest, acknowledged| Some(lowest.min(acknowledged?)))", "fold(Some(version), |_, _| Some(version))"),
+    ),
+    guard(
+        "required-before-admitted",
+        "a copy is required from before its admission is asked for",
+        (PRIMARY, "(follower.is_asked_for, follower.is_waited_for) = (true, true);", "follower.is_asked_for = true;"),
+        (PRIMARY, "follower.is_waited_for |= next != Next::State;", ""),
+        (PRIMARY, "follower.is_waited_for |= follower.is_given;", ""),
+    ),
+    guard(
+        "inherited-counts-as-published",
+        "a copy is admitted only with all that the primary inherited",
+        (PRIMARY, "self.inherited.map_or(published, |inherited| inherited.version.max(published))", "published"),
+    ),
+    guard(
+        "acknowledgement-of-one-fill",
+        "an acknowledgement is for one fill",
+        (PRIMARY, "let kept = old.get(&copy.pserver).filter(|old| old.fill == copy.fill);", "let kept = old.get(&copy.pserver);"),
+        (PRIMARY, "kept.copied().unwrap_or(Follower::new(copy.fill));", "kept.map_or(Follower::new(copy.fill), |old| Follower { fill: copy.fill, ..*old });"),
+    ),
+    guard(
+        "past-of-another-term",
+        "a state is replaced only by one that it is the past of",
+        (PRIMARY, "if is_past(ours) || self.inherited.is_some_and(is_past) { Next::State } else { Next::Broken }", "Next::State"),
+    ),
+    guard(
+        "term-of-entries",
+        "a follower takes words of the present term and fill only",
+        (FOLLOWER, "if (fill, term) != (self.placement.fill, self.placement.term) {", "if false && fill != self.placement.fill && term != self.placement.term {"),
+    ),
+    guard(
+        "term-of-followers",
+        "a primary hears followers of its own term only",
+        (BLOCK, "if term != self.placement.term || !primary.knows(follower, fill) {", "if !primary.knows(follower, fill) {"),
+    ),
+    guard(
+        "entry-follows",
+        "an entry is appended to the state it follows, and no other",
+        (FOLLOWER, "self.state.as_mut().filter(|state| state.name() == entry.follows)", "self.state.as_mut().filter(|_| true)"),
+    ),
+    guard(
+        "retained-state",
+        "the previous state is kept until the next root is reached",
+        (PSERVER + "block/state.rs", "let lowest = published.0.min(self.name.version.0.saturating_sub(earlier));", "let lowest = self.name.version.0.max(published.0.min(earlier).min(0));"),
+    ),
+    guard(
+        "covered-node",
+        "what is covered by a held node is dropped",
+        (HELD, "if let Some(held) = self.root().or_else(|| self.covering(node)) {", "if let Some(held) = self.root() {"),
+    ),
+    guard(
+        "covering-node",
+        "a covering node replaces what it covers",
+        (HELD, "        for first in &covered {\n            self.nodes.remove(first);\n        }\n", "        for first in covered.iter().take(0) {\n            self.nodes.remove(first);\n        }\n"),
+    ),
+    guard(
+        "rewind-of-gradients",
+        "a gradient from before the last restore is refused",
+        (BLOCK, "(Role::Primary(_), _) if rewind < self.placement.rewind => Err(PushOutcome::Rewound),", ""),
+        (BLOCK, "(Role::Primary(_), _) if rewind > self.placement.rewind => Err(PushOutcome::Busy),", ""),
+    ),
+    guard(
+        "state-of-one-rewind",
+        "a rewind forgets the state of before",
+        (BLOCK, "if placement.rewind != self.placement.rewind {", "if false {"),
+    ),
+    guard(
+        "acknowledged-once-per-term",
+        "a new term begins with nothing held and nothing acknowledged",
+        (BLOCK, "(Role::Primary(primary), true) if !is_new_term => primary.place(&self.placement.copies),", "(Role::Primary(primary), true) => primary.place(&self.placement.copies),"),
+    ),
+    guard(
+        "exclusions-of-gradients",
+        "a gradient from before an exclusion is refused",
+        (PSERVER + "shard/push.rs", "push.exclusions < hosting.exclusions", "push.exclusions < hosting.exclusions.min(0)"),
+    ),
+    guard(
+        "judged-before-passed",
+        "no update goes beyond an evaluation that is not judged",
+        (BLOCK, "let is_closed = self.placement.heir.is_some() || !is_open;", "let is_closed = self.placement.heir.is_some() && !is_open;"),
+        (POSITIONS, "self.placement.heir.is_some() || self.waits_for_rest() || !self.is_open(arriving.position);", "self.placement.heir.is_some() || self.waits_for_rest();"),
+    ),
+    guard(
+        "word-of-the-term",
+        "a word about a block counts from its primary under its term only",
+        (MASTER + "reports.rs", "if (known.term, known.primary) == (group.term, pserver) {", "{"),
+    ),
+    guard(
+        "word-forgotten",
+        "a change of term makes the master forget and ask again",
+        (MASTER + "reports.rs", "if (known.term, known.primary) != (block.term, block.primary) {", "if false {"),
+    ),
+    guard(
+        "admission-is-current",
+        "an admission names fill, term and primary, and all are current",
+        (MASTER + "decide/copies.rs", "if (block.term, block.primary) != (asked.term, asked.primary) {", "if false {"),
+        (MASTER + "decide/copies.rs", "(copy.pserver, copy.fill) == (asked.pserver, asked.fill)", "copy.pserver == asked.pserver"),
+    ),
+    guard(
+        "in-sync-is-promoted",
+        "only in-sync copies are promoted",
+        (MASTER + "decide/failover.rs", "let live = block.in_sync().filter(", "let live = block.copies.iter().filter("),
+    ),
+    guard(
+        "one-history",
+        "a synchronous job restores all blocks together",
+        (MASTER + "decide/failover.rs", "if is_sync || homeless.contains(&BlockId(at as u32)) {", "if homeless.contains(&BlockId(at as u32)) {"),
+    ),
+    guard(
+        "exclusion-rewinds",
+        "an exclusion takes a synchronous job back to before it acts",
+        (MASTER + "decide/exclude.rs", "failover::restore(next, &BTreeSet::new(), seen, version);", "let _ = (seen, BTreeSet::<u64>::new());"),
+    ),
+    guard(
+        "damaged-is-dropped",
+        "a damaged checkpoint is dropped, and the job goes back to an older one",
+        (MASTER + "decide/checkpoints.rs", "unreadable.extend(blocks.iter().filter(is_present).map(|(id, _)| *id));", "let _ = blocks.iter().filter(is_present);"),
+    ),
+    guard(
+        "pieces-of-one-cut",
+        "a manifest takes pieces of one cut only",
+        (MASTER + "machine/checkpoints.rs", "block.is_some_and(|block| block.rewind == piece.rewind) && is_cut", "block.is_some() || is_cut"),
+    ),
+    guard(
+        "checkpoint-of-this-history",
+        "a checkpoint counts only in the history that wrote it",
+        (MASTER + "decide/checkpoints.rs", "let is_present = !next.job.is_sync() || committed.rewind == next.rewind();", "let is_present = true;"),
+        (MASTER + "machine/mod.rs", "        if is_rewound {\n            self.forget_pieces();\n        }\n", ""),
+    ),
+    guard(
+        "done-after-the-last-checkpoint",
+        "`Done` is said after the last checkpoint is durable",
+        (
+            MASTER + "machine/mod.rs",
+            "let is_kept = self.document.newest().is_some_and(|kept| kept.version == self.document.last_version());",
+            "let front = self.job.as_ref().and_then(|job| job.reports.lowest_version());\n        let is_kept = front.is_some_and(|front| front >= self.document.last_version());",
+        ),
+    ),
+    guard(
+        "done-after-the-last-evaluation",
+        "`Done` is said after the last evaluation is judged",
+        (MASTER + "machine/mod.rs", "is_kept && self.document.is_judged()", "is_kept"),
+    ),
+    guard(
+        "renewed-by-progress",
+        "a lease is renewed by progress, not by words",
+        (MASTER + "lease.rs", "if word.microbatches > lease.microbatches || (word.pushed && !lease.pushed) {", "{"),
+        (MASTER + "runs.rs", "if is_progress {", "if is_progress || true {"),
+    ),
+    guard(
+        "identity-of-a-life",
+        "a late duplicate of an older life's join changes nothing",
+        (MASTER + "members.rs", "current.chain(self.finished.iter().rev())", "current.chain(self.finished.iter().take(0))"),
+    ),
+    guard(
+        "identity-of-a-primary",
+        "who follows is answered by the incarnation that it follows only",
+        (PSERVER + "service.rs", "let is_meant = self.shard.incarnation().0 == request.primary;", "let is_meant = true;"),
+    ),
+    guard(
+        "persist-then-tell",
+        "a document is persisted before anybody is told",
+        (
+            MASTER + "keeper.rs",
+            "let bytes = document.to_bytes().into();\n                revision",
+            "let bytes = document.to_bytes().into();\n                service.with(|machine, now| machine.adopt(document.clone(), now));\n                service.changed().notify_waiters();\n                revision",
+        ),
+    ),
+    guard(
+        "term-of-a-master",
+        "an election raises the master's term",
+        (MASTER + "document.rs", "        self.master_term += 1;\n", "        self.master_term = self.master_term.max(1);\n"),
+    ),
+    guard(
+        "folder-is-synced",
+        "a renamed document is made durable by a sync of its folder",
+        (DOCUMENT_FILE, "    disk.rename(NEXT, STATE)?;\n    disk.sync_folder()\n", "    disk.rename(NEXT, STATE)\n"),
+    ),
+    guard(
+        "file-is-synced",
+        "a document is durable before it takes the old one's place",
+        (DOCUMENT_FILE, "    disk.sync(&file)?;\n", ""),
+    ),
+    guard(
+        "document-is-renamed",
+        "a document is written beside the old one, which it replaces whole",
+        (DOCUMENT_FILE, "let mut file = disk.create(NEXT)?;", "let mut file = disk.create(STATE)?;"),
+        (DOCUMENT_FILE, "    disk.rename(NEXT, STATE)?;\n", ""),
+    ),
+    guard(
+        "swap-compares",
+        "a swap compares revisions",
+        (DOCUMENT_FILE, "    if found != expected {", "    if false {"),
+    ),
+    guard(
+        "piece-is-verified",
+        "a piece is used only if its checksum and its name are those that were written",
+        ("runtime/src/host/checkpoints/mod.rs", "    check_header(&header, manifest, file).map_err(damaged)?;\n    check_trailer(&trailer, file).map_err(damaged)?;\n", "    let _ = (check_header(&header, manifest, file), check_trailer(&trailer, file), &damaged);\n"),
+        ("runtime/src/wire/pieces.rs", "    if crc32 != crc32fast::hash(&frame) {", "    if false {"),
+        ("runtime/src/wire/pieces.rs", "!= (piece.block, piece.rewind, piece.name) {", "!= (piece.block, piece.rewind, piece.name) && false {"),
+    ),
+]
