@@ -274,7 +274,8 @@ impl Machine {
         let is_homeless = |block: &crate::document::PlacedBlock| {
             block.in_sync().all(|copy| !hosts.contains_key(&copy.pserver))
         };
-        self.homeless_since = match self.document.blocks.iter().any(is_homeless) {
+        // A master that hears nobody may be out of reach itself: whoever comes first is not all who will.
+        self.homeless_since = match !hosts.is_empty() && self.document.blocks.iter().any(is_homeless) {
             true => self.homeless_since.or(Some(now)),
             false => None,
         };

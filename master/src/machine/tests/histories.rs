@@ -154,6 +154,20 @@ fn a_block_whose_pserver_comes_back_in_time_takes_nobody_back() {
 }
 
 #[test]
+fn a_master_that_heard_nobody_for_long_waits_for_the_others_of_the_first_that_it_hears() {
+    let (mut job, [p0, p1], _) = training();
+    let before = job.document().blocks.clone();
+    let silence = 10 * TTL_MILLIS;
+    job.pass(silence);
+    assert_eq!(job.pservers.live_count(), 0);
+    job.publish(p1, 0, silence);
+    job.publish(p0, 0, silence + TTL_MILLIS - 1);
+    job.publish(p1, 0, silence + TTL_MILLIS - 1);
+    job.pass(silence + 2 * TTL_MILLIS - 2);
+    assert_eq!(job.document().blocks, before, "nobody goes back for a cable of the master's");
+}
+
+#[test]
 fn with_nobody_to_restore_to_a_lost_job_waits_and_goes_on_with_the_first_who_comes() {
     let (mut job, [p0, p1], _) = training();
     job.lose_pserver(p0);
@@ -162,5 +176,9 @@ fn with_nobody_to_restore_to_a_lost_job_waits_and_goes_on_with_the_first_who_com
     job.pass(50_000);
     assert_eq!((job.phase(), job.blocks_of(p0).len() + job.blocks_of(p1).len()), (Phase::Training, 5));
     let fresh = job.pserver("p7", 1, 60_000).unwrap();
+    job.pass(60_000 + TTL_MILLIS - 1);
+    assert_eq!(job.blocks_of(fresh).len(), 0, "others may come");
+    job.pserver("p7", 1, 60_000 + TTL_MILLIS - 1).unwrap();
+    job.pass(60_000 + TTL_MILLIS);
     assert_eq!(job.blocks_of(fresh).len(), 5, "one fewer than wanted, but patience is over");
 }
