@@ -19,6 +19,7 @@ mod waste;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Elastic training that counts every record exactly once.
 ///
@@ -93,7 +94,10 @@ fn main() -> ExitCode {
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    // A thread for the disk stays once it is there: when memory has run out no other is to be had.
+    builder.enable_all().thread_keep_alive(Duration::from_secs(24 * 3600));
+    builder.build()?.block_on(work)
 }
 
 #[cfg(test)]

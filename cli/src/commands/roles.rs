@@ -1,6 +1,7 @@
 //! `shoal master`, `shoal pserver`: the roles by hand, as an operator or the local runner starts them.
 
 use crate::exit;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use shoal_runtime::host::{shutdown::Shutdown, telemetry};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ pub(crate) struct PserverArguments {
 
 pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCode> {
     telemetry::start("master", arguments.settings.log_format);
+    take_open_files();
     let file = arguments.address_file;
     let ready = |address: std::net::SocketAddr| {
         if let Some(file) = file
@@ -39,8 +41,18 @@ pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCod
 
 pub(crate) async fn pserver(arguments: PserverArguments) -> anyhow::Result<ExitCode> {
     telemetry::start("pserver", arguments.settings.log_format);
+    take_open_files();
     let (leave, stop) = Shutdown::on_second_signal()?;
     Ok(ended(shoal_pserver::run(arguments.settings, leave, stop).await))
+}
+
+/// As many open files as this process may have: each connection is one.
+fn take_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "no more files can be opened than are allowed at first");
+    }
 }
 
 /// The exit code of a role that has ended; why it failed is said in the format of its logs.

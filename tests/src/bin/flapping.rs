@@ -9,12 +9,13 @@
 //! each call are no higher at the end than they were.
 #![allow(clippy::print_stdout)] // Its table is what it is for.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::Parser;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::{Declaration, Incarnation, Ledger, Parameter, Rule, Schedule};
 use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
+use shoal_tests::costs::{cpu_micros, memory_kib, percentile};
 use shoal_tests::processes::{Running, pack_digits, programs};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -258,21 +259,17 @@ impl Fleet {
         let calls = (self.shared.calls.get() - calls).max(1) as f64;
         let micros = (cpu_micros(master.pid())? - cpu) as f64 / calls;
         let mut took = std::mem::take(&mut *self.shared.took.borrow_mut());
-        took.sort_unstable();
-        let at = |share: f64| {
-            let at = (took.len().saturating_sub(1) as f64 * share).round() as usize;
-            took.get(at).map_or(0.0, |micros| f64::from(*micros) / 1000.0)
-        };
-        let memory_kib = memory_kib(master.pid())? as f64;
+        let mut at = |hundredths| f64::from(percentile(&mut took, hundredths)) / 1000.0;
+        let memory = memory_kib(master.pid())?;
         let in_flight = self.shared.open_max.get();
         println!(
-            "{:>8} {memory_kib:>10} {:>12.0} {micros:>10.1} {:>14.2} {:>10.2} {in_flight:>10}",
+            "{:>8} {memory:>10} {:>12.0} {micros:>10.1} {:>14.2} {:>10.2} {in_flight:>10}",
             row * length.as_secs() as u32,
             calls / began.elapsed().as_secs_f64(),
-            at(0.5),
-            at(0.99),
+            at(50),
+            at(99),
         );
-        Ok(Row { memory_kib, micros })
+        Ok(Row { memory_kib: memory as f64, micros })
     }
 }
 
@@ -360,18 +357,4 @@ async fn train(
 fn declaration() -> proto::Declaration {
     let weights = Parameter::new("weights", &[4], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
     (&Declaration { parameters: vec![weights], ..Declaration::default() }).into()
-}
-
-/// Processor time of a process, in microseconds.
-fn cpu_micros(pid: u32) -> anyhow::Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // Behind the name, which may hold spaces: the 14th and the 15th field, in clock ticks of 10 ms.
-    let fields: Vec<&str> = stat.rsplit(')').next().context("no stat")?.split_whitespace().collect();
-    Ok((fields[11].parse::<u64>()? + fields[12].parse::<u64>()?) * 10_000)
-}
-
-fn memory_kib(pid: u32) -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-    Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
 }
