@@ -36,26 +36,30 @@ pub fn programs() -> anyhow::Result<Programs> {
     Ok(Programs { shoal: folder.join("shoal"), digits, count, mnist, housing, text })
 }
 
+/// Cargo, as a person would call it: without what it tells a test of the test's own package. The build script of `ring`
+/// looks at that: with it, all that rests on ring would be built again, and once more by whoever builds next.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 fn build() -> anyhow::Result<PathBuf> {
     // All of the workspace, as the tests were built: another selection would build dependencies again, with other features.
     // target/PROFILE/deps/this-test or target/PROFILE/this-binary
     let here = std::env::current_exe()?;
     let folder =
         here.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).context("no target folder")?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = cargo();
     command.args(["build", "--quiet", "--workspace", "--bins", "--examples"]);
     if folder.ends_with("release") {
         command.arg("--release");
     }
     let target = folder.parent().context("no target folder")?;
-    // What cargo tells this test of its package. The build script of `ring` looks at that: with it, all that rests on ring
-    // would be built again here, and once more by whoever builds next.
-    for (name, _) in std::env::vars_os() {
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
-            command.env_remove(name);
-        }
-    }
     let built = command
         .env("CARGO_TARGET_DIR", target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

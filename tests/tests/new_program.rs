@@ -1,13 +1,13 @@
 //! What `shoal new` makes builds without a network, passes its own test, packs its records and trains as it is.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use shoal_tests::processes::{Job, closing, programs};
+use shoal_tests::processes::{Job, cargo, closing, programs};
 use std::path::Path;
 use std::process::{Command, Output};
 
 /// Runs cargo on a crate as its author would, with what this build has already got.
-fn cargo(folder: &Path, target: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+fn call(folder: &Path, target: &Path, words: &[&str]) -> Output {
+    let mut command = cargo();
     command.args(words).current_dir(folder).env("CARGO_TARGET_DIR", target).env("CARGO_NET_OFFLINE", "true");
     let output = command.output().unwrap();
     assert!(output.status.success(), "cargo {words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -29,10 +29,10 @@ fn a_new_program_builds_passes_its_test_and_learns() {
 
     let profile = programs.shoal.parent().unwrap();
     let target = profile.parent().unwrap();
-    let tested = cargo(&job, target, &["test", "--quiet"]);
+    let tested = call(&job, target, &["test", "--quiet"]);
     let said = String::from_utf8_lossy(&tested.stdout);
     assert!(said.contains("test result: ok. 3 passed"), "{said}");
-    cargo(&job, target, &["build", "--quiet"]);
+    call(&job, target, &["build", "--quiet"]);
     let program = target.join("debug/my-job");
     let packed = Command::new(&program).current_dir(&job).args(["--pack", "data"]).output().unwrap();
     assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
