@@ -1,4 +1,4 @@
-//! Breaking a job on purpose: the [`deck`] decides what and when; signals, limits, calls, a [`network`] and a [`disk`] of
+//! Breaking a job on purpose: the [`deck`] decides what and when; signals, limits, calls, a [`network`](mod@network) and a [`disk`](mod@disk) of
 //! the run's own do it.
 
 pub(crate) mod deck;
