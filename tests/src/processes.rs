@@ -204,6 +204,22 @@ impl Running {
     }
 }
 
+/// Starts a master of a job on the digits data set in `folder`, with these flags. Returns its address as well.
+///
+/// # Errors
+/// Programs that do not build, no free port, a process that cannot be started.
+pub fn start_master(folder: &Path, flags: &[&str]) -> anyhow::Result<(Running, String)> {
+    let programs = programs()?;
+    let data = pack_digits(&programs, &folder.join("data"))?;
+    let free = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = free.local_addr()?.to_string();
+    drop(free);
+    let mut command = Command::new(&programs.shoal);
+    command.args(["master", "--listen", &address, "--data", &data]).args(flags);
+    command.arg("--store").arg(folder.join("state"));
+    Ok((Running::start(command, &folder.join("master.log"))?, address))
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -16,12 +16,10 @@ use shoal_runtime::cluster::{Declaration, Incarnation, Ledger, Parameter, Rule, 
 use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
 use shoal_tests::costs::{cpu_micros, memory_kib, percentile};
-use shoal_tests::processes::{Running, pack_digits, programs};
+use shoal_tests::processes::{Running, start_master};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -29,6 +27,21 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 
 const JOB: &str = "flapping";
+/// A job that goes on for as long as this lasts, and always has work for everybody.
+const MASTER: [&str; 12] = [
+    "--job",
+    JOB,
+    "--mode",
+    "async",
+    "--epochs",
+    "1000000",
+    "--staleness-window",
+    "1048576",
+    "--microbatch-records",
+    "1",
+    "--checkpoint-seconds",
+    "0",
+];
 /// How long a trainer works on what it was given.
 const WORK: Duration = Duration::from_secs(1);
 /// Between two reports of the pserver.
@@ -79,7 +92,7 @@ fn main() -> anyhow::Result<()> {
 
 async fn measure(arguments: Arguments) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let (master, address) = start_master(folder.path())?;
+    let (master, address) = start_master(folder.path(), &MASTER)?;
     let dial = TcpDial::default();
     let clients = (0..arguments.connections.max(1)).map(|_| master_client(&dial, &address));
     let shared = Rc::new(Shared {
@@ -131,19 +144,6 @@ async fn measure(arguments: Arguments) -> anyhow::Result<()> {
     );
     ensure!(memory <= MEMORY_GROWTH && cost <= COST_GROWTH, "it grows");
     Ok(())
-}
-
-fn start_master(folder: &Path) -> anyhow::Result<(Running, String)> {
-    let programs = programs()?;
-    let data = pack_digits(&programs, &folder.join("data"))?;
-    let free = TcpListener::bind("127.0.0.1:0")?;
-    let address = free.local_addr()?.to_string();
-    drop(free);
-    let mut command = Command::new(&programs.shoal);
-    command.args(["master", "--job", JOB, "--listen", &address, "--data", &data, "--mode", "async"]);
-    command.args(["--epochs", "1000000", "--staleness-window", "1048576", "--microbatch-records", "1"]);
-    command.args(["--checkpoint-seconds", "0"]).arg("--store").arg(folder.join("state"));
-    Ok((Running::start(command, &folder.join("master.log"))?, address))
 }
 
 /// A pserver that has applied whatever was worked on.

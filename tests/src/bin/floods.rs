@@ -16,11 +16,8 @@ use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
 use shoal_runtime::wire::WireVersion;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
 use shoal_tests::costs::{memory_kib, percentile};
-use shoal_tests::processes::{Running, pack_digits, programs};
+use shoal_tests::processes::start_master;
 use std::cell::RefCell;
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -83,7 +80,7 @@ fn main() -> anyhow::Result<()> {
 
 async fn measure(length: Duration) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let (master, address) = start_master(folder.path())?;
+    let (master, address) = start_master(folder.path(), &[])?;
     let client = master_client(&TcpDial::default(), &address).map_err(anyhow::Error::msg)?;
     while client.clone().describe(proto::DescribeRequest::default()).await.is_err() {
         sleep(CALL_EVERY).await;
@@ -118,17 +115,6 @@ async fn measure(length: Duration) -> anyhow::Result<()> {
     }
     ensure!(is_bounded, "a flood took more than {MEMORY_GROWTH_KIB} KiB");
     Ok(())
-}
-
-fn start_master(folder: &Path) -> anyhow::Result<(Running, String)> {
-    let programs = programs()?;
-    let data = pack_digits(&programs, &folder.join("data"))?;
-    let free = TcpListener::bind("127.0.0.1:0")?;
-    let address = free.local_addr()?.to_string();
-    drop(free);
-    let mut command = Command::new(&programs.shoal);
-    command.args(["master", "--listen", &address, "--data", &data]).arg("--store").arg(folder.join("state"));
-    Ok((Running::start(command, &folder.join("master.log"))?, address))
 }
 
 /// The 99th percentile of what calls take for so long, in microseconds.
