@@ -11,6 +11,7 @@
 //!
 //! So while one trainer lives and asks, the front advances (P4), and every trainer that makes progress has its share.
 
+mod free;
 mod refused;
 
 use crate::lanes::Lanes;
@@ -80,8 +81,10 @@ pub struct Runs {
     shunned: Shunned,
     /// Positions that were under a lease at some time.
     leased_before: Ledger,
-    /// Nothing in the window below this is free, so that idle trainers cost no search.
+    /// Nothing in the window below this is free but in `left`, so that idle trainers cost no search.
     searched: u64,
+    /// Runs below `searched`, by their beginning, whose leases ended before all of them was applied.
+    left: BTreeMap<u64, u64>,
     counters: Counters,
 }
 
@@ -115,6 +118,7 @@ impl Runs {
             shunned: Shunned::default(),
             leased_before: Ledger::default(),
             searched: 0,
+            left: BTreeMap::new(),
             counters: Counters::default(),
         }
     }
@@ -204,6 +208,7 @@ impl Runs {
     /// when the front comes to it.
     pub fn relack(&mut self) {
         self.searched = 0;
+        self.left.clear();
     }
 
     /// When [`expire`](Self::expire) has something to do next.
@@ -254,74 +259,6 @@ impl Runs {
         grants
     }
 
-    /// The free stretch at whose beginning a trainer works next.
-    fn choose(
-        &mut self,
-        trainer: Incarnation,
-        window: &Range<u64>,
-        lacking: &dyn Lacking,
-    ) -> Option<Range<u64>> {
-        let found = self.at_front(trainer, window, lacking);
-        let found = found.or_else(|| self.own_lane(trainer, window, lacking));
-        let found = found.or_else(|| self.new_lane(window, lacking));
-        found.or_else(|| {
-            let free = self.free(self.searched.max(window.start)..window.end, lacking);
-            self.searched = free.as_ref().map_or(window.end, |free| free.start);
-            free
-        })
-    }
-
-    /// What is free at the front and holds everybody up, unless somebody is about to come by.
-    fn at_front(
-        &self,
-        trainer: Incarnation,
-        window: &Range<u64>,
-        lacking: &dyn Lacking,
-    ) -> Option<Range<u64>> {
-        if self.covering(window.start).is_some() || self.lanes.is_anothers(trainer, window.start) {
-            return None;
-        }
-        self.free(window.clone(), lacking)
-    }
-
-    /// What is free in a trainer's lane, up to where another goes on.
-    fn own_lane(
-        &self,
-        trainer: Incarnation,
-        window: &Range<u64>,
-        lacking: &dyn Lacking,
-    ) -> Option<Range<u64>> {
-        let lane = self.lanes.of(trainer)?;
-        let free = self.free(lane.start..lane.end.min(window.end), lacking)?;
-        Some(free).filter(|free| !self.lanes.is_anothers(trainer, free.start))
-    }
-
-    /// What is free beyond the last lane. What is left behind when a trainer goes is nobody's lane, and taken up when
-    /// it comes to the front.
-    fn new_lane(&self, window: &Range<u64>, lacking: &dyn Lacking) -> Option<Range<u64>> {
-        let last = self.lanes.end_of_last_before(window.end)?;
-        self.free(last..window.end, lacking)
-    }
-
-    /// The first stretch of `within` that some block lacks and no lease covers.
-    fn free(&self, within: Range<u64>, lacking: &dyn Lacking) -> Option<Range<u64>> {
-        let lacked_from = |at| if at < within.end { lacking.lacking(at..within.end) } else { None };
-        let mut lacked = lacked_from(within.start)?;
-        while let Some(lease) = self.covering(lacked.start) {
-            lacked.start = lease.run.end;
-            if lacked.is_empty() {
-                lacked = lacked_from(lacked.start)?;
-            }
-        }
-        let next = self.by_first.range(lacked.clone()).next();
-        Some(lacked.start..next.map_or(lacked.end, |(first, _)| *first))
-    }
-
-    fn covering(&self, position: u64) -> Option<&Lease> {
-        let (_, id) = self.by_first.range(..=position).next_back()?;
-        self.leases.get(id).filter(|lease| lease.run.contains(&position))
-    }
-
     fn grant(&mut self, trainer: Incarnation, run: Range<u64>, now: Duration) -> Grant {
         let id = self.next;
         self.next = LeaseId(id.0 + 1);
@@ -370,8 +307,12 @@ impl Runs {
     /// Ends a lease; what blocks lack of it is free by that alone. Returns whether they lack anything of it.
     fn end(&mut self, id: LeaseId, lacking: &dyn Lacking) -> bool {
         let Some(lease) = self.remove(id) else { return false };
-        self.searched = self.searched.min(lease.run.start);
-        lacking.lacking(lease.run).is_some()
+        let is_lacked = lacking.lacking(lease.run.clone()).is_some();
+        if is_lacked && lease.run.start < self.searched {
+            let end = self.left.entry(lease.run.start).or_default();
+            *end = lease.run.end.max(*end);
+        }
+        is_lacked
     }
 
     fn remove(&mut self, id: LeaseId) -> Option<Lease> {

@@ -341,3 +341,24 @@ fn a_job_is_done_when_no_block_lacks_anything_and_not_when_it_comes_to_lack_agai
     assert_eq!(runs.lease(A, 1, 4, at(0), &applied(10, [])), []);
     assert_eq!(take(&mut runs, A, 1, 0, &applied(9, [])).unwrap().first, 9);
 }
+
+#[test]
+fn what_a_lease_leaves_is_leased_again_before_anything_beyond_and_only_once() {
+    let mut runs = Runs::new(course(1000), 64, TTL, LeaseId(1));
+    let first_of = |runs: &mut Runs, trainer| {
+        take(runs, Incarnation(trainer), 1, 0, &nothing()).map(|grant| (grant.first, grant.count))
+    };
+    let all: Vec<_> = (10..74).map_while(|trainer| first_of(&mut runs, trainer)).collect();
+    assert_eq!(all.iter().map(|(_, count)| count).sum::<u32>(), 64, "the whole window");
+    assert_eq!(first_of(&mut runs, 99), None);
+    // The 3rd and the 6th end, what blocks lack of them is free; what they have of the 9th is not.
+    let said = applied(0, [all[8].0]);
+    for trainer in [15, 18, 12] {
+        runs.lose(Incarnation(trainer), &said);
+    }
+    let mut again = Vec::new();
+    while let Some(grant) = take(&mut runs, Incarnation(100 + again.len() as u64), 1, 0, &said) {
+        again.push((grant.first, grant.count));
+    }
+    assert_eq!(again, [all[2], all[5]]);
+}
