@@ -125,6 +125,15 @@ impl MasterService {
         self.signals.changed()
     }
 
+    /// A trainer has spoken: most of its words call for no decision, and there are many.
+    fn heard(&self, machine: Present<'_>) {
+        let calls_for_decision = machine.is_changed();
+        drop(machine);
+        if calls_for_decision {
+            self.signals.heard();
+        }
+    }
+
     /// One attempt to lease. Also says when to try again at the latest.
     fn try_lease(&self, request: &proto::LeaseRequest) -> Result<(LeaseOutcome, Duration), Status> {
         let (mut machine, now) = self.machine(&request.job)?;
@@ -199,8 +208,7 @@ impl master_server::Master for MasterService {
         });
         let (incarnation, routing) = joined.map_err(|refusal| status_of(&refusal))?;
         let settings = Some(machine.settings().into());
-        drop(machine);
-        self.signals.heard();
+        self.heard(machine);
         Ok(Response::new(proto::JoinReply {
             incarnation: incarnation.0,
             routing: routing.map(|routing| routing.as_ref().into()),
@@ -216,11 +224,12 @@ impl master_server::Master for MasterService {
         let is_newest = {
             let (mut machine, now) = self.machine(&request.job)?;
             let progress = words::progress(&request.progress);
-            machine
+            let is_newest = machine
                 .hear_trainer(Incarnation(request.incarnation), word, &progress, &refusals, now)
-                .map_err(|refusal| status_of(&refusal))?
+                .map_err(|refusal| status_of(&refusal))?;
+            self.heard(machine);
+            is_newest
         };
-        self.signals.heard();
         // What it does not know of, or cannot do, is another's to do.
         self.signals.freed_one();
         let outcome = if is_newest { self.lease_within(&request).await? } else { LeaseOutcome::Overtaken };

@@ -255,6 +255,11 @@ impl Machine {
         [self.trainers.next_deadline(), self.pservers.next_deadline(), leases].into_iter().flatten().min()
     }
 
+    /// Whether something has happened that [`decide`](Self::decide) has not seen.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
     /// The document that should be next, if the present one should change. Nothing of it holds before it is adopted.
     pub fn decide(&mut self, now: Duration) -> Option<Document> {
         let ttl = Duration::from_millis(self.settings().lease_ttl_millis);
