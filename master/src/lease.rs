@@ -9,6 +9,7 @@
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
 
 mod refused;
+mod speculation;
 
 use crate::free_nodes::FreeNodes;
 use crate::shunned::Shunned;
@@ -296,38 +297,6 @@ impl Leases {
         }
         self.counters.leased_again += 1;
         Some((at, node))
-    }
-
-    /// For an idle trainer: a half of the task that the front has waited for longest, if that is long enough.
-    fn speculate(
-        &mut self,
-        trainer: Incarnation,
-        now: Duration,
-        lacking: &dyn Lacking,
-    ) -> Option<(usize, Node)> {
-        let (front, since, patience) = (self.front, self.front_since, self.ttl / 4);
-        let at = self.open.iter().position(|open| open.step == front)?;
-        let step = &mut self.open[at];
-        let waited_for = |lease: &Lease| {
-            lease.trainer != trainer && !lease.pushed && now >= lease.renewed.max(since) + patience
-        };
-        let mut slow: Vec<&mut Lease> = step.leases.values_mut().filter(|lease| waited_for(lease)).collect();
-        slow.sort_by_key(|lease| lease.renewed);
-        for lease in slow {
-            // The right half first: a slow trainer works from the left.
-            let halves = lease
-                .node
-                .children()
-                .map_or([Some(lease.node), None], |(left, right)| [Some(right), Some(left)]);
-            while let Some(half) = halves.get(lease.speculated as usize).copied().flatten() {
-                lease.speculated += 1;
-                if !step.tree.is_absent(half) && !lacking.lacking(front, half).is_empty() {
-                    self.counters.speculative += 1;
-                    return Some((at, half));
-                }
-            }
-        }
-        None
     }
 
     fn grant(&mut self, at: usize, trainer: Incarnation, node: Node, now: Duration) -> Grant {

@@ -179,6 +179,25 @@ fn speculation_gives_the_right_half_then_the_left_each_once_and_only_to_idle_tra
 }
 
 #[test]
+fn who_could_not_do_a_microbatch_is_not_given_it_again_because_another_is_slow() {
+    let mut leases = leases();
+    let first = take(&mut leases, A, 1, 0).unwrap();
+    let next = take(&mut leases, A, 1, 0).unwrap();
+    assert!(leases.refuse(A, first.lease, 6, at(0), &nothing()));
+    let slow = take(&mut leases, B, 1, 0).unwrap();
+    assert_eq!(slow.node, first.node);
+    leases.progress(A, &[Progress { lease: next.lease, microbatches: 8, pushed: true }], at(0));
+    let patience = 400;
+    assert_eq!(take(&mut leases, A, 3, patience), None, "slot 6 is in the right half");
+    assert_eq!(take(&mut leases, C, 3, patience).unwrap().node, node(2, 1));
+    assert_eq!(
+        take(&mut leases, A, 3, patience).unwrap().node,
+        node(2, 0),
+        "of the left half it has said nothing"
+    );
+}
+
+#[test]
 fn speculation_leaves_out_what_no_block_lacks_and_what_makes_progress() {
     let mut leases = leases();
     let slow = take(&mut leases, A, 1, 0).unwrap();

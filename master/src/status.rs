@@ -141,7 +141,7 @@ fn trainer(machine: &Machine, id: Incarnation, member: &Member) -> proto::Traine
         State::Left => "left",
         State::Superseded => "superseded",
     };
-    let word = machine.trainer_words.get(&id).copied().unwrap_or_default();
+    let word = machine.heard_trainers.get(&id).map(|heard| heard.word).unwrap_or_default();
     proto::TrainerStatus {
         name: member.name.clone(),
         incarnation: id.0,

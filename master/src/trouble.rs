@@ -65,9 +65,9 @@ impl Trouble {
         troubles.drain(..surplus);
     }
 
-    /// Whether nobody can do it: enough attempts of enough trainers, or of all that there are.
-    pub fn is_certain(&self, live: usize) -> bool {
-        self.attempts >= ATTEMPTS && self.trainers.len() >= live.clamp(1, ATTEMPTS as usize)
+    /// Whether nobody can do it: enough attempts of enough trainers, or of all that may be asked.
+    pub fn is_certain(&self, able: usize) -> bool {
+        self.attempts >= ATTEMPTS && self.trainers.len() >= able.clamp(1, ATTEMPTS as usize)
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn judge(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>, versi
     }
     let from = if is_sync { Step(front.0) } else { Step(0) };
     let is_open = |trouble: &Trouble| !is_sync || trouble.unit >= front.0;
-    let is_certain = |trouble: &mut Trouble| trouble.is_certain(seen.live_trainers) && is_open(trouble);
+    let is_certain = |trouble: &mut Trouble| trouble.is_certain(seen.able_trainers) && is_open(trouble);
     let certain: Vec<Trouble> = next.troubles.extract_if(.., is_certain).collect();
     let mut is_excluded = false;
     for trouble in certain {

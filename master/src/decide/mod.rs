@@ -47,8 +47,8 @@ pub struct Seen<'a> {
     pub sums: &'a Sums,
     /// What trainers have said that they cannot do.
     pub complaints: &'a [Complaint],
-    /// How many trainers are live.
-    pub live_trainers: usize,
+    /// How many trainers there are that may still be asked.
+    pub able_trainers: usize,
     /// Whether the checkpoint under way cannot be completed any more.
     pub is_abandoned: bool,
     /// Whether blocks without a copy should be restored now, however few pservers there are.

@@ -92,7 +92,7 @@ impl World {
                 admissions: &self.admissions,
                 damages: &self.damages,
                 complaints: &self.complaints,
-                live_trainers: 1,
+                able_trainers: 1,
                 sizes: &self.sizes,
                 sums: &self.sums,
                 front: self.front,

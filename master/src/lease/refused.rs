@@ -18,7 +18,7 @@ impl Leases {
         let held =
             self.open.iter().find(|open| open.leases.get(&lease).is_some_and(|it| it.trainer == trainer));
         let Some(step) = held.map(|open| open.step) else { return false };
-        self.shunned.shun(trainer, step.0, slot, now + self.ttl / 2);
+        self.shunned.shun(trainer, step.0, slot, now, self.ttl);
         self.lanes.remove(&trainer);
         self.end(|id, _| id == lease, lacking);
         true

@@ -52,7 +52,7 @@ pub enum Phase {
 pub struct Machine {
     pub(crate) plan: Plan,
     pub(crate) trainers: Members,
-    pub(crate) trainer_words: BTreeMap<Incarnation, TrainerWord>,
+    pub(crate) heard_trainers: BTreeMap<Incarnation, trainers::HeardTrainer>,
     pub(crate) tally: Tally,
     pub(crate) work: Work,
     pub(crate) pservers: Members,
@@ -126,7 +126,7 @@ impl Machine {
         let mut machine = Machine {
             plan: Plan::new(manifest, settings.clone()),
             trainers: Members::new("trainer", term, ttl),
-            trainer_words: BTreeMap::new(),
+            heard_trainers: BTreeMap::new(),
             tally: Tally::default(),
             work: Work::default(),
             pservers,
@@ -299,7 +299,7 @@ impl Machine {
             admissions: &admissions,
             damages: &damages,
             complaints: &complaints,
-            live_trainers: self.trainers.live_count(),
+            able_trainers: self.able_trainers(now),
             sizes: &sizes,
             sums: &sums,
             front,

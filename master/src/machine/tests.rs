@@ -17,6 +17,7 @@ pub(crate) mod fixture;
 mod histories;
 mod hosts;
 mod terms;
+mod troubles;
 
 #[test]
 fn a_job_waits_for_the_declaration_and_for_the_wanted_pservers_whichever_comes_first() {

@@ -55,6 +55,14 @@ pub struct TrainerWord {
     pub counters: TrainerCounters,
 }
 
+/// What is known of one trainer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeardTrainer {
+    pub(crate) word: TrainerWord,
+    /// When it last asked for tasks, or had computed more than before.
+    active: Duration,
+}
+
 /// What a trainer cannot do of what it was leased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -125,10 +133,10 @@ impl Machine {
             job.dispatch.lose(old, &job.reports);
         }
         for forgotten in self.trainers.take_forgotten() {
-            self.trainer_words.remove(&forgotten);
+            self.heard_trainers.remove(&forgotten);
             self.tally.forget(forgotten);
         }
-        self.trainer_words.entry(incarnation).or_default();
+        self.heard_trainers.entry(incarnation).or_default();
         if previous.is_none() {
             self.tally.begin(incarnation);
         }
@@ -149,12 +157,16 @@ impl Machine {
         now: Duration,
     ) -> Result<bool, Refusal> {
         // Nor is an overtaken call a sign of life: it was sent before one that was heard.
-        let is_overtaken = self.trainer_words.get(&trainer).is_some_and(|newest| word.call <= newest.call);
+        let before = self.heard_trainers.get(&trainer).copied();
+        let is_overtaken = before.is_some_and(|newest| word.call <= newest.word.call);
         if is_overtaken && self.trainers.is_current(trainer) {
             return Ok(false);
         }
         self.trainers.hear(trainer, now)?;
-        self.trainer_words.insert(trainer, word);
+        let computed = word.counters.microbatches;
+        let idle = before.filter(|before| computed <= before.word.counters.microbatches);
+        let active = idle.map_or(now, |before| before.active);
+        self.heard_trainers.insert(trainer, HeardTrainer { word, active });
         self.hear_refusals(trainer, refusals, now);
         self.tally.hear(trainer, word.counters);
         if let Some(job) = &mut self.job {
@@ -197,6 +209,16 @@ impl Machine {
         has_counted
     }
 
+    /// Trainers that live and ask for tasks, or get on with theirs: one that hangs in its program still speaks, and nobody
+    /// may wait for what it would say of a record.
+    pub(super) fn able_trainers(&self, now: Duration) -> usize {
+        let patience = 2 * Duration::from_millis(self.settings().lease_ttl_millis);
+        let is_able = |trainer: &Incarnation| {
+            self.heard_trainers.get(trainer).is_some_and(|heard| now < heard.active + patience)
+        };
+        self.trainers.live().filter(|(trainer, _)| is_able(trainer)).count()
+    }
+
     /// Leases up to `want` tasks. `call` is the number of the call that asks.
     pub fn lease(&mut self, trainer: Incarnation, call: u64, want: u32, now: Duration) -> LeaseOutcome {
         match self.phase() {
@@ -205,7 +227,7 @@ impl Machine {
             Phase::Waiting => return LeaseOutcome::Wait,
             Phase::Training => {}
         }
-        if self.trainer_words.get(&trainer).is_some_and(|word| word.call > call) {
+        if self.heard_trainers.get(&trainer).is_some_and(|heard| heard.word.call > call) {
             return LeaseOutcome::Overtaken;
         }
         // A call is kept open while its trainer may leave, or fall silent: nothing would release what it is given.
@@ -213,6 +235,9 @@ impl Machine {
             Some(State::Live) => {}
             Some(State::Lost) => return LeaseOutcome::Wait,
             Some(State::Left | State::Superseded) | None => return LeaseOutcome::Overtaken,
+        }
+        if let Some(heard) = self.heard_trainers.get_mut(&trainer).filter(|_| want > 0) {
+            heard.active = now;
         }
         let live = self.trainers.live_count() as u32;
         let Some(job) = self.job.as_mut().filter(|job| job.is_heard) else { return LeaseOutcome::Wait };
@@ -237,8 +262,8 @@ impl Machine {
         let has_complained = self.hear_refusals(trainer, refusals, now);
         let is_first = self.trainers.get(trainer).is_some_and(|member| member.state != State::Left);
         self.trainers.leave(trainer)?;
-        if let Some(word) = self.trainer_words.get_mut(&trainer) {
-            word.counters = counters;
+        if let Some(heard) = self.heard_trainers.get_mut(&trainer) {
+            heard.word.counters = counters;
             self.tally.hear(trainer, counters);
         }
         if let Some(job) = &mut self.job {

@@ -18,7 +18,7 @@ impl Runs {
     ) -> bool {
         let is_held = self.leases.get(&lease).is_some_and(|held| held.trainer == trainer && !held.pushed);
         if is_held {
-            self.shunned.shun(trainer, position, 0, now + self.ttl / 2);
+            self.shunned.shun(trainer, position, 0, now, self.ttl);
             self.lanes.leave(trainer);
             self.end(lease, lacking);
         }

@@ -1,0 +1,53 @@
+//! Who is waited for before a record is given up.
+
+use super::fixture::*;
+use super::*;
+use crate::dispatch;
+use shoal_runtime::cluster::Work;
+
+/// A trainer asks for one task, is given it, and cannot do its first microbatch. Returns whether there was one.
+fn fails(job: &mut Job, trainer: Incarnation, call: u64, millis: u64) -> bool {
+    job.pass(millis);
+    let LeaseOutcome::Tasks(tasks) = job.call(trainer, call, &[], millis) else { return false };
+    let Work::Node { step, node, .. } = tasks[0].work else { panic!("a synchronous job") };
+    let refused = Refused {
+        lease: tasks[0].lease,
+        place: dispatch::Refused { step, slot: node.first(), position: 0 },
+        records: vec![3..4],
+        why: "it is poison".into(),
+    };
+    let (word, knows) = (TrainerWord { call: call + 1, ..TrainerWord::default() }, refused.lease);
+    let knows = [Progress { lease: knows, microbatches: 0, pushed: false }];
+    job.hear_trainer(trainer, word, &knows, &[refused], at(millis)).unwrap();
+    job.settle(millis);
+    true
+}
+
+#[test]
+fn nobody_waits_for_what_a_trainer_would_say_that_hangs_and_everybody_for_one_that_asks() {
+    for hangs in [true, false] {
+        let (mut job, pservers, a) = training();
+        let b = job.trainer("b", 1, 0).unwrap();
+        // It has something to do from now on; whether it ever asks again is the question.
+        assert!(matches!(job.call(b, 1, &[], 0), LeaseOutcome::Tasks(_)));
+        let (mut call, mut failures) = (2, 0);
+        for round in 1..=40 {
+            let now = round * TTL_MILLIS / 2;
+            for pserver in pservers {
+                let word = job.word(pserver, 0);
+                job.report(pserver, word, now).unwrap();
+            }
+            let word = TrainerWord { call: 1 + round, ..TrainerWord::default() };
+            job.hear_trainer(b, word, &[], &[], at(now)).unwrap();
+            if !hangs {
+                // What it is given it finds nothing wrong with, and it never finishes.
+                job.lease(b, 1 + round, 1, at(now));
+            }
+            failures += u32::from(fails(&mut job, a, call, now));
+            call += 2;
+        }
+        assert!(failures >= 3, "{failures}");
+        let is_over = matches!(job.phase(), Phase::Failed(_));
+        assert_eq!(is_over, hangs, "after {failures} failures");
+    }
+}
