@@ -75,6 +75,7 @@ pub(super) fn drawn(scenario: &Scenario, random: &mut Random) -> (Vec<(Duration,
     faults.extend(stores(scenario, &mut stream(2), phase));
     faults.extend(places(scenario, &mut stream(3), phase));
     faults.extend(churn(&mut stream(4), phase));
+    faults.extend(disasters(scenario, &mut stream(5), phase));
     faults.sort_by_key(|(at, _)| *at);
     let last = faults.last().map_or(Duration::ZERO, |(at, _)| *at);
     (faults, phase.max(last) + span(random, scenario.ttl))
@@ -199,4 +200,22 @@ fn churn(random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
         _ => Fault::Join,
     };
     (0..count).map(|_| (span(random, phase), event(random))).collect()
+}
+
+/// Pservers that are killed one right after another, as a rack's are, so that those that have just taken over are lost as
+/// well: in a quarter of the scenarios. A checkpoint may have been damaged before, which only shows when it is needed.
+fn disasters(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
+    let count = if random.percent(25) { 1 + random.below(2) } else { 0 };
+    let mut faults = Vec::new();
+    for _ in 0..count {
+        let at = span(random, phase);
+        if random.percent(40) {
+            faults.push((at, Fault::Rot(random.bits())));
+        }
+        for _ in 0..=random.below(3) {
+            let crash = Fault::CrashPserver(random.bits(), span(random, scenario.ttl));
+            faults.push((at + span(random, scenario.ttl / 2), crash));
+        }
+    }
+    faults
 }

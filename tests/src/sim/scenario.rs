@@ -11,6 +11,7 @@ use shoal_runtime::cluster::Mode;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::host::random::Random;
 use shoal_trainer_sdk::{Decisions, LossScale, NonFinite};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// All that a run is made of.
@@ -46,6 +47,8 @@ pub struct Scenario {
     pub pservers: u32,
     /// Copies of each block beside its primary.
     pub replicas: u32,
+    /// Records, by their index, that no trainer's program can use.
+    pub poison: Vec<u64>,
     /// Records that may be left out.
     pub exclude_max: u64,
     /// Steps between two checkpoints; 0 for none but the last.
@@ -109,6 +112,8 @@ impl Scenario {
         scenario.mode = Mode::Sync { delay: pick(&mut random, &[0, 0, 1, 2]) as u32 };
         scenario.decisions = decisions(&mut random);
         scenario.evaluations = Evaluations::drawn(seed, per_step);
+        scenario.poison = poison(seed, scenario.data.records);
+        scenario.exclude_max = scenario.poison.len() as u64;
         scenario
     }
 
@@ -158,6 +163,7 @@ impl Scenario {
             ttl: Duration::from_secs(2),
             pservers: 1,
             replicas: 0,
+            poison: Vec::new(),
             exclude_max: 0,
             checkpoint_steps: 0,
             checkpoint_memory: u64::MAX,
@@ -187,6 +193,14 @@ impl Scenario {
         }
         self.paces[number % self.paces.len()]
     }
+}
+
+/// One of ten jobs has a record or two that nobody can use.
+fn poison(seed: u64, records: u64) -> Vec<u64> {
+    let mut random = Random::seeded(key(&[seed, 0xB0150]));
+    let count = if random.percent(10) { 1 + random.below(2) } else { 0 };
+    let drawn: BTreeSet<u64> = (0..count).map(|_| random.below(records)).collect();
+    drawn.into_iter().collect()
 }
 
 /// Half of the jobs decide something, each kind as often as the others.

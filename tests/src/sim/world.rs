@@ -9,6 +9,7 @@ use super::network::Network;
 use super::place::Place;
 use super::scenario::Scenario;
 use super::seen::Seen;
+use super::spoiled::Poisoned;
 use super::trace::Trace;
 use anyhow::Context;
 use shoal_master::document::{Document, Wanted};
@@ -267,8 +268,14 @@ impl World {
 
     /// A trainer joins under `name` with the scenario's program. Returns its index.
     pub fn start_trainer(&mut self, name: &str) -> usize {
-        let program = self.scenario.program();
-        self.start_trainer_with(name, self.scenario.pace(self.trainers.len()), program)
+        let (program, pace) = (self.scenario.program(), self.scenario.pace(self.trainers.len()));
+        match self.scenario.poison.clone() {
+            none if none.is_empty() => self.start_trainer_with(name, pace, program),
+            records => {
+                let model = Poisoned { program, records, evaluated: None, panics: false };
+                self.start_trainer_with(name, pace, model)
+            }
+        }
     }
 
     /// A trainer joins under `name` with a model and a pace of its own. Returns its index.
