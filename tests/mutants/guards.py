@@ -23,6 +23,7 @@ FOLLOWER = PSERVER + "block/follower.rs"
 HELD = PSERVER + "block/held.rs"
 POSITIONS = PSERVER + "block/positions.rs"
 MASTER = "master/src/"
+DOCUMENT = MASTER + "document.rs"
 DOCUMENT_FILE = "runtime/src/host/store/file/document.rs"
 
 GUARDS = [
@@ -249,5 +250,105 @@ GUARDS = [
         ("runtime/src/host/checkpoints/mod.rs", "    check_header(&header, manifest, file).map_err(damaged)?;\n    check_trailer(&trailer, file).map_err(damaged)?;\n", "    let _ = (check_header(&header, manifest, file), check_trailer(&trailer, file), &damaged);\n"),
         ("runtime/src/wire/pieces.rs", "    if crc32 != crc32fast::hash(&frame) {", "    if false {"),
         ("runtime/src/wire/pieces.rs", "!= (piece.block, piece.rewind, piece.name) {", "!= (piece.block, piece.rewind, piece.name) && false {"),
+    ),
+    guard(
+        "whole-siblings",
+        "only whole siblings are added up",
+        (HELD, "is_some_and(|held| held.node == sibling)", "is_some()"),
+    ),
+    guard(
+        "decided-before-updated",
+        "a block waits for what is decided over all blocks",
+        (BLOCK, "&& (!self.shape.is_decided || primary.scalars.decision().is_some())\n", ""),
+    ),
+    guard(
+        "one-update-at-a-time",
+        "an update waits until the one before it is published",
+        (BLOCK, "            && state.version() == self.published\n            && self.placement.heir.is_none()\n", "            && self.placement.heir.is_none()\n"),
+    ),
+    guard(
+        "still-before-handing-over",
+        "a block that is handed over makes no updates",
+        (BLOCK, "            && self.placement.heir.is_none()\n", ""),
+        (BLOCK, "let is_closed = self.placement.heir.is_some() || !is_open;", "let is_closed = !is_open;"),
+        (POSITIONS, "self.placement.heir.is_some() || self.waits_for_rest()", "self.waits_for_rest()"),
+        (BLOCK, "self.placement.heir.filter(|_| self.published == state.version())?", "self.placement.heir?"),
+    ),
+    guard(
+        "piece-at-rest",
+        "a piece of a checkpoint is of what is published",
+        (PSERVER + "block/piece.rs", "let is_at_rest = state.version() == self.published;", "let is_at_rest = true;"),
+        (PSERVER + "block/piece.rs", "self.published == version", "state.version() >= version"),
+    ),
+    guard(
+        "inherited-before-answered",
+        "a new primary answers for what it inherited once its copies have it",
+        (POSITIONS, "None if published == state.version() =>", "None =>"),
+        (POSITIONS, "            None => {}\n", ""),
+    ),
+    guard(
+        "copy-of-this-history",
+        "a follower takes a state of the present history only",
+        (FOLLOWER, "if is_newer && copy.rewind == self.placement.rewind {", "if is_newer {"),
+    ),
+    guard(
+        "front-is-the-lowest",
+        "the job is as far as its last block",
+        (MASTER + "reports.rs", "lowest.map_or(version, |lowest| lowest.min(version))", "lowest.map_or(version, |lowest| lowest.max(version))"),
+    ),
+    guard(
+        "ledger-of-all",
+        "a microbatch is done once every block has it",
+        (MASTER + "reports.rs", "Some(all.intersection(&word?.ledger))", "word.map(|_| all)"),
+    ),
+    guard(
+        "term-of-a-promotion",
+        "a promotion begins a term",
+        (DOCUMENT, "        self.term = Term(version);\n", "        self.term = self.term.max(Term(version.min(0)));\n"),
+    ),
+    guard(
+        "rewind-of-a-restore",
+        "a restore has a rewind number of its own",
+        (DOCUMENT, "rewind: Rewind(version),", "rewind: Rewind(0),"),
+    ),
+    guard(
+        "fill-of-a-copy",
+        "a copy that begins anew has a fill of its own",
+        (DOCUMENT, "PlacedCopy { pserver, fill: Fill(version), mark: Mark::Filling }", "PlacedCopy { pserver, fill: Fill(version.min(1)), mark: Mark::Filling }"),
+    ),
+    guard(
+        "held-under-a-term",
+        "what a primary held is pushed again to the next one",
+        ("trainer-sdk/src/taken.rs", "Standing::Held(held) => *held != term,", "Standing::Held(held) => *held != term && false,"),
+    ),
+    guard(
+        "leases-end",
+        "a lease without progress ends",
+        (MASTER + "dispatch.rs", "either!(self, machine => machine.expire(now, reports));", "let _ = (now, reports);"),
+    ),
+    guard(
+        "silence-is-loss",
+        "a pserver that falls silent is replaced",
+        (MASTER + "machine/mod.rs", "self.is_changed |= !self.pservers.expire(now).is_empty();", ""),
+    ),
+    guard(
+        "end-of-this-history",
+        "an end that was reached before a restore is none",
+        (MASTER + "machine/mod.rs", "self.wishes.end.take_if(|end| *end == End::Done);", ""),
+    ),
+    guard(
+        "heard-before-led",
+        "a new master leases nothing before it has heard of every block",
+        (MASTER + "machine/trainers.rs", "self.job.as_mut().filter(|job| job.is_heard)", "self.job.as_mut().filter(|_| true)"),
+    ),
+    guard(
+        "step-of-this-history",
+        "a trainer lets go of what it computed in a history that is no more",
+        ("trainer-sdk/src/push.rs", "Of::Node(of) if of.rewind != routing.rewind() => return ControlFlow::Break(Pushed::Rewound),", "Of::Node(of) if of.rewind != routing.rewind() && false => return ControlFlow::Break(Pushed::Rewound),"),
+    ),
+    guard(
+        "barrier-of-evaluations",
+        "an evaluation begins when all training before it is applied",
+        (MASTER + "runs.rs", "self.until.min(self.course.barrier(front)).min(", "self.until.min("),
     ),
 ]
