@@ -282,7 +282,7 @@ impl Leases {
         } else {
             return None;
         };
-        let node = if self.shunned.is_empty_for(trainer, now) {
+        let node = if live == 1 || self.shunned.is_empty_for(trainer, now) {
             let lanes = self.lanes.get(&trainer).map_or(&[][..], Vec::as_slice);
             let kept = lanes.iter().find_map(|lane| open.free.take_within(*lane, share));
             kept.or_else(|| open.free.take_largest(share))?

@@ -198,6 +198,18 @@ fn who_could_not_do_a_microbatch_is_not_given_it_again_because_another_is_slow()
 }
 
 #[test]
+fn who_is_alone_tries_again_at_once_what_it_could_not_do() {
+    for (live, again) in [(1, Some(node(3, 0))), (2, None)] {
+        let mut leases = leases();
+        let first = take(&mut leases, A, 1, 0).unwrap();
+        take(&mut leases, A, 1, 0).unwrap();
+        assert!(leases.refuse(A, first.lease, 6, at(0), &nothing()));
+        let found = take(&mut leases, A, live, 0).map(|grant| grant.node);
+        assert_eq!(found.filter(|node| node.first() <= 6 && 6 < node.end()), again);
+    }
+}
+
+#[test]
 fn speculation_leaves_out_what_no_block_lacks_and_what_makes_progress() {
     let mut leases = leases();
     let slow = take(&mut leases, A, 1, 0).unwrap();

@@ -246,7 +246,7 @@ impl Runs {
         let mut grants = Vec::new();
         while grants.len() < want as usize && self.in_hand(trainer) < in_hand_max {
             let Some(free) = self.choose(trainer, &window, lacking) else { break };
-            let Some(free) = self.clear(trainer, free, &window, now, lacking) else { break };
+            let Some(free) = self.clear(trainer, live, free, &window, now, lacking) else { break };
             let run = free.start..free.end.min(free.start + run_max);
             // Others would leave the lane of a slow trainer to it, and the front would wait for it there.
             if self.paces.is_slow(trainer) {

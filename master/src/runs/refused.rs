@@ -25,16 +25,17 @@ impl Runs {
         is_held
     }
 
-    /// A free stretch, or what of it and after it a trainer does not leave to others.
+    /// A free stretch, or what of it and after it a trainer does not leave to others, if there are any.
     pub(super) fn clear(
         &mut self,
         trainer: Incarnation,
+        live: u32,
         mut free: Range<u64>,
         window: &Range<u64>,
         now: Duration,
         lacking: &dyn Lacking,
     ) -> Option<Range<u64>> {
-        if self.shunned.is_empty_for(trainer, now) {
+        if live <= 1 || self.shunned.is_empty_for(trainer, now) {
             return Some(free);
         }
         while let Some(shunned) = self.shunned.first(trainer, free.clone(), now) {

@@ -11,7 +11,6 @@ use shoal_runtime::cluster::Mode;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::host::random::Random;
 use shoal_trainer_sdk::{Decisions, LossScale, NonFinite};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// All that a run is made of.
@@ -47,8 +46,9 @@ pub struct Scenario {
     pub pservers: u32,
     /// Copies of each block beside its primary.
     pub replicas: u32,
-    /// Records, by their index, that no trainer's program can use.
-    pub poison: Vec<u64>,
+    /// The record, by its index, that no trainer's program can use. Only one: a microbatch of nothing else would be the
+    /// program's fault.
+    pub poison: Option<u64>,
     /// Records that may be left out.
     pub exclude_max: u64,
     /// Steps between two checkpoints; 0 for none but the last.
@@ -113,7 +113,7 @@ impl Scenario {
         scenario.decisions = decisions(&mut random);
         scenario.evaluations = Evaluations::drawn(seed, per_step);
         scenario.poison = poison(seed, scenario.data.records);
-        scenario.exclude_max = scenario.poison.len() as u64;
+        scenario.exclude_max = u64::from(scenario.poison.is_some());
         scenario
     }
 
@@ -163,7 +163,7 @@ impl Scenario {
             ttl: Duration::from_secs(2),
             pservers: 1,
             replicas: 0,
-            poison: Vec::new(),
+            poison: None,
             exclude_max: 0,
             checkpoint_steps: 0,
             checkpoint_memory: u64::MAX,
@@ -195,12 +195,10 @@ impl Scenario {
     }
 }
 
-/// One of ten jobs has a record or two that nobody can use.
-fn poison(seed: u64, records: u64) -> Vec<u64> {
+/// One of ten jobs has a record that nobody can use.
+fn poison(seed: u64, records: u64) -> Option<u64> {
     let mut random = Random::seeded(key(&[seed, 0xB0150]));
-    let count = if random.percent(10) { 1 + random.below(2) } else { 0 };
-    let drawn: BTreeSet<u64> = (0..count).map(|_| random.below(records)).collect();
-    drawn.into_iter().collect()
+    random.percent(10).then(|| random.below(records))
 }
 
 /// Half of the jobs decide something, each kind as often as the others.

@@ -138,7 +138,14 @@ impl Script {
         let slowest = scenario.paces.iter().max().copied().unwrap_or_default();
         let work = slowest * scenario.microbatches_per_step;
         let deadlines = Duration::from_secs(5) + scenario.ttl / 4 + scenario.attempt + Duration::from_secs(2);
-        scenario.ttl * 2 + work * 2 + deadlines + scenario.weather.late + scenario.weather.delay * 12
+        // Three trainers in turn, or one three times, try what nobody can do; a word waits for a call to end.
+        let troubles = if scenario.poison.is_some() { scenario.ttl * 3 } else { Duration::ZERO };
+        scenario.ttl * 2
+            + work * 2
+            + deadlines
+            + scenario.weather.late
+            + scenario.weather.delay * 12
+            + troubles
     }
 
     fn plan(&mut self, at: Instant, happening: Happening) {

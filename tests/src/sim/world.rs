@@ -269,10 +269,10 @@ impl World {
     /// A trainer joins under `name` with the scenario's program. Returns its index.
     pub fn start_trainer(&mut self, name: &str) -> usize {
         let (program, pace) = (self.scenario.program(), self.scenario.pace(self.trainers.len()));
-        match self.scenario.poison.clone() {
-            none if none.is_empty() => self.start_trainer_with(name, pace, program),
-            records => {
-                let model = Poisoned { program, records, evaluated: None, panics: false };
+        match self.scenario.poison {
+            None => self.start_trainer_with(name, pace, program),
+            Some(record) => {
+                let model = Poisoned { program, records: vec![record], evaluated: None, panics: false };
                 self.start_trainer_with(name, pace, model)
             }
         }
