@@ -2,32 +2,38 @@
 //!
 //! `cargo run --release -p shoal-tests --bin floods [-- --seconds 10]`
 //!
-//! A real master process on loopback and a well-behaved caller, four hundred calls a second. Each flood is measured
-//! beside a calm time right before it; floods are bounded in rate, for on one machine they take their processor time
-//! from the same cores. Prints a row for each: the 99th percentile of the caller's calls in calm and under the flood,
-//! and the master's memory. Exits 0 only if memory stays below a bound; the ratio is to be read, machines being noisy.
+//! A real master process on loopback, a well-behaved caller with four hundred calls a second, and whoever floods: a process
+//! of its own, at the lowest priority, for on one machine it takes its processor time from the same cores. It is stopped
+//! every other second, so that calm and flood are measured beside one another. Prints a row for each: of the seconds'
+//! 99th percentiles of what the caller's calls took the median, in calm and under the flood, and the master's memory.
+//! Exits 0 only if memory stays below a bound; the ratio is to be read, machines being noisy.
 #![allow(clippy::print_stdout)] // Its table is what it is for.
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use h2::client::SendRequest;
+use rustix::process::{Pid, Signal, kill_process};
 use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
 use shoal_runtime::wire::WireVersion;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
 use shoal_tests::costs::{memory_kib, percentile};
-use shoal_tests::processes::start_master;
+use shoal_tests::processes::{Running, start_master};
 use std::cell::RefCell;
+use std::path::Path;
+use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::task::{JoinHandle, LocalSet, spawn_local};
-use tokio::time::{Instant, Interval, interval, sleep};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 /// Well-behaved callers, and how often each calls.
 const CALLERS: u32 = 4;
 const CALL_EVERY: Duration = Duration::from_millis(10);
+/// After a flood has begun, or stopped.
+const SETTLING: Duration = Duration::from_millis(200);
 /// Connections of floods that need few.
 const FEW: usize = 4;
 /// How much memory a flood may cost the master, in KiB: less than a hundredth of what its limits allow.
@@ -36,12 +42,18 @@ const MEMORY_GROWTH_KIB: u64 = 64 << 10;
 /// What a caller notices of others who flood the same process.
 #[derive(Parser)]
 struct Arguments {
-    /// How long each flood lasts, and the calm before it.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    /// Of each flood, and as many of calm.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
+    /// Flood, until killed: the other half of this program.
+    #[arg(long, hide = true, requires = "at")]
+    flood: Option<Flood>,
+    /// Where.
+    #[arg(long, hide = true)]
+    at: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Flood {
     /// 200 connections a second over which nobody calls.
     Silent,
@@ -59,26 +71,19 @@ enum Flood {
     Malformed,
 }
 
-const FLOODS: [Flood; 7] = [
-    Flood::Silent,
-    Flood::Garbage,
-    Flood::Pings,
-    Flood::Resets,
-    Flood::Unread,
-    Flood::Oversized,
-    Flood::Malformed,
-];
-
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Entered for what is left when it ends early.
     let _entered = runtime.enter();
     let tasks = LocalSet::new();
-    runtime.block_on(tasks.run_until(measure(Duration::from_secs(arguments.seconds))))
+    match (arguments.flood, arguments.at) {
+        (Some(flood), Some(address)) => runtime.block_on(tasks.run_until(flood_for_ever(flood, &address))),
+        _ => runtime.block_on(tasks.run_until(measure(arguments.seconds))),
+    }
 }
 
-async fn measure(length: Duration) -> anyhow::Result<()> {
+async fn measure(seconds: u64) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (master, address) = start_master(folder.path(), &[])?;
     let client = master_client(&TcpDial::default(), &address).map_err(anyhow::Error::msg)?;
@@ -94,18 +99,18 @@ async fn measure(length: Duration) -> anyhow::Result<()> {
         "flood", "calm p99 µs", "p99 µs", "ratio", "memory KiB", "under it"
     );
     let mut is_bounded = true;
-    for flood in FLOODS {
-        let calm = quiet(&took, length).await;
+    for flood in Flood::value_variants() {
         let before = memory_kib(master.pid())?;
-        let (address, started) = (address.clone(), Instant::now());
-        let flooding: Vec<JoinHandle<anyhow::Result<()>>> =
-            (0..FEW).map(|_| spawn_local(flood_with(flood, address.clone(), started + length))).collect();
-        let under = quiet(&took, length).await;
-        let after = memory_kib(master.pid())?;
-        for flooding in flooding {
-            // Whoever is refused ends early: that is the master's good right.
-            flooding.abort();
+        let flooder = start_flooder(*flood, &address, &folder.path().join("flooder.log"))?;
+        let (mut calm, mut under) = (Vec::new(), Vec::new());
+        for _ in 0..seconds {
+            under.push(a_second(&took).await);
+            signal(&flooder, Signal::STOP)?;
+            calm.push(a_second(&took).await);
+            signal(&flooder, Signal::CONT)?;
         }
+        let after = memory_kib(master.pid())?;
+        let (calm, under) = (percentile(&mut calm, 50), percentile(&mut under, 50));
         println!(
             "{:>10} {calm:>12} {under:>12} {:>7.2} {before:>12} {after:>12}",
             format!("{flood:?}"),
@@ -117,10 +122,24 @@ async fn measure(length: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The 99th percentile of what calls take for so long, in microseconds.
-async fn quiet(took: &RefCell<Vec<u32>>, length: Duration) -> u32 {
+fn start_flooder(flood: Flood, address: &str, log: &Path) -> anyhow::Result<Running> {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(std::env::current_exe()?);
+    let name = flood.to_possible_value().context("no name")?;
+    command.args(["--flood", name.get_name(), "--at", address]);
+    Running::start(command, log)
+}
+
+fn signal(flooder: &Running, signal: Signal) -> anyhow::Result<()> {
+    let pid = Pid::from_raw(flooder.pid() as i32).context("no process")?;
+    kill_process(pid, signal).context("whoever floods is gone")
+}
+
+/// The 99th percentile of what calls take for a second, in microseconds, after a moment for what was under way.
+async fn a_second(took: &RefCell<Vec<u32>>) -> u32 {
+    sleep(SETTLING).await;
     took.borrow_mut().clear();
-    sleep(length).await;
+    sleep(Duration::from_secs(1)).await;
     percentile(&mut took.borrow_mut(), 99)
 }
 
@@ -135,33 +154,44 @@ async fn call_well(mut client: MasterClient<Channel>, took: Rc<RefCell<Vec<u32>>
     }
 }
 
-/// One of a few who flood together.
-async fn flood_with(flood: Flood, address: String, until: Instant) -> anyhow::Result<()> {
+/// A few flood together; who is refused comes again.
+async fn flood_for_ever(flood: Flood, address: &str) -> anyhow::Result<()> {
+    let together = (0..FEW).map(|_| async {
+        loop {
+            let _refused = flood_once(flood, address).await;
+            sleep(CALL_EVERY).await;
+        }
+    });
+    futures_util::future::join_all(together).await;
+    Ok(())
+}
+
+/// Floods until it is refused.
+async fn flood_once(flood: Flood, address: &str) -> anyhow::Result<()> {
     let every = match flood {
         Flood::Silent | Flood::Garbage | Flood::Oversized => Duration::from_millis(20),
         Flood::Malformed => Duration::from_millis(10),
         Flood::Pings | Flood::Resets | Flood::Unread => Duration::from_millis(1),
     };
     let mut due = interval(every);
+    // What is missed while this process is stopped is not made up for.
+    due.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut open = Vec::new();
-    match flood {
-        Flood::Silent | Flood::Garbage => {
-            while Instant::now() < until {
-                due.tick().await;
-                let mut stream = TcpStream::connect(&address).await?;
-                match flood {
-                    Flood::Garbage => stream.write_all(&[0x5a; 64]).await?,
-                    _ => open.push(stream),
-                }
-            }
-        }
-        _ => flood_calls(flood, &address, due, until).await?,
+    if !matches!(flood, Flood::Silent | Flood::Garbage) {
+        return flood_calls(flood, address, due).await;
     }
-    Ok(())
+    loop {
+        due.tick().await;
+        let mut stream = TcpStream::connect(address).await?;
+        match flood {
+            Flood::Garbage => stream.write_all(&[0x5a; 64]).await?,
+            _ => open.push(stream),
+        }
+    }
 }
 
 /// The floods that speak HTTP/2.
-async fn flood_calls(flood: Flood, address: &str, mut due: Interval, until: Instant) -> anyhow::Result<()> {
+async fn flood_calls(flood: Flood, address: &str, mut due: Interval) -> anyhow::Result<()> {
     let window = if matches!(flood, Flood::Unread) { 0 } else { 65_535 };
     let mut builder = h2::client::Builder::new();
     let stream = TcpStream::connect(address).await?;
@@ -169,7 +199,7 @@ async fn flood_calls(flood: Flood, address: &str, mut due: Interval, until: Inst
     let mut pings = connection.ping_pong().context("no pings")?;
     spawn_local(connection);
     let mut unread = Vec::new();
-    while Instant::now() < until {
+    loop {
         due.tick().await;
         match flood {
             Flood::Pings => {
@@ -193,7 +223,6 @@ async fn flood_calls(flood: Flood, address: &str, mut due: Interval, until: Inst
             Flood::Unread | Flood::Silent | Flood::Garbage => {}
         }
     }
-    Ok(())
 }
 
 /// Sends a call of these bytes.

@@ -14,17 +14,19 @@ pub struct Coverage {
 }
 
 /// What a thousand jobs, synchronous and asynchronous ones, must have met at least once each.
-pub const MUST_OCCUR: [&str; 34] = [
+pub const MUST_OCCUR: [&str; 37] = [
     "ancestors that replaced descendants",
     "busy answers",
     "calls for tasks overtaken",
     "checkpoints damaged",
+    "checkpoints dropped",
     "disks stalled",
     "disks that died",
     "disks that refused",
     "duplicates refused",
     "early stops",
     "evaluations",
+    "goings back",
     "hosts isolated",
     "hosts slowed down",
     "late pushes",
@@ -43,6 +45,7 @@ pub const MUST_OCCUR: [&str; 34] = [
     "pservers migrated",
     "pservers scaled",
     "rates lowered",
+    "records left out",
     "short steps",
     "speculative leases",
     "swaps without an answer",
@@ -98,6 +101,9 @@ impl Coverage {
         self.add("speculative leases", leases.speculative);
         self.add("steps", status.step);
         self.add("evaluations", status.evaluations.len() as u64);
+        self.add("checkpoints dropped", status.damaged.len() as u64);
+        self.add("goings back", status.rewind);
+        self.add("records left out", status.records_excluded);
         self.add("early stops", u64::from(status.is_stopped_early));
         self.add("rates lowered", u64::from(status.evaluations.last().is_some_and(|last| last.rate < 1.0)));
     }

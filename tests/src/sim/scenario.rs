@@ -46,9 +46,8 @@ pub struct Scenario {
     pub pservers: u32,
     /// Copies of each block beside its primary.
     pub replicas: u32,
-    /// The record, by its index, that no trainer's program can use. Only one: a microbatch of nothing else would be the
-    /// program's fault.
-    pub poison: Option<u64>,
+    /// A record that programs cannot use. Only one: a microbatch of nothing else would be the program's fault.
+    pub poison: Option<Poison>,
     /// Records that may be left out.
     pub exclude_max: u64,
     /// Steps between two checkpoints; 0 for none but the last.
@@ -71,6 +70,15 @@ pub struct Scenario {
     pub faults: Vec<(Duration, Fault)>,
     /// When the network heals and everybody still alive goes on.
     pub healing: Duration,
+}
+
+/// A record that programs cannot use.
+#[derive(Clone, Copy, Debug)]
+pub struct Poison {
+    /// Its index.
+    pub record: u64,
+    /// Whether every third trainer can use it.
+    pub spares: bool,
 }
 
 /// Steps of a whole job: enough for versions to matter, few enough for a thousand runs.
@@ -186,6 +194,11 @@ impl Scenario {
         Scenario { trainers, pservers, paces, stuck: None, weather, faults, healing, ..self.clone() }
     }
 
+    /// The record that the trainer that came as `number`th cannot use.
+    pub fn poison_of(&self, number: usize) -> Option<u64> {
+        self.poison.filter(|poison| !poison.spares || number % 3 != 2).map(|poison| poison.record)
+    }
+
     /// What a microbatch takes the trainer that came as `number`th.
     pub fn pace(&self, number: usize) -> Duration {
         if self.stuck == Some(number) {
@@ -195,10 +208,10 @@ impl Scenario {
     }
 }
 
-/// One of ten jobs has a record that nobody can use.
-fn poison(seed: u64, records: u64) -> Option<u64> {
+/// One of ten jobs has a record that nobody can use, or not everybody.
+fn poison(seed: u64, records: u64) -> Option<Poison> {
     let mut random = Random::seeded(key(&[seed, 0xB0150]));
-    random.percent(10).then(|| random.below(records))
+    random.percent(10).then(|| Poison { record: random.below(records), spares: random.percent(50) })
 }
 
 /// Half of the jobs decide something, each kind as often as the others.

@@ -268,8 +268,9 @@ impl World {
 
     /// A trainer joins under `name` with the scenario's program. Returns its index.
     pub fn start_trainer(&mut self, name: &str) -> usize {
-        let (program, pace) = (self.scenario.program(), self.scenario.pace(self.trainers.len()));
-        match self.scenario.poison {
+        let number = self.trainers.len();
+        let (program, pace) = (self.scenario.program(), self.scenario.pace(number));
+        match self.scenario.poison_of(number) {
             None => self.start_trainer_with(name, pace, program),
             Some(record) => {
                 let model = Poisoned { program, records: vec![record], evaluated: None, panics: false };
