@@ -101,11 +101,6 @@ GUARDS = [
         (HELD, "if let Some(held) = self.root().or_else(|| self.covering(node)) {", "if let Some(held) = self.root() {"),
     ),
     guard(
-        "covering-node",
-        "a covering node replaces what it covers",
-        (HELD, "        for first in &covered {\n            self.nodes.remove(first);\n        }\n", "        for first in covered.iter().take(0) {\n            self.nodes.remove(first);\n        }\n"),
-    ),
-    guard(
         "rewind-of-gradients",
         "a gradient from before the last restore is refused",
         (BLOCK, "(Role::Primary(_), _) if rewind < self.placement.rewind => Err(PushOutcome::Rewound),", ""),
@@ -305,11 +300,6 @@ GUARDS = [
         "term-of-a-promotion",
         "a promotion begins a term",
         (DOCUMENT, "        self.term = Term(version);\n", "        self.term = self.term.max(Term(version.min(0)));\n"),
-    ),
-    guard(
-        "rewind-of-a-restore",
-        "a restore has a rewind number of its own",
-        (DOCUMENT, "rewind: Rewind(version),", "rewind: Rewind(0),"),
     ),
     guard(
         "fill-of-a-copy",

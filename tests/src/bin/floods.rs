@@ -5,7 +5,8 @@
 //! A real master process on loopback, a well-behaved caller with four hundred calls a second, and whoever floods: a process
 //! of its own, at the lowest priority, for on one machine it takes its processor time from the same cores. It is stopped
 //! every other second, so that calm and flood are measured beside one another. Prints a row for each: of the seconds'
-//! 99th percentiles of what the caller's calls took the median, in calm and under the flood, and the master's memory.
+//! 99th percentiles of what the caller's calls took the median, in calm and under the flood, and of the master the processor
+//! time, as parts of one core, and the memory.
 //! Exits 0 only if memory stays below a bound; the ratio is to be read, machines being noisy.
 #![allow(clippy::print_stdout)] // Its table is what it is for.
 
@@ -17,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
 use shoal_runtime::wire::WireVersion;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
-use shoal_tests::costs::{memory_kib, percentile};
+use shoal_tests::costs::{cpu_micros, memory_kib, percentile};
 use shoal_tests::processes::{Running, start_master};
 use std::cell::RefCell;
 use std::path::Path;
@@ -95,24 +96,24 @@ async fn measure(seconds: u64) -> anyhow::Result<()> {
         spawn_local(call_well(client.clone(), Rc::clone(&took)));
     }
     println!(
-        "{:>10} {:>12} {:>12} {:>7} {:>12} {:>12}",
-        "flood", "calm p99 µs", "p99 µs", "ratio", "memory KiB", "under it"
+        "{:>10} {:>12} {:>12} {:>7} {:>9} {:>9} {:>12} {:>12}",
+        "flood", "calm p99 µs", "p99 µs", "ratio", "calm CPU", "CPU", "memory KiB", "under it"
     );
     let mut is_bounded = true;
     for flood in Flood::value_variants() {
         let before = memory_kib(master.pid())?;
         let flooder = start_flooder(*flood, &address, &folder.path().join("flooder.log"))?;
-        let (mut calm, mut under) = (Vec::new(), Vec::new());
+        let (mut calm, mut under) = (Seconds::default(), Seconds::default());
         for _ in 0..seconds {
-            under.push(a_second(&took).await);
+            under.pass(&master, &took).await?;
             signal(&flooder, Signal::STOP)?;
-            calm.push(a_second(&took).await);
+            calm.pass(&master, &took).await?;
             signal(&flooder, Signal::CONT)?;
         }
         let after = memory_kib(master.pid())?;
-        let (calm, under) = (percentile(&mut calm, 50), percentile(&mut under, 50));
+        let ((calm, calm_cpu), (under, cpu)) = (calm.typical(), under.typical());
         println!(
-            "{:>10} {calm:>12} {under:>12} {:>7.2} {before:>12} {after:>12}",
+            "{:>10} {calm:>12} {under:>12} {:>7.2} {calm_cpu:>9.3} {cpu:>9.3} {before:>12} {after:>12}",
             format!("{flood:?}"),
             f64::from(under) / f64::from(calm.max(1))
         );
@@ -135,12 +136,32 @@ fn signal(flooder: &Running, signal: Signal) -> anyhow::Result<()> {
     kill_process(pid, signal).context("whoever floods is gone")
 }
 
-/// The 99th percentile of what calls take for a second, in microseconds, after a moment for what was under way.
-async fn a_second(took: &RefCell<Vec<u32>>) -> u32 {
-    sleep(SETTLING).await;
-    took.borrow_mut().clear();
-    sleep(Duration::from_secs(1)).await;
-    percentile(&mut took.borrow_mut(), 99)
+/// Seconds of one kind.
+#[derive(Default)]
+struct Seconds {
+    /// Of each the 99th percentile of what calls took, in microseconds.
+    p99: Vec<u32>,
+    /// What the master used in all of them, in microseconds.
+    cpu: u64,
+}
+
+impl Seconds {
+    /// One passes, after a moment for what was under way.
+    async fn pass(&mut self, master: &Running, took: &RefCell<Vec<u32>>) -> anyhow::Result<()> {
+        sleep(SETTLING).await;
+        let cpu = cpu_micros(master.pid())?;
+        took.borrow_mut().clear();
+        sleep(Duration::from_secs(1)).await;
+        self.p99.push(percentile(&mut took.borrow_mut(), 99));
+        self.cpu += cpu_micros(master.pid())? - cpu;
+        Ok(())
+    }
+
+    /// The median of them, and what part of a core the master used.
+    fn typical(mut self) -> (u32, f64) {
+        let cpu = self.cpu as f64 / 1e6 / self.p99.len().max(1) as f64;
+        (percentile(&mut self.p99, 50), cpu)
+    }
 }
 
 async fn call_well(mut client: MasterClient<Channel>, took: Rc<RefCell<Vec<u32>>>) {
