@@ -13,7 +13,7 @@ fn fails(job: &mut Job, trainer: Incarnation, call: u64, millis: u64) -> bool {
     let refused = Refused {
         lease: tasks[0].lease,
         place: dispatch::Refused { step, slot: node.first(), position: 0 },
-        records: vec![3..4],
+        records: std::iter::once(3..4).collect(),
         why: "it is poison".into(),
     };
     let (word, knows) = (TrainerWord { call: call + 1, ..TrainerWord::default() }, refused.lease);
