@@ -20,7 +20,11 @@ pub(super) fn judge(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>, versi
     let front = front.max(next.newest().map_or(Version(0), |kept| kept.version));
     let is_sync = next.job.is_sync();
     for complaint in seen.complaints.iter().filter(|complaint| !is_sync || complaint.unit >= front.0) {
-        Trouble::count(&mut next.troubles, complaint);
+        // Who does not know yet of what was left out since says nothing new.
+        let step = Step(complaint.unit);
+        if !complaint.records.as_ref().is_some_and(|records| next.exclusions.excludes_all(records, step)) {
+            Trouble::count(&mut next.troubles, complaint);
+        }
     }
     if seen.hosts.is_empty() {
         return;

@@ -191,7 +191,19 @@ impl Scenario {
         let quiet = Scenario::quiet(self.seed);
         let (trainers, pservers, paces) = (quiet.trainers, quiet.pservers, quiet.paces);
         let (weather, faults, healing) = (quiet.weather, quiet.faults, quiet.healing);
-        Scenario { trainers, pservers, paces, stuck: None, weather, faults, healing, ..self.clone() }
+        let (poison, exclude_max) = (None, 0);
+        Scenario {
+            trainers,
+            pservers,
+            paces,
+            stuck: None,
+            poison,
+            exclude_max,
+            weather,
+            faults,
+            healing,
+            ..self.clone()
+        }
     }
 
     /// The record that the trainer that came as `number`th cannot use.

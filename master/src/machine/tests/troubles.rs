@@ -51,3 +51,17 @@ fn nobody_waits_for_what_a_trainer_would_say_that_hangs_and_everybody_for_one_th
         assert_eq!(is_over, hangs, "after {failures} failures");
     }
 }
+
+#[test]
+fn who_complains_of_what_is_left_out_already_says_nothing_new() {
+    let (mut job, _, a) = training();
+    job.machine.wishes.wanted.exclude_max = 1;
+    let mut call = 1;
+    while job.document().exclusions.list.is_empty() {
+        assert!(call < 9 && fails(&mut job, a, call, call));
+        call += 2;
+    }
+    job.publish_everywhere(0, call);
+    assert!(fails(&mut job, a, call, call), "it has not heard of it");
+    assert!(job.document().troubles.is_empty(), "{:?}", job.document().troubles);
+}
