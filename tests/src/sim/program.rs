@@ -198,10 +198,12 @@ fn add_zeros(batch: &Batch<'_>, gradient: &mut [f32]) {
 fn add_learnt(batch: &Batch<'_>, parameter: &[f32], gradient: &mut [f32]) {
     // A part of the batch's own randomness, as dropout would have.
     let luck = (batch.seed % 1000) as f32 * 1e-3;
+    // Stale gradients make values swing, ever more so where a window is wide; none must grow beyond all bounds.
+    let bounded = |value: f32| value.clamp(-100.0, 100.0);
     for (element, (sum, value_now)) in gradient.iter_mut().zip(parameter).enumerate() {
         let scale = [1.0, 37.0, 1e-4, 0.3][element % 4];
         for record in batch.records {
-            *sum += scale * (value_now - luck * value(record, element as u64));
+            *sum += scale * (bounded(*value_now) - luck * value(record, element as u64));
         }
     }
     if batch.microbatch.is_multiple_of(2)

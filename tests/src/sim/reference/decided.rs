@@ -29,11 +29,12 @@ pub(super) fn decide(
     weight: u64,
     loss_scale: f32,
 ) -> Option<f32> {
-    let Some(decisions) = declaration.decisions() else { return Some(1.0) };
     if weight == 0 {
+        // Every record of the step is left out: no rule runs.
         go_by(declaration, trained);
         return None;
     }
+    let Some(decisions) = declaration.decisions() else { return Some(1.0) };
     let state = &mut trained.last_mut().expect("a job has parameters").values;
     if sums.iter().flatten().all(|sum| sum.is_finite()) {
         let norm = (total(declaration, sums).sqrt() / weight as f64 / f64::from(loss_scale)) as f32;
