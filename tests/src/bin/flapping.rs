@@ -4,9 +4,9 @@
 //!
 //! A real master process, over gRPC on loopback. Trainers are tasks of this program: each joins, leases, works for a
 //! second, leases again; every other one that goes leaves, the others fall silent. One pserver, also a task, says that
-//! what was worked on is applied. Prints a row for each tenth of the time: the master's memory, its processor time for
-//! each call, how long calls for tasks took, and how many it had at a time, at most. Exits 0 only if memory and processor time for
-//! each call are no higher at the end than they were.
+//! what was worked on is applied. Once all that were there at first have gone, prints a row for each tenth of the time:
+//! the master's memory, its processor time for each call, how long calls for tasks took, and how many it had at a time,
+//! at most. Exits 0 only if memory and processor time for each call are no higher at the end than they were.
 #![allow(clippy::print_stdout)] // Its table is what it is for.
 
 use anyhow::{bail, ensure};
@@ -64,7 +64,7 @@ struct Arguments {
     trainers: u32,
     #[arg(long, default_value_t = 100)]
     joins_per_second: u32,
-    /// After all trainers have joined.
+    /// That is measured: after all trainers have joined, and others have taken the place of each.
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u32).range(ROWS as i64..))]
     seconds: u32,
     /// Connections that trainers share.
@@ -129,6 +129,10 @@ async fn measure(arguments: Arguments) -> anyhow::Result<()> {
         sleep(Duration::from_millis(1)).await;
     }
     println!("{} trainers have joined within {:.1} s", fleet.born, began.elapsed().as_secs_f64());
+    // What a master remembers of those who have gone is as much as it will be once everybody has gone once.
+    let generation = arguments.trainers.div_ceil(arguments.joins_per_second.max(1));
+    fleet.change(Duration::from_secs(u64::from(generation)), arguments.joins_per_second).await?;
+    println!("others have taken the place of each within {generation} s");
     println!(
         "{:>8} {:>10} {:>12} {:>10} {:>14} {:>10} {:>10}",
         "seconds", "memory KiB", "calls/s", "µs of CPU", "lease p50 ms", "p99 ms", "queue"
@@ -244,11 +248,9 @@ impl Fleet {
         });
     }
 
-    /// Lets trainers come and go for so long, and tells what it cost.
-    async fn row(&mut self, master: &Running, row: u32, length: Duration, joins: u32) -> anyhow::Result<Row> {
-        let (began, cpu, calls) = (Instant::now(), cpu_micros(master.pid())?, self.shared.calls.get());
-        self.shared.took.borrow_mut().clear();
-        self.shared.open_max.set(0);
+    /// Lets trainers come and go for so long.
+    async fn change(&mut self, length: Duration, joins: u32) -> anyhow::Result<()> {
+        let began = Instant::now();
         for change in 0..length.as_secs() as u32 * joins {
             sleep_until(began + Duration::from_secs(1) * change / joins.max(1)).await;
             if let Some(oldest) = self.living.pop_front() {
@@ -261,6 +263,15 @@ impl Fleet {
             }
         }
         sleep_until(began + length).await;
+        Ok(())
+    }
+
+    /// The same, and tells what it cost.
+    async fn row(&mut self, master: &Running, row: u32, length: Duration, joins: u32) -> anyhow::Result<Row> {
+        let (began, cpu, calls) = (Instant::now(), cpu_micros(master.pid())?, self.shared.calls.get());
+        self.shared.took.borrow_mut().clear();
+        self.shared.open_max.set(0);
+        self.change(length, joins).await?;
         let calls = (self.shared.calls.get() - calls).max(1) as f64;
         let micros = (cpu_micros(master.pid())? - cpu) as f64 / calls;
         let mut took = std::mem::take(&mut *self.shared.took.borrow_mut());
