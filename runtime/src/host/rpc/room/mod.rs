@@ -6,10 +6,14 @@
 //! connection ends, and what was kept for it is free.
 
 mod metering;
+mod pace;
+mod seldom;
 #[cfg(test)]
 mod tests;
 
 pub(super) use metering::Meter;
+pub(super) use pace::Pace;
+pub(super) use seldom::Seldom;
 
 use super::Limits;
 use std::collections::BTreeMap;
@@ -34,6 +38,8 @@ pub(super) struct Room {
     requests: Arc<Semaphore>,
     answers: Arc<Semaphore>,
     taken: Mutex<Taken>,
+    /// Of troubles with connections.
+    told: Mutex<Seldom>,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +79,7 @@ impl Room {
     pub(super) fn new(limits: Limits) -> Arc<Room> {
         let [requests, answers] =
             [(); 2].map(|()| Arc::new(Semaphore::new(limits.bytes_in_flight / 2 / UNIT)));
-        Arc::new(Room { limits, requests, answers, taken: Mutex::default() })
+        Arc::new(Room { limits, requests, answers, taken: Mutex::default(), told: Mutex::default() })
     }
 
     /// Takes a seat for a connection from `host`.
@@ -112,16 +118,28 @@ impl Seat {
         use_.opened.map(|opened| opened + first_call).into_iter().chain(answer).min()
     }
 
-    /// Where it comes from.
-    pub(super) fn host(&self) -> IpAddr {
-        self.host
+    /// How fast it may send what carries nothing.
+    pub(super) fn pace(&self) -> Pace {
+        Pace::new(self.room.limits.idle_frames_per_second)
     }
 
-    /// What is the matter with it then.
-    pub(super) fn fault(&self) -> &'static str {
-        match lock(&self.use_).opened {
+    /// It is overdue: why.
+    pub(super) fn end(&self) -> &'static str {
+        let why = match lock(&self.use_).opened {
             Some(_) => "nobody has called over it",
             None => "an answer is not read",
+        };
+        if let Some(others) = lock(&self.room.told).tell() {
+            tracing::warn!(peer = %self.host, why, others, "a connection is ended");
+        }
+        why
+    }
+
+    /// It has to wait.
+    pub(super) fn hold_back(&self) {
+        if let Some(others) = lock(&self.room.told).tell() {
+            let why = "pings, settings, windows or resets come faster than they may";
+            tracing::warn!(peer = %self.host, why, others, "a connection is held back");
         }
     }
 

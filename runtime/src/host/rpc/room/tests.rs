@@ -199,3 +199,23 @@ async fn a_request_for_which_there_is_no_room_is_refused_and_may_be_sent_again()
     let fits = call(&caller, "Echo", Bytes::from(vec![1; BLOCKS_BYTES])).await.unwrap();
     assert_eq!(read(fits.into_body()).await.unwrap(), BLOCKS_BYTES);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_pings_without_end_waits_for_its_answers_and_others_do_not() {
+    let server = Server::start(limits());
+    let other = server.caller(65_535).await;
+    let (caller, mut connection) = h2::client::handshake(server.connect()).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    tokio::spawn(connection);
+    call(&caller, "Echo", Bytes::new()).await.unwrap();
+    let began = Instant::now();
+    for _ in 0..1_000 {
+        pings.ping(h2::Ping::opaque()).await.unwrap();
+    }
+    // Two seconds' worth at once, then a hundred per second.
+    let took = began.elapsed().as_secs_f64();
+    assert!((7.9..=8.1).contains(&took), "{took} s");
+    let began = Instant::now();
+    call(&other, "Echo", Bytes::new()).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}

@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::security::{Security, Unsecured};
-use crate::host::rpc::room::Room;
+use crate::host::rpc::room::{Room, Seldom};
 use futures_util::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use std::collections::BTreeMap;
@@ -11,15 +11,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
 
 /// Handshakes under way at a time. When one more comes the oldest is dropped: it has had its chance, and whoever
 /// opens connections by the thousand pushes out its own.
 const HANDSHAKES_MAX: usize = 256;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Refusals are logged no more often than this; those in between are counted.
-const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// A handshake's number, what came of it, and whose it was.
 type Shaken<S> = (u64, Result<Connection<S>, Unsecured>, SocketAddr);
@@ -111,10 +108,7 @@ where
 
 /// What is logged of those who were refused.
 #[derive(Default)]
-struct Refusals {
-    told: Option<Instant>,
-    untold: u64,
-}
+struct Refusals(Seldom);
 
 impl Refusals {
     fn tell(&mut self, why: &Unsecured, from: SocketAddr) {
@@ -126,12 +120,8 @@ impl Refusals {
     }
 
     fn count(&mut self, reason: &dyn std::fmt::Display, from: SocketAddr) {
-        if self.told.is_some_and(|told| told.elapsed() < LOG_EVERY) {
-            self.untold += 1;
-            return;
+        if let Some(others) = self.0.tell() {
+            tracing::warn!(peer = %from, why = %reason, others, "a connection is refused");
         }
-        let others = std::mem::take(&mut self.untold);
-        self.told = Some(Instant::now());
-        tracing::warn!(peer = %from, why = %reason, others, "a connection is refused");
     }
 }

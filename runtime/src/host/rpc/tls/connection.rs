@@ -2,7 +2,7 @@
 //! certificates that it was made with.
 
 use super::identity::Identity;
-use crate::host::rpc::room::Seat;
+use crate::host::rpc::room::{Pace, Seat};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
 
@@ -25,9 +25,28 @@ pub struct Connection<S> {
     peer: Peer,
     end: Option<Pin<Box<Sleep>>>,
     /// Until its seat is overdue.
-    overdue: Option<Pin<Box<Sleep>>>,
+    overdue: Timer,
+    /// Of a connection with a seat.
+    pace: Option<Pace>,
+    /// Until more may be read at this pace.
+    held_back: Timer,
     /// Set when the first byte heard is that of a TLS alert; none once a byte was heard.
     speaks_tls: Option<Arc<AtomicBool>>,
+}
+
+/// Set anew whenever it is asked about another time.
+#[derive(Default)]
+struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    /// Whether it is `time`, and if not wakes whoever asks once it is.
+    fn is(&mut self, time: Instant, context: &mut Context<'_>) -> bool {
+        let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(time)));
+        if timer.deadline() != time {
+            timer.as_mut().reset(time);
+        }
+        timer.as_mut().poll(context).is_ready()
+    }
 }
 
 enum Stream<S> {
@@ -62,11 +81,14 @@ impl<S> Connection<S> {
         end: Option<Pin<Box<Sleep>>>,
         speaks_tls: Option<Arc<AtomicBool>>,
     ) -> Connection<S> {
-        Connection { stream, peer: Peer { identity, seat: None }, end, overdue: None, speaks_tls }
+        let peer = Peer { identity, seat: None };
+        let (overdue, held_back) = Default::default();
+        Connection { stream, peer, end, overdue, pace: None, held_back, speaks_tls }
     }
 
     /// In this seat.
     pub(super) fn seated(mut self, seat: Arc<Seat>) -> Connection<S> {
+        self.pace = Some(seat.pace());
         self.peer.seat = Some(seat);
         self
     }
@@ -88,17 +110,40 @@ impl<S> Connection<S> {
     fn check_seat(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let Some(seat) = &self.peer.seat else { return Ok(()) };
         let Some(end) = seat.overdue() else { return Ok(()) };
-        let timer = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
-        if timer.deadline() != end {
-            timer.as_mut().reset(end);
+        if self.overdue.is(end, context) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, seat.end()));
         }
-        match timer.as_mut().poll(context) {
-            Poll::Ready(()) => {
-                tracing::warn!(peer = %seat.host(), why = seat.fault(), "a connection is ended");
-                Err(io::Error::new(io::ErrorKind::TimedOut, seat.fault()))
-            }
-            Poll::Pending => Ok(()),
+        Ok(())
+    }
+
+    /// Whether nothing more is to be read at present.
+    fn is_held_back(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(until) = self.pace.as_ref().and_then(Pace::waits_until) else { return false };
+        !self.held_back.is(until, context)
+    }
+
+    /// These bytes came.
+    fn heard(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first()
+            && let Some(speaks_tls) = self.speaks_tls.take()
+        {
+            speaks_tls.store(*first == ALERT, Relaxed);
         }
+        let Some(pace) = &mut self.pace else { return };
+        pace.came(bytes);
+        if pace.waits_until().is_some()
+            && let Some(seat) = &self.peer.seat
+        {
+            seat.hold_back();
+        }
+    }
+
+    /// What came of an attempt to write.
+    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let (Some(pace), Poll::Ready(Ok(bytes))) = (&mut self.pace, &written) {
+            pace.sent(*bytes);
+        }
+        written
     }
 }
 
@@ -116,16 +161,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.check_end(context)?;
+        if self.is_held_back(context) {
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         let read = match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         };
-        if let Some(first) = buffer.filled().get(before)
-            && let Some(speaks_tls) = self.speaks_tls.take()
-        {
-            speaks_tls.store(*first == ALERT, Relaxed);
-        }
+        self.heard(&buffer.filled()[before..]);
         read
     }
 }
@@ -137,10 +181,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check_end(context)?;
-        match &mut self.stream {
+        let written = match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        };
+        self.wrote(written)
     }
 
     fn poll_write_vectored(
@@ -149,10 +194,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check_end(context)?;
-        match &mut self.stream {
+        let written = match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
-        }
+        };
+        self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
