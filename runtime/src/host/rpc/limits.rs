@@ -26,7 +26,8 @@ pub struct Limits {
     pub bytes_in_flight: usize,
     /// Of these, answers over one connection: who does not read takes no more than this.
     pub bytes_per_connection: usize,
-    /// Frames that carry nothing (pings, settings, windows, resets) which a connection may send per second beside its calls.
+    /// Frames that carry nothing (pings, settings, windows, resets) which a connection may send per second beside what
+    /// goes with its calls, and ten times as many at once.
     pub idle_frames_per_second: NonZeroU32,
     /// How long a connection may be open before somebody calls over it.
     pub first_call: Duration,
@@ -53,7 +54,7 @@ impl Default for Limits {
             connections_per_host: 4 << 10,
             bytes_in_flight: 1 << 30,
             bytes_per_connection: 64 << 20,
-            idle_frames_per_second: const { NonZeroU32::new(100).unwrap() },
+            idle_frames_per_second: const { NonZeroU32::new(20).unwrap() },
             first_call: Duration::from_secs(10),
             connect: Duration::from_secs(5),
             call: Duration::from_secs(30),

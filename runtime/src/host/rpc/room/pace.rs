@@ -21,7 +21,7 @@ const RESET_TAKES: f64 = 3.0;
 /// Of an answer so many bytes give one, for the windows that are opened for it.
 const BYTES_GIVE: f64 = 8192.0;
 /// What has not been spent is kept for so long.
-const KEPT: Duration = Duration::from_secs(2);
+const KEPT: Duration = Duration::from_secs(10);
 
 /// What one connection may send, counted in frames.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    const PER_SECOND: NonZeroU32 = NonZeroU32::new(100).unwrap();
+    const PER_SECOND: NonZeroU32 = NonZeroU32::new(20).unwrap();
 
     fn frame(kind: u8, flags: u8, content: usize) -> Vec<u8> {
         let [_, high, middle, low] = (content as u32).to_be_bytes();
@@ -162,15 +162,15 @@ mod tests {
         pace.came(&stream(197));
         assert_eq!(pace.waits_until(), None, "as much as is kept");
         pace.came(&frame(6, 0, 8));
-        assert_eq!(pace.waits_until(), Some(Instant::now() + Duration::from_millis(10)));
+        assert_eq!(pace.waits_until(), Some(Instant::now() + Duration::from_millis(50)));
         tokio::time::advance(Duration::from_secs(1)).await;
-        for _ in 0..99 {
+        for _ in 0..19 {
             pace.came(&frame(6, 0, 8));
         }
         assert_eq!(pace.waits_until(), None);
-        // No more than two seconds' are kept.
+        // No more than ten seconds' are kept.
         tokio::time::advance(Duration::from_secs(100)).await;
-        pace.came(&frame(6, 0, 8).repeat(400));
+        pace.came(&frame(6, 0, 8).repeat(240));
         assert_eq!(pace.waits_until(), Some(Instant::now() + Duration::from_secs(2)));
     }
 

@@ -209,10 +209,10 @@ async fn who_pings_without_end_waits_for_its_answers_and_others_do_not() {
     tokio::spawn(connection);
     call(&caller, "Echo", Bytes::new()).await.unwrap();
     let began = Instant::now();
-    for _ in 0..1_000 {
+    for _ in 0..360 {
         pings.ping(h2::Ping::opaque()).await.unwrap();
     }
-    // Two seconds' worth at once, then a hundred per second.
+    // Two hundred at once, then twenty per second.
     let took = began.elapsed().as_secs_f64();
     assert!((7.9..=8.1).contains(&took), "{took} s");
     let began = Instant::now();
