@@ -62,6 +62,8 @@ enum Flood {
     Garbage,
     /// 4,000 pings a second.
     Pings,
+    /// The same at another master: what it costs to share a machine with them.
+    Elsewhere,
     /// 4,000 calls a second that are taken back at once.
     Resets,
     /// 800 calls whose answers are not read.
@@ -86,7 +88,11 @@ fn main() -> anyhow::Result<()> {
 
 async fn measure(seconds: u64) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let (master, address) = start_master(folder.path(), &[])?;
+    let [flooded, other] = ["flooded", "other"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&flooded)?;
+    std::fs::create_dir(&other)?;
+    let (master, address) = start_master(&flooded, &[])?;
+    let (_other, elsewhere) = start_master(&other, &[])?;
     let client = master_client(&TcpDial::default(), &address).map_err(anyhow::Error::msg)?;
     while client.clone().describe(proto::DescribeRequest::default()).await.is_err() {
         sleep(CALL_EVERY).await;
@@ -102,7 +108,8 @@ async fn measure(seconds: u64) -> anyhow::Result<()> {
     let mut is_bounded = true;
     for flood in Flood::value_variants() {
         let before = memory_kib(master.pid())?;
-        let flooder = start_flooder(*flood, &address, &folder.path().join("flooder.log"))?;
+        let at = if matches!(flood, Flood::Elsewhere) { &elsewhere } else { &address };
+        let flooder = start_flooder(*flood, at, &folder.path().join("flooder.log"))?;
         let (mut calm, mut under) = (Seconds::default(), Seconds::default());
         for _ in 0..seconds {
             under.pass(&master, &took).await?;
@@ -192,14 +199,16 @@ async fn flood_once(flood: Flood, address: &str) -> anyhow::Result<()> {
     let every = match flood {
         Flood::Silent | Flood::Garbage | Flood::Oversized => Duration::from_millis(20),
         Flood::Malformed => Duration::from_millis(10),
-        Flood::Pings | Flood::Resets | Flood::Unread => Duration::from_millis(1),
+        Flood::Pings | Flood::Elsewhere | Flood::Resets | Flood::Unread => Duration::from_millis(1),
     };
     let mut due = interval(every);
     // What is missed while this process is stopped is not made up for.
     due.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut open = Vec::new();
-    if !matches!(flood, Flood::Silent | Flood::Garbage) {
-        return flood_calls(flood, address, due).await;
+    match flood {
+        Flood::Silent | Flood::Garbage => {}
+        Flood::Pings | Flood::Elsewhere => return ping(address, due).await,
+        _ => return flood_calls(flood, address, due).await,
     }
     loop {
         due.tick().await;
@@ -211,21 +220,29 @@ async fn flood_once(flood: Flood, address: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Pings on and on, whatever comes back.
+async fn ping(address: &str, mut due: Interval) -> anyhow::Result<()> {
+    let (mut reading, mut writing) = TcpStream::connect(address).await?.into_split();
+    // Settings: none.
+    writing.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
+    spawn_local(async move { tokio::io::copy(&mut reading, &mut tokio::io::sink()).await });
+    loop {
+        due.tick().await;
+        writing.write_all(b"\0\0\x08\x06\0\0\0\0\0pingping").await?;
+    }
+}
+
 /// The floods that speak HTTP/2.
 async fn flood_calls(flood: Flood, address: &str, mut due: Interval) -> anyhow::Result<()> {
     let window = if matches!(flood, Flood::Unread) { 0 } else { 65_535 };
     let mut builder = h2::client::Builder::new();
     let stream = TcpStream::connect(address).await?;
-    let (caller, mut connection) = builder.initial_window_size(window).handshake(stream).await?;
-    let mut pings = connection.ping_pong().context("no pings")?;
+    let (caller, connection) = builder.initial_window_size(window).handshake(stream).await?;
     spawn_local(connection);
     let mut unread = Vec::new();
     loop {
         due.tick().await;
         match flood {
-            Flood::Pings => {
-                pings.ping(h2::Ping::opaque()).await?;
-            }
             // An answer that nobody waits for is taken back.
             Flood::Resets => drop(call(&caller, "Status", Bytes::new()).await?),
             Flood::Unread if unread.len() < 200 => {
@@ -241,7 +258,7 @@ async fn flood_calls(flood: Flood, address: &str, mut due: Interval) -> anyhow::
                 message[..5].copy_from_slice(&[0, 0, 0, 1, 0]);
                 call(&caller, "Join", message.into()).await?.await?;
             }
-            Flood::Unread | Flood::Silent | Flood::Garbage => {}
+            Flood::Unread | Flood::Silent | Flood::Garbage | Flood::Pings | Flood::Elsewhere => {}
         }
     }
 }
