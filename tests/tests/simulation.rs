@@ -7,6 +7,7 @@ use shoal_tests::sim::run::play;
 use shoal_tests::sim::scenario::Scenario;
 use shoal_tests::sim::seeds::{Draw, simulate_all, story_of};
 use std::ops::Range;
+use std::time::Duration;
 
 const THREADS: usize = 2;
 
@@ -58,6 +59,21 @@ fn an_undisturbed_run_has_the_bits_of_the_definition() {
         let run = play(Scenario::drawn(seed).undisturbed(), false);
         assert!(run.violations.is_empty(), "seed {seed}, undisturbed: {:?}", run.violations);
         assert_eq!(run.coverage.count_of("leases given again"), 0, "seed {seed}, undisturbed");
+    }
+}
+
+#[test]
+fn no_lease_ends_because_clocks_run_apart() {
+    for seed in 0..10 {
+        let paces = vec![Duration::from_millis(300), Duration::from_millis(700)];
+        let scenario = Scenario { trainers: 4, pservers: 3, replicas: 1, paces, ..Scenario::quiet(seed) };
+        let alike = play(scenario.clone(), false);
+        let apart = play(Scenario { drift_percent: 25, ..scenario }, false);
+        assert_ne!(apart.trace.hash(), alike.trace.hash(), "seed {seed}: clocks change nothing");
+        assert!(apart.violations.is_empty(), "seed {seed}: {:?}", apart.violations);
+        for lost in ["leases expired", "leases given again", "goings back"] {
+            assert_eq!(apart.coverage.count_of(lost), 0, "seed {seed}: {lost}");
+        }
     }
 }
 

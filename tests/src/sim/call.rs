@@ -98,6 +98,18 @@ impl Response {
         self.body.get(ENVELOPE_BYTES..).unwrap_or_default()
     }
 
+    /// A successful reply with its message changed; the method must answer with an `M`.
+    pub(super) fn changed<M: Message + Default>(mut self, change: impl FnOnce(&mut M)) -> Response {
+        let mut message = M::decode(self.message()).expect("the method answers with another message");
+        change(&mut message);
+        let mut body = vec![0; ENVELOPE_BYTES];
+        message.encode(&mut body).expect("a vector grows");
+        let length = (body.len() - ENVELOPE_BYTES) as u32;
+        body[1..ENVELOPE_BYTES].copy_from_slice(&length.to_be_bytes());
+        self.body = body.into();
+        self
+    }
+
     /// What the status says in words, if anything.
     pub(super) fn words(&self) -> &str {
         let trailers = self.trailers.as_ref().and_then(|trailers| trailers.get("grpc-message"));

@@ -1,12 +1,13 @@
 //! How a host reaches others: the seam [`Dial`] of the real code, over the simulated network.
 
-use super::call::Call;
+use super::call::{Call, Response};
 use super::host::Host;
 use super::network::Network;
 use super::points::Side;
 use super::wire;
 use http_body_util::BodyExt;
 use shoal_runtime::host::rpc::{Channel, Dial};
+use shoal_runtime::wire::proto;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +26,19 @@ impl Door {
     /// The door of `host`.
     pub fn of(host: &Arc<Host>, network: &Arc<Network>) -> Door {
         Door { network: Arc::clone(network), host: Arc::clone(host) }
+    }
+
+    /// An answer as it is to a host whose clock drifts: all times that roles measure against one another's are parts of
+    /// the time to live of leases, which they learn with the job.
+    fn by_its_clock(&self, is_job: bool, answer: Response) -> Response {
+        if !is_job || answer.code() != 0 {
+            return answer;
+        }
+        answer.changed(|description: &mut proto::JobDescription| {
+            if let Some(settings) = &mut description.settings {
+                settings.lease_ttl_millis = self.network.clocked(&self.host.name, settings.lease_ttl_millis);
+            }
+        })
     }
 }
 
@@ -65,7 +79,7 @@ impl tower::Service<http::Request<Body>> for Link {
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
             let method = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-            let calls = format!("calls {method}");
+            let (calls, is_job) = (format!("calls {method}"), method == "Describe");
             let points = &door.network.points;
             points.pass(&door.host, || calls.clone(), Side::Before).await;
             let from = door.host.name.clone();
@@ -73,7 +87,7 @@ impl tower::Service<http::Request<Body>> for Link {
             match answers.recv().await {
                 Some(answer) => {
                     points.pass(&door.host, || calls, Side::After).await;
-                    Ok(answer?.into_http())
+                    Ok(door.by_its_clock(is_job, *answer?).into_http())
                 }
                 // Lost: nothing tells the caller but its own deadline.
                 None => std::future::pending().await,

@@ -80,6 +80,7 @@ struct Inner {
     is_wire: bool,
     seed: u64,
     weather: Weather,
+    drift_percent: u64,
     endpoints: BTreeMap<String, (Arc<Host>, Service)>,
     cuts: BTreeMap<(String, String), u32>,
     spoken: BTreeMap<String, Option<WireVersion>>,
@@ -116,6 +117,7 @@ impl Network {
             is_wire: depth == Depth::Wire,
             seed,
             weather,
+            drift_percent: 0,
             endpoints: BTreeMap::new(),
             cuts: BTreeMap::new(),
             spoken: BTreeMap::new(),
@@ -184,6 +186,17 @@ impl Network {
     /// Changes the weather for calls sent from now on.
     pub fn set_weather(&self, weather: Weather) {
         self.inner().weather = weather;
+    }
+    /// Lets each host have a clock that runs up to so much faster or slower than what others go by.
+    pub fn let_clocks_drift(&self, percent: u64) {
+        self.inner().drift_percent = percent;
+    }
+    /// How long `host` takes so many milliseconds to be, by its clock, in those of others.
+    pub(super) fn clocked(&self, host: &str, millis: u64) -> u64 {
+        let inner = self.inner();
+        let spread = 2 * millis * inner.drift_percent / 100;
+        let luck = mix(hash_of(host.as_bytes()) ^ inner.seed) % 1001;
+        millis - spread / 2 + spread * luck / 1000
     }
     /// Loses everything that `from` sends to `to`, replies included, until as many calls of [`mend`](Self::mend).
     pub fn cut(&self, from: &str, to: &str) {

@@ -64,6 +64,8 @@ pub struct Scenario {
     pub attempt: Duration,
     /// The network until healing.
     pub weather: Weather,
+    /// How much faster or slower than others' a host's clock may run, in percent.
+    pub drift_percent: u64,
     /// Whether the master keeps its document on a disk, or in a store that others run.
     pub has_disk: bool,
     /// What happens when, in order.
@@ -115,6 +117,7 @@ impl Scenario {
         scenario.stuck = random.percent(15).then(|| random.below(3) as usize);
         scenario.weather = weather(&mut random, scenario.ttl);
         scenario.has_disk = key(&[seed, 0xF11E]).is_multiple_of(2);
+        scenario.drift_percent = [0, 0, 1, 25][(key(&[seed, 0xD21F7]) % 4) as usize];
         (scenario.faults, scenario.healing) = faults::drawn(&scenario, &mut random);
         let mut random = Random::seeded(key(&[seed, 0xDE1A]));
         scenario.mode = Mode::Sync { delay: pick(&mut random, &[0, 0, 1, 2]) as u32 };
@@ -180,6 +183,7 @@ impl Scenario {
             stuck: None,
             attempt: Duration::from_secs(1),
             weather: Weather::fair(),
+            drift_percent: 0,
             has_disk: false,
             faults: Vec::new(),
             healing: Duration::ZERO,
@@ -200,6 +204,7 @@ impl Scenario {
             poison,
             exclude_max,
             weather,
+            drift_percent: 0,
             faults,
             healing,
             ..self.clone()

@@ -110,6 +110,7 @@ impl World {
         keeps_lines: bool,
     ) -> World {
         let network = Network::new(scenario.depth, scenario.seed, scenario.weather, Trace::new(keeps_lines));
+        network.let_clocks_drift(scenario.drift_percent);
         let data = Arc::new(DataSet::new(scenario.data, scenario.evaluated_records()));
         let job = job_settings(&scenario, &data);
         let history = History::default();
