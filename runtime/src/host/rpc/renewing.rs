@@ -17,10 +17,9 @@ use tower::util::BoxCloneSyncService;
 /// For how long a connection may say nothing while calls wait that are then given up.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 
-/// A channel over connections that `make` makes, the first of them now.
+/// A channel over connections that `make` makes, each when the first call is made over it.
 pub(super) fn renewing(make: impl Fn() -> Channel + Send + Sync + 'static) -> Channel {
-    let present = Present { channel: make(), silent_since: None };
-    BoxCloneSyncService::new(Renewing { make: Arc::new(make), present: Arc::new(Mutex::new(present)) })
+    BoxCloneSyncService::new(Renewing { make: Arc::new(make), present: Arc::default() })
 }
 
 #[derive(Clone)]
@@ -29,8 +28,9 @@ struct Renewing {
     present: Arc<Mutex<Present>>,
 }
 
+#[derive(Default)]
 struct Present {
-    channel: Channel,
+    channel: Option<Channel>,
     /// When the first call was made that it has not answered, nor any call since.
     silent_since: Option<Instant>,
 }
@@ -54,7 +54,7 @@ impl tower::Service<http::Request<Body>> for Renewing {
         let channel = {
             let mut present = self.present();
             present.silent_since.get_or_insert_with(Instant::now);
-            present.channel.clone()
+            present.channel.get_or_insert_with(|| (self.make)()).clone()
         };
         let waiting = Waiting { renewing: self.clone(), is_over: false };
         Box::pin(async move {
@@ -67,7 +67,8 @@ impl tower::Service<http::Request<Body>> for Renewing {
     }
 }
 
-/// A call without an answer. One that is let go makes the channel anew, if that has said nothing all the while.
+/// A call without an answer. One that is let go lets the channel go, too, if that has said nothing all the while: the next
+/// is made when it is called over, for a call may be let go where none can be made, when its runtime ends.
 struct Waiting {
     renewing: Renewing,
     is_over: bool,
@@ -78,7 +79,7 @@ impl Drop for Waiting {
         let mut present = self.renewing.present();
         let is_silent = present.silent_since.is_some_and(|since| since.elapsed() >= SILENCE_MAX);
         if !self.is_over && is_silent {
-            *present = Present { channel: (self.renewing.make)(), silent_since: None };
+            *present = Present::default();
         }
     }
 }
@@ -129,7 +130,19 @@ mod tests {
         assert!(!answers(&channel, SILENCE_MAX / 2).await);
         assert_eq!(made.load(Relaxed), 1);
         assert!(!answers(&channel, SILENCE_MAX / 2).await);
+        assert!(answers(&channel, SILENCE_MAX / 2).await);
         assert_eq!(made.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn a_call_may_be_let_go_when_its_runtime_has_ended() {
+        let (channel, made) = falls_silent_after(0);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let mut call = Box::pin(channel.oneshot(http::Request::new(Body::empty())));
+        runtime.block_on(async { timeout(SILENCE_MAX, &mut call).await.unwrap_err() });
+        drop(runtime);
+        drop(call);
+        assert_eq!(made.load(Relaxed), 1, "nothing is made where nothing can be");
     }
 
     #[tokio::test(start_paused = true)]
@@ -165,6 +178,7 @@ mod tests {
         let (channel, made) = falls_silent_after(0);
         let calls: Vec<_> = (0..5).map(|_| answers(&channel, SILENCE_MAX)).collect();
         assert!(futures_util::future::join_all(calls).await.iter().all(|answered| !answered));
+        assert!(answers(&channel, SILENCE_MAX).await);
         assert_eq!(made.load(Relaxed), 2);
     }
 }
