@@ -10,6 +10,8 @@ use super::script::Script;
 use super::trace::Trace;
 use super::wire::on_wire;
 use super::world::World;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tokio::runtime::LocalOptions;
 
@@ -45,9 +47,24 @@ pub fn play_with(scenario: Scenario, orders: Vec<Order>, keeps_lines: bool) -> R
         let evidence = Script::new(world).play().await;
         judged(evidence, points)
     };
-    match depth {
+    let played = catch_unwind(AssertUnwindSafe(|| match depth {
         Depth::Machine => in_paused_time(playing),
         Depth::Wire => on_wire(seed, playing),
+    }));
+    played.unwrap_or_else(|why| panicked(&*why))
+}
+
+/// A run that ended before anything could be asked of it.
+fn panicked(why: &(dyn Any + Send)) -> Run {
+    let words = why.downcast_ref::<String>().map(String::as_str);
+    let words = words.or_else(|| why.downcast_ref::<&str>().copied()).unwrap_or_default();
+    Run {
+        violations: vec![format!("nothing panics: {words}")],
+        points: Points::default(),
+        coverage: Coverage::new(),
+        stood_still_ttls: 0.0,
+        trace: Trace::new(false),
+        lasted: Duration::ZERO,
     }
 }
 

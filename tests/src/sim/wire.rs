@@ -61,6 +61,8 @@ pub(super) fn change(change: Change) {
 /// # Panics
 /// A host panics.
 pub fn on_wire<T: 'static>(seed: u64, script: impl Future<Output = T> + 'static) -> T {
+    // What a run before this one has left, if it panicked.
+    drop(CHANGES.take());
     let mut sim = turmoil::Builder::new()
         .rng_seed(seed)
         .simulation_duration(FOR_EVER)
