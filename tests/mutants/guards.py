@@ -195,6 +195,11 @@ GUARDS = [
         (MASTER + "runs.rs", "if is_progress {", "if is_progress || true {"),
     ),
     guard(
+        "identity-of-who-speaks",
+        "the word of a superseded life changes nothing",
+        (MASTER + "members.rs", "Some(member) if matches!(member.state, State::Live | State::Lost) => {\n                let last_heard", "Some(member) => {\n                let last_heard"),
+    ),
+    guard(
         "identity-of-a-life",
         "a late duplicate of an older life's join changes nothing",
         (MASTER + "members.rs", "current.chain(self.finished.iter().rev())", "current.chain(self.finished.iter().take(0))"),
