@@ -172,7 +172,6 @@ impl World {
     pub fn start_master(&mut self) {
         let life = self.masters.len();
         let host = Host::new(&if life == 0 { MASTER.to_owned() } else { format!("{MASTER}#{}", life + 1) });
-        let service = MasterService::new();
         let wanted = Wanted {
             pservers: self.scenario.pservers,
             trainers: self.scenario.trainers,
@@ -191,6 +190,8 @@ impl World {
         let (network, identity) = (Arc::clone(&self.network), host.name.clone());
         let on = Arc::clone(&host);
         self.network.run(&host, async move {
+            // Here, for its clock is that of its host.
+            let service = MasterService::new();
             network.serve(&on, MASTER, MasterServer::new(service.clone()));
             let keeper = Keeper {
                 store: &store,
