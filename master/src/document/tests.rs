@@ -29,22 +29,23 @@ fn placed() -> impl Strategy<Value = PlacedBlock> {
     )
 }
 
-/// Rates and scales of any finite size, the awkward ones too.
+/// Rates and scales of any size up to 2^100, the awkward ones too.
 fn finite() -> impl Strategy<Value = f32> {
-    any::<f32>().prop_filter("finite", |x| x.is_finite())
+    any::<u32>().prop_map(|bits| f32::from_bits(bits % (227 << 23)))
+}
+
+/// What is a part of one.
+fn part() -> impl Strategy<Value = f32> {
+    0.0f32..1.0
 }
 
 fn declaration() -> impl Strategy<Value = Declaration> {
     let rule = prop_oneof![
         Just(Rule::Sgd),
-        finite().prop_map(|momentum| Rule::Momentum { momentum }),
-        (finite(), finite(), finite()).prop_map(|(beta1, beta2, epsilon)| Rule::Adam {
-            beta1,
-            beta2,
-            epsilon
-        }),
+        part().prop_map(|momentum| Rule::Momentum { momentum }),
+        (part(), part(), finite()).prop_map(|(beta1, beta2, epsilon)| Rule::Adam { beta1, beta2, epsilon }),
         (finite(), finite(), finite()).prop_map(|(l1, l2, beta)| Rule::Ftrl { l1, l2, beta }),
-        finite().prop_map(|decay| Rule::Ema { decay }),
+        part().prop_map(|decay| Rule::Ema { decay }),
         Just(Rule::Sum),
     ];
     let decay = prop_oneof![
@@ -59,16 +60,17 @@ fn declaration() -> impl Strategy<Value = Declaration> {
         decay,
     });
     let initial = prop_oneof![Just(Initial::Zeros), finite().prop_map(|limit| Initial::Uniform { limit })];
-    let parameter = (any::<String>(), vec(any::<u64>(), 0..3), rule, schedule, initial).prop_map(
+    let parameter = ("\\PC{1,20}", vec(1u64..1000, 0..3), rule, schedule, initial).prop_map(
         |(name, shape, rule, schedule, initial)| Parameter::new(&name, &shape, rule, schedule, initial),
     );
-    (vec(parameter, 0..3), any::<u64>())
+    (vec(parameter, 1..3), any::<u64>())
         .prop_map(|(parameters, block_elements)| Declaration { parameters, block_elements })
+        .prop_filter("no job can be so", |declaration| declaration.check().is_ok())
 }
 
 prop_compose! {
     fn document()(
-        name: String, is_sync: bool, window: u32, fingerprint: [u8; 32], numbers: [u64; 4], wanted: [u32; 3], term: u32,
+        name in "\\PC{0,20}", is_sync: bool, window in 1u32..1000, fingerprint: [u8; 32], numbers in [1u64..u64::MAX, 1u64..1_000_000, 1u64..1_000_000, 1u64..1000], wanted: [u32; 3], term: u32,
         master: String, declaration in option::of(declaration()), runs in vec((placed(), 1usize..5), 0..6),
         pservers in btree_map(incarnation(), (any::<String>(), any::<String>()), 0..4),
         leaving in btree_set(incarnation(), 0..3), replacing in btree_set(incarnation(), 0..3),

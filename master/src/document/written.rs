@@ -3,6 +3,7 @@
 
 use super::Document;
 use serde::{Deserialize, Serialize};
+use shoal_runtime::cluster::Declaration;
 use shoal_runtime::wire::OtherFormat;
 
 const FORMAT: u32 = 1;
@@ -18,6 +19,9 @@ pub enum Unread {
         "something else than a job's document ({0}): use another store, or the build that wrote it (docs/versions.md)"
     )]
     NoDocument(#[from] serde_json::Error),
+    /// It says what no job can be, so that something else than a master has written it.
+    #[error("a job's document that no master has written ({0}): restore the store, or use another")]
+    NoJob(String),
 }
 
 /// What is read first, and stands in every format.
@@ -47,7 +51,12 @@ impl Document {
         if found != FORMAT {
             return Err(OtherFormat { what: "a job's document", found, read: FORMAT }.into());
         }
-        Ok(serde_json::from_slice::<Written<Document>>(bytes)?.document)
+        let document = serde_json::from_slice::<Written<Document>>(bytes)?.document;
+        // A number beyond f32 is read as an infinity, say, which is written as nothing that can be read.
+        let declared = document.declaration.as_ref().map_or(Ok(()), Declaration::check);
+        declared.map_err(|fault| Unread::NoJob(fault.to_string()))?;
+        document.job.check().map_err(|fault| Unread::NoJob(fault.to_string()))?;
+        Ok(document)
     }
 }
 
@@ -56,6 +65,21 @@ mod tests {
     use super::*;
     use crate::document::Wanted;
     use crate::fixture;
+
+    #[test]
+    fn a_document_of_what_no_job_can_be_is_refused_and_says_where() {
+        let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 };
+        let mut document = Document::new(fixture::settings(64, 2, 8, 2), wanted);
+        document.declaration = Some(fixture::declaration());
+        let text = String::from_utf8(document.to_bytes()).unwrap();
+        let infinite = text.replacen("\"weight_decay\":0.0", "\"weight_decay\":1e300", 1);
+        let said = Document::from_bytes(infinite.as_bytes()).unwrap_err().to_string();
+        assert!(said.contains("weight_decay") && said.contains("another"), "{said}");
+        let endless = text.replacen("\"lease_ttl_millis\":", "\"lease_ttl_millis\":9999999", 1);
+        let said = Document::from_bytes(endless.as_bytes()).unwrap_err().to_string();
+        assert!(said.contains("lease_ttl_millis"), "{said}");
+        assert!(Document::from_bytes(text.as_bytes()).is_ok());
+    }
 
     #[test]
     fn a_document_of_another_format_is_refused_by_both_formats_whatever_it_says() {
