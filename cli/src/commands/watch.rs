@@ -3,7 +3,7 @@
 
 use super::status::{json_of, text};
 use super::{Output, print};
-use crate::client::JobChoice;
+use crate::client::{Client, JobChoice};
 use crate::exit::Exit;
 use crate::runner::folder::RunFolder;
 use crate::runner::journal::{self, Entry};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a master may be away: it may be on its way back.
+/// How long a master may be away: it may be on its way, at first and later.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a job ended.
@@ -47,34 +47,43 @@ pub(crate) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<
         Output::Text if is_terminal => Screen::Terminal,
         Output::Text => Screen::Lines(Progress::new()),
     };
-    let mut client = match choice.connect().await {
-        Ok(client) => client,
-        Err(error) => return ended(choice).map_or(Err(error), |end| Ok(exit_code(&end))),
-    };
-    let mut silent_since = None;
+    let (mut client, mut silent_since, mut has_shown) = (None, None, false);
     loop {
-        match client.status().await {
+        match look(choice, &mut client).await {
             Ok(status) => {
-                silent_since = None;
+                (silent_since, has_shown) = (None, true);
                 screen.show(&status);
                 if let Some(end) = end_of(&status) {
                     return Ok(exit_code(&end));
                 }
             }
-            Err(error) if Exit::is_unreachable(&error) => {
+            Err(error) => {
                 if let Some(end) = ended(choice) {
                     return Ok(exit_code(&end));
                 }
-                if silent_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                let is_first = silent_since.is_none();
+                let since = silent_since.get_or_insert_with(Instant::now);
+                if !Exit::is_unreachable(&error) || since.elapsed() >= PATIENCE {
                     return Err(error);
                 }
+                // A job that begins has a master before that leads.
+                if is_first && !has_shown {
+                    eprintln!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
+                }
                 // A new master may listen somewhere else.
-                client = choice.connect().await.unwrap_or(client);
+                client = None;
             }
-            Err(error) => return Err(error),
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+async fn look(choice: &JobChoice, client: &mut Option<Client>) -> anyhow::Result<StatusReply> {
+    let client = match client {
+        Some(client) => client,
+        None => client.insert(choice.connect().await?),
+    };
+    client.status().await
 }
 
 impl Screen {
