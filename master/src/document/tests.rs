@@ -29,9 +29,9 @@ fn placed() -> impl Strategy<Value = PlacedBlock> {
     )
 }
 
-/// Rates and scales of any size up to 2^100, the awkward ones too.
+/// Rates and scales of any finite size, the awkward ones too.
 fn finite() -> impl Strategy<Value = f32> {
-    any::<u32>().prop_map(|bits| f32::from_bits(bits % (227 << 23)))
+    any::<f32>().prop_filter("finite", |x| x.is_finite()).prop_map(f32::abs)
 }
 
 /// What is a part of one.
@@ -59,7 +59,11 @@ fn declaration() -> impl Strategy<Value = Declaration> {
         warmup_steps,
         decay,
     });
-    let initial = prop_oneof![Just(Initial::Zeros), finite().prop_map(|limit| Initial::Uniform { limit })];
+    let initial = prop_oneof![
+        Just(Initial::Zeros),
+        finite().prop_map(|limit| Initial::Uniform { limit }),
+        finite().prop_map(|value| Initial::Constant { value: -value }),
+    ];
     let parameter = ("\\PC{1,20}", vec(1u64..1000, 0..3), rule, schedule, initial).prop_map(
         |(name, shape, rule, schedule, initial)| Parameter::new(&name, &shape, rule, schedule, initial),
     );
@@ -70,7 +74,8 @@ fn declaration() -> impl Strategy<Value = Declaration> {
 
 prop_compose! {
     fn document()(
-        name in "\\PC{0,20}", is_sync: bool, window in 1u32..1000, fingerprint: [u8; 32], numbers in [1u64..u64::MAX, 1u64..1_000_000, 1u64..1_000_000, 1u64..1000], wanted: [u32; 3], term: u32,
+        name: String, is_sync: bool, window in 1u32..=1 << 20, fingerprint: [u8; 32], number: u64,
+        numbers in [1u64..1_000_000, 1u64..1_000_000, 1u64..1000], wanted: [u32; 3], term: u32,
         master: String, declaration in option::of(declaration()), runs in vec((placed(), 1usize..5), 0..6),
         pservers in btree_map(incarnation(), (any::<String>(), any::<String>()), 0..4),
         leaving in btree_set(incarnation(), 0..3), replacing in btree_set(incarnation(), 0..3),
@@ -78,18 +83,18 @@ prop_compose! {
     ) -> Document {
         let job = JobSettings {
             job: JobId(name),
-            seed: numbers[0],
-            lease_ttl_millis: numbers[1],
-            warm_start: is_sync.then(|| WarmStart { place: master.clone(), file: "m".into(), bytes: numbers[0], header_sha256: fingerprint }),
+            seed: number,
+            lease_ttl_millis: numbers[0],
+            warm_start: is_sync.then(|| WarmStart { place: master.clone(), file: "m".into(), bytes: number, header_sha256: fingerprint }),
             mode: if is_sync { Mode::SYNC } else { Mode::Async { staleness_window: window, scale_by_staleness: true } },
             manifest_fingerprint: fingerprint,
-            ..fixture::settings(numbers[2], 3, 4, numbers[3])
+            ..fixture::settings(numbers[1], 3, 4, numbers[2])
         };
         let at = |(name, address): (String, String)| PserverAt { name, address };
         Document {
             master_term: term,
             master,
-            routing_version: numbers[0],
+            routing_version: number,
             declaration,
             pservers: pservers.into_iter().map(|(who, pserver)| (who, at(pserver))).collect(),
             blocks: runs.into_iter().flat_map(|(placed, count)| std::iter::repeat_n(placed, count)).collect(),
