@@ -88,3 +88,19 @@ fn judged(evidence: Evidence, points: Points) -> Run {
         lasted: evidence.lasted,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_broken_promise_with_its_words() {
+        for words in ["nobody's", "two times 7"] {
+            let why = match words {
+                "nobody's" => catch_unwind(|| panic!("nobody's")).unwrap_err(),
+                _ => catch_unwind(|| panic!("two times {}", 3 + 4)).unwrap_err(),
+            };
+            assert_eq!(panicked(&*why).violations, [format!("nothing panics: {words}")]);
+        }
+    }
+}
