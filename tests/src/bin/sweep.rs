@@ -8,7 +8,7 @@ use shoal_runtime::cluster::{Mode, Period};
 use shoal_runtime::host::random::Random;
 use shoal_tests::sim::data_set::DataSetShape;
 use shoal_tests::sim::evaluated::Evaluations;
-use shoal_tests::sim::faults::Fault;
+use shoal_tests::sim::faults::{Fault, When};
 use shoal_tests::sim::points::{Order, Point, SWAPS};
 use shoal_tests::sim::run::{Run, play, play_with};
 use shoal_tests::sim::scenario::Scenario;
@@ -117,14 +117,15 @@ fn jobs() -> Vec<(&'static str, Scenario)> {
             paces: vec![millis(10), millis(14), millis(9)],
             weather: Weather { delay: millis(3), ..Weather::fair() },
             faults: vec![
-                (millis(100), Fault::MigratePserver(1)),
-                (millis(150), Fault::Leave(0)),
-                (millis(200), Fault::JoinAs(1)),
-                (millis(250), Fault::CrashPserver(2, ttl / 2)),
-                (millis(300), Fault::CrashMaster(ttl / 4)),
-                (millis(350), Fault::ScalePservers(2)),
+                (When::at(100), Fault::MigratePserver(1)),
+                (When::at(200), Fault::Leave(0)),
+                (When::at(300), Fault::JoinAs(1)),
+                (When::at(400), Fault::CrashPserver(2, ttl / 2)),
+                (When::at(500), Fault::CrashMaster(ttl / 4)),
+                (When::at(600), Fault::ScalePservers(2)),
             ],
-            healing: ttl * 3,
+            healing: When::at(1000),
+            patience: ttl * 3,
             ..Scenario::quiet(seed)
         }
     };

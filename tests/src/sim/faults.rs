@@ -1,4 +1,6 @@
-//! What happens to a job's members, disks and links, and how a seed draws it. It must never look at a running job.
+//! What happens to a job's members, disks and links, and how a seed draws it: what happens, and how far the job has come
+//! by then. By time alone most of it would meet jobs that have not done a step yet, for how long a step takes under
+//! faults is anybody's guess.
 
 use super::scenario::Scenario;
 use shoal_runtime::cluster::permutation::key;
@@ -60,49 +62,63 @@ pub enum Fault {
     Rot(u64),
 }
 
+/// When something happens: so long after the job has come so far. A job that does not come so far is not waited for: it
+/// counts as half way once half of the scenario's patience is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct When {
+    /// Thousandths of the whole job that are done.
+    pub permille: u64,
+    /// From then on.
+    pub later: Duration,
+}
+
+impl When {
+    /// As soon as so many thousandths of the job are done.
+    pub fn at(permille: u64) -> When {
+        When { permille, later: Duration::ZERO }
+    }
+    /// Any time between the beginning and the end.
+    fn any(random: &mut Random) -> When {
+        When::at(random.below(1000))
+    }
+    fn and(self, later: Duration) -> When {
+        When { later, ..self }
+    }
+}
+
 /// A length of time between nothing and `whole`.
 fn span(random: &mut Random, whole: Duration) -> Duration {
     whole * random.below(1001) as u32 / 1000
 }
 
-/// The faults of a scenario in order, and when it heals.
-pub(super) fn drawn(scenario: &Scenario, random: &mut Random) -> (Vec<(Duration, Fault)>, Duration) {
-    let phase = phase(scenario);
-    let mut faults = members(scenario, random, phase);
+/// The faults of a scenario in order, and when it heals: after the last of them.
+pub(super) fn drawn(scenario: &Scenario, random: &mut Random) -> (Vec<(When, Fault)>, When) {
+    let mut faults = members(scenario, random);
+    let healing = When::any(random).and(span(random, scenario.ttl));
     // From seeds of their own, so that what members meet does not depend on what else there is.
     let stream = |number: u64| Random::seeded(key(&[scenario.seed, 0xD15C, number]));
-    faults.extend(links(scenario, &mut stream(1), phase));
-    faults.extend(stores(scenario, &mut stream(2), phase));
-    faults.extend(places(scenario, &mut stream(3), phase));
-    faults.extend(churn(&mut stream(4), phase));
-    faults.extend(disasters(scenario, &mut stream(5), phase));
-    faults.sort_by_key(|(at, _)| *at);
-    let last = faults.last().map_or(Duration::ZERO, |(at, _)| *at);
-    (faults, phase.max(last) + span(random, scenario.ttl))
-}
-
-/// About as long as the job would take, so that most faults meet it at work.
-fn phase(scenario: &Scenario) -> Duration {
-    let microbatches =
-        scenario.epochs * scenario.data.records.div_ceil(u64::from(scenario.microbatch_records));
-    let pace = scenario.paces.iter().sum::<Duration>() / scenario.paces.len() as u32;
-    let steps = microbatches.div_ceil(u64::from(scenario.microbatches_per_step)) as u32;
-    let work = pace * microbatches as u32 / scenario.trainers + scenario.weather.delay * 6 * steps;
-    work.clamp(Duration::from_millis(200), Duration::from_secs(40))
+    faults.extend(links(scenario, &mut stream(1)));
+    faults.extend(stores(scenario, &mut stream(2)));
+    faults.extend(places(scenario, &mut stream(3)));
+    faults.extend(churn(&mut stream(4)));
+    faults.extend(disasters(scenario, &mut stream(5)));
+    faults.sort_by_key(|(when, _)| *when);
+    let last = faults.iter().map(|(when, _)| *when).max();
+    (faults, last.map_or(healing, |last| last.max(healing)))
 }
 
 /// Pservers that may be wanted.
 const PSERVERS_MAX: u32 = 5;
 
 /// What happens to processes. Each seed draws which kinds it knows.
-fn members(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
+fn members(scenario: &Scenario, random: &mut Random) -> Vec<(When, Fault)> {
     let kinds: Vec<u64> = (0..12).filter(|_| random.percent(40)).collect();
     let count = if kinds.is_empty() { 0 } else { random.below(9) };
     // Pservers and the master are never away for as long as the master's patience with pservers.
     let mut away_left = scenario.ttl * 6;
     let mut faults = Vec::new();
     for _ in 0..count {
-        let at = span(random, phase);
+        let at = When::any(random);
         let (who, other) = (random.bits(), random.bits());
         let long = span(random, scenario.ttl * 3);
         let short = span(random, scenario.ttl * 3).min(away_left);
@@ -129,11 +145,11 @@ fn members(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Du
 }
 
 /// What happens to links and machines: in a third of the scenarios.
-fn links(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
+fn links(scenario: &Scenario, random: &mut Random) -> Vec<(When, Fault)> {
     let count = if random.percent(33) { 1 + random.below(5) } else { 0 };
     let mut faults = Vec::new();
     for _ in 0..count {
-        let at = span(random, phase);
+        let at = When::any(random);
         let (who, other) = (random.bits(), random.bits());
         let long = span(random, scenario.ttl * 4);
         faults.push(match random.below(3) {
@@ -146,11 +162,11 @@ fn links(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Dura
 }
 
 /// What happens to the master's durable memory: in half of the scenarios.
-fn stores(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
+fn stores(scenario: &Scenario, random: &mut Random) -> Vec<(When, Fault)> {
     let count = if random.percent(50) { 1 + random.below(4) } else { 0 };
     let mut faults = Vec::new();
     for _ in 0..count {
-        let (at, away) = (span(random, phase), span(random, scenario.ttl * 2));
+        let (at, away) = (When::any(random), span(random, scenario.ttl * 2));
         let kind = random.below(if scenario.has_disk { 4 } else { 3 });
         let fault = match (scenario.has_disk, kind) {
             (true, 0) => Fault::CutPower(away),
@@ -175,11 +191,11 @@ fn stores(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Dur
 }
 
 /// What happens to checkpoints: in a third of the scenarios.
-fn places(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
+fn places(scenario: &Scenario, random: &mut Random) -> Vec<(When, Fault)> {
     let count = if random.percent(33) { 1 + random.below(4) } else { 0 };
     let mut faults = Vec::new();
     for _ in 0..count {
-        let (at, long) = (span(random, phase), span(random, scenario.ttl * 3));
+        let (at, long) = (When::any(random), span(random, scenario.ttl * 3));
         faults.push(match random.below(4) {
             0 => (at, Fault::SilencePlace(long)),
             1 => (at, Fault::SlowPlace(span(random, scenario.ttl), long)),
@@ -191,7 +207,7 @@ fn places(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Dur
 }
 
 /// Trainers that come and go by the hundred: in one of fifty scenarios.
-fn churn(random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
+fn churn(random: &mut Random) -> Vec<(When, Fault)> {
     let count = if random.percent(2) { 100 + random.below(100) } else { 0 };
     let event = |random: &mut Random| match random.below(8) {
         0 | 1 => Fault::Crash(random.bits()),
@@ -199,22 +215,22 @@ fn churn(random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
         3 => Fault::JoinAs(random.bits()),
         _ => Fault::Join,
     };
-    (0..count).map(|_| (span(random, phase), event(random))).collect()
+    (0..count).map(|_| (When::any(random), event(random))).collect()
 }
 
 /// Pservers that are killed one right after another, as a rack's are, so that those that have just taken over are lost as
 /// well: in a quarter of the scenarios. A checkpoint may have been damaged before, which only shows when it is needed.
-fn disasters(scenario: &Scenario, random: &mut Random, phase: Duration) -> Vec<(Duration, Fault)> {
+fn disasters(scenario: &Scenario, random: &mut Random) -> Vec<(When, Fault)> {
     let count = if random.percent(25) { 1 + random.below(2) } else { 0 };
     let mut faults = Vec::new();
     for _ in 0..count {
-        let at = span(random, phase);
+        let at = When::any(random);
         if random.percent(40) {
             faults.push((at, Fault::Rot(random.bits())));
         }
         for _ in 0..=random.below(3) {
             let crash = Fault::CrashPserver(random.bits(), span(random, scenario.ttl));
-            faults.push((at + span(random, scenario.ttl / 2), crash));
+            faults.push((at.and(span(random, scenario.ttl / 2)), crash));
         }
     }
     faults

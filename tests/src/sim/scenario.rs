@@ -3,7 +3,7 @@
 
 use super::data_set::DataSetShape;
 use super::evaluated::Evaluations;
-use super::faults::{self, Fault};
+use super::faults::{self, Fault, When};
 use super::network::Depth;
 use super::program::Program;
 use super::weather::Weather;
@@ -69,9 +69,11 @@ pub struct Scenario {
     /// Whether the master keeps its document on a disk, or in a store that others run.
     pub has_disk: bool,
     /// What happens when, in order.
-    pub faults: Vec<(Duration, Fault)>,
+    pub faults: Vec<(When, Fault)>,
     /// When the network heals and everybody still alive goes on.
-    pub healing: Duration,
+    pub healing: When,
+    /// How long the job may take, with all that happens to it, until what has not happened yet does.
+    pub patience: Duration,
 }
 
 /// A record that programs cannot use.
@@ -118,6 +120,7 @@ impl Scenario {
         scenario.weather = weather(&mut random, scenario.ttl);
         scenario.has_disk = key(&[seed, 0xF11E]).is_multiple_of(2);
         scenario.drift_percent = [0, 0, 1, 25][(key(&[seed, 0xD21F7]) % 4) as usize];
+        scenario.patience = scenario.ttl * pick(&mut random, &[5, 20, 60]) as u32;
         (scenario.faults, scenario.healing) = faults::drawn(&scenario, &mut random);
         let mut random = Random::seeded(key(&[seed, 0xDE1A]));
         scenario.mode = Mode::Sync { delay: pick(&mut random, &[0, 0, 1, 2]) as u32 };
@@ -186,7 +189,8 @@ impl Scenario {
             drift_percent: 0,
             has_disk: false,
             faults: Vec::new(),
-            healing: Duration::ZERO,
+            healing: When::at(0),
+            patience: Duration::ZERO,
         }
     }
 
@@ -249,12 +253,12 @@ fn weather(random: &mut Random, ttl: Duration) -> Weather {
     };
     let delays = [Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20), ttl / 20];
     Weather {
-        loss_percent: some(random, 50, 20),
+        loss_percent: some(random, 50, 10),
         duplicate_percent: some(random, 60, 40),
-        reset_percent: some(random, 30, 20),
+        reset_percent: some(random, 30, 10),
         cancels: random.percent(50),
         delay: delays[random.below(4) as usize],
-        late_percent: some(random, 40, 30),
+        late_percent: some(random, 40, 10),
         late: ttl * random.below(4) as u32,
     }
 }

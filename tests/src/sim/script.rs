@@ -4,7 +4,7 @@
 mod strike;
 
 use super::evidence::Evidence;
-use super::faults::Fault;
+use super::faults::{Fault, When};
 use super::host::{Host, HostState};
 use super::observer::Observer;
 use super::world::{Trainer, World};
@@ -22,7 +22,15 @@ pub struct Script {
     world: World,
     observer: Observer,
     began: Instant,
+    /// When the first healing was.
+    healed: Option<Instant>,
     to_come: BTreeMap<(Instant, usize), Happening>,
+    /// What waits for the job to come so far, the last first.
+    ahead: Vec<(When, Happening)>,
+    /// Steps that were done at some time, of all.
+    done: (u64, u64),
+    /// Until the next look.
+    pace: Duration,
     steps: Vec<(u64, u64, u64)>,
     advanced: Instant,
     stood_still: Duration,
@@ -82,7 +90,11 @@ impl Script {
             world,
             observer,
             began,
+            healed: None,
             to_come: BTreeMap::new(),
+            ahead: Vec::new(),
+            done: (0, 1),
+            pace: Duration::ZERO,
             steps: Vec::new(),
             advanced: began,
             stood_still: Duration::ZERO,
@@ -94,10 +106,9 @@ impl Script {
             random,
         };
         script.wanted = script.world.scenario.pservers as usize;
-        for (at, fault) in script.world.scenario.faults.clone() {
-            script.plan(began + at, Happening::Fault(fault));
-        }
-        script.plan(began + script.world.scenario.healing, Happening::Heal);
+        let faults =
+            script.world.scenario.faults.iter().map(|(when, fault)| (*when, Happening::Fault(*fault)));
+        script.ahead = faults.chain([(script.world.scenario.healing, Happening::Heal)]).rev().collect();
         script.plan(began, Happening::Look);
         script
     }
@@ -113,7 +124,8 @@ impl Script {
                     break;
                 }
                 self.supervise();
-                self.plan(Instant::now() + self.world.scenario.ttl / 8, Happening::Look);
+                self.plan_what_is_due();
+                self.plan_next_look();
                 continue;
             }
             self.happen(happening.clone());
@@ -153,12 +165,29 @@ impl Script {
         self.to_come.insert((at, number), happening);
     }
 
+    /// Plans what happens by as far as the job has come, or should have come by now.
+    fn plan_what_is_due(&mut self) {
+        let (done, of) = self.done;
+        let patience = self.world.scenario.patience.as_millis().max(1) as u64;
+        let over = self.began.elapsed().as_millis() as u64 * 1000 / patience;
+        let permille = (done * 1000 / of.max(1)).max(over);
+        while let Some((when, happening)) = self.ahead.pop_if(|(when, _)| when.permille <= permille) {
+            self.plan(Instant::now() + when.later, happening);
+        }
+    }
+
+    /// Often while there is something new to see.
+    fn plan_next_look(&mut self) {
+        let (often, seldom) = (self.world.scenario.weather.delay * 4, self.world.scenario.ttl / 8);
+        self.pace = (self.pace * 2).max(often).min(seldom);
+        self.plan(Instant::now() + self.pace, Happening::Look);
+    }
+
     fn is_healed(&self) -> bool {
-        self.began.elapsed() >= self.world.scenario.healing
+        self.healed.is_some()
     }
     fn stands_still(&self) -> Duration {
-        let healed = self.began + self.world.scenario.healing;
-        Instant::now().saturating_duration_since(self.advanced.max(healed))
+        self.healed.map_or(Duration::ZERO, |healed| self.advanced.max(healed).elapsed())
     }
 
     /// Takes the master's word; true when the job is over.
@@ -169,10 +198,12 @@ impl Script {
         self.leaving = leaving.map(|pserver| pserver.address.clone()).collect();
         let place = (u64::from(status.master_term), status.rewind, status.front);
         if self.steps.last().is_none_or(|last| *last != place) {
+            self.pace = Duration::ZERO;
             self.stood_still = self.stood_still.max(self.stands_still());
             self.advanced = Instant::now();
             self.steps.push(place);
         }
+        self.done = (self.done.0.max(status.step), status.steps);
         status.phase == "done" || status.phase == "failed"
     }
 
@@ -262,6 +293,7 @@ impl Script {
     /// No more faults: the weather clears, who stands still goes on, who was killed is replaced, and somebody is there
     /// to train.
     fn heal(&mut self) {
+        self.healed.get_or_insert_with(Instant::now);
         for memory in [Memory::Disk, Memory::Silent, Memory::Slow, Memory::Full] {
             self.mend(memory);
         }

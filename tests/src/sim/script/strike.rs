@@ -138,13 +138,15 @@ impl Script {
         }
     }
 
-    /// A kept checkpoint is damaged; not the last of all, which nobody could make again.
+    /// A kept checkpoint is damaged, mostly the newest, which is the one that is read first; not the last of all, which
+    /// nobody could make again.
     async fn rot(&mut self, luck: u64) {
         let Some(document) = self.world.history.documents().pop() else { return };
         let kept = document.checkpoints.iter().filter(|kept| kept.version < document.last_version());
         let kept: Vec<_> = kept.map(|kept| kept.record.checkpoint).collect();
         let (Some(place), false) = (&self.world.place, kept.is_empty()) else { return };
-        let folder = format!("checkpoint-{:08}/", kept[luck as usize % kept.len()].0);
+        let back = if luck.is_multiple_of(4) { luck as usize / 4 % kept.len() } else { 0 };
+        let folder = format!("checkpoint-{:08}/", kept[kept.len() - 1 - back].0);
         if place.rot(&folder, luck).await {
             self.world.met("checkpoints damaged");
         }
