@@ -99,7 +99,7 @@ impl Dispatch {
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
         either!(self, machine => machine.progress(trainer, progress, now));
     }
-    /// A trainer cannot do a microbatch of what it was leased: others go first. False if it has no such lease.
+    /// A trainer cannot do a microbatch of what it was leased: others go first. False if there is nothing to do there.
     pub fn refuse(
         &mut self,
         trainer: Incarnation,
@@ -109,7 +109,7 @@ impl Dispatch {
         reports: &Reports,
     ) -> bool {
         match self {
-            Dispatch::Steps(leases) => leases.refuse(trainer, lease, place.slot, now, reports),
+            Dispatch::Steps(leases) => leases.refuse(trainer, lease, (place.step, place.slot), now, reports),
             Dispatch::Runs { runs, .. } => runs.refuse(trainer, lease, place.position, now, reports),
         }
     }

@@ -183,7 +183,7 @@ fn who_could_not_do_a_microbatch_is_not_given_it_again_because_another_is_slow()
     let mut leases = leases();
     let first = take(&mut leases, A, 1, 0).unwrap();
     let next = take(&mut leases, A, 1, 0).unwrap();
-    assert!(leases.refuse(A, first.lease, 6, at(0), &nothing()));
+    assert!(leases.refuse(A, first.lease, (first.step, 6), at(0), &nothing()));
     let slow = take(&mut leases, B, 1, 0).unwrap();
     assert_eq!(slow.node, first.node);
     leases.progress(A, &[Progress { lease: next.lease, microbatches: 8, pushed: true }], at(0));
@@ -203,9 +203,22 @@ fn who_is_alone_tries_again_at_once_what_it_could_not_do() {
         let mut leases = leases();
         let first = take(&mut leases, A, 1, 0).unwrap();
         take(&mut leases, A, 1, 0).unwrap();
-        assert!(leases.refuse(A, first.lease, 6, at(0), &nothing()));
+        assert!(leases.refuse(A, first.lease, (first.step, 6), at(0), &nothing()));
         let found = take(&mut leases, A, live, 0).map(|grant| grant.node);
         assert_eq!(found.filter(|node| node.first() <= 6 && 6 < node.end()), again);
+    }
+}
+
+#[test]
+fn who_finds_out_late_that_it_cannot_do_a_microbatch_has_said_so_all_the_same() {
+    let mut leases = leases();
+    let first = take(&mut leases, A, 1, 0).unwrap();
+    leases.expire(TTL, &nothing());
+    assert!(leases.refuse(A, first.lease, (first.step, 6), TTL, &nothing()));
+    let found = take(&mut leases, A, 2, 1600).map(|grant| grant.node);
+    assert_eq!(found.filter(|node| node.first() <= 6 && 6 < node.end()), None, "others go first");
+    for (step, slot) in [(Step(9), 0), (first.step, 1000)] {
+        assert!(!leases.refuse(A, first.lease, (step, slot), TTL, &nothing()), "there is no such place");
     }
 }
 

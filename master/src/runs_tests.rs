@@ -108,6 +108,20 @@ fn progress_renews_a_lease_and_heartbeats_without_progress_do_not() {
 }
 
 #[test]
+fn who_finds_out_late_that_it_cannot_do_a_position_has_said_so_all_the_same() {
+    let mut runs = runs();
+    let first = take(&mut runs, A, 2, 0, &nothing()).unwrap();
+    runs.expire(TTL, &nothing());
+    assert!(runs.refuse(A, first.lease, first.first, TTL, &nothing()));
+    let others_go_first = runs.lease(A, 2, 2, TTL, &nothing());
+    assert!(others_go_first.iter().all(|grant| grant.first > first.first), "{others_go_first:?}");
+    for place in [1000, u64::MAX] {
+        assert!(!runs.refuse(A, first.lease, place, TTL, &nothing()), "there is no position {place}");
+    }
+    assert!(!runs.refuse(A, first.lease, first.first, TTL, &applied(1, [])), "somebody has done it");
+}
+
+#[test]
 fn progress_on_a_run_renews_those_that_wait_behind_it_and_none_before_it() {
     let mut runs = paced(1, 1);
     let two = runs.lease(A, 2, 2, at(1000), &applied(32, []));

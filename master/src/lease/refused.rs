@@ -1,26 +1,26 @@
 //! A lease that its trainer cannot do: it ends, and others go first for a while.
 
 use super::{Lacking, Leases};
-use shoal_runtime::cluster::{Incarnation, LeaseId};
+use shoal_runtime::cluster::{Incarnation, LeaseId, Step};
 use std::time::Duration;
 
 impl Leases {
-    /// A trainer cannot do a slot of what it was leased: the lease ends, and for a while others go first. False if it
-    /// has no such lease.
+    /// A trainer cannot do a slot of a step that it was leased: the lease ends, if it has not ended by itself, and for a
+    /// while others go first. False if there is nothing to do there.
     pub fn refuse(
         &mut self,
         trainer: Incarnation,
         lease: LeaseId,
-        slot: u32,
+        (step, slot): (Step, u32),
         now: Duration,
         lacking: &dyn Lacking,
     ) -> bool {
-        let held =
-            self.open.iter().find(|open| open.leases.get(&lease).is_some_and(|it| it.trainer == trainer));
-        let Some(step) = held.map(|open| open.step) else { return false };
-        self.shunned.shun(trainer, step.0, slot, now, self.ttl);
-        self.lanes.remove(&trainer);
-        self.end(|id, _| id == lease, lacking);
-        true
+        let is_open = self.open.iter().any(|open| open.step == step && slot < open.tree.present());
+        if is_open {
+            self.shunned.shun(trainer, step.0, slot, now, self.ttl);
+            self.lanes.remove(&trainer);
+            self.end(|id, held| id == lease && held.trainer == trainer, lacking);
+        }
+        is_open
     }
 }

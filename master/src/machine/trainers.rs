@@ -56,9 +56,11 @@ pub struct TrainerWord {
 }
 
 /// What is known of one trainer.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HeardTrainer {
     pub(crate) word: TrainerWord,
+    /// What it could not do, by that word: it says so until it knows that it was heard, and it counts once.
+    refused: Vec<LeaseId>,
     /// When it last asked for tasks, or had computed more than before.
     active: Duration,
 }
@@ -157,16 +159,18 @@ impl Machine {
         now: Duration,
     ) -> Result<bool, Refusal> {
         // Nor is an overtaken call a sign of life: it was sent before one that was heard.
-        let before = self.heard_trainers.get(&trainer).copied();
+        let before = self.heard_trainers.get(&trainer);
         let is_overtaken = before.is_some_and(|newest| word.call <= newest.word.call);
         if is_overtaken && self.trainers.is_current(trainer) {
             return Ok(false);
         }
         self.trainers.hear(trainer, now)?;
         let computed = word.counters.microbatches;
-        let idle = before.filter(|before| computed <= before.word.counters.microbatches);
+        let before = self.heard_trainers.remove(&trainer);
+        let idle = before.as_ref().filter(|before| computed <= before.word.counters.microbatches);
         let active = idle.map_or(now, |before| before.active);
-        self.heard_trainers.insert(trainer, HeardTrainer { word, active });
+        let refused = before.map_or_else(Vec::new, |before| before.refused);
+        self.heard_trainers.insert(trainer, HeardTrainer { word, refused, active });
         self.hear_refusals(trainer, refusals, now);
         self.tally.hear(trainer, word.counters);
         if let Some(job) = &mut self.job {
@@ -176,13 +180,21 @@ impl Machine {
         Ok(true)
     }
 
-    /// A trainer cannot do some of what it was leased. Counted once for each lease. Says whether any was counted.
+    /// A trainer cannot do some of what it was leased. Counted once for each lease, whether or not that has ended since:
+    /// who takes longer to find out than a lease lives would be asked again for ever. Says whether any counts.
     fn hear_refusals(&mut self, trainer: Incarnation, refusals: &[Refused], now: Duration) -> bool {
         let name = self.trainers.get(trainer).map_or_else(String::new, |member| member.name.clone());
         let (is_sync, shape) = (self.document.job.is_sync(), self.document.job.shape());
+        let newest = refusals.iter().map(|refused| refused.lease).collect();
+        let heard = self.heard_trainers.get_mut(&trainer);
+        let counted = heard.map(|heard| std::mem::replace(&mut heard.refused, newest)).unwrap_or_default();
         let mut has_counted = false;
         for Refused { lease, place, records, why } in refusals {
             let Some(job) = &mut self.job else { break };
+            if counted.contains(lease) {
+                has_counted = true;
+                continue;
+            }
             if !job.dispatch.refuse(trainer, *lease, place, now, &job.reports) {
                 continue;
             }
@@ -259,9 +271,9 @@ impl Machine {
         refusals: &[Refused],
         now: Duration,
     ) -> Result<(), Refusal> {
-        let has_complained = self.hear_refusals(trainer, refusals, now);
         let is_first = self.trainers.get(trainer).is_some_and(|member| member.state != State::Left);
         self.trainers.leave(trainer)?;
+        let has_complained = self.hear_refusals(trainer, refusals, now);
         if let Some(heard) = self.heard_trainers.get_mut(&trainer) {
             heard.word.counters = counters;
             self.tally.hear(trainer, counters);

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 impl Runs {
-    /// A trainer cannot do a position of what it was leased: the lease ends, and for a while others go first. False if
-    /// it has no such lease.
+    /// A trainer cannot do a position that it was leased: the lease ends, if it has not ended by itself, and for a while
+    /// others go first. False if there is nothing to do there.
     pub fn refuse(
         &mut self,
         trainer: Incarnation,
@@ -16,13 +16,15 @@ impl Runs {
         now: Duration,
         lacking: &dyn Lacking,
     ) -> bool {
-        let is_held = self.leases.get(&lease).is_some_and(|held| held.trainer == trainer && !held.pushed);
-        if is_held {
+        let is_open = position < self.until && lacking.lacking(position..position + 1).is_some();
+        if is_open {
             self.shunned.shun(trainer, position, 0, now, self.ttl);
             self.lanes.leave(trainer);
-            self.end(lease, lacking);
+            if self.leases.get(&lease).is_some_and(|held| held.trainer == trainer && !held.pushed) {
+                self.end(lease, lacking);
+            }
         }
-        is_held
+        is_open
     }
 
     /// A free stretch, or what of it and after it a trainer does not leave to others, if there are any.

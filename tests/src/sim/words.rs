@@ -17,7 +17,9 @@ pub(super) fn request(call: &Call) -> String {
                 format!("{}:{}{}", word.lease, word.microbatches, if word.pushed { "!" } else { "" })
             });
             let told: Vec<String> = told.collect();
-            format!("call {} want {} [{}]", lease.call, lease.want, told.join(" "))
+            let troubles: Vec<String> =
+                lease.complaints.iter().map(|c| format!(" trouble {}", c.lease)).collect();
+            format!("call {} want {} [{}]{}", lease.call, lease.want, told.join(" "), troubles.concat())
         }
         "Push" => {
             let push: proto::PushRequest = call.message();

@@ -5,17 +5,22 @@ use super::*;
 use crate::dispatch;
 use shoal_runtime::cluster::Work;
 
+/// A trainer cannot do the first microbatch of a task.
+fn refused(task: &Task) -> Refused {
+    let Work::Node { step, node, .. } = task.work else { panic!("a synchronous job") };
+    Refused {
+        lease: task.lease,
+        place: dispatch::Refused { step, slot: node.first(), position: 0 },
+        records: std::iter::once(3..4).collect(),
+        why: "it is poison".into(),
+    }
+}
+
 /// A trainer asks for one task, is given it, and cannot do its first microbatch. Returns whether there was one.
 fn fails(job: &mut Job, trainer: Incarnation, call: u64, millis: u64) -> bool {
     job.pass(millis);
     let LeaseOutcome::Tasks(tasks) = job.call(trainer, call, &[], millis) else { return false };
-    let Work::Node { step, node, .. } = tasks[0].work else { panic!("a synchronous job") };
-    let refused = Refused {
-        lease: tasks[0].lease,
-        place: dispatch::Refused { step, slot: node.first(), position: 0 },
-        records: std::iter::once(3..4).collect(),
-        why: "it is poison".into(),
-    };
+    let refused = refused(&tasks[0]);
     let (word, knows) = (TrainerWord { call: call + 1, ..TrainerWord::default() }, refused.lease);
     let knows = [Progress { lease: knows, microbatches: 0, pushed: false }];
     job.hear_trainer(trainer, word, &knows, &[refused], at(millis)).unwrap();
@@ -64,4 +69,40 @@ fn who_complains_of_what_is_left_out_already_says_nothing_new() {
     job.publish_everywhere(0, call);
     assert!(fails(&mut job, a, call, call), "it has not heard of it");
     assert!(job.document().troubles.is_empty(), "{:?}", job.document().troubles);
+}
+
+fn expired(job: &Job) -> u64 {
+    job.job.as_ref().unwrap().dispatch.counters().expired
+}
+
+#[test]
+fn a_word_that_comes_after_its_lease_has_ended_counts_once_however_often_it_is_said() {
+    let (mut job, pservers, a) = training();
+    let (mut call, mut now) = (1, 0);
+    for attempts in 1..3 {
+        let LeaseOutcome::Tasks(tasks) = job.call(a, call, &[], now) else { panic!("nothing to do") };
+        let before = expired(&job);
+        // It speaks, and is not done before its lease has ended.
+        for _ in 0..8 {
+            now += TTL_MILLIS / 4;
+            call += 1;
+            for pserver in pservers {
+                let word = job.word(pserver, 0);
+                job.report(pserver, word, now).unwrap();
+            }
+            let knows = [Progress { lease: tasks[0].lease, microbatches: 0, pushed: false }];
+            let word = TrainerWord { call, ..TrainerWord::default() };
+            job.hear_trainer(a, word, &knows, &[], at(now)).unwrap();
+            job.pass(now);
+        }
+        assert_eq!(expired(&job), before + 1);
+        for _ in 0..3 {
+            call += 1;
+            let word = TrainerWord { call, ..TrainerWord::default() };
+            job.hear_trainer(a, word, &[], &[refused(&tasks[0])], at(now)).unwrap();
+            job.settle(now);
+            assert_eq!(job.document().troubles[0].attempts, attempts);
+        }
+        call += 1;
+    }
 }
