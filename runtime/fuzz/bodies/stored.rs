@@ -1,5 +1,6 @@
 //! What is read from places that others write: files of a checkpoint, a store's frame, tensors, etcd's replies.
 
+use super::assert_same;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use shoal_runtime::cluster::{BlockCopy, BlockId, PieceRef, Rewind, StateName, Term, Version};
@@ -20,7 +21,7 @@ fn read_manifest(bytes: &[u8]) {
     assert_eq!(manifest.check(), Ok(()));
     let again =
         decode_manifest(&encode_manifest(&manifest).expect("not larger")).expect("it was read before");
-    assert_eq!(format!("{again:?}"), format!("{manifest:?}"));
+    assert_same(&again, &manifest);
     for piece in 0..manifest.pieces.len() as u32 {
         let (file, piece) = manifest.piece(BlockId(piece)).expect("every block has its piece");
         assert!(piece.offset + piece.bytes <= file.bytes);

@@ -1,6 +1,7 @@
 //! Messages: the first byte says which, the others are it. Read, written and read again they are the same; what converts is
 //! used as a role would use it, and converts back to the same.
 
+use super::assert_same;
 use super::messages::{self, NAMES};
 use prost::Message;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
@@ -51,7 +52,7 @@ where
 {
     let Ok(taken) = T::try_from(M::decode(bytes).unwrap_or_default()) else { return };
     let again = T::try_from(M::from(&taken)).expect("what was taken is taken again");
-    assert_eq!(format!("{again:?}"), format!("{taken:?}"));
+    assert_same(&again, &taken);
     used(&taken);
 }
 
@@ -71,7 +72,7 @@ where
 {
     let Ok(taken) = T::try_from(M::decode(bytes).unwrap_or_default()) else { return };
     let again = T::try_from(M::from(taken.clone())).expect("what was taken is taken again");
-    assert_eq!(format!("{again:?}"), format!("{taken:?}"));
+    assert_same(&again, &taken);
     used(&taken);
 }
 
