@@ -118,6 +118,9 @@ impl Scenario {
         scenario.paces = (0..8).map(|_| Duration::from_millis(random.below(slowest + 1))).collect();
         scenario.stuck = random.percent(15).then(|| random.below(3) as usize);
         scenario.weather = weather(&mut random, scenario.ttl);
+        if key(&[seed, 0x5708]).is_multiple_of(8) {
+            scenario.weather = scenario.weather.storm();
+        }
         scenario.has_disk = key(&[seed, 0xF11E]).is_multiple_of(2);
         scenario.drift_percent = [0, 0, 1, 25][(key(&[seed, 0xD21F7]) % 4) as usize];
         scenario.patience = scenario.ttl * pick(&mut random, &[5, 20, 60]) as u32;

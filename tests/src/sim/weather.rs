@@ -28,6 +28,15 @@ impl Weather {
     pub fn fair() -> Weather {
         Weather { delay: Duration::from_millis(1), ..Weather::default() }
     }
+    /// Twice the losses and resets, three times the stragglers.
+    pub fn storm(self) -> Weather {
+        Weather {
+            loss_percent: self.loss_percent * 2,
+            reset_percent: self.reset_percent * 2,
+            late_percent: self.late_percent * 3,
+            ..self
+        }
+    }
     /// The same delays without faults.
     pub fn healed(self) -> Weather {
         Weather { delay: self.delay, cancels: self.cancels, ..Weather::default() }
