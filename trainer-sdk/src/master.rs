@@ -130,20 +130,18 @@ impl Master {
         }
     }
 
-    /// One attempt to join again, of a trainer that a master of an earlier term knew as `previous`. None: no answer.
+    /// Joins again, a trainer that a master of an earlier term knew as `previous`. The answer may have no routing.
     pub(crate) async fn rejoin(
         &self,
         declaration: &Declaration,
         previous: Incarnation,
-    ) -> Result<Option<Joined>, TrainError> {
+    ) -> Result<Joined, TrainError> {
         let request = self.join_request(declaration, Some(previous));
-        let join =
-            |mut client: proto::master_client::MasterClient<_>| async move { client.join(request).await };
-        match self.leaders.once(Duration::ZERO, join).await {
-            Ok(reply) => Ok(Some(self.joined(reply)?)),
-            Err(fault) if fault.next_move() == NextMove::Retry => Ok(None),
-            Err(fault) => Err(self.leaders.callee().refused(fault)),
-        }
+        let join = |mut client: proto::master_client::MasterClient<_>| {
+            let request = request.clone();
+            async move { client.join(request).await }
+        };
+        self.joined(self.leaders.until_answered(self.patience, join).await?)
     }
 
     /// **Lease**: says how far the trainer is and asks for tasks. Tried once: the next call carries newer words, so an

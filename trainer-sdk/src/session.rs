@@ -70,13 +70,11 @@ impl Session {
         Ok(leased)
     }
 
-    /// **Join** once more, under the same name and nonce: the same life, known to a master of a later term. One attempt;
-    /// gives the routing if there is an answer with one.
+    /// **Join** once more, under the same name and nonce: the same life, known to a master of a later term. Gives the
+    /// routing if there is one.
     pub(crate) async fn rejoin(&self) -> Result<Option<Routing>, TrainError> {
         let previous = self.incarnation();
-        let Some(joined) = self.master.rejoin(&self.names.declaration, previous).await? else {
-            return Ok(None);
-        };
+        let joined = self.master.rejoin(&self.names.declaration, previous).await?;
         self.incarnation.store(joined.incarnation.0, Relaxed);
         tracing::info!(%previous, incarnation = %joined.incarnation, "joined again");
         Ok(joined.routing)

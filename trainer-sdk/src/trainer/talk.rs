@@ -22,7 +22,7 @@ impl Trainer {
                 tokio::time::timeout(ttl / 4, self.wait_for(|desk| (desk.room() > 0).then_some(()))).await;
             let request = self.words(call);
             let (told, complaints) = (request.progress.clone(), request.complaints.clone());
-            let last = match self.session.lease(request).await? {
+            match self.session.lease(request).await? {
                 Leased::Done => return Ok(Ended::JobDone),
                 Leased::Tasks(tasks) => {
                     (silent_since, backoff) = (None, Backoff::new(Duration::from_millis(20), ttl / 4));
@@ -34,16 +34,18 @@ impl Trainer {
                     continue;
                 }
                 Leased::Unknown => {
+                    // Until there is an answer: to ask for tasks in between would be refused again.
                     let routing = self.session.rejoin().await?;
+                    silent_since = None;
                     self.change(|desk| desk.forget_leases());
                     routing.map_or(Ok(()), |routing| self.learn(routing))?;
-                    "it does not know this trainer".to_owned()
                 }
-                Leased::Silence(last) => last,
-            };
-            let since = *silent_since.get_or_insert_with(Instant::now);
-            if since.elapsed() >= self.settings.patience {
-                return Err(self.session.master.leaders.silent(since.elapsed(), last));
+                Leased::Silence(last) => {
+                    let since = *silent_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= self.settings.patience {
+                        return Err(self.session.master.leaders.silent(since.elapsed(), last));
+                    }
+                }
             }
             tokio::time::sleep(self.session.master.leaders.caller.pause(&mut backoff)).await;
         }

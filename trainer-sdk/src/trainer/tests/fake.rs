@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) is_done: bool,
     /// The incarnation that the master knows.
     pub(super) knows: u64,
+    /// So many answers to joins are lost.
+    pub(super) lost_joins: u32,
     /// Which of the masters leads; none answers if there is none.
     pub(super) leader: Option<usize>,
     /// Masters that are dead.
@@ -78,6 +80,16 @@ pub(super) struct State {
     pub(super) leaves: Vec<proto::LeaveRequest>,
     pub(super) pushes: Vec<(Instant, Pushed)>,
     pub(super) pulls: Vec<(Instant, usize, proto::PullRequest)>,
+}
+
+impl State {
+    /// Whether the answer is lost.
+    pub(super) fn hear_join(&mut self, request: proto::JoinRequest) -> bool {
+        self.joins.push(request);
+        let is_lost = self.lost_joins > 0;
+        self.lost_joins = self.lost_joins.saturating_sub(1);
+        is_lost
+    }
 }
 
 /// The whole of it. Clones are the same one.
@@ -118,6 +130,7 @@ impl Fake {
             tasks: VecDeque::new(),
             is_done: false,
             knows: 0,
+            lost_joins: 0,
             leader: Some(0),
             is_dead: [false; 2],
             no_pushes: [false; 2],

@@ -43,6 +43,30 @@ async fn a_master_that_does_not_know_the_trainer_is_joined_again_with_room_for_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_trainer_joins_again_until_it_is_answered_and_that_ends_the_silence() {
+    let fake = Fake::new(Mode::SYNC);
+    let script = async |fake: &Fake, _| {
+        fake.until("it asks", |state| !state.leases.is_empty()).await;
+        fake.state().leader = None;
+        sleep(Duration::from_secs(50)).await;
+        {
+            let mut state = fake.state();
+            (state.leader, state.knows, state.lost_joins) = (Some(0), 500, 5);
+        }
+        fake.until("it joins again", |state| state.joins.len() == 2).await;
+        let asked = fake.state().leases.len();
+        fake.until("it is answered", |state| state.joins.len() == 1 + 5 + 1).await;
+        assert_eq!(fake.state().leases.len(), asked, "nobody who does not know it is asked for tasks");
+        fake.state().leader = None;
+        sleep(Duration::from_secs(50)).await;
+        fake.state().leader = Some(0);
+        fake.until("it speaks again", |state| state.leases.last().unwrap().1.incarnation == 510).await;
+    };
+    let patient = crate::TrainerSettings { patience: Duration::from_secs(60), ..settings() };
+    assert!(fake.train(patient, Slope::default(), script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_find_the_master_that_leads() {
     let fake = Fake::new(Mode::SYNC);
     fake.state().leader = Some(1);

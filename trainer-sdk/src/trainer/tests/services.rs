@@ -58,8 +58,10 @@ impl master_server::Master for Master {
 
     async fn join(&self, request: Request<proto::JoinRequest>) -> Answer<proto::JoinReply> {
         self.lead().await?;
+        if self.fake.state().hear_join(request.into_inner()) {
+            return std::future::pending().await;
+        }
         let mut state = self.fake.state();
-        state.joins.push(request.into_inner());
         state.knows += 10;
         Ok(Response::new(proto::JoinReply {
             incarnation: state.knows,
