@@ -8,6 +8,7 @@ use super::faults::{Fault, When};
 use super::host::{Host, HostState};
 use super::observer::Observer;
 use super::world::{Trainer, World};
+use shoal_runtime::cluster::Mode;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::store::ForgetfulDisk;
@@ -148,7 +149,10 @@ impl Script {
     fn may_stand_still(&self) -> Duration {
         let scenario = &self.world.scenario;
         let slowest = scenario.paces.iter().max().copied().unwrap_or_default();
-        let work = slowest * scenario.microbatches_per_step;
+        // Asynchronously each microbatch of a task is pulled for and pushed by itself.
+        let is_async = matches!(scenario.mode, Mode::Async { .. });
+        let each = if is_async { slowest + scenario.weather.delay * 8 } else { slowest };
+        let work = each * scenario.microbatches_per_step;
         let deadlines = Duration::from_secs(5) + scenario.ttl / 4 + scenario.attempt + Duration::from_secs(2);
         // Three trainers in turn, or one three times, try what nobody can do; a word waits for a call to end.
         let troubles = if scenario.poison.is_some() { scenario.ttl * 3 } else { Duration::ZERO };
