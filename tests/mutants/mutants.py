@@ -3,9 +3,11 @@
     python3 tests/mutants/mutants.py --check             every guard is where this file says (cargo test does this)
     python3 tests/mutants/mutants.py [NAME...]           all of them, or these: minutes each
     python3 tests/mutants/mutants.py --seeds 10000       how many seeds each is given
+    python3 tests/mutants/mutants.py --tests             what seeds do not notice goes to the tests of its package, and
+                                                         to the directed ones
 
 Each is one replacement in one file, which must be unchanged and is put back. Prints rows for tests/README.md. Exits with
-0 only if every guard was missed by some seed.
+0 only if every guard was missed by some seed, or by some test.
 """
 
 import argparse
@@ -23,6 +25,8 @@ STEPS = [32, 96, 384, 1536]
 # What a call may take for each seed, in seconds: a mutant may loop for ever.
 SECONDS_PER_SEED = 2.0
 SIMULATE = ["cargo", "build", "--quiet", "--release", "-p", "shoal-tests", "--bin", "simulate"]
+# What the tests of a package, or the directed ones, may take with their build, in seconds.
+SECONDS_OF_TESTS = 1200
 
 
 def main():
@@ -30,6 +34,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--check", action="store_true", help="only look whether each guard is there")
     parser.add_argument("--seeds", type=int, default=10_000, help="seeds for each guard [default: 10000]")
+    parser.add_argument("--tests", action="store_true", help="try tests where seeds notice nothing")
     arguments = parser.parse_args()
     known = {guard.name for guard in GUARDS}
     unknown = [name for name in arguments.names if name not in known]
@@ -42,7 +47,7 @@ def main():
         print(f"{len(GUARDS)} guards, {len(faults)} not where guards.py says")
         return 1 if faults else 0
     chosen = [guard for guard in GUARDS if not arguments.names or guard.name in arguments.names]
-    missed = [guard for guard in chosen if not is_found(guard, arguments.seeds)]
+    missed = [guard for guard in chosen if not is_found(guard, arguments)]
     print(f"{len(chosen) - len(missed)} of {len(chosen)} guards are missed when they are gone")
     return 1 if missed else 0
 
@@ -54,7 +59,7 @@ def misplaced(guard):
             yield f"{guard.name}: its change {at + 1} is {count} times in {file}, not once: mend guards.py"
 
 
-def is_found(guard, seeds):
+def is_found(guard, arguments):
     files = {file for file, _, _ in guard.changes}
     if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *files], cwd=ROOT).returncode != 0:
         sys.exit(f"{guard.name}: {', '.join(sorted(files))}: changed and not committed; commit first")
@@ -67,11 +72,13 @@ def is_found(guard, seeds):
         if built.returncode != 0:
             print(f"{built.stderr}{guard.name}: without it nothing is built: mend guards.py", file=sys.stderr)
             return False
-        row = first_found(seeds)
+        row = first_found(arguments.seeds)
+        if row is None and arguments.tests:
+            row = first_test(files)
     finally:
         for file, text in originals.items():
             (ROOT / file).write_text(text, encoding="utf-8")
-    print(f"| {guard.what} | `{guard.name}` | {row or f'not by {seeds} seeds'} |", flush=True)
+    print(f"| {guard.what} | `{guard.name}` | {row or f'not by {arguments.seeds} seeds'} |", flush=True)
     return row is not None
 
 
@@ -97,6 +104,25 @@ def first_found(seeds):
             panic = next((line for line in said.stderr.splitlines() if "panicked" in line), "no word")
             return f"one of {begin}..{end} | panic | {panic[:60]}"
         begin = end
+    return None
+
+
+def first_test(files):
+    """The first test that fails, of the packages of these files, or of the directed ones."""
+    packages = sorted({f"shoal-{file.split('/')[0]}" for file in files})
+    directed = sorted(path.stem for path in (ROOT / "tests" / "tests").glob("directed*.rs"))
+    own = ["--lib", *(word for package in packages for word in ("-p", package))]
+    for chosen in own, ["-p", "shoal-tests", *(word for test in directed for word in ("--test", test))]:
+        command = ["cargo", "test", "--no-fail-fast", *chosen]
+        try:
+            said = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=SECONDS_OF_TESTS)
+        except subprocess.TimeoutExpired:
+            return f"a test of `{' '.join(chosen)}` never ends | hang"
+        failed = re.findall(r"^test (\S+).* \.\.\. FAILED$", said.stdout, flags=re.MULTILINE)
+        if failed:
+            return f"test `{failed[0]}` | {len(failed)} fail"
+        if said.returncode != 0:
+            sys.exit(f"{said.stderr}`{' '.join(command)}` ends with {said.returncode}, and no test failed")
     return None
 
 
