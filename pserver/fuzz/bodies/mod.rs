@@ -37,16 +37,23 @@ pub(crate) fn service(bytes: &[u8]) {
             let length = usize::from(u16::from_le_bytes([head[1], head[2]])).min(after.len());
             let (message, after) = after.split_at(length);
             rest = after;
-            let before = format!("{shard:?}");
+            let (before, failure) = (state(&shard), shard.failure());
             let Err(Some(status)) = send(&service, head[0], message).await else { continue };
-            // What fails the job is told to the master: that is what has changed.
             let fault = Fault::from(status);
             let refused = fault.refusal().expect("a pserver says why").kind;
-            if !matches!(refused, RefusalKind::Nondeterministic | RefusalKind::JobFailed) {
-                assert_eq!(format!("{shard:?}"), before, "a refused message has changed something");
-            }
+            assert_eq!(state(&shard), before, "a refused message has changed something");
+            let is_fatal = matches!(refused, RefusalKind::Nondeterministic | RefusalKind::JobFailed);
+            assert!(is_fatal || shard.failure() == failure, "{refused:?} has failed the job");
         }
     });
+}
+
+/// All that a pserver knows, but for what has failed the job and the signal that tells of it.
+fn state(shard: &Shard) -> String {
+    let all = format!("{shard:?}");
+    let (before, rest) = all.split_once("failure: Mutex").expect("a shard has a failure");
+    let (_, after) = rest.split_once(" held: Signal").expect("a shard has signals behind it");
+    format!("{before}{after}")
 }
 
 /// One message. None: it is no message of its kind.

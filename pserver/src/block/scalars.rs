@@ -104,7 +104,9 @@ impl Block {
         for (block, partial) in partials {
             check(primary.scalars.partials.get(block), *block, partial, step)?;
         }
-        primary.scalars.partials.extend(partials.iter().copied());
+        let mut new = partials.to_vec();
+        new.retain(|(block, _)| !primary.scalars.partials.contains_key(block));
+        primary.scalars.partials.extend(new.iter().copied());
         let is_whole = primary.scalars.partials.len() >= blocks;
         if !is_whole || self.placement.heir.is_some() || !may_update(&mut self.holds) {
             return Ok(Told::Taken);
@@ -115,6 +117,9 @@ impl Block {
         };
         let tally = Tally::of(&primary.scalars.partials, before(self.job.reads(step)).loss_scale);
         if let Some(failure) = decisions.failure(before(version), tally) {
+            for (block, _) in new {
+                primary.scalars.partials.remove(&block);
+            }
             return Err(Refusal::new(RefusalKind::JobFailed, format!("step {step}"), failure));
         }
         primary.scalars.advance();

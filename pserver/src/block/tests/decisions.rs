@@ -141,7 +141,10 @@ fn more_skipped_steps_in_a_row_than_are_allowed_end_the_job() {
         assert_eq!(scalars.tell_partials(Rewind(1), Step(step), &broken, 2).unwrap(), Told::Decided);
         assert!(decision(&scalars, step).unwrap().is_skipped);
     }
+    assert_eq!(scalars.tell_partials(Rewind(1), Step(2), &broken[..1], 2).unwrap(), Told::Taken);
+    let before = format!("{scalars:?}");
     let refusal = scalars.tell_partials(Rewind(1), Step(2), &broken, 2).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::JobFailed);
     assert!(refusal.to_string().contains("step 2") && refusal.to_string().contains("learning rate"));
+    assert_eq!(format!("{scalars:?}"), before, "a refused word is not kept");
 }
