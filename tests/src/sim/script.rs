@@ -149,10 +149,10 @@ impl Script {
     fn may_stand_still(&self) -> Duration {
         let scenario = &self.world.scenario;
         let slowest = scenario.paces.iter().max().copied().unwrap_or_default();
-        // Asynchronously each microbatch of a task is pulled for and pushed by itself.
+        let work = slowest * scenario.microbatches_per_step;
+        // Asynchronously each microbatch of a task is pulled for and pushed by itself, and its followers told.
         let is_async = matches!(scenario.mode, Mode::Async { .. });
-        let each = if is_async { slowest + scenario.weather.delay * 8 } else { slowest };
-        let work = each * scenario.microbatches_per_step;
+        let calls = if is_async { scenario.microbatches_per_step } else { 0 };
         let deadlines = Duration::from_secs(5) + scenario.ttl / 4 + scenario.attempt + Duration::from_secs(2);
         // Three trainers in turn, or one three times, try what nobody can do; a word waits for a call to end.
         let troubles = if scenario.poison.is_some() { scenario.ttl * 3 } else { Duration::ZERO };
@@ -160,7 +160,7 @@ impl Script {
             + work * 2
             + deadlines
             + scenario.weather.late
-            + scenario.weather.delay * 12
+            + scenario.weather.delay * (12 + calls * 8)
             + troubles
     }
 
