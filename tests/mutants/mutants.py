@@ -1,7 +1,7 @@
 """Removes one guard of the code after another, and counts the seeds that the simulation takes to notice.
 
     python3 tests/mutants/mutants.py --check             every guard is where this file says (cargo test does this)
-    python3 tests/mutants/mutants.py [NAME...]           all of them, or these: a minute each
+    python3 tests/mutants/mutants.py [NAME...]           all of them, or these: minutes each
     python3 tests/mutants/mutants.py --seeds 10000       how many seeds each is given
     python3 tests/mutants/mutants.py --tests             what seeds do not notice goes to the tests of its package, and
                                                          to the directed ones

@@ -117,6 +117,7 @@ impl Block {
         };
         let tally = Tally::of(&primary.scalars.partials, before(self.job.reads(step)).loss_scale);
         if let Some(failure) = decisions.failure(before(version), tally) {
+            // Refused: it changes nothing.
             for (block, _) in new {
                 primary.scalars.partials.remove(&block);
             }
