@@ -3,6 +3,7 @@
 use super::assert_same;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::{BlockCopy, BlockId, PieceRef, Rewind, StateName, Term, Version};
 use shoal_runtime::host::rpc::{Channel, Dial};
 use shoal_runtime::host::store::{EtcdStore, FileStore, Revision, Store};
@@ -22,9 +23,9 @@ fn read_manifest(bytes: &[u8]) {
     let again =
         decode_manifest(&encode_manifest(&manifest).expect("not larger")).expect("it was read before");
     assert_same(&again, &manifest);
-    for piece in 0..manifest.pieces.len() as u32 {
-        let (file, piece) = manifest.piece(BlockId(piece)).expect("every block has its piece");
-        assert!(piece.offset + piece.bytes <= file.bytes);
+    for piece in &manifest.pieces {
+        assert!(piece.offset + piece.bytes <= manifest.files[piece.file as usize].bytes);
+        assert!(manifest.pieces_of(piece.block).contains(piece));
     }
 }
 
@@ -58,6 +59,7 @@ pub(crate) fn pieces(bytes: &[u8]) {
         block: BlockId(0),
         rewind: Rewind(112),
         name: StateName { term: Term(111), version: Version(7) },
+        slots: WHOLE,
         file: 0,
         offset: 0,
         bytes: bytes.len() as u64,

@@ -98,10 +98,18 @@ impl Initial {
 
     /// Writes elements `first .. first + values.len()` of the parameter `name` into `values`.
     pub fn fill(&self, seed: u64, name: &str, first: u64, values: &mut [f32]) {
-        let name_key = name.bytes().fold(key(&[seed]), |state, byte| mix(state ^ u64::from(byte)));
+        self.draw(name_key(seed, name), first, values);
+    }
+
+    /// The values of rows of the table `name`: a function of (seed, name, key).
+    pub fn of_rows(self, seed: u64, name: &str) -> RowInitial {
+        RowInitial { initial: self, name_key: name_key(seed, name) }
+    }
+
+    fn draw(&self, stream: u64, first: u64, values: &mut [f32]) {
         for (at, value) in values.iter_mut().enumerate() {
             let element = first + at as u64;
-            let draw = |which: u64| unit(key(&[name_key, element, which]));
+            let draw = |which: u64| unit(key(&[stream, element, which]));
             *value = match *self {
                 Initial::Zeros => 0.0,
                 Initial::Constant { value } => value,
@@ -132,6 +140,27 @@ impl Initial {
             _ => None,
         }
     }
+}
+
+/// The values of a table's rows before their keys occur.
+#[derive(Clone, Copy, Debug)]
+pub struct RowInitial {
+    initial: Initial,
+    name_key: u64,
+}
+
+impl RowInitial {
+    /// Writes the row of a key, as long as `values`.
+    pub fn fill(&self, row: u64, values: &mut [f32]) {
+        match self.initial {
+            Initial::Zeros => values.fill(0.0),
+            initial => initial.draw(key(&[self.name_key, row]), 0, values),
+        }
+    }
+}
+
+fn name_key(seed: u64, name: &str) -> u64 {
+    name.bytes().fold(key(&[seed]), |state, byte| mix(state ^ u64::from(byte)))
 }
 
 /// No normal value of 53 random bits is nine deviations away: none of this scale is infinite.
@@ -260,6 +289,28 @@ mod tests {
         Initial::Uniform { limit: 1.0 }.fill(1, "v", 0, &mut b);
         Initial::Uniform { limit: 1.0 }.fill(2, "w", 0, &mut c);
         assert!(a != b && a != c && b != c);
+    }
+
+    #[test]
+    fn rows_of_a_table_have_their_distribution_whatever_their_keys() {
+        let rows = Initial::Normal { deviation: 2.0 }.of_rows(3, "t");
+        let values: Vec<f32> = (0..DRAWN as u64 / 4)
+            .flat_map(|row| {
+                let mut values = [0.0; 4];
+                rows.fill(row << (row % 50), &mut values);
+                values
+            })
+            .collect();
+        let square = mean(values.iter().map(|x| f64::from(*x) * f64::from(*x)));
+        assert!((square.sqrt() - 2.0).abs() < 5.0 * 2.0 / (2.0 * DRAWN as f64).sqrt(), "{square}");
+        let row = |seed: u64, name: &str, key: u64| {
+            let mut values = [0.0; 2];
+            Initial::Uniform { limit: 1.0 }.of_rows(seed, name).fill(key, &mut values);
+            values
+        };
+        let all = [row(1, "t", 5), row(2, "t", 5), row(1, "u", 5), row(1, "t", 6)];
+        assert!(all.iter().enumerate().all(|(at, ours)| !all[at + 1..].contains(ours)));
+        assert_eq!(row(1, "t", 5), row(1, "t", 5));
     }
 
     #[test]

@@ -15,11 +15,22 @@ pub struct Piece {
     pub range: Range<usize>,
 }
 
-/// The unit of placement, update and movement: one or more pieces, side by side.
+/// A hash bucket of an embedding table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketOf {
+    /// Index of the table in the declaration.
+    pub parameter: usize,
+    /// Which of its buckets.
+    pub number: u32,
+}
+
+/// The unit of placement, update and movement: one or more pieces of dense parameters, side by side, or a bucket of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockLayout {
-    /// In declaration order.
+    /// In declaration order; of a bucket none.
     pub pieces: Vec<Piece>,
+    /// The bucket that it is, if it is one.
+    pub bucket: Option<BucketOf>,
     /// Elements of all pieces.
     pub elements: usize,
     /// Whether training steps read it (a block of metrics is not pulled).
@@ -47,7 +58,8 @@ const BLOCK_ELEMENTS_MIN: u64 = 64;
 
 /// Elements of a block, as stated or chosen.
 fn block_elements(declaration: &Declaration) -> u64 {
-    let total = declaration.parameters.iter().map(Parameter::elements).fold(0, u64::saturating_add);
+    let dense = declaration.parameters.iter().filter(|parameter| parameter.table.is_none());
+    let total = dense.map(Parameter::elements).fold(0, u64::saturating_add);
     match declaration.block_elements {
         0 => total.div_ceil(BLOCKS_WANTED).clamp(BLOCK_ELEMENTS_MIN, BLOCK_ELEMENTS_MAX),
         stated => stated.min(BLOCK_ELEMENTS_MAX),
@@ -57,12 +69,16 @@ fn block_elements(declaration: &Declaration) -> u64 {
 /// No fewer than a layout would have, without making one.
 pub(super) fn blocks_at_most(declaration: &Declaration) -> u64 {
     let limit = block_elements(declaration);
-    let blocks = |parameter: &Parameter| parameter.elements().div_ceil(limit);
+    let blocks = |parameter: &Parameter| match parameter.table {
+        Some(table) => u64::from(table.buckets),
+        None => parameter.elements().div_ceil(limit),
+    };
     declaration.parameters.iter().map(blocks).fold(0, u64::saturating_add)
 }
 
 impl Layout {
-    /// Cuts a checked declaration: large parameters into pieces of `block_elements`, small neighbours together.
+    /// Cuts a checked declaration: large parameters into pieces of `block_elements`, small neighbours together, tables into
+    /// their buckets.
     pub fn new(declaration: &Declaration) -> Layout {
         let limit = block_elements(declaration) as usize;
         let mut layout = Layout { blocks: Vec::new() };
@@ -75,6 +91,15 @@ impl Layout {
     fn add(&mut self, index: usize, parameter: &Parameter, limit: usize) {
         let is_read_by_steps = parameter.rule.is_read_by_steps();
         let (is_pushed, is_metric) = (parameter.rule.is_pushed(), parameter.rule.is_metric());
+        if let Some(table) = parameter.table {
+            let bucket = |number| Some(BucketOf { parameter: index, number });
+            let (pieces, elements) = (Vec::new(), 0);
+            let block =
+                BlockLayout { pieces, bucket: None, elements, is_read_by_steps, is_metric, is_pushed };
+            let blocks =
+                (0..table.buckets).map(|number| BlockLayout { bucket: bucket(number), ..block.clone() });
+            return self.blocks.extend(blocks);
+        }
         // What is decided over all blocks is in one.
         let limit = if is_pushed { limit } else { parameter.elements() as usize };
         let mut first = 0;
@@ -82,6 +107,7 @@ impl Layout {
             let length = (parameter.elements() - first).min(limit as u64) as usize;
             let shares = self.blocks.last().is_some_and(|block| {
                 first == 0
+                    && block.bucket.is_none()
                     && length as u64 == parameter.elements()
                     && block.is_read_by_steps == is_read_by_steps
                     && block.is_pushed == is_pushed
@@ -90,7 +116,15 @@ impl Layout {
             });
             if !shares {
                 let (pieces, elements) = (Vec::new(), 0);
-                self.blocks.push(BlockLayout { pieces, elements, is_read_by_steps, is_metric, is_pushed });
+                let bucket = None;
+                self.blocks.push(BlockLayout {
+                    pieces,
+                    bucket,
+                    elements,
+                    is_read_by_steps,
+                    is_metric,
+                    is_pushed,
+                });
             }
             if let Some(block) = self.blocks.last_mut() {
                 let range = block.elements..block.elements + length;
@@ -152,6 +186,7 @@ mod tests {
     use crate::cluster::initial::Initial;
     use crate::cluster::rule::Rule;
     use crate::cluster::schedule::Schedule;
+    use crate::cluster::table::Table;
     use proptest::prelude::*;
 
     fn dense(name: &str, elements: u64) -> Parameter {
@@ -165,6 +200,17 @@ mod tests {
         let elements: Vec<usize> = layout.iter().map(|(_, block)| block.elements).collect();
         assert_eq!(elements, [7, 10, 10, 5, 1]);
         assert!(!layout.block(BlockId(4)).unwrap().is_read_by_steps);
+    }
+
+    #[test]
+    fn every_bucket_of_a_table_is_a_block_of_its_own() {
+        let table = dense("t", 3).as_table(Table { buckets: 3, ..Table::default() });
+        let parameters = vec![dense("a", 3), table, dense("b", 4)];
+        let layout = Layout::new(&Declaration { parameters, block_elements: 10 });
+        let buckets: Vec<Option<BucketOf>> = layout.iter().map(|(_, block)| block.bucket).collect();
+        let bucket = |number| Some(BucketOf { parameter: 1, number });
+        assert_eq!(buckets, [None, bucket(0), bucket(1), bucket(2), None]);
+        assert!(layout.iter().all(|(_, block)| block.bucket.is_none() == (block.elements > 0)));
     }
 
     proptest! {

@@ -6,15 +6,16 @@ use super::initial::Initial;
 use super::layout::{BLOCKS_MAX, blocks_at_most};
 use super::rule::Rule;
 use super::schedule::Schedule;
+use super::table::{DIMENSION_MAX, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A named dense tensor.
+/// A named tensor: dense, or an embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
     /// Unique in the job.
     pub name: String,
-    /// Dimensions; empty for a scalar. Values are in row-major order.
+    /// Dimensions; empty for a scalar. Values are in row-major order. Of a table, of one row.
     pub shape: Vec<u64>,
     /// How it is updated.
     pub rule: Rule,
@@ -25,6 +26,9 @@ pub struct Parameter {
     /// What it has in common with other parameters.
     #[serde(default)]
     pub group: Group,
+    /// What makes it an embedding table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<Table>,
 }
 
 impl Parameter {
@@ -37,7 +41,12 @@ impl Parameter {
         initial: Initial,
     ) -> Parameter {
         let group = Group::default();
-        Parameter { name: name.to_owned(), shape: shape.to_vec(), rule, learning_rate, initial, group }
+        let (name, shape) = (name.to_owned(), shape.to_vec());
+        Parameter { name, shape, rule, learning_rate, initial, group, table: None }
+    }
+    /// An embedding table whose rows are as this parameter is: one for every key that occurs.
+    pub fn as_table(self, table: Table) -> Parameter {
+        Parameter { table: Some(table), ..self }
     }
     /// The same parameter, treated as `group` says.
     pub fn in_group(self, group: Group) -> Parameter {
@@ -51,7 +60,7 @@ impl Parameter {
     pub fn is_trained(&self) -> bool {
         self.rule.has_rate() && !self.group.is_frozen
     }
-    /// Number of elements; saturates (a declaration that large is refused).
+    /// Number of elements, of a table those of one row; saturates (a declaration that large is refused).
     pub fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |product, dimension| product.saturating_mul(*dimension))
     }
@@ -66,7 +75,19 @@ impl Parameter {
         if is_ftrl && !(self.learning_rate.is_constant() && self.learning_rate.base > 0.0) {
             return Some("FTRL lowers its rate by itself: give it a constant, positive learning rate");
         }
-        let faults = [self.rule.fault(), self.learning_rate.fault(), self.initial.fault()];
+        if self.table.is_none() && !self.rule.is_of_dense() {
+            return Some("the rule is of embedding tables: say `as_table`, or take Adagrad or Adam");
+        }
+        if self.table.is_some() && !self.rule.is_of_tables() {
+            return Some(
+                "not a rule of tables: SGD, momentum, Adagrad, Adam (both also for rows), FTRL and Sum are",
+            );
+        }
+        if self.table.is_some() && self.elements() > DIMENSION_MAX {
+            return Some("a row of a table has at most 4096 elements");
+        }
+        let table = self.table.and_then(|table| table.fault());
+        let faults = [self.rule.fault(), self.learning_rate.fault(), self.initial.fault(), table];
         faults.into_iter().flatten().next().or_else(|| self.group.fault(&self.rule))
     }
 }
@@ -235,6 +256,25 @@ mod tests {
         let mut twice = declaration(&[2], Rule::Sgd);
         twice.parameters.push(twice.parameters[0].clone());
         assert!(twice.check().unwrap_err().what.contains("twice"));
+    }
+
+    #[test]
+    fn a_table_is_refused_by_what_it_cannot_be() {
+        let table = |shape: &[u64], rule: Rule, table: Table| {
+            let mut declaration = declaration(shape, rule);
+            let row = declaration.parameters.remove(0);
+            declaration.parameters.push(row.as_table(table));
+            declaration.check()
+        };
+        let fault = |shape: &[u64], rule, of| table(shape, rule, of).unwrap_err().what;
+        let usual = Table::default();
+        assert_eq!(table(&[16], Rule::RowwiseAdagrad { epsilon: 1e-8 }, usual), Ok(()));
+        assert_eq!(table(&[2, 3], Rule::Sum, usual), Ok(()));
+        assert!(fault(&[4097], Rule::Sgd, usual).contains("4096"));
+        assert!(fault(&[4], Rule::AMSGRAD, usual).contains("not a rule of tables"));
+        assert!(fault(&[4], Rule::Sgd, Table { admission: 0, ..usual }).contains("admission"));
+        assert!(fault(&[4], Rule::Sgd, Table { buckets: 1 << 21, ..usual }).contains("2^20 blocks"));
+        assert!(declaration(&[4], Rule::LAZY_ADAM).check().unwrap_err().what.contains("as_table"));
     }
 
     #[test]

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 ///
 /// `w` is the value, `g` the mean gradient (the step's sum divided by its weight), `rate` the learning rate, `t` the
 /// number of the update from 1. State slots begin at zero.
+///
+/// Of a table, an update changes the rows whose keys occurred in it and no others. What decays with time (velocities,
+/// Adam's moments) decays for the updates in between as well, as if the row's gradient had been zero in them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Rule {
     /// `w - rate * g`.
@@ -33,9 +36,25 @@ pub enum Rule {
         /// Added to the root of the summed squares; positive.
         epsilon: f32,
     },
+    /// AdaGrad with one sum for a whole row of a table (as in FBGEMM and DLRM): `s = s + mean(g^2);`
+    /// `w - rate * g / (sqrt(s) + epsilon)`. Of tables only.
+    RowwiseAdagrad {
+        /// Added to the root of the summed mean squares; positive.
+        epsilon: f32,
+    },
     /// Adam (Kingma and Ba 2015, algorithm 1): `m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2;`
     /// `w - rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)`.
     Adam {
+        /// Decay of the first moment, in `0..1`.
+        beta1: f32,
+        /// Decay of the second moment, in `0..1`.
+        beta2: f32,
+        /// Added to the root of the second moment; positive.
+        epsilon: f32,
+    },
+    /// Adam whose moments rest while a row's key does not occur (TensorFlow's LazyAdam, PyTorch's SparseAdam); `t` counts
+    /// all updates. Of tables only.
+    LazyAdam {
         /// Decay of the first moment, in `0..1`.
         beta1: f32,
         /// Decay of the second moment, in `0..1`.
@@ -99,6 +118,8 @@ pub enum Rule {
 impl Rule {
     /// Adam with the constants of its paper.
     pub const ADAM: Rule = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+    /// Lazy Adam with Adam's constants.
+    pub const LAZY_ADAM: Rule = Rule::LazyAdam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
     /// AdamW with Adam's constants.
     pub const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
     /// AMSGrad with Adam's constants.
@@ -109,11 +130,33 @@ impl Rule {
         match self {
             Rule::Sgd | Rule::Ema { .. } | Rule::Sum | Rule::Metric { .. } | Rule::Decide(_) => &[],
             Rule::Momentum { .. } | Rule::Nesterov { .. } => &["velocity"],
-            Rule::Adagrad { .. } => &["summed_squares"],
-            Rule::Adam { .. } | Rule::AdamW { .. } => &["first_moment", "second_moment"],
+            Rule::Adagrad { .. } | Rule::RowwiseAdagrad { .. } => &["summed_squares"],
+            Rule::Adam { .. } | Rule::LazyAdam { .. } | Rule::AdamW { .. } => {
+                &["first_moment", "second_moment"]
+            }
             Rule::AmsGrad { .. } => &["first_moment", "second_moment", "second_moment_max"],
             Rule::Ftrl { .. } => &["linear", "summed_squares"],
         }
+    }
+    /// Elements of state beside a row of `dimension` elements, slot by slot.
+    pub fn row_slots(&self, dimension: usize) -> usize {
+        match self {
+            Rule::RowwiseAdagrad { .. } => 1,
+            rule => rule.slots().len() * dimension,
+        }
+    }
+    /// Whether it updates rows of tables.
+    pub fn is_of_tables(&self) -> bool {
+        match self {
+            Rule::Sgd | Rule::Momentum { .. } | Rule::Adagrad { .. } | Rule::RowwiseAdagrad { .. } => true,
+            Rule::Adam { .. } | Rule::LazyAdam { .. } | Rule::Ftrl { .. } | Rule::Sum => true,
+            Rule::Nesterov { .. } | Rule::AdamW { .. } | Rule::AmsGrad { .. } => false,
+            Rule::Ema { .. } | Rule::Metric { .. } | Rule::Decide(_) => false,
+        }
+    }
+    /// Whether it updates dense parameters.
+    pub fn is_of_dense(&self) -> bool {
+        !matches!(self, Rule::RowwiseAdagrad { .. } | Rule::LazyAdam { .. })
     }
     /// Whether a training step reads the parameter.
     pub fn is_read_by_steps(&self) -> bool {
@@ -146,6 +189,7 @@ impl Rule {
                 Some("momentum must be at least 0 and below 1")
             }
             Rule::Adam { beta1, beta2, .. }
+            | Rule::LazyAdam { beta1, beta2, .. }
             | Rule::AdamW { beta1, beta2, .. }
             | Rule::AmsGrad { beta1, beta2, .. }
                 if !is_decay(beta1) || !is_decay(beta2) =>
@@ -153,7 +197,9 @@ impl Rule {
                 Some("beta1 and beta2 must be at least 0 and below 1")
             }
             Rule::Adagrad { epsilon }
+            | Rule::RowwiseAdagrad { epsilon }
             | Rule::Adam { epsilon, .. }
+            | Rule::LazyAdam { epsilon, .. }
             | Rule::AdamW { epsilon, .. }
             | Rule::AmsGrad { epsilon, .. }
                 if !is_positive(epsilon) =>
@@ -185,7 +231,9 @@ mod tests {
             (Rule::Momentum { momentum: 1.0 }, "momentum"),
             (Rule::Nesterov { momentum: f32::NAN }, "momentum"),
             (Rule::Adagrad { epsilon: 0.0 }, "epsilon"),
+            (Rule::RowwiseAdagrad { epsilon: f32::NAN }, "epsilon"),
             (Rule::Adam { beta1: 1.0, beta2, epsilon }, "beta1"),
+            (Rule::LazyAdam { beta1, beta2: 1.0, epsilon }, "beta2"),
             (Rule::AdamW { beta1, beta2: -0.1, epsilon }, "beta2"),
             (Rule::AdamW { beta1, beta2, epsilon: f32::INFINITY }, "epsilon"),
             (Rule::AmsGrad { beta1, beta2: 1.5, epsilon }, "beta2"),
@@ -207,7 +255,9 @@ mod tests {
             Rule::Momentum { momentum: 0.0 },
             Rule::Nesterov { momentum: 0.9 },
             Rule::Adagrad { epsilon: 1e-10 },
+            Rule::RowwiseAdagrad { epsilon: 1e-10 },
             Rule::ADAM,
+            Rule::LAZY_ADAM,
             Rule::ADAMW,
             Rule::AMSGRAD,
             Rule::Ftrl { l1: 0.0, l2: 0.0, beta: 1.0 },

@@ -1,7 +1,7 @@
 //! Copies of blocks on the wire and on disk.
 
 use super::{proto, required};
-use crate::cluster::block_copy::BlockCopy;
+use crate::cluster::block_copy::{BlockCopy, Segment};
 use crate::cluster::{BlockId, Refusal, Rewind, StateName, Term, Version};
 
 impl From<StateName> for proto::StateName {
@@ -27,6 +27,11 @@ impl From<BlockCopy> for proto::BlockCopy {
             earlier: copy.earlier,
             slots: copy.slots,
             ledger: Some((&copy.ledger).into()),
+            segment: copy.segment.map(|Segment { slots, candidates }| proto::Segment {
+                first: slots.start,
+                end: slots.end,
+                candidates,
+            }),
         }
     }
 }
@@ -44,6 +49,9 @@ impl TryFrom<proto::BlockCopy> for BlockCopy {
             earlier: wire.earlier,
             slots: wire.slots,
             ledger: wire.ledger.unwrap_or_default().try_into()?,
+            segment: wire
+                .segment
+                .map(|proto::Segment { first, end, candidates }| Segment { slots: first..end, candidates }),
         })
     }
 }

@@ -5,6 +5,7 @@
 
 use super::pieces::Damage;
 use super::{malformed, proto, required};
+use crate::cluster::block_copy::WHOLE;
 use crate::cluster::checkpoint::{CheckpointId, CheckpointManifest, Cut, FileRecord, PieceRef};
 use crate::cluster::{BlockId, Refusal, Rewind, StateName, Term, Version};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -13,7 +14,8 @@ use prost::Message;
 /// The largest manifest file, about 1.5 million blocks.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 const MAGIC: &[u8; 8] = b"SHOALMAN";
-const FORMAT: u32 = 1;
+/// The format that is written. Formats from 1 on are read: what came with 2, tables, is not in those before.
+const FORMAT: u32 = 2;
 const PREFIX_BYTES: usize = 24;
 
 /// The bytes of a manifest file.
@@ -42,7 +44,7 @@ pub fn decode_manifest(file: &[u8]) -> Result<CheckpointManifest, Damage> {
     }
     prefix.advance(MAGIC.len());
     let (format, bytes, crc32) = (prefix.get_u32_le(), prefix.get_u64_le(), prefix.get_u32_le());
-    if format != FORMAT {
+    if !(1..=FORMAT).contains(&format) {
         return Err(Damage::format("a checkpoint's manifest", format, FORMAT));
     }
     if bytes != payload.len() as u64 {
@@ -110,6 +112,8 @@ impl From<&PieceRef> for proto::PieceRef {
             offset: piece.offset,
             bytes: piece.bytes,
             crc32: piece.crc32,
+            first: piece.slots.start,
+            end: if piece.slots == WHOLE { 0 } else { piece.slots.end },
         }
     }
 }
@@ -123,6 +127,7 @@ impl TryFrom<proto::PieceRef> for PieceRef {
             block: BlockId(wire.block),
             rewind: Rewind(wire.rewind),
             name: StateName { term: Term(name.term), version: Version(name.version) },
+            slots: if wire.end == 0 { WHOLE } else { wire.first..wire.end },
             file: wire.file,
             offset: wire.offset,
             bytes: wire.bytes,

@@ -3,6 +3,7 @@
 use super::{malformed, proto, required};
 use crate::cluster::initial::Initial;
 use crate::cluster::schedule::{Decay, Schedule, Stage};
+use crate::cluster::table::{Ceiling, Full, Table};
 use crate::cluster::{Better, Declaration, Group, Metric, Parameter, Plateau, Refusal, Rule, Target};
 
 impl From<&Declaration> for proto::Declaration {
@@ -35,6 +36,7 @@ impl From<&Parameter> for proto::Parameter {
             learning_rate: Some((&parameter.learning_rate).into()),
             initial: Some(parameter.initial.into()),
             group: Some(parameter.group.into()),
+            table: parameter.table.map(Into::into),
         }
     }
 }
@@ -48,9 +50,35 @@ impl TryFrom<proto::Parameter> for Parameter {
             learning_rate: required(wire.learning_rate, "parameter.learning_rate")?.try_into()?,
             initial: required(wire.initial, "parameter.initial")?.try_into()?,
             group: wire.group.map_or_else(Group::default, Into::into),
+            table: wire.table.map(TryInto::try_into).transpose()?,
             name: wire.name,
             shape: wire.shape,
         })
+    }
+}
+
+impl From<Table> for proto::Table {
+    fn from(table: Table) -> Self {
+        let Table { buckets, admission, age_max, ceiling } = table;
+        let half_life = match ceiling {
+            Some(Ceiling { full: Full::Evict { half_life }, .. }) => half_life,
+            _ => 0,
+        };
+        let rows_max = ceiling.map_or(0, |ceiling| ceiling.rows);
+        proto::Table { buckets, admission: admission.into(), age_max, rows_max, half_life }
+    }
+}
+
+impl TryFrom<proto::Table> for Table {
+    type Error = Refusal;
+
+    fn try_from(wire: proto::Table) -> Result<Self, Refusal> {
+        let proto::Table { buckets, admission, age_max, rows_max, half_life } = wire;
+        let admission = u8::try_from(admission)
+            .map_err(|_| malformed("table.admission", format!("{admission} occurrences, at most 255")))?;
+        let full = if half_life == 0 { Full::Refuse } else { Full::Evict { half_life } };
+        let ceiling = (rows_max > 0).then_some(Ceiling { rows: rows_max, full });
+        Ok(Table { buckets, admission, age_max, ceiling })
     }
 }
 
@@ -78,7 +106,11 @@ impl From<Rule> for proto::Rule {
             Rule::Momentum { momentum } => proto::Rule { momentum, ..of(Kind::Momentum) },
             Rule::Nesterov { momentum } => proto::Rule { momentum, ..of(Kind::Nesterov) },
             Rule::Adagrad { epsilon } => proto::Rule { epsilon, ..of(Kind::Adagrad) },
+            Rule::RowwiseAdagrad { epsilon } => proto::Rule { epsilon, ..of(Kind::RowwiseAdagrad) },
             Rule::Adam { beta1, beta2, epsilon } => proto::Rule { beta1, beta2, epsilon, ..of(Kind::Adam) },
+            Rule::LazyAdam { beta1, beta2, epsilon } => {
+                proto::Rule { beta1, beta2, epsilon, ..of(Kind::LazyAdam) }
+            }
             Rule::AdamW { beta1, beta2, epsilon } => proto::Rule { beta1, beta2, epsilon, ..of(Kind::Adamw) },
             Rule::AmsGrad { beta1, beta2, epsilon } => {
                 proto::Rule { beta1, beta2, epsilon, ..of(Kind::Amsgrad) }
@@ -105,7 +137,9 @@ impl TryFrom<proto::Rule> for Rule {
             Kind::Momentum => Rule::Momentum { momentum },
             Kind::Nesterov => Rule::Nesterov { momentum },
             Kind::Adagrad => Rule::Adagrad { epsilon },
+            Kind::RowwiseAdagrad => Rule::RowwiseAdagrad { epsilon },
             Kind::Adam => Rule::Adam { beta1, beta2, epsilon },
+            Kind::LazyAdam => Rule::LazyAdam { beta1, beta2, epsilon },
             Kind::Adamw => Rule::AdamW { beta1, beta2, epsilon },
             Kind::Amsgrad => Rule::AmsGrad { beta1, beta2, epsilon },
             Kind::Ftrl => Rule::Ftrl { l1, l2, beta },
@@ -305,6 +339,21 @@ mod tests {
         let (ftrl, rate) = (Rule::Ftrl { l1: 0.1, l2: 0.2, beta: 1.5 }, Schedule::constant(0.1));
         let group = Group { rate_multiplier: 0.5, weight_decay: 0.25, is_frozen: true };
         parameters.push(Parameter::new("sparse", &[4], ftrl, rate, Initial::Zeros).in_group(group));
+        let ceilings = [
+            None,
+            Some(Ceiling { rows: 9, full: Full::Refuse }),
+            Some(Ceiling { rows: 8, full: Full::Evict { half_life: 7 } }),
+        ];
+        for (rule, ceiling) in
+            [Rule::Sgd, Rule::RowwiseAdagrad { epsilon }, Rule::LazyAdam { beta1, beta2, epsilon }]
+                .into_iter()
+                .zip(ceilings)
+        {
+            let name = format!("t{}", parameters.len());
+            let table = Table { buckets: 5, admission: 255, age_max: ceiling.map(|_| 6), ceiling };
+            let row = Parameter::new(&name, &[4], rule, Schedule::constant(0.1), Initial::Zeros);
+            parameters.push(row.as_table(table));
+        }
         let declaration = Declaration { parameters, block_elements: 17 };
         assert_eq!(Declaration::try_from(proto::Declaration::from(&declaration)).unwrap(), declaration);
     }

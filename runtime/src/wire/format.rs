@@ -4,7 +4,7 @@
 /// Something stored, in a format that this build does not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{what} of format {found}, this build reads format {read}: start {way_out} (docs/versions.md)",
+    "{what} of format {found}, this build reads formats 1 to {read}: start {way_out} (docs/versions.md)",
     way_out = if found > read { "a build that is at least as new as the one that wrote it" } else { "the build that wrote it" }
 )]
 pub struct OtherFormat {

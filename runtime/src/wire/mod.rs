@@ -14,6 +14,7 @@ mod ledger;
 pub mod pieces;
 mod refusal;
 mod routing;
+pub mod rows;
 #[cfg(test)]
 pub(crate) mod sample;
 mod staleness;

@@ -10,6 +10,7 @@
 //! that was meant. It must never touch storage.
 
 use super::{OtherFormat, malformed, proto};
+use crate::cluster::block_copy::WHOLE;
 use crate::cluster::checkpoint::{
     CheckpointId, CheckpointManifest, FileRecord, Origin, PIECE_BYTES_MAX, PieceRef, WrittenFile,
 };
@@ -20,7 +21,8 @@ use std::ops::Range;
 
 const MAGIC: &[u8; 8] = b"SHOALBLK";
 const TRAILER_MAGIC: &[u8; 8] = b"SHOALEND";
-const FORMAT: u32 = 1;
+/// The format that is written. Formats from 1 on are read: what came with 2, tables, is not in those before.
+const FORMAT: u32 = 2;
 const JOB_BYTES_MAX: usize = 1024;
 const FRAME_BYTES: usize = 8;
 const TRAILER_BYTES: u64 = 28;
@@ -89,6 +91,7 @@ impl PieceWriter {
             block: BlockId(copy.block),
             rewind: Rewind(copy.rewind),
             name: StateName { term: Term(name.term), version: Version(name.version) },
+            slots: slots_of(copy),
             file: 0,
             offset: self.bytes,
             bytes: length as u64,
@@ -110,6 +113,10 @@ impl PieceWriter {
         self.bytes += bytes.len() as u64;
         self.crc.update(bytes);
     }
+}
+
+fn slots_of(copy: &proto::BlockCopy) -> Range<u32> {
+    copy.segment.as_ref().map_or(WHOLE, |segment| segment.first..segment.end)
 }
 
 fn header(origin: &Origin) -> Bytes {
@@ -178,7 +185,7 @@ fn decode_header(header: &[u8]) -> Result<Origin, Damage> {
     if crc32.try_get_u32_le().map_err(short)? != crc32fast::hash(body) {
         return Err(Damage::new(body.len(), "the header's checksum does not match"));
     }
-    if format != FORMAT {
+    if !(1..=FORMAT).contains(&format) {
         return Err(Damage::format("a file of pieces", format, FORMAT));
     }
     let (job, mut rest) = rest.split_at(job_bytes);
@@ -230,6 +237,10 @@ pub fn decode_piece(mut frame: Bytes, piece: &PieceRef) -> Result<proto::BlockCo
             "block {} under rewind number {} at {name}; the manifest has block {} under {} at {}",
             copy.block, copy.rewind, piece.block, piece.rewind, piece.name
         );
+        return Err(Damage::new(FRAME_BYTES, what));
+    }
+    if slots_of(&copy) != piece.slots {
+        let what = format!("slots {:?}; the manifest has {:?}", slots_of(&copy), piece.slots);
         return Err(Damage::new(FRAME_BYTES, what));
     }
     Ok(copy)

@@ -2,6 +2,7 @@
 
 use super::pieces::PieceWriter;
 use super::proto;
+use crate::cluster::block_copy::WHOLE;
 use crate::cluster::checkpoint::{CheckpointId, CheckpointManifest, Cut, Origin, PieceRef, WrittenFile};
 use crate::cluster::initial::Initial;
 use crate::cluster::schedule::Schedule;
@@ -63,6 +64,7 @@ pub(crate) fn copy(block: u32, version: u64) -> proto::BlockCopy {
         earlier: vec![values(0)],
         slots: Vec::new(),
         ledger: None,
+        segment: None,
     }
 }
 
@@ -71,6 +73,7 @@ pub(crate) fn piece() -> PieceRef {
         block: BlockId(0),
         rewind: Rewind(REWIND),
         name: StateName { term: Term(3), version: Version(5) },
+        slots: WHOLE,
         file: 0,
         offset: 0,
         bytes: 1,

@@ -104,13 +104,15 @@ impl Header {
         ))
     }
 
-    /// Where the values of a parameter lie; none if it is not there. Metrics count this job, so they never are.
+    /// Where the values of a parameter lie; none if it is not there. Metrics count this job, so they never are, and tables
+    /// begin without rows.
     ///
     /// # Errors
     /// Another shape, or a kind that is not taken, and the way out.
     pub fn values_of(&self, parameter: &Parameter) -> Result<Option<Values>, String> {
         let name = parameter.name.as_str();
-        let Some(info) = self.metadata.info(name).filter(|_| parameter.rule.begins_anywhere()) else {
+        let begins_here = parameter.rule.begins_anywhere() && parameter.table.is_none();
+        let Some(info) = self.metadata.info(name).filter(|_| begins_here) else {
             return Ok(None);
         };
         let shape: Vec<u64> = info.shape.iter().map(|dimension| *dimension as u64).collect();

@@ -45,6 +45,6 @@ messages! {
     PullRequest, PulledBlock, PushReply, PushRequest, RateChange, ReadStateReply, ReadStateRequest,
     RecordRange, Refusal, RegisterReply, RegisterRequest, ReportReply, ReportRequest, RouteReply,
     RouteRequest, Routing, RoutingRange, Rule, ScaleReply, ScaleRequest, Schedule, Slice, Stage, Staleness,
-    StateName, StatusReply, StatusRequest, Target, Task, TrainerCounters, TrainerStatus, TroubleStatus,
-    WarmStart, WatchReply, WatchRequest, WrittenFile,
+    Segment, StateName, StatusReply, StatusRequest, Table, Target, Task, TrainerCounters, TrainerStatus, TroubleStatus,
+    WantedRows, WarmStart, WatchReply, WatchRequest, WrittenFile,
 }

@@ -1,9 +1,9 @@
 //! Files that are stored, made by today's code, and what must be read in them.
 
-use super::values::{copy, declaration, name, synchronous};
+use super::values::{copy, declaration, name, segment, synchronous};
 use prost::bytes::Bytes;
 use shoal_runtime::cluster::checkpoint::{CheckpointId, CheckpointManifest, Cut, Origin};
-use shoal_runtime::cluster::{BlockCopy, BlockId, Incarnation, Layout, Rewind};
+use shoal_runtime::cluster::{BlockCopy, BlockId, Declaration, Incarnation, Layout, Rewind};
 use shoal_runtime::host::store::{FileStore, Revision, Store};
 use shoal_runtime::wire::checkpoint::{decode_manifest, encode_manifest};
 use shoal_runtime::wire::pieces::{
@@ -15,9 +15,12 @@ const PIECES: &str = "pieces.blocks";
 const STATE: &str = "master.state";
 const DOCUMENT: &[u8] = b"a document";
 
+/// Names of all files.
+pub(crate) const NAMES: [&str; 3] = [PIECES, MANIFEST, STATE];
+
 /// Name and bytes of every file.
 pub(crate) fn all() -> Vec<(&'static str, Vec<u8>)> {
-    let (pieces, manifest) = checkpoint();
+    let (pieces, manifest) = checkpoint(&declaration());
     vec![
         (PIECES, pieces),
         (MANIFEST, encode_manifest(&manifest).unwrap().to_vec()),
@@ -25,9 +28,9 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Asserts that a file says what it is meant to.
-pub(crate) fn check(file: &str, bytes: &[u8]) {
-    let (_, expected) = checkpoint();
+/// Asserts that a file, of a job with that declaration, says what it is meant to.
+pub(crate) fn check(file: &str, bytes: &[u8], declaration: &Declaration) {
+    let (_, expected) = checkpoint(declaration);
     match file {
         MANIFEST => assert_eq!(decode_manifest(bytes).unwrap(), expected),
         PIECES => {
@@ -35,10 +38,11 @@ pub(crate) fn check(file: &str, bytes: &[u8]) {
             let at = |range: std::ops::Range<u64>| &bytes[range.start as usize..range.end as usize];
             check_header(at(header_range(&expected)), &expected, file).unwrap();
             check_trailer(at(trailer_range(file)), file).unwrap();
-            for (block, piece) in (0..).zip(&expected.pieces) {
+            for piece in &expected.pieces {
                 let frame = Bytes::copy_from_slice(at(piece.offset..piece.offset + piece.bytes));
                 let read = BlockCopy::try_from(decode_piece(frame, piece).unwrap()).unwrap();
-                assert_eq!(read, BlockCopy { block: BlockId(block), ..copy(7) });
+                let copies = copies(declaration, piece.block);
+                assert!(copies.contains(&read), "{read:?}");
             }
         }
         STATE => {
@@ -51,14 +55,25 @@ pub(crate) fn check(file: &str, bytes: &[u8]) {
     }
 }
 
+/// What a file has of a block: of a bucket two segments.
+fn copies(declaration: &Declaration, block: BlockId) -> Vec<BlockCopy> {
+    let copies = match Layout::new(declaration).block(block).unwrap().bucket {
+        Some(_) => vec![segment(0..9), segment(9..u32::MAX)],
+        None => vec![copy(7)],
+    };
+    copies.into_iter().map(|copy| BlockCopy { block, ..copy }).collect()
+}
+
 /// A file of all blocks of a declaration, and the manifest over it.
-fn checkpoint() -> (Vec<u8>, CheckpointManifest) {
-    let (settings, declaration, checkpoint) = (synchronous(), declaration(), CheckpointId(4));
+fn checkpoint(declaration: &Declaration) -> (Vec<u8>, CheckpointManifest) {
+    let (settings, declaration, checkpoint) = (synchronous(), declaration.clone(), CheckpointId(4));
     let (job, writer) = (settings.job.clone(), Incarnation::new(1, 3));
     let (mut file, header) = PieceWriter::begin(&Origin { job, checkpoint, writer, sequence: 9 }).unwrap();
     let mut bytes = header.to_vec();
     for block in 0..Layout::new(&declaration).len() as u32 {
-        bytes.extend(file.add(&BlockCopy { block: BlockId(block), ..copy(7) }.into()).unwrap());
+        for copy in copies(&declaration, BlockId(block)) {
+            bytes.extend(file.add(&copy.into()).unwrap());
+        }
     }
     let (trailer, written) = file.finish();
     bytes.extend(trailer);

@@ -2,19 +2,23 @@
 //! them, where `messages.txt` records only where it stands.
 
 use prost::Message;
+use prost::bytes::Bytes;
+use shoal_runtime::cluster::block_copy::{Segment, WHOLE};
 use shoal_runtime::cluster::checkpoint::{FileRecord, WrittenFile};
 use shoal_runtime::cluster::decisions::{LossScale, NonFinite};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
 use shoal_runtime::cluster::schedule::Schedule;
+use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{
     Better, BlockCopy, BlockId, CheckpointId, DamagedCheckpoint, Decisions, Declaration, Evaluated,
     Exclusion, Exclusions, Group, Incarnation, JobId, JobSettings, LeaseId, Ledger, ManifestRecord, Metric,
     Microbatch, Mode, Node, Parameter, Period, PieceRef, Plateau, Refusal, Rewind, Routing, Rule, Slice,
-    StateName, Step, Target, Task, Term, Version, WarmStart, Work,
+    StateName, Step, Table, Target, Task, Term, Version, WarmStart, Work,
 };
 use shoal_runtime::wire::proto;
 use std::fmt::Debug;
+use std::ops::Range;
 
 /// A value as it travels.
 pub(crate) struct Value {
@@ -70,6 +74,7 @@ pub(crate) fn all() -> Vec<Value> {
         value("Exclusions", &exclusions, &proto::Exclusions::from(&exclusions)),
         value("Ledger", &ledger, &proto::Ledger::from(&ledger)),
         value("BlockCopy", &copy(7), &proto::BlockCopy::from(copy(7))),
+        value("BlockCopy of a bucket", &segment(141..142), &proto::BlockCopy::from(segment(141..142))),
         value("WrittenFile", &written, &proto::WrittenFile::from(&written)),
         value("DamagedCheckpoint", &damaged, &proto::DamagedCheckpoint::from(&damaged)),
         sure!("ManifestRecord", proto::ManifestRecord, ManifestRecord, damaged.record),
@@ -149,6 +154,8 @@ pub(crate) fn declaration() -> Declaration {
         Rule::AdamW { beta1: 0.81, beta2: 0.96, epsilon: 1e-6 },
         Rule::AmsGrad { beta1: 0.82, beta2: 0.97, epsilon: 1e-5 },
     ];
+    let row_rules =
+        [Rule::RowwiseAdagrad { epsilon: 1e-4 }, Rule::LazyAdam { beta1: 0.83, beta2: 0.98, epsilon: 1e-3 }];
     let every = schedules.iter().cycle().zip(initials.into_iter().cycle());
     let trained = rules.into_iter().zip(every).enumerate().map(|(at, (rule, (rate, initial)))| {
         Parameter::new(&format!("p{at}"), &[3 + at as u64, 2], rule, rate.clone(), initial)
@@ -161,6 +168,13 @@ pub(crate) fn declaration() -> Declaration {
     let mut parameters: Vec<Parameter> = trained.collect();
     parameters[0] = parameters[0].clone().in_group(Group::FROZEN);
     parameters.push(Parameter::new("ema", &[], Rule::Ema { decay: 0.7 }, none, Initial::Zeros));
+    let ceilings = [Full::Refuse, Full::Evict { half_life: 48 }].map(|full| Ceiling { rows: 47, full });
+    let rows = row_rules.into_iter().zip(ceilings).zip(0u32..).map(|((rule, ceiling), at)| {
+        let row = Parameter::new(&format!("t{at}"), &[2], rule, Schedule::constant(0.1), Initial::Zeros);
+        let (ceiling, age_max) = (Some(ceiling), (at > 0).then_some(46));
+        row.as_table(Table { buckets: 2 + at, admission: 45, age_max, ceiling })
+    });
+    parameters.extend(rows);
     parameters.push(Parameter::sum("loss", &[2]));
     parameters.push(Parameter::metric("right", Metric::Accuracy));
     parameters.push(Parameter::metric("log", Metric::LogLoss));
@@ -237,7 +251,14 @@ pub(crate) fn copy(version: u64) -> BlockCopy {
         earlier: vec![values(2.5), values(3.5)],
         slots: vec![values(4.5), values(5.5)],
         ledger: ledger(),
+        segment: None,
     }
+}
+
+/// The same of a bucket: a segment of it.
+pub(crate) fn segment(slots: Range<u32>) -> BlockCopy {
+    let candidates = Bytes::from_static(b"candidates");
+    BlockCopy { slots: Vec::new(), segment: Some(Segment { slots, candidates }), ..copy(7) }
 }
 
 fn written() -> WrittenFile {
@@ -246,12 +267,14 @@ fn written() -> WrittenFile {
         block: BlockId(3),
         rewind: Rewind(112),
         name: name(7),
+        slots: WHOLE,
         file: 2,
         offset: 122,
         bytes: 123,
         crc32: 0xBEEF_CAFE,
     };
-    WrittenFile { file, pieces: vec![piece] }
+    let part = PieceRef { slots: 124..125, ..piece.clone() };
+    WrittenFile { file, pieces: vec![piece, part] }
 }
 
 fn damaged() -> DamagedCheckpoint {

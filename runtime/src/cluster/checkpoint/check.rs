@@ -1,9 +1,10 @@
 //! What must hold of a checkpoint's manifest. It must never take more memory than the manifest has, whatever that says.
 
 use super::{CheckpointManifest, MANIFEST_NAME, PIECE_BYTES_MAX, PieceRef};
+use crate::cluster::block_copy::WHOLE;
 use crate::cluster::layout::BLOCK_ELEMENTS_MAX;
 use crate::cluster::parameter::Parameter;
-use crate::cluster::{BlockId, Layout};
+use crate::cluster::{BlockId, Layout, Rewind, StateName};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -41,33 +42,45 @@ impl CheckpointManifest {
     }
 
     fn check_blocks(&self) -> Result<(), CheckpointFault> {
-        let elements =
-            self.declaration.parameters.iter().map(Parameter::elements).fold(0, u64::saturating_add);
         let block_elements = match self.declaration.block_elements {
             0 => BLOCK_ELEMENTS_MAX,
             stated => stated.min(BLOCK_ELEMENTS_MAX),
         };
         // Before the layout is made: it would have a block for every entry of an absurd declaration.
-        let blocks_min = elements.div_ceil(block_elements);
+        let of = |is_table: bool| {
+            self.declaration.parameters.iter().filter(move |parameter| parameter.table.is_some() == is_table)
+        };
+        let elements = of(false).map(Parameter::elements).fold(0, u64::saturating_add);
+        let buckets = of(true).filter_map(|parameter| parameter.table).map(|table| u64::from(table.buckets));
+        let blocks_min = elements.div_ceil(block_elements).saturating_add(buckets.sum());
         if blocks_min > self.pieces.len() as u64 {
             let what = format!("{} of at least {blocks_min} blocks are there", self.pieces.len());
             return fault("pieces", what);
         }
-        let blocks = Layout::new(&self.declaration).len();
-        for (index, piece) in self.pieces.iter().enumerate() {
-            let expected = BlockId(index as u32);
-            if piece.block < expected {
-                return fault(format_args!("block {}", piece.block), "there twice, or out of order");
+        let layout = Layout::new(&self.declaration);
+        let mut next = Expected { block: BlockId(0), first: 0, name: None };
+        for piece in &self.pieces {
+            let subject = format!("block {}", piece.block);
+            let Some(block) = layout.block(piece.block) else {
+                return fault(subject, format!("the job has {} blocks", layout.len()));
+            };
+            if piece.block < next.block || piece.block == next.block && piece.slots.start < next.first {
+                return fault(subject, "there twice, or out of order");
             }
-            if index == blocks || piece.block.0 as usize >= blocks {
-                return fault(format_args!("block {}", piece.block), format!("the job has {blocks} blocks"));
+            if piece.block > next.block {
+                return fault(format_args!("block {}", next.block), next.missing());
             }
-            if piece.block > expected {
-                return fault(format_args!("block {expected}"), "it has no piece");
+            let is_next = piece.slots.start == next.first && !piece.slots.is_empty();
+            if !is_next || block.bucket.is_none() && piece.slots != WHOLE {
+                return fault(subject, format!("a piece with slots {:?}", piece.slots));
             }
+            if next.name.is_some_and(|name| name != (piece.rewind, piece.name)) {
+                return fault(subject, "pieces of two states");
+            }
+            next = next.after(piece);
         }
-        match self.pieces.len() < blocks {
-            true => fault(format_args!("block {}", self.pieces.len()), "it has no piece"),
+        match (next.block.0 as usize) < layout.len() {
+            true => fault(format_args!("block {}", next.block), next.missing()),
             false => Ok(()),
         }
     }
@@ -113,6 +126,33 @@ impl CheckpointManifest {
     }
 }
 
+/// The piece that comes next.
+struct Expected {
+    block: BlockId,
+    first: u32,
+    /// What its block's pieces so far are of.
+    name: Option<(Rewind, StateName)>,
+}
+
+impl Expected {
+    fn after(&self, piece: &PieceRef) -> Expected {
+        match piece.slots.end == WHOLE.end {
+            true => Expected { block: BlockId(self.block.0 + 1), first: 0, name: None },
+            false => {
+                let name = Some((piece.rewind, piece.name));
+                Expected { block: self.block, first: piece.slots.end, name }
+            }
+        }
+    }
+
+    fn missing(&self) -> String {
+        match self.first {
+            0 => "it has no piece".to_owned(),
+            first => format!("it has no piece with slot {first}"),
+        }
+    }
+}
+
 /// Whether a name stays inside its folder and is one that every kind of storage takes as it is.
 fn is_plain(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -132,8 +172,9 @@ mod tests {
     use crate::cluster::checkpoint::{CheckpointId, Cut, FileRecord, WrittenFile};
     use crate::cluster::initial::Initial;
     use crate::cluster::schedule::Schedule;
-    use crate::cluster::{Declaration, Rewind, Rule, StateName, Term, Version};
+    use crate::cluster::{Declaration, Rewind, Rule, StateName, Table, Term, Version};
     use crate::wire::sample::settings;
+    use std::ops::Range;
 
     /// One block for each element.
     fn declaration(elements: u64) -> Declaration {
@@ -146,6 +187,7 @@ mod tests {
             block: BlockId(*block),
             rewind: Rewind(2),
             name: StateName { term: Term(3), version: Version(5) },
+            slots: WHOLE,
             file: 0,
             offset: 50 + 10 * index as u64,
             bytes: 10,
@@ -167,11 +209,15 @@ mod tests {
     #[test]
     fn a_manifest_says_of_every_block_which_file_has_it() {
         let manifest = manifest();
+        let piece = |block| match manifest.pieces_of(BlockId(block)) {
+            [piece] => piece,
+            pieces => panic!("{pieces:?}"),
+        };
         let files: Vec<&str> =
-            (0..3).map(|block| manifest.piece(BlockId(block)).unwrap().0.name.as_str()).collect();
+            (0..3).map(|block| manifest.files[piece(block).file as usize].name.as_str()).collect();
         assert_eq!(files, ["b.blocks", "a.blocks", "b.blocks"]);
-        assert!((0..3).all(|block| manifest.piece(BlockId(block)).unwrap().1.crc32 == block));
-        assert_eq!(manifest.piece(BlockId(3)), None);
+        assert!((0..3).all(|block| piece(block).crc32 == block));
+        assert_eq!(manifest.pieces_of(BlockId(3)), []);
     }
 
     #[test]
@@ -196,6 +242,36 @@ mod tests {
         let fault = CheckpointManifest::assemble(settings(), declaration, CheckpointId(4), None, written)
             .unwrap_err();
         assert_eq!(fault.to_string(), "block 1: it has no piece");
+    }
+
+    #[test]
+    fn a_bucket_is_whole_only_if_its_segments_are_one_state_without_a_gap() {
+        let bucket = |slots: &[Range<u32>]| {
+            let mut declaration = declaration(1);
+            let table = declaration.parameters[0].clone().as_table(Table { buckets: 2, ..Table::default() });
+            declaration.parameters.push(Parameter { name: "t".to_owned(), ..table });
+            let mut written = written("a.blocks", &vec![1; slots.len() + 2]);
+            for (piece, slots) in written.pieces.iter_mut().zip(slots) {
+                piece.slots = slots.clone();
+            }
+            let [.., dense, other] = &mut written.pieces[..] else { panic!("two more") };
+            (dense.block, other.block) = (BlockId(0), BlockId(2));
+            CheckpointManifest::assemble(settings(), declaration, CheckpointId(4), None, vec![written])
+        };
+        let whole = bucket(&[5..9, 0..5, 9..WHOLE.end]).unwrap();
+        let found: Vec<u32> = whole.pieces_of(BlockId(1)).iter().map(|piece| piece.slots.start).collect();
+        assert_eq!((found, whole.pieces_of(BlockId(2)).len()), (vec![0, 5, 9], 1));
+        let fault = |slots: &[Range<u32>]| bucket(slots).unwrap_err().to_string();
+        assert_eq!(fault(&[0..5, 5..9]), "block 1: it has no piece with slot 9");
+        assert_eq!(fault(&[0..5, 6..WHOLE.end]), "block 1: a piece with slots 6..4294967295");
+        assert_eq!(fault(&[0..5, 4..WHOLE.end]), "block 1: there twice, or out of order");
+        assert_eq!(fault(&[0..0, 0..WHOLE.end]), "block 1: a piece with slots 0..0");
+        let mut two_states = whole.clone();
+        two_states.pieces[2].name.version = Version(6);
+        assert_eq!(two_states.check().unwrap_err().to_string(), "block 1: pieces of two states");
+        let mut dense = whole;
+        dense.pieces[0].slots = 0..5;
+        assert!(dense.check().unwrap_err().what.contains("slots 0..5"));
     }
 
     #[test]

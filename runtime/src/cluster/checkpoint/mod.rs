@@ -8,6 +8,7 @@ pub use check::CheckpointFault;
 use super::{BlockId, Declaration, Incarnation, JobId, JobSettings, Rewind, StateName, Version};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::Range;
 
 /// The most bytes of one piece, frame included: a block of 1 MiB with its slots and earlier state, many times over.
 pub const PIECE_BYTES_MAX: u64 = 64 << 20;
@@ -65,7 +66,7 @@ pub struct FileRecord {
     pub crc32: u32,
 }
 
-/// One block's state: a stretch of a file.
+/// One block's state, or of a bucket a segment of it: a stretch of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PieceRef {
     /// The block.
@@ -74,6 +75,8 @@ pub struct PieceRef {
     pub rewind: Rewind,
     /// Which state of the block it is.
     pub name: StateName,
+    /// Which slots of a bucket it has; of a dense block [`WHOLE`](super::block_copy::WHOLE).
+    pub slots: Range<u32>,
     /// Index into the manifest's files.
     pub file: u32,
     /// Where the piece begins in the file.
@@ -115,12 +118,12 @@ pub struct CheckpointManifest {
     pub cut: Option<Cut>,
     /// The files, in the order of their names.
     pub files: Vec<FileRecord>,
-    /// In block order, every block once.
+    /// In block order, every block whole; of a bucket in slot order.
     pub pieces: Vec<PieceRef>,
 }
 
 impl CheckpointManifest {
-    /// Puts together what pservers wrote. Fails unless the pieces are every block once ([`check`](Self::check)):
+    /// Puts together what pservers wrote. Fails unless the pieces make every block once ([`check`](Self::check)):
     /// who has a block twice chooses before.
     pub fn assemble(
         settings: JobSettings,
@@ -144,15 +147,15 @@ impl CheckpointManifest {
             manifest.files.push(file);
             manifest.pieces.extend(pieces.into_iter().map(|piece| PieceRef { file: index, ..piece }));
         }
-        manifest.pieces.sort_by_key(|piece| piece.block);
+        manifest.pieces.sort_by_key(|piece| (piece.block, piece.slots.start));
         manifest.check()?;
         Ok(manifest)
     }
 
-    /// Where a block's state lies, in a checked manifest.
-    pub fn piece(&self, block: BlockId) -> Option<(&FileRecord, &PieceRef)> {
-        let piece = self.pieces.get(block.0 as usize).filter(|piece| piece.block == block)?;
-        Some((self.files.get(piece.file as usize)?, piece))
+    /// The pieces of a block, of a bucket in slot order, in a checked manifest.
+    pub fn pieces_of(&self, block: BlockId) -> &[PieceRef] {
+        let rest = &self.pieces[self.pieces.partition_point(|piece| piece.block < block)..];
+        &rest[..rest.partition_point(|piece| piece.block == block)]
     }
 }
 

@@ -13,10 +13,10 @@ pub use list::{Entry, Standing, list};
 pub use verify::{Fault, Report, verify};
 
 use super::storage::{Listed, Storage, StorageError};
+use crate::cluster::Refusal;
 use crate::cluster::checkpoint::{
-    CheckpointId, CheckpointManifest, FileRecord, ManifestRecord, Origin, WrittenFile,
+    CheckpointId, CheckpointManifest, FileRecord, ManifestRecord, Origin, PieceRef, WrittenFile,
 };
-use crate::cluster::{BlockId, Refusal};
 use crate::wire::checkpoint::{MANIFEST_BYTES_MAX, decode_manifest, encode_manifest};
 use crate::wire::pieces::{
     Damage, PieceWriter, check_header, check_trailer, decode_piece, header_range, trailer_range,
@@ -98,15 +98,15 @@ pub async fn load_unrecorded(
     Ok((record_of(checkpoint, &content), decode(storage, checkpoint, &content)?))
 }
 
-/// One block's state, read alone and known to be the one that the manifest means.
+/// One of a manifest's pieces, read alone and known to be the one that is meant.
 pub async fn read_piece(
     storage: &Storage,
     manifest: &CheckpointManifest,
-    block: BlockId,
+    piece: &PieceRef,
 ) -> Result<BlockCopy, StorageError> {
-    let Some((file, piece)) = manifest.piece(block) else {
+    let Some(file) = manifest.files.get(piece.file as usize) else {
         let at = storage.at(&manifest.checkpoint.manifest_object());
-        return Err(StorageError::Invalid { at, what: format!("the checkpoint has no block {block}") });
+        return Err(StorageError::Invalid { at, what: format!("the checkpoint has no file {}", piece.file) });
     };
     let object = file.object(manifest.checkpoint);
     let (header, frame, trailer) = tokio::try_join!(

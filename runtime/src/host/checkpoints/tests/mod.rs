@@ -4,6 +4,7 @@ mod damage;
 mod kills;
 
 use super::*;
+use crate::cluster::BlockId;
 use crate::cluster::checkpoint::CheckpointFault;
 use crate::host::storage::NextMove;
 use crate::wire::sample;
@@ -51,7 +52,7 @@ async fn keeps_checkpoints(storage: &Storage) {
     assert_eq!(load(storage, &record).await.unwrap(), manifest);
     assert_eq!(load_unrecorded(storage, CheckpointId(4)).await.unwrap(), (record, manifest.clone()));
     for block in 0..2 {
-        let copy = read_piece(storage, &manifest, BlockId(block)).await.unwrap();
+        let copy = read_piece(storage, &manifest, &manifest.pieces_of(BlockId(block))[0]).await.unwrap();
         assert_eq!(copy, sample::copy(block, 6));
     }
     let files: u64 = manifest.files.iter().map(|file| file.bytes).sum();
@@ -141,7 +142,10 @@ async fn pieces_that_another_file_supplies_are_read_past_and_still_checked() {
     let report = verify(&storage, &record).await.unwrap();
     let files: u64 = manifest.files.iter().map(|file| file.bytes).sum();
     assert_eq!((report.pieces, report.bytes, report.faults), (2, record.bytes + files, Vec::new()));
-    assert_eq!(read_piece(&storage, &manifest, BlockId(1)).await.unwrap(), sample::copy(1, 5));
+    assert_eq!(
+        read_piece(&storage, &manifest, &manifest.pieces_of(BlockId(1))[0]).await.unwrap(),
+        sample::copy(1, 5)
+    );
 
     let object = manifest.files[0].object(CheckpointId(4));
     damage::flip(&store, &object, (unused.offset as usize + 10) * 8).await;
@@ -163,7 +167,10 @@ async fn an_asynchronous_job_keeps_blocks_of_different_versions() {
     let manifest = assemble(None).unwrap();
     let record = commit(&storage, &manifest).await.unwrap();
     assert_eq!(load(&storage, &record).await.unwrap(), manifest);
-    assert_eq!(read_piece(&storage, &manifest, BlockId(1)).await.unwrap(), sample::copy(1, 8));
+    assert_eq!(
+        read_piece(&storage, &manifest, &manifest.pieces_of(BlockId(1))[0]).await.unwrap(),
+        sample::copy(1, 8)
+    );
     let cut = sample::manifest(4, &sample::written(4, 5)).cut;
     let CheckpointFault { subject, .. } = assemble(cut).unwrap_err();
     assert_eq!(subject, "block 1");
@@ -182,11 +189,12 @@ async fn other_folders_of_the_place_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_block_that_the_job_has_not_is_an_error() {
+async fn a_piece_of_a_file_that_the_manifest_has_not_is_an_error() {
     let (_, storage) = memory();
     let (_, manifest) = write(&storage, 4, 5).await.unwrap();
-    let error = read_piece(&storage, &manifest, BlockId(2)).await.unwrap_err();
-    assert!(error.to_string().contains("no block 2"), "{error}");
+    let elsewhere = PieceRef { file: 7, ..manifest.pieces[0].clone() };
+    let error = read_piece(&storage, &manifest, &elsewhere).await.unwrap_err();
+    assert!(error.to_string().contains("no file 7"), "{error}");
 }
 
 #[tokio::test]
@@ -227,7 +235,7 @@ async fn every_operation_may_run_in_a_task_of_its_own() {
         let written = write_pieces(&storage, &sample::origin(4, 0), copies).await?;
         let record = commit(&storage, &sample::manifest(4, &[written])).await?;
         let manifest = load(&storage, &record).await?;
-        read_piece(&storage, &manifest, BlockId(0)).await?;
+        read_piece(&storage, &manifest, &manifest.pieces_of(BlockId(0))[0]).await?;
         let report = verify(&storage, &record).await?;
         list(&storage).await?;
         remove(&storage, record.checkpoint).await?;

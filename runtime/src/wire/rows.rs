@@ -1,0 +1,116 @@
+//! Sums over rows and wanted keys as bytes, all little-endian: `rows (u32) | keys (u64 each) | counts (u32 each) | sums (f32,
+//! row by row)`, and nothing at all for no rows; keys alone: `keys (u64 each)`.
+//!
+//! It must never trust a number that a message states, nor allocate by one.
+
+use crate::cluster::rows::Rows;
+
+/// Bytes of a key and its count.
+const HEAD_BYTES: usize = 12;
+
+/// Bytes that so many rows of `dimension` elements have.
+pub fn encoded_bytes(rows: usize, dimension: usize) -> usize {
+    if rows == 0 { 0 } else { 4 + rows * (HEAD_BYTES + 4 * dimension) }
+}
+
+/// Writes a sum at the end of `bytes`.
+pub fn encode(rows: &Rows, bytes: &mut Vec<u8>) {
+    if rows.is_empty() {
+        return;
+    }
+    bytes.extend_from_slice(&(rows.len() as u32).to_le_bytes());
+    encode_keys(rows.keys(), bytes);
+    rows.counts().iter().for_each(|count| bytes.extend_from_slice(&count.to_le_bytes()));
+    rows.values().iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+}
+
+/// Reads a sum over rows of `dimension` elements.
+///
+/// # Errors
+/// What is wrong with the bytes.
+pub fn decode(bytes: &[u8], dimension: usize) -> Result<Rows, String> {
+    let Some((rows, rest)) = bytes.split_first_chunk() else {
+        return if bytes.is_empty() { Ok(Rows::default()) } else { Err(format!("{} bytes", bytes.len())) };
+    };
+    let rows = u32::from_le_bytes(*rows) as usize;
+    let expected = (HEAD_BYTES + 4 * dimension).checked_mul(rows);
+    if rows == 0 || expected != Some(rest.len()) {
+        let came = rest.len();
+        return Err(format!("{rows} rows of {dimension} elements are stated, {came} bytes came"));
+    }
+    let (keys, rest) = rest.split_at(8 * rows);
+    let (counts, values) = rest.split_at(4 * rows);
+    let keys = decode_keys(keys)?;
+    let counts = counts.as_chunks().0.iter().map(|count| u32::from_le_bytes(*count)).collect();
+    let values = values.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+    Rows::new(dimension, keys, counts, values).ok_or_else(|| "a key that never occurred".to_owned())
+}
+
+/// Writes keys at the end of `bytes`.
+pub fn encode_keys(keys: &[u64], bytes: &mut Vec<u8>) {
+    keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_le_bytes()));
+}
+
+/// Reads keys, which must ascend.
+///
+/// # Errors
+/// What is wrong with the bytes.
+pub fn decode_keys(bytes: &[u8]) -> Result<Vec<u64>, String> {
+    let (keys, rest) = bytes.as_chunks();
+    if !rest.is_empty() {
+        return Err(format!("{} bytes of keys that have 8 each", bytes.len()));
+    }
+    let keys: Vec<u64> = keys.iter().map(|key| u64::from_le_bytes(*key)).collect();
+    match keys.windows(2).find(|pair| pair[0] >= pair[1]) {
+        Some(pair) => Err(format!("key {} comes after {}: keys must ascend", pair[1], pair[0])),
+        None => Ok(keys),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encoded(rows: &Rows) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode(rows, &mut bytes);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn a_sum_that_was_written_is_read_again(
+            keys in proptest::collection::vec(any::<u64>(), 0..20), dimension in 1usize..6
+        ) {
+            let rows = Rows::zeros(dimension, keys.iter().chain(&keys).copied());
+            let bytes = encoded(&rows);
+            prop_assert_eq!(bytes.len(), encoded_bytes(rows.len(), dimension));
+            prop_assert_eq!(decode(&bytes, dimension), Ok(rows));
+        }
+
+        #[test]
+        fn bytes_of_anybody_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), dimension in 0usize..6) {
+            if let Ok(rows) = decode(&bytes, dimension) {
+                prop_assert_eq!(encoded_bytes(rows.len(), dimension), bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let sound = encoded(&Rows::zeros(1, [4, 7]));
+        let broken = |at: usize, byte: u8| {
+            let mut bytes = sound.clone();
+            bytes[at] = byte;
+            decode(&bytes, 1).unwrap_err()
+        };
+        assert!(broken(0, 3).contains("3 rows of 1 elements are stated, 32 bytes came"));
+        assert!(broken(3, 0xff).contains("are stated"), "a length that nothing may be allocated by");
+        assert!(broken(4, 9).contains("key 7 comes after 9"));
+        assert!(broken(4 + 16, 0).contains("never occurred"));
+        assert!(decode(&sound[..3], 1).unwrap_err().contains("3 bytes"));
+        assert!(decode(&[0; 4], 1).unwrap_err().contains("0 rows"), "of no rows nothing is said");
+        assert!(decode_keys(&[0; 9]).unwrap_err().contains("9 bytes"));
+    }
+}
