@@ -7,6 +7,7 @@ use crate::measure::in_turn;
 use crate::report::Row;
 use anyhow::ensure;
 use shoal_pserver::block::shape::{BlockShape, NodeGradient};
+use shoal_pserver::block::sum::Came;
 use shoal_pserver::block::{Block, Placement, PushOutcome, Terms};
 use shoal_pserver::kernel::rules::{self, Pass};
 use shoal_pserver::kernel::sum::{Word, add_right_words};
@@ -103,7 +104,7 @@ impl Blocks {
         let (layout, settings) = (Layout::new(&declaration), settings());
         let terms = Arc::new(Terms::new(&settings, 16));
         let block = |(id, layout)| {
-            let shape = Arc::new(BlockShape::new(id, layout, &declaration));
+            let shape = Arc::new(BlockShape::new(id, layout, &declaration, 7));
             let placement = Placement {
                 fill: Fill(1),
                 term: Term(1),
@@ -131,7 +132,7 @@ impl Blocks {
                 let (own, rest) = words.split_at(shape.elements);
                 words = rest;
                 let node = Node::leaf(slot as u32);
-                let arriving = NodeGradient { step, node, weight: WEIGHT / 2, words: own };
+                let arriving = NodeGradient { step, node, weight: WEIGHT / 2, came: Came::Words(own) };
                 shape.check_values(own, false, node)?;
                 let outcome = block.push(Rewind(1), &arriving)?;
                 let is_published = matches!(outcome, PushOutcome::Applied { is_published: true, .. });
@@ -275,7 +276,7 @@ mod tests {
         plain.update(adam_as_in_the_paper).unwrap();
         blocks.update().unwrap();
         assert_eq!(kernels.parameters, plain.parameters);
-        let published = |block: &Block| block.copy_at(Version(1)).unwrap().parameters;
+        let published = |block: &Block| block.copy_at(Version(1), 0).unwrap().parameters;
         let bytes: Vec<u8> = blocks.blocks.iter().flat_map(|(_, block)| published(block).to_vec()).collect();
         let values: Vec<f32> = bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect();
         assert_eq!(values, plain.parameters);

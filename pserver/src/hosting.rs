@@ -105,7 +105,7 @@ impl Hosting {
                 }
                 None => {
                     let block_layout = layout.block(id).ok_or_else(|| beyond(id, &layout))?;
-                    let shape = Arc::new(BlockShape::new(id, block_layout, &declaration));
+                    let shape = Arc::new(BlockShape::new(id, block_layout, &declaration, job.seed()));
                     let block = Block::new(Arc::clone(&shape), Arc::clone(job), placement, me);
                     Arc::new(Hosted { shape, block: Mutex::new(block) })
                 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod bucket;
 pub mod counters;
 pub mod decider;
 pub mod exact;

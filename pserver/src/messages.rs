@@ -3,7 +3,7 @@
 use crate::block::primary::PlacedCopy;
 use crate::block::state::Entry;
 use crate::block::verdicts::{EvaluatedBlock, Verdicts};
-use crate::block::{NamedCheckpoint, News, Placement, PushOutcome};
+use crate::block::{Cursor, NamedCheckpoint, News, Placement, PushOutcome};
 use crate::hosting::Assignment;
 use crate::shard::{
     Admission, CopyProgress, Followed, Following, Gradient, Progress, Pull, PulledBlock, Push, Pushed,
@@ -58,6 +58,7 @@ pub(crate) fn pull(request: proto::PullRequest, is_sync: bool) -> Pull {
         step: is_sync.then_some((Step(request.step), Rewind(request.rewind))),
         blocks: request.blocks.into_iter().map(BlockId).collect(),
         without_data: request.without_data.into_iter().map(BlockId).collect(),
+        rows: request.rows.into_iter().map(|rows| (BlockId(rows.block), rows.keys)).collect(),
     }
 }
 
@@ -145,13 +146,21 @@ pub(crate) fn following(wire: proto::FollowedBlocks) -> Following {
         blocks: wire.blocks.into_iter().map(BlockId).collect(),
         term: Term(wire.term),
         fill: Fill(wire.fill),
-        name: wire.name.map(Into::into),
+        cursor: wire
+            .name
+            .map(|name| Cursor { name: name.into(), filled: Some(wire.filled).filter(|slot| *slot > 0) }),
     }
 }
 
 pub(crate) fn followed_blocks(following: Following) -> proto::FollowedBlocks {
-    let Following { blocks, term, fill, name } = following;
-    proto::FollowedBlocks { blocks: numbers(blocks), term: term.0, fill: fill.0, name: name.map(Into::into) }
+    let Following { blocks, term, fill, cursor } = following;
+    proto::FollowedBlocks {
+        blocks: numbers(blocks),
+        term: term.0,
+        fill: fill.0,
+        name: cursor.map(|cursor| cursor.name.into()),
+        filled: cursor.and_then(|cursor| cursor.filled).unwrap_or(0),
+    }
 }
 
 pub(crate) fn followed(followed: Followed) -> proto::FollowedBlock {

@@ -3,10 +3,12 @@
 //! again. A checkpoint that is damaged is told to the master and never read again: it names another one. A file that
 //! cannot be begun from fails the job: it must never begin from something else.
 
+use crate::block::state::State;
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};
 use shoal_runtime::cluster::{
-    BlockId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, Refusal, RefusalKind, Term, WarmStart,
+    BlockCopy, BlockId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, Refusal, RefusalKind, Term,
+    WarmStart,
 };
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::{Fault, load, read_piece};
@@ -171,8 +173,21 @@ impl Restorer<'_> {
             self.manifest = Some((record, load(self.storage, &record).await?));
         }
         let Some((_, manifest)) = &self.manifest else { return Ok(Ok(())) };
-        let piece = read_piece(self.storage, manifest, hosted.shape.id).await?;
-        Ok(self.shard.restore(hosted, |block| block.restore_from(term, &piece.try_into()?)))
+        let mut state: Option<State> = None;
+        for piece in manifest.pieces_of(hosted.shape.id) {
+            let copy = read_piece(self.storage, manifest, piece).await?;
+            let filled = BlockCopy::try_from(copy).and_then(|copy| match &mut state {
+                None => State::from_copy(&hosted.shape, &copy).map(|begun| state = Some(begun)),
+                Some(state) => state.fill(&hosted.shape, &copy),
+            });
+            if let Err(refusal) = filled {
+                return Ok(Err(refusal));
+            }
+        }
+        Ok(self.shard.restore(hosted, |block| {
+            state.into_iter().for_each(|state| block.restore_from(term, state));
+            Ok(())
+        }))
     }
 }
 

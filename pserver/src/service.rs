@@ -158,7 +158,7 @@ impl pserver_server::Pserver for PserverService {
         let ids: Vec<BlockId> = request.blocks.into_iter().map(BlockId).collect();
         let copies = self
             .check_job(&request.job)
-            .and_then(|()| self.shard.read_state(Version(request.version), &ids))
+            .and_then(|()| self.shard.read_state(Version(request.version), &ids, request.from))
             .map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(proto::ReadStateReply { blocks: copies.into_iter().map(Into::into).collect() }))
     }

@@ -11,6 +11,7 @@ mod push;
 mod standing;
 
 use crate::block::{Block, Terms};
+use crate::bucket::arena::Slot;
 use crate::counters::Counters;
 use crate::hosting::{Assignment, Hosted, Hosting};
 pub use checkpoint::Checkpointing;
@@ -203,8 +204,13 @@ impl Shard {
         Ok(())
     }
 
-    /// Copies of blocks at rest at exactly `version`.
-    pub fn read_state(&self, version: Version, ids: &[BlockId]) -> Result<Vec<BlockCopy>, Refusal> {
+    /// Copies of blocks at rest at exactly `version`, of buckets the segments from slot `from` on.
+    pub fn read_state(
+        &self,
+        version: Version,
+        ids: &[BlockId],
+        from: Slot,
+    ) -> Result<Vec<BlockCopy>, Refusal> {
         let hosting = self.hosting().ok_or_else(|| self.hosts_nothing())?;
         let hosted = ids.iter().map(|id| {
             hosting.check(*id)?;
@@ -214,13 +220,12 @@ impl Shard {
             })
         });
         let hosted = hosted.collect::<Result<Vec<_>, _>>()?;
-        let bytes: usize =
-            hosted.iter().map(|hosted| 4 * hosted.shape.elements * (1 + hosted.shape.slots)).sum();
+        let bytes: usize = hosted.iter().map(|hosted| hosted.shape.copy_bytes_max()).sum();
         if bytes > STATE_BYTES_MAX {
             let detail = format!("{} blocks have {bytes} bytes of state: ask for fewer at a time", ids.len());
             return Err(Refusal::new(RefusalKind::OutOfRange, "blocks", detail));
         }
-        let copies = hosted.iter().map(|hosted| hosted.lock()?.copy_at(version));
+        let copies = hosted.iter().map(|hosted| hosted.lock()?.copy_at(version, from));
         let copies = copies.collect::<Result<Vec<_>, Refusal>>()?;
         self.count(|counters| counters.bytes_out += bytes as u64);
         Ok(copies)

@@ -61,8 +61,13 @@ fn write_the_seeds() {
         without_data: vec![2, 3],
         ..Default::default()
     };
-    let followed =
-        |name| proto::FollowedBlocks { blocks: blocks.clone(), term: PLACED, fill: PLACED + 1, name };
+    let followed = |name| proto::FollowedBlocks {
+        blocks: blocks.clone(),
+        term: PLACED,
+        fill: PLACED + 1,
+        name,
+        filled: 0,
+    };
     let follow = |name| proto::FollowRequest {
         incarnation: FOLLOWER.0,
         blocks: vec![followed(name)],

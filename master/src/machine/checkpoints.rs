@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::decide::Damage;
 use crate::document::{Document, KeptCheckpoint};
+use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::checkpoint::{Cut, WrittenFile};
 use shoal_runtime::cluster::{
     BlockId, CheckpointId, CheckpointManifest, DamagedCheckpoint, Incarnation, ManifestRecord, PieceRef,
@@ -28,7 +29,10 @@ pub(super) struct UnderWay {
     checkpoint: u64,
     /// The files, by name, with those of their pieces that count.
     files: BTreeMap<String, WrittenFile>,
+    /// Blocks whose pieces are all there.
     blocks: BTreeSet<BlockId>,
+    /// Pieces of the others, each with its file: a bucket's come one after another.
+    parts: BTreeMap<BlockId, Vec<(String, PieceRef)>>,
     is_abandoned: bool,
     /// Whether it was given out to be committed.
     is_given: bool,
@@ -37,6 +41,42 @@ pub(super) struct UnderWay {
     is_demanded: bool,
     /// When one was kept last; before that, when this master began to lead.
     kept_at: Duration,
+}
+
+impl UnderWay {
+    /// A piece is written, in a file that is known. Once a block's are all there they count; what else comes of it does not.
+    fn take(&mut self, file: &str, piece: PieceRef) {
+        if self.blocks.contains(&piece.block) {
+            return;
+        }
+        let block = piece.block;
+        let parts = self.parts.entry(block).or_default();
+        parts.push((file.to_owned(), piece));
+        let Some(whole) = whole(parts) else { return };
+        for (file, piece) in whole {
+            if let Some(written) = self.files.get_mut(&file) {
+                written.pieces.push(piece);
+            }
+        }
+        self.parts.remove(&block);
+        self.blocks.insert(block);
+    }
+}
+
+/// Pieces that make a block whole: of one state, by one writer, one after another.
+fn whole(parts: &[(String, PieceRef)]) -> Option<Vec<(String, PieceRef)>> {
+    let (last_file, last) = parts.last()?;
+    parts.iter().rfind(|(_, piece)| piece.slots.end == WHOLE.end)?;
+    let writer = |file: &str| file.rsplit_once('-').map(|(writer, _)| writer.to_owned());
+    let of_one = |(file, piece): &&(String, PieceRef)| {
+        piece.name == last.name && piece.rewind == last.rewind && writer(file) == writer(last_file)
+    };
+    let mut of_one: Vec<(String, PieceRef)> = parts.iter().filter(of_one).cloned().collect();
+    of_one.sort_by_key(|(_, piece)| piece.slots.start);
+    let end = of_one.iter().try_fold(WHOLE.start, |next, (_, piece)| {
+        (piece.slots.start == next && !piece.slots.is_empty()).then_some(piece.slots.end)
+    });
+    (end == Some(WHOLE.end)).then_some(of_one)
 }
 
 impl Machine {
@@ -99,12 +139,11 @@ impl Machine {
             if under_way.files.contains_key(&file.name) {
                 continue;
             }
-            let pieces: Vec<PieceRef> = pieces
-                .into_iter()
-                .filter(counts)
-                .filter(|piece| under_way.blocks.insert(piece.block))
-                .collect();
-            under_way.files.insert(file.name.clone(), WrittenFile { file, pieces });
+            let name = file.name.clone();
+            under_way.files.insert(name.clone(), WrittenFile { file, pieces: Vec::new() });
+            for piece in pieces.into_iter().filter(counts) {
+                under_way.take(&name, piece);
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use crate::reports::Reports;
 use crate::tally::Tally;
 use crate::trouble::Complaint;
 use crate::work::Work;
+use shoal_runtime::cluster::layout::{BLOCK_ELEMENTS_MAX, BlockLayout};
 use shoal_runtime::cluster::{
     CheckpointId, Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind,
     Routing, Step,
@@ -384,9 +385,13 @@ impl Machine {
     }
 }
 
-/// Bytes of each block's parameters.
+/// Bytes of each block's parameters. A bucket counts as the largest dense block, from the first row on: it is to grow.
 fn sizes(declaration: &Declaration) -> Vec<u64> {
-    Layout::new(declaration).iter().map(|(_, block)| 4 * block.elements as u64).collect()
+    let bytes = |block: &BlockLayout| match block.bucket {
+        Some(_) => 4 * BLOCK_ELEMENTS_MAX,
+        None => 4 * block.elements as u64,
+    };
+    Layout::new(declaration).iter().map(|(_, block)| bytes(block)).collect()
 }
 
 #[cfg(test)]

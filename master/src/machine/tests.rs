@@ -7,7 +7,7 @@ use crate::members::State;
 use crate::reports::BlockProgress;
 use fixture::*;
 use proptest::prelude::*;
-use shoal_runtime::cluster::{BlockId, Fill, Ledger, Node, Rewind, Task, Term, Version, Work};
+use shoal_runtime::cluster::{BlockId, Fill, Ledger, Mode, Node, Rewind, Table, Task, Term, Version, Work};
 
 mod counts;
 mod damage;
@@ -46,6 +46,23 @@ fn a_job_waits_for_the_declaration_and_for_the_wanted_pservers_whichever_comes_f
     );
     pservers_first.settle(0);
     assert!(pservers_first.join("a", 1, 1, declaration(), None, at(0)).unwrap().1.is_some());
+}
+
+#[test]
+fn a_table_whose_rows_go_before_their_gradients_come_is_refused() {
+    let table = |age_max| {
+        let mut declaration = declaration();
+        let table = Table { age_max: Some(age_max), ..Table::default() };
+        declaration.parameters[0] = declaration.parameters[0].clone().as_table(table);
+        declaration
+    };
+    let asynchronous = Mode::Async { staleness_window: 4, scale_by_staleness: false };
+    let mut job = Job::new(JobSettings { mode: asynchronous, ..settings(8, 1, 4, 1) }, 1, 0);
+    let refusal = job.join("a", 1, 1, table(4), None, at(0)).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::DeclarationMismatch);
+    assert!(refusal.detail.contains("age_max above the staleness window (4)"), "{}", refusal.detail);
+    assert!(job.join("a", 1, 1, table(5), None, at(0)).is_ok());
+    assert!(waiting(1).join("a", 1, 1, table(1), None, at(0)).is_ok(), "steps name their versions");
 }
 
 #[test]

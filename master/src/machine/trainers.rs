@@ -5,7 +5,9 @@ use crate::dispatch;
 use crate::lease::Progress;
 use crate::members::State;
 use crate::trouble::Complaint;
-use shoal_runtime::cluster::{Declaration, Incarnation, LeaseId, Refusal, RefusalKind, Routing, Task};
+use shoal_runtime::cluster::{
+    Declaration, Incarnation, LeaseId, Mode, Refusal, RefusalKind, Routing, Table, Task,
+};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +96,28 @@ pub enum LeaseOutcome {
 }
 
 impl Machine {
+    /// Refuses what the job's mode cannot do.
+    fn check_mode(&self, declaration: &Declaration) -> Result<(), Refusal> {
+        let Mode::Async { staleness_window, .. } = self.settings().mode else { return Ok(()) };
+        if declaration.decisions().is_some() {
+            let detail = "decisions over all blocks need synchronous steps: run the job with --mode sync";
+            return Err(Refusal::new(RefusalKind::DeclarationMismatch, "decisions", detail));
+        }
+        // So many updates may lie between a pull and its push: a row in use must not go between them.
+        let is_young = |table: &Table| table.age_max.is_some_and(|age_max| age_max <= staleness_window);
+        match declaration.parameters.iter().find(|parameter| parameter.table.as_ref().is_some_and(is_young)) {
+            None => Ok(()),
+            Some(parameter) => {
+                let detail = format!(
+                    "rows are evicted before gradients that were taken at them may have come: give it an age_max above the \
+                     staleness window ({staleness_window}), or run the job with a smaller --staleness-window"
+                );
+                let subject = format!("table {:?}", parameter.name);
+                Err(Refusal::new(RefusalKind::DeclarationMismatch, subject, detail))
+            }
+        }
+    }
+
     /// A trainer joins and declares its parameters. The first declaration is the job's; any other is refused.
     /// The routing is absent until the wanted pservers are there: join again.
     pub fn join(
@@ -105,10 +129,7 @@ impl Machine {
         previous: Option<Incarnation>,
         now: Duration,
     ) -> Result<(Incarnation, Option<Arc<Routing>>), Refusal> {
-        if declaration.decisions().is_some() && !self.settings().is_sync() {
-            let detail = "decisions over all blocks need synchronous steps: run the job with --mode sync";
-            return Err(Refusal::new(RefusalKind::DeclarationMismatch, "decisions", detail));
-        }
+        self.check_mode(&declaration)?;
         if let Some(aimed) = declaration.metrics().find(|metric| metric.target.is_some())
             && self.settings().evaluated.is_none()
         {

@@ -2,6 +2,7 @@
 
 use super::primary::PlacedCopy;
 use super::state::Entry;
+use crate::bucket::arena::Slot;
 use bytes::Bytes;
 use shoal_runtime::cluster::{
     BlockCopy, Fill, Incarnation, Ledger, ManifestRecord, Node, Rewind, StateName, Step, Term, Version,
@@ -63,6 +64,15 @@ pub enum PushOutcome {
     Rewound,
 }
 
+/// What a follower has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// Which state.
+    pub name: StateName,
+    /// Of a bucket that is being filled: the first slot whose row it lacks.
+    pub filled: Option<Slot>,
+}
+
 /// What a primary has for a follower.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
@@ -72,7 +82,7 @@ pub enum News {
     NotHere,
     /// The follower's state cannot be continued.
     Broken,
-    /// A state to start from.
+    /// A state to start from, or its next segment.
     Copy(Box<BlockCopy>),
     /// What follows the follower's state.
     Entry(Entry),

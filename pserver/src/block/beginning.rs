@@ -4,7 +4,7 @@
 use super::answer::Placement;
 use super::state::State;
 use super::{Block, Role};
-use shoal_runtime::cluster::{BlockCopy, ManifestRecord, Refusal, Rewind, Term};
+use shoal_runtime::cluster::{ManifestRecord, Rewind, Term};
 
 impl Block {
     /// The term under which it has to be restored, if it is a primary without a state.
@@ -19,13 +19,12 @@ impl Block {
         self.placement.origin
     }
 
-    /// Begins its term at a checkpoint's piece. Refuses one of another shape.
-    pub fn restore_from(&mut self, term: Term, piece: &BlockCopy) -> Result<(), Refusal> {
-        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
-            let state = State::from_copy(&self.shape, piece)?;
+    /// Begins its term at the state that a checkpoint has of it.
+    pub fn restore_from(&mut self, term: Term, state: State) {
+        let is_wanted = self.wants_state().is_some_and(|(wanted, _)| wanted == term);
+        if is_wanted && state.filled().is_none() {
             self.begin(state.under(term));
         }
-        Ok(())
     }
 
     /// Begins its term at the block's initial values.

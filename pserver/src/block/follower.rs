@@ -1,18 +1,19 @@
 //! What a block's follower does: says what it holds, takes in a state or the entry that follows its own. Words for
 //! another fill or of another term change nothing.
 
-use super::answer::{News, Placement};
-use super::state::{Entry, State, Update};
+use super::answer::{Cursor, News, Placement};
+use super::state::{Entry, State};
 use super::{Block, Role};
-use shoal_runtime::cluster::{Fill, Refusal, RefusalKind, StateName, Term, Version};
+use shoal_runtime::cluster::{Fill, Refusal, Term, Version};
 
 impl Block {
     /// What a follower says to its primary: its fill and term, and what it holds. Nothing of a primary or a copy that
     /// needs a new fill.
-    pub fn cursor(&self) -> Option<(Fill, Term, Option<StateName>)> {
+    pub fn cursor(&self) -> Option<(Fill, Term, Option<Cursor>)> {
         let is_following = matches!(self.role, Role::Follower { is_broken: false });
         let Placement { fill, term, .. } = self.placement;
-        is_following.then(|| (fill, term, self.state.as_ref().map(State::name)))
+        let cursor = |state: &State| Cursor { name: state.name(), filled: state.filled() };
+        is_following.then(|| (fill, term, self.state.as_ref().map(cursor)))
     }
 
     /// The primary's news for this follower, given under `term` for `fill`. What is not for it changes nothing.
@@ -30,8 +31,13 @@ impl Block {
             }
             News::Copy(copy) => {
                 let is_newer = self.state.as_ref().is_none_or(|state| copy.name > state.name());
-                if is_newer && copy.rewind == self.placement.rewind {
+                let is_first = copy.segment.as_ref().is_none_or(|segment| segment.slots.start == 0);
+                if copy.rewind == self.placement.rewind && is_first && is_newer {
                     self.state = Some(State::from_copy(&self.shape, &copy)?);
+                } else if let Some(state) =
+                    self.state.as_mut().filter(|_| copy.rewind == self.placement.rewind)
+                {
+                    state.fill(&self.shape, &copy)?;
                 }
             }
             News::Entry(entry) => self.append(entry)?,
@@ -47,15 +53,12 @@ impl Block {
         let Some(state) = self.state.as_mut().filter(|state| state.name() == entry.follows) else {
             return Ok(());
         };
-        if entry.weight > 0 && entry.gradient.len() != 4 * self.shape.elements {
-            let detail = format!("an entry with {} bytes came", entry.gradient.len());
-            return Err(Refusal::new(RefusalKind::WrongShape, &self.shape, detail));
-        }
-        let sum = bytemuck::pod_collect_to_vec::<u8, f32>(&entry.gradient);
-        let Entry { term, weight, position, staleness, factor, rate, .. } = entry;
-        let update = Update { weight, sum, position, staleness, factor, rate };
+        let update = state.update_of(&self.shape, &entry)?;
         let pace = self.job.pace(&self.shape, state, &update);
-        self.copied += state.apply(&self.shape, term, pace, update);
+        self.copied += state.apply(&self.shape, entry.term, pace, update);
+        if let Some(super::piece::Piece::Open(_, piece)) = &self.piece {
+            self.settle_saved(&piece.hold);
+        }
         Ok(())
     }
 }

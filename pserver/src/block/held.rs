@@ -7,7 +7,8 @@
 //!
 //! Nothing here may depend on the order of arrivals but which arrivals were refused: not one bit of the sum.
 
-use crate::kernel::sum::{Word, add_left_words, add_right, add_right_words, first_difference, read_all};
+use super::sum::{Came, Sum};
+use shoal_runtime::cluster::rows::RowDifference;
 use shoal_runtime::cluster::{Node, StepTree};
 use std::collections::BTreeMap;
 
@@ -18,8 +19,8 @@ pub struct HeldNode {
     pub node: Node,
     /// Records (or tokens) in the sum.
     pub weight: u64,
-    /// One value for each element of the block.
-    pub sum: Vec<f32>,
+    /// Of the block.
+    pub sum: Sum,
 }
 
 /// The nodes held for one step, keyed by first slot.
@@ -70,6 +71,8 @@ pub enum Difference {
         /// The value that came.
         came: f32,
     },
+    /// Of a bucket: in their rows.
+    Row(RowDifference),
 }
 
 /// What `arrive` would do, without doing it.
@@ -101,6 +104,11 @@ impl HeldNodes {
         self.nodes.values()
     }
 
+    /// Rows of a bucket that are held, or more.
+    pub fn rows(&self) -> usize {
+        self.nodes().map(|held| held.sum.rows()).sum()
+    }
+
     /// The root, once it is whole.
     pub fn root(&self) -> Option<&HeldNode> {
         self.nodes.get(&0).filter(|held| self.tree.covers_all(held.node))
@@ -113,7 +121,7 @@ impl HeldNodes {
     }
 
     /// What would become of an arrival. `node` must be in the tree.
-    pub fn judge(&self, node: Node, weight: u64, gradient: &[Word]) -> Judgement {
+    pub fn judge(&self, node: Node, weight: u64, gradient: Came<'_>) -> Judgement {
         let node = self.raised(node);
         if let Some(held) = self.root().or_else(|| self.covering(node)) {
             let is_same = held.node == node || self.tree.covers_all(node);
@@ -128,8 +136,8 @@ impl HeldNodes {
         Judgement::Take
     }
 
-    /// Takes an arrival in. `node` must be in the tree and `gradient` as long as the block.
-    pub fn arrive(&mut self, node: Node, weight: u64, gradient: &[Word]) -> Arrival {
+    /// Takes an arrival in. `node` must be in the tree and `gradient` of the block's shape.
+    pub fn arrive(&mut self, node: Node, weight: u64, gradient: Came<'_>) -> Arrival {
         match self.judge(node, weight, gradient) {
             Judgement::Take => self.take(self.raised(node), weight, gradient),
             Judgement::Covered => Arrival::Covered,
@@ -138,12 +146,12 @@ impl HeldNodes {
         }
     }
 
-    fn take(&mut self, mut node: Node, mut weight: u64, gradient: &[Word]) -> Arrival {
+    fn take(&mut self, mut node: Node, mut weight: u64, gradient: Came<'_>) -> Arrival {
         let covered: Vec<u32> = self.nodes.range(node.first()..node.end()).map(|(first, _)| *first).collect();
         for first in &covered {
             self.nodes.remove(first);
         }
-        let mut sum = Carried::Words(gradient);
+        let mut sum = Carried::Came(gradient);
         while let Some(sibling) = self.remove_sibling(node) {
             weight = weight.saturating_add(sibling.weight);
             sum = Carried::Sum(sum.merge(sibling.sum, node.is_left()));
@@ -206,40 +214,32 @@ impl HeldNodes {
 }
 
 impl HeldNode {
-    fn difference(&self, weight: u64, gradient: &[Word]) -> Option<Difference> {
+    fn difference(&self, weight: u64, gradient: Came<'_>) -> Option<Difference> {
         if self.weight != weight {
             return Some(Difference::Weight { held: self.weight, came: weight });
         }
-        let element = first_difference(&self.sum, gradient)?;
-        let came = crate::kernel::sum::read(gradient[element]);
-        Some(Difference::Element { element, held: self.sum[element], came })
+        self.sum.first_difference(gradient)
     }
 }
 
 /// A sum on its way up: the message itself until the first merge, so that it is copied only to be kept.
 enum Carried<'a> {
-    Words(&'a [Word]),
-    Sum(Vec<f32>),
+    Came(Came<'a>),
+    Sum(Sum),
 }
 
 impl Carried<'_> {
     /// `left + right`, whichever of the two came last.
-    fn merge(self, mut sibling: Vec<f32>, is_left: bool) -> Vec<f32> {
+    fn merge(self, sibling: Sum, is_left: bool) -> Sum {
         match self {
-            Carried::Words(left) if is_left => add_left_words(left, &mut sibling),
-            Carried::Words(right) => add_right_words(&mut sibling, right),
-            Carried::Sum(mut left) if is_left => {
-                add_right(&mut left, &sibling);
-                return left;
-            }
-            Carried::Sum(right) => add_right(&mut sibling, &right),
+            Carried::Came(came) => came.merge(sibling, is_left),
+            Carried::Sum(sum) => sum.merge(sibling, is_left),
         }
-        sibling
     }
 
-    fn into_sum(self) -> Vec<f32> {
+    fn into_sum(self) -> Sum {
         match self {
-            Carried::Words(words) => read_all(words),
+            Carried::Came(came) => came.to_sum(),
             Carried::Sum(sum) => sum,
         }
     }

@@ -1,11 +1,11 @@
 //! The memory that pieces of checkpoints hold beyond what training needs: one budget for a pserver. Pure: it counts and
 //! allocates nothing, and must never keep a piece from being written.
 //!
-//! A piece shares its block's buffers, and costs nothing until the block's next update makes others. From then until
-//! the piece is written it is charged whole. An update that would charge more than is left is put off; writing goes on
+//! A dense block's piece shares its buffers, and costs nothing until the block's next update makes others. From then until
+//! the piece is written it is charged whole. A bucket's piece is charged with the rows that had to be saved for it. An update that would charge more than is left is put off; writing goes on
 //! whatever training does, so that room comes.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// What pieces of one pserver may hold.
@@ -20,7 +20,7 @@ pub struct Budget {
 #[derive(Debug)]
 pub struct Hold {
     bytes: u64,
-    is_charged: AtomicBool,
+    charged: AtomicU64,
     budget: Arc<Budget>,
 }
 
@@ -37,7 +37,7 @@ impl Budget {
 
     /// For a piece of so many bytes that was just taken.
     pub fn hold(self: &Arc<Self>, bytes: u64) -> Arc<Hold> {
-        Arc::new(Hold { bytes, is_charged: AtomicBool::new(false), budget: Arc::clone(self) })
+        Arc::new(Hold { bytes, charged: AtomicU64::new(0), budget: Arc::clone(self) })
     }
 
     fn take(&self, bytes: u64) -> bool {
@@ -51,21 +51,40 @@ impl Budget {
 }
 
 impl Hold {
-    /// Charges it, once. False if there is no room.
+    /// Charges it whole, once. False if there is no room.
     fn charge(&self) -> bool {
+        self.charge_up_to(self.bytes)
+    }
+
+    /// Charges it with so much, if it is not yet. False if there is no room.
+    pub(super) fn charge_up_to(&self, bytes: u64) -> bool {
         // Under the block's lock: nobody else charges it.
-        if !self.is_charged.load(Ordering::Relaxed) && self.budget.take(self.bytes) {
-            self.is_charged.store(true, Ordering::Relaxed);
+        let charged = self.charged.load(Ordering::Relaxed);
+        if bytes <= charged {
+            return true;
         }
-        self.is_charged.load(Ordering::Relaxed)
+        let is_taken = self.budget.take(bytes - charged);
+        if is_taken {
+            self.charged.store(bytes, Ordering::Relaxed);
+        }
+        is_taken
+    }
+
+    /// It holds exactly so much, whether there is room or not.
+    pub(super) fn settle(&self, bytes: u64) {
+        let before = self.charged.swap(bytes, Ordering::Relaxed);
+        if bytes >= before {
+            let held = self.budget.held.fetch_add(bytes - before, Ordering::Relaxed);
+            self.budget.peak.fetch_max(held + bytes - before, Ordering::Relaxed);
+        } else {
+            self.budget.held.fetch_sub(before - bytes, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if *self.is_charged.get_mut() {
-            self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
-        }
+        self.budget.held.fetch_sub(*self.charged.get_mut(), Ordering::Relaxed);
     }
 }
 
@@ -93,6 +112,20 @@ mod tests {
         drop(hold);
         assert!(may_update(&mut others) && may_update(&mut holds));
         assert_eq!((holds.len(), budget.held.load(Ordering::Relaxed), budget.peak()), (0, 4, 7));
+    }
+
+    #[test]
+    fn a_piece_that_grows_is_charged_with_what_it_has() {
+        let budget = Budget::of(10);
+        let hold = budget.hold(0);
+        assert!(hold.charge_up_to(6) && hold.charge_up_to(4) && !hold.charge_up_to(11));
+        assert_eq!(budget.held.load(Ordering::Relaxed), 6);
+        hold.settle(3);
+        assert_eq!((budget.held.load(Ordering::Relaxed), budget.peak()), (3, 6));
+        hold.settle(12);
+        assert_eq!((budget.held.load(Ordering::Relaxed), budget.peak()), (12, 12));
+        drop(hold);
+        assert_eq!(budget.held.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 pub mod answer;
 mod beginning;
+mod dense;
 mod follower;
 pub mod held;
 mod held_steps;
@@ -21,23 +22,25 @@ mod scalars;
 pub mod shape;
 mod standing;
 pub mod state;
+pub mod sum;
 mod terms;
 pub mod verdicts;
 
-pub use answer::{News, Placement, PushOutcome, Reading, Standing};
+pub use answer::{Cursor, News, Placement, PushOutcome, Reading, Standing};
 
+use crate::bucket::arena::Slot;
+use crate::bucket::plan::Plan;
 use held::{Arrival, Judgement};
 use memory::{Hold, may_update};
 pub use piece::{GivenPiece, NamedCheckpoint};
 pub use positions::PositionGradient;
 use primary::{Next, Primary};
-use published::Published;
 pub use scalars::Told;
 use shape::{BlockShape, NodeGradient};
 use shoal_runtime::cluster::{
     BlockCopy, Fill, Incarnation, Refusal, RefusalKind, Rewind, StateName, Step, Term, Version,
 };
-use state::{Entry, State, Update};
+use state::{CopyOf, Entry, State, Update};
 use std::sync::{Arc, Weak};
 pub use terms::Terms;
 use verdicts::Verdicts;
@@ -142,7 +145,7 @@ impl Block {
     /// Refuses what [`push`](Self::push) would refuse, and changes nothing.
     pub fn check(&self, rewind: Rewind, arriving: &NodeGradient<'_>) -> Result<(), Refusal> {
         let Some((primary, version)) = self.led(rewind).ok() else { return Ok(()) };
-        let NodeGradient { step, node, weight, words } = *arriving;
+        let NodeGradient { step, node, weight, came } = *arriving;
         if step.replaces() < version {
             return Ok(());
         }
@@ -150,9 +153,10 @@ impl Block {
             let detail = format!("the push is for step {step}, the block is at version {version}");
             return Err(Refusal::new(RefusalKind::Ahead, &self.shape, detail));
         };
-        match held.judge(node, weight, words) {
+        match held.judge(node, weight, came) {
             Judgement::Nondeterministic(difference) => Err(self.shape.nondeterministic(arriving, difference)),
-            Judgement::Take | Judgement::Covered | Judgement::Busy => Ok(()),
+            Judgement::Take => self.shape.check_rows_bytes(held.rows() + came.rows()),
+            Judgement::Covered | Judgement::Busy => Ok(()),
         }
     }
 
@@ -189,12 +193,14 @@ impl Block {
         if self.job.reads(step) > self.published || is_closed {
             return Ok(PushOutcome::Busy);
         }
-        if !may_update(&mut self.holds) {
+        let may_save =
+            self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, arriving.came.rows()));
+        if !may_save || !may_update(&mut self.holds) {
             return Ok(PushOutcome::Throttled);
         }
         let Some(held) = primary.held.of_mut(step) else { return Ok(PushOutcome::Busy) };
         let is_short = held.tree().present() < self.job.microbatches_per_step;
-        match held.arrive(arriving.node, arriving.weight, arriving.words) {
+        match held.arrive(arriving.node, arriving.weight, arriving.came) {
             Arrival::Held { replaced } => Ok(PushOutcome::Held { replaced }),
             Arrival::Covered => Ok(PushOutcome::Covered),
             Arrival::Busy => Ok(PushOutcome::Busy),
@@ -215,10 +221,11 @@ impl Block {
     /// be decided of it is, and memory is there.
     pub fn go_on(&mut self) {
         while let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state)
-            && primary.held.root().is_some()
+            && let Some(root) = primary.held.root()
             && state.version() == self.published
             && self.placement.heir.is_none()
             && (!self.shape.is_decided || primary.scalars.decision().is_some())
+            && self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, root.sum.rows()))
             && may_update(&mut self.holds)
         {
             let (decision, step) = (primary.scalars.decision(), Step(state.version().0));
@@ -229,28 +236,23 @@ impl Block {
             let weight = if is_skipped { 0 } else { root.weight };
             let factor = decision.map_or(1.0, |decision| decision.factor);
             let rate = self.rate(step.0);
-            self.update(Update { weight, sum: root.sum, position: None, staleness: 0, factor, rate });
+            let (plan, position, staleness) = (Plan::default(), None, 0);
+            self.update(Update { weight, sum: root.sum, plan, position, staleness, factor, rate });
         }
     }
 
     /// The sum is there: the next version is made, logged for whoever follows, and published when it may be.
-    fn update(&mut self, update: Update) {
+    fn update(&mut self, mut update: Update) {
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else { return };
-        if primary.is_followed() {
-            let gradient = if update.weight == 0 { Vec::new() } else { update.sum.clone() };
-            primary.append(Entry {
-                follows: state.name(),
-                term: self.placement.term,
-                weight: update.weight,
-                gradient: Published::new(gradient).bytes(),
-                position: update.position,
-                staleness: update.staleness,
-                factor: update.factor,
-                rate: update.rate,
-            });
-        }
         let pace = self.job.pace(&self.shape, state, &update);
+        update.plan = state.plan(&self.shape, pace, &update);
+        if primary.is_followed() {
+            primary.append(Entry::of(&update, state.name(), self.placement.term));
+        }
         self.copied += state.apply(&self.shape, self.placement.term, pace, update);
+        if let Some(piece::Piece::Open(_, piece)) = &self.piece {
+            self.settle_saved(&piece.hold);
+        }
         self.publish();
     }
 
@@ -265,8 +267,8 @@ impl Block {
         self.take_piece_if_due();
     }
 
-    /// The parameters that step `step` reads, for a caller whose history is `rewind`.
-    pub fn read(&self, rewind: Rewind, step: Step) -> Reading {
+    /// The parameters that step `step` reads, of a bucket the rows of these keys, for a caller whose history is `rewind`.
+    pub fn read(&self, rewind: Rewind, step: Step, keys: &[u64]) -> Reading {
         match self.led(rewind) {
             Err(PushOutcome::Busy) => return Reading::NotYet,
             Err(_) => return Reading::Elsewhere,
@@ -274,12 +276,12 @@ impl Block {
             Ok(_) => {}
         }
         let version = self.job.reads(step);
-        let kept = self.state.as_ref().and_then(|state| state.parameters(version));
-        kept.map_or(Reading::Gone(self.published), |kept| Reading::Parameters(kept.bytes(), version))
+        let kept = self.state.as_ref().and_then(|state| state.read(&self.shape, version, keys));
+        kept.map_or(Reading::Gone(self.published), |kept| Reading::Parameters(kept, version))
     }
 
-    /// A copy at exactly `version`, which must be the newest and published.
-    pub fn copy_at(&self, version: Version) -> Result<BlockCopy, Refusal> {
+    /// A copy at exactly `version`, which must be the newest and published; of a bucket the segment from slot `from` on.
+    pub fn copy_at(&self, version: Version, from: Slot) -> Result<BlockCopy, Refusal> {
         let state = self.state.as_ref().filter(|_| matches!(self.role, Role::Primary(_)));
         let state = state.ok_or_else(|| {
             let detail = "this pserver has no primary copy of it: learn the present routing";
@@ -290,7 +292,11 @@ impl Block {
             let detail = format!("the block is at version {}, asked was {version}", self.published);
             return Err(Refusal::new(kind, &self.shape, detail));
         }
-        Ok(state.copy(&self.shape, self.placement.rewind, self.published, 0))
+        Ok(state.copy(&self.shape, self.copy_of(0, from)))
+    }
+
+    fn copy_of(&self, earlier: u64, from: Slot) -> CopyOf {
+        CopyOf { rewind: self.placement.rewind, published: self.published, earlier, from }
     }
 
     /// A follower, under `term` and with copy `fill`, says what it holds and asks for what follows; without room in
@@ -300,7 +306,7 @@ impl Block {
         follower: Incarnation,
         fill: Fill,
         term: Term,
-        theirs: Option<StateName>,
+        theirs: Option<Cursor>,
         has_room: bool,
     ) -> News {
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
@@ -312,12 +318,16 @@ impl Block {
         let next = theirs.map_or(Next::State, |theirs| primary.hear(follower, theirs, state.name()));
         let news = match next {
             Next::Nothing => News::Nothing,
-            Next::Entry(_) | Next::State if !has_room => News::Nothing,
+            Next::Entry(_) | Next::State | Next::Segment(_) if !has_room => News::Nothing,
             Next::Entry(entry) => News::Entry(entry),
-            Next::State => {
-                primary.give_state(follower);
-                let earlier = self.job.mode.earlier_states();
-                News::Copy(Box::new(state.copy(&self.shape, self.placement.rewind, self.published, earlier)))
+            Next::State | Next::Segment(_) => {
+                let from = if let Next::Segment(from) = next { from } else { 0 };
+                if from == 0 {
+                    primary.give_state(follower);
+                }
+                let (rewind, published, earlier) =
+                    (self.placement.rewind, self.published, self.job.mode.earlier_states());
+                News::Copy(Box::new(state.copy(&self.shape, CopyOf { rewind, published, earlier, from })))
             }
             Next::Broken => News::Broken,
         };

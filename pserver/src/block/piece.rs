@@ -1,9 +1,13 @@
 //! A block's piece of a checkpoint that was named ahead: the state a follower would start from, taken at exactly the
-//! version named. Pure; a piece shares the block's buffers, so that taking it costs nothing until the next update.
+//! version named. Pure; a dense block's piece shares its buffers, so that taking it costs nothing until the next update; a
+//! bucket's is given out segment by segment, and costs the rows that change before they are given.
 
 use super::memory::Hold;
-use super::state::State;
+use super::shape::BlockShape;
+use super::state::{CopyOf, State};
 use super::{Block, Role};
+use crate::bucket::arena::Slot;
+use crate::bucket::segment::row_bytes;
 use shoal_runtime::cluster::{BlockCopy, CheckpointId, Version};
 use std::sync::Arc;
 
@@ -32,6 +36,8 @@ pub(super) enum Piece {
     Wanted(NamedCheckpoint),
     /// It is there to be written.
     Taken(CheckpointId, Box<GivenPiece>),
+    /// Of a bucket: it is given segment by segment; what they have in common is here.
+    Open(CheckpointId, Box<GivenPiece>),
     /// It was given to whoever writes it.
     Given(CheckpointId),
     /// The block was past the version when it heard of it.
@@ -42,7 +48,8 @@ impl Piece {
     fn checkpoint(&self) -> CheckpointId {
         match self {
             Piece::Wanted(named) => named.checkpoint,
-            Piece::Taken(checkpoint, _) | Piece::Given(checkpoint) | Piece::Passed(checkpoint) => *checkpoint,
+            Piece::Taken(checkpoint, _) | Piece::Open(checkpoint, _) => *checkpoint,
+            Piece::Given(checkpoint) | Piece::Passed(checkpoint) => *checkpoint,
         }
     }
 }
@@ -51,18 +58,27 @@ impl Block {
     /// A checkpoint is under way, or none is. The same again changes nothing.
     pub fn name_checkpoint(&mut self, named: Option<NamedCheckpoint>) {
         match named {
-            None => self.piece = None,
+            None => self.drop_piece(),
             Some(named)
                 if self.piece.as_ref().is_some_and(|piece| piece.checkpoint() == named.checkpoint) => {}
-            Some(named) => self.piece = Some(Piece::Wanted(named)),
+            Some(named) => {
+                self.drop_piece();
+                self.piece = Some(Piece::Wanted(named));
+            }
         }
         self.take_piece_if_due();
+    }
+
+    fn drop_piece(&mut self) {
+        if let (Some(Piece::Open(..)), Some(state)) = (self.piece.take(), &mut self.state) {
+            state.end_snapshot();
+        }
     }
 
     /// Takes the piece when the block is at rest at the version named.
     pub(super) fn take_piece_if_due(&mut self) {
         let (Role::Primary(_), Some(state), Some(Piece::Wanted(named))) =
-            (&self.role, &self.state, &self.piece)
+            (&self.role, &mut self.state, &self.piece)
         else {
             return;
         };
@@ -71,32 +87,54 @@ impl Block {
         if version.is_some_and(|version| self.published > version) {
             self.piece = Some(Piece::Passed(checkpoint));
         } else if is_at_rest && version.is_none_or(|version| self.published == version) {
-            let copy = self.piece_of(state);
-            let hold = self.job.budget.hold(bytes_of(&copy) as u64);
+            // Steps that restart from it take their gradients at most so far back.
+            let earlier = self.job.mode.delay();
+            let of = CopyOf { rewind: self.placement.rewind, published: self.published, earlier, from: 0 };
+            if let Some(copy) = state.begin_snapshot(&self.shape, of) {
+                let hold = self.job.budget.hold(0);
+                self.piece = Some(Piece::Open(checkpoint, Box::new(GivenPiece { copy, hold })));
+                return;
+            }
+            let copy = state.copy(&self.shape, of);
+            let hold = self.job.budget.hold(copy.bytes() as u64);
             self.holds.push(Arc::downgrade(&hold));
             self.piece = Some(Piece::Taken(checkpoint, Box::new(GivenPiece { copy, hold })));
         }
     }
 
-    fn piece_of(&self, state: &State) -> BlockCopy {
-        // Steps that restart from it take their gradients at most so far back.
-        state.copy(&self.shape, self.placement.rewind, self.published, self.job.mode.delay())
-    }
-
-    /// Gives the piece away, to be written.
+    /// Gives the piece away, to be written; a bucket's segment by segment.
     pub fn give_piece(&mut self) -> Option<(CheckpointId, GivenPiece)> {
-        let taken = self.piece.take_if(|piece| matches!(piece, Piece::Taken(..)))?;
-        let Piece::Taken(checkpoint, piece) = taken else { return None };
-        self.piece = Some(Piece::Given(checkpoint));
-        Some((checkpoint, *piece))
+        match self.piece.take()? {
+            Piece::Taken(checkpoint, piece) => {
+                self.piece = Some(Piece::Given(checkpoint));
+                Some((checkpoint, *piece))
+            }
+            Piece::Open(checkpoint, piece) => {
+                let segment =
+                    self.state.as_mut().and_then(|state| state.give_segment(&self.shape, &piece.copy));
+                self.settle_saved(&piece.hold);
+                let Some(copy) = segment else {
+                    // The state that it was of is gone.
+                    self.piece = Some(Piece::Passed(checkpoint));
+                    return None;
+                };
+                let is_last = copy.segment.as_ref().is_none_or(|segment| segment.slots.end == Slot::MAX);
+                // The segment shares nothing with the bucket.
+                let given = GivenPiece { copy, hold: self.job.budget.hold(0) };
+                self.piece =
+                    Some(if is_last { Piece::Given(checkpoint) } else { Piece::Open(checkpoint, piece) });
+                Some((checkpoint, given))
+            }
+            other => {
+                self.piece = Some(other);
+                None
+            }
+        }
     }
 
-    /// Bytes of a piece that waits to be written.
-    pub fn waiting_bytes(&self) -> usize {
-        match &self.piece {
-            Some(Piece::Taken(_, piece)) => bytes_of(&piece.copy),
-            _ => 0,
-        }
+    /// What is saved of a bucket for its piece is so much now.
+    pub(super) fn settle_saved(&self, hold: &Hold) {
+        hold.settle(self.state.as_ref().map_or(0, State::saved_bytes) as u64);
     }
 
     /// Whether the block cannot supply its piece of a checkpoint any more.
@@ -105,7 +143,10 @@ impl Block {
     }
 }
 
-/// Bytes of parameters, earlier ones and slots.
-fn bytes_of(copy: &BlockCopy) -> usize {
-    copy.parameters.len() * (1 + copy.earlier.len() + copy.slots.len())
+impl Piece {
+    /// Whether so many rows of a bucket may be changed: those that its piece still needs are saved first.
+    pub(super) fn may_save(&self, shape: &BlockShape, state: &State, rows: usize) -> bool {
+        let (Piece::Open(_, piece), Some(bucket)) = (self, &shape.bucket) else { return true };
+        piece.hold.charge_up_to((state.saved_bytes() + rows * row_bytes(bucket)) as u64)
+    }
 }

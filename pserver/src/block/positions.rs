@@ -5,8 +5,9 @@ use super::answer::{PushOutcome, Reading};
 use super::memory::may_update;
 use super::primary::{LOG_MAX, Primary};
 use super::state::{State, Update};
+use super::sum::Came;
 use super::{Block, Role};
-use crate::kernel::sum::{Word, read_all};
+use crate::bucket::plan::Plan;
 use shoal_runtime::cluster::{Ledger, Mode, Rewind, Version};
 
 /// Updates that may wait for copies at a time: followers are given each as an entry.
@@ -21,8 +22,8 @@ pub struct PositionGradient<'a> {
     pub version: Version,
     /// Records (or tokens) in it.
     pub weight: u64,
-    /// One word for each element of the block.
-    pub words: &'a [Word],
+    /// Of the block.
+    pub came: Came<'a>,
 }
 
 impl Block {
@@ -49,13 +50,16 @@ impl Block {
         if version.0 - self.published.0 >= IN_FLIGHT_MAX || is_closed {
             return PushOutcome::Busy;
         }
-        if !may_update(&mut self.holds) {
+        let rows = arriving.came.rows();
+        let may_save = self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, rows));
+        if !may_save || !may_update(&mut self.holds) {
             return PushOutcome::Throttled;
         }
         primary.pending.push_back((Version(version.0 + 1), arriving.position));
         self.update(Update {
             weight: arriving.weight,
-            sum: read_all(arriving.words),
+            sum: arriving.came.to_sum(),
+            plan: Plan::default(),
             position: Some(arriving.position),
             staleness: version.0.saturating_sub(arriving.version.0),
             factor: 1.0,
@@ -81,13 +85,13 @@ impl Block {
         led.and_then(|(primary, _)| primary.ledger.as_ref()).is_some_and(|ledger| ledger.contains(position))
     }
 
-    /// The newest published parameters, with the rewind number they belong to.
-    pub fn read_newest(&self) -> (Reading, Rewind) {
+    /// The newest published parameters, of a bucket the rows of these keys, with the rewind number they belong to.
+    pub fn read_newest(&self, keys: &[u64]) -> (Reading, Rewind) {
         let rewind = self.placement.rewind;
         let reading = match (&self.role, &self.state) {
             (Role::Primary(_), Some(state)) => {
-                let kept = state.parameters(self.published);
-                kept.map_or(Reading::NotYet, |kept| Reading::Parameters(kept.bytes(), self.published))
+                let kept = state.read(&self.shape, self.published, keys);
+                kept.map_or(Reading::NotYet, |kept| Reading::Parameters(kept, self.published))
             }
             (Role::Primary(_), None) => Reading::NotYet,
             (Role::Follower { .. } | Role::Retired, _) => Reading::Elsewhere,

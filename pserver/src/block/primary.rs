@@ -5,9 +5,11 @@
 //! asked for until a placement without that fill is learnt; nothing is published that some required copy lacks. A filling
 //! copy is required as soon as it is only a few entries behind, or could not keep up: updates would outrun it for ever.
 
+use super::answer::Cursor;
 use super::held_steps::HeldSteps;
 use super::scalars::Scalars;
 use super::state::Entry;
+use crate::bucket::arena::Slot;
 use shoal_runtime::cluster::{Fill, Incarnation, Ledger, StateName, Version};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -50,6 +52,8 @@ struct Follower {
     is_waited_for: bool,
     /// Whether it was given the state.
     is_given: bool,
+    /// Whether it has the whole state that it acknowledged, not some rows of it.
+    is_whole: bool,
     acknowledged: Option<Version>,
 }
 
@@ -62,6 +66,8 @@ pub(super) enum Next {
     Entry(Entry),
     /// Its state is in our past, but the entries are gone.
     State,
+    /// It is level, and lacks the rows from this slot on.
+    Segment(Slot),
     /// Nothing of ours can follow its state.
     Broken,
 }
@@ -117,12 +123,16 @@ impl Primary {
 
     /// A follower says that it holds `theirs`, a state of this block; `ours` is the newest. What it holds of our past
     /// it has acknowledged.
-    pub(super) fn hear(&mut self, follower: Incarnation, theirs: StateName, ours: StateName) -> Next {
-        let next = self.next(theirs, ours);
+    pub(super) fn hear(&mut self, follower: Incarnation, theirs: Cursor, ours: StateName) -> Next {
+        let next = match (self.next(theirs.name, ours), theirs.filled) {
+            (Next::Nothing, Some(slot)) => Next::Segment(slot),
+            (next, _) => next,
+        };
         if next != Next::Broken
             && let Some(follower) = self.followers.get_mut(&follower)
         {
-            follower.acknowledged = follower.acknowledged.max(Some(theirs.version));
+            follower.acknowledged = follower.acknowledged.max(Some(theirs.name.version));
+            follower.is_whole = theirs.filled.is_none();
             follower.is_waited_for |= next != Next::State;
         }
         self.forget_acknowledged();
@@ -194,8 +204,9 @@ impl Primary {
 impl Follower {
     /// It has said and was given nothing.
     fn new(fill: Fill) -> Follower {
-        let (is_in_sync, is_asked_for, is_waited_for, is_given) = (false, false, false, false);
-        Follower { fill, is_in_sync, is_asked_for, is_waited_for, is_given, acknowledged: None }
+        let (is_in_sync, is_asked_for, is_waited_for, is_given, is_whole) =
+            (false, false, false, false, false);
+        Follower { fill, is_in_sync, is_asked_for, is_waited_for, is_given, is_whole, acknowledged: None }
     }
     fn is_required(&self) -> bool {
         self.is_in_sync || self.is_waited_for
@@ -204,6 +215,6 @@ impl Follower {
         !self.is_in_sync
     }
     fn has(&self, published: Version) -> bool {
-        self.acknowledged.is_some_and(|version| version >= published)
+        self.is_whole && self.acknowledged.is_some_and(|version| version >= published)
     }
 }

@@ -6,7 +6,9 @@
 
 use super::memory::may_update;
 use super::state::Update;
+use super::sum::Sum;
 use super::{Block, Role};
+use crate::bucket::plan::Plan;
 use bytes::Bytes;
 use shoal_runtime::cluster::{
     BlockId, Decision, Partial, Refusal, RefusalKind, Rewind, Step, Tally, Version,
@@ -125,7 +127,8 @@ impl Block {
         }
         primary.scalars.advance();
         let (sum, position) = (tally.to_values(), None);
-        self.update(Update { weight: 1, sum, position, staleness: 0, factor: 1.0, rate: 1.0 });
+        let (sum, plan) = (Sum::Dense(sum), Plan::default());
+        self.update(Update { weight: 1, sum, plan, position, staleness: 0, factor: 1.0, rate: 1.0 });
         Ok(Told::Decided)
     }
 

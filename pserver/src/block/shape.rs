@@ -3,15 +3,24 @@
 //! It needs no lock, so that a gradient is checked before one is taken. It must never hold a version.
 
 use super::held::Difference;
+use super::sum::{Came, Sum};
 use super::verdicts::Turn;
+use crate::bucket::shape::BucketShape;
 use crate::kernel::norm::SquareSum;
 use crate::kernel::rules::{self, Pass};
 use crate::kernel::sum::{Word, first_non_finite};
-use shoal_runtime::cluster::layout::BlockLayout;
+use shoal_runtime::cluster::layout::{BlockLayout, BucketOf};
+use shoal_runtime::cluster::rows::RowDifference;
 use shoal_runtime::cluster::{
-    BlockId, Decisions, Declaration, Node, Parameter, Partial, Refusal, RefusalKind, Step,
+    BlockId, Decisions, Declaration, Node, Parameter, Partial, Refusal, RefusalKind, Rows, Step,
 };
+use shoal_runtime::wire::rows;
 use std::ops::Range;
+
+/// Bytes of a bucket's segment, about.
+pub(super) const SEGMENT_BYTES: usize = 1 << 20;
+/// Bytes of the rows of one bucket that one step may touch.
+const ROWS_BYTES_MAX: usize = 12 << 20;
 
 /// One node's gradient for one block, as it came.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +31,8 @@ pub struct NodeGradient<'a> {
     pub node: Node,
     /// Records (or tokens) in the sum.
     pub weight: u64,
-    /// One word for each element of the block.
-    pub words: &'a [Word],
+    /// Of the block.
+    pub came: Came<'a>,
 }
 
 /// Where in the job an update is, for schedules and bias corrections.
@@ -63,6 +72,8 @@ pub struct BlockShape {
     pub is_decided: bool,
     /// Whether it holds metrics: then evaluations alone add to it, otherwise they never do.
     pub is_metric: bool,
+    /// Of a bucket: its table.
+    pub bucket: Option<BucketShape>,
     takes_non_finite: bool,
     pieces: Vec<PieceShape>,
 }
@@ -75,8 +86,8 @@ struct PieceShape {
 }
 
 impl BlockShape {
-    /// The shape of one block of a checked declaration.
-    pub fn new(id: BlockId, layout: &BlockLayout, declaration: &Declaration) -> BlockShape {
+    /// The shape of one block of a checked declaration, in a job with that seed.
+    pub fn new(id: BlockId, layout: &BlockLayout, declaration: &Declaration, seed: u64) -> BlockShape {
         let pieces = layout.pieces.iter().map(|piece| PieceShape {
             parameter: declaration.parameters[piece.parameter].clone(),
             first: piece.first,
@@ -85,6 +96,9 @@ impl BlockShape {
         let pieces: Vec<PieceShape> = pieces.collect();
         let slots = pieces.iter().map(|piece| piece.parameter.slots().len()).max().unwrap_or(0);
         let decisions = declaration.decisions();
+        let bucket = layout.bucket.and_then(|BucketOf { parameter, number }| {
+            BucketShape::new(seed, declaration.parameters.get(parameter)?, number)
+        });
         BlockShape {
             id,
             elements: layout.elements,
@@ -92,6 +106,7 @@ impl BlockShape {
             decisions: decisions.filter(|_| !layout.is_pushed),
             is_decided: decisions.is_some() && layout.is_pushed && !layout.is_metric,
             is_metric: layout.is_metric,
+            bucket,
             takes_non_finite: decisions.is_some_and(|decisions| decisions.takes_non_finite()),
             pieces,
         }
@@ -142,6 +157,53 @@ impl BlockShape {
         Ok(())
     }
 
+    /// Refuses rows of another bucket, in an evaluation any, or, unless such steps may be skipped, with an infinity or
+    /// not-a-number in them.
+    pub fn check_rows(
+        &self,
+        bucket: &BucketShape,
+        rows: &Rows,
+        evaluates: bool,
+        what: impl std::fmt::Display,
+    ) -> Result<(), Refusal> {
+        let keys = rows.keys();
+        if let Some(key) = keys.iter().find(|key| evaluates || !bucket.has(**key)) {
+            let detail =
+                format!("key {key} does not belong here ({what}): build all roles from the same version");
+            return Err(Refusal::new(RefusalKind::WrongShape, self, detail));
+        }
+        let is_finite = rows.values().iter().fold(true, |all, value| all & value.is_finite());
+        if is_finite || self.takes_non_finite {
+            return Ok(());
+        }
+        let at = rows.values().iter().position(|value| !value.is_finite()).unwrap_or(0);
+        let (key, element, value) = (keys[at / bucket.dimension], at % bucket.dimension, rows.values()[at]);
+        let detail = format!("element {element} of key {key} is {value} ({what}, block {})", self.id);
+        Err(Refusal::new(RefusalKind::NonFinite, format!("table {:?}", bucket.parameter.name), detail))
+    }
+
+    /// Refuses so many rows at a time that messages could not carry them.
+    pub fn check_rows_bytes(&self, rows: usize) -> Result<(), Refusal> {
+        let Some(bucket) = &self.bucket else { return Ok(()) };
+        let bytes = rows::encoded_bytes(rows, bucket.dimension);
+        if bytes <= ROWS_BYTES_MAX {
+            return Ok(());
+        }
+        let detail = format!(
+            "{rows} of its rows in one step have {bytes} bytes, at most {ROWS_BYTES_MAX} are taken: declare more buckets, \
+             or fewer microbatches a step"
+        );
+        Err(Refusal::new(RefusalKind::JobFailed, self, detail))
+    }
+
+    /// Bytes of a copy, of a bucket of one segment, without earlier versions; at most.
+    pub fn copy_bytes_max(&self) -> usize {
+        match &self.bucket {
+            Some(_) => 2 * SEGMENT_BYTES,
+            None => 4 * self.elements * (1 + self.slots),
+        }
+    }
+
     /// Whether the block is given values by what evaluates, or by what does not.
     pub fn takes_part(&self, evaluates: bool) -> bool {
         self.is_metric == evaluates
@@ -170,6 +232,7 @@ impl BlockShape {
                 );
                 (format!("parameter {name:?}"), format!("element {index} is {bits}"))
             }
+            Difference::Row(difference) => (self.to_string(), row_difference(difference)),
         };
         let (step, node) = (arriving.step, arriving.node);
         let detail = format!(
@@ -181,17 +244,36 @@ impl BlockShape {
     }
 
     /// What this block knows of a step whose gradient sums these are.
-    pub fn partial(&self, weight: u64, sum: &[f32]) -> Partial {
-        if sum.is_empty() {
-            // It takes no part in an evaluation.
-            return Partial { sum_of_squares: 0.0, is_finite: true, weight: 0 };
-        }
+    pub fn partial(&self, weight: u64, sum: &Sum) -> Partial {
         let mut squares = SquareSum::new();
-        for piece in self.pieces.iter().filter(|piece| piece.parameter.is_trained()) {
-            squares.add(&sum[piece.range.clone()]);
-        }
-        let is_finite = sum.iter().fold(true, |all, value| all & value.is_finite());
+        let values = match (sum, &self.bucket) {
+            // It takes no part in an evaluation.
+            (Sum::Dense(values), _) if values.is_empty() => {
+                return Partial { sum_of_squares: 0.0, is_finite: true, weight: 0 };
+            }
+            (Sum::Dense(values), _) => {
+                for piece in self.pieces.iter().filter(|piece| piece.parameter.is_trained()) {
+                    squares.add(&values[piece.range.clone()]);
+                }
+                values.as_slice()
+            }
+            (Sum::Rows(rows), bucket) => {
+                if bucket.as_ref().is_some_and(|bucket| bucket.parameter.is_trained()) {
+                    squares.add(rows.values());
+                }
+                rows.values()
+            }
+        };
+        let is_finite = values.iter().fold(true, |all, value| all & value.is_finite());
         Partial { sum_of_squares: squares.total(), is_finite, weight }
+    }
+
+    /// The constants of an update of rows of a bucket.
+    pub fn row_pass(&self, pace: Pace, divisor: Divisor) -> Pass {
+        match &self.bucket {
+            Some(bucket) => pass(&bucket.parameter, pace, divisor),
+            None => unreachable!("{self} is dense"),
+        }
     }
 
     /// Runs the rule of every parameter that is not frozen once: `values` holds the gradient sum and becomes the new parameters.
@@ -205,7 +287,6 @@ impl BlockShape {
         slots: &mut [&mut [f32]],
         divisor: Divisor,
     ) {
-        let Divisor { weight, factor } = divisor;
         for PieceShape { parameter, range, .. } in &self.pieces {
             let own_slots = slots.iter_mut().take(parameter.slots().len());
             let mut slots: Vec<&mut [f32]> = own_slots.map(|slot| &mut slot[range.clone()]).collect();
@@ -214,16 +295,35 @@ impl BlockShape {
                 values.copy_from_slice(parameters);
                 continue;
             }
-            // Dividing by more is multiplying the mean with less, without another pass.
-            let weight = if parameter.is_trained() { weight as f32 / factor } else { weight as f32 };
-            let pass = Pass {
-                weight,
-                rate: parameter.group.rate_multiplier * parameter.learning_rate.at(pace.step),
-                scale: pace.scale,
-                weight_decay: parameter.group.weight_decay,
-                update: pace.updates,
-            };
-            rules::run(parameter.rule, pass, parameters, values, &mut slots);
+            rules::run(parameter.rule, pass(parameter, pace, divisor), parameters, values, &mut slots);
+        }
+    }
+}
+
+/// The constants of one update of a parameter.
+fn pass(parameter: &Parameter, pace: Pace, Divisor { weight, factor }: Divisor) -> Pass {
+    // Dividing by more is multiplying the mean with less, without another pass.
+    let weight = if parameter.is_trained() { weight as f32 / factor } else { weight as f32 };
+    Pass {
+        weight,
+        rate: parameter.group.rate_multiplier * parameter.learning_rate.at(pace.step),
+        scale: pace.scale,
+        weight_decay: parameter.group.weight_decay,
+        update: pace.updates,
+    }
+}
+
+fn row_difference(difference: RowDifference) -> String {
+    match difference {
+        RowDifference::Key { key } => format!("one result has key {key}, another has not"),
+        RowDifference::Count { key, ours, theirs } => {
+            format!("key {key} occurs {ours} times in one result, {theirs} times in another")
+        }
+        RowDifference::Element { key, element, ours, theirs } => {
+            let (ours_bits, theirs_bits) = (ours.to_bits(), theirs.to_bits());
+            format!(
+                "element {element} of key {key} is {ours:e} ({ours_bits:#010x}), another {theirs:e} ({theirs_bits:#010x})"
+            )
         }
     }
 }
@@ -231,6 +331,9 @@ impl BlockShape {
 impl std::fmt::Display for BlockShape {
     /// `block 3 (parameter "w")`, or of several parameters the first and how many more.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(bucket) = &self.bucket {
+            return write!(f, "block {} (a bucket of table {:?})", self.id, bucket.parameter.name);
+        }
         let name = self.pieces.first().map_or("", |piece| piece.parameter.name.as_str());
         match self.pieces.len() {
             0 | 1 => write!(f, "block {} (parameter {name:?})", self.id),

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 impl Block {
     /// How it stands.
     pub fn standing(&self) -> Standing {
-        let name = self.state.as_ref().map(State::name);
+        // What is filled in part cannot be gone on from.
+        let name = self.state.as_ref().filter(|state| state.filled().is_none()).map(State::name);
         match (&self.role, name) {
             (Role::Primary(primary), Some(name)) => {
                 let held = self.standing_held(primary, name.version);

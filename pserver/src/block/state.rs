@@ -1,15 +1,22 @@
 //! The state of one block: a pure function of its state before and one log entry. Copies of a block that have applied
 //! the same entries have the same bits.
 //!
-//! Buffers are shared and never written again while somebody else has them (copy on write), so that a copy of the
-//! state costs nothing until the next update. It must never know of roles, copies or messages.
+//! It must never know of roles, copies or messages.
 
+use super::dense::Dense;
 use super::published::{Published, bytes_of};
-use super::shape::{BlockShape, Divisor, Pace};
+use super::shape::{BlockShape, Divisor, Pace, SEGMENT_BYTES};
+use super::sum::Sum;
 use super::verdicts::Turn;
+use crate::bucket::arena::Slot;
+use crate::bucket::plan::Plan;
+use crate::bucket::{self, Bucket};
 use bytes::Bytes;
-use shoal_runtime::cluster::{BlockCopy, Ledger, Refusal, RefusalKind, Rewind, StateName, Term, Version};
-use std::collections::VecDeque;
+use shoal_runtime::cluster::block_copy::Segment;
+use shoal_runtime::cluster::{
+    BlockCopy, Ledger, Refusal, RefusalKind, Rewind, Rows, StateName, Term, Version,
+};
+use shoal_runtime::wire::rows;
 use std::sync::Arc;
 
 /// One update, as it is applied.
@@ -17,8 +24,10 @@ use std::sync::Arc;
 pub struct Update {
     /// Records (or tokens) in the sum. Of weight 0 the rule does not run, but a metric may begin at zero.
     pub weight: u64,
-    /// The reduced gradient: one value for each element of the block; empty where the weight is 0.
-    pub sum: Vec<f32>,
+    /// The reduced gradient; of a dense block empty where the weight is 0.
+    pub sum: Sum,
+    /// Of a bucket: what the update does to its rows beside their values.
+    pub plan: Plan,
     /// Asynchronous jobs: the position that it applies.
     pub position: Option<u64>,
     /// Asynchronous jobs: updates between the version that the gradient was computed from and this one.
@@ -38,7 +47,8 @@ pub struct Entry {
     pub term: Term,
     /// Records (or tokens) in the sum.
     pub weight: u64,
-    /// The reduced gradient, little-endian f32; empty where the weight is 0.
+    /// The reduced gradient, little-endian f32, or of a bucket its rows and what is done to them beside their values;
+    /// empty where the weight is 0.
     pub gradient: Bytes,
     /// Asynchronous jobs: the position that it applies.
     pub position: Option<u64>,
@@ -50,14 +60,18 @@ pub struct Entry {
     pub rate: f32,
 }
 
-/// Parameters of the newest versions, rule state, and how it is named.
+/// The newest versions of a block's values, rule state, and how it is named.
 #[derive(Clone, Debug)]
 pub struct State {
     name: StateName,
-    /// The newest versions in order; the last is `name.version`.
-    kept: VecDeque<Published>,
-    slots: Vec<Arc<Vec<f32>>>,
+    values: Values,
     ledger: Ledger,
+}
+
+#[derive(Clone, Debug)]
+enum Values {
+    Dense(Dense),
+    Bucket(Box<Bucket>),
 }
 
 impl Entry {
@@ -65,41 +79,72 @@ impl Entry {
     pub fn makes(&self) -> StateName {
         StateName { term: self.term, version: Version(self.follows.version.0 + 1) }
     }
+
+    /// What follows a state under `term`.
+    pub fn of(update: &Update, follows: StateName, term: Term) -> Entry {
+        let gradient = match &update.sum {
+            _ if update.weight == 0 => Bytes::new(),
+            Sum::Dense(values) => bytes_of(Arc::new(values.clone())),
+            Sum::Rows(rows) => encode_rows(rows, &update.plan),
+        };
+        let Update { weight, position, staleness, factor, rate, .. } = *update;
+        Entry { follows, term, weight, gradient, position, staleness, factor, rate }
+    }
+}
+
+/// Bytes of the rows (u32), the rows, the plan.
+fn encode_rows(sum: &Rows, plan: &Plan) -> Bytes {
+    let mut bytes = vec![0; 4];
+    rows::encode(sum, &mut bytes);
+    let length = bytes.len() as u32 - 4;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    plan.encode(&mut bytes);
+    bytes.into()
+}
+
+fn decode_rows(bytes: &[u8], dimension: usize) -> Result<(Rows, Plan), String> {
+    let short = || format!("{} bytes", bytes.len());
+    let (length, rest) = bytes.split_first_chunk().ok_or_else(short)?;
+    let (sum, plan) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(short)?;
+    let sum = rows::decode(sum, dimension)?;
+    let plan = Plan::decode(plan, sum.len()).ok_or("not what happens to rows beside their values")?;
+    Ok((sum, plan))
 }
 
 impl State {
-    /// The block before the first update, at these parameters and with slots of zero, restored under `term`.
+    /// The block before the first update, restored under `term`: a dense one at these parameters and with slots of zero, a
+    /// bucket without rows.
     pub fn beginning(shape: &BlockShape, parameters: Vec<f32>, term: Term) -> State {
-        let parameters = Published::new(parameters);
-        let slots = (0..shape.slots).map(|_| Arc::new(vec![0.0; shape.elements])).collect();
+        let values = match &shape.bucket {
+            Some(bucket) => Values::Bucket(Box::new(Bucket::new(bucket))),
+            None => Values::Dense(Dense::beginning(shape, parameters)),
+        };
         let name = StateName { term, version: Version(0) };
-        State { name, kept: VecDeque::from([parameters]), slots, ledger: Ledger::default() }
+        State { name, values, ledger: Ledger::default() }
     }
 
-    /// The state that a copy carries. Refuses one that is not of this block's shape.
+    /// The state that a copy carries, of a bucket what its first segment has of it. Refuses one that is not of this block's
+    /// shape.
     pub fn from_copy(shape: &BlockShape, copy: &BlockCopy) -> Result<State, Refusal> {
-        let bytes = 4 * shape.elements;
-        let buffers = copy.slots.iter().chain(&copy.earlier).chain([&copy.parameters]);
-        if copy.slots.len() != shape.slots || buffers.into_iter().any(|buffer| buffer.len() != bytes) {
-            let detail = format!(
-                "a copy with {} slots and {} bytes of parameters came, the block has {} and {bytes}",
-                copy.slots.len(),
-                copy.parameters.len(),
-                shape.slots
-            );
-            return Err(Refusal::new(RefusalKind::WrongShape, shape, detail));
+        let values = match &shape.bucket {
+            None => Values::Dense(Dense::from_copy(shape, copy)?),
+            Some(bucket) => {
+                let begun = segment_of(copy).and_then(|segment| Bucket::begin(bucket, &segment));
+                Values::Bucket(Box::new(begun.map_err(|what| wrong_shape(shape, what))?))
+            }
+        };
+        Ok(State { name: copy.name, values, ledger: copy.ledger.clone() })
+    }
+
+    /// Takes in the segment of a copy that comes next. One of another state changes nothing.
+    pub fn fill(&mut self, shape: &BlockShape, copy: &BlockCopy) -> Result<(), Refusal> {
+        let (Values::Bucket(bucket), Some(of)) = (&mut self.values, &shape.bucket) else { return Ok(()) };
+        let is_next = copy.segment.as_ref().is_some_and(|segment| segment.slots.start == bucket.filled());
+        if copy.name == self.name && is_next {
+            let filled = segment_of(copy).and_then(|segment| bucket.fill(of, &segment));
+            filled.map_err(|what| wrong_shape(shape, what))?;
         }
-        let values = |bytes: &Bytes| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
-        // There is nothing earlier than the initial values.
-        let surplus = (copy.earlier.len() as u64).saturating_sub(copy.name.version.0) as usize;
-        let earlier = copy.earlier.iter().skip(surplus);
-        let kept = earlier.chain([&copy.parameters]).map(|bytes| Published::new(values(bytes)));
-        Ok(State {
-            name: copy.name,
-            kept: kept.collect(),
-            slots: copy.slots.iter().map(|slot| Arc::new(values(slot))).collect(),
-            ledger: copy.ledger.clone(),
-        })
+        Ok(())
     }
 
     /// The same state, as the beginning of a term.
@@ -116,62 +161,155 @@ impl State {
     pub fn version(&self) -> Version {
         self.name.version
     }
-
     /// The positions applied.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The parameters at `version`, if they are kept.
-    pub fn parameters(&self, version: Version) -> Option<&Published> {
-        let back = self.name.version.0.checked_sub(version.0)?;
-        let at = (self.kept.len() as u64).checked_sub(back + 1)?;
-        self.kept.get(at as usize)
+    /// Of a bucket that is being filled: the first slot whose row is not here.
+    pub fn filled(&self) -> Option<Slot> {
+        match &self.values {
+            Values::Bucket(bucket) if !bucket.is_whole() => Some(bucket.filled()),
+            Values::Bucket(_) | Values::Dense(_) => None,
+        }
     }
 
-    /// A copy of it with at most `earlier` versions before the newest, sharing its buffers.
-    pub fn copy(&self, shape: &BlockShape, rewind: Rewind, published: Version, earlier: u64) -> BlockCopy {
-        let before = self.kept.len() - 1;
-        let skipped = before.saturating_sub(earlier as usize);
+    /// The parameters of a dense block at `version`, if they are kept.
+    pub fn parameters(&self, version: Version) -> Option<&Published> {
+        let back = self.name.version.0.checked_sub(version.0)?;
+        match &self.values {
+            Values::Dense(dense) => dense.parameters(back as usize),
+            Values::Bucket(_) => None,
+        }
+    }
+
+    /// What is read of it at `version`, if that is kept: all parameters, or the rows of these keys.
+    pub fn read(&self, shape: &BlockShape, version: Version, keys: &[u64]) -> Option<Bytes> {
+        let back = self.name.version.0.checked_sub(version.0)?;
+        match (&self.values, &shape.bucket) {
+            (Values::Bucket(bucket), Some(of)) => {
+                let mut bytes = Vec::new();
+                (back <= bucket.earlier() as u64)
+                    .then(|| bucket.read(of, back as usize, keys, &mut bytes))?;
+                Some(bytes.into())
+            }
+            _ => self.parameters(version).map(Published::bytes),
+        }
+    }
+
+    /// A copy of it with at most `earlier` versions before the newest, sharing its buffers; of a bucket the segment from
+    /// slot `from` on.
+    pub fn copy(&self, shape: &BlockShape, of: CopyOf) -> BlockCopy {
+        let mut copy = self.head(shape, of);
+        let earlier = usize::try_from(of.earlier).unwrap_or(usize::MAX);
+        match (&self.values, &shape.bucket) {
+            (Values::Bucket(bucket), Some(shape)) => {
+                return with_segment(copy, bucket.segment(shape, of.from, SEGMENT_BYTES, earlier));
+            }
+            (Values::Dense(dense), _) => dense.copy_into(&mut copy, earlier),
+            (Values::Bucket(_), None) => {}
+        }
+        copy
+    }
+
+    /// What all copies of it have in common.
+    fn head(&self, shape: &BlockShape, of: CopyOf) -> BlockCopy {
         BlockCopy {
             block: shape.id,
-            rewind,
+            rewind: of.rewind,
             name: self.name,
-            published,
-            parameters: self.newest().bytes(),
-            earlier: self.kept.range(skipped..before).map(Published::bytes).collect(),
-            slots: self.slots.iter().map(|slot| bytes_of(Arc::clone(slot))).collect(),
+            published: of.published,
+            parameters: Bytes::new(),
+            earlier: Vec::new(),
+            slots: Vec::new(),
             ledger: self.ledger.clone(),
+            segment: None,
         }
+    }
+
+    /// From now on a bucket's present version can be given out by segments, whatever updates do. Answers what their copies
+    /// have in common; none of a dense block.
+    pub fn begin_snapshot(&mut self, shape: &BlockShape, of: CopyOf) -> Option<BlockCopy> {
+        let head = self.head(shape, of);
+        let Values::Bucket(bucket) = &mut self.values else { return None };
+        bucket.begin_snapshot(usize::try_from(of.earlier).unwrap_or(usize::MAX));
+        Some(head)
+    }
+
+    /// Nothing more of it is given out.
+    pub fn end_snapshot(&mut self) {
+        if let Values::Bucket(bucket) = &mut self.values {
+            bucket.end_snapshot();
+        }
+    }
+
+    /// Bytes of the rows that were saved for it.
+    pub fn saved_bytes(&self) -> usize {
+        match &self.values {
+            Values::Bucket(bucket) => bucket.saved_bytes(),
+            Values::Dense(_) => 0,
+        }
+    }
+
+    /// Its next segment, as a copy that is otherwise as `head`; none without a snapshot.
+    pub fn give_segment(&mut self, shape: &BlockShape, head: &BlockCopy) -> Option<BlockCopy> {
+        let (Values::Bucket(bucket), Some(shape)) = (&mut self.values, &shape.bucket) else { return None };
+        Some(with_segment(head.clone(), bucket.give_segment(shape, SEGMENT_BYTES)?))
+    }
+
+    /// What an update does to a bucket's rows beside their values.
+    pub fn plan(&self, shape: &BlockShape, pace: Pace, update: &Update) -> Plan {
+        match (&self.values, &shape.bucket, &update.sum) {
+            (Values::Bucket(bucket), Some(of), Sum::Rows(rows)) if update.weight > 0 => {
+                bucket.plan(of, rows, &shape.row_pass(pace, divisor(update)))
+            }
+            _ => Plan::default(),
+        }
+    }
+
+    /// The update of an entry, if it can follow this state.
+    pub fn update_of(&self, shape: &BlockShape, entry: &Entry) -> Result<Update, Refusal> {
+        let (sum, plan) = match (&self.values, &shape.bucket) {
+            (Values::Bucket(_), Some(_)) if entry.weight == 0 => {
+                (Sum::Rows(Rows::default()), Plan::default())
+            }
+            (Values::Bucket(bucket), Some(of)) => {
+                let (rows, plan) = decode_rows(&entry.gradient, of.dimension)
+                    .and_then(|(rows, plan)| bucket.check(of, &rows, &plan).map(|()| (rows, plan)))
+                    .map_err(|what| wrong_shape(shape, format!("an entry: {what}")))?;
+                (Sum::Rows(rows), plan)
+            }
+            _ if entry.weight > 0 && entry.gradient.len() != 4 * shape.elements => {
+                return Err(wrong_shape(shape, format!("an entry with {} bytes came", entry.gradient.len())));
+            }
+            _ => (Sum::Dense(bytemuck::pod_collect_to_vec(&entry.gradient)), Plan::default()),
+        };
+        let Entry { weight, position, staleness, factor, rate, .. } = *entry;
+        Ok(Update { weight, sum, plan, position, staleness, factor, rate })
     }
 
     /// Makes the next version under `term`: the rule runs once. Returns the bytes that had to be copied because
     /// somebody still has the buffers.
     pub fn apply(&mut self, shape: &BlockShape, term: Term, pace: Pace, update: Update) -> u64 {
         let mut copied = 0;
+        let divisor = divisor(&update);
         let is_idle = if shape.is_metric { pace.turn == Turn::Idle } else { update.weight == 0 };
-        let next = if is_idle {
-            self.newest().clone()
-        } else {
-            let mut slots: Vec<&mut [f32]> = Vec::with_capacity(self.slots.len());
-            for slot in &mut self.slots {
-                copied += if Arc::strong_count(slot) > 1 { 4 * slot.len() as u64 } else { 0 };
-                slots.push(Arc::make_mut(slot).as_mut_slice());
+        match (&mut self.values, update.sum, &shape.bucket) {
+            (Values::Dense(dense), _, _) if is_idle => dense.rest(),
+            (Values::Bucket(bucket), Sum::Rows(rows), Some(of)) if !is_idle => {
+                bucket.apply(of, rows, &update.plan, shape.row_pass(pace, divisor));
             }
-            let mut values = update.sum;
-            // A metric's, of no record.
-            values.resize(shape.elements, 0.0);
-            let zeros = if pace.turn == Turn::First { vec![0.0; shape.elements] } else { Vec::new() };
-            let newest = self.kept.back().map_or(&[][..], Published::values);
-            let newest = if pace.turn == Turn::First { &zeros } else { newest };
-            let divisor = Divisor { weight: update.weight, factor: update.factor };
-            shape.update(pace, newest, &mut values, &mut slots, divisor);
-            Published::new(values)
-        };
+            (Values::Bucket(bucket), ..) => bucket.rest(),
+            (Values::Dense(dense), Sum::Dense(values), _) => {
+                copied = dense.apply(shape, pace, divisor, values);
+            }
+            (Values::Dense(_), Sum::Rows(_), _) => {
+                unreachable!("a dense block is given no rows: its shape has checked what came")
+            }
+        }
         if let Some(position) = update.position {
             self.ledger.insert(position);
         }
-        self.kept.push_back(next);
         self.name = StateName { term, version: Version(self.name.version.0 + 1) };
         copied
     }
@@ -180,13 +318,44 @@ impl State {
     /// ones that come before the newest.
     pub fn release(&mut self, published: Version, earlier: u64) {
         let lowest = published.0.min(self.name.version.0.saturating_sub(earlier));
-        while self.kept.len() as u64 > self.name.version.0 - lowest + 1 {
-            self.kept.pop_front();
+        let kept = (self.name.version.0 - lowest) as usize;
+        match &mut self.values {
+            Values::Dense(dense) => dense.release(kept),
+            Values::Bucket(bucket) => bucket.release(kept),
         }
     }
+}
 
-    fn newest(&self) -> &Published {
-        // Never empty: every constructor puts one in, `release` keeps the newest.
-        &self.kept[self.kept.len() - 1]
-    }
+/// What a copy of a state is to have.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyOf {
+    /// The history that it belongs to.
+    pub rewind: Rewind,
+    /// What is published.
+    pub published: Version,
+    /// Versions before the newest, at most.
+    pub earlier: u64,
+    /// Of a bucket: the first slot.
+    pub from: Slot,
+}
+
+fn divisor(update: &Update) -> Divisor {
+    Divisor { weight: update.weight, factor: update.factor }
+}
+
+fn with_segment(copy: BlockCopy, segment: bucket::segment::Segment) -> BlockCopy {
+    let bucket::segment::Segment { slots, rows, earlier, candidates } = segment;
+    BlockCopy { parameters: rows, earlier, segment: Some(Segment { slots, candidates }), ..copy }
+}
+
+fn segment_of(copy: &BlockCopy) -> Result<bucket::segment::Segment, String> {
+    let Some(Segment { slots, candidates }) = copy.segment.clone() else {
+        return Err(format!("a copy of a dense block with {} bytes came", copy.parameters.len()));
+    };
+    let (rows, earlier) = (copy.parameters.clone(), copy.earlier.clone());
+    Ok(bucket::segment::Segment { slots, rows, earlier, candidates })
+}
+
+fn wrong_shape(shape: &BlockShape, what: String) -> Refusal {
+    Refusal::new(RefusalKind::WrongShape, shape, what)
 }

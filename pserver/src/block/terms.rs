@@ -34,6 +34,11 @@ impl Terms {
         Terms { budget, ..self.clone() }
     }
 
+    /// What initial values are a function of.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// What pieces of checkpoints may hold.
     pub fn budget(&self) -> &Budget {
         &self.budget

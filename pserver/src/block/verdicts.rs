@@ -103,10 +103,13 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sum::Sum;
     use super::*;
+    use crate::bucket::plan::Plan;
 
     fn update(position: Option<u64>) -> Update {
-        Update { weight: 1, sum: Vec::new(), position, staleness: 0, factor: 1.0, rate: 1.0 }
+        let (sum, plan) = (Sum::Dense(Vec::new()), Plan::default());
+        Update { weight: 1, sum, plan, position, staleness: 0, factor: 1.0, rate: 1.0 }
     }
 
     #[test]

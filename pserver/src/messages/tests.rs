@@ -5,6 +5,7 @@ use crate::block::tests::alone;
 use crate::report::tests::wire;
 use crate::shard::tests::assigned;
 use bytes::Bytes;
+use shoal_runtime::cluster::block_copy::Segment;
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::{Ledger, RefusalKind, StateName};
 
@@ -33,8 +34,11 @@ fn assignments_arrive_as_they_were_given() {
 
 #[test]
 fn followers_words_and_news_arrive_as_they_were_meant() {
-    let group = Following { blocks: vec![BlockId(1), BlockId(3)], term: Term(8), fill: Fill(6), name: None };
-    for said in [group.clone(), Following { name: Some(name(8, 2)), ..group }] {
+    let group =
+        Following { blocks: vec![BlockId(1), BlockId(3)], term: Term(8), fill: Fill(6), cursor: None };
+    let cursors = [None, Some(7)].map(|filled| Some(Cursor { name: name(8, 2), filled }));
+    let others = cursors.map(|cursor| Following { cursor, ..group.clone() });
+    for said in others.into_iter().chain([group]) {
         assert_eq!(following(followed_blocks(said.clone())), said);
     }
     let mut ledger = Ledger::default();
@@ -48,6 +52,7 @@ fn followers_words_and_news_arrive_as_they_were_meant() {
         earlier: vec![Bytes::from_static(&[1; 8]), Bytes::from_static(&[2; 8])],
         slots: vec![Bytes::from_static(&[3; 8])],
         ledger,
+        segment: Some(Segment { slots: 3..9, candidates: Bytes::from_static(&[5; 3]) }),
     };
     let gradient = Bytes::from_static(&[4; 8]);
     let entry = Entry {
@@ -63,7 +68,7 @@ fn followers_words_and_news_arrive_as_they_were_meant() {
     let all = [
         News::Broken,
         News::Copy(Box::new(copy.clone())),
-        News::Copy(Box::new(BlockCopy { earlier: Vec::new(), ..copy })),
+        News::Copy(Box::new(BlockCopy { earlier: Vec::new(), segment: None, ..copy })),
         News::Entry(entry.clone()),
         News::Entry(Entry { position: None, ..entry }),
         News::Nothing,

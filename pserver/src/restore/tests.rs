@@ -20,7 +20,7 @@ async fn written(storage: &Storage, job: &JobSettings) -> ManifestRecord {
     let shard = Shard::new(job.clone(), 16, ME);
     host(&shard, assigned(1, 3, [(0, alone(3)), (1, alone(3))]));
     let mut files = Vec::new();
-    for (sequence, copy) in (0..).zip(shard.read_state(Version(0), &[BlockId(0), BlockId(1)]).unwrap()) {
+    for (sequence, copy) in (0..).zip(shard.read_state(Version(0), &[BlockId(0), BlockId(1)], 0).unwrap()) {
         let origin = Origin { job: job.job.clone(), checkpoint: CheckpointId(1), writer: ME, sequence };
         files.push(write_pieces(storage, &origin, [copy.into()]).await.unwrap());
     }
@@ -134,7 +134,7 @@ async fn parameters_begin_at_the_file_and_what_it_lacks_at_its_initial_values() 
     let cold = begun(JobSettings { warm_start: None, ..job.clone() }).await;
     let warm = begun(job).await;
     let parameters = |shard: &Shard, block| {
-        let copies = shard.read_state(Version(0), &[BlockId(block)]).unwrap();
+        let copies = shard.read_state(Version(0), &[BlockId(block)], 0).unwrap();
         (bytemuck::pod_collect_to_vec::<u8, f32>(&copies[0].parameters), copies[0].slots.clone())
     };
     let ((cold, cold_slots), (warm_values, warm_slots)) = (parameters(&cold, 0), parameters(&warm, 0));
@@ -159,7 +159,7 @@ async fn a_parameter_of_several_blocks_begins_at_the_file_on_one_and_on_three_ps
             shard.assign(Assignment { declaration: declaration.clone(), ..assigned(1, 3, own) }).unwrap();
             for_two_seconds(&shard, &memory()).await;
             for block in (0..4).filter(|block| block % pservers == pserver) {
-                let copy = shard.read_state(Version(0), &[BlockId(block)]).unwrap().remove(0);
+                let copy = shard.read_state(Version(0), &[BlockId(block)], 0).unwrap().remove(0);
                 let values = bytemuck::pod_collect_to_vec::<u8, f32>(&copy.parameters);
                 found[64 * block as usize..][..values.len()].copy_from_slice(&values);
             }
@@ -204,7 +204,7 @@ async fn a_checkpoint_of_another_format_ends_the_pserver_and_is_not_reported_as_
     let record = written(&storage, &job(5, 2)).await;
     let object = CheckpointId(1).manifest_object();
     let mut content = storage.read(&object, record.bytes).await.unwrap().to_vec();
-    content[8..12].copy_from_slice(&2u32.to_le_bytes());
+    content[8..12].copy_from_slice(&3u32.to_le_bytes());
     let other = ManifestRecord { crc32: crc32fast::hash(&content), ..record };
     storage.delete(&object).await.unwrap();
     storage.put(&object, content.into()).await.unwrap();
@@ -214,6 +214,6 @@ async fn a_checkpoint_of_another_format_ends_the_pserver_and_is_not_reported_as_
     let refusal =
         tokio::time::timeout(Duration::from_secs(1), restore(&shard, &storage, &mut random)).await.unwrap();
     assert_eq!(refusal.kind, RefusalKind::OtherVersion);
-    assert!(refusal.to_string().contains("manifest: a checkpoint's manifest of format 2"), "{refusal}");
+    assert!(refusal.to_string().contains("manifest: a checkpoint's manifest of format 3"), "{refusal}");
     assert_eq!((lacking(&shard), shard.damage().unwrap(), shard.failure()), (vec![0, 1], vec![], None));
 }

@@ -43,6 +43,7 @@ fn pull(step: u64, wait_millis: u32) -> Request<proto::PullRequest> {
         without_data: vec![1],
         wait_millis,
         rewind: 3,
+        rows: Vec::new(),
     })
 }
 
@@ -98,7 +99,7 @@ async fn the_job_is_looked_at_first() {
     let service = service();
     let (mut push, mut pull) = (push(0, (77, 0), 2).into_inner(), pull(99, 0).into_inner());
     (push.job, pull.job) = ("other".into(), "other".into());
-    let state = proto::ReadStateRequest { job: "other".into(), version: 9, blocks: vec![7] };
+    let state = proto::ReadStateRequest { job: "other".into(), version: 9, blocks: vec![7], from: 0 };
     assert_eq!(refusal(service.push(Request::new(push.clone())).await), RefusalKind::WrongJob);
     assert_eq!(refusal(service.pull(Request::new(pull)).await), RefusalKind::WrongJob);
     assert_eq!(refusal(service.read_state(Request::new(state)).await), RefusalKind::WrongJob);
@@ -112,7 +113,7 @@ async fn the_job_is_looked_at_first() {
 async fn state_has_the_parameters_and_every_slot() {
     let service = service();
     service.push(push(0, (1, 0), 2)).await.unwrap();
-    let request = proto::ReadStateRequest { job: "test".into(), version: 1, blocks: vec![0, 1] };
+    let request = proto::ReadStateRequest { job: "test".into(), version: 1, blocks: vec![0, 1], from: 0 };
     let blocks = service.read_state(Request::new(request)).await.unwrap().into_inner().blocks;
     let lengths: Vec<(usize, Vec<usize>)> = blocks
         .iter()
@@ -154,7 +155,7 @@ fn follow(primary: u64, held: Option<(u64, u64)>, wait_millis: u32) -> Request<p
         job: "test".into(),
         incarnation: 2,
         primary,
-        blocks: vec![proto::FollowedBlocks { blocks: vec![0], term: 3, fill: 4, name }],
+        blocks: vec![proto::FollowedBlocks { blocks: vec![0], term: 3, fill: 4, name, filled: 0 }],
         wait_millis,
     })
 }

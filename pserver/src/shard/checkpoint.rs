@@ -76,14 +76,14 @@ impl Shard {
         };
         let (mut pieces, mut given) = (Vec::new(), 0);
         for hosted in hosting.blocks.values() {
-            if given >= bytes {
-                break;
-            }
             let mut block = hosted.lock()?;
-            let waiting = block.waiting_bytes();
-            if let Some((_, piece)) = block.give_piece().filter(|(id, _)| *id == named.checkpoint) {
-                given += waiting;
-                pieces.push(piece);
+            while given < bytes
+                && let Some((checkpoint, piece)) = block.give_piece()
+            {
+                if checkpoint == named.checkpoint {
+                    given += piece.copy.bytes();
+                    pieces.push(piece);
+                }
             }
         }
         if pieces.is_empty() {

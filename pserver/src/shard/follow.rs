@@ -1,13 +1,13 @@
 //! Following and being followed: what copies of one block say to one another, over all blocks of two pservers.
 
 use super::Shard;
-use crate::block::News;
-use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Refusal, StateName, Term, Version};
+use crate::block::{Cursor, News};
+use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Refusal, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of copies and entries after which a follower is answered with what there is. One more copy comes on top, and
 /// the largest (1 MiB of parameters, as much of each of the 9 versions that the largest delay keeps and of each of
-/// three slots) has 13 MiB: a message may have 20 MiB.
+/// three slots; a segment of a bucket is smaller) has 13 MiB, the largest entry 15: a message may have 20 MiB.
 const FOLLOW_BYTES: usize = 3 << 20;
 /// What a block costs in a message beside its buffers, at most.
 const ENVELOPE_BYTES: usize = 128;
@@ -22,7 +22,7 @@ pub struct Following {
     /// Which copies.
     pub fill: Fill,
     /// What they hold, if anything.
-    pub name: Option<StateName>,
+    pub cursor: Option<Cursor>,
 }
 
 /// What a primary has for one copy.
@@ -51,7 +51,7 @@ impl Shard {
                 let Some(hosted) = hosting.block(*id) else { continue };
                 let mut block = hosted.lock()?;
                 let before = (block.published(), block.version());
-                let news = block.follow(follower, group.fill, group.term, group.name, bytes < FOLLOW_BYTES);
+                let news = block.follow(follower, group.fill, group.term, group.cursor, bytes < FOLLOW_BYTES);
                 is_published |= block.published() > before.0;
                 is_updated |= block.version() > before.1;
                 is_due |= block.is_admission_due();
@@ -97,14 +97,14 @@ impl Shard {
     /// What this pserver says to a primary that it follows.
     pub fn following(&self, primary: Incarnation) -> Result<Vec<Following>, Refusal> {
         let hosting = self.hosting();
-        let mut groups: BTreeMap<(Fill, Term, Option<StateName>), Vec<BlockId>> = BTreeMap::new();
+        let mut groups: BTreeMap<(Fill, Term, Option<Cursor>), Vec<BlockId>> = BTreeMap::new();
         for (id, hosted) in hosting.iter().flat_map(|hosting| &hosting.blocks) {
             let block = hosted.lock()?;
             if let Some(cursor) = block.cursor().filter(|_| block.placement().primary == primary) {
                 groups.entry(cursor).or_default().push(*id);
             }
         }
-        let group = |((fill, term, name), blocks)| Following { blocks, term, fill, name };
+        let group = |((fill, term, cursor), blocks)| Following { blocks, term, fill, cursor };
         Ok(groups.into_iter().map(group).collect())
     }
 
@@ -129,10 +129,7 @@ impl Shard {
 
 fn size(news: &News) -> usize {
     match news {
-        News::Copy(copy) => {
-            let buffers = copy.slots.iter().chain(&copy.earlier).chain([&copy.parameters]);
-            buffers.map(bytes::Bytes::len).sum()
-        }
+        News::Copy(copy) => copy.bytes(),
         News::Entry(entry) => entry.gradient.len(),
         News::Nothing | News::NotHere | News::Broken => 0,
     }

@@ -2,8 +2,10 @@
 
 use super::Shard;
 use crate::block::Reading;
+use crate::block::shape::BlockShape;
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Step, Version};
+use shoal_runtime::wire::rows;
 
 /// Parameter bytes after which a pull is answered with what it has.
 const PULL_BYTES: usize = 4 << 20;
@@ -17,6 +19,8 @@ pub struct Pull {
     pub blocks: Vec<BlockId>,
     /// Blocks of which only "published" is asked.
     pub without_data: Vec<BlockId>,
+    /// Buckets of which rows are wanted, and their keys as they came.
+    pub rows: Vec<(BlockId, Bytes)>,
 }
 
 /// A block's parameters.
@@ -43,6 +47,46 @@ pub struct Pulled {
     pub is_final: bool,
 }
 
+/// What is wanted of one block.
+#[derive(Clone, Copy, Debug)]
+enum Wanted<'a> {
+    Everything,
+    Rows(&'a [u8]),
+    Nothing,
+}
+
+impl Pull {
+    fn wanted(&self) -> impl Iterator<Item = (BlockId, Wanted<'_>)> {
+        let everything = self.blocks.iter().map(|id| (*id, Wanted::Everything));
+        let rows = self.rows.iter().map(|(id, keys)| (*id, Wanted::Rows(keys)));
+        let nothing = self.without_data.iter().map(|id| (*id, Wanted::Nothing));
+        everything.chain(rows).chain(nothing)
+    }
+}
+
+/// The keys whose rows are wanted. Refuses to read a table whole, and keys of what is none or of another bucket.
+fn keys_of(shape: &BlockShape, wanted: Wanted<'_>) -> Result<Vec<u64>, Refusal> {
+    let malformed = |detail: String| Err(Refusal::new(RefusalKind::Malformed, shape, detail));
+    let bytes = match (wanted, &shape.bucket) {
+        (Wanted::Nothing, _) | (Wanted::Everything, None) => return Ok(Vec::new()),
+        (Wanted::Everything, Some(_)) => {
+            return malformed("of a table rows are pulled, by their keys".to_owned());
+        }
+        (Wanted::Rows(_), None) => return malformed("it is dense: it has no keys".to_owned()),
+        (Wanted::Rows(bytes), Some(_)) => bytes,
+    };
+    let keys = match rows::decode_keys(bytes) {
+        Ok(keys) => keys,
+        Err(what) => return malformed(what),
+    };
+    match shape.bucket.as_ref().and_then(|bucket| keys.iter().find(|key| !bucket.has(**key))) {
+        Some(key) => {
+            malformed(format!("key {key} does not belong here: build all roles from the same version"))
+        }
+        None => shape.check_rows_bytes(keys.len()).map(|()| keys),
+    }
+}
+
 impl Shard {
     /// The parameters of those blocks that have published the step.
     pub fn pull(&self, pull: &Pull) -> Result<Pulled, Refusal> {
@@ -51,36 +95,39 @@ impl Shard {
         }
         let mut pulled = Pulled::default();
         let Some(hosting) = self.hosting() else {
-            pulled.moved = pull.blocks.iter().chain(&pull.without_data).copied().collect();
+            pulled.moved = pull.wanted().map(|(id, _)| id).collect();
             pulled.is_final = true;
             return Ok(pulled);
         };
         let (mut missing, mut bytes) = (0, 0);
-        let wanted = pull.blocks.iter().map(|id| (id, true));
-        for (id, with_data) in wanted.chain(pull.without_data.iter().map(|id| (id, false))) {
-            hosting.check(*id)?;
-            let Some(hosted) = hosting.block(*id) else {
-                pulled.moved.push(*id);
+        for (id, wanted) in pull.wanted() {
+            hosting.check(id)?;
+            let Some(hosted) = hosting.block(id) else {
+                pulled.moved.push(id);
                 continue;
             };
+            let (keys, with_data) = (keys_of(&hosted.shape, wanted)?, !matches!(wanted, Wanted::Nothing));
+            if bytes >= PULL_BYTES && with_data {
+                pulled.is_final = true;
+                continue;
+            }
             let block = hosted.lock()?;
             let (reading, rewind) = match pull.step {
-                Some((step, rewind)) => (block.read(rewind, step), rewind),
-                None => block.read_newest(),
+                Some((step, rewind)) => (block.read(rewind, step, &keys), rewind),
+                None => block.read_newest(&keys),
             };
             match reading {
                 Reading::NotYet => missing += 1,
-                Reading::Elsewhere => pulled.moved.push(*id),
+                Reading::Elsewhere => pulled.moved.push(id),
                 Reading::Gone(version) => {
                     let step = pull.step.map_or(0, |(step, _)| step.0);
                     let detail = format!("the block is at version {version}, step {step} is done");
                     return Err(Refusal::new(RefusalKind::StepGone, &hosted.shape, detail));
                 }
-                Reading::Parameters(..) if bytes >= PULL_BYTES && with_data => pulled.is_final = true,
                 Reading::Parameters(parameters, version) => {
                     let parameters = if with_data { parameters } else { Bytes::new() };
                     bytes += parameters.len();
-                    pulled.blocks.push(PulledBlock { block: *id, parameters, version, rewind });
+                    pulled.blocks.push(PulledBlock { block: id, parameters, version, rewind });
                 }
             }
         }

@@ -3,11 +3,14 @@
 //! Every block of a message is checked, with the locks of all of them held, before any of them changes.
 
 use super::Shard;
-use crate::block::shape::NodeGradient;
+use crate::block::shape::{BlockShape, NodeGradient};
+use crate::block::sum::Came;
 use crate::block::{PositionGradient, PushOutcome};
 use crate::exact::assert_exact_arithmetic;
 use crate::hosting::{Hosted, Hosting};
-use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Stage, Step, Version};
+use crate::kernel::sum::Word;
+use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Rows, Stage, Step, Version};
+use shoal_runtime::wire::rows;
 
 /// One push message.
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ pub struct Gradient<'a> {
     pub rewind: Rewind,
     /// The version that it was computed from; in synchronous jobs the step says it.
     pub version: Version,
-    /// Little-endian f32.
+    /// Little-endian f32, or rows of a bucket.
     pub bytes: &'a [u8],
 }
 
@@ -50,12 +53,30 @@ struct Arriving<'a> {
     at: usize,
     hosted: &'a Hosted,
     rewind: Rewind,
-    what: Content<'a>,
+    /// In asynchronous jobs: the version that it was computed from.
+    version: Version,
+    weight: u64,
+    values: ArrivingValues<'a>,
 }
 
-enum Content<'a> {
-    Node(NodeGradient<'a>),
-    Position(PositionGradient<'a>),
+enum ArrivingValues<'a> {
+    Words(&'a [Word]),
+    Rows(Rows),
+}
+
+impl Arriving<'_> {
+    fn of_node(&self, step: Step, node: Node) -> NodeGradient<'_> {
+        NodeGradient { step, node, weight: self.weight, came: self.values.came() }
+    }
+}
+
+impl ArrivingValues<'_> {
+    fn came(&self) -> Came<'_> {
+        match self {
+            ArrivingValues::Words(words) => Came::Words(words),
+            ArrivingValues::Rows(rows) => Came::Rows(rows),
+        }
+    }
 }
 
 impl Shard {
@@ -76,8 +97,8 @@ impl Shard {
                 let detail = "a push message names a block once";
                 return Err(Refusal::new(RefusalKind::Malformed, &pair[0].hosted.shape, detail));
             }
-            let taken = take(&arrivals).inspect_err(|refusal| {
-                if refusal.kind == RefusalKind::Nondeterministic {
+            let taken = take(&arrivals, push.what).inspect_err(|refusal| {
+                if matches!(refusal.kind, RefusalKind::Nondeterministic | RefusalKind::JobFailed) {
                     self.fail(refusal.to_string());
                 }
             })?;
@@ -109,22 +130,11 @@ impl Shard {
         for (at, gradient) in push.gradients.iter().enumerate() {
             hosting.check(gradient.block)?;
             let Some(hosted) = hosting.block(gradient.block) else { continue };
-            let (words, rest) = gradient.bytes.as_chunks();
-            if !rest.is_empty() {
-                let detail = format!("{} bytes came, f32 values have 4 each", gradient.bytes.len());
-                return Err(Refusal::new(RefusalKind::WrongShape, &hosted.shape, detail));
-            }
-            hosted.shape.check_values(words, evaluates, push.what)?;
+            let values = values(&hosted.shape, gradient, evaluates, push.what)?;
             // Who takes no part is given nothing.
             let weight = if hosted.shape.takes_part(evaluates) { push.weight } else { 0 };
-            let what = match push.what {
-                Pushed::Node(step, node) => Content::Node(NodeGradient { step, node, weight, words }),
-                Pushed::Position(position) => {
-                    let version = gradient.version;
-                    Content::Position(PositionGradient { position, version, weight, words })
-                }
-            };
-            arrivals.push(Arriving { at, hosted, rewind: gradient.rewind, what });
+            let Gradient { rewind, version, .. } = *gradient;
+            arrivals.push(Arriving { at, hosted, rewind, version, weight, values });
         }
         Ok(arrivals)
     }
@@ -207,22 +217,48 @@ impl std::fmt::Display for Pushed {
     }
 }
 
+/// What a message brings to one block, checked as far as it can be without a lock.
+fn values<'a>(
+    shape: &BlockShape,
+    gradient: &Gradient<'a>,
+    evaluates: bool,
+    what: Pushed,
+) -> Result<ArrivingValues<'a>, Refusal> {
+    let wrong_shape = |detail: String| Refusal::new(RefusalKind::WrongShape, shape, detail);
+    if let Some(bucket) = &shape.bucket {
+        let rows = rows::decode(gradient.bytes, bucket.dimension).map_err(wrong_shape)?;
+        shape.check_rows(bucket, &rows, evaluates, what)?;
+        shape.check_rows_bytes(rows.len())?;
+        return Ok(ArrivingValues::Rows(rows));
+    }
+    let (words, rest) = gradient.bytes.as_chunks();
+    if !rest.is_empty() {
+        return Err(wrong_shape(format!("{} bytes came, f32 values have 4 each", gradient.bytes.len())));
+    }
+    shape.check_values(words, evaluates, what)?;
+    Ok(ArrivingValues::Words(words))
+}
+
 /// What became of a gradient and, in asynchronous jobs, how stale it came.
 type Taken = (PushOutcome, Option<u64>);
 
 /// Locks all blocks in order, checks all, then changes all.
-fn take(arrivals: &[Arriving<'_>]) -> Result<Vec<Taken>, Refusal> {
+fn take(arrivals: &[Arriving<'_>], what: Pushed) -> Result<Vec<Taken>, Refusal> {
     let mut blocks = arrivals.iter().map(|arriving| arriving.hosted.lock()).collect::<Result<Vec<_>, _>>()?;
-    for (block, arriving) in blocks.iter().zip(arrivals) {
-        if let Content::Node(gradient) = &arriving.what {
-            block.check(arriving.rewind, gradient)?;
+    if let Pushed::Node(step, node) = what {
+        for (block, arriving) in blocks.iter().zip(arrivals) {
+            block.check(arriving.rewind, &arriving.of_node(step, node))?;
         }
     }
-    let taken = blocks.iter_mut().zip(arrivals).map(|(block, arriving)| match &arriving.what {
-        Content::Node(gradient) => Ok((block.push(arriving.rewind, gradient)?, None)),
-        Content::Position(gradient) => {
-            let staleness = block.staleness(gradient.version);
-            Ok((block.push_position(arriving.rewind, gradient), Some(staleness)))
+    let taken = blocks.iter_mut().zip(arrivals).map(|(block, arriving)| {
+        let Arriving { rewind, version, weight, .. } = *arriving;
+        match what {
+            Pushed::Node(step, node) => Ok((block.push(rewind, &arriving.of_node(step, node))?, None)),
+            Pushed::Position(position) => {
+                let gradient = PositionGradient { position, version, weight, came: arriving.values.came() };
+                let staleness = block.staleness(version);
+                Ok((block.push_position(rewind, &gradient), Some(staleness)))
+            }
         }
     });
     taken.collect()

@@ -3,6 +3,7 @@
 use super::*;
 use crate::document::PlacedBlock;
 pub(super) use crate::fixture::*;
+use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::checkpoint::{FileRecord, WrittenFile};
 use shoal_runtime::cluster::{ManifestRecord, PieceRef, StateName};
 use std::ops::{Deref, DerefMut};
@@ -32,6 +33,7 @@ pub(crate) fn write_checkpoint(machine: &mut Machine, now: Duration) -> bool {
         block: BlockId(at as u32),
         rewind: block.rewind,
         name: StateName { term: block.term, version: named.version },
+        slots: WHOLE,
         file: 0,
         offset: 1000 * (at + 1),
         bytes: 100,

@@ -1,6 +1,7 @@
 //! Held nodes against an independent reference, over random covers, orders, repetitions and short steps.
 
 use super::*;
+use crate::kernel::sum::Word;
 use proptest::prelude::*;
 
 const ELEMENTS: usize = 3;
@@ -44,7 +45,7 @@ fn weight(tree: StepTree, node: Node) -> u64 {
 
 fn send(held: &mut HeldNodes, node: Node) -> Arrival {
     let tree = held.tree();
-    held.arrive(node, weight(tree, node), &gradient(tree, node))
+    held.arrive(node, weight(tree, node), Came::Words(&gradient(tree, node)))
 }
 
 /// What must hold at all times, whatever arrived.
@@ -60,7 +61,7 @@ fn assert_sound(held: &HeldNodes) {
     assert!(nodes.len() <= most.max(1), "{} nodes held", nodes.len());
     for held in held.nodes() {
         let expected = reference(tree.present(), held.node.level.into(), held.node.index).unwrap();
-        assert_eq!(bits(&held.sum), bits(&expected), "sum of {}", held.node);
+        assert_eq!(bits(held.sum.dense()), bits(&expected), "sum of {}", held.node);
         assert_eq!(held.weight, weight(tree, held.node), "weight of {}", held.node);
     }
 }
@@ -140,7 +141,7 @@ proptest! {
         }
         prop_assert_eq!(completed.len(), 1);
         let expected = reference(run.present, tree.root_level().into(), 0).unwrap();
-        prop_assert_eq!(bits(&completed[0].1), bits(&expected));
+        prop_assert_eq!(bits(completed[0].1.dense()), bits(&expected));
         prop_assert_eq!(completed[0].0, weight(tree, tree.root()));
     }
 }
@@ -163,13 +164,19 @@ fn a_repeat_with_other_bits_is_nondeterministic_and_changes_nothing() {
     let node = Node { level: 1, index: 2 };
     send(&mut held, node);
     let before: Vec<HeldNode> = held.nodes().cloned().collect();
-    let mut other = before[0].sum.clone();
+    let mut other = before[0].sum.dense().to_vec();
     other[2] = f32::from_bits(other[2].to_bits() ^ 1);
-    let difference = Difference::Element { element: 2, held: before[0].sum[2], came: other[2] };
-    assert_eq!(held.arrive(node, weight(tree, node), &words(&other)), Arrival::Nondeterministic(difference));
+    let difference = Difference::Element { element: 2, held: before[0].sum.dense()[2], came: other[2] };
+    assert_eq!(
+        held.arrive(node, weight(tree, node), Came::Words(&words(&other))),
+        Arrival::Nondeterministic(difference)
+    );
     let came = weight(tree, node) + 1;
     let difference = Difference::Weight { held: weight(tree, node), came };
-    assert_eq!(held.arrive(node, came, &gradient(tree, node)), Arrival::Nondeterministic(difference));
+    assert_eq!(
+        held.arrive(node, came, Came::Words(&gradient(tree, node))),
+        Arrival::Nondeterministic(difference)
+    );
     assert_eq!(held.nodes().cloned().collect::<Vec<_>>(), before);
 }
 
@@ -182,7 +189,7 @@ fn a_node_and_its_ancestor_over_absent_slots_are_the_same_node() {
     assert_eq!(send(&mut held, Node { level: 1, index: 2 }), Arrival::Covered);
     let mut other = gradient(tree, Node::leaf(4));
     other[0] = 77.0f32.to_le_bytes();
-    let arrival = held.arrive(Node { level: 2, index: 1 }, weight(tree, Node::leaf(4)), &other);
+    let arrival = held.arrive(Node { level: 2, index: 1 }, weight(tree, Node::leaf(4)), Came::Words(&other));
     assert!(matches!(arrival, Arrival::Nondeterministic(Difference::Element { element: 0, .. })));
     assert!(matches!(send(&mut held, Node { level: 2, index: 0 }), Arrival::Complete { .. }));
 }
@@ -214,9 +221,9 @@ fn a_negative_zero_sums_like_zero_whoever_padded_the_tree() {
     let root = |nodes: &[(Node, f32)]| {
         let mut held = HeldNodes::new(tree, 8);
         let arrivals: Vec<Arrival> =
-            nodes.iter().map(|(node, x)| held.arrive(*node, 1, &words(&[*x]))).collect();
+            nodes.iter().map(|(node, x)| held.arrive(*node, 1, Came::Words(&words(&[*x])))).collect();
         match arrivals.into_iter().last() {
-            Some(Arrival::Complete { .. }) => held.into_root().unwrap().sum[0].to_bits(),
+            Some(Arrival::Complete { .. }) => held.into_root().unwrap().sum.dense()[0].to_bits(),
             other => panic!("{other:?}"),
         }
     };
@@ -230,8 +237,8 @@ fn a_negative_zero_sums_like_zero_whoever_padded_the_tree() {
 #[test]
 fn weights_that_overflow_saturate() {
     let mut held = HeldNodes::new(StepTree::new(2, 2), 2);
-    held.arrive(Node::leaf(0), u64::MAX, &words(&[1.0]));
-    let arrival = held.arrive(Node::leaf(1), 5, &words(&[1.0]));
+    held.arrive(Node::leaf(0), u64::MAX, Came::Words(&words(&[1.0])));
+    let arrival = held.arrive(Node::leaf(1), 5, Came::Words(&words(&[1.0])));
     assert_eq!(arrival, Arrival::Complete { replaced: 0 });
     assert_eq!(held.root().unwrap().weight, u64::MAX);
 }

@@ -62,7 +62,7 @@ fn a_skipped_step_makes_a_version_and_changes_nothing() {
     let mut block = block_of(&job(8, 2), &deciding(), BlockId(0));
     let before = state(&block);
     let words = words(&[f32::NAN, 1.0, 1.0, 1.0, 1.0, 1.0]);
-    let arriving = NodeGradient { step: Step(0), node: ROOT, weight: 2, words: &words };
+    let arriving = NodeGradient { step: Step(0), node: ROOT, weight: 2, came: Came::Words(&words) };
     block.shape.check_values(&words, false, "a step that may be skipped").unwrap();
     block.push(Rewind(1), &arriving).unwrap();
     assert!(!block.undecided().unwrap().2.is_finite);
@@ -125,7 +125,8 @@ fn a_decision_is_told_when_the_copies_have_it() {
     let terms = Arc::new(Terms::new(&job, 16));
     let mut scalars = Block::new(shape_of(&deciding(), BlockId(2)), terms, placement, ME);
     scalars.restore_initial(Term(1));
-    let name = |version| Some(StateName { term: Term(1), version: Version(version) });
+    let name =
+        |version| Some(Cursor { name: StateName { term: Term(1), version: Version(version) }, filled: None });
     scalars.follow(follower, Fill(1), Term(1), name(0), true);
     assert_eq!(tell(&mut scalars, 0, 1.0).unwrap(), Told::Decided);
     assert_eq!(decision(&scalars, 0), None, "its copy lacks it");

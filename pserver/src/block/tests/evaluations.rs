@@ -24,7 +24,7 @@ fn measured() -> Declaration {
 fn evaluate(block: &mut Block, step: u64, weight: u64, sums: &[f32]) -> PushOutcome {
     let words = words(sums);
     block.shape.check_values(&words, true, "an evaluation").unwrap();
-    let arriving = NodeGradient { step: Step(step), node: ROOT, weight, words: &words };
+    let arriving = NodeGradient { step: Step(step), node: ROOT, weight, came: Came::Words(&words) };
     block.push(block.placement.rewind, &arriving).unwrap()
 }
 
@@ -133,12 +133,12 @@ fn a_follower_makes_the_same_sums_and_is_told_the_rate() {
         let mut copy = Block::new(shape_of(&measured(), id), terms, placement, follower);
         let mut follow = |leader: &mut Block| {
             for _ in 0..2 {
-                let name = copy.state.as_ref().map(State::name);
-                let news = leader.follow(follower, Fill(1), Term(1), name, true);
+                let (_, _, cursor) = copy.cursor().unwrap();
+                let news = leader.follow(follower, Fill(1), Term(1), cursor, true);
                 copy.hear(Fill(1), Term(1), leader.published(), news).unwrap();
             }
-            let name = copy.state.as_ref().map(State::name);
-            leader.follow(follower, Fill(1), Term(1), name, true);
+            let (_, _, cursor) = copy.cursor().unwrap();
+            leader.follow(follower, Fill(1), Term(1), cursor, true);
             assert_eq!(current(&copy), current(leader));
         };
         follow(&mut leader);
@@ -167,7 +167,8 @@ fn positions_of_an_evaluation_add_up_in_any_order_and_nothing_beyond_it_is_taken
     let mut metric = block_of(&job, &measured(), METRIC);
     let mut give = |position: u64, sums: &[f32]| {
         let words = words(sums);
-        let arriving = PositionGradient { position, version: Version(0), weight: 1, words: &words };
+        let arriving =
+            PositionGradient { position, version: Version(0), weight: 1, came: Came::Words(&words) };
         let outcome = metric.push_position(Rewind(1), &arriving);
         (outcome, current(&metric), metric.evaluated().is_some())
     };

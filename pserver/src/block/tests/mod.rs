@@ -1,5 +1,6 @@
 //! One block by itself and among its copies. This file has what these tests share; it tests nothing.
 
+mod buckets;
 mod copies;
 mod decisions;
 mod evaluations;
@@ -11,6 +12,7 @@ mod traces;
 mod witness;
 mod world;
 
+use super::sum::Came;
 use super::*;
 use crate::kernel::sum::Word;
 use bytes::Bytes;
@@ -88,7 +90,7 @@ pub(crate) fn alone(version: u64) -> Placement {
 
 fn shape_of(declaration: &Declaration, id: BlockId) -> Arc<BlockShape> {
     let layout = Layout::new(declaration);
-    Arc::new(BlockShape::new(id, layout.block(id).unwrap(), declaration))
+    Arc::new(BlockShape::new(id, layout.block(id).unwrap(), declaration, 7))
 }
 
 /// A block that nobody follows, at its initial values.
@@ -114,7 +116,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 /// Everything that a block's state holds.
 fn state(block: &Block) -> BlockCopy {
     let state = block.state.as_ref().unwrap();
-    state.copy(&block.shape, block.placement.rewind, block.published, block.job.mode.earlier_states())
+    state.copy(&block.shape, block.copy_of(block.job.mode.earlier_states(), 0))
 }
 
 /// The newest parameters.
@@ -127,7 +129,7 @@ fn digest(block: &Block) -> String {
     let held: Vec<String> = match &block.role {
         Role::Primary(primary) => {
             let text = |(step, held): (Step, &held::HeldNode)| {
-                format!("{step} {} {} {:?}", held.node, held.weight, bits(&held.sum))
+                format!("{step} {} {} {:?}", held.node, held.weight, bits(held.sum.dense()))
             };
             primary.held.nodes().map(text).collect()
         }
@@ -147,14 +149,14 @@ fn push(
     gradient: &[f32],
 ) -> Result<PushOutcome, Refusal> {
     let words = words(gradient);
-    let arriving = NodeGradient { step: Step(step), node, weight, words: &words };
+    let arriving = NodeGradient { step: Step(step), node, weight, came: Came::Words(&words) };
     block.shape.check_values(&words, false, format!("step {step}, node {node}"))?;
     block.push(block.placement.rewind, &arriving)
 }
 
 /// The parameters that a step reads, asked for under the block's own rewind number.
 fn read(block: &Block, step: u64) -> Reading {
-    block.read(block.placement.rewind, Step(step))
+    block.read(block.placement.rewind, Step(step), &[])
 }
 
 /// The parameters that a step reads, which must be there.

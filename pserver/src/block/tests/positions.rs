@@ -25,7 +25,7 @@ pub(super) fn push_position(world: &mut World, at: usize, position: u64, back: u
     let words = gradient(position);
     let weight = u64::from(!position.is_multiple_of(5));
     let before = (block.published, name);
-    let arriving = PositionGradient { position, version, weight, words: &words };
+    let arriving = PositionGradient { position, version, weight, came: Came::Words(&words) };
     let outcome = block.push_position(rewind, &arriving);
     let (published, after) = (block.published, block.state.as_ref().map(State::name));
     let said = block.has_published(rewind, position);
@@ -134,7 +134,7 @@ fn a_promoted_copy_answers_nothing_until_what_it_inherited_is_published() {
     let block = world.hosts[1].block.as_ref().unwrap();
     assert_eq!((block.standing(), block.has_published(Rewind(1), 5)), (Standing::Nothing, false));
     // Parameters are given out all the same: those that are known to be published.
-    assert!(matches!(block.read_newest(), (Reading::Parameters(_, Version(0)), Rewind(1))));
+    assert!(matches!(block.read_newest(&[]), (Reading::Parameters(_, Version(0)), Rewind(1))));
     calm(&mut world);
     assert_eq!(push_position(&mut world, 1, 5, 0), Some(PushOutcome::Late));
     let Standing::Primary { ledger, .. } = world.hosts[1].block.as_ref().unwrap().standing() else {
@@ -167,7 +167,8 @@ fn updates_that_wait_for_copies_are_bounded_and_each_is_given_as_an_entry() {
 fn gradients_of_an_older_history_are_refused_and_followers_refer_elsewhere() {
     let mut world = followed();
     let words = gradient(3);
-    let arriving = PositionGradient { position: 3, version: Version(0), weight: 1, words: &words };
+    let arriving =
+        PositionGradient { position: 3, version: Version(0), weight: 1, came: Came::Words(&words) };
     let primary = world.hosts[0].block.as_mut().unwrap();
     let before = digest(primary);
     assert_eq!(primary.push_position(Rewind(0), &arriving), PushOutcome::Rewound);
@@ -175,10 +176,10 @@ fn gradients_of_an_older_history_are_refused_and_followers_refer_elsewhere() {
     assert_eq!(digest(primary), before);
     let follower = world.hosts[1].block.as_mut().unwrap();
     assert_eq!(follower.push_position(Rewind(1), &arriving), PushOutcome::Moved);
-    assert_eq!(follower.read_newest().0, Reading::Elsewhere);
+    assert_eq!(follower.read_newest(&[]).0, Reading::Elsewhere);
     follower.retire();
     assert_eq!(follower.push_position(Rewind(1), &arriving), PushOutcome::Moved);
-    assert_eq!(follower.read_newest().0, Reading::Elsewhere);
+    assert_eq!(follower.read_newest(&[]).0, Reading::Elsewhere);
 }
 
 #[test]
@@ -194,7 +195,8 @@ fn the_rate_is_that_of_the_step_that_updates_would_make_and_falls_with_staleness
             let block = world.hosts[0].block.as_mut().unwrap();
             let words = words(&[4.0; 6]);
             let version = Version((at as u64).saturating_sub(staleness));
-            let arriving = PositionGradient { position: at as u64, version, weight: 2, words: &words };
+            let arriving =
+                PositionGradient { position: at as u64, version, weight: 2, came: Came::Words(&words) };
             block.push_position(Rewind(1), &arriving);
             let after = current(world.hosts[0].block.as_ref().unwrap());
             let moved = before[0] - after[0];

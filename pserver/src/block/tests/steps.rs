@@ -22,7 +22,7 @@ fn pieces_of_one_block_follow_their_own_rules() {
     for (moved, expected) in moved.iter().zip([0.2, 0.2, 0.25, 0.25, 0.2, 0.2]) {
         assert!((moved - expected).abs() < 1e-5, "{moved} instead of {expected}");
     }
-    let state = block.copy_at(Version(2)).unwrap();
+    let state = block.copy_at(Version(2), 0).unwrap();
     assert_eq!(values(&state.parameters), after);
     assert_eq!(state.slots.len(), 2);
     assert_eq!(values(&state.slots[0])[..4], [0.0, 0.0, 1.5, 1.5]);
@@ -83,9 +83,9 @@ fn a_published_buffer_is_not_copied_and_never_changes() {
 fn state_is_read_at_exactly_the_present_version() {
     let mut block = block_of(&job(8, 2), &declaration(), BlockId(0));
     push(&mut block, 0, ROOT, 2, &[1.0; 6]).unwrap();
-    assert_eq!(block.copy_at(Version(0)).unwrap_err().kind, RefusalKind::StepGone);
-    assert_eq!(block.copy_at(Version(2)).unwrap_err().kind, RefusalKind::NotReady);
-    let copy = block.copy_at(Version(1)).unwrap();
+    assert_eq!(block.copy_at(Version(0), 0).unwrap_err().kind, RefusalKind::StepGone);
+    assert_eq!(block.copy_at(Version(2), 0).unwrap_err().kind, RefusalKind::NotReady);
+    let copy = block.copy_at(Version(1), 0).unwrap();
     assert_eq!((copy.name, copy.published), (StateName { term: Term(1), version: Version(1) }, Version(1)));
     assert_eq!((copy.block, copy.rewind), (BlockId(0), Rewind(1)));
 }
@@ -177,7 +177,7 @@ fn trained_in(group: Group) -> (Vec<f32>, usize) {
     let declaration = Declaration { parameters: vec![parameter], block_elements: 0 };
     let mut block = block_of(&job(1, 1), &declaration, BlockId(0));
     push(&mut block, 0, Node::leaf(0), 1, &[3.0, -1.0]).unwrap();
-    let state = block.copy_at(Version(1)).unwrap();
+    let state = block.copy_at(Version(1), 0).unwrap();
     (values(&state.parameters), state.slots.len())
 }
 

@@ -123,7 +123,7 @@ fn a_deposed_primary_publishes_nothing_and_once_told_answers_nobody() {
     assert_eq!(read(block(&mut world, 0), 0), Reading::Elsewhere);
     assert_eq!(block(&mut world, 0).ask_for(), Vec::new());
     assert!(matches!(block(&mut world, 0).standing(), Standing::Follower { .. }));
-    assert_eq!(block(&mut world, 0).copy_at(Version(0)).unwrap_err().kind, RefusalKind::UnknownBlock);
+    assert_eq!(block(&mut world, 0).copy_at(Version(0), 0).unwrap_err().kind, RefusalKind::UnknownBlock);
 }
 
 #[test]
@@ -212,15 +212,15 @@ fn what_belongs_to_an_older_history_is_not_there_after_a_restore() {
     assert!(block.state.is_none(), "a late restore of another term");
     block.restore_initial(Term(50));
     assert_eq!(state(block).name, StateName { term: Term(50), version: Version(0) });
-    let Message::Cursor { from, fill, term, name, .. } = late else { panic!() };
-    assert_eq!(block.follow(from, fill, term, name, true), News::NotHere);
+    let Message::Cursor { from, fill, term, cursor, .. } = late else { panic!() };
+    assert_eq!(block.follow(from, fill, term, cursor, true), News::NotHere);
     // Gradients and readers of the old history are told; those of a later one wait.
     let words = words(&[1.0; 6]);
-    let arriving = NodeGradient { step: Step(0), node: Node::leaf(0), weight: 1, words: &words };
+    let arriving = NodeGradient { step: Step(0), node: Node::leaf(0), weight: 1, came: Came::Words(&words) };
     assert_eq!(block.push(Rewind(1), &arriving), Ok(PushOutcome::Rewound));
     assert_eq!(block.push(Rewind(51), &arriving), Ok(PushOutcome::Busy));
     assert_eq!(
-        (block.read(Rewind(1), Step(0)), block.read(Rewind(51), Step(0))),
+        (block.read(Rewind(1), Step(0), &[]), block.read(Rewind(51), Step(0), &[])),
         (Reading::Elsewhere, Reading::NotYet)
     );
 }
@@ -281,6 +281,6 @@ fn a_retired_copy_answers_nobody_and_is_never_placed_again() {
     );
     assert_eq!(read(retired, 0), Reading::Elsewhere);
     assert_eq!(push(retired, 0, Node::leaf(0), 1, &[1.0; 6]), Ok(PushOutcome::Moved));
-    let Message::Cursor { from, fill, term, name, .. } = cursor else { panic!() };
-    assert_eq!(retired.follow(from, fill, term, name, true), News::NotHere);
+    let Message::Cursor { from, fill, term, cursor, .. } = cursor else { panic!() };
+    assert_eq!(retired.follow(from, fill, term, cursor, true), News::NotHere);
 }

@@ -114,7 +114,7 @@ impl Witness {
     fn look_at_reading(&self, block: &Block, published: StateName) {
         let bits = &self.states[&published].0;
         if self.is_async {
-            let (reading, _) = block.read_newest();
+            let (reading, _) = block.read_newest(&[]);
             let found = Reading::Parameters(bits.parameters.clone(), published.version);
             // A copy that came whole has two versions; what is published may lie before them.
             let is_kept = published.version.0 + 1 >= state(block).name.version.0;

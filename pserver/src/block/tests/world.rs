@@ -12,7 +12,7 @@ pub(super) const PSERVERS: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Message {
     /// A follower's word to the primary that it means.
-    Cursor { from: Incarnation, to: Incarnation, fill: Fill, term: Term, name: Option<StateName>, room: bool },
+    Cursor { from: Incarnation, to: Incarnation, fill: Fill, term: Term, cursor: Option<Cursor>, room: bool },
     /// The primary's news.
     News { to: Incarnation, fill: Fill, term: Term, published: Version, news: News },
     /// The master's word to a pserver: its copy, at a routing version.
@@ -200,8 +200,8 @@ impl World {
     pub(super) fn cursor(&self, at: usize, room: bool) -> Option<Message> {
         let host = &self.hosts[at];
         let block = host.block.as_ref()?;
-        let (fill, term, name) = block.cursor()?;
-        Some(Message::Cursor { from: host.me, to: block.placement().primary, fill, term, name, room })
+        let (fill, term, cursor) = block.cursor()?;
+        Some(Message::Cursor { from: host.me, to: block.placement().primary, fill, term, cursor, room })
     }
 
     /// What a pserver that takes itself for the primary asks of the master. It must be what was told of its followers.
@@ -231,19 +231,19 @@ impl World {
 
     fn take_in(&mut self, message: Message) {
         match message {
-            Message::Cursor { from, to, fill, term, name, room } => {
+            Message::Cursor { from, to, fill, term, cursor, room } => {
                 let Some(Host { block: Some(block), .. }) = self.host(to) else { return };
                 let Placement { term: ours, copies, .. } = block.placement();
                 let is_known = copies.iter().any(|copy| (copy.pserver, copy.fill) == (from, fill));
                 let is_for_it = *ours == term && is_known && block.state.is_some();
                 let before = (!is_for_it).then(|| format!("{block:?}"));
-                let news = block.follow(from, fill, term, name, room);
+                let news = block.follow(from, fill, term, cursor, room);
                 let published = block.published();
                 assert_eq!(news != News::NotHere, is_for_it);
                 if let Some(before) = before {
                     assert_eq!(format!("{block:?}"), before, "what is not for it changes nothing");
                 } else if news != News::Broken {
-                    self.witness.acknowledged(to, term, from, fill, name);
+                    self.witness.acknowledged(to, term, from, fill, cursor.map(|cursor| cursor.name));
                 }
                 if !matches!(news, News::Nothing | News::NotHere) {
                     self.net.push(Message::News { to: from, fill, term, published, news });

@@ -1,6 +1,7 @@
 //! AdaGrad (Duchi, Hazan and Singer 2011). Slot: the summed squares, which must only grow.
 
 use super::Pass;
+use crate::kernel::norm::SquareSum;
 
 /// The diagonal form: `s = s + g^2; w - rate * g / (sqrt(s) + epsilon)`.
 pub(super) fn adagrad(pass: Pass, epsilon: f32, parameters: &[f32], values: &mut [f32], squares: &mut [f32]) {
@@ -9,6 +10,26 @@ pub(super) fn adagrad(pass: Pass, epsilon: f32, parameters: &[f32], values: &mut
         let gradient = pass.gradient(*value, *parameter);
         *squares += gradient * gradient;
         *value = *parameter - (rate * gradient) / (squares.sqrt() + epsilon);
+    }
+}
+
+/// The form for rows of tables: `s = s + mean(g^2)`, one `s` for the row. Squares are summed in f64 and rounded once.
+pub(super) fn rowwise(
+    pass: Pass,
+    epsilon: f32,
+    parameters: &[f32],
+    values: &mut [f32],
+    summed_squares: &mut f32,
+) {
+    for (value, parameter) in values.iter_mut().zip(parameters) {
+        *value = pass.gradient(*value, *parameter);
+    }
+    let mut squares = SquareSum::new();
+    squares.add(values);
+    *summed_squares += (squares.total() / values.len() as f64) as f32;
+    let (rate, deviation) = (pass.scaled_rate(), summed_squares.sqrt() + epsilon);
+    for (value, parameter) in values.iter_mut().zip(parameters) {
+        *value = *parameter - (rate * *value) / deviation;
     }
 }
 

@@ -11,10 +11,12 @@ mod descent;
 mod ftrl;
 #[cfg(test)]
 mod reference;
+mod rows;
 mod statistics;
 
 use adam::Moments;
 use ftrl::Penalties;
+pub use rows::RowPass;
 use shoal_runtime::cluster::Rule;
 
 /// What one update of a stretch of a parameter needs beside its buffers.
@@ -91,6 +93,9 @@ pub fn run(rule: Rule, pass: Pass, parameters: &[f32], values: &mut [f32], slots
         Rule::Sum | Rule::Metric { .. } => {
             let [] = own(rule, slots);
             statistics::sum(parameters, values);
+        }
+        Rule::RowwiseAdagrad { .. } | Rule::LazyAdam { .. } => {
+            unreachable!("{rule:?} is of tables, a dense parameter is not declared with it")
         }
         Rule::Decide(decisions) => {
             let [] = own(rule, slots);

@@ -1,8 +1,8 @@
 //! Two shards, one with the primaries and one with the followers: what they say to one another and to the master.
 
 use super::*;
-use crate::block::News;
 use crate::block::primary::PlacedCopy;
+use crate::block::{Cursor, News};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::schedule::Schedule;
@@ -57,7 +57,10 @@ fn copies(follower: &Shard) -> Vec<CopyProgress> {
 fn copies_that_stand_alike_speak_and_are_reported_together() {
     let (leader, follower) = pair();
     let both = vec![BlockId(0), BlockId(1)];
-    let group = |name| Following { blocks: both.clone(), term: Term(3), fill: Fill(4), name };
+    let group = |name: Option<StateName>| {
+        let cursor = name.map(|name| Cursor { name, filled: None });
+        Following { blocks: both.clone(), term: Term(3), fill: Fill(4), cursor }
+    };
     let standing = |name| CopyProgress { blocks: both.clone(), fill: Fill(4), name, is_broken: false };
     assert_eq!(follower.following(ME).unwrap(), [group(None)]);
     assert_eq!(copies(&follower), [standing(None)]);
@@ -67,7 +70,7 @@ fn copies_that_stand_alike_speak_and_are_reported_together() {
     push(&leader, 0, ROOT, &[(1, &[1.0])]).unwrap();
     follow(&leader, &follower);
     let names = follower.following(ME).unwrap();
-    let names: Vec<_> = names.iter().map(|group| (group.blocks[0].0, group.name.unwrap())).collect();
+    let names: Vec<_> = names.iter().map(|group| (group.blocks[0].0, group.cursor.unwrap().name)).collect();
     assert_eq!(names, [(0, name(0)), (1, name(1))]);
     assert_eq!(follower.following(Incarnation(9)).unwrap(), []);
 }
@@ -243,7 +246,7 @@ fn followers_that_are_promoted_give_out_what_they_hold() {
     let progress = follower.standing().unwrap().0;
     assert_eq!((progress[0].term, progress[0].version), (Term(6), Version(3)));
     let ids = [BlockId(0), BlockId(1)];
-    let read = |shard: &Shard| shard.read_state(Version(3), &ids).unwrap();
+    let read = |shard: &Shard| shard.read_state(Version(3), &ids, 0).unwrap();
     assert_eq!(read(&follower), read(&leader));
     both(&follower, 3, ROOT);
     assert_eq!(follower.standing().unwrap().0[0].version, Version(4));
@@ -251,7 +254,7 @@ fn followers_that_are_promoted_give_out_what_they_hold() {
     let demoted = Placement { term: Term(6), primary: OTHER, ..alone(3) };
     leader.assign(assigned(1, 6, [(0, demoted.clone()), (1, demoted)])).unwrap();
     assert_eq!(both(&leader, 3, ROOT), [PushOutcome::Moved; 2]);
-    assert_eq!(leader.following(OTHER).unwrap()[0].name, Some(name(3)));
+    assert_eq!(leader.following(OTHER).unwrap()[0].cursor.unwrap().name, name(3));
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn pull(shard: &Shard, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
 fn pull_of(shard: &Shard, rewind: u64, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
     let blocks = blocks.iter().map(|b| BlockId(*b)).collect();
     let step = Some((Step(step), Rewind(rewind)));
-    shard.pull(&Pull { step, blocks, without_data: vec![BlockId(1)] })
+    shard.pull(&Pull { step, blocks, without_data: vec![BlockId(1)], rows: Vec::new() })
 }
 
 /// Blocks and the bytes that came of them.
@@ -77,7 +77,7 @@ fn state_is_read_whole_or_refused() {
     let shard = Shard::new(job(5, 2), 16, ME);
     let read = |version, blocks: &[u32]| {
         let ids: Vec<BlockId> = blocks.iter().map(|block| BlockId(*block)).collect();
-        shard.read_state(Version(version), &ids)
+        shard.read_state(Version(version), &ids, 0)
     };
     assert_eq!(read(0, &[1]).unwrap_err().kind, RefusalKind::NotReady);
     host(&shard, assignment(3, &[1]));

@@ -131,7 +131,7 @@ fn two_pservers_that_share_a_model_publish_what_one_would() {
     for block in 0..2 {
         let ids = [BlockId(block)];
         let (ours, theirs) =
-            (whole.read_state(Version(4), &ids), parts[block as usize].read_state(Version(4), &ids));
+            (whole.read_state(Version(4), &ids, 0), parts[block as usize].read_state(Version(4), &ids, 0));
         let (ours, theirs) = (&ours.unwrap()[0], &theirs.unwrap()[0]);
         assert_eq!((&ours.parameters, &ours.slots), (&theirs.parameters, &theirs.slots));
     }

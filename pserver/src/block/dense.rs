@@ -1,0 +1,109 @@
+//! The values of a dense block: parameters of the newest versions and the rule's slots.
+//!
+//! Buffers are shared and never written again while somebody else has them (copy on write), so that a copy costs
+//! nothing until the next update.
+
+use super::published::{Published, bytes_of};
+use super::shape::{BlockShape, Divisor, Pace};
+use super::verdicts::Turn;
+use bytes::Bytes;
+use shoal_runtime::cluster::{BlockCopy, Refusal, RefusalKind};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Parameters and slots.
+#[derive(Clone, Debug)]
+pub(super) struct Dense {
+    /// The newest versions in order.
+    kept: VecDeque<Published>,
+    slots: Vec<Arc<Vec<f32>>>,
+}
+
+impl Dense {
+    /// These parameters, and slots of zero.
+    pub(super) fn beginning(shape: &BlockShape, parameters: Vec<f32>) -> Dense {
+        let slots = (0..shape.slots).map(|_| Arc::new(vec![0.0; shape.elements])).collect();
+        Dense { kept: VecDeque::from([Published::new(parameters)]), slots }
+    }
+
+    /// Those that a copy carries. Refuses one that is not of this block's shape.
+    pub(super) fn from_copy(shape: &BlockShape, copy: &BlockCopy) -> Result<Dense, Refusal> {
+        let bytes = 4 * shape.elements;
+        let buffers = copy.slots.iter().chain(&copy.earlier).chain([&copy.parameters]);
+        let is_of_shape = copy.slots.len() == shape.slots && copy.segment.is_none();
+        if !is_of_shape || buffers.into_iter().any(|buffer| buffer.len() != bytes) {
+            let detail = format!(
+                "a copy with {} slots and {} bytes of parameters came, the block has {} and {bytes}",
+                copy.slots.len(),
+                copy.parameters.len(),
+                shape.slots
+            );
+            return Err(Refusal::new(RefusalKind::WrongShape, shape, detail));
+        }
+        let values = |bytes: &Bytes| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
+        // There is nothing earlier than the initial values.
+        let surplus = (copy.earlier.len() as u64).saturating_sub(copy.name.version.0) as usize;
+        let earlier = copy.earlier.iter().skip(surplus);
+        let kept = earlier.chain([&copy.parameters]).map(|bytes| Published::new(values(bytes)));
+        let slots = copy.slots.iter().map(|slot| Arc::new(values(slot)));
+        Ok(Dense { kept: kept.collect(), slots: slots.collect() })
+    }
+
+    /// Versions before the newest.
+    pub(super) fn earlier(&self) -> usize {
+        self.kept.len() - 1
+    }
+
+    /// The parameters of a version so many before the newest, if they are kept.
+    pub(super) fn parameters(&self, back: usize) -> Option<&Published> {
+        self.kept.get((self.kept.len() - 1).checked_sub(back)?)
+    }
+
+    /// Puts them into a copy, with at most so many versions before the newest, sharing the buffers.
+    pub(super) fn copy_into(&self, copy: &mut BlockCopy, earlier: usize) {
+        let skipped = self.earlier().saturating_sub(earlier);
+        copy.earlier = self.kept.range(skipped..self.earlier()).map(Published::bytes).collect();
+        copy.parameters = self.newest().bytes();
+        copy.slots = self.slots.iter().map(|slot| bytes_of(Arc::clone(slot))).collect();
+    }
+
+    /// The next version: the rule runs once over a gradient sum. Returns the bytes that had to be copied because
+    /// somebody still has the buffers.
+    pub(super) fn apply(
+        &mut self,
+        shape: &BlockShape,
+        pace: Pace,
+        divisor: Divisor,
+        mut values: Vec<f32>,
+    ) -> u64 {
+        let mut copied = 0;
+        let mut slots: Vec<&mut [f32]> = Vec::with_capacity(self.slots.len());
+        for slot in &mut self.slots {
+            copied += if Arc::strong_count(slot) > 1 { 4 * slot.len() as u64 } else { 0 };
+            slots.push(Arc::make_mut(slot).as_mut_slice());
+        }
+        // A metric's, of no record.
+        values.resize(shape.elements, 0.0);
+        let zeros = if pace.turn == Turn::First { vec![0.0; shape.elements] } else { Vec::new() };
+        let newest = self.kept.back().map_or(&[][..], Published::values);
+        let newest = if pace.turn == Turn::First { &zeros } else { newest };
+        shape.update(pace, newest, &mut values, &mut slots, divisor);
+        self.kept.push_back(Published::new(values));
+        copied
+    }
+
+    /// The next version, which is as this one.
+    pub(super) fn rest(&mut self) {
+        self.kept.push_back(self.newest().clone());
+    }
+
+    /// Lets go of versions but the newest and so many before it.
+    pub(super) fn release(&mut self, earlier: usize) {
+        self.kept.drain(..self.earlier().saturating_sub(earlier));
+    }
+
+    fn newest(&self) -> &Published {
+        // Never empty: every constructor puts one in, `release` keeps the newest.
+        &self.kept[self.kept.len() - 1]
+    }
+}

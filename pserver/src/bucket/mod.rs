@@ -1,0 +1,206 @@
+//! One bucket of an embedding table: its rows, and those of earlier versions that somebody may still ask for. A pure
+//! function of the bucket before and one update.
+//!
+//! Rows are born, counted, aged and evicted by updates alone, never by a read. What decides about a row is what all copies
+//! of the bucket agree on: keys, counts, ages, versions, never its place. A copy that is being filled has the rows of its first slots,
+//! and follows updates as far as those go. It must never know of roles, messages or other buckets.
+
+pub mod admission;
+pub mod arena;
+pub mod plan;
+pub mod segment;
+pub mod shape;
+mod snapshot;
+pub mod undo;
+
+use crate::kernel::rules::{Pass, RowPass};
+use admission::Candidates;
+use arena::{Arena, Slot};
+use plan::{Place, Plan, age};
+use shape::BucketShape;
+use shoal_runtime::cluster::Rows;
+use snapshot::Snapshot;
+use std::collections::VecDeque;
+use undo::Undo;
+
+/// The rows of one bucket at its newest version.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    arena: Arena,
+    candidates: Candidates,
+    /// The newest updates that can be undone, oldest first.
+    undo: VecDeque<Undo>,
+    /// Rows in slots below are here; all are in a whole copy.
+    filled: Slot,
+    /// Of a version that is being given out while updates go on.
+    snapshot: Option<Box<Snapshot>>,
+}
+
+/// Of a whole copy.
+const WHOLE: Slot = Slot::MAX;
+
+impl Bucket {
+    /// A bucket before the first update: no rows.
+    pub fn new(shape: &BucketShape) -> Bucket {
+        let (candidates, undo) = (Candidates::default(), VecDeque::new());
+        Bucket { arena: Arena::new(shape.width), candidates, undo, filled: WHOLE, snapshot: None }
+    }
+
+    /// The rows of the newest version.
+    pub fn rows(&self) -> &Arena {
+        &self.arena
+    }
+    /// How many earlier versions can be read.
+    pub fn earlier(&self) -> usize {
+        self.undo.len()
+    }
+    /// Whether all rows are here.
+    pub fn is_whole(&self) -> bool {
+        self.filled == WHOLE
+    }
+    /// The first slot whose row is not here.
+    pub fn filled(&self) -> Slot {
+        self.filled
+    }
+
+    /// Whether an update with that plan can follow: of bytes that came from elsewhere.
+    ///
+    /// # Errors
+    /// What does not fit this bucket.
+    pub fn check(&self, shape: &BucketShape, rows: &Rows, plan: &Plan) -> Result<(), String> {
+        let is_here = |slot: Slot| slot < self.filled;
+        let holds = |slot: Slot, key: u64| self.arena.row(slot).is_some_and(|row| row.key == key);
+        let mut free = self.arena.free_slots();
+        for (key, place) in rows.keys().iter().zip(&plan.places) {
+            let fits = shape.has(*key)
+                && match *place {
+                    Place::At(slot) => !is_here(slot) || holds(slot, *key),
+                    Place::Born(slot) if !is_here(slot) => true,
+                    Place::Born(slot) => free.next() == Some(slot) && self.arena.find(*key).is_none(),
+                    Place::Unborn => self.arena.find(*key).is_none(),
+                };
+            if !fits {
+                return Err(format!("key {key} is {place:?} in it, which it cannot be here"));
+            }
+        }
+        let stranger = plan.evicted.iter().find(|(key, slot)| {
+            is_here(*slot) && !holds(*slot, *key) || rows.keys().binary_search(key).is_ok()
+        });
+        match stranger {
+            Some((key, slot)) => {
+                Err(format!("key {key} in slot {slot} is evicted by it, which has no such row"))
+            }
+            None if plan.places.len() != rows.len() => Err("its plan is of another sum".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the next version: the rule runs for every row whose key occurs and that is, or is born. The plan must be
+    /// this bucket's, or have passed [`check`](Self::check).
+    pub fn apply(&mut self, shape: &BucketShape, mut rows: Rows, plan: &Plan, pass: Pass) {
+        let mut undo = Undo::default();
+        let mut evicted = plan.evicted.iter().copied().peekable();
+        let row_pass = RowPass::new(shape.rule(), pass);
+        let (keys, counts): (Vec<u64>, Vec<u32>) = (rows.keys().to_vec(), rows.counts().to_vec());
+        let sums = rows.values_mut().chunks_mut(shape.dimension);
+        for (((key, count), place), sum) in keys.into_iter().zip(counts).zip(&plan.places).zip(sums) {
+            while let Some((gone, slot)) = evicted.next_if(|(gone, _)| *gone < key) {
+                self.evict(shape, gone, slot, &mut undo);
+            }
+            match *place {
+                Place::Unborn if shape.counts_candidates() => self.candidates.add(key, count),
+                Place::Unborn => {}
+                Place::Born(slot) => {
+                    self.candidates.admitted(key);
+                    if slot < self.filled {
+                        self.bear(shape, key, slot);
+                        undo.push(key, slot, None);
+                        self.update(shape, &row_pass, &pass, (slot, count), sum);
+                    }
+                }
+                Place::At(slot) if slot < self.filled => {
+                    self.save(slot);
+                    let before = self.arena.row(slot).map(|row| &row.values[..shape.dimension]);
+                    undo.push(key, slot, before);
+                    self.update(shape, &row_pass, &pass, (slot, count), sum);
+                }
+                Place::At(_) => {}
+            }
+        }
+        for (gone, slot) in evicted {
+            self.evict(shape, gone, slot, &mut undo);
+        }
+        self.undo.push_back(undo);
+    }
+
+    /// Makes the next version, which is as this one.
+    pub fn rest(&mut self) {
+        self.undo.push_back(Undo::default());
+    }
+
+    /// Lets go of earlier versions but the newest so many.
+    pub fn release(&mut self, earlier: usize) {
+        self.undo.drain(..self.undo.len().saturating_sub(earlier));
+    }
+
+    fn save(&mut self, slot: Slot) {
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.save(&self.arena, slot);
+        }
+    }
+
+    fn bear(&mut self, shape: &BucketShape, key: u64, slot: Slot) {
+        self.save(slot);
+        if let Some(row) = self.arena.insert(slot, key) {
+            shape.initial(key, &mut row.values[..shape.dimension]);
+        }
+    }
+
+    fn update(
+        &mut self,
+        shape: &BucketShape,
+        row_pass: &RowPass,
+        pass: &Pass,
+        (slot, count): (Slot, u32),
+        sum: &mut [f32],
+    ) {
+        let Some(row) = self.arena.row_mut(slot) else { return };
+        let is_new = *row.occurrences == 0;
+        let age = age(pass, *row.last);
+        let missed = if is_new { 0 } else { u64::from(age.saturating_sub(1)) };
+        *row.occurrences = shape.score(*row.occurrences, age).saturating_add(count);
+        *row.last = pass.update as u32;
+        let (embedding, slots) = row.values.split_at_mut(shape.dimension);
+        row_pass.run(missed, embedding, slots, sum);
+    }
+
+    fn evict(&mut self, shape: &BucketShape, key: u64, slot: Slot, undo: &mut Undo) {
+        if slot < self.filled {
+            self.save(slot);
+            undo.push(key, slot, self.arena.row(slot).map(|row| &row.values[..shape.dimension]));
+            self.arena.remove(slot);
+        }
+    }
+
+    /// Embeddings of keys, which ascend, as of `back` versions before the newest, written at the end of `bytes`: a bit for
+    /// each key, lowest first, of whether it has a row; then the rows of those that have, little-endian f32.
+    pub fn read(&self, shape: &BucketShape, back: usize, keys: &[u64], bytes: &mut Vec<u8>) {
+        let bits = bytes.len();
+        bytes.resize(bits + keys.len().div_ceil(8), 0);
+        bytes.reserve(4 * shape.dimension * keys.len());
+        let undone = self.undo.len().saturating_sub(back);
+        let mut at = 0;
+        self.arena.find_all(keys, |slot| {
+            let earlier = self.undo.range(undone..).find_map(|undo| undo.find(keys[at], shape.dimension));
+            let newest = || Some(&self.arena.row(slot?)?.values[..shape.dimension]);
+            if let Some(row) = earlier.unwrap_or_else(newest) {
+                bytes[bits + at / 8] |= 1 << (at % 8);
+                bytes.extend_from_slice(bytemuck::cast_slice(row));
+            }
+            at += 1;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! A segment of a bucket: the rows of some slots, whole, at one version, and what they were in earlier ones. What fills
+//! a copy while updates go on, and what a checkpoint's piece is made of.
+//!
+//! Segments come in slot order. One that ends beyond the last row is the last: with it the copy is whole.
+
+use super::admission::Candidates;
+use super::arena::{Row, Slot};
+use super::shape::BucketShape;
+use super::undo::Undo;
+use super::{Bucket, WHOLE};
+use bytes::Bytes;
+use shoal_runtime::cluster::block_copy::{ROW_HEAD_BYTES, SegmentRow, decode_rows, encode_row};
+use shoal_runtime::cluster::table::ROWS_MAX;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// The rows of some slots, as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Which slots. The end is [`Slot::MAX`] in the last segment.
+    pub slots: Range<Slot>,
+    /// `(slot, key, last, occurrences, values)*`, slot by slot.
+    pub rows: Bytes,
+    /// What rows of these slots were before each of the newest updates, oldest first.
+    pub earlier: Vec<Bytes>,
+    /// In the first segment, the keys that are not admitted yet.
+    pub candidates: Bytes,
+}
+
+/// Writes a row at the end of `bytes`.
+pub(super) fn add_row(slot: Slot, row: &Row<'_>, bytes: &mut Vec<u8>) {
+    let Row { key, last, occurrences, values } = *row;
+    encode_row(SegmentRow { slot, key, last, occurrences, values: bytemuck::cast_slice(values) }, bytes);
+}
+
+/// Bytes of a row of a table.
+pub fn row_bytes(shape: &BucketShape) -> usize {
+    ROW_HEAD_BYTES + 4 * shape.width
+}
+
+impl Bucket {
+    /// The segment that begins at a slot, of about so many bytes, with so many earlier versions.
+    pub fn segment(&self, shape: &BucketShape, from: Slot, bytes_max: usize, earlier: usize) -> Segment {
+        let row_bytes = row_bytes(shape);
+        let mut rows = Vec::new();
+        let mut end = WHOLE;
+        for (slot, row) in self.arena.rows_from(from) {
+            if !rows.is_empty() && rows.len() + row_bytes > bytes_max {
+                end = slot;
+                break;
+            }
+            add_row(slot, &row, &mut rows);
+        }
+        let slots = from..end;
+        let kept = self.undo.len().saturating_sub(earlier);
+        let earlier = self.undo.range(kept..).map(|undo| undo.encode(&slots, shape.dimension).into());
+        let candidates = if from == 0 { self.candidates.encode().into() } else { Bytes::new() };
+        Segment { earlier: earlier.collect(), slots, rows: rows.into(), candidates }
+    }
+
+    /// A bucket that has the rows of its first segment.
+    ///
+    /// # Errors
+    /// What is wrong with the segment.
+    pub fn begin(shape: &BucketShape, segment: &Segment) -> Result<Bucket, String> {
+        let candidates =
+            Candidates::decode(&segment.candidates).ok_or("not what keys that occurred are written as")?;
+        let undo = vec![Undo::default(); segment.earlier.len()].into();
+        let mut bucket = Bucket { candidates, undo, filled: 0, ..Bucket::new(shape) };
+        bucket.fill(shape, segment)?;
+        Ok(bucket)
+    }
+
+    /// Takes in the segment that comes next, of the version that this bucket is at. Changes nothing where it errs.
+    ///
+    /// # Errors
+    /// What is wrong with the segment.
+    pub fn fill(&mut self, shape: &BucketShape, segment: &Segment) -> Result<(), String> {
+        if segment.slots.start != self.filled || segment.slots.is_empty() {
+            return Err(format!("slots {:?}, those from {} on are next", segment.slots, self.filled));
+        }
+        let rows = self.checked(shape, segment)?;
+        let undo = |bytes: &Bytes| Undo::decode(bytes, &segment.slots, shape.dimension);
+        let earlier: Option<VecDeque<Undo>> = segment.earlier.iter().map(undo).collect();
+        let earlier = earlier.ok_or("not what earlier versions are written as")?;
+        // Whoever keeps fewer earlier versions was told that nobody asks for the others.
+        for (ours, theirs) in self.undo.iter_mut().rev().zip(earlier.iter().rev()) {
+            *ours = ours.join(theirs, shape.dimension);
+        }
+        for SegmentRow { slot, key, last, occurrences, values } in rows {
+            if let Some(row) = self.arena.insert(slot, key) {
+                (*row.last, *row.occurrences) = (last, occurrences);
+                let values = values.iter().map(|word| f32::from_le_bytes(*word));
+                row.values.iter_mut().zip(values).for_each(|(value, of)| *value = of);
+            }
+        }
+        self.filled = segment.slots.end;
+        Ok(())
+    }
+
+    /// The rows of a segment, which must be of its slots and of keys that belong here and are not here yet.
+    fn checked<'a>(&self, shape: &BucketShape, segment: &'a Segment) -> Result<Vec<SegmentRow<'a>>, String> {
+        let (came, row_bytes) = (segment.rows.len(), row_bytes(shape));
+        let rows: Vec<SegmentRow<'_>> = decode_rows(&segment.rows, shape.width)
+            .ok_or_else(|| format!("{came} bytes of rows that have {row_bytes} each"))?
+            .collect();
+        let mut next = segment.slots.start;
+        for SegmentRow { slot, key, .. } in &rows {
+            let (slot, key) = (*slot, *key);
+            if slot < next || slot >= segment.slots.end.min(ROWS_MAX) {
+                return Err(format!("a row in slot {slot} of {:?}", segment.slots));
+            }
+            if !shape.has(key) || self.arena.find(key).is_some() {
+                return Err(format!("key {key}, which is of another bucket or comes twice"));
+            }
+            next = slot + 1;
+        }
+        Ok(rows)
+    }
+}
