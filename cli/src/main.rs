@@ -15,6 +15,7 @@ mod recordio_command;
 mod report;
 mod runner;
 mod staleness;
+mod table_state;
 mod waste;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -1,9 +1,11 @@
 //! The model of a job at rest: parameters and update-rule state, read from pservers or from a checkpoint, hashed,
 //! exported.
 
+use crate::table_state::{TableState, TableTensors};
 use anyhow::{Context, bail, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
+use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::{
     BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Parameter, Routing,
 };
@@ -30,6 +32,8 @@ pub(crate) struct ModelState {
     values: Vec<Vec<f32>>,
     /// `slots[s][p]`: slot `s` of parameter `p`; empty where the rule has no such slot.
     slots: Vec<Vec<Vec<f32>>>,
+    /// Rows of tables, indexed as declared.
+    tables: Vec<Option<TableState>>,
 }
 
 impl ModelState {
@@ -48,15 +52,22 @@ impl ModelState {
         for (at, pserver) in routing.pservers.iter().enumerate() {
             let mut client = pserver_client(&dial, &pserver.address).map_err(anyhow::Error::msg)?;
             for blocks in state.batches(&routing.blocks_of(at)) {
-                let asked = blocks.iter().map(|block| block.0).collect();
-                let request =
-                    proto::ReadStateRequest { job: job.clone(), version: state.version, blocks: asked };
-                let reply = tokio::time::timeout(ANSWER, client.read_state(request)).await;
-                let reply = reply.unwrap_or_else(|_| Err(tonic::Status::unavailable("no answer in time")));
-                let reply = reply.map_err(shoal_runtime::wire::Fault::from);
-                let reply = reply.with_context(|| format!("pserver at {}", pserver.address))?.into_inner();
-                ensure!(reply.blocks.len() == blocks.len(), "pserver at {} left blocks out", pserver.address);
-                reply.blocks.iter().try_for_each(|block| state.take(block))?;
+                let asked: Vec<u32> = blocks.iter().map(|block| block.0).collect();
+                let mut next = Some(0);
+                while let Some(from) = next {
+                    let (job, version, blocks) = (job.clone(), state.version, asked.clone());
+                    let request = proto::ReadStateRequest { job, version, blocks, from };
+                    let reply = tokio::time::timeout(ANSWER, client.read_state(request)).await;
+                    let reply =
+                        reply.unwrap_or_else(|_| Err(tonic::Status::unavailable("no answer in time")));
+                    let reply = reply.map_err(shoal_runtime::wire::Fault::from);
+                    let reply = reply.with_context(|| format!("pserver at {}", pserver.address))?;
+                    let copies = reply.into_inner().blocks;
+                    ensure!(copies.len() == asked.len(), "pserver at {} left blocks out", pserver.address);
+                    // Buckets are asked for alone, one segment at a time.
+                    next = copies.iter().find_map(segment_after);
+                    copies.into_iter().try_for_each(|copy| state.take(copy))?;
+                }
             }
         }
         Ok(state)
@@ -71,21 +82,28 @@ impl ModelState {
         let version = manifest.pieces.iter().map(|piece| piece.name.version.0).min().unwrap_or(0);
         let mut state = ModelState::empty(manifest.declaration.clone(), version);
         for piece in &manifest.pieces {
-            state.take(&read_piece(storage, manifest, piece.block).await?)?;
+            state.take(read_piece(storage, manifest, piece).await?)?;
         }
         Ok(state)
     }
 
     fn empty(declaration: Declaration, version: u64) -> ModelState {
-        let zeros = |parameter: &Parameter| vec![0.0; parameter.elements() as usize];
+        let zeros = |parameter: &Parameter| match parameter.table {
+            Some(_) => Vec::new(),
+            None => vec![0.0; parameter.elements() as usize],
+        };
         let values: Vec<Vec<f32>> = declaration.parameters.iter().map(zeros).collect();
         let slots_max = declaration.parameters.iter().map(|p| p.slots().len()).max().unwrap_or(0);
         let slots = vec![values.clone(); slots_max];
-        ModelState { version, layout: Layout::new(&declaration), declaration, values, slots }
+        let tables = declaration.parameters.iter().map(|p| p.table.map(|_| TableState::new(p))).collect();
+        ModelState { version, layout: Layout::new(&declaration), declaration, values, slots, tables }
     }
 
     fn batches(&self, blocks: &[BlockId]) -> Vec<Vec<BlockId>> {
-        let bytes = |block: &BlockId| 4 * self.layout.block(*block).map_or(0, |layout| layout.elements);
+        let bytes = |block: &BlockId| match self.layout.block(*block) {
+            Some(layout) if layout.bucket.is_some() => MESSAGE_BYTES,
+            layout => 4 * layout.map_or(0, |layout| layout.elements),
+        };
         let mut batches: Vec<Vec<BlockId>> = Vec::new();
         let mut filled = MESSAGE_BYTES;
         for block in blocks {
@@ -99,8 +117,12 @@ impl ModelState {
         batches
     }
 
-    fn take(&mut self, block: &proto::BlockCopy) -> anyhow::Result<()> {
+    fn take(&mut self, block: proto::BlockCopy) -> anyhow::Result<()> {
         let Some(layout) = self.layout.block(BlockId(block.block)) else { bail!("no block {}", block.block) };
+        if let Some(bucket) = layout.bucket {
+            let table = self.tables[bucket.parameter].as_mut().context("a bucket is of a table")?;
+            return table.take(&block.try_into()?);
+        }
         let floats = |bytes: &[u8]| {
             ensure!(bytes.len() == 4 * layout.elements, "block {} has {} bytes", block.block, bytes.len());
             Ok(bytemuck::pod_collect_to_vec::<u8, f32>(bytes))
@@ -130,6 +152,10 @@ impl ModelState {
             hash.update((name.len() as u64).to_le_bytes());
             hash.update(name.as_bytes());
             parameter.shape.iter().for_each(|dimension| hash.update(dimension.to_le_bytes()));
+            if let Some(table) = &self.tables[at] {
+                table.hash(&mut hash);
+                continue;
+            }
             hash.update(bytemuck::cast_slice::<f32, u8>(&self.values[at]));
             for (slot, slot_name) in parameter.slots().iter().enumerate() {
                 hash.update(slot_name.as_bytes());
@@ -143,11 +169,25 @@ impl ModelState {
         self.declaration.parameters.iter().enumerate().map(|(at, p)| (p.name.as_str(), at)).collect()
     }
 
-    /// Writes the parameters as safetensors; `with_state` adds the update rules' slots as `PARAMETER.SLOT`.
-    /// The file appears whole or not at all.
+    /// The tables by name.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (&str, &TableState)> {
+        let parameters = self.declaration.parameters.iter().zip(&self.tables);
+        parameters.filter_map(|(parameter, table)| Some((parameter.name.as_str(), table.as_ref()?)))
+    }
+
+    /// Writes the parameters as safetensors, tables row by row in key order with their keys as `TABLE.keys`; `with_state`
+    /// adds the update rules' slots as `PARAMETER.SLOT`. The file appears whole or not at all.
     pub(crate) fn export(&self, path: &Path, with_state: bool) -> anyhow::Result<()> {
+        let tables = self.declaration.parameters.iter().zip(&self.tables);
+        let tables: Vec<TableTensors> = tables
+            .filter_map(|(parameter, table)| Some(table.as_ref()?.tensors(parameter, with_state)))
+            .collect::<Result<_, _>>()?;
         let mut tensors: Vec<(String, TensorView<'_>)> = Vec::new();
-        for (at, parameter) in self.declaration.parameters.iter().enumerate() {
+        for table in &tables {
+            tensors.extend(table.views()?);
+        }
+        let dense = |(_, parameter): &(usize, &Parameter)| parameter.table.is_none();
+        for (at, parameter) in self.declaration.parameters.iter().enumerate().filter(dense) {
             let shape: Vec<usize> = parameter.shape.iter().map(|dimension| *dimension as usize).collect();
             let view =
                 |values| TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice::<f32, u8>(values));
@@ -166,6 +206,11 @@ impl ModelState {
         let bytes = safetensors::serialize(tensors, Some(metadata))?;
         write_whole(path, &bytes)
     }
+}
+
+/// Where the next segment of a bucket begins, unless this was the last.
+fn segment_after(copy: &proto::BlockCopy) -> Option<u32> {
+    copy.segment.as_ref().map(|segment| segment.end).filter(|end| *end != WHOLE.end)
 }
 
 /// Writes a file beside its place, syncs it, and moves it there.

@@ -35,8 +35,8 @@ async fn serve(version: Option<WireVersion>) -> String {
 async fn every_command_that_asks_a_master_of_another_version_fails_and_says_whom_to_upgrade() {
     let folder = tempfile::tempdir().unwrap();
     for (version, words) in [
-        (Some(WireVersion(2)), ["wire version 2", "upgrade the caller"]),
-        (Some(WireVersion(0)), ["wire version 0", "upgrade the called process"]),
+        (Some(WireVersion(3)), ["wire version 3", "upgrade the caller"]),
+        (Some(WireVersion(1)), ["wire version 1", "upgrade the called process"]),
         (None, ["no wire version", "upgrade the called process"]),
     ] {
         let master = serve(version).await;
@@ -55,7 +55,7 @@ async fn every_command_that_asks_a_master_of_another_version_fails_and_says_whom
             let said = String::from_utf8_lossy(&ended.stderr).into_owned();
             assert!(ended.status.code().is_some_and(|code| code != 0), "{arguments:?}: {said}");
             assert!(began.elapsed() < Duration::from_secs(20), "{arguments:?}");
-            for word in words.iter().chain(&["docs/versions.md", "wire version 1"]) {
+            for word in words.iter().chain(&["docs/versions.md", "wire version 2"]) {
                 assert!(said.contains(word), "{arguments:?} says {said:?}, not {word:?}");
             }
         }

@@ -85,7 +85,9 @@ impl Tensors {
     ) -> anyhow::Result<Tensors> {
         let mut tensors = BTreeMap::new();
         for parameter in &parameters.names.declaration.parameters {
-            if matches!(parameter.rule, Rule::Sum | Rule::Metric { .. } | Rule::Decide(_)) {
+            if parameter.table.is_some()
+                || matches!(parameter.rule, Rule::Sum | Rule::Metric { .. } | Rule::Decide(_))
+            {
                 continue;
             }
             let values = parameters.slice(&parameter.name)?;

@@ -286,7 +286,7 @@ mod tests {
         use crate::reduce::NodeSum;
         use crate::taken::Taken;
         let mut desk = desk(1, vec![]);
-        let sum = Arc::new(NodeSum { values: vec![vec![0.0]], weight: 1, exclusions: 0 });
+        let sum = Arc::new(NodeSum { values: vec![vec![0.0]], weight: 1, ..NodeSum::default() });
         let of = |step| NodeOf { step: Step(step), node: Node::leaf(0), rewind: Rewind(1) };
         for step in 3..5 {
             desk.kept.keep(of(step), sum.clone(), Taken::by_none(1), &at(1));

@@ -36,6 +36,9 @@ pub(crate) trait Errand {
     /// The call for some blocks of one pserver.
     fn call(&self, client: PserverClient<Channel>, blocks: &[(BlockId, Term)]) -> Calling<Self::Reply>;
 
+    /// What a block adds to a message.
+    fn bytes(&self, block: BlockId) -> usize;
+
     /// How long a pserver may keep the call open.
     fn open(&self) -> Duration;
 
@@ -82,7 +85,7 @@ pub(crate) async fn run<E: Errand>(session: &Session, errand: &mut E) -> Result<
             ControlFlow::Break(end) => return Ok(end),
             ControlFlow::Continue(wanted) => wanted,
         };
-        let followed = pending.follow(&routing, &wanted, |block| session.names.bytes(block));
+        let followed = pending.follow(&routing, &wanted, |block| errand.bytes(block));
         followed.abandoned.iter().for_each(|id| calls.abandon(*id));
         for id in followed.begun {
             calls.begin(errand, &mut pending, id, Duration::ZERO)?;

@@ -81,7 +81,8 @@ impl Kept {
 }
 
 fn bytes(sum: &NodeSum) -> usize {
-    sum.values.iter().map(|values| 4 * values.len()).sum()
+    let rows = sum.rows.values().map(|rows| 12 * rows.len() + 4 * rows.values().len());
+    sum.values.iter().map(|values| 4 * values.len()).chain(rows).sum()
 }
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
         NodeOf { step: Step(step), node: Node::leaf(index), rewind: Rewind(1) }
     }
     fn sum(elements: usize) -> Arc<NodeSum> {
-        Arc::new(NodeSum { values: vec![vec![0.0; elements]], weight: 1, exclusions: 0 })
+        Arc::new(NodeSum { values: vec![vec![0.0; elements]], weight: 1, ..NodeSum::default() })
     }
     /// Held by both blocks under term 1.
     fn held() -> Taken {

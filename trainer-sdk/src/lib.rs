@@ -138,6 +138,7 @@ mod reduce;
 mod routes;
 mod session;
 mod settings;
+mod tables;
 mod taken;
 mod trainer;
 mod trial;
@@ -150,7 +151,9 @@ pub use shoal_recordio as recordio;
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
 pub use shoal_runtime::cluster::initial::{Fans, Initial};
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
+pub use shoal_runtime::cluster::table::{Ceiling, Full, Table, feature_key, string_key};
 pub use shoal_runtime::cluster::{Better, Declaration, Group, Metric, Parameter, Plateau, Rule, Target};
+pub use tables::{EmbeddingGradients, Embeddings, Keys};
 pub use trainer::{Ended, World, train_in};
 pub use trial::Trial;
 

@@ -67,7 +67,7 @@ mod tests {
             Parameter::metric("right", Metric::Accuracy),
             Parameter::metric("auc", Metric::Auc { bins: 4 }),
         ];
-        Metrics::zeros(&Arc::new(Names::new(Declaration { parameters, block_elements: 0 })))
+        Metrics::zeros(&Arc::new(Names::new(Declaration { parameters, block_elements: 0 }, 7)))
     }
 
     #[test]

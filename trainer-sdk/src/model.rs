@@ -1,9 +1,12 @@
 //! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
 
 use crate::metrics::Metrics;
+use crate::tables::{EmbeddingGradients, Embeddings, Keys, TableRows};
 use crate::taken::Taken;
+use shoal_runtime::cluster::initial::RowInitial;
+use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::parameter::DECISIONS;
-use shoal_runtime::cluster::{BlockId, Decision, Declaration, JobSettings, Layout, Parameter};
+use shoal_runtime::cluster::{BlockId, Decision, Declaration, JobSettings, Layout, Parameter, Rows};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,6 +14,16 @@ use std::sync::Arc;
 pub trait Model: Send + 'static {
     /// The parameters, as a function of the job alone: every trainer must declare the same.
     fn declare(&mut self, job: &Job) -> Declaration;
+
+    /// The keys of embedding tables that the batch reads: their rows are pulled before [`step`](Self::step),
+    /// [`evaluate`](Self::evaluate) or [`predict`](Self::predict) is called with it, and after a step are those that it has changed. To
+    /// be written by programs that declare tables; as `step`, a function of its arguments alone.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    fn keys(&mut self, _batch: &Batch<'_>, _keys: &mut Keys) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// Adds the **sum** (not the mean) of the gradients over the batch's records to `gradient`.
     ///
@@ -131,23 +144,50 @@ pub(crate) struct Names {
     pub(crate) declaration: Declaration,
     pub(crate) layout: Layout,
     index: BTreeMap<String, usize>,
+    /// Of tables the first block, and the rows of keys that have none; indexed as declared.
+    tables: Vec<Option<(BlockId, RowInitial)>>,
 }
 
 impl Names {
-    pub(crate) fn new(declaration: Declaration) -> Names {
+    pub(crate) fn new(declaration: Declaration, seed: u64) -> Names {
         let layout = Layout::new(&declaration);
         let index = declaration.parameters.iter().enumerate().map(|(i, p)| (p.name.clone(), i)).collect();
-        Names { declaration, layout, index }
+        let first = |at: usize| {
+            let bucket = |block: &BlockLayout| block.bucket.is_some_and(|bucket| bucket.parameter == at);
+            layout.iter().find(|(_, block)| bucket(block)).map(|(id, _)| id)
+        };
+        let parameters = declaration.parameters.iter().enumerate();
+        let tables = parameters.map(|(at, p)| Some((first(at)?, p.initial.of_rows(seed, &p.name)))).collect();
+        Names { declaration, layout, index, tables }
     }
-    /// One zeroed vector for each parameter.
+    /// One zeroed vector for each dense parameter.
     pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
-        self.declaration.parameters.iter().map(|p| vec![0.0; p.elements() as usize]).collect()
+        self.declaration.parameters.iter().map(|p| vec![0.0; dense_elements(p)]).collect()
+    }
+    /// Whether there are embedding tables.
+    pub(crate) fn has_tables(&self) -> bool {
+        self.tables.iter().any(Option::is_some)
+    }
+    /// Which parameter a table is.
+    pub(crate) fn table(&self, name: &str) -> anyhow::Result<usize> {
+        let at = self.index.get(name).copied().filter(|at| self.tables[*at].is_some());
+        at.ok_or_else(|| anyhow::anyhow!("no embedding table {name:?} was declared"))
+    }
+    /// Which block a key of a table is in.
+    pub(crate) fn bucket(&self, parameter: usize, key: u64) -> Option<BlockId> {
+        let ((first, _), table) = self.tables[parameter].zip(self.declaration.parameters[parameter].table)?;
+        Some(BlockId(first.0 + table.bucket_of(key)))
+    }
+    /// The row of a key that has none.
+    pub(crate) fn unborn(&self, parameter: usize, key: u64, row: &mut [f32]) {
+        if let Some((_, initial)) = &self.tables[parameter] {
+            initial.fill(key, row);
+        }
     }
     /// One zeroed vector for each parameter that takes part in evaluations, or in steps that train; an empty one for others.
     pub(crate) fn sums(&self, evaluates: bool) -> Vec<Vec<f32>> {
         let parameters = self.declaration.parameters.iter();
-        let elements =
-            |p: &Parameter| if p.rule.is_metric() == evaluates { p.elements() as usize } else { 0 };
+        let elements = |p: &Parameter| if p.rule.is_metric() == evaluates { dense_elements(p) } else { 0 };
         parameters.map(|parameter| vec![0.0; elements(parameter)]).collect()
     }
     /// A gradient that no block has been given; the scalar block takes none.
@@ -171,20 +211,36 @@ impl Names {
     }
 }
 
+fn dense_elements(parameter: &Parameter) -> usize {
+    if parameter.table.is_none() { parameter.elements() as usize } else { 0 }
+}
+
 /// The parameters at the version that a step reads. Counters (rule `Sum`) and metrics are not pulled: they read as 0.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     pub(crate) names: Arc<Names>,
     pub(crate) values: Arc<Vec<Vec<f32>>>,
+    /// Of tables the rows that were pulled, indexed as declared.
+    pub(crate) rows: Arc<Vec<TableRows>>,
 }
 
 impl Parameters {
-    /// A parameter's values in row-major order.
+    /// A dense parameter's values in row-major order.
     ///
     /// # Errors
     /// No such parameter.
     pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
         Ok(&self.values[self.names.find(name)?])
+    }
+
+    /// The rows of an embedding table: those of the keys that [`Model::keys`] has named.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn embeddings(&self, table: &str) -> anyhow::Result<Embeddings<'_>> {
+        let at = self.names.table(table)?;
+        let parameter = &self.names.declaration.parameters[at];
+        Ok(Embeddings::new(&parameter.name, parameter.elements() as usize, &self.rows[at]))
     }
 
     /// What the program multiplies its loss with, and so its gradients, before it computes in a narrow number format:
@@ -201,15 +257,29 @@ impl Parameters {
 pub struct Gradient {
     pub(crate) names: Arc<Names>,
     pub(crate) values: Vec<Vec<f32>>,
+    /// Of tables, indexed as declared.
+    pub(crate) rows: Vec<Rows>,
     pub(crate) weight: u64,
 }
 
 impl Gradient {
-    pub(crate) fn zeros(names: &Arc<Names>, weight: u64) -> Gradient {
-        Gradient { names: names.clone(), values: names.sums(false), weight }
+    /// Of a batch in which these keys occur.
+    pub(crate) fn zeros(names: &Arc<Names>, keys: Keys, weight: u64) -> Gradient {
+        Gradient { names: names.clone(), values: names.sums(false), rows: keys.rows(), weight }
     }
 
-    /// A parameter's gradient sums in row-major order, to be looked at.
+    /// The gradient sums of an embedding table's rows: those of the keys that [`Model::keys`] has named.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn embeddings_mut(&mut self, table: &str) -> anyhow::Result<EmbeddingGradients<'_>> {
+        let at = self.names.table(table)?;
+        let parameter = &self.names.declaration.parameters[at];
+        let dimension = parameter.elements() as usize;
+        Ok(EmbeddingGradients::new(&parameter.name, dimension, &mut self.rows[at]))
+    }
+
+    /// A dense parameter's gradient sums in row-major order, to be looked at.
     ///
     /// # Errors
     /// No such parameter.
@@ -217,7 +287,7 @@ impl Gradient {
         Ok(&self.values[self.names.find(name)?])
     }
 
-    /// A parameter's gradient sums in row-major order.
+    /// A dense parameter's gradient sums in row-major order.
     ///
     /// # Errors
     /// No such parameter.

@@ -6,11 +6,13 @@ use crate::error::TrainError;
 use crate::origin::Base;
 use crate::pending::Batch;
 use crate::session::Session;
+use crate::tables::{Keys, TableRows};
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Term, Version};
 use shoal_runtime::host::rpc::Channel;
 use shoal_runtime::wire::proto::{self, pserver_client::PserverClient};
-use std::collections::BTreeSet;
+use shoal_runtime::wire::rows;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,8 @@ pub(crate) enum At {
 pub(crate) enum Pulled {
     Parameters {
         values: Vec<Vec<f32>>,
+        /// Of tables the rows that were wanted, indexed as declared.
+        rows: Vec<TableRows>,
         /// What each block's values are.
         bases: Vec<Base>,
     },
@@ -49,27 +53,77 @@ struct Pull<'a> {
     at: At,
     routing: Arc<Routing>,
     wanted: BTreeSet<BlockId>,
+    /// By bucket, ascending.
+    keys: BTreeMap<BlockId, Vec<u64>>,
     values: Vec<Vec<f32>>,
+    rows: Vec<TableRows>,
     bases: Vec<Base>,
 }
 
-/// Pulls until every block, metrics included, has answered.
-pub(crate) async fn pull(session: &Session, at: At) -> Result<Pulled, TrainError> {
-    let blocks = session.names.layout.len();
-    let mut pull = Pull {
-        session,
-        at,
-        routing: session.routes.present(),
-        wanted: (0..blocks as u32).map(BlockId).collect(),
-        values: session.names.zeros(),
-        bases: vec![Base { rewind: Rewind(0), version: Version(0) }; blocks],
-    };
+/// Pulls until every block, metrics included, has answered; of tables the rows of these keys.
+pub(crate) async fn pull(session: &Session, at: At, keys: Keys) -> Result<Pulled, TrainError> {
+    let blocks = 0..session.names.layout.len() as u32;
+    let mut pull = Pull::new(session, at, keys);
+    pull.wanted = blocks.map(BlockId).collect();
+    pull.values = session.names.zeros();
+    run(session, &mut pull).await
+}
+
+/// Pulls rows alone, of a version that every block has published: of these keys.
+pub(crate) async fn pull_rows(session: &Session, at: At, keys: Keys) -> Result<Pulled, TrainError> {
+    let mut pull = Pull::new(session, at, keys);
+    pull.wanted = pull.keys.keys().copied().collect();
     run(session, &mut pull).await
 }
 
 impl Pull<'_> {
+    fn new(session: &Session, at: At, keys: Keys) -> Pull<'_> {
+        let names = &session.names;
+        let mut by_bucket: BTreeMap<BlockId, Vec<u64>> = BTreeMap::new();
+        let parameters = names.declaration.parameters.iter().enumerate();
+        let rows = parameters.zip(keys.rows()).map(|((at, parameter), rows)| {
+            if parameter.rule.is_read_by_steps() {
+                for key in rows.keys() {
+                    let Some(block) = names.bucket(at, *key) else { continue };
+                    by_bucket.entry(block).or_default().push(*key);
+                }
+            }
+            TableRows { keys: rows.keys().to_vec(), values: rows.values().to_vec() }
+        });
+        let rows = rows.collect();
+        let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; names.layout.len()];
+        let (routing, wanted) = (session.routes.present(), BTreeSet::new());
+        Pull { session, at, routing, wanted, keys: by_bucket, values: Vec::new(), rows, bases }
+    }
+
     fn is_read(&self, block: BlockId) -> bool {
-        self.session.names.layout.block(block).is_some_and(|layout| layout.is_read_by_steps)
+        let layout = self.session.names.layout.block(block);
+        layout.is_some_and(|layout| layout.is_read_by_steps && layout.bucket.is_none())
+    }
+
+    /// Takes in the rows of a bucket's keys: those that have none are at their initial values.
+    fn keep_rows(&mut self, block: BlockId, parameter: usize, bytes: &[u8]) -> Result<(), Refusal> {
+        let names = &self.session.names;
+        let keys = self.keys.get(&block).map_or(&[][..], Vec::as_slice);
+        let dimension = names.declaration.parameters[parameter].elements() as usize;
+        let wrong = || {
+            let detail = format!("rows of {} keys came in {} bytes", keys.len(), bytes.len());
+            Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail)
+        };
+        let (has_row, rows) = bytes.split_at_checked(keys.len().div_ceil(8)).ok_or_else(wrong)?;
+        let mut born = rows.chunks_exact(4 * dimension);
+        let TableRows { keys: all, values } = &mut self.rows[parameter];
+        for (at, key) in keys.iter().enumerate() {
+            let Ok(place) = all.binary_search(key) else { continue };
+            let row = &mut values[place * dimension..][..dimension];
+            if has_row[at / 8] >> (at % 8) & 1 == 0 {
+                names.unborn(parameter, *key, row);
+                continue;
+            }
+            let words = born.next().ok_or_else(wrong)?.as_chunks().0;
+            row.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+        }
+        if born.next().is_none() && born.remainder().is_empty() { Ok(()) } else { Err(wrong()) }
     }
 
     fn keep(&mut self, pulled: proto::PulledBlock) -> Result<(), Refusal> {
@@ -78,6 +132,13 @@ impl Pull<'_> {
         let restored = self.routing.blocks.get(block.0 as usize).map_or(0, |route| route.rewind.0);
         let is_stale = self.at == At::Latest && pulled.rewind < restored;
         if is_stale || !self.wanted.contains(&block) {
+            return Ok(());
+        }
+        if let Some(bucket) = layout.bucket {
+            self.keep_rows(block, bucket.parameter, &pulled.parameters)?;
+            self.bases[block.0 as usize] =
+                Base { rewind: Rewind(pulled.rewind), version: Version(pulled.version) };
+            self.wanted.remove(&block);
             return Ok(());
         }
         let expected = if layout.is_read_by_steps { 4 * layout.elements } else { 0 };
@@ -109,8 +170,15 @@ impl Errand for Pull<'_> {
     }
 
     fn call(&self, mut client: PserverClient<Channel>, blocks: &[(BlockId, Term)]) -> Calling<Answered> {
+        let (with_rows, others): (Vec<BlockId>, Vec<BlockId>) =
+            blocks.iter().map(|(block, _)| *block).partition(|block| self.keys.contains_key(block));
         let (read, unread): (Vec<BlockId>, Vec<BlockId>) =
-            blocks.iter().map(|(block, _)| *block).partition(|block| self.is_read(*block));
+            others.into_iter().partition(|block| self.is_read(*block));
+        let rows = with_rows.iter().map(|block| {
+            let mut keys = Vec::new();
+            rows::encode_keys(&self.keys[block], &mut keys);
+            proto::WantedRows { block: block.0, keys: keys.into() }
+        });
         let (step, rewind) = match self.at {
             At::Step(step, rewind) => (step.0, rewind.0),
             At::Latest => (0, 0),
@@ -123,6 +191,7 @@ impl Errand for Pull<'_> {
             blocks: read.into_iter().map(|block| block.0).collect(),
             without_data: unread.into_iter().map(|block| block.0).collect(),
             wait_millis: self.open().as_millis() as u32,
+            rows: rows.collect(),
         };
         async move {
             let asked = Instant::now();
@@ -133,6 +202,15 @@ impl Errand for Pull<'_> {
             }))
         }
         .boxed_local()
+    }
+
+    fn bytes(&self, block: BlockId) -> usize {
+        let Some(keys) = self.keys.get(&block) else { return self.session.names.bytes(block) };
+        let bucket = self.session.names.layout.block(block).and_then(|layout| layout.bucket);
+        let elements = bucket.map_or(0, |bucket| {
+            self.session.names.declaration.parameters[bucket.parameter].elements() as usize
+        });
+        keys.len() * (8 + 4 * elements)
     }
 
     fn open(&self) -> Duration {
@@ -166,6 +244,7 @@ impl Errand for Pull<'_> {
     fn done(&mut self) -> Pulled {
         Pulled::Parameters {
             values: std::mem::take(&mut self.values),
+            rows: std::mem::take(&mut self.rows),
             bases: std::mem::take(&mut self.bases),
         }
     }

@@ -11,9 +11,10 @@ use crate::taken::Taken;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::layout::BlockLayout;
-use shoal_runtime::cluster::{BlockId, Routing, Term, Version};
+use shoal_runtime::cluster::{BlockId, Routing, Rows, Term, Version};
 use shoal_runtime::host::rpc::Channel;
 use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
+use shoal_runtime::wire::rows;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -77,8 +78,15 @@ impl<'a> Push<'a> {
     }
 
     fn gradient(&self, block: BlockId) -> proto::BlockGradient {
-        let mut values = Vec::new();
+        let Base { rewind, version } = self.base(block);
         let layout = self.session.names.layout.block(block);
+        if layout.is_some_and(|layout| layout.bucket.is_some()) {
+            let mut gradient = Vec::new();
+            self.sum.rows.get(&block).into_iter().for_each(|rows| rows::encode(rows, &mut gradient));
+            let (gradient, rewind, version) = (gradient.into(), rewind.0, version.0);
+            return proto::BlockGradient { block: block.0, gradient, rewind, version };
+        }
+        let mut values = Vec::new();
         // Metrics take no part in training, and nothing else does in evaluations.
         let takes_part = |layout: &&BlockLayout| {
             layout.pieces.iter().all(|piece| !self.sum.values[piece.parameter].is_empty())
@@ -88,7 +96,6 @@ impl<'a> Push<'a> {
             layout.gather(&self.sum.values, &mut values);
         }
         let gradient = Bytes::from(bytemuck::cast_slice::<f32, u8>(&values).to_vec());
-        let Base { rewind, version } = self.base(block);
         proto::BlockGradient { block: block.0, gradient, rewind: rewind.0, version: version.0 }
     }
 
@@ -155,6 +162,13 @@ impl Errand for Push<'_> {
             Of::Microbatch(position) => request.position = position,
         }
         async move { client.push(request).await }.boxed_local()
+    }
+
+    fn bytes(&self, block: BlockId) -> usize {
+        let dimension = |rows: &Rows| rows.values().len() / rows.len().max(1);
+        let rows =
+            self.sum.rows.get(&block).map_or(0, |rows| rows::encoded_bytes(rows.len(), dimension(rows)));
+        self.session.names.bytes(block) + rows
     }
 
     fn open(&self) -> Duration {

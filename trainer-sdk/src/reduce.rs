@@ -3,13 +3,16 @@
 //! The same tree as the pserver's: `sum(l, i) = sum(l - 1, 2i) + sum(l - 1, 2i + 1)`, absent = identity, leaves
 //! canonicalised by `x + 0.0` so that 0.0 is a true identity.
 
-use shoal_runtime::cluster::{Node, StepTree};
+use shoal_runtime::cluster::{BlockId, Node, Rows, StepTree};
+use std::collections::BTreeMap;
 
 /// A gradient sum of one node: a vector for each parameter, and what the mean divides by.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeSum {
-    /// Sums, indexed as declared.
+    /// Sums of dense parameters, indexed as declared.
     pub(crate) values: Vec<Vec<f32>>,
+    /// Sums of rows of tables, of the buckets that have any.
+    pub(crate) rows: BTreeMap<BlockId, Rows>,
     /// Records (or tokens).
     pub(crate) weight: u64,
     /// The lowest number of the exclusions that its leaves were computed with.
@@ -43,7 +46,9 @@ impl LocalTree {
 
     /// Adds the leaf of the next slot. Returns how many of its elements were -0.0.
     pub(crate) fn push(&mut self, mut leaf: NodeSum) -> u64 {
-        let negative_zeros = canonicalise(&mut leaf.values);
+        let rows = leaf.rows.values_mut().map(Rows::values_mut);
+        let negative_zeros =
+            leaf.values.iter_mut().map(Vec::as_mut_slice).chain(rows).map(canonicalise).sum();
         self.held.push((Node::leaf(self.next), leaf));
         self.next += 1;
         self.merge();
@@ -75,6 +80,10 @@ impl LocalTree {
             for (left, right) in left_sum.values.iter_mut().zip(&sum.values) {
                 left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
             }
+            for (block, right) in sum.rows {
+                let left = left_sum.rows.remove(&block).unwrap_or_default();
+                left_sum.rows.insert(block, left.merge(right));
+            }
             left_sum.weight += sum.weight;
             left_sum.exclusions = left_sum.exclusions.min(sum.exclusions);
             self.held.push((left.parent(), left_sum));
@@ -91,9 +100,18 @@ pub(crate) fn first_non_finite(values: &[Vec<f32>]) -> Option<NonFinite> {
     values.iter().enumerate().find_map(|(parameter, values)| Some(NonFinite(parameter, first(values)?)))
 }
 
-fn canonicalise(values: &mut [Vec<f32>]) -> u64 {
+/// The first row with an element that is no finite number, of rows indexed as declared: (parameter, key).
+pub(crate) fn first_non_finite_row(rows: &[Rows]) -> Option<(usize, u64)> {
+    rows.iter().enumerate().find_map(|(parameter, rows)| {
+        let at = rows.values().iter().position(|value| !value.is_finite())?;
+        let dimension = rows.values().len() / rows.len().max(1);
+        Some((parameter, *rows.keys().get(at / dimension.max(1))?))
+    })
+}
+
+fn canonicalise(values: &mut [f32]) -> u64 {
     let mut negative_zeros = 0;
-    for value in values.iter_mut().flatten() {
+    for value in values {
         negative_zeros += u64::from(value.to_bits() == (-0.0f32).to_bits());
         *value += 0.0;
     }
@@ -109,7 +127,11 @@ mod tests {
         // Values whose sum depends on the order of addition.
         let value = 1.0f32 / (slot as f32 + 3.0) * if slot.is_multiple_of(3) { -1e4 } else { 1.0 };
         let values = vec![vec![value, -0.0], vec![value * 7.0]];
-        NodeSum { values, weight: u64::from(slot) + 1, exclusions: 9 - u64::from(slot % 5) }
+        let mut of = Rows::zeros(1, [u64::from(slot % 3), u64::from(slot % 7)]);
+        of.values_mut().fill(value);
+        of.values_mut()[0] = -0.0;
+        let rows = BTreeMap::from([(BlockId(slot % 2), of)]);
+        NodeSum { values, rows, weight: u64::from(slot) + 1, exclusions: 9 - u64::from(slot % 5) }
     }
 
     /// The definition, read off the design.
@@ -117,6 +139,7 @@ mod tests {
         let Some((left, right)) = node.children() else {
             let mut sum = leaf(node.index);
             sum.values.iter_mut().flatten().for_each(|x| *x += 0.0);
+            sum.rows.values_mut().for_each(|rows| rows.values_mut().iter_mut().for_each(|x| *x += 0.0));
             return (!tree.is_absent(node)).then_some(sum);
         };
         match (reference(tree, left), reference(tree, right)) {
@@ -127,6 +150,14 @@ mod tests {
                     .zip(&right.values)
                     .map(|(l, r)| l.iter().zip(r).map(|(l, r)| l + r).collect())
                     .collect(),
+                rows: {
+                    let mut rows = left.rows;
+                    for (block, right) in right.rows {
+                        let left = rows.remove(&block).unwrap_or_default();
+                        rows.insert(block, left.merge(right));
+                    }
+                    rows
+                },
                 weight: left.weight + right.weight,
                 exclusions: left.exclusions.min(right.exclusions),
             }),
@@ -135,7 +166,8 @@ mod tests {
     }
 
     fn bits(sum: &NodeSum) -> Vec<u32> {
-        sum.values.iter().flatten().map(|x| x.to_bits()).collect()
+        let rows = sum.rows.values().flat_map(Rows::values);
+        sum.values.iter().flatten().chain(rows).map(|x| x.to_bits()).collect()
     }
 
     proptest! {
@@ -147,7 +179,7 @@ mod tests {
             let mut local = LocalTree::new(tree, node);
             while let Some(slot) = local.next_slot() {
                 prop_assert!(local.held.len() <= usize::from(node.level) + 1);
-                prop_assert_eq!(local.push(leaf(slot)), 1);
+                prop_assert_eq!(local.push(leaf(slot)), 2);
             }
             let (ours, theirs) = (local.finish().unwrap(), reference(tree, node).unwrap());
             prop_assert_eq!(bits(&ours), bits(&theirs));

@@ -2,8 +2,10 @@
 //! never reach the network, and leaves updating to pservers.
 
 use crate::model::{Batch, Gradient, Job, Model, Names, Parameters, Record};
-use crate::reduce::{NonFinite, first_non_finite};
+use crate::reduce::{NonFinite, first_non_finite, first_non_finite_row};
+use crate::tables::{Keys, TableRows};
 use shoal_runtime::cluster::Rule;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The job's seed, and the batch's.
@@ -39,6 +41,8 @@ const SEED: u64 = 1;
 pub struct Trial {
     names: Arc<Names>,
     values: Vec<Vec<f32>>,
+    /// Rows that a test has changed, by table as declared and by key.
+    rows: BTreeMap<(usize, u64), Vec<f32>>,
 }
 
 impl Trial {
@@ -59,15 +63,16 @@ impl Trial {
         };
         let declaration = model.declare(&job);
         declaration.check()?;
-        let names = Names::new(declaration);
+        let names = Names::new(declaration, SEED);
         let mut values = names.zeros();
         for (parameter, values) in names.declaration.parameters.iter().zip(&mut values) {
             match parameter.rule {
+                _ if parameter.table.is_some() => {}
                 Rule::Decide(decisions) => values.copy_from_slice(&decisions.initial().to_values()),
                 _ => parameter.initial.fill(SEED, &parameter.name, 0, values),
             }
         }
-        Ok(Trial { names: Arc::new(names), values })
+        Ok(Trial { names: Arc::new(names), values, rows: BTreeMap::new() })
     }
 
     /// The names of the parameters that gradients train: neither metrics nor running statistics, nor frozen.
@@ -85,9 +90,36 @@ impl Trial {
         Ok(&mut self.values[at])
     }
 
-    /// What a step function is given of them.
+    /// The row of a key of an embedding table.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn row_mut(&mut self, table: &str, key: u64) -> anyhow::Result<&mut [f32]> {
+        let at = self.names.table(table)?;
+        let initial = self.initial_row(at, key);
+        Ok(self.rows.entry((at, key)).or_insert(initial))
+    }
+
+    fn initial_row(&self, table: usize, key: u64) -> Vec<f32> {
+        let mut row = vec![0.0; self.names.declaration.parameters[table].elements() as usize];
+        self.names.unborn(table, key, &mut row);
+        row
+    }
+
+    /// What a step function is given of them, of tables no rows.
     pub fn parameters(&self) -> Parameters {
-        Parameters { names: self.names.clone(), values: Arc::new(self.values.clone()) }
+        self.parameters_of(Keys::new(&self.names))
+    }
+
+    /// The same, of tables the rows of these keys.
+    fn parameters_of(&self, keys: Keys) -> Parameters {
+        let rows = keys.rows().into_iter().enumerate().map(|(table, rows)| {
+            let changed = |key: &u64| self.rows.get(&(table, *key)).cloned();
+            let row = |key: &u64| changed(key).unwrap_or_else(|| self.initial_row(table, *key));
+            TableRows { keys: rows.keys().to_vec(), values: rows.keys().iter().flat_map(row).collect() }
+        });
+        let rows = Arc::new(rows.collect());
+        Parameters { names: self.names.clone(), values: Arc::new(self.values.clone()), rows }
     }
 
     /// One microbatch of these records through the step function: the sums that a trainer would push.
@@ -98,9 +130,15 @@ impl Trial {
         let records: Vec<Record<'_>> =
             (0..).zip(records).map(|(index, bytes)| Record { index, bytes }).collect();
         let batch = Batch { epoch: 0, step: 0, microbatch: 0, seed: SEED, records: &records };
-        let parameters = self.parameters();
-        let mut gradient = Gradient::zeros(&self.names, records.len() as u64);
+        let mut keys = Keys::new(&self.names);
+        model.keys(&batch, &mut keys)?;
+        let parameters = self.parameters_of(keys.clone());
+        let mut gradient = Gradient::zeros(&self.names, keys, records.len() as u64);
         model.step(&batch, &parameters, &mut gradient)?;
+        if let Some((parameter, key)) = first_non_finite_row(&gradient.rows) {
+            let name = &self.names.declaration.parameters[parameter].name;
+            anyhow::bail!("the gradient of key {key} of {name:?} is not finite");
+        }
         match first_non_finite(&gradient.values) {
             None => Ok(gradient),
             Some(NonFinite(parameter, element)) => {

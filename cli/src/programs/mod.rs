@@ -10,3 +10,6 @@ pub(crate) mod digits;
 mod mlp;
 #[path = "../../../trainer-sdk/examples/count/oracle.rs"]
 pub(crate) mod oracle;
+#[allow(dead_code)] // The example counts; the command reads the counts.
+#[path = "../../../trainer-sdk/examples/count_rows/rows.rs"]
+pub(crate) mod rows;

@@ -6,6 +6,7 @@ use crate::commands::status::{levels, pserver_totals};
 use crate::evaluations;
 use crate::model_state::ModelState;
 use crate::programs::oracle::{self, Tally};
+use crate::programs::rows;
 use crate::staleness;
 use crate::waste::Waste;
 use serde_json::{Map, Value, json};
@@ -41,7 +42,7 @@ impl Outcome {
         Decision::from_values(self.model.values(DECISIONS).ok()?)
     }
 
-    /// The counts of the oracle, where the program carries it: the worst of its three parameters. Where steps were skipped
+    /// The counts of the oracle, where the program carries it: the worst of its three parameters, or its table. Where steps were skipped
     /// or records left out not everything counts, and by decision: the oracle has nothing to say.
     pub(crate) fn tally(&self) -> Option<Tally> {
         let has_skipped = self.decision().is_some_and(|decision| decision.skipped > 0.0);
@@ -49,6 +50,10 @@ impl Outcome {
             return None;
         }
         let epochs = self.status.settings.as_ref().map_or(0, |settings| settings.epochs);
+        let records = self.status.settings.as_ref().map_or(0, |settings| settings.records);
+        if let Some((_, table)) = self.model.tables().find(|(name, _)| *name == rows::COUNTS) {
+            return Some(rows::tally(table.firsts(), records, epochs));
+        }
         let tallies =
             oracle::NAMES.iter().map(|name| Some(oracle::tally(self.model.values(name).ok()?, epochs)));
         let tallies: Option<Vec<Tally>> = tallies.collect();
@@ -82,6 +87,7 @@ impl Outcome {
             "steps_skipped": self.decision().map(|decision| decision.skipped as u64),
             "steps_clipped": self.decision().map(|decision| decision.clipped as u64),
             "loss_scale": self.decision().map(|decision| decision.loss_scale),
+            "rows": self.model.tables().map(|(name, table)| (name.to_owned(), json!(table.len()))).collect::<Map<_, _>>(),
             "blocks": self.model.layout.len(), "odd_blocks": odd_blocks, "data_bytes": self.status.data_bytes,
             "replicas": self.status.replicas_wanted, "rewinds": self.status.rewind,
             "master_term": self.status.master_term, "model": job.plan.folder.model(),

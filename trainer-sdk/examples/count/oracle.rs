@@ -17,13 +17,15 @@ pub(crate) fn parameter(which: usize, records: u64) -> Parameter {
     Parameter::sum(NAMES[which], &[records])
 }
 
+/// What a record adds in an epoch.
+pub(crate) fn weight(epoch: u64) -> anyhow::Result<f32> {
+    anyhow::ensure!(epoch < EPOCHS_MAX, "the count is exact for at most {EPOCHS_MAX} epochs: use fewer");
+    Ok((1u32 << (2 * (epoch % DIGITS))) as f32)
+}
+
 /// Counts the records of a batch.
 pub(crate) fn add(batch: &Batch<'_>, gradient: &mut Gradient) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        batch.epoch < EPOCHS_MAX,
-        "the count is exact for at most {EPOCHS_MAX} epochs: use fewer"
-    );
-    let weight = (1u32 << (2 * (batch.epoch % DIGITS))) as f32;
+    let weight = weight(batch.epoch)?;
     for name in NAMES {
         let counts = gradient.slice_mut(name)?;
         for record in batch.records {

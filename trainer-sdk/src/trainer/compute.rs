@@ -7,14 +7,17 @@ use crate::complaint::Complaint;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::metrics::Metrics;
-use crate::model::{Batch, Gradient, Model, Parameters, Record};
+use crate::model::{Batch, Gradient, Model, Names, Parameters, Record};
 use crate::outputs;
-use crate::reduce::{NodeSum, NonFinite, first_non_finite};
+use crate::reduce::{NodeSum, NonFinite, first_non_finite, first_non_finite_row};
 use crate::settings::Compute;
+use crate::tables::{Keys, by_bucket};
 use bytes::Bytes;
 use shoal_runtime::cluster::permutation::key;
-use shoal_runtime::cluster::{Exclusions, JobSettings, Pass, Stage, Step, Task, Work};
+use shoal_runtime::cluster::{BlockId, Exclusions, JobSettings, Pass, Rows, Stage, Step, Task, Work};
 use std::any::Any;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -89,6 +92,7 @@ enum Asked {
 /// What the program made of it: sums and, where it predicts, outputs with the indexes of their records.
 struct Made {
     values: Vec<Vec<f32>>,
+    rows: BTreeMap<BlockId, Rows>,
     weight: u64,
     outputs: Vec<Vec<u8>>,
 }
@@ -101,12 +105,32 @@ struct Attempt {
     ready: Ready,
     at: usize,
     place: Place,
-    parameters: Parameters,
+    names: Arc<Names>,
     exclusions: Arc<Exclusions>,
     takes_non_finite: bool,
 }
 
 impl Trainer {
+    /// The keys of tables that microbatches `range` of the task read; without tables nobody is asked. Hands the model back.
+    pub(super) async fn keys(
+        &self,
+        mut model: Box<dyn Model>,
+        ready: &Ready,
+        range: Range<usize>,
+    ) -> Result<(Box<dyn Model>, Result<Keys, Computed>), TrainError> {
+        let mut keys = Keys::new(&self.session.names);
+        for at in range.filter(|_| self.session.names.has_tables()) {
+            let attempt = self.attempt(ready, at);
+            let named;
+            (model, named) = self.in_its_place(move || attempt.named(model)).await?;
+            match named {
+                Ok(named) => keys.join(named),
+                Err(computed) => return Ok((model, Err(computed))),
+            }
+        }
+        Ok((model, Ok(keys)))
+    }
+
     /// The gradient of microbatch `at` of the task, after the trainer's pause. Hands the model back.
     pub(super) async fn compute(
         &self,
@@ -119,30 +143,9 @@ impl Trainer {
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
-        let job = &self.session.master.job;
-        let place = Place::of(job, &ready.task, at);
-        let asked = match place.pass {
-            Pass::Epoch(_) => Asked::Step,
-            Pass::Evaluation(_) if self.session.outputs.is_some() => Asked::Predict,
-            Pass::Evaluation(_) => Asked::Evaluate,
-        };
-        let attempt = Attempt {
-            asked,
-            first_record: if asked == Asked::Step { 0 } else { job.records },
-            place,
-            ready: ready.clone(),
-            at,
-            parameters: parameters.clone(),
-            exclusions: self.session.exclusions.present(),
-            takes_non_finite: self.session.names.pushes_non_finite(),
-        };
-        let compute = move || attempt.compute(model);
-        let (model, computed, part) = match self.settings.compute {
-            Compute::InPlace => compute(),
-            Compute::Thread => tokio::task::spawn_blocking(compute)
-                .await
-                .map_err(|stopped| TrainError::Settings(format!("the computing thread ended: {stopped}")))?,
-        };
+        let (attempt, parameters) = (self.attempt(ready, at), parameters.clone());
+        let compute = move || attempt.compute(model, &parameters);
+        let (model, computed, part) = self.in_its_place(compute).await?;
         self.session.meter.microbatches.fetch_add(1, Relaxed);
         self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
         if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
@@ -151,33 +154,94 @@ impl Trainer {
         }
         Ok((model, computed))
     }
+
+    fn attempt(&self, ready: &Ready, at: usize) -> Attempt {
+        let job = &self.session.master.job;
+        let place = Place::of(job, &ready.task, at);
+        let asked = match place.pass {
+            Pass::Epoch(_) => Asked::Step,
+            Pass::Evaluation(_) if self.session.outputs.is_some() => Asked::Predict,
+            Pass::Evaluation(_) => Asked::Evaluate,
+        };
+        Attempt {
+            asked,
+            first_record: if asked == Asked::Step { 0 } else { job.records },
+            place,
+            ready: ready.clone(),
+            at,
+            names: self.session.names.clone(),
+            exclusions: self.session.exclusions.present(),
+            takes_non_finite: self.session.names.pushes_non_finite(),
+        }
+    }
+
+    /// Runs the program's code where it is to run.
+    async fn in_its_place<T: Send + 'static>(
+        &self,
+        code: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, TrainError> {
+        match self.settings.compute {
+            Compute::InPlace => Ok(code()),
+            Compute::Thread => tokio::task::spawn_blocking(code)
+                .await
+                .map_err(|stopped| TrainError::Settings(format!("the computing thread ended: {stopped}"))),
+        }
+    }
 }
 
 impl Attempt {
+    /// The records that are not left out.
+    fn records(&self) -> Vec<Record<'_>> {
+        let records = self.ready.records[self.at].iter();
+        let kept = records.filter(|(index, _)| !self.exclusions.excludes(*index, self.place.unit));
+        kept.map(|(index, bytes)| Record { index: index - self.first_record, bytes }).collect()
+    }
+
+    /// The keys that the microbatch reads. Hands the model back.
+    fn named(&self, mut model: Box<dyn Model>) -> (Box<dyn Model>, Result<Keys, Computed>) {
+        let records = self.records();
+        let named = self.keys(&mut *model, &records);
+        let named = named.map_err(|fault| {
+            self.complained(fault, &records, |records| self.keys(&mut *model, records).is_err())
+        });
+        (model, named)
+    }
+
     /// Hands the model back, and of outputs the part that is to be written before anything is pushed.
-    fn compute(&self, mut model: Box<dyn Model>) -> (Box<dyn Model>, Computed, Option<Bytes>) {
-        let records: Vec<Record<'_>> = self.ready.records[self.at]
-            .iter()
-            .filter(|(index, _)| !self.exclusions.excludes(*index, self.place.unit))
-            .map(|(index, bytes)| Record { index: index - self.first_record, bytes })
-            .collect();
-        let computed = match self.call(&mut *model, &records).and_then(|made| self.finished(made, &records)) {
+    fn compute(
+        &self,
+        mut model: Box<dyn Model>,
+        parameters: &Parameters,
+    ) -> (Box<dyn Model>, Computed, Option<Bytes>) {
+        let records = self.records();
+        let made =
+            self.call(&mut *model, parameters, &records).and_then(|made| self.finished(made, &records));
+        let computed = match made {
             Ok((sum, part)) => return (model, Computed::Sum(sum), part),
-            Err(fault) => {
-                let (why, is_panic) = match fault {
-                    Fault::Said(why) => (why, false),
-                    Fault::Panicked(why) => (why, true),
-                };
-                let complaint = Complaint { at: self.at, records: self.probe(&mut *model, &records), why };
-                if is_panic { Computed::Panicked(complaint) } else { Computed::Refused(complaint) }
-            }
+            Err(fault) => self
+                .complained(fault, &records, |records| self.call(&mut *model, parameters, records).is_err()),
         };
         (model, computed, None)
     }
 
+    /// What is said of records that cannot be used; `fails` tries some of them again.
+    fn complained(
+        &self,
+        fault: Fault,
+        records: &[Record<'_>],
+        fails: impl FnMut(&[Record<'_>]) -> bool,
+    ) -> Computed {
+        let (why, is_panic) = match fault {
+            Fault::Said(why) => (why, false),
+            Fault::Panicked(why) => (why, true),
+        };
+        let complaint = Complaint { at: self.at, records: self.probe(records, fails), why };
+        if is_panic { Computed::Panicked(complaint) } else { Computed::Refused(complaint) }
+    }
+
     fn finished(&self, made: Made, records: &[Record<'_>]) -> Result<(NodeSum, Option<Bytes>), Fault> {
-        let Made { values, weight, outputs } = made;
-        let sum = NodeSum { values, weight, exclusions: self.exclusions.number };
+        let Made { values, rows, weight, outputs } = made;
+        let sum = NodeSum { values, rows, weight, exclusions: self.exclusions.number };
         if self.asked != Asked::Predict {
             return Ok((sum, None));
         }
@@ -187,47 +251,80 @@ impl Attempt {
         Ok((sum, Some(part)))
     }
 
-    /// Calls the program. Where all records are left out it is not asked: their sum is zero.
-    fn call(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Result<Made, Fault> {
-        let (names, weight) = (&self.parameters.names, records.len() as u64);
-        let (mut gradient, mut metrics) = (Gradient::zeros(names, weight), Metrics::zeros(names));
-        let mut outputs = Vec::new();
+    fn batch<'a>(&self, records: &'a [Record<'a>]) -> Batch<'a> {
         let Place { epoch, step, seed, .. } = self.place;
         let microbatch = self.ready.records[self.at].microbatch;
-        let batch = Batch { epoch, step, microbatch, seed, records };
-        let called = catch_unwind(AssertUnwindSafe(|| match self.asked {
-            _ if records.is_empty() && self.exclusions.number > 0 => Ok(()),
-            Asked::Step => model.step(&batch, &self.parameters, &mut gradient),
-            Asked::Evaluate => model.evaluate(&batch, &self.parameters, &mut metrics),
-            Asked::Predict => model.predict(&batch, &self.parameters, &mut outputs),
-        }));
-        let what = self.asked;
-        match called {
-            Err(panic) => {
-                return Err(Fault::Panicked(format!("the {what} function panicked: {}", words(&*panic))));
-            }
-            Ok(Err(error)) => return Err(Fault::Said(format!("the {what} function failed: {error:#}"))),
-            Ok(Ok(())) => {}
+        Batch { epoch, step, microbatch, seed, records }
+    }
+
+    /// Calls a function of the program. Where all records are left out it is not asked.
+    fn guarded(
+        &self,
+        what: impl std::fmt::Display,
+        records: &[Record<'_>],
+        function: impl FnOnce(&Batch<'_>) -> anyhow::Result<()>,
+    ) -> Result<(), Fault> {
+        if records.is_empty() && self.exclusions.number > 0 {
+            return Ok(());
         }
+        match catch_unwind(AssertUnwindSafe(|| function(&self.batch(records)))) {
+            Err(panic) => Err(Fault::Panicked(format!("the {what} function panicked: {}", words(&*panic)))),
+            Ok(Err(error)) => Err(Fault::Said(format!("the {what} function failed: {error:#}"))),
+            Ok(Ok(())) => Ok(()),
+        }
+    }
+
+    /// The keys that records read.
+    fn keys(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Result<Keys, Fault> {
+        let mut keys = Keys::new(&self.names);
+        if self.names.has_tables() {
+            self.guarded("keys", records, |batch| model.keys(batch, &mut keys))?;
+        }
+        Ok(keys)
+    }
+
+    /// What the program makes of records. Where all are left out their sum is zero.
+    fn call(
+        &self,
+        model: &mut dyn Model,
+        parameters: &Parameters,
+        records: &[Record<'_>],
+    ) -> Result<Made, Fault> {
+        let (names, weight) = (&self.names, records.len() as u64);
+        let keys = match self.asked {
+            Asked::Step => self.keys(model, records)?,
+            Asked::Evaluate | Asked::Predict => Keys::new(names),
+        };
+        let (mut gradient, mut metrics) = (Gradient::zeros(names, keys, weight), Metrics::zeros(names));
+        let mut outputs = Vec::new();
+        self.guarded(self.asked, records, |batch| match self.asked {
+            Asked::Step => model.step(batch, parameters, &mut gradient),
+            Asked::Evaluate => model.evaluate(batch, parameters, &mut metrics),
+            Asked::Predict => model.predict(batch, parameters, &mut outputs),
+        })?;
         if self.asked == Asked::Predict && outputs.len() != records.len() {
             let why = format!("{} outputs for {} records: give one for each", outputs.len(), records.len());
             return Err(Fault::Said(why));
         }
-        let (values, weight, takes_non_finite) = match self.asked {
-            Asked::Step => (gradient.values, gradient.weight, self.takes_non_finite),
-            Asked::Evaluate | Asked::Predict => (metrics.values, weight, false),
+        let (values, rows, weight, takes_non_finite) = match self.asked {
+            Asked::Step => (gradient.values, gradient.rows, gradient.weight, self.takes_non_finite),
+            Asked::Evaluate | Asked::Predict => (metrics.values, Vec::new(), weight, false),
         };
         if let Some(NonFinite(parameter, element)) = first_non_finite(&values).filter(|_| !takes_non_finite) {
             let name = &names.declaration.parameters[parameter].name;
             return Err(Fault::Said(format!("the sum for {name:?} is not finite at element {element}")));
         }
-        Ok(Made { values, weight, outputs })
+        if let Some((parameter, key)) = first_non_finite_row(&rows).filter(|_| !takes_non_finite) {
+            let name = &names.declaration.parameters[parameter].name;
+            return Err(Fault::Said(format!("the sum for key {key} of {name:?} is not finite")));
+        }
+        Ok(Made { values, rows: by_bucket(names, rows), weight, outputs })
     }
 
     /// The records that fail alone. If all of them do, it is not the records.
-    fn probe(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Vec<std::ops::Range<u64>> {
-        let fails = |record: &&Record<'_>| self.call(model, std::slice::from_ref(*record)).is_err();
-        let poison: Vec<&Record<'_>> = records.iter().filter(fails).collect();
+    fn probe(&self, records: &[Record<'_>], mut fails: impl FnMut(&[Record<'_>]) -> bool) -> Vec<Range<u64>> {
+        let is_poison = |record: &&Record<'_>| fails(std::slice::from_ref(*record));
+        let poison: Vec<&Record<'_>> = records.iter().filter(is_poison).collect();
         if poison.len() == records.len() && records.len() > 1 {
             return Vec::new();
         }

@@ -7,9 +7,10 @@ use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Model, Parameters};
 use crate::origin::NodeOf;
-use crate::pull::{At, Pulled, pull};
+use crate::pull::{At, Pulled, pull, pull_rows};
 use crate::push::{Push, Pushed};
 use crate::reduce::{LocalTree, NodeSum};
+use crate::tables::Keys;
 use shoal_runtime::cluster::{Step, Work};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,10 +24,24 @@ impl Trainer {
                 self.change(|desk| desk.finished(&ready.task));
                 continue;
             };
+            let named;
+            (model, named) = match self.keys(model, &ready, 0..ready.records.len()).await {
+                Ok(named) => named,
+                Err(error) => return error,
+            };
+            let keys = match named {
+                Ok(keys) => keys,
+                Err(computed) => match self.taken(&ready, computed) {
+                    Ok(_) => continue,
+                    Err(error) => return error,
+                },
+            };
             let at = At::Step(step, rewind);
-            let parameters = match pulled.take() {
-                Some((of, parameters)) if of == at => parameters,
-                _ => match self.pull_step(&ready, step, at).await {
+            let known = pulled.take().filter(|(of, _)| *of == at).map(|(_, parameters)| parameters);
+            let parameters = match known.clone() {
+                // Its dense parameters serve all tasks of a step.
+                Some(parameters) if !self.session.names.has_tables() => parameters,
+                _ => match self.pull_step(&ready, step, at, keys, known).await {
                     Err(error) => return error,
                     Ok(None) => continue,
                     Ok(Some(parameters)) => parameters,
@@ -41,14 +56,27 @@ impl Trainer {
     }
 
     /// The parameters that `step` reads; none when there is something else to do first, or nothing at all.
-    async fn pull_step(&self, ready: &Ready, step: Step, at: At) -> Result<Option<Parameters>, TrainError> {
+    /// Of those that are `known` of the step, only rows are pulled.
+    async fn pull_step(
+        &self,
+        ready: &Ready,
+        step: Step,
+        at: At,
+        keys: Keys,
+        known: Option<Parameters>,
+    ) -> Result<Option<Parameters>, TrainError> {
         self.session.meter.enter(Activity::Pull);
         // A task of an earlier step goes first, or this one may wait for ever.
         let is_earlier =
             |ready: &Ready| matches!(ready.task.work, Work::Node { step: earlier, .. } if earlier < step);
         let pulled = tokio::select! {
             biased;
-            pulled = pull(&self.session, at) => pulled?,
+            pulled = async {
+                match known {
+                    Some(_) => pull_rows(&self.session, at, keys).await,
+                    None => pull(&self.session, at, keys).await,
+                }
+            } => pulled?,
             _ = self.wait_for(|desk| desk.ready().filter(is_earlier)) => Pulled::Rewound,
         };
         Ok(match pulled {
@@ -60,11 +88,12 @@ impl Trainer {
                 });
                 None
             }
-            Pulled::Parameters { values, .. } => {
+            Pulled::Parameters { values, rows, .. } => {
                 // Every block has published what this step reads.
                 let published = self.session.master.job.reads(step);
                 self.change(|desk| desk.kept.published(Step(published.0)));
-                Some(Parameters { names: self.session.names.clone(), values: Arc::new(values) })
+                let values = known.map_or_else(|| Arc::new(values), |known| known.values);
+                Some(Parameters { names: self.session.names.clone(), values, rows: Arc::new(rows) })
             }
         })
     }

@@ -10,6 +10,7 @@ use crate::origin::Base;
 use crate::pull::{At, Pulled, pull};
 use crate::push::{Push, Pushed};
 use crate::reduce::{LocalTree, NodeSum};
+use crate::tables::Keys;
 use shoal_runtime::cluster::{Node, StepTree, Work};
 use shoal_runtime::host::backoff::Backoff;
 use std::sync::Arc;
@@ -49,7 +50,13 @@ impl Trainer {
         let mut taken = self.session.names.untaken();
         let mut backoff = Backoff::new(Duration::from_millis(2), self.session.master.ttl() / 8);
         loop {
-            let (parameters, bases) = self.pull_latest().await?;
+            let named;
+            (model, named) = self.keys(model, ready, at..at + 1).await?;
+            let keys = match named {
+                Ok(keys) => keys,
+                Err(computed) => return self.taken(ready, computed).map(|_| (model, false)),
+            };
+            let (parameters, bases) = self.pull_latest(keys).await?;
             let computed;
             (model, computed) = self.compute(model, ready, at, &parameters).await?;
             let Some(gradient) = self.taken(ready, computed)? else { return Ok((model, false)) };
@@ -65,12 +72,13 @@ impl Trainer {
         }
     }
 
-    async fn pull_latest(&self) -> Result<(Parameters, Vec<Base>), TrainError> {
+    async fn pull_latest(&self, keys: Keys) -> Result<(Parameters, Vec<Base>), TrainError> {
         self.session.meter.enter(Activity::Pull);
         loop {
-            if let Pulled::Parameters { values, bases } = pull(&self.session, At::Latest).await? {
+            let pulled = pull(&self.session, At::Latest, keys.clone()).await?;
+            if let Pulled::Parameters { values, rows, bases } = pulled {
                 let names = self.session.names.clone();
-                return Ok((Parameters { names, values: Arc::new(values) }, bases));
+                return Ok((Parameters { names, values: Arc::new(values), rows: Arc::new(rows) }, bases));
             }
             // No pserver says that the latest is gone; one that does is asked again.
             tokio::time::sleep(self.session.master.ttl() / 8).await;

@@ -60,6 +60,7 @@ async fn written(storage: &Storage, number: u64) -> ManifestRecord {
         earlier: Vec::new(),
         slots: vec![bytes([0.5; 3]).into()],
         ledger: Ledger::default(),
+        segment: None,
     };
     let origin = Origin { job: job().job, checkpoint, writer: Incarnation::new(1, 1), sequence: 1 };
     let file = write_pieces(storage, &origin, [copy.into()]).await.unwrap();

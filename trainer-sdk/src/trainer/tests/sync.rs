@@ -303,15 +303,16 @@ async fn every_moment_of_a_trainer_is_told_as_one_activity() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pserver_of_another_wire_version_ends_the_trainer_at_once_and_says_whom_to_upgrade() {
-    for version in [0, 2] {
+    let ours = WireVersion::PRESENT.0;
+    for version in [ours - 1, ours + 1] {
         let (fake, model) = with_task(0);
         fake.state().pservers_speak = WireVersion(version);
         let began = Instant::now();
         let ended = fake.train(settings(), model.clone(), async |_: &Fake, _| sleep(TTL).await).await;
         let error = ended.unwrap().unwrap_err();
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-        let words =
-            ["pserver", "another version", "wire version 1", &format!("wire version {version}"), "upgrade"];
+        let versions = [ours, version].map(|version| format!("wire version {version}"));
+        let words = ["pserver", "another version", &versions[0], &versions[1], "upgrade"];
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
         assert_eq!((error.exit_code(), model.computed()), (1, 0));
     }

@@ -1,0 +1,181 @@
+//! Rows of embedding tables as a training program sees them: the keys of a batch, their rows, their gradients. Knows
+//! nothing of the network.
+
+use crate::model::Names;
+use shoal_runtime::cluster::{BlockId, Rows};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The keys that occur in a batch, by table: [`Model::keys`](crate::Model::keys) fills it.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    names: Arc<Names>,
+    /// Every occurrence, indexed as declared.
+    occurrences: Vec<Vec<u64>>,
+}
+
+impl Keys {
+    pub(crate) fn new(names: &Arc<Names>) -> Keys {
+        Keys { names: names.clone(), occurrences: vec![Vec::new(); names.declaration.parameters.len()] }
+    }
+
+    /// A key occurs in the batch, once more if it was added before.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn add(&mut self, table: &str, key: u64) -> anyhow::Result<()> {
+        self.extend(table, [key])
+    }
+
+    /// These keys occur in the batch, as often as they come.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn extend(&mut self, table: &str, keys: impl IntoIterator<Item = u64>) -> anyhow::Result<()> {
+        let at = self.names.table(table)?;
+        self.occurrences[at].extend(keys);
+        Ok(())
+    }
+
+    /// The same, of another batch too.
+    pub(crate) fn join(&mut self, other: Keys) {
+        for (ours, theirs) in self.occurrences.iter_mut().zip(other.occurrences) {
+            ours.extend(theirs);
+        }
+    }
+
+    /// A row of zeros for every key.
+    pub(crate) fn rows(self) -> Vec<Rows> {
+        let parameters = self.names.declaration.parameters.iter();
+        let rows = parameters.zip(self.occurrences);
+        rows.map(|(parameter, keys)| Rows::zeros(parameter.elements() as usize, keys)).collect()
+    }
+}
+
+/// Rows of one table, by key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct TableRows {
+    /// Strictly ascending.
+    pub(crate) keys: Vec<u64>,
+    pub(crate) values: Vec<f32>,
+}
+
+/// The rows of one table that a batch may read.
+#[derive(Clone, Copy, Debug)]
+pub struct Embeddings<'a> {
+    name: &'a str,
+    dimension: usize,
+    rows: &'a TableRows,
+}
+
+impl<'a> Embeddings<'a> {
+    pub(crate) fn new(name: &'a str, dimension: usize, rows: &'a TableRows) -> Embeddings<'a> {
+        Embeddings { name, dimension, rows }
+    }
+
+    /// The row of a key.
+    ///
+    /// # Errors
+    /// The batch's keys had it not.
+    pub fn row(&self, key: u64) -> anyhow::Result<&'a [f32]> {
+        let at = self.rows.keys.binary_search(&key).map_err(|_| unnamed(self.name, key))?;
+        Ok(&self.rows.values[at * self.dimension..][..self.dimension])
+    }
+}
+
+/// The gradient sums of one table's rows, zero at first.
+#[derive(Debug)]
+pub struct EmbeddingGradients<'a> {
+    name: &'a str,
+    dimension: usize,
+    rows: &'a mut Rows,
+}
+
+impl<'a> EmbeddingGradients<'a> {
+    pub(crate) fn new(name: &'a str, dimension: usize, rows: &'a mut Rows) -> EmbeddingGradients<'a> {
+        EmbeddingGradients { name, dimension, rows }
+    }
+
+    /// The gradient sums of a key's row.
+    ///
+    /// # Errors
+    /// The batch's keys had it not.
+    pub fn row_mut(&mut self, key: u64) -> anyhow::Result<&mut [f32]> {
+        let at = self.rows.keys().binary_search(&key).map_err(|_| unnamed(self.name, key))?;
+        Ok(&mut self.rows.values_mut()[at * self.dimension..][..self.dimension])
+    }
+}
+
+fn unnamed(table: &str, key: u64) -> anyhow::Error {
+    anyhow::anyhow!("key {key} of table {table:?} was not named: add it in `Model::keys`")
+}
+
+/// Rows by the buckets that they belong to, those without any left out. `rows` are indexed as declared.
+pub(crate) fn by_bucket(names: &Names, rows: Vec<Rows>) -> BTreeMap<BlockId, Rows> {
+    let mut buckets = BTreeMap::new();
+    for (parameter, rows) in rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
+        buckets.extend(rows.split(|key| names.bucket(parameter, key)));
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_runtime::cluster::initial::Initial;
+    use shoal_runtime::cluster::{Declaration, Parameter, Rule, Schedule, Table};
+
+    fn names() -> Arc<Names> {
+        let row = |name: &str, dimension| {
+            let zeros = Initial::Zeros;
+            Parameter::new(name, &[dimension], Rule::Sgd, Schedule::constant(0.1), zeros)
+        };
+        let table = Table { buckets: 3, ..Table::default() };
+        let parameters = vec![row("t", 2).as_table(table), row("w", 4), row("u", 1).as_table(table)];
+        Arc::new(Names::new(Declaration { parameters, block_elements: 0 }, 7))
+    }
+
+    #[test]
+    fn keys_make_rows_of_zeros_which_are_found_by_key_alone() {
+        let names = names();
+        let mut keys = Keys::new(&names);
+        keys.extend("t", [9, 4, 9]).unwrap();
+        keys.add("u", 1).unwrap();
+        assert!(keys.add("w", 1).unwrap_err().to_string().contains("no embedding table \"w\""));
+        let mut other = Keys::new(&names);
+        other.add("t", 5).unwrap();
+        keys.join(other);
+        let mut rows = keys.rows();
+        assert_eq!((rows[0].keys(), rows[0].counts()), (&[4, 5, 9][..], &[1, 1, 2][..]));
+        assert_eq!((rows[1].len(), rows[2].len()), (0, 1));
+        let mut gradients = EmbeddingGradients::new("t", 2, &mut rows[0]);
+        gradients.row_mut(5).unwrap()[1] = 3.0;
+        assert!(gradients.row_mut(6).unwrap_err().to_string().contains("Model::keys"));
+        assert_eq!(rows[0].values(), [0.0, 0.0, 0.0, 3.0, 0.0, 0.0]);
+        let pulled = TableRows { keys: vec![4, 9], values: vec![1.0, 2.0, 3.0, 4.0] };
+        let embeddings = Embeddings::new("t", 2, &pulled);
+        assert_eq!(embeddings.row(9).unwrap(), [3.0, 4.0]);
+        assert!(embeddings.row(5).is_err());
+    }
+
+    #[test]
+    fn every_row_goes_to_its_own_bucket() {
+        let names = names();
+        let mut keys = Keys::new(&names);
+        keys.extend("t", 0..50).unwrap();
+        keys.extend("u", 0..2).unwrap();
+        let mut rows = keys.rows();
+        rows[0].values_mut().iter_mut().enumerate().for_each(|(at, value)| *value = at as f32);
+        let buckets = by_bucket(&names, rows);
+        let of_t: Vec<u64> = (0..3).flat_map(|block| buckets[&BlockId(block)].keys().to_vec()).collect();
+        assert_eq!((of_t.len(), buckets.keys().all(|block| block.0 != 3)), (50, true));
+        for (block, rows) in &buckets {
+            let parameter = if block.0 < 3 { 0 } else { 2 };
+            assert!(rows.keys().iter().all(|key| names.bucket(parameter, *key) == Some(*block)));
+            if parameter == 0 {
+                let first = |at: usize| rows.values()[2 * at];
+                assert!(rows.keys().iter().enumerate().all(|(at, key)| first(at) == 2.0 * *key as f32));
+            }
+        }
+    }
+}
