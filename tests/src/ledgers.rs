@@ -109,7 +109,7 @@ pub async fn document(state: &Path) -> anyhow::Result<Option<Document>> {
 async fn pieces(storage: &Storage, manifest: &CheckpointManifest) -> anyhow::Result<Vec<BlockCopy>> {
     let mut pieces = Vec::with_capacity(manifest.pieces.len());
     for piece in &manifest.pieces {
-        pieces.push(read_piece(storage, manifest, piece.block).await?.try_into()?);
+        pieces.push(read_piece(storage, manifest, piece).await?.try_into()?);
     }
     Ok(pieces)
 }
@@ -160,6 +160,7 @@ mod tests {
             earlier: Vec::new(),
             slots: Vec::new(),
             ledger: Ledger::from_parts(low, std::iter::once(low + 2..low + 3)).unwrap(),
+            segment: None,
         }
     }
     fn told(of: Of, rewind: u64) -> Acknowledged {

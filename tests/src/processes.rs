@@ -18,6 +18,8 @@ pub struct Programs {
     pub digits: PathBuf,
     /// The count example.
     pub count: PathBuf,
+    /// Its sparse twin.
+    pub count_rows: PathBuf,
     /// The MNIST example.
     pub mnist: PathBuf,
     /// The housing example.
@@ -32,8 +34,9 @@ pub fn programs() -> anyhow::Result<Programs> {
     let folder = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
     let folder = folder.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
     let example = |name: &str| folder.join("examples").join(name);
-    let [digits, count, mnist, housing, text] = ["digits", "count", "mnist", "housing", "text"].map(example);
-    Ok(Programs { shoal: folder.join("shoal"), digits, count, mnist, housing, text })
+    let [digits, count, count_rows] = ["digits", "count", "count_rows"].map(example);
+    let [mnist, housing, text] = ["mnist", "housing", "text"].map(example);
+    Ok(Programs { shoal: folder.join("shoal"), digits, count, count_rows, mnist, housing, text })
 }
 
 /// Cargo, as a person would call it: without what it tells a test of the test's own package. The build script of `ring`

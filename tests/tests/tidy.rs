@@ -127,6 +127,11 @@ const PURE: &[Pure] = &[
         reason: "a block's state follows from its log alone",
     },
     Pure {
+        prefix: "pserver/src/bucket/",
+        forbidden: WORLD,
+        reason: "copies of a bucket have the same rows and bits",
+    },
+    Pure {
         prefix: "pserver/src/kernel/",
         forbidden: WORLD,
         reason: "arithmetic has the same bits everywhere",

@@ -115,7 +115,7 @@ impl Observer {
                 continue;
             }
             let mut client = pserver_client(&self.door, &pserver.address).map_err(anyhow::Error::msg)?;
-            let request = proto::ReadStateRequest { job: JOB.to_owned(), version, blocks };
+            let request = proto::ReadStateRequest { job: JOB.to_owned(), version, blocks, from: 0 };
             let asked = tokio::time::timeout(Duration::from_secs(1), client.read_state(request));
             let reply = asked.await?.map_err(|status| anyhow::anyhow!("{}", status.message()))?;
             copies.extend(reply.into_inner().blocks);
@@ -131,7 +131,7 @@ impl Observer {
         let manifest = load(storage, &record).await?;
         let mut copies = Vec::new();
         for piece in &manifest.pieces {
-            copies.push(read_piece(storage, &manifest, piece.block).await?);
+            copies.push(read_piece(storage, &manifest, piece).await?);
         }
         Ok(copies)
     }

@@ -175,7 +175,8 @@ impl Job {
         let mut elements = Vec::new();
         for (at, pserver) in routing.pservers.iter().enumerate() {
             let blocks = routing.blocks_of(at).into_iter().map(|block| block.0).collect();
-            let request = proto::ReadStateRequest { job: JOB.to_owned(), version: status.version, blocks };
+            let request =
+                proto::ReadStateRequest { job: JOB.to_owned(), version: status.version, blocks, from: 0 };
             let mut client = pserver_client(&dial, &pserver.address).unwrap();
             for block in client.read_state(request).await.unwrap().into_inner().blocks {
                 let (words, _) = block.parameters.as_chunks();

@@ -1,0 +1,129 @@
+//! Embedding tables end to end with real processes: keys by Zipf's law, counted exactly, rows that are admitted and evicted
+//! to the same bits, whoever is killed, moved or added meanwhile.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use serde_json::Value;
+use shoal_tests::processes::{Job, Programs, closing, pack_digits, programs};
+use std::process::Command;
+use tempfile::TempDir;
+
+struct World {
+    programs: Programs,
+    folder: TempDir,
+    data: String,
+}
+
+/// What the trained table is told, so that rows come late and go early.
+const EVICTING: [&str; 6] = ["--admission", "2", "--age-max", "12", "--rows-max", "60"];
+const COMMON: [&str; 8] =
+    ["--epochs", "3", "--seed", "7", "--microbatch-records", "8", "--microbatches-per-step", "8"];
+
+fn world() -> World {
+    let programs = programs().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let data = pack_digits(&programs, &folder.path().join("data")).unwrap();
+    World { programs, folder, data }
+}
+
+impl World {
+    fn job<'a>(&'a self, trainers: &'a str, pservers: u32, more: &[&str]) -> Job<'a> {
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let (programs, data, folder) = (&self.programs, self.data.as_str(), self.folder.path());
+        let (program, hyper) = (self.programs.count_rows.as_path(), owned(&EVICTING));
+        let more = owned(&[&COMMON[..], more].concat());
+        Job { programs, folder, program, data, trainers, pservers, more, hyper }
+    }
+    fn shoal(&self, words: &[&str]) -> Value {
+        let mut command = Command::new(&self.programs.shoal);
+        command.current_dir(self.folder.path()).args(words).args(["--run", "runs/here", "-o", "json"]);
+        closing(&command.output().unwrap()).unwrap_or_else(|error| panic!("{words:?}: {error:#}"))
+    }
+    /// The status once it is so.
+    fn wait_for(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
+        let asked = || {
+            let mut command = Command::new(&self.programs.shoal);
+            command.current_dir(self.folder.path()).args(["status", "--run", "runs/here", "-o", "json"]);
+            closing(&command.output().unwrap()).ok()
+        };
+        let found = (0..1200).find_map(|_| {
+            #[allow(clippy::disallowed_methods, reason = "a test of processes waits for them")]
+            std::thread::sleep(std::time::Duration::from_millis(25));
+            asked().filter(&mut is_so)
+        });
+        found.unwrap_or_else(|| panic!("no {what}"))
+    }
+}
+
+/// Pservers that hold something: name and process.
+fn live(status: &Value) -> Vec<(String, u64)> {
+    let pservers = status["pservers"].as_array().unwrap().iter();
+    let live = pservers.filter(|one| one["lost"] == false && one["blocks"].as_u64() > Some(0));
+    live.map(|one| (one["name"].as_str().unwrap().to_owned(), one["pid"].as_u64().unwrap())).collect()
+}
+
+/// What two runs must have in common.
+fn result(closing: &Value) -> (&str, &Value) {
+    assert_eq!(closing["records_wrong"], 0, "{closing}");
+    assert_eq!(closing["records_counted"], closing["records_expected"], "{closing}");
+    (closing["parameters_sha256"].as_str().unwrap(), &closing["rows"])
+}
+
+#[test]
+fn tables_have_the_same_rows_and_bits_while_pservers_are_killed_moved_and_added() {
+    let world = world();
+    for delay in ["0", "1"] {
+        let alone = world.job("1", 1, &["--delay", delay]).run().unwrap();
+        let (rows, kept) = (&alone["rows"]["count.rows"], &alone["rows"]["learnt"]);
+        assert!(rows.as_u64() > Some(7000) && kept.as_u64() < Some(16 * 61), "{alone}");
+        let folder = format!("runs/{delay}");
+        let more = ["--delay", delay, "--replicas", "1", "--pace-millis", "60", "--folder", &folder];
+        let _ = std::fs::remove_file(world.folder.path().join("runs/here"));
+        std::fs::create_dir_all(world.folder.path().join(&folder)).unwrap();
+        std::os::unix::fs::symlink(world.folder.path().join(&folder), world.folder.path().join("runs/here"))
+            .unwrap();
+        let child = world.job("2", 3, &more).command().spawn().unwrap();
+        let three = live(&world.wait_for("three pservers", |status| {
+            live(status).len() == 3 && status["step"].as_u64() > Some(2)
+        }));
+        let killed = Command::new("kill").args(["-9", &three[0].1.to_string()]).status().unwrap();
+        assert!(killed.success());
+        world.wait_for("another in its place", |status| {
+            live(status).len() == 3 && live(status).iter().all(|(_, process)| *process != three[0].1)
+        });
+        assert_eq!(world.shoal(&["migrate", "--pserver", &three[1].0, "--wait"])["gone"], true);
+        assert_eq!(world.shoal(&["scale", "--pservers", "4"])["pservers"], 4);
+        world.wait_for("four pservers", |status| live(status).len() == 4);
+        let ended = closing(&child.wait_with_output().unwrap()).unwrap();
+        assert_eq!(result(&ended), result(&alone));
+        assert_eq!((&ended["phase"], &ended["rewinds"]), (&Value::from("done"), &Value::from(0)));
+    }
+}
+
+#[test]
+fn tables_come_back_from_a_checkpoint_with_the_same_rows_and_bits() {
+    let world = world();
+    let alone = world.job("1", 1, &[]).run().unwrap();
+    let more = [
+        "--chaos",
+        "5",
+        "--chaos-hard",
+        "--chaos-kinds",
+        "kill",
+        "--checkpoint-steps",
+        "5",
+        "--pace-millis",
+        "60",
+    ];
+    let struck = world.job("2", 2, &more).run().unwrap();
+    assert!(struck["rewinds"].as_u64() > Some(0), "no pserver was struck: {struck}");
+    assert_eq!(result(&struck), result(&alone));
+}
+
+#[test]
+fn tables_of_asynchronous_jobs_count_every_record_once() {
+    let world = world();
+    let more = ["--mode", "async", "--chaos", "3", "--replicas", "1", "--pace-millis", "20"];
+    let struck = world.job("2", 3, &more).run().unwrap();
+    assert!(!struck["faults"].as_array().unwrap().is_empty(), "{struck}");
+    result(&struck);
+}
