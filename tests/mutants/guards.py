@@ -289,7 +289,7 @@ GUARDS = [
     guard(
         "copy-of-this-history",
         "a follower takes a state of the present history only",
-        (FOLLOWER, "if is_newer && copy.rewind == self.placement.rewind {", "if is_newer {"),
+        (FOLLOWER, "News::Copy(copy) if copy.rewind == self.placement.rewind =>", "News::Copy(copy) =>"),
     ),
     guard(
         "front-is-the-lowest",

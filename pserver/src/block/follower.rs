@@ -4,7 +4,7 @@
 use super::answer::{Cursor, News, Placement};
 use super::state::{Entry, State};
 use super::{Block, Role};
-use shoal_runtime::cluster::{Fill, Refusal, Term, Version};
+use shoal_runtime::cluster::{BlockCopy, Fill, Refusal, Term, Version};
 
 impl Block {
     /// What a follower says to its primary: its fill and term, and what it holds. Nothing of a primary or a copy that
@@ -29,22 +29,25 @@ impl Block {
                 *is_broken = true;
                 return Ok(());
             }
-            News::Copy(copy) => {
-                let is_newer = self.state.as_ref().is_none_or(|state| copy.name > state.name());
-                let is_first = copy.segment.as_ref().is_none_or(|segment| segment.slots.start == 0);
-                if copy.rewind == self.placement.rewind && is_first && is_newer {
-                    self.state = Some(State::from_copy(&self.shape, &copy)?);
-                } else if let Some(state) =
-                    self.state.as_mut().filter(|_| copy.rewind == self.placement.rewind)
-                {
-                    state.fill(&self.shape, &copy)?;
-                }
-            }
+            News::Copy(copy) if copy.rewind == self.placement.rewind => self.take(&copy)?,
+            News::Copy(_) => {}
             News::Entry(entry) => self.append(entry)?,
         }
         if let Some(state) = &mut self.state {
             self.published = self.published.max(published.min(state.version()));
             state.release(self.published, self.job.mode.earlier_states());
+        }
+        Ok(())
+    }
+
+    /// A state to start from, if it is newer than what is here, or the segment that comes next.
+    fn take(&mut self, copy: &BlockCopy) -> Result<(), Refusal> {
+        let is_newer = self.state.as_ref().is_none_or(|state| copy.name > state.name());
+        let is_first = copy.segment.as_ref().is_none_or(|segment| segment.slots.start == 0);
+        match &mut self.state {
+            state if is_newer && is_first => *state = Some(State::from_copy(&self.shape, copy)?),
+            Some(state) => state.fill(&self.shape, copy)?,
+            None => {}
         }
         Ok(())
     }
