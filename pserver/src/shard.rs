@@ -220,7 +220,8 @@ impl Shard {
             })
         });
         let hosted = hosted.collect::<Result<Vec<_>, _>>()?;
-        let bytes: usize = hosted.iter().map(|hosted| hosted.shape.copy_bytes_max()).sum();
+        let bytes: usize =
+            hosted.iter().map(|hosted| hosted.shape.copy_bytes_max(self.terms.segment_bytes())).sum();
         if bytes > STATE_BYTES_MAX {
             let detail = format!("{} blocks have {bytes} bytes of state: ask for fewer at a time", ids.len());
             return Err(Refusal::new(RefusalKind::OutOfRange, "blocks", detail));

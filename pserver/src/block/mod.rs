@@ -296,7 +296,9 @@ impl Block {
     }
 
     fn copy_of(&self, earlier: u64, from: Slot) -> CopyOf {
-        CopyOf { rewind: self.placement.rewind, published: self.published, earlier, from }
+        let (rewind, published, segment_bytes) =
+            (self.placement.rewind, self.published, self.job.segment_bytes);
+        CopyOf { rewind, published, earlier, from, segment_bytes }
     }
 
     /// A follower, under `term` and with copy `fill`, says what it holds and asks for what follows; without room in
@@ -327,7 +329,10 @@ impl Block {
                 }
                 let (rewind, published, earlier) =
                     (self.placement.rewind, self.published, self.job.mode.earlier_states());
-                News::Copy(Box::new(state.copy(&self.shape, CopyOf { rewind, published, earlier, from })))
+                News::Copy(Box::new(state.copy(
+                    &self.shape,
+                    CopyOf { rewind, published, earlier, from, segment_bytes: self.job.segment_bytes },
+                )))
             }
             Next::Broken => News::Broken,
         };

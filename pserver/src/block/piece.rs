@@ -89,7 +89,8 @@ impl Block {
         } else if is_at_rest && version.is_none_or(|version| self.published == version) {
             // Steps that restart from it take their gradients at most so far back.
             let earlier = self.job.mode.delay();
-            let of = CopyOf { rewind: self.placement.rewind, published: self.published, earlier, from: 0 };
+            let (rewind, published) = (self.placement.rewind, self.published);
+            let of = CopyOf { rewind, published, earlier, from: 0, segment_bytes: self.job.segment_bytes };
             if let Some(copy) = state.begin_snapshot(&self.shape, of) {
                 let hold = self.job.budget.hold(0);
                 self.piece = Some(Piece::Open(checkpoint, Box::new(GivenPiece { copy, hold })));
@@ -110,8 +111,10 @@ impl Block {
                 Some((checkpoint, *piece))
             }
             Piece::Open(checkpoint, piece) => {
-                let segment =
-                    self.state.as_mut().and_then(|state| state.give_segment(&self.shape, &piece.copy));
+                let segment = self
+                    .state
+                    .as_mut()
+                    .and_then(|state| state.give_segment(&self.shape, &piece.copy, self.job.segment_bytes));
                 self.settle_saved(&piece.hold);
                 let Some(copy) = segment else {
                     // The state that it was of is gone.

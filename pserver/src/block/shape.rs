@@ -17,8 +17,8 @@ use shoal_runtime::cluster::{
 use shoal_runtime::wire::rows;
 use std::ops::Range;
 
-/// Bytes of a bucket's segment, about.
-pub(super) const SEGMENT_BYTES: usize = 1 << 20;
+/// Bytes of the keys of a bucket that have occurred and have no row.
+const CANDIDATES_BYTES_MAX: usize = 1 << 19;
 /// Bytes of the rows of one bucket that one step may touch.
 const ROWS_BYTES_MAX: usize = 12 << 20;
 
@@ -196,10 +196,10 @@ impl BlockShape {
         Err(Refusal::new(RefusalKind::JobFailed, self, detail))
     }
 
-    /// Bytes of a copy, of a bucket of one segment, without earlier versions; at most.
-    pub fn copy_bytes_max(&self) -> usize {
+    /// Bytes of a copy, of a bucket of one segment and the keys without rows, without earlier versions; at most.
+    pub fn copy_bytes_max(&self, segment_bytes: usize) -> usize {
         match &self.bucket {
-            Some(_) => 2 * SEGMENT_BYTES,
+            Some(_) => segment_bytes + CANDIDATES_BYTES_MAX,
             None => 4 * self.elements * (1 + self.slots),
         }
     }

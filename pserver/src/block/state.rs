@@ -5,7 +5,7 @@
 
 use super::dense::Dense;
 use super::published::{Published, bytes_of};
-use super::shape::{BlockShape, Divisor, Pace, SEGMENT_BYTES};
+use super::shape::{BlockShape, Divisor, Pace};
 use super::sum::Sum;
 use super::verdicts::Turn;
 use crate::bucket::arena::Slot;
@@ -204,7 +204,7 @@ impl State {
         let earlier = usize::try_from(of.earlier).unwrap_or(usize::MAX);
         match (&self.values, &shape.bucket) {
             (Values::Bucket(bucket), Some(shape)) => {
-                return with_segment(copy, bucket.segment(shape, of.from, SEGMENT_BYTES, earlier));
+                return with_segment(copy, bucket.segment(shape, of.from, of.segment_bytes, earlier));
             }
             (Values::Dense(dense), _) => dense.copy_into(&mut copy, earlier),
             (Values::Bucket(_), None) => {}
@@ -252,9 +252,14 @@ impl State {
     }
 
     /// Its next segment, as a copy that is otherwise as `head`; none without a snapshot.
-    pub fn give_segment(&mut self, shape: &BlockShape, head: &BlockCopy) -> Option<BlockCopy> {
+    pub fn give_segment(
+        &mut self,
+        shape: &BlockShape,
+        head: &BlockCopy,
+        bytes_max: usize,
+    ) -> Option<BlockCopy> {
         let (Values::Bucket(bucket), Some(shape)) = (&mut self.values, &shape.bucket) else { return None };
-        Some(with_segment(head.clone(), bucket.give_segment(shape, SEGMENT_BYTES)?))
+        Some(with_segment(head.clone(), bucket.give_segment(shape, bytes_max)?))
     }
 
     /// What an update does to a bucket's rows beside their values.
@@ -337,6 +342,8 @@ pub struct CopyOf {
     pub earlier: u64,
     /// Of a bucket: the first slot.
     pub from: Slot,
+    /// Of a bucket: about so many bytes.
+    pub segment_bytes: usize,
 }
 
 fn divisor(update: &Update) -> Divisor {

@@ -19,14 +19,29 @@ pub struct Terms {
     pub(super) window: usize,
     pub(super) mode: Mode,
     pub(super) budget: Arc<Budget>,
+    pub(super) segment_bytes: usize,
 }
+
+/// Bytes of a bucket's segment, about.
+const SEGMENT_BYTES: usize = 1 << 20;
 
 impl Terms {
     /// Of a job whose blocks hold at most `window` nodes beyond the lowest missing slot of a step.
     pub fn new(job: &JobSettings, window: usize) -> Terms {
         let (shape, course, microbatches_per_step) = (job.shape(), job.course(), job.microbatches_per_step);
-        let budget = Budget::of(u64::MAX);
-        Terms { shape, course, microbatches_per_step, seed: job.seed, window, mode: job.mode, budget }
+        let (budget, segment_bytes) = (Budget::of(u64::MAX), SEGMENT_BYTES);
+        let (seed, mode) = (job.seed, job.mode);
+        Terms { shape, course, microbatches_per_step, seed, window, mode, budget, segment_bytes }
+    }
+
+    /// The same with segments of other sizes, about.
+    pub fn with_segments(&self, segment_bytes: usize) -> Terms {
+        Terms { segment_bytes, ..self.clone() }
+    }
+
+    /// Bytes of a bucket's segment, about.
+    pub fn segment_bytes(&self) -> usize {
+        self.segment_bytes
     }
 
     /// The same with a bound on what pieces of checkpoints hold beyond what training needs.

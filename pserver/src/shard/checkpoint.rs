@@ -28,6 +28,12 @@ impl Shard {
         self
     }
 
+    /// The same with segments of buckets of another size, in bytes, about.
+    pub fn with_segments(mut self, bytes: usize) -> Shard {
+        self.terms = Arc::new(self.terms.with_segments(bytes));
+        self
+    }
+
     /// The most bytes that pieces held at a time beyond what training needs.
     pub fn checkpoint_memory_peak(&self) -> u64 {
         self.terms.budget().peak()
