@@ -30,7 +30,7 @@ pub struct Ceiling {
 /// What becomes of a key whose bucket is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Full {
-    /// It stays unborn, and that is counted and said.
+    /// It stays unborn.
     Refuse,
     /// The rows with the lowest scores are evicted, a sixteenth of the bucket at a time. A row's score is how often its
     /// key occurred, halved for every `half_life` updates since: a short one keeps the most recent rows, a long one the

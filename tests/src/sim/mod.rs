@@ -29,6 +29,7 @@ pub mod seen;
 pub mod shrink;
 pub mod spoiled;
 pub mod stage;
+pub mod tables;
 pub mod trace;
 pub mod units;
 pub mod weather;

@@ -3,10 +3,11 @@
 use super::host::Host;
 use super::link::Door;
 use super::network::Network;
-use super::reference::Trained;
+use super::reference::{Row, Rows, Trained};
 use super::weather::Fate;
 use super::world::{JOB, MASTER};
 use anyhow::Context;
+use shoal_runtime::cluster::block_copy::{WHOLE, decode_rows};
 use shoal_runtime::cluster::{BlockId, Declaration, Layout, ManifestRecord, Routing};
 use shoal_runtime::host::checkpoints::{load, read_piece};
 use shoal_runtime::host::rpc::{Channel, master_client, pserver_client};
@@ -82,7 +83,10 @@ impl Observer {
         let declaration = Declaration::try_from(status.declaration.clone().context("nothing is declared")?)?;
         let routing = Routing::try_from(status.routing.clone().context("nothing is placed")?)?;
         let layout = Layout::new(&declaration);
-        let elements = |at: usize| vec![0.0f32; declaration.parameters[at].elements() as usize];
+        let elements = |at: usize| match declaration.parameters[at].table {
+            Some(_) => Vec::new(),
+            None => vec![0.0f32; declaration.parameters[at].elements() as usize],
+        };
         let all = || (0..declaration.parameters.len()).map(elements).collect::<Vec<_>>();
         let copies = match status.checkpoint_record {
             // A job that is done has left all of it behind, whoever lives.
@@ -91,8 +95,21 @@ impl Observer {
         };
         // The parameters, then the slots.
         let mut columns = vec![all()];
+        let mut rows = vec![Rows::default(); declaration.parameters.len()];
         for state in copies {
             let block = layout.block(BlockId(state.block)).context("no such block")?;
+            if let Some(bucket) = block.bucket {
+                let table = &declaration.parameters[bucket.parameter];
+                let dimension = table.elements() as usize;
+                let width = dimension + table.rule.row_slots(dimension);
+                for row in decode_rows(&state.parameters, width).context("no whole rows")? {
+                    let values = values(row.values.as_flattened());
+                    let read = Row { values, last: row.last, occurrences: row.occurrences };
+                    let before = rows[bucket.parameter].rows.insert(row.key, read);
+                    anyhow::ensure!(before.is_none(), "key {} of {:?} has two rows", row.key, table.name);
+                }
+                continue;
+            }
             for (at, bytes) in std::iter::once(state.parameters).chain(state.slots).enumerate() {
                 if columns.len() == at {
                     columns.push(all());
@@ -103,6 +120,7 @@ impl Observer {
         let trained = declaration.parameters.iter().enumerate().map(|(at, parameter)| Trained {
             values: columns[0][at].clone(),
             slots: (0..parameter.slots().len()).map(|slot| columns[slot + 1][at].clone()).collect(),
+            rows: rows[at].clone(),
         });
         Ok(trained.collect())
     }
@@ -115,10 +133,18 @@ impl Observer {
                 continue;
             }
             let mut client = pserver_client(&self.door, &pserver.address).map_err(anyhow::Error::msg)?;
-            let request = proto::ReadStateRequest { job: JOB.to_owned(), version, blocks, from: 0 };
-            let asked = tokio::time::timeout(Duration::from_secs(1), client.read_state(request));
-            let reply = asked.await?.map_err(|status| anyhow::anyhow!("{}", status.message()))?;
-            copies.extend(reply.into_inner().blocks);
+            // Buckets come in segments.
+            let mut wanted = vec![(0, blocks)];
+            while let Some((from, blocks)) = wanted.pop() {
+                let request = proto::ReadStateRequest { job: JOB.to_owned(), version, blocks, from };
+                let asked = tokio::time::timeout(Duration::from_secs(1), client.read_state(request));
+                let reply = asked.await?.map_err(|status| anyhow::anyhow!("{}", status.message()))?;
+                let reply = reply.into_inner().blocks;
+                let rest =
+                    reply.iter().filter_map(|copy| Some((copy.segment.as_ref()?.end, vec![copy.block])));
+                wanted.extend(rest.filter(|(end, _)| *end != WHOLE.end));
+                copies.extend(reply);
+            }
         }
         Ok(copies)
     }

@@ -1,12 +1,15 @@
 //! The training program of the simulation: counts every record it sees, and learns values whose bits tell which
 //! version each gradient was taken at and in which order gradients were summed up.
 
+use super::tables::{self, ROW_COUNTS, ROWS, Tables};
 use shoal_runtime::cluster::parameter::DECISIONS;
 use shoal_runtime::cluster::permutation::key;
 use shoal_trainer_sdk::{
-    Batch, Better, Decay, Decisions, Declaration, Gradient, Initial, Job, Metric, Metrics, Model, Parameter,
-    Parameters, Record, Rule, Schedule, Target,
+    Batch, Better, Decay, Decisions, Declaration, Gradient, Initial, Job, Keys, Metric, Metrics, Model,
+    Parameter, Parameters, Record, Rule, Schedule, Target,
 };
+
+use std::collections::BTreeSet;
 
 /// The counters: record `i` adds `4^epoch` to element `i` of each.
 pub const COUNTS: [&str; 3] = ["count.first", "count.middle", "count.last"];
@@ -38,6 +41,8 @@ pub struct Program {
     pub evaluates: bool,
     /// What the job aims at with the first of them.
     pub target: Option<Target>,
+    /// Its tables.
+    pub tables: Option<Tables>,
 }
 
 impl Program {
@@ -53,6 +58,10 @@ impl Program {
             // Not behind one another, nor at the end.
             declaration.parameters.insert(1, quality);
             declaration.parameters.insert(4, Parameter::metric(AUC, Metric::Auc { bins: AUC_BINS }));
+        }
+        if let Some([counts, rows]) = self.tables.map(|tables| tables.parameters()) {
+            declaration.parameters.insert(3, counts);
+            declaration.parameters.insert(1, rows);
         }
         match self.decisions {
             Some(decisions) => declaration.deciding(decisions),
@@ -98,6 +107,13 @@ impl Model for Program {
         self.declaration(job.records)
     }
 
+    fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
+        for table in self.tables.iter().flat_map(|_| [ROW_COUNTS, ROWS]) {
+            batch.records.iter().try_for_each(|record| keys.extend(table, tables::keys(table, record)))?;
+        }
+        Ok(())
+    }
+
     fn evaluate(
         &mut self,
         batch: &Batch<'_>,
@@ -129,8 +145,32 @@ impl Model for Program {
             add_learnt(batch, parameters.slice(name)?, sums);
             self.scale(name, batch, parameters.loss_scale(), sums);
         }
+        for table in self.tables.iter().flat_map(|_| [ROW_COUNTS, ROWS]) {
+            add_rows(table, batch, parameters, gradient)?;
+        }
         Ok(())
     }
+}
+
+fn add_rows(
+    table: &str,
+    batch: &Batch<'_>,
+    parameters: &Parameters,
+    gradient: &mut Gradient,
+) -> anyhow::Result<()> {
+    let (rows, mut sums) = (parameters.embeddings(table)?, gradient.embeddings_mut(table)?);
+    let mut named = BTreeSet::new();
+    for record in batch.records {
+        for key in tables::keys(table, record) {
+            tables::give(table, batch, record, key, rows.row(key)?, sums.row_mut(key)?);
+            named.insert(key);
+        }
+    }
+    let scale = if table == ROWS { parameters.loss_scale() } else { 1.0 };
+    for key in named {
+        sums.row_mut(key)?.iter_mut().for_each(|sum| *sum *= scale);
+    }
+    Ok(())
 }
 
 impl Program {
@@ -223,7 +263,7 @@ fn judged<'a>(record: &Record<'_>, batch: &Batch<'_>, read: &dyn Fn(&str) -> &'a
 }
 
 /// A number in -1..1 made of a record's bytes.
-fn value(record: &Record<'_>, which: u64) -> f32 {
+pub(super) fn value(record: &Record<'_>, which: u64) -> f32 {
     let bits = record.bytes.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte));
     (key(&[bits, which]) >> 40) as f32 / (1 << 23) as f32 - 1.0
 }

@@ -4,13 +4,18 @@
 
 mod decided;
 mod evaluated;
+mod rows;
 
 use super::data_set::DataSet;
 use super::program::Program;
 use evaluated::Evaluations;
+pub use rows::{Row, Rows};
+use rows::{RowSums, Update};
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::plan::ChunkOrder;
-use shoal_runtime::cluster::{Exclusions, JobSettings, Node, Parameter, Plan, Rule, Stage, Step};
+use shoal_runtime::cluster::{
+    Declaration, Exclusions, JobSettings, Node, Parameter, Plan, Rule, Stage, Step,
+};
 use shoal_trainer_sdk::{Batch, Record};
 use std::collections::VecDeque;
 
@@ -21,6 +26,8 @@ pub struct Trained {
     pub values: Vec<f32>,
     /// As many slots as the rule has.
     pub slots: Vec<Vec<f32>>,
+    /// Of a table, which has neither.
+    pub rows: Rows,
 }
 
 /// A microbatch with its records, ready for the step function.
@@ -128,14 +135,21 @@ pub fn train_until(
                     sum_of(&leaves, leaves.len().next_power_of_two())
                 };
                 let sums: Vec<Vec<f32>> = declaration.parameters.iter().zip(&kept[0]).map(sum).collect();
+                let row_sums = leaf.row_sums(&declaration, &kept[0], &microbatches);
+                let sums = Sums { dense: sums, rows: row_sums };
                 let decided = decided::decide(&declaration, &mut trained, &sums, weight, leaf.loss_scale);
                 let step = Step(job.shape().steps().trained(step.0));
-                for ((parameter, trained), sum) in declaration.parameters.iter().zip(&mut trained).zip(&sums)
+                for (at, (parameter, trained)) in declaration.parameters.iter().zip(&mut trained).enumerate()
                 {
-                    if let Some(factor) = decided {
-                        let rate = evaluations.rate * parameter.learning_rate.at(step);
-                        update(parameter, trained, sum, weight as f32 / factor, rate, step);
+                    let Some(factor) = decided else { continue };
+                    let (weight, number) = (weight as f32 / factor, step.0 as u32 + 1);
+                    let rate = evaluations.rate * parameter.learning_rate.at(step);
+                    if let Some(table) = parameter.table {
+                        let update = Update { parameter, table, job, number, weight, rate };
+                        update.apply(&mut trained.rows, &sums.rows[at]);
+                        continue;
                     }
+                    update(parameter, trained, &sums.dense[at], weight, rate, step);
                 }
             }
         }
@@ -148,7 +162,8 @@ pub fn train_until(
 }
 
 fn initial(parameter: &Parameter, job: &JobSettings) -> Trained {
-    let mut values = vec![0.0; parameter.elements() as usize];
+    let elements = if parameter.table.is_some() { 0 } else { parameter.elements() };
+    let mut values = vec![0.0; elements as usize];
     parameter.initial.fill(job.seed, &parameter.name, 0, &mut values);
     if let Rule::Decide(decisions) = parameter.rule {
         // Nothing scaled, skipped or clipped yet.
@@ -156,7 +171,7 @@ fn initial(parameter: &Parameter, job: &JobSettings) -> Trained {
             vec![1.0, 0.0, 0.0, decisions.loss_scale.map_or(1.0, |scale| scale.initial), 0.0, 0.0, 0.0, 0.0];
     }
     let slots = vec![vec![0.0; values.len()]; parameter.slots().len()];
-    Trained { values, slots }
+    Trained { values, slots, rows: Rows::default() }
 }
 
 fn microbatches<'a>(
@@ -192,11 +207,40 @@ struct Leaf<'a> {
     loss_scale: f32,
 }
 
+/// A step's gradient sums, indexed as declared.
+struct Sums {
+    /// Of tables empty.
+    dense: Vec<Vec<f32>>,
+    /// Of dense parameters empty.
+    rows: Vec<RowSums>,
+}
+
 impl Leaf<'_> {
+    /// The sums of all tables.
+    fn row_sums(
+        &self,
+        declaration: &Declaration,
+        trained: &[Trained],
+        microbatches: &[Microbatch<'_>],
+    ) -> Vec<RowSums> {
+        let sum = |(parameter, trained): (&Parameter, &Trained)| {
+            let leaf = |microbatch: &Microbatch<'_>| {
+                let batch = microbatch.batch(self.job, self.step);
+                rows::leaf(parameter, self.job, &trained.rows, &batch, self.loss_scale)
+            };
+            let leaves: Vec<RowSums> = match parameter.table {
+                Some(_) => microbatches.iter().map(leaf).collect(),
+                None => Vec::new(),
+            };
+            rows::sum_of(&leaves, leaves.len().next_power_of_two())
+        };
+        declaration.parameters.iter().zip(trained).map(sum).collect()
+    }
+
     /// One microbatch's gradient of one parameter; -0.0 counts as 0.0.
     fn of(&self, parameter: &Parameter, values: &[f32], microbatch: &Microbatch<'_>) -> Vec<f32> {
         let Leaf { program, job, step, loss_scale } = *self;
-        if microbatch.records.is_empty() {
+        if microbatch.records.is_empty() || parameter.table.is_some() {
             // All are left out: nobody asks the program.
             return vec![0.0; values.len()];
         }

@@ -6,6 +6,7 @@ use super::evaluated::Evaluations;
 use super::faults::{self, Fault, When};
 use super::network::Depth;
 use super::program::Program;
+use super::tables::Tables;
 use super::weather::Weather;
 use shoal_runtime::cluster::Mode;
 use shoal_runtime::cluster::permutation::key;
@@ -38,6 +39,8 @@ pub struct Scenario {
     pub decisions: Option<Decisions>,
     /// What is evaluated.
     pub evaluations: Option<Evaluations>,
+    /// The program's tables.
+    pub tables: Option<Tables>,
     /// Nodes a block holds beyond the lowest missing slot.
     pub window: usize,
     /// Lease time to live.
@@ -129,6 +132,7 @@ impl Scenario {
         scenario.mode = Mode::Sync { delay: pick(&mut random, &[0, 0, 1, 2]) as u32 };
         scenario.decisions = decisions(&mut random);
         scenario.evaluations = Evaluations::drawn(seed, per_step);
+        scenario.tables = Tables::drawn(seed);
         scenario.poison = poison(seed, scenario.data.records);
         scenario.exclude_max = u64::from(scenario.poison.is_some());
         scenario
@@ -140,6 +144,7 @@ impl Scenario {
             block_elements: self.block_elements,
             decisions: self.decisions,
             evaluates: self.evaluations.is_some(),
+            tables: self.tables,
             target: self.evaluations.and_then(|evaluations| evaluations.target),
         }
     }
@@ -154,7 +159,9 @@ impl Scenario {
         let mut random = Random::seeded(key(&[seed, 0xA51C]));
         let staleness_window = [1, 2, 5, 16, 64][random.below(5) as usize];
         let mode = Mode::Async { staleness_window, scale_by_staleness: random.percent(50) };
-        Scenario { mode, decisions: None, ..Scenario::drawn(seed) }
+        let drawn = Scenario::drawn(seed);
+        let tables = drawn.tables.map(|tables| tables.without_age());
+        Scenario { mode, decisions: None, tables, ..drawn }
     }
 
     /// The scenario of a seed: even ones are synchronous jobs, odd ones asynchronous.
@@ -176,6 +183,7 @@ impl Scenario {
             block_elements: 16,
             decisions: None,
             evaluations: None,
+            tables: None,
             window: 64,
             ttl: Duration::from_secs(2),
             pservers: 1,

@@ -125,6 +125,10 @@ impl Inner {
     }
 
     fn copy(&mut self, copy: proto::BlockCopy) {
+        if copy.segment.is_some() {
+            // What of its state it has depends on who asks.
+            return;
+        }
         let state = copy.name.unwrap_or_default();
         let name = (copy.block, state.term, state.version);
         let known = self.copies.entry(name).or_insert_with(|| copy.clone());

@@ -87,7 +87,7 @@ impl Shrinking {
 type Simpler = fn(&Scenario) -> Option<Scenario>;
 
 /// Ways to make a scenario simpler, each nothing once there is nothing left of what it takes away.
-const SIMPLER: [Simpler; 17] = [
+const SIMPLER: [Simpler; 18] = [
     |now| (now.weather.loss_percent > 0).then(|| with_weather(now, |weather| weather.loss_percent = 0)),
     |now| {
         (now.weather.duplicate_percent > 0)
@@ -98,6 +98,7 @@ const SIMPLER: [Simpler; 17] = [
     |now| now.weather.cancels.then(|| with_weather(now, |weather| weather.cancels = false)),
     |now| (now.drift_percent > 0).then(|| Scenario { drift_percent: 0, ..now.clone() }),
     |now| now.evaluations.is_some().then(|| Scenario { evaluations: None, ..now.clone() }),
+    |now| now.tables.is_some().then(|| Scenario { tables: None, ..now.clone() }),
     |now| now.decisions.is_some().then(|| Scenario { decisions: None, ..now.clone() }),
     |now| now.poison.is_some().then(|| Scenario { poison: None, exclude_max: 0, ..now.clone() }),
     |now| now.stuck.is_some().then(|| Scenario { stuck: None, ..now.clone() }),

@@ -4,7 +4,7 @@ use super::data_set::DataSet;
 use super::program::Program;
 use shoal_runtime::cluster::Slice;
 use shoal_trainer_sdk::chunks::{ChunkSource, ReadError};
-use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Metrics, Model, Parameters};
+use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Keys, Metrics, Model, Parameters};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +25,10 @@ pub struct Poisoned {
 impl Model for Poisoned {
     fn declare(&mut self, job: &Job) -> Declaration {
         self.program.declaration(job.records)
+    }
+
+    fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
+        self.program.keys(batch, keys)
     }
 
     fn step(

@@ -234,6 +234,7 @@ impl World {
             Host::new(&if lives == 0 { address.to_owned() } else { format!("{address}#{}", lives + 1) });
         let (network, window) = (Arc::clone(&self.network), self.scenario.window);
         let memory = self.scenario.checkpoint_memory;
+        let segments = self.scenario.tables.map_or(1 << 20, |tables| tables.segment_bytes);
         let mut random = Random::seeded(key(&[self.scenario.seed, 2, self.pservers.len() as u64 + 1]));
         let (address, storage) = (address.to_owned(), self.storage_of(&host));
         let door = Door::of(&host, &network);
@@ -250,7 +251,8 @@ impl World {
             let masters = Masters::new(MASTER, &door).expect("any address will do");
             let registered = register(&masters, &identity, &mut random).await;
             let Ok((incarnation, job, _)) = registered else { return on.crash() };
-            let shard = Shard::new(job, window, incarnation).with_checkpoint_memory(memory);
+            let shard = Shard::new(job, window, incarnation);
+            let shard = shard.with_checkpoint_memory(memory).with_segments(segments);
             let shard = Arc::new(shard);
             let server = PserverService::new(Arc::clone(&shard)).server(Limits::default());
             network.serve(&on, &name, server);

@@ -2,6 +2,8 @@
 
 use crate::sim::evidence::Evidence;
 use crate::sim::program::{AUC, COUNTS, QUALITY};
+use crate::sim::reference::Rows;
+use crate::sim::tables::{OWN, ROW_COUNTS};
 use crate::sim::units::counted;
 use shoal_runtime::cluster::Step;
 
@@ -24,6 +26,9 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
         if seen != evaluated && exclusions.list.is_empty() {
             return Err(format!("{:?} was evaluated on {seen} records, not {evaluated}", parameter.name));
         }
+        if parameter.name == ROW_COUNTS && !skips && exclusions.list.is_empty() {
+            check_rows(&trained.rows, &expected)?;
+        }
         // Steps may be skipped, counters included: the definition says which.
         if skips || !COUNTS.contains(&parameter.name.as_str()) {
             continue;
@@ -36,6 +41,19 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Every record's own row has what the record must have given; there are no others but those that records share.
+fn check_rows(rows: &Rows, expected: &[f32]) -> Result<(), String> {
+    for (record, expected) in expected.iter().enumerate() {
+        let found = rows.rows.get(&(OWN | record as u64)).map_or(0.0, |row| row.values[0]);
+        if found != *expected {
+            return Err(format!("record {record} gave {found} to its row, not {expected}"));
+        }
+    }
+    let own = rows.rows.keys().filter(|key| **key & OWN != 0).count();
+    let counted = expected.iter().filter(|count| **count > 0.0).count();
+    if own == counted { Ok(()) } else { Err(format!("{own} records have rows, not {counted}")) }
 }
 
 /// What every record must have given: 4^epoch in each epoch that met it before the job's end.

@@ -1,7 +1,8 @@
 //! P2, of synchronous jobs: parameters and rule state have the bits of the definition, which knows of no trainers, pservers or faults.
 
 use crate::sim::evidence::Evidence;
-use crate::sim::reference::train;
+use crate::sim::reference::{Rows, train};
+use std::collections::BTreeSet;
 
 pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
     if !evidence.job.is_sync() {
@@ -28,6 +29,24 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
                 ));
             }
         }
+        same_rows(&parameter.name, &ours.rows, &theirs.rows)?;
     }
     Ok(())
+}
+
+/// The same keys have rows, with the same bits and counts.
+fn same_rows(table: &str, ours: &Rows, theirs: &Rows) -> Result<(), String> {
+    let keys: BTreeSet<u64> = ours.rows.keys().chain(theirs.rows.keys()).copied().collect();
+    let bits = |rows: &Rows, key: u64| {
+        let row = rows.rows.get(&key)?;
+        let values: Vec<u32> = row.values.iter().map(|value| value.to_bits()).collect();
+        Some((values, row.last, row.occurrences))
+    };
+    match keys.into_iter().find(|key| bits(ours, *key) != bits(theirs, *key)) {
+        None => Ok(()),
+        Some(key) => {
+            let (ours, theirs) = (ours.rows.get(&key), theirs.rows.get(&key));
+            Err(format!("the row of key {key} of {table:?} is {ours:?}, not {theirs:?}"))
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! The definition of what is decided over all blocks, written once more: of one step, with everything in one place.
 
-use super::Trained;
+use super::{Sums, Trained};
 use crate::sim::program::Program;
-use shoal_runtime::cluster::layout::BlockLayout;
+use shoal_runtime::cluster::layout::{BlockLayout, BucketOf};
 use shoal_runtime::cluster::{Declaration, Layout, Rule};
 use shoal_trainer_sdk::{Decisions, NonFinite};
 
@@ -25,7 +25,7 @@ pub(super) fn go_by(declaration: &Declaration, trained: &mut [Trained]) {
 pub(super) fn decide(
     declaration: &Declaration,
     trained: &mut [Trained],
-    sums: &[Vec<f32>],
+    sums: &Sums,
     weight: u64,
     loss_scale: f32,
 ) -> Option<f32> {
@@ -36,7 +36,8 @@ pub(super) fn decide(
     }
     let Some(decisions) = declaration.decisions() else { return Some(1.0) };
     let state = &mut trained.last_mut().expect("a job has parameters").values;
-    if sums.iter().flatten().all(|sum| sum.is_finite()) {
+    let rows = sums.rows.iter().flatten().flat_map(|(_, (_, sum))| sum);
+    if sums.dense.iter().flatten().chain(rows).all(|sum| sum.is_finite()) {
         let norm = (total(declaration, sums).sqrt() / weight as f64 / f64::from(loss_scale)) as f32;
         Some(go_on(decisions, state, norm, loss_scale))
     } else {
@@ -66,7 +67,7 @@ fn go_on(decisions: Decisions, state: &mut Vec<f32>, norm: f32, loss_scale: f32)
 }
 
 /// The sum of squares: per block in 32 lanes by the place among its trained elements, lanes in pairs, then blocks in order.
-fn total(declaration: &Declaration, sums: &[Vec<f32>]) -> f64 {
+fn total(declaration: &Declaration, sums: &Sums) -> f64 {
     let mut total = 0.0;
     let decided = |block: &BlockLayout| block.is_pushed && !block.is_metric;
     for (_, block) in Layout::new(declaration).iter().filter(|(_, block)| decided(block)) {
@@ -76,7 +77,17 @@ fn total(declaration: &Declaration, sums: &[Vec<f32>]) -> f64 {
                 continue;
             }
             for element in 0..piece.range.len() {
-                let sum = f64::from(sums[piece.parameter][piece.first as usize + element]);
+                let sum = f64::from(sums.dense[piece.parameter][piece.first as usize + element]);
+                lanes[place % 32] += sum * sum;
+                place += 1;
+            }
+        }
+        if let Some(BucketOf { parameter, number }) = block.bucket {
+            let table = declaration.parameters[parameter].table.unwrap_or_default();
+            let is_trained = declaration.parameters[parameter].rule != Rule::Sum;
+            let own = |key: &u64| is_trained && table.bucket_of(*key) == number;
+            let rows = sums.rows[parameter].iter().filter(|(key, _)| own(key));
+            for sum in rows.flat_map(|(_, (_, sum))| sum).map(|sum| f64::from(*sum)) {
                 lanes[place % 32] += sum * sum;
                 place += 1;
             }
