@@ -4,6 +4,7 @@
 use super::answer::{Cursor, News, Placement};
 use super::state::{Entry, State};
 use super::{Block, Role};
+use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::{BlockCopy, Fill, Refusal, Term, Version};
 
 impl Block {
@@ -44,6 +45,14 @@ impl Block {
     fn take(&mut self, copy: &BlockCopy) -> Result<(), Refusal> {
         let is_newer = self.state.as_ref().is_none_or(|state| copy.name > state.name());
         let is_first = copy.segment.as_ref().is_none_or(|segment| segment.slots.start == 0);
+        let is_all = copy.segment.as_ref().is_none_or(|segment| segment.slots == WHOLE);
+        let is_whole = self.state.as_ref().is_some_and(|state| state.filled().is_none());
+        if is_newer && is_first && is_whole && !is_all {
+            // What is here may be in-sync, and promoted; a part of what is newer may not. It is filled anew once its
+            // mark says so.
+            self.role = Role::Follower { is_broken: true };
+            return Ok(());
+        }
         match &mut self.state {
             state if is_newer && is_first => *state = Some(State::from_copy(&self.shape, copy)?),
             Some(state) => state.fill(&self.shape, copy)?,

@@ -127,6 +127,25 @@ fn a_follower_that_fell_behind_while_it_was_filled_begins_again() {
     assert_eq!(content(&follower), content(&leader));
 }
 
+/// Seed 667: it was in-sync, and would have been promoted with a part of the rows.
+#[test]
+fn a_whole_copy_never_becomes_a_part_of_another_state_under_its_fill() {
+    let (mut leader, mut follower) = pair();
+    while follow(&mut leader, &mut follower) != News::Nothing {}
+    let (fill, term, whole) = (Fill(2), Term(1), content(&follower));
+    step(&mut leader, 1, 0..3);
+    // As a primary has it that was promoted with a later state, and without entries.
+    let News::Copy(copy) = leader.follow(OTHER, fill, term, None, true) else { panic!("a state") };
+    assert!(copy.segment.as_ref().unwrap().slots.end != u32::MAX);
+    follower.hear(fill, term, leader.published(), News::Copy(copy)).unwrap();
+    assert!(matches!(follower.standing(), Standing::Follower { name: Some(_), is_broken: true, .. }));
+    assert_eq!(
+        (content(&follower), follower.cursor()),
+        (whole, None),
+        "to be filled anew, and sound until then"
+    );
+}
+
 #[test]
 fn a_piece_of_a_checkpoint_is_the_version_that_was_named_whatever_updates_do_meanwhile() {
     let (mut leader, _) = pair();
