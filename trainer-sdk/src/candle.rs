@@ -169,6 +169,7 @@ fn values(tensor: &Tensor) -> anyhow::Result<Vec<f32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::Keys;
     use crate::{
         Batch, Decisions, Declaration, Group, Initial, Job, LossScale, Model, NonFinite, Schedule, Trial,
     };
@@ -257,7 +258,8 @@ mod tests {
     fn a_tensor_of_another_shape_is_refused_by_name() {
         let mut model = Given(|_| unreachable!());
         let trial = Trial::new(&mut model, 1).unwrap();
-        let mut gradient = Gradient::zeros(&trial.parameters().names, 1);
+        let names = trial.parameters().names;
+        let mut gradient = Gradient::zeros(&names, Keys::new(&names), 1);
         let turned = Tensor::new(&[[1_f32, 2.0]], &Device::Cpu).unwrap();
         let refused = add(&mut gradient, "used", &turned).unwrap_err().to_string();
         assert_eq!(refused, "parameter \"used\" has shape [2, 1], its gradient [1, 2]");
