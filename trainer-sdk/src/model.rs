@@ -4,7 +4,6 @@ use crate::metrics::Metrics;
 use crate::tables::{EmbeddingGradients, Embeddings, Keys, TableRows};
 use crate::taken::Taken;
 use shoal_runtime::cluster::initial::RowInitial;
-use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::parameter::DECISIONS;
 use shoal_runtime::cluster::{BlockId, Decision, Declaration, JobSettings, Layout, Parameter, Rows};
 use std::collections::BTreeMap;
@@ -152,12 +151,13 @@ impl Names {
     pub(crate) fn new(declaration: Declaration, seed: u64) -> Names {
         let layout = Layout::new(&declaration);
         let index = declaration.parameters.iter().enumerate().map(|(i, p)| (p.name.clone(), i)).collect();
-        let first = |at: usize| {
-            let bucket = |block: &BlockLayout| block.bucket.is_some_and(|bucket| bucket.parameter == at);
-            layout.iter().find(|(_, block)| bucket(block)).map(|(id, _)| id)
-        };
-        let parameters = declaration.parameters.iter().enumerate();
-        let tables = parameters.map(|(at, p)| Some((first(at)?, p.initial.of_rows(seed, &p.name)))).collect();
+        let mut tables = vec![None; declaration.parameters.len()];
+        let firsts =
+            layout.iter().filter_map(|(id, block)| Some((id, block.bucket.filter(|b| b.number == 0)?)));
+        for (id, bucket) in firsts {
+            let table = &declaration.parameters[bucket.parameter];
+            tables[bucket.parameter] = Some((id, table.initial.of_rows(seed, &table.name)));
+        }
         Names { declaration, layout, index, tables }
     }
     /// One zeroed vector for each dense parameter.
