@@ -5,7 +5,7 @@ use crate::table_state::{TableState, TableTensors};
 use anyhow::{Context, bail, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
-use shoal_runtime::cluster::block_copy::WHOLE;
+use shoal_runtime::cluster::block_copy::{Settled, WHOLE};
 use shoal_runtime::cluster::{
     BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Parameter, Routing,
 };
@@ -66,7 +66,7 @@ impl ModelState {
                     ensure!(copies.len() == asked.len(), "pserver at {} left blocks out", pserver.address);
                     // Buckets are asked for alone, one segment at a time.
                     next = copies.iter().find_map(segment_after);
-                    copies.into_iter().try_for_each(|copy| state.take(copy))?;
+                    copies.into_iter().try_for_each(|copy| state.take(copy, &mut Settled::default()))?;
                 }
             }
         }
@@ -79,10 +79,13 @@ impl ModelState {
         storage: &Storage,
         manifest: &CheckpointManifest,
     ) -> anyhow::Result<ModelState> {
-        let version = manifest.pieces.iter().map(|piece| piece.name.version.0).min().unwrap_or(0);
-        let mut state = ModelState::empty(manifest.declaration.clone(), version);
-        for piece in &manifest.pieces {
-            state.take(read_piece(storage, manifest, piece).await?)?;
+        let mut state = ModelState::empty(manifest.declaration.clone(), manifest.version().0);
+        for pieces in manifest.pieces.chunk_by(|a, b| a.block == b.block) {
+            // A bucket's come newest first: what changed, then what that rests on.
+            let mut settled = Settled::default();
+            for piece in pieces {
+                state.take(read_piece(storage, manifest, piece).await?, &mut settled)?;
+            }
         }
         Ok(state)
     }
@@ -117,11 +120,11 @@ impl ModelState {
         batches
     }
 
-    fn take(&mut self, block: proto::BlockCopy) -> anyhow::Result<()> {
+    fn take(&mut self, block: proto::BlockCopy, settled: &mut Settled) -> anyhow::Result<()> {
         let Some(layout) = self.layout.block(BlockId(block.block)) else { bail!("no block {}", block.block) };
         if let Some(bucket) = layout.bucket {
             let table = self.tables[bucket.parameter].as_mut().context("a bucket is of a table")?;
-            return table.take(&block.try_into()?);
+            return table.take(&block.try_into()?, settled);
         }
         let floats = |bytes: &[u8]| {
             ensure!(bytes.len() == 4 * layout.elements, "block {} has {} bytes", block.block, bytes.len());

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
-use shoal_runtime::cluster::block_copy::decode_rows;
+use shoal_runtime::cluster::block_copy::Settled;
 use shoal_runtime::cluster::{BlockCopy, Parameter};
 
 /// All rows of a table.
@@ -34,10 +34,10 @@ impl TableState {
         self.keys.len()
     }
 
-    /// Takes in one segment of one bucket.
-    pub(crate) fn take(&mut self, copy: &BlockCopy) -> anyhow::Result<()> {
-        let rows = decode_rows(&copy.parameters, self.width);
-        for row in rows.with_context(|| format!("block {} has no whole rows", copy.block))? {
+    /// Takes in one segment of one bucket: the rows in slots that are not settled yet.
+    pub(crate) fn take(&mut self, copy: &BlockCopy, settled: &mut Settled) -> anyhow::Result<()> {
+        let rows = settled.take(copy, self.width).map_err(anyhow::Error::msg);
+        for row in rows.with_context(|| format!("block {}", copy.block))? {
             self.keys.push(row.key);
             self.counts.push([row.last, row.occurrences]);
             self.values.extend(row.values.iter().map(|word| f32::from_le_bytes(*word)));
@@ -136,13 +136,13 @@ mod tests {
             earlier: Vec::new(),
             slots: Vec::new(),
             ledger: Ledger::default(),
-            segment: Some(Segment { slots: 0..u32::MAX, candidates: Default::default() }),
+            segment: Some(Segment { slots: 0..u32::MAX, candidates: Default::default(), freed: None }),
         }
     }
 
     fn state(segments: &[&[u64]]) -> TableState {
         let mut state = TableState::new(&table());
-        segments.iter().for_each(|keys| state.take(&copy(keys)).unwrap());
+        segments.iter().for_each(|keys| state.take(&copy(keys), &mut Settled::default()).unwrap());
         state
     }
 

@@ -40,9 +40,11 @@ pub fn to(pserver: Incarnation, document: &Document) -> proto::Assignment {
         may_leave: groups.is_empty() && document.leaving.contains(&pserver),
         blocks: groups.into_iter().map(|(key, blocks)| key.group(blocks)).collect(),
         pservers: named.into_iter().filter_map(address).collect(),
-        checkpoint: document
-            .named
-            .map(|named| proto::NamedCheckpoint { checkpoint: named.checkpoint.0, version: named.version.0 }),
+        checkpoint: document.named.map(|named| proto::NamedCheckpoint {
+            checkpoint: named.checkpoint.0,
+            version: named.version.0,
+            since: named.since.map_or(0, |since| since.0),
+        }),
     }
 }
 

@@ -74,6 +74,9 @@ pub struct NamedCheckpoint {
     pub checkpoint: CheckpointId,
     /// The version at which every block is written; asynchronous jobs write each block as it is.
     pub version: Version,
+    /// The kept checkpoint since which buckets of tables may write what changed; without one they write everything.
+    #[serde(default)]
+    pub since: Option<CheckpointId>,
 }
 
 /// A durable checkpoint.
@@ -85,6 +88,22 @@ pub struct KeptCheckpoint {
     pub version: Version,
     /// The rewind number of every block in it; in asynchronous jobs the highest.
     pub rewind: Rewind,
+    /// Of one that rests on earlier ones, because it has only what changed: the oldest of these.
+    #[serde(default)]
+    pub oldest: Option<CheckpointId>,
+}
+
+impl KeptCheckpoint {
+    /// The first checkpoint whose files it needs: itself, where it rests on no other.
+    pub fn first_needed(&self) -> CheckpointId {
+        self.oldest.unwrap_or(self.record.checkpoint)
+    }
+
+    /// Whether it needs the files of a checkpoint. Of those between the first that it needs and itself it needs all that were
+    /// ever kept.
+    pub fn needs(&self, checkpoint: CheckpointId) -> bool {
+        (self.first_needed()..=self.record.checkpoint).contains(&checkpoint)
+    }
 }
 
 /// How a job has ended.

@@ -68,4 +68,4 @@ pub(crate) fn declaration() -> Declaration {
 
 /// Checkpoints at the end alone.
 pub(crate) const AT_THE_END: CheckpointPolicy =
-    CheckpointPolicy { every_steps: 0, every: Duration::ZERO, keep_last: 2 };
+    CheckpointPolicy { every_steps: 0, every: Duration::ZERO, keep_last: 2, full_every: 8 };

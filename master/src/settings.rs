@@ -102,6 +102,11 @@ pub struct JobArguments {
     #[arg(long, env = "SHOAL_KEEP_LAST", default_value_t = 2, value_name = "CHECKPOINTS",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub keep_last: u32,
+    /// Of so many checkpoints at least one has all rows of embedding tables; the others have the rows that changed since the
+    /// one before. 1 writes all rows every time
+    #[arg(long, env = "SHOAL_CHECKPOINT_FULL_EVERY", default_value_t = 8, value_name = "CHECKPOINTS",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub checkpoint_full_every: u32,
 }
 
 /// The most evaluations of a job: the master remembers the values of all.
@@ -132,6 +137,7 @@ impl JobArguments {
             every_steps: self.checkpoint_steps,
             every: Duration::from_secs(self.checkpoint_seconds),
             keep_last: self.keep_last as usize,
+            full_every: self.checkpoint_full_every.into(),
         }
     }
 

@@ -93,9 +93,18 @@ fn document() -> Document {
         replacing: BTreeSet::from([b]),
         moves: BTreeMap::from([(BlockId(1), b)]),
         checkpoint_place: Some(String::from("s3://bucket")),
-        named: Some(NamedCheckpoint { checkpoint: CheckpointId(49), version: Version(50) }),
+        named: Some(NamedCheckpoint {
+            checkpoint: CheckpointId(49),
+            version: Version(50),
+            since: Some(CheckpointId(48)),
+        }),
         checkpoints_named: 51,
-        checkpoints: vec![KeptCheckpoint { record: record(52), version: Version(55), rewind: Rewind(56) }],
+        checkpoints: vec![KeptCheckpoint {
+            record: record(52),
+            version: Version(55),
+            rewind: Rewind(56),
+            oldest: Some(CheckpointId(51)),
+        }],
         damaged: vec![DamagedCheckpoint {
             record: record(57),
             file: String::from("manifest"),
@@ -127,6 +136,8 @@ fn the_recorded_document_says_what_it_said_and_is_written_with_the_same_bytes() 
 fn a_recorded_document_of_format_1_is_read_as_what_it_said() {
     let mut expected = document();
     // Tables came later.
+    expected.named.iter_mut().for_each(|named| named.since = None);
+    expected.checkpoints.iter_mut().for_each(|kept| kept.oldest = None);
     expected.declaration.iter_mut().for_each(|declaration| declaration.parameters.truncate(1));
     assert_eq!(Document::from_bytes(&std::fs::read(path(1)).unwrap()).unwrap(), expected);
 }

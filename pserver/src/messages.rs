@@ -137,6 +137,7 @@ pub(crate) fn assignment(wire: proto::Assignment, is_sync: bool) -> Result<Assig
         checkpoint: wire.checkpoint.map(|named| NamedCheckpoint {
             checkpoint: CheckpointId(named.checkpoint),
             version: is_sync.then_some(Version(named.version)),
+            since: Some(CheckpointId(named.since)).filter(|since| since.0 > 0),
         }),
     })
 }

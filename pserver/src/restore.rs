@@ -3,7 +3,7 @@
 //! again. A checkpoint that is damaged is told to the master and never read again: it names another one. A file that
 //! cannot be begun from fails the job: it must never begin from something else.
 
-use crate::block::state::State;
+use crate::block::restoring::Restoring;
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};
 use shoal_runtime::cluster::{
@@ -173,19 +173,16 @@ impl Restorer<'_> {
             self.manifest = Some((record, load(self.storage, &record).await?));
         }
         let Some((_, manifest)) = &self.manifest else { return Ok(Ok(())) };
-        let mut state: Option<State> = None;
+        let mut restoring = Restoring::default();
         for piece in manifest.pieces_of(hosted.shape.id) {
             let copy = read_piece(self.storage, manifest, piece).await?;
-            let filled = BlockCopy::try_from(copy).and_then(|copy| match &mut state {
-                None => State::from_copy(&hosted.shape, &copy).map(|begun| state = Some(begun)),
-                Some(state) => state.fill(&hosted.shape, &copy),
-            });
-            if let Err(refusal) = filled {
+            let taken = BlockCopy::try_from(copy).and_then(|copy| restoring.take(&hosted.shape, &copy));
+            if let Err(refusal) = taken {
                 return Ok(Err(refusal));
             }
         }
         Ok(self.shard.restore(hosted, |block| {
-            state.into_iter().for_each(|state| block.restore_from(term, state));
+            restoring.finish().into_iter().for_each(|state| block.restore_from(term, state));
             Ok(())
         }))
     }

@@ -63,7 +63,7 @@ pub(crate) fn told(bytes: &[u8]) -> Vec<Result<(), Option<Status>>> {
         manifest,
         storage: &storage,
         place: String::from("memory"),
-        policy: CheckpointPolicy { every_steps: 2, every: Duration::ZERO, keep_last: 2 },
+        policy: CheckpointPolicy { every_steps: 2, every: Duration::ZERO, keep_last: 2, full_every: 3 },
     };
     let mut random = Random::seeded(1);
     let mut told = Vec::new();

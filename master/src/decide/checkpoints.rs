@@ -46,9 +46,12 @@ pub(super) fn drop_damaged(next: &mut Document, seen: &Seen<'_>) -> BTreeSet<Blo
     unreadable
 }
 
-/// Gives up the checkpoint under way: some block is past it, or the job has gone back since it was named.
+/// Gives up the checkpoint under way: some block is past it, the job has gone back since it was named, or what it may rest
+/// on was dropped.
 pub(super) fn abandon(next: &mut Document, seen: &Seen<'_>) {
-    if seen.is_abandoned {
+    let since = next.named.and_then(|named| named.since);
+    let is_kept = |since| next.checkpoints.iter().any(|kept| kept.record.checkpoint == since);
+    if seen.is_abandoned || since.is_some_and(|since| !is_kept(since)) {
         next.named = None;
     }
 }
@@ -65,6 +68,9 @@ pub(super) fn name(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
     if is_barrier_due || wishes.is_checkpoint_due {
         next.checkpoints_named += 1;
         let version = Version((front.0 + ahead).min(barrier));
-        next.named = Some(NamedCheckpoint { checkpoint: CheckpointId(next.checkpoints_named), version });
+        let since =
+            wishes.base.filter(|base| next.newest().map(|kept| kept.record.checkpoint) == Some(*base));
+        let checkpoint = CheckpointId(next.checkpoints_named);
+        next.named = Some(NamedCheckpoint { checkpoint, version, since });
     }
 }

@@ -12,8 +12,12 @@ fn record(number: u64) -> ManifestRecord {
 fn begun_from_two(is_sync: bool) -> World {
     let mut world = World::new(is_sync, 4, 2, 0);
     world.rest();
-    let kept =
-        |number| KeptCheckpoint { record: record(number), version: Version(number), rewind: Rewind(1) };
+    let kept = |number| KeptCheckpoint {
+        record: record(number),
+        version: Version(number),
+        rewind: Rewind(1),
+        oldest: None,
+    };
     world.document.checkpoints = vec![kept(1), kept(2)];
     world.document.blocks.iter_mut().for_each(|block| block.origin = Some(record(2)));
     world

@@ -29,7 +29,7 @@ fn commit(world: &mut World) {
     let named = world.document.named.unwrap();
     let record = ManifestRecord { checkpoint: named.checkpoint, bytes: 1, crc32: 1 };
     let rewind = world.document.rewind();
-    world.wishes.committed = Some(KeptCheckpoint { record, version: named.version, rewind });
+    world.wishes.committed = Some(KeptCheckpoint { record, version: named.version, rewind, oldest: None });
     world.settle();
     world.wishes.committed = None;
 }
@@ -101,7 +101,7 @@ fn an_exclusion_drops_what_was_found_of_later_versions_and_nothing_else() {
     let evaluation = |value: f64| Evaluation { values: vec![Value(Some(value))] };
     world.document.evaluations = vec![evaluation(0.5), evaluation(0.6)];
     let record = ManifestRecord { checkpoint: CheckpointId(1), bytes: 1, crc32: 1 };
-    let kept = KeptCheckpoint { record, version: Version(11), rewind: Rewind(0) };
+    let kept = KeptCheckpoint { record, version: Version(11), rewind: Rewind(0), oldest: None };
     world.document.checkpoints.push(kept);
     // The job has gone back to the first of them, and a record turns out to be poison.
     world.front = Some(Version(13));

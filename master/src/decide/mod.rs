@@ -24,7 +24,7 @@ pub use evaluate::Sums;
 use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
 use crate::trouble::Complaint;
 use shoal_runtime::cluster::{
-    BlockId, DamagedCheckpoint, Declaration, Fill, Incarnation, StateName, Term, Version,
+    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Fill, Incarnation, StateName, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,6 +109,8 @@ pub struct Wishes {
     pub keep_last: usize,
     /// Whether a checkpoint is due.
     pub is_checkpoint_due: bool,
+    /// The newest kept one, if the next may have only what changed since.
+    pub base: Option<CheckpointId>,
     /// How the job has ended.
     pub end: Option<End>,
     /// Trainers that ended because they could not go on.

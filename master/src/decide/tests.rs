@@ -57,6 +57,7 @@ impl World {
                 replacing: BTreeSet::new(),
                 committed: None,
                 keep_last: 2,
+                base: None,
                 is_checkpoint_due: false,
                 end: None,
                 failures: 0,

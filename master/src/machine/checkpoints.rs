@@ -21,6 +21,8 @@ pub struct CheckpointPolicy {
     pub every: Duration,
     /// How many are kept.
     pub keep_last: usize,
+    /// Of so many at least one has all rows of tables; the others what changed since the one before.
+    pub full_every: u64,
 }
 
 /// What is known of the checkpoint under way.
@@ -69,7 +71,8 @@ fn whole(parts: &[(String, PieceRef)]) -> Option<Vec<(String, PieceRef)>> {
     parts.iter().rfind(|(_, piece)| piece.slots.end == WHOLE.end)?;
     let writer = |file: &str| file.rsplit_once('-').map(|(writer, _)| writer.to_owned());
     let of_one = |(file, piece): &&(String, PieceRef)| {
-        piece.name == last.name && piece.rewind == last.rewind && writer(file) == writer(last_file)
+        let state = (piece.name, piece.rewind, piece.is_delta);
+        state == (last.name, last.rewind, last.is_delta) && writer(file) == writer(last_file)
     };
     let mut of_one: Vec<(String, PieceRef)> = parts.iter().filter(of_one).cloned().collect();
     of_one.sort_by_key(|(_, piece)| piece.slots.start);
@@ -100,7 +103,8 @@ impl Machine {
         let is_far = every > 0 && front.is_some_and(|front| front.0 >= newest.saturating_add(every));
         let is_late = self.is_late_for_a_checkpoint(now);
         let has_moved = front.is_some_and(|front| front.0 > newest);
-        under_way.is_demanded || (has_moved && (is_far || is_late))
+        // While one is under way the newest is not what it will be.
+        self.document.named.is_none() && (under_way.is_demanded || (has_moved && (is_far || is_late)))
     }
 
     pub(super) fn is_late_for_a_checkpoint(&self, now: Duration) -> bool {
@@ -110,7 +114,48 @@ impl Machine {
 
     pub(super) fn is_abandoned(&self) -> bool {
         let named = self.document.named.map_or(0, |named| named.checkpoint.0);
-        self.under_way.is_abandoned && self.under_way.checkpoint == named
+        let is_given_up = self.under_way.is_abandoned && self.under_way.checkpoint == named;
+        is_given_up || self.is_baseless()
+    }
+
+    /// Whether the checkpoint under way may rest on one whose manifest only the master before had.
+    fn is_baseless(&self) -> bool {
+        let since = self.document.named.and_then(|named| named.since);
+        let is_durable = self.wishes.committed.is_some();
+        since.is_some() && !is_durable && since != self.newest_known().map(|(kept, _)| kept.record.checkpoint)
+    }
+
+    /// The newest kept checkpoint, if this master has its manifest.
+    fn newest_known(&self) -> Option<(&KeptCheckpoint, &CheckpointManifest)> {
+        let (record, manifest) = self.newest_manifest.as_ref()?;
+        let newest = self.document.newest()?;
+        (newest.record == *record).then_some((newest, manifest))
+    }
+
+    /// The checkpoint on which the next may rest: the newest, unless a full one is due.
+    pub(super) fn base(&self) -> Option<CheckpointId> {
+        let (newest, _) = self.newest_known()?;
+        let next = self.document.checkpoints_named + 1;
+        (next - newest.first_needed().0 < self.policy.full_every).then_some(newest.record.checkpoint)
+    }
+
+    /// Notes whose files nobody needs any more once the next document holds.
+    pub(super) fn let_go_of_files(&mut self, next: &Document) {
+        // A person may want to look at what is damaged: its files stay.
+        let is_damaged = |id: CheckpointId| next.damaged.iter().any(|found| found.record.checkpoint == id);
+        let stays =
+            |kept: &KeptCheckpoint| next.checkpoints.contains(kept) || is_damaged(kept.record.checkpoint);
+        let is_needed = |id: &CheckpointId| {
+            let mut kept = next.checkpoints.iter().chain(&self.document.checkpoints);
+            is_damaged(*id) || kept.any(|kept| stays(kept) && kept.needs(*id))
+        };
+        let gone = self.document.checkpoints.iter().filter(|kept| !stays(kept));
+        let gone = gone.flat_map(|kept| (kept.first_needed().0..=kept.record.checkpoint.0).map(CheckpointId));
+        // One that was abandoned, or came too late, leaves nothing behind either.
+        let is_over = self.document.named.filter(|named| next.named != Some(*named));
+        let gone: BTreeSet<CheckpointId> =
+            gone.chain(is_over.map(|named| named.checkpoint)).filter(|id| !is_needed(id)).collect();
+        self.let_go.extend(gone);
     }
 
     /// A pserver has written files of a checkpoint, or has passed it.
@@ -207,12 +252,16 @@ impl Machine {
         }
         self.under_way.is_given = true;
         let cut = Cut { rewind: self.document.rewind(), version: named.version };
+        let mut written: Vec<WrittenFile> = self.under_way.files.values().cloned().collect();
+        if let (Some(_), Some((_, before))) = (named.since, self.newest_known()) {
+            written.extend(before.beneath(&written));
+        }
         let manifest = CheckpointManifest::assemble(
             self.document.job.clone(),
             self.document.declaration.clone()?,
             named.checkpoint,
             self.document.job.is_sync().then_some(cut),
-            self.under_way.files.values().cloned().collect(),
+            written,
         );
         match manifest {
             Ok(manifest) => Some(manifest),
@@ -241,10 +290,13 @@ impl Machine {
 
     /// The manifest is durable. Whether it counts is decided with the next document.
     pub fn committed(&mut self, record: ManifestRecord, manifest: &CheckpointManifest, now: Duration) {
-        let version = manifest.pieces.iter().map(|piece| piece.name.version).min().unwrap_or(Version(0));
         let rewind = manifest.pieces.iter().map(|piece| piece.rewind).max();
         let Some(rewind) = rewind else { return };
-        self.wishes.committed = Some(KeptCheckpoint { record, version, rewind });
+        let oldest = Some(manifest.oldest()).filter(|oldest| *oldest < manifest.checkpoint);
+        let version = manifest.version();
+        self.wishes.committed = Some(KeptCheckpoint { record, version, rewind, oldest });
+        let has_tables = manifest.declaration.parameters.iter().any(|parameter| parameter.table.is_some());
+        self.newest_manifest = has_tables.then(|| (record, manifest.clone()));
         (self.under_way.since, self.under_way.is_demanded, self.is_changed) = (now, false, true);
         self.under_way.kept_at = now;
     }

@@ -13,7 +13,7 @@ mod trainers;
 use crate::advance::Advance;
 use crate::decide::{self, Admission, Damage, Seen, Sums, Wishes};
 use crate::dispatch::Dispatch;
-use crate::document::{Document, End, KeptCheckpoint, PserverAt, Wanted};
+use crate::document::{Document, End, PserverAt, Wanted};
 use crate::members::Members;
 use crate::reports::Reports;
 use crate::tally::Tally;
@@ -21,8 +21,8 @@ use crate::trouble::Complaint;
 use crate::work::Work;
 use shoal_runtime::cluster::layout::{BLOCK_ELEMENTS_MAX, BlockLayout};
 use shoal_runtime::cluster::{
-    CheckpointId, Declaration, Incarnation, JobSettings, Layout, Manifest, Plan, Refusal, RefusalKind,
-    Routing, Step,
+    CheckpointId, CheckpointManifest, Declaration, Incarnation, JobSettings, Layout, Manifest,
+    ManifestRecord, Plan, Refusal, RefusalKind, Routing, Step,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,6 +72,8 @@ pub struct Machine {
     under_way: checkpoints::UnderWay,
     /// Checkpoints whose files may go.
     let_go: Vec<CheckpointId>,
+    /// Of the newest checkpoint that this master has made durable, in a job with tables.
+    newest_manifest: Option<(ManifestRecord, CheckpointManifest)>,
     /// Where checkpoints lie, for pservers.
     pub(crate) place: String,
 }
@@ -122,6 +124,7 @@ impl Machine {
             committed: None,
             keep_last: policy.keep_last,
             is_checkpoint_due: false,
+            base: None,
             failures: document.failures,
         };
         let mut machine = Machine {
@@ -142,6 +145,7 @@ impl Machine {
             policy,
             under_way: checkpoints::UnderWay::default(),
             let_go: Vec::new(),
+            newest_manifest: None,
             place,
             document: Document { blocks: Vec::new(), ..document.clone() },
         };
@@ -294,6 +298,7 @@ impl Machine {
         // While nothing is known of the front, nobody can say which steps they are about.
         let complaints = if front.is_some() { std::mem::take(&mut self.complaints) } else { Vec::new() };
         self.wishes.is_checkpoint_due = self.is_checkpoint_due(front, now);
+        self.wishes.base = self.base();
         let seen = Seen {
             hosts: &hosts,
             copies: &copies,
@@ -319,18 +324,7 @@ impl Machine {
             self.work.go_back(self.records_trained());
         }
         self.tell_of_damage(&document);
-        // A person may want to look at what is damaged: its files stay.
-        let stays = |kept: &&KeptCheckpoint| {
-            let is_damaged = document.damaged.iter().any(|damaged| damaged.record == kept.record);
-            is_damaged || document.checkpoints.contains(kept)
-        };
-        let gone = self.document.checkpoints.iter().filter(|kept| !stays(kept));
-        self.let_go.extend(gone.map(|kept| kept.record.checkpoint));
-        // One that was abandoned, or came too late, leaves nothing behind either.
-        let is_over = self.document.named.filter(|named| document.named != Some(*named));
-        let is_useless =
-            |id: CheckpointId| document.checkpoints.iter().all(|kept| kept.record.checkpoint != id);
-        self.let_go.extend(is_over.map(|named| named.checkpoint).filter(|id| is_useless(*id)));
+        self.let_go_of_files(&document);
         self.wishes.committed = None;
         self.document = document;
         // Who leaves is being replaced: the wish is fulfilled.

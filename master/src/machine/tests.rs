@@ -11,6 +11,7 @@ use shoal_runtime::cluster::{BlockId, Fill, Ledger, Mode, Node, Rewind, Table, T
 
 mod counts;
 mod damage;
+mod deltas;
 mod ends;
 mod failover;
 pub(crate) mod fixture;

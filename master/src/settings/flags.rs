@@ -31,6 +31,7 @@ impl JobArguments {
             checkpoints,
             warm_start,
             keep_last,
+            checkpoint_full_every,
         } = self;
         let mode = match mode {
             ModeArgument::Sync => "sync",
@@ -60,6 +61,7 @@ impl JobArguments {
             ("--checkpoints", checkpoints.clone()),
             ("--warm-start", warm_start.clone()),
             ("--keep-last", number(keep_last)),
+            ("--checkpoint-full-every", number(checkpoint_full_every)),
         ];
         let values = flags.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
         let switches = scale_by_staleness.then_some("--scale-by-staleness".to_owned());
@@ -102,6 +104,7 @@ mod tests {
             "--checkpoints=place",
             "--warm-start=w/file.safetensors",
             "--keep-last=5",
+            "--checkpoint-full-every=3",
         ];
         let parse = |flags: Vec<OsString>| {
             Command::try_parse_from(std::iter::once("shoal".into()).chain(flags)).unwrap().job

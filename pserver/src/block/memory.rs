@@ -2,8 +2,8 @@
 //! allocates nothing, and must never keep a piece from being written.
 //!
 //! A dense block's piece shares its buffers, and costs nothing until the block's next update makes others. From then until
-//! the piece is written it is charged whole. A bucket's piece is charged with the rows that had to be saved for it. An update that would charge more than is left is put off; writing goes on
-//! whatever training does, so that room comes.
+//! the piece is written it is charged whole. A bucket's piece is charged with the rows that had to be saved for it. An update
+//! that would charge more than is left is put off; writing goes on whatever training does, so that room comes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

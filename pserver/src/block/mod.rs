@@ -18,6 +18,7 @@ mod piece;
 mod positions;
 pub mod primary;
 pub mod published;
+pub mod restoring;
 mod scalars;
 pub mod shape;
 mod standing;
@@ -311,6 +312,7 @@ impl Block {
         theirs: Option<Cursor>,
         has_room: bool,
     ) -> News {
+        let whole = self.copy_of(self.job.mode.earlier_states(), 0);
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
             return News::NotHere;
         };
@@ -327,12 +329,7 @@ impl Block {
                 if from == 0 {
                     primary.give_state(follower);
                 }
-                let (rewind, published, earlier) =
-                    (self.placement.rewind, self.published, self.job.mode.earlier_states());
-                News::Copy(Box::new(state.copy(
-                    &self.shape,
-                    CopyOf { rewind, published, earlier, from, segment_bytes: self.job.segment_bytes },
-                )))
+                News::Copy(Box::new(state.copy(&self.shape, CopyOf { from, ..whole })))
             }
             Next::Broken => News::Broken,
         };

@@ -4,7 +4,7 @@
 
 use super::memory::Hold;
 use super::shape::BlockShape;
-use super::state::{CopyOf, State};
+use super::state::State;
 use super::{Block, Role};
 use crate::bucket::arena::Slot;
 use crate::bucket::segment::row_bytes;
@@ -18,6 +18,8 @@ pub struct NamedCheckpoint {
     pub checkpoint: CheckpointId,
     /// The version at which every block is written; none in asynchronous jobs, where each is written as it is.
     pub version: Option<Version>,
+    /// The durable checkpoint since which buckets may write what changed; without one they write everything.
+    pub since: Option<CheckpointId>,
 }
 
 /// A piece to be written. Whoever has it holds memory, and lets go of it once it is written.
@@ -71,27 +73,25 @@ impl Block {
 
     fn drop_piece(&mut self) {
         if let (Some(Piece::Open(..)), Some(state)) = (self.piece.take(), &mut self.state) {
-            state.end_snapshot();
+            state.end_giving();
         }
     }
 
     /// Takes the piece when the block is at rest at the version named.
     pub(super) fn take_piece_if_due(&mut self) {
+        // Steps that restart from it take their gradients at most so far back.
+        let of = self.copy_of(self.job.mode.delay(), 0);
         let (Role::Primary(_), Some(state), Some(Piece::Wanted(named))) =
             (&self.role, &mut self.state, &self.piece)
         else {
             return;
         };
         let is_at_rest = state.version() == self.published;
-        let NamedCheckpoint { checkpoint, version } = *named;
+        let NamedCheckpoint { checkpoint, version, since } = *named;
         if version.is_some_and(|version| self.published > version) {
             self.piece = Some(Piece::Passed(checkpoint));
         } else if is_at_rest && version.is_none_or(|version| self.published == version) {
-            // Steps that restart from it take their gradients at most so far back.
-            let earlier = self.job.mode.delay();
-            let (rewind, published) = (self.placement.rewind, self.published);
-            let of = CopyOf { rewind, published, earlier, from: 0, segment_bytes: self.job.segment_bytes };
-            if let Some(copy) = state.begin_snapshot(&self.shape, of) {
+            if let Some(copy) = state.begin_giving(&self.shape, of, checkpoint, since) {
                 let hold = self.job.budget.hold(0);
                 self.piece = Some(Piece::Open(checkpoint, Box::new(GivenPiece { copy, hold })));
                 return;

@@ -12,11 +12,12 @@ use crate::bucket::arena::Slot;
 use crate::bucket::plan::Plan;
 use crate::bucket::{self, Bucket};
 use bytes::Bytes;
-use shoal_runtime::cluster::block_copy::Segment;
+use shoal_runtime::cluster::block_copy::{Segment, SegmentRow};
 use shoal_runtime::cluster::{
-    BlockCopy, Ledger, Refusal, RefusalKind, Rewind, Rows, StateName, Term, Version,
+    BlockCopy, CheckpointId, Ledger, Refusal, RefusalKind, Rewind, Rows, StateName, Term, Version,
 };
 use shoal_runtime::wire::rows;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One update, as it is applied.
@@ -147,6 +148,17 @@ impl State {
         Ok(())
     }
 
+    /// Takes in rows of a bucket's slots of which newer pieces of a checkpoint say nothing.
+    pub(super) fn fill_beneath(
+        &mut self,
+        shape: &BlockShape,
+        slots: &Range<Slot>,
+        rows: &[SegmentRow<'_>],
+    ) -> Result<(), Refusal> {
+        let (Values::Bucket(bucket), Some(of)) = (&mut self.values, &shape.bucket) else { return Ok(()) };
+        bucket.fill_beneath(of, slots, rows).map_err(|what| wrong_shape(shape, what))
+    }
+
     /// The same state, as the beginning of a term.
     pub fn under(mut self, term: Term) -> State {
         self.name.term = term;
@@ -227,19 +239,25 @@ impl State {
         }
     }
 
-    /// From now on a bucket's present version can be given out by segments, whatever updates do. Answers what their copies
-    /// have in common; none of a dense block.
-    pub fn begin_snapshot(&mut self, shape: &BlockShape, of: CopyOf) -> Option<BlockCopy> {
+    /// From now on a bucket's present version, or what changed since the piece of a checkpoint, can be given out by segments,
+    /// whatever updates do. Answers what their copies have in common; none of a dense block.
+    pub fn begin_giving(
+        &mut self,
+        shape: &BlockShape,
+        of: CopyOf,
+        checkpoint: CheckpointId,
+        since: Option<CheckpointId>,
+    ) -> Option<BlockCopy> {
         let head = self.head(shape, of);
         let Values::Bucket(bucket) = &mut self.values else { return None };
-        bucket.begin_snapshot(usize::try_from(of.earlier).unwrap_or(usize::MAX));
+        bucket.begin_giving(checkpoint, since, usize::try_from(of.earlier).unwrap_or(usize::MAX));
         Some(head)
     }
 
     /// Nothing more of it is given out.
-    pub fn end_snapshot(&mut self) {
+    pub fn end_giving(&mut self) {
         if let Values::Bucket(bucket) = &mut self.values {
-            bucket.end_snapshot();
+            bucket.end_giving();
         }
     }
 
@@ -251,7 +269,7 @@ impl State {
         }
     }
 
-    /// Its next segment, as a copy that is otherwise as `head`; none without a snapshot.
+    /// Its next segment, as a copy that is otherwise as `head`; none where nothing is given.
     pub fn give_segment(
         &mut self,
         shape: &BlockShape,
@@ -351,18 +369,21 @@ fn divisor(update: &Update) -> Divisor {
 }
 
 fn with_segment(copy: BlockCopy, segment: bucket::segment::Segment) -> BlockCopy {
-    let bucket::segment::Segment { slots, rows, earlier, candidates } = segment;
-    BlockCopy { parameters: rows, earlier, segment: Some(Segment { slots, candidates }), ..copy }
+    let bucket::segment::Segment { slots, rows, earlier, candidates, freed } = segment;
+    BlockCopy { parameters: rows, earlier, segment: Some(Segment { slots, candidates, freed }), ..copy }
 }
 
 fn segment_of(copy: &BlockCopy) -> Result<bucket::segment::Segment, String> {
-    let Some(Segment { slots, candidates }) = copy.segment.clone() else {
+    let Some(Segment { slots, candidates, freed }) = copy.segment.clone() else {
         return Err(format!("a copy of a dense block with {} bytes came", copy.parameters.len()));
     };
+    if freed.is_some() {
+        return Err("it has only what changed since a checkpoint".to_owned());
+    }
     let (rows, earlier) = (copy.parameters.clone(), copy.earlier.clone());
-    Ok(bucket::segment::Segment { slots, rows, earlier, candidates })
+    Ok(bucket::segment::Segment { slots, rows, earlier, candidates, freed })
 }
 
-fn wrong_shape(shape: &BlockShape, what: String) -> Refusal {
+pub(super) fn wrong_shape(shape: &BlockShape, what: String) -> Refusal {
     Refusal::new(RefusalKind::WrongShape, shape, what)
 }

@@ -7,19 +7,21 @@
 
 pub mod admission;
 pub mod arena;
+mod changed;
+mod giving;
 pub mod plan;
 pub mod segment;
 pub mod shape;
-mod snapshot;
 pub mod undo;
 
 use crate::kernel::rules::{Pass, RowPass};
 use admission::Candidates;
 use arena::{Arena, Slot};
+use changed::Changed;
+use giving::Giving;
 use plan::{Place, Plan, age};
 use shape::BucketShape;
 use shoal_runtime::cluster::Rows;
-use snapshot::Snapshot;
 use std::collections::VecDeque;
 use undo::Undo;
 
@@ -32,8 +34,10 @@ pub struct Bucket {
     undo: VecDeque<Undo>,
     /// Rows in slots below are here; all are in a whole copy.
     filled: Slot,
-    /// Of a version that is being given out while updates go on.
-    snapshot: Option<Box<Snapshot>>,
+    /// Since pieces of checkpoints.
+    changed: Changed,
+    /// A version that is being given out while updates go on.
+    giving: Option<Box<Giving>>,
 }
 
 /// Of a whole copy.
@@ -42,8 +46,14 @@ const WHOLE: Slot = Slot::MAX;
 impl Bucket {
     /// A bucket before the first update: no rows.
     pub fn new(shape: &BucketShape) -> Bucket {
-        let (candidates, undo) = (Candidates::default(), VecDeque::new());
-        Bucket { arena: Arena::new(shape.width), candidates, undo, filled: WHOLE, snapshot: None }
+        Bucket {
+            arena: Arena::new(shape.width),
+            candidates: Candidates::default(),
+            undo: VecDeque::new(),
+            filled: WHOLE,
+            changed: Changed::default(),
+            giving: None,
+        }
     }
 
     /// The rows of the newest version.
@@ -119,7 +129,7 @@ impl Bucket {
                     }
                 }
                 Place::At(slot) if slot < self.filled => {
-                    self.save(slot);
+                    self.touch(slot);
                     let before = self.arena.row(slot).map(|row| &row.values[..shape.dimension]);
                     undo.push(key, slot, before);
                     self.update(shape, &row_pass, &pass, (slot, count), sum);
@@ -143,14 +153,16 @@ impl Bucket {
         self.undo.drain(..self.undo.len().saturating_sub(earlier));
     }
 
-    fn save(&mut self, slot: Slot) {
-        if let Some(snapshot) = &mut self.snapshot {
-            snapshot.save(&self.arena, slot);
+    /// A slot is about to change.
+    fn touch(&mut self, slot: Slot) {
+        self.changed.note(slot);
+        if let Some(giving) = &mut self.giving {
+            giving.save(&self.arena, slot);
         }
     }
 
     fn bear(&mut self, shape: &BucketShape, key: u64, slot: Slot) {
-        self.save(slot);
+        self.touch(slot);
         if let Some(row) = self.arena.insert(slot, key) {
             shape.initial(key, &mut row.values[..shape.dimension]);
         }
@@ -176,7 +188,7 @@ impl Bucket {
 
     fn evict(&mut self, shape: &BucketShape, key: u64, slot: Slot, undo: &mut Undo) {
         if slot < self.filled {
-            self.save(slot);
+            self.touch(slot);
             undo.push(key, slot, self.arena.row(slot).map(|row| &row.values[..shape.dimension]));
             self.arena.remove(slot);
         }

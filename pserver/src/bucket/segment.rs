@@ -25,6 +25,8 @@ pub struct Segment {
     pub earlier: Vec<Bytes>,
     /// In the first segment, the keys that are not admitted yet.
     pub candidates: Bytes,
+    /// Where the rows are those that changed since an earlier checkpoint: slots that had a row and have none any more.
+    pub freed: Option<Vec<Slot>>,
 }
 
 /// Writes a row at the end of `bytes`.
@@ -55,7 +57,7 @@ impl Bucket {
         let kept = self.undo.len().saturating_sub(earlier);
         let earlier = self.undo.range(kept..).map(|undo| undo.encode(&slots, shape.dimension).into());
         let candidates = if from == 0 { self.candidates.encode().into() } else { Bytes::new() };
-        Segment { earlier: earlier.collect(), slots, rows: rows.into(), candidates }
+        Segment { earlier: earlier.collect(), slots, rows: rows.into(), candidates, freed: None }
     }
 
     /// A bucket that has the rows of its first segment.
@@ -79,7 +81,11 @@ impl Bucket {
         if segment.slots.start != self.filled || segment.slots.is_empty() {
             return Err(format!("slots {:?}, those from {} on are next", segment.slots, self.filled));
         }
-        let rows = self.checked(shape, segment)?;
+        let (came, row_bytes) = (segment.rows.len(), row_bytes(shape));
+        let rows = decode_rows(&segment.rows, shape.width)
+            .ok_or_else(|| format!("{came} bytes of rows that have {row_bytes} each"))?;
+        let rows: Vec<SegmentRow<'_>> = rows.collect();
+        self.check_rows(shape, &segment.slots, &rows)?;
         let undo = |bytes: &Bytes| Undo::decode(bytes, &segment.slots, shape.dimension);
         let earlier: Option<VecDeque<Undo>> = segment.earlier.iter().map(undo).collect();
         let earlier = earlier.ok_or("not what earlier versions are written as")?;
@@ -87,34 +93,53 @@ impl Bucket {
         for (ours, theirs) in self.undo.iter_mut().rev().zip(earlier.iter().rev()) {
             *ours = ours.join(theirs, shape.dimension);
         }
-        for SegmentRow { slot, key, last, occurrences, values } in rows {
-            if let Some(row) = self.arena.insert(slot, key) {
-                (*row.last, *row.occurrences) = (last, occurrences);
-                let values = values.iter().map(|word| f32::from_le_bytes(*word));
-                row.values.iter_mut().zip(values).for_each(|(value, of)| *value = of);
-            }
-        }
+        self.insert_rows(&rows);
         self.filled = segment.slots.end;
         Ok(())
     }
 
-    /// The rows of a segment, which must be of its slots and of keys that belong here and are not here yet.
-    fn checked<'a>(&self, shape: &BucketShape, segment: &'a Segment) -> Result<Vec<SegmentRow<'a>>, String> {
-        let (came, row_bytes) = (segment.rows.len(), row_bytes(shape));
-        let rows: Vec<SegmentRow<'_>> = decode_rows(&segment.rows, shape.width)
-            .ok_or_else(|| format!("{came} bytes of rows that have {row_bytes} each"))?
-            .collect();
-        let mut next = segment.slots.start;
-        for SegmentRow { slot, key, .. } in &rows {
-            let (slot, key) = (*slot, *key);
-            if slot < next || slot >= segment.slots.end.min(ROWS_MAX) {
-                return Err(format!("a row in slot {slot} of {:?}", segment.slots));
+    /// Takes in rows of slots of which newer pieces of a checkpoint say nothing. Changes nothing where it errs.
+    ///
+    /// # Errors
+    /// What is wrong with the rows.
+    pub fn fill_beneath(
+        &mut self,
+        shape: &BucketShape,
+        slots: &Range<Slot>,
+        rows: &[SegmentRow<'_>],
+    ) -> Result<(), String> {
+        self.check_rows(shape, slots, rows)?;
+        self.insert_rows(rows);
+        Ok(())
+    }
+
+    fn insert_rows(&mut self, rows: &[SegmentRow<'_>]) {
+        for SegmentRow { slot, key, last, occurrences, values } in rows {
+            if let Some(row) = self.arena.insert(*slot, *key) {
+                (*row.last, *row.occurrences) = (*last, *occurrences);
+                let values = values.iter().map(|word| f32::from_le_bytes(*word));
+                row.values.iter_mut().zip(values).for_each(|(value, of)| *value = of);
             }
-            if !shape.has(key) || self.arena.find(key).is_some() {
+        }
+    }
+
+    /// Rows must be of these slots, which are free, and of keys that belong here and are not here yet.
+    fn check_rows(
+        &self,
+        shape: &BucketShape,
+        slots: &Range<Slot>,
+        rows: &[SegmentRow<'_>],
+    ) -> Result<(), String> {
+        let mut next = slots.start;
+        for SegmentRow { slot, key, .. } in rows {
+            if *slot < next || *slot >= slots.end.min(ROWS_MAX) || self.arena.is_taken(*slot) {
+                return Err(format!("a row in slot {slot} of {slots:?}"));
+            }
+            if !shape.has(*key) || self.arena.find(*key).is_some() {
                 return Err(format!("key {key}, which is of another bucket or comes twice"));
             }
             next = slot + 1;
         }
-        Ok(rows)
+        Ok(())
     }
 }

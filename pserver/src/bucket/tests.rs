@@ -161,8 +161,8 @@ enum Turn {
     /// The follower is given a segment of so many bytes; or it begins anew.
     Fill(usize),
     Anew,
-    /// A snapshot is begun, or its next segment is given.
-    Snapshot(usize),
+    /// The present version begins to be given out, or its next segment is given.
+    Give(usize),
 }
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
@@ -172,7 +172,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
         1 => (0usize..4).prop_map(Turn::Rest),
         3 => (1usize..200).prop_map(Turn::Fill),
         1 => Just(Turn::Anew),
-        3 => (1usize..200).prop_map(Turn::Snapshot),
+        3 => (1usize..200).prop_map(Turn::Give),
     ];
     proptest::collection::vec(turn, 1..60)
 }
@@ -190,8 +190,8 @@ struct Play {
     shape: BucketShape,
     bucket: Bucket,
     follower: Option<Bucket>,
-    /// Of a snapshot the version, how many before it are kept, and what was given so far.
-    snapshot: Option<(usize, usize, Option<Bucket>)>,
+    /// Of what is given out the version, how many before it are kept, and what was given so far.
+    giving: Option<(usize, usize, Option<Bucket>)>,
     /// Every version so far, the newest last.
     versions: Vec<Model>,
     update: u64,
@@ -201,7 +201,7 @@ impl Play {
     fn new(table: Table) -> Play {
         let shape = shape(table);
         let (bucket, versions) = (Bucket::new(&shape), vec![Model::default()]);
-        Play { table, bucket, follower: None, snapshot: None, versions, update: 0, shape }
+        Play { table, bucket, follower: None, giving: None, versions, update: 0, shape }
     }
 
     fn turn(&mut self, turn: Turn) {
@@ -223,7 +223,7 @@ impl Play {
                     take(&self.shape, &mut self.follower, &segment);
                 }
             }
-            Turn::Snapshot(bytes) => self.snapshot(bytes),
+            Turn::Give(bytes) => self.give(bytes),
         }
     }
 
@@ -240,10 +240,10 @@ impl Play {
         self.versions.push(next);
     }
 
-    fn snapshot(&mut self, bytes: usize) {
-        let Some((version, earlier, given)) = &mut self.snapshot else {
-            self.bucket.begin_snapshot(2);
-            self.snapshot = Some((self.versions.len() - 1, self.bucket.earlier().min(2), None));
+    fn give(&mut self, bytes: usize) {
+        let Some((version, earlier, given)) = &mut self.giving else {
+            self.bucket.begin_giving(shoal_runtime::cluster::CheckpointId(1), None, 2);
+            self.giving = Some((self.versions.len() - 1, self.bucket.earlier().min(2), None));
             return;
         };
         let segment = self.bucket.give_segment(&self.shape, bytes).unwrap();
@@ -253,7 +253,7 @@ impl Play {
         assert_eq!(given.earlier(), *earlier);
         let version = *version;
         self.check_versions(&given, version);
-        self.snapshot = None;
+        self.giving = None;
     }
 
     /// A bucket is that version, and its earlier ones are those before it.

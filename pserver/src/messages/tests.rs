@@ -52,7 +52,7 @@ fn followers_words_and_news_arrive_as_they_were_meant() {
         earlier: vec![Bytes::from_static(&[1; 8]), Bytes::from_static(&[2; 8])],
         slots: vec![Bytes::from_static(&[3; 8])],
         ledger,
-        segment: Some(Segment { slots: 3..9, candidates: Bytes::from_static(&[5; 3]) }),
+        segment: Some(Segment { slots: 3..9, candidates: Bytes::from_static(&[5; 3]), freed: None }),
     };
     let gradient = Bytes::from_static(&[4; 8]);
     let entry = Entry {

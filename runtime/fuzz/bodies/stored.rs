@@ -60,6 +60,7 @@ pub(crate) fn pieces(bytes: &[u8]) {
         rewind: Rewind(112),
         name: StateName { term: Term(111), version: Version(7) },
         slots: WHOLE,
+        is_delta: false,
         file: 0,
         offset: 0,
         bytes: bytes.len() as u64,

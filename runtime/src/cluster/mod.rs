@@ -25,6 +25,7 @@ pub mod routing;
 pub mod rows;
 pub mod rule;
 pub mod schedule;
+pub mod slot_set;
 pub mod staleness;
 pub mod table;
 pub mod target;

@@ -27,10 +27,11 @@ impl From<BlockCopy> for proto::BlockCopy {
             earlier: copy.earlier,
             slots: copy.slots,
             ledger: Some((&copy.ledger).into()),
-            segment: copy.segment.map(|Segment { slots, candidates }| proto::Segment {
+            segment: copy.segment.map(|Segment { slots, candidates, freed }| proto::Segment {
                 first: slots.start,
                 end: slots.end,
                 candidates,
+                delta: freed.map(|freed| proto::Delta { freed }),
             }),
         }
     }
@@ -49,9 +50,11 @@ impl TryFrom<proto::BlockCopy> for BlockCopy {
             earlier: wire.earlier,
             slots: wire.slots,
             ledger: wire.ledger.unwrap_or_default().try_into()?,
-            segment: wire
-                .segment
-                .map(|proto::Segment { first, end, candidates }| Segment { slots: first..end, candidates }),
+            segment: wire.segment.map(|proto::Segment { first, end, candidates, delta }| Segment {
+                slots: first..end,
+                candidates,
+                freed: delta.map(|delta| delta.freed),
+            }),
         })
     }
 }

@@ -82,7 +82,7 @@ impl TryFrom<proto::CheckpointManifest> for CheckpointManifest {
             declaration: required(wire.declaration, "declaration")?.try_into()?,
             checkpoint: CheckpointId(wire.checkpoint),
             cut: wire.cut.map(|cut| Cut { rewind: Rewind(cut.rewind), version: Version(cut.version) }),
-            files: wire.files.into_iter().map(Into::into).collect(),
+            files: wire.files.into_iter().map(|file| file_of(file, wire.checkpoint)).collect(),
             pieces: wire.pieces.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         };
         manifest.check().map_err(|fault| malformed(&fault.subject, fault.what))?;
@@ -92,14 +92,22 @@ impl TryFrom<proto::CheckpointManifest> for CheckpointManifest {
 
 impl From<&FileRecord> for proto::FileRecord {
     fn from(file: &FileRecord) -> Self {
-        proto::FileRecord { name: file.name.clone(), bytes: file.bytes, crc32: file.crc32 }
+        let FileRecord { checkpoint, name, bytes, crc32 } = file.clone();
+        proto::FileRecord { checkpoint: checkpoint.0, name, bytes, crc32 }
     }
 }
 
 impl From<proto::FileRecord> for FileRecord {
     fn from(wire: proto::FileRecord) -> Self {
-        FileRecord { name: wire.name, bytes: wire.bytes, crc32: wire.crc32 }
+        let proto::FileRecord { checkpoint, name, bytes, crc32 } = wire;
+        FileRecord { checkpoint: CheckpointId(checkpoint), name, bytes, crc32 }
     }
+}
+
+/// A file in the manifest of checkpoint `own`; in format 1 all files were its own, and none said so.
+fn file_of(wire: proto::FileRecord, own: u64) -> FileRecord {
+    let checkpoint = if wire.checkpoint == 0 { own } else { wire.checkpoint };
+    proto::FileRecord { checkpoint, ..wire }.into()
 }
 
 impl From<&PieceRef> for proto::PieceRef {
@@ -114,6 +122,7 @@ impl From<&PieceRef> for proto::PieceRef {
             crc32: piece.crc32,
             first: piece.slots.start,
             end: if piece.slots == WHOLE { 0 } else { piece.slots.end },
+            is_delta: piece.is_delta,
         }
     }
 }
@@ -128,6 +137,7 @@ impl TryFrom<proto::PieceRef> for PieceRef {
             rewind: Rewind(wire.rewind),
             name: StateName { term: Term(name.term), version: Version(name.version) },
             slots: if wire.end == 0 { WHOLE } else { wire.first..wire.end },
+            is_delta: wire.is_delta,
             file: wire.file,
             offset: wire.offset,
             bytes: wire.bytes,

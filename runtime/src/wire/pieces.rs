@@ -54,6 +54,7 @@ impl Damage {
 /// A file of pieces in the making: every call answers the bytes that come next.
 #[derive(Debug)]
 pub struct PieceWriter {
+    checkpoint: CheckpointId,
     name: String,
     bytes: u64,
     crc: crc32fast::Hasher,
@@ -67,7 +68,8 @@ impl PieceWriter {
             return Err(malformed("job", format!("a name of more than {JOB_BYTES_MAX} bytes")));
         }
         let crc = crc32fast::Hasher::new();
-        let mut writer = PieceWriter { name: origin.file_name(), bytes: 0, crc, pieces: Vec::new() };
+        let (checkpoint, name) = (origin.checkpoint, origin.file_name());
+        let mut writer = PieceWriter { checkpoint, name, bytes: 0, crc, pieces: Vec::new() };
         let header = header(origin);
         writer.count(&header);
         Ok((writer, header))
@@ -92,6 +94,7 @@ impl PieceWriter {
             rewind: Rewind(copy.rewind),
             name: StateName { term: Term(name.term), version: Version(name.version) },
             slots: slots_of(copy),
+            is_delta: is_delta(copy),
             file: 0,
             offset: self.bytes,
             bytes: length as u64,
@@ -105,7 +108,8 @@ impl PieceWriter {
     pub fn finish(mut self) -> (Bytes, WrittenFile) {
         let trailer = trailer(self.pieces.len() as u64, self.bytes + TRAILER_BYTES);
         self.count(&trailer);
-        let file = FileRecord { name: self.name, bytes: self.bytes, crc32: self.crc.finalize() };
+        let PieceWriter { checkpoint, name, bytes, crc, .. } = self;
+        let file = FileRecord { checkpoint, name, bytes, crc32: crc.finalize() };
         (trailer, WrittenFile { file, pieces: self.pieces })
     }
 
@@ -117,6 +121,10 @@ impl PieceWriter {
 
 fn slots_of(copy: &proto::BlockCopy) -> Range<u32> {
     copy.segment.as_ref().map_or(WHOLE, |segment| segment.first..segment.end)
+}
+
+fn is_delta(copy: &proto::BlockCopy) -> bool {
+    copy.segment.as_ref().is_some_and(|segment| segment.delta.is_some())
 }
 
 fn header(origin: &Origin) -> Bytes {
@@ -151,15 +159,15 @@ pub fn trailer_range(file: &FileRecord) -> Range<u64> {
     file.bytes.saturating_sub(TRAILER_BYTES)..file.bytes
 }
 
-/// Checks that a file's header is that of the manifest's job and checkpoint, under the name that its writer gave it.
+/// Checks that a file's header is that of the manifest's job and the file's checkpoint, under the name that its writer gave it.
 pub fn check_header(header: &[u8], manifest: &CheckpointManifest, file: &FileRecord) -> Result<(), Damage> {
     let found = decode_header(header)?;
     if found.job != manifest.settings.job {
         return Err(Damage::new(16, format!("of job {:?}, not {:?}", found.job.0, manifest.settings.job.0)));
     }
     let after_job = 16 + found.job.0.len();
-    if found.checkpoint != manifest.checkpoint {
-        let what = format!("of checkpoint {}, not {}", found.checkpoint, manifest.checkpoint);
+    if found.checkpoint != file.checkpoint {
+        let what = format!("of checkpoint {}, not {}", found.checkpoint, file.checkpoint);
         return Err(Damage::new(after_job, what));
     }
     if found.file_name() != file.name {
@@ -243,6 +251,10 @@ pub fn decode_piece(mut frame: Bytes, piece: &PieceRef) -> Result<proto::BlockCo
         let what = format!("slots {:?}; the manifest has {:?}", slots_of(&copy), piece.slots);
         return Err(Damage::new(FRAME_BYTES, what));
     }
+    if is_delta(&copy) != piece.is_delta {
+        let what = if piece.is_delta { "a whole state, not changes" } else { "changes, not a whole state" };
+        return Err(Damage::new(FRAME_BYTES, what));
+    }
     Ok(copy)
 }
 
@@ -305,7 +317,7 @@ mod tests {
             ((|m: &mut CheckpointManifest| m.settings.job.0 = "digits-2".into()) as fn(&mut _), "of job"),
             (|m: &mut CheckpointManifest| m.settings.job.0 = "digits-12".into(), "name of"),
             (|m: &mut CheckpointManifest| m.settings.job.0 = "d".into(), "name of"),
-            (|m: &mut CheckpointManifest| m.checkpoint = CheckpointId(5), "of checkpoint 4, not 5"),
+            (|m: &mut CheckpointManifest| m.files[0].checkpoint = CheckpointId(5), "of checkpoint 4, not 5"),
             (|m: &mut CheckpointManifest| m.files[0].name = "pserver-1.1-0.blocks".into(), "written as"),
         ] {
             let mut other = manifest.clone();
@@ -371,7 +383,7 @@ mod tests {
         fn a_strangers_bytes_are_an_error_and_never_a_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..80), bit in 0usize..416
         ) {
-            let file = FileRecord { name: "a".into(), bytes: bytes.len() as u64, crc32: 0 };
+            let file = FileRecord { bytes: bytes.len() as u64, ..sample::written(4, 2)[0].file.clone() };
             let piece = PieceRef { bytes: bytes.len() as u64, crc32: crc32fast::hash(&bytes), ..sample::piece() };
             prop_assert!(decode_header(&bytes).is_err());
             prop_assert!(check_trailer(&bytes, &file).is_err());

@@ -74,6 +74,7 @@ pub(crate) fn piece() -> PieceRef {
         rewind: Rewind(REWIND),
         name: StateName { term: Term(3), version: Version(5) },
         slots: WHOLE,
+        is_delta: false,
         file: 0,
         offset: 0,
         bytes: 1,

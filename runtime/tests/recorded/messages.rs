@@ -36,7 +36,7 @@ macro_rules! messages {
 messages! {
     Admission, AssignedBlocks, AssignedCopy, Assignment, BlockCopy, BlockGradient, BlockProgress,
     CheckpointManifest, CheckpointReply, CheckpointRequest, Complaint, CopyProgress, Cut,
-    DamagedCheckpoint, DecideReply, DecideRequest, Decisions, Declaration, DescribeRequest, DrainReply,
+    DamagedCheckpoint, DecideReply, DecideRequest, Decisions, Declaration, Delta, DescribeRequest, DrainReply,
     DrainRequest, Evaluated, EvaluatedBlock, EvaluationStatus, Exclusion, Exclusions, FileRecord,
     FollowReply, FollowRequest, FollowedBlock, FollowedBlocks, Group, HeldStep, Initial, JobDescription,
     JobSettings, JoinReply, JoinRequest, LeaseCounters, LeaseReply, LeaseRequest, LeaveReply, LeaveRequest,

@@ -75,6 +75,7 @@ pub(crate) fn all() -> Vec<Value> {
         value("Ledger", &ledger, &proto::Ledger::from(&ledger)),
         value("BlockCopy", &copy(7), &proto::BlockCopy::from(copy(7))),
         value("BlockCopy of a bucket", &segment(141..142), &proto::BlockCopy::from(segment(141..142))),
+        value("BlockCopy of a bucket's changes", &delta(143..144), &proto::BlockCopy::from(delta(143..144))),
         value("WrittenFile", &written, &proto::WrittenFile::from(&written)),
         value("DamagedCheckpoint", &damaged, &proto::DamagedCheckpoint::from(&damaged)),
         sure!("ManifestRecord", proto::ManifestRecord, ManifestRecord, damaged.record),
@@ -258,22 +259,31 @@ pub(crate) fn copy(version: u64) -> BlockCopy {
 /// The same of a bucket: a segment of it.
 pub(crate) fn segment(slots: Range<u32>) -> BlockCopy {
     let candidates = Bytes::from_static(b"candidates");
-    BlockCopy { slots: Vec::new(), segment: Some(Segment { slots, candidates }), ..copy(7) }
+    BlockCopy { slots: Vec::new(), segment: Some(Segment { slots, candidates, freed: None }), ..copy(7) }
+}
+
+/// What changed of it since a checkpoint before.
+pub(crate) fn delta(slots: Range<u32>) -> BlockCopy {
+    let whole = segment(slots.clone());
+    let changed = |segment| Segment { freed: Some(vec![slots.start]), ..segment };
+    BlockCopy { segment: whole.segment.map(changed), ..whole }
 }
 
 fn written() -> WrittenFile {
-    let file = FileRecord { name: String::from("pserver-1.3-0.blocks"), bytes: 121, crc32: 0xFEED_F00D };
+    let (checkpoint, name_of_it) = (CheckpointId(120), String::from("pserver-1.3-0.blocks"));
+    let file = FileRecord { checkpoint, name: name_of_it, bytes: 121, crc32: 0xFEED_F00D };
     let piece = PieceRef {
         block: BlockId(3),
         rewind: Rewind(112),
         name: name(7),
         slots: WHOLE,
+        is_delta: false,
         file: 2,
         offset: 122,
         bytes: 123,
         crc32: 0xBEEF_CAFE,
     };
-    let part = PieceRef { slots: 124..125, ..piece.clone() };
+    let part = PieceRef { slots: 124..125, is_delta: true, ..piece.clone() };
     WrittenFile { file, pieces: vec![piece, part] }
 }
 

@@ -2,8 +2,10 @@
 
 use super::call::Call;
 use super::network::Network;
+use shoal_master::document::Document;
+use shoal_runtime::cluster::CheckpointId;
 use shoal_runtime::wire::proto;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,12 +16,13 @@ pub struct Coverage {
 }
 
 /// What a thousand jobs, synchronous and asynchronous ones, must have met at least once each.
-pub const MUST_OCCUR: [&str; 37] = [
+pub const MUST_OCCUR: [&str; 39] = [
     "ancestors that replaced descendants",
     "busy answers",
     "calls for tasks overtaken",
     "checkpoints damaged",
     "checkpoints dropped",
+    "checkpoints of changes",
     "disks stalled",
     "disks that died",
     "disks that refused",
@@ -27,6 +30,7 @@ pub const MUST_OCCUR: [&str; 37] = [
     "early stops",
     "evaluations",
     "goings back",
+    "goings back to changes",
     "hosts isolated",
     "hosts slowed down",
     "late pushes",
@@ -106,6 +110,24 @@ impl Coverage {
         self.add("records left out", status.records_excluded);
         self.add("early stops", u64::from(status.is_stopped_early));
         self.add("rates lowered", u64::from(status.evaluations.last().is_some_and(|last| last.rate < 1.0)));
+    }
+
+    /// Counts what a run's documents tell of checkpoints that have only what changed since others.
+    pub fn count_documents(&mut self, documents: &[Document]) {
+        let of_changes = |document: &Document| -> BTreeSet<CheckpointId> {
+            let kept = document.checkpoints.iter().filter(|kept| kept.oldest.is_some());
+            kept.map(|kept| kept.record.checkpoint).collect()
+        };
+        let all: BTreeSet<CheckpointId> = documents.iter().flat_map(of_changes).collect();
+        self.add("checkpoints of changes", all.len() as u64);
+        let goes_back = |pair: &&[Document]| {
+            let mut blocks = pair[0].blocks.iter().zip(&pair[1].blocks);
+            blocks.any(|(old, new)| {
+                let origin = new.origin.map(|origin| origin.checkpoint);
+                old.rewind != new.rewind && origin.is_some_and(|origin| all.contains(&origin))
+            })
+        };
+        self.add("goings back to changes", documents.windows(2).filter(goes_back).count() as u64);
     }
 }
 

@@ -7,12 +7,13 @@ use super::reference::{Row, Rows, Trained};
 use super::weather::Fate;
 use super::world::{JOB, MASTER};
 use anyhow::Context;
-use shoal_runtime::cluster::block_copy::{WHOLE, decode_rows};
-use shoal_runtime::cluster::{BlockId, Declaration, Layout, ManifestRecord, Routing};
+use shoal_runtime::cluster::block_copy::{Settled, WHOLE};
+use shoal_runtime::cluster::{BlockCopy, BlockId, Declaration, Layout, ManifestRecord, Routing};
 use shoal_runtime::host::checkpoints::{load, read_piece};
 use shoal_runtime::host::rpc::{Channel, master_client, pserver_client};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,13 +97,17 @@ impl Observer {
         // The parameters, then the slots.
         let mut columns = vec![all()];
         let mut rows = vec![Rows::default(); declaration.parameters.len()];
+        // A checkpoint's pieces come newest first.
+        let mut settled = BTreeMap::new();
         for state in copies {
             let block = layout.block(BlockId(state.block)).context("no such block")?;
             if let Some(bucket) = block.bucket {
                 let table = &declaration.parameters[bucket.parameter];
                 let dimension = table.elements() as usize;
                 let width = dimension + table.rule.row_slots(dimension);
-                for row in decode_rows(&state.parameters, width).context("no whole rows")? {
+                let copy = BlockCopy::try_from(state)?;
+                let settled: &mut Settled = settled.entry(copy.block).or_default();
+                for row in settled.take(&copy, width).map_err(anyhow::Error::msg)? {
                     let values = values(row.values.as_flattened());
                     let read = Row { values, last: row.last, occurrences: row.occurrences };
                     let before = rows[bucket.parameter].rows.insert(row.key, read);

@@ -165,6 +165,7 @@ impl World {
     pub fn coverage(&self) -> Coverage {
         let mut coverage = self.coverage.clone();
         coverage.add("calls for tasks overtaken", self.overtaken.count());
+        coverage.count_documents(&self.history.documents());
         coverage
     }
 
@@ -184,6 +185,7 @@ impl World {
             every_steps: self.scenario.checkpoint_steps,
             every: Duration::ZERO,
             keep_last: 2,
+            full_every: 8,
         };
         let (manifest, fresh) = (self.data.manifest().clone(), Document::new(self.job.clone(), wanted));
         let mut random = Random::seeded(key(&[self.scenario.seed, 1, life as u64]));

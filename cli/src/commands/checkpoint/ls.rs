@@ -23,12 +23,15 @@ pub(crate) struct LsArguments {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) checkpoint: u64,
-    /// `newest`, `best`, `kept`, `left behind`, `DAMAGED`, `incomplete`.
+    /// `newest`, `best`, `kept`, `base`, `left behind`, `DAMAGED`, `incomplete`.
     pub(super) standing: &'static str,
     /// What is wrong or in the way, if anything.
     pub(super) why: Option<String>,
     pub(super) version: Option<u64>,
+    /// Its own; not those of what it rests on.
     pub(super) bytes: Option<u64>,
+    /// Of one that has what changed since others: the oldest of these.
+    pub(super) rests_on: Option<u64>,
     pub(super) written: Option<String>,
 }
 
@@ -81,6 +84,7 @@ async fn line(chosen: &Chosen, entry: Entry, newest: Option<CheckpointId>) -> an
         document.and_then(|document| document.damaged.iter().find(|found| found.record.checkpoint == id));
     let is_kept =
         document.is_none_or(|document| document.checkpoints.iter().any(|kept| kept.record.checkpoint == id));
+    let is_base = document.is_some_and(|document| document.checkpoints.iter().any(|kept| kept.needs(id)));
     let (standing, why) = match (&entry.standing, dropped) {
         (_, Some(found)) => ("DAMAGED", Some(format!("{}: {}", found.file, found.what))),
         (Standing::Complete(found), None) if known.is_some_and(|known| known != *found) => {
@@ -92,15 +96,19 @@ async fn line(chosen: &Chosen, entry: Entry, newest: Option<CheckpointId>) -> an
             let kept = if is_best { "best" } else { "kept" };
             (if document.is_some() { kept } else { "complete" }, None)
         }
+        (Standing::Complete(_), None) if is_base => ("base", Some(String::from("later ones rest on it"))),
         (Standing::Complete(_), None) => ("left behind", Some(String::from("the store does not know it"))),
         (Standing::Incomplete(why), None) if known.is_some() => ("DAMAGED", Some(why.clone())),
         (Standing::Incomplete(why), None) => ("incomplete", Some(why.clone())),
     };
-    let mut line = Line { checkpoint: id.0, standing, why, version: None, bytes: None, written: None };
+    let mut line =
+        Line { checkpoint: id.0, standing, why, version: None, bytes: None, rests_on: None, written: None };
     if let Standing::Complete(record) = entry.standing {
         let (_, manifest) = load_unrecorded(&chosen.storage, id).await.map_err(reached)?;
-        line.version = manifest.pieces.iter().map(|piece| piece.name.version.0).min();
-        line.bytes = Some(record.bytes + manifest.files.iter().map(|file| file.bytes).sum::<u64>());
+        line.version = Some(manifest.version().0);
+        let own = manifest.files.iter().filter(|file| manifest.is_own(file));
+        line.bytes = Some(record.bytes + own.map(|file| file.bytes).sum::<u64>());
+        line.rests_on = Some(manifest.oldest()).filter(|oldest| *oldest < id).map(|oldest| oldest.0);
         line.written = Some(chosen.storage.written_at(&id.manifest_object()).await.map_err(reached)?);
     }
     Ok(line)
@@ -111,12 +119,14 @@ fn text_of(line: &Line) -> String {
     let why = line.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
     let written = line.written.as_deref().unwrap_or("-");
     let (version, bytes) = (number(line.version), number(line.bytes));
-    format!("{:>10} {version:>9} {bytes:>12}  {written:<20}  {}{why}", line.checkpoint, line.standing)
+    let rests_on = line.rests_on.map_or(String::new(), |oldest| format!(" (rests on {oldest} and later)"));
+    let (number, standing) = (line.checkpoint, line.standing);
+    format!("{number:>10} {version:>9} {bytes:>12}  {written:<20}  {standing}{why}{rests_on}")
 }
 
 fn json_of(line: &Line) -> Value {
     json!({
         "checkpoint": line.checkpoint, "standing": line.standing, "why": line.why, "version": line.version,
-        "bytes": line.bytes, "written": line.written, "is_newest": line.standing == "newest",
+        "bytes": line.bytes, "rests_on": line.rests_on, "written": line.written, "is_newest": line.standing == "newest",
     })
 }

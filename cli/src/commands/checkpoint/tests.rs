@@ -84,7 +84,7 @@ async fn run_folder() -> TempDir {
         let record = written(&storage, number).await;
         if (2..=3).contains(&number) {
             let version = Version(4 * number);
-            document.checkpoints.push(KeptCheckpoint { record, version, rewind: Rewind(1) });
+            document.checkpoints.push(KeptCheckpoint { record, version, rewind: Rewind(1), oldest: None });
         }
     }
     storage.delete(&CheckpointId(5).manifest_object()).await.unwrap();

@@ -134,6 +134,7 @@ async fn start(
         eval_epochs: None,
         predict: None,
         keep_last: 2,
+        checkpoint_full_every: 8,
     };
     Supervisor::start(JobPlan {
         name: format!("demo-{name}-{}-{}", wall_seconds(), std::process::id()),

@@ -247,7 +247,7 @@ fn a_job_is_not_done_before_its_last_evaluation_is_judged() {
     let mut job = Machine::new(document, manifest(24), AT_THE_END, String::from("here"), at(0));
     let record = ManifestRecord { checkpoint: CheckpointId(1), bytes: 1, crc32: 1 };
     let version = job.document.last_version();
-    job.document.checkpoints.push(KeptCheckpoint { record, version, rewind: Rewind(0) });
+    job.document.checkpoints.push(KeptCheckpoint { record, version, rewind: Rewind(0), oldest: None });
     // As a master that takes over between the two knows it: the sums are still to be heard again.
     assert!(!job.is_complete());
     job.document.evaluations.push(Evaluation { values: vec![Value(Some(0.5))] });

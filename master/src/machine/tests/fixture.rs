@@ -29,11 +29,14 @@ pub(crate) fn write_checkpoint(machine: &mut Machine, now: Duration) -> bool {
     let Some(named) = machine.document.named.filter(|named| front == Some(named.version)) else {
         return false;
     };
+    let layout = Layout::new(machine.declaration().expect("a checkpoint is named"));
+    let is_bucket = |at: u64| layout.block(BlockId(at as u32)).is_some_and(|block| block.bucket.is_some());
     let piece = |(at, block): (u64, &PlacedBlock)| PieceRef {
         block: BlockId(at as u32),
         rewind: block.rewind,
         name: StateName { term: block.term, version: named.version },
         slots: WHOLE,
+        is_delta: named.since.is_some() && is_bucket(at),
         file: 0,
         offset: 1000 * (at + 1),
         bytes: 100,
@@ -41,6 +44,7 @@ pub(crate) fn write_checkpoint(machine: &mut Machine, now: Duration) -> bool {
     };
     let pieces: Vec<PieceRef> = (0..).zip(&machine.document.blocks).map(piece).collect();
     let file = FileRecord {
+        checkpoint: named.checkpoint,
         name: String::from("pserver-1.1-1.blocks"),
         bytes: 1000 * (pieces.len() as u64 + 2),
         crc32: 0,

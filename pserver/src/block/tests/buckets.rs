@@ -151,7 +151,7 @@ fn a_piece_of_a_checkpoint_is_the_version_that_was_named_whatever_updates_do_mea
     let (mut leader, _) = pair();
     leader.place(placement(1, ME, &[]), ME);
     let expected = content(&leader);
-    let named = NamedCheckpoint { checkpoint: CheckpointId(1), version: Some(Version(1)) };
+    let named = NamedCheckpoint { checkpoint: CheckpointId(1), version: Some(Version(1)), since: None };
     leader.name_checkpoint(Some(named));
     let (shape, mut state) = (Arc::clone(&leader.shape), None::<State>);
     let mut at = 1;
@@ -182,7 +182,11 @@ fn updates_wait_where_a_piece_would_hold_more_rows_than_it_may() {
     let mut leader = Block::new(shape_of(&declaration, BlockId(0)), terms, alone(1), ME);
     leader.restore_initial(Term(1));
     step(&mut leader, 0, 0..KEYS);
-    leader.name_checkpoint(Some(NamedCheckpoint { checkpoint: CheckpointId(1), version: Some(Version(1)) }));
+    leader.name_checkpoint(Some(NamedCheckpoint {
+        checkpoint: CheckpointId(1),
+        version: Some(Version(1)),
+        since: None,
+    }));
     // Rows of 16 KiB: ten may be saved, twenty may not.
     assert!(matches!(step(&mut leader, 1, 0..10), PushOutcome::Applied { .. }));
     assert_eq!(step(&mut leader, 2, 20..30), PushOutcome::Throttled);

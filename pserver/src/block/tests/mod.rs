@@ -3,6 +3,7 @@
 mod buckets;
 mod copies;
 mod decisions;
+mod deltas;
 mod evaluations;
 mod filling;
 mod heirs;

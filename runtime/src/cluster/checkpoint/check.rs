@@ -1,6 +1,6 @@
 //! What must hold of a checkpoint's manifest. It must never take more memory than the manifest has, whatever that says.
 
-use super::{CheckpointManifest, MANIFEST_NAME, PIECE_BYTES_MAX, PieceRef};
+use super::{CheckpointId, CheckpointManifest, FileRecord, MANIFEST_NAME, PIECE_BYTES_MAX, PieceRef};
 use crate::cluster::block_copy::WHOLE;
 use crate::cluster::layout::BLOCK_ELEMENTS_MAX;
 use crate::cluster::parameter::Parameter;
@@ -25,16 +25,19 @@ impl CheckpointManifest {
     /// and that a cut is one. Its memory is bounded by the manifest's own, whatever the declaration says.
     pub fn check(&self) -> Result<(), CheckpointFault> {
         self.declaration.check().or_else(|f| fault(format_args!("parameter {:?}", f.parameter), f.what))?;
-        self.check_blocks()?;
         let mut names = BTreeSet::new();
         for file in &self.files {
             if !is_plain(&file.name) {
                 return fault(format_args!("file {:?}", file.name), "not a name that a file of pieces has");
             }
-            if !names.insert(&file.name) {
+            if !names.insert(file.place()) {
                 return fault(format_args!("file {}", file.name), "listed twice");
             }
+            if file.checkpoint > self.checkpoint {
+                return fault(format_args!("file {}", file.name), "of a checkpoint that came later");
+            }
         }
+        self.check_blocks()?;
         for piece in &self.pieces {
             self.check_piece(piece)?;
         }
@@ -58,26 +61,14 @@ impl CheckpointManifest {
             return fault("pieces", what);
         }
         let layout = Layout::new(&self.declaration);
-        let mut next = Expected { block: BlockId(0), first: 0, name: None };
+        let mut next = Expected::first_of(BlockId(0));
         for piece in &self.pieces {
             let subject = format!("block {}", piece.block);
             let Some(block) = layout.block(piece.block) else {
                 return fault(subject, format!("the job has {} blocks", layout.len()));
             };
-            if piece.block < next.block || piece.block == next.block && piece.slots.start < next.first {
-                return fault(subject, "there twice, or out of order");
-            }
-            if piece.block > next.block {
-                return fault(format_args!("block {}", next.block), next.missing());
-            }
-            let is_next = piece.slots.start == next.first && !piece.slots.is_empty();
-            if !is_next || block.bucket.is_none() && piece.slots != WHOLE {
-                return fault(subject, format!("a piece with slots {:?}", piece.slots));
-            }
-            if next.name.is_some_and(|name| name != (piece.rewind, piece.name)) {
-                return fault(subject, "pieces of two states");
-            }
-            next = next.after(piece);
+            let (is_dense, file) = (block.bucket.is_none(), self.file_of(piece)?);
+            next = next.after(piece, is_dense, (self.checkpoint, file.checkpoint))?;
         }
         match (next.block.0 as usize) < layout.len() {
             true => fault(format_args!("block {}", next.block), next.missing()),
@@ -85,11 +76,15 @@ impl CheckpointManifest {
         }
     }
 
+    fn file_of(&self, piece: &PieceRef) -> Result<&FileRecord, CheckpointFault> {
+        let what = || format!("its file has index {} of {}", piece.file, self.files.len());
+        let file = self.files.get(piece.file as usize);
+        file.ok_or_else(|| CheckpointFault { subject: format!("block {}", piece.block), what: what() })
+    }
+
     fn check_piece(&self, piece: &PieceRef) -> Result<(), CheckpointFault> {
         let subject = format!("block {}", piece.block);
-        let Some(file) = self.files.get(piece.file as usize) else {
-            return fault(subject, format!("its file has index {} of {}", piece.file, self.files.len()));
-        };
+        let file = self.file_of(piece)?;
         if piece.bytes == 0 || piece.bytes > PIECE_BYTES_MAX {
             return fault(subject, format!("a piece of {} bytes, at most {PIECE_BYTES_MAX}", piece.bytes));
         }
@@ -104,7 +99,8 @@ impl CheckpointManifest {
             Some(cut) if piece.rewind != cut.rewind => {
                 fault(subject, format!("rewind number {}, the checkpoint's is {}", piece.rewind, cut.rewind))
             }
-            Some(cut) if piece.name.version != cut.version => {
+            // What deltas rest on is older.
+            Some(cut) if piece.name.version != cut.version && self.is_own(file) => {
                 fault(subject, format!("version {}, the checkpoint's is {}", piece.name.version, cut.version))
             }
             _ => Ok(()),
@@ -130,25 +126,71 @@ impl CheckpointManifest {
 struct Expected {
     block: BlockId,
     first: u32,
-    /// What its block's pieces so far are of.
-    name: Option<(Rewind, StateName)>,
+    /// What its block's pieces with the slots before are of.
+    state: Option<(Rewind, StateName, bool)>,
+    /// The newest pieces of its block that are whole: of which checkpoint, of which state. They rest on what comes.
+    above: Option<(CheckpointId, Rewind, StateName)>,
+    /// Of which checkpoint the pieces with the slots before are.
+    checkpoint: Option<CheckpointId>,
 }
 
 impl Expected {
-    fn after(&self, piece: &PieceRef) -> Expected {
-        match piece.slots.end == WHOLE.end {
-            true => Expected { block: BlockId(self.block.0 + 1), first: 0, name: None },
-            false => {
-                let name = Some((piece.rewind, piece.name));
-                Expected { block: self.block, first: piece.slots.end, name }
-            }
+    fn first_of(block: BlockId) -> Expected {
+        Expected { block, first: 0, state: None, above: None, checkpoint: None }
+    }
+
+    /// What comes after a piece that lies in a file of checkpoint `own`, in a manifest of `newest`.
+    fn after(
+        &self,
+        piece: &PieceRef,
+        is_dense: bool,
+        (newest, own): (CheckpointId, CheckpointId),
+    ) -> Result<Expected, CheckpointFault> {
+        let subject = format!("block {}", piece.block);
+        if piece.block < self.block || piece.block == self.block && piece.slots.start < self.first {
+            return fault(subject, "there twice, or out of order");
         }
+        if piece.block > self.block {
+            return fault(format_args!("block {}", self.block), self.missing());
+        }
+        let is_next = piece.slots.start == self.first && !piece.slots.is_empty();
+        if !is_next || is_dense && (piece.slots != WHOLE || piece.is_delta) {
+            return fault(subject, format!("a piece with slots {:?}", piece.slots));
+        }
+        let state = (piece.rewind, piece.name, piece.is_delta);
+        let is_one = self.state.is_none_or(|before| before == state)
+            && self.checkpoint.is_none_or(|checkpoint| checkpoint == own);
+        if !is_one {
+            return fault(subject, "pieces of two states");
+        }
+        let is_in_its_place = match self.above {
+            None => own == newest,
+            Some((checkpoint, rewind, name)) => {
+                own < checkpoint && rewind == piece.rewind && piece.name.version <= name.version
+            }
+        };
+        if !is_in_its_place {
+            return fault(subject, format!("a piece of checkpoint {own} where none of it can be"));
+        }
+        Ok(match (piece.slots.end == WHOLE.end, piece.is_delta) {
+            (true, false) => Expected::first_of(BlockId(self.block.0 + 1)),
+            (true, true) => {
+                let above = Some((own, piece.rewind, piece.name));
+                Expected { above, ..Expected::first_of(self.block) }
+            }
+            (false, _) => {
+                Expected { first: piece.slots.end, state: Some(state), checkpoint: Some(own), ..*self }
+            }
+        })
     }
 
     fn missing(&self) -> String {
-        match self.first {
-            0 => "it has no piece".to_owned(),
-            first => format!("it has no piece with slot {first}"),
+        match (self.first, self.above) {
+            (0, None) => "it has no piece".to_owned(),
+            (0, Some((checkpoint, ..))) => {
+                format!("nothing that its changes of checkpoint {checkpoint} rest on")
+            }
+            (first, _) => format!("it has no piece with slot {first}"),
         }
     }
 }
@@ -169,7 +211,7 @@ fn fault<T>(subject: impl fmt::Display, what: impl Into<String>) -> Result<T, Ch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::checkpoint::{CheckpointId, Cut, FileRecord, WrittenFile};
+    use crate::cluster::checkpoint::{Cut, WrittenFile};
     use crate::cluster::initial::Initial;
     use crate::cluster::schedule::Schedule;
     use crate::cluster::{Declaration, Rewind, Rule, StateName, Table, Term, Version};
@@ -188,13 +230,15 @@ mod tests {
             rewind: Rewind(2),
             name: StateName { term: Term(3), version: Version(5) },
             slots: WHOLE,
+            is_delta: false,
             file: 0,
             offset: 50 + 10 * index as u64,
             bytes: 10,
             crc32: *block,
         });
         let bytes = 50 + 10 * blocks.len() as u64;
-        WrittenFile { file: FileRecord { name: name.into(), bytes, crc32: 9 }, pieces: pieces.collect() }
+        let file = FileRecord { checkpoint: CheckpointId(4), name: name.into(), bytes, crc32: 9 };
+        WrittenFile { file, pieces: pieces.collect() }
     }
 
     fn assemble(written: Vec<WrittenFile>) -> Result<CheckpointManifest, CheckpointFault> {
@@ -272,6 +316,85 @@ mod tests {
         let mut dense = whole;
         dense.pieces[0].slots = 0..5;
         assert!(dense.check().unwrap_err().what.contains("slots 0..5"));
+    }
+
+    /// The manifest of checkpoint 4 with the bucket that is block 1, of whose state pieces are in these files:
+    /// (checkpoint, whether it is a delta, its slots, version).
+    fn layered(layers: &[(u64, bool, Range<u32>, u64)]) -> Result<CheckpointManifest, CheckpointFault> {
+        let mut declaration = declaration(1);
+        let table = declaration.parameters[0].clone().as_table(Table { buckets: 1, ..Table::default() });
+        declaration.parameters.push(Parameter { name: "t".to_owned(), ..table });
+        let files = layers.iter().enumerate().map(|(at, (checkpoint, is_delta, slots, version))| {
+            let mut file = written(&format!("{at}.blocks"), &[1]);
+            file.file.checkpoint = CheckpointId(*checkpoint);
+            let piece = &mut file.pieces[0];
+            (piece.is_delta, piece.slots, piece.name.version) = (*is_delta, slots.clone(), Version(*version));
+            file
+        });
+        let files = files.chain([written("dense.blocks", &[0])]).collect();
+        let cut = Some(Cut { rewind: Rewind(2), version: Version(5) });
+        CheckpointManifest::assemble(settings(), declaration, CheckpointId(4), cut, files)
+    }
+
+    #[test]
+    fn changes_rest_on_older_ones_and_these_on_a_whole_state() {
+        let found = layered(&[
+            (1, false, WHOLE, 2),
+            (3, true, 0..7, 4),
+            (3, true, 7..WHOLE.end, 4),
+            (4, true, WHOLE, 5),
+        ]);
+        let found = found.unwrap();
+        let order: Vec<u64> = found
+            .pieces_of(BlockId(1))
+            .iter()
+            .map(|piece| found.files[piece.file as usize].checkpoint.0)
+            .collect();
+        assert_eq!((order, found.oldest()), (vec![4, 3, 3, 1], CheckpointId(1)));
+        layered(&[(4, true, WHOLE, 5), (2, false, WHOLE, 5)]).unwrap();
+        let fault = |layers: &[_]| layered(layers).unwrap_err().to_string();
+        let beneath = "block 1: nothing that its changes of checkpoint 4 rest on";
+        assert_eq!(fault(&[(4, true, WHOLE, 5)]), beneath);
+        assert_eq!(
+            fault(&[(4, true, WHOLE, 5), (3, false, 0..7, 4)]),
+            "block 1: it has no piece with slot 7"
+        );
+        assert_eq!(
+            fault(&[(4, true, WHOLE, 5), (4, false, WHOLE, 5)]),
+            "block 1: a piece of checkpoint 4 where none of it can be"
+        );
+        assert_eq!(
+            fault(&[(3, false, WHOLE, 4)]),
+            "block 1: a piece of checkpoint 3 where none of it can be",
+            "it is not the newest"
+        );
+        assert_eq!(
+            fault(&[(4, true, WHOLE, 5), (3, false, WHOLE, 6)]),
+            "block 1: a piece of checkpoint 3 where none of it can be",
+            "it came later"
+        );
+        assert_eq!(
+            fault(&[(4, false, WHOLE, 5), (3, false, WHOLE, 4)]),
+            "block 1: there twice, or out of order",
+            "nothing rests on it"
+        );
+        let half = [(4, true, 0..7, 5), (4, false, 7..WHOLE.end, 5), (3, false, WHOLE, 4)];
+        assert_eq!(fault(&half), "block 1: pieces of two states");
+        let torn = [(4, true, 0..7, 5), (3, true, 7..WHOLE.end, 5)];
+        assert_eq!(fault(&torn), "block 1: pieces of two states");
+        assert!(fault(&[(5, true, WHOLE, 5), (3, false, WHOLE, 4)]).contains("came later"));
+    }
+
+    #[test]
+    fn what_changes_rest_on_is_found_in_the_manifest_before() {
+        let before = layered(&[(2, false, WHOLE, 3), (4, true, WHOLE, 5)]).unwrap();
+        let mut changed = written("a.blocks", &[0, 1]);
+        assert_eq!(before.beneath(&[changed.clone()]), []);
+        changed.pieces[1].is_delta = true;
+        let beneath = before.beneath(&[changed]);
+        let of: Vec<(u64, u32)> =
+            beneath.iter().map(|file| (file.file.checkpoint.0, file.pieces[0].block.0)).collect();
+        assert_eq!(of, [(2, 1), (4, 1)], "and the dense block's file is not");
     }
 
     #[test]

@@ -7,6 +7,8 @@ pub use check::CheckpointFault;
 
 use super::{BlockId, Declaration, Incarnation, JobId, JobSettings, Rewind, StateName, Version};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -58,7 +60,9 @@ pub struct Origin {
 /// One file of pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRecord {
-    /// Its name in the checkpoint's folder.
+    /// In whose folder it lies: the checkpoint that it was written for.
+    pub checkpoint: CheckpointId,
+    /// Its name in that folder.
     pub name: String,
     /// Its length.
     pub bytes: u64,
@@ -77,6 +81,8 @@ pub struct PieceRef {
     pub name: StateName,
     /// Which slots of a bucket it has; of a dense block [`WHOLE`](super::block_copy::WHOLE).
     pub slots: Range<u32>,
+    /// Of a bucket: it has only what changed since the checkpoint before; pieces in older files have the rest.
+    pub is_delta: bool,
     /// Index into the manifest's files.
     pub file: u32,
     /// Where the piece begins in the file.
@@ -116,15 +122,16 @@ pub struct CheckpointManifest {
     pub checkpoint: CheckpointId,
     /// None in asynchronous jobs, where every block has its own rewind number and version.
     pub cut: Option<Cut>,
-    /// The files, in the order of their names.
+    /// The files, by checkpoint and name. Those of earlier checkpoints have what deltas of this one rest on.
     pub files: Vec<FileRecord>,
-    /// In block order, every block whole; of a bucket in slot order.
+    /// In block order, every block whole. A bucket's newest state comes first, in slot order; where that is a delta, what it
+    /// rests on follows, newest first, down to a state that has everything.
     pub pieces: Vec<PieceRef>,
 }
 
 impl CheckpointManifest {
-    /// Puts together what pservers wrote. Fails unless the pieces make every block once ([`check`](Self::check)):
-    /// who has a block twice chooses before.
+    /// Puts together what pservers wrote, with [what deltas rest on](Self::beneath). Fails unless the pieces make every
+    /// block once ([`check`](Self::check)): who has a block twice chooses before.
     pub fn assemble(
         settings: JobSettings,
         declaration: Declaration,
@@ -133,7 +140,7 @@ impl CheckpointManifest {
         mut written: Vec<WrittenFile>,
     ) -> Result<CheckpointManifest, CheckpointFault> {
         written.retain(|file| !file.pieces.is_empty());
-        written.sort_by(|a, b| a.file.name.cmp(&b.file.name));
+        written.sort_by(|a, b| a.file.place().cmp(&b.file.place()));
         let mut manifest = CheckpointManifest {
             settings,
             declaration,
@@ -147,12 +154,46 @@ impl CheckpointManifest {
             manifest.files.push(file);
             manifest.pieces.extend(pieces.into_iter().map(|piece| PieceRef { file: index, ..piece }));
         }
-        manifest.pieces.sort_by_key(|piece| (piece.block, piece.slots.start));
+        let of_file: Vec<CheckpointId> = manifest.files.iter().map(|file| file.checkpoint).collect();
+        let order =
+            |piece: &PieceRef| (piece.block, Reverse(of_file[piece.file as usize]), piece.slots.start);
+        manifest.pieces.sort_by_key(order);
         manifest.check()?;
         Ok(manifest)
     }
 
-    /// The pieces of a block, of a bucket in slot order, in a checked manifest.
+    /// What deltas that were written since this checkpoint rest on: the files that have this checkpoint's pieces of the same
+    /// blocks, with these pieces.
+    pub fn beneath(&self, written: &[WrittenFile]) -> Vec<WrittenFile> {
+        let pieces = written.iter().flat_map(|file| &file.pieces);
+        let changed: BTreeSet<BlockId> =
+            pieces.filter(|piece| piece.is_delta).map(|piece| piece.block).collect();
+        let file = |file: &FileRecord| WrittenFile { file: file.clone(), pieces: Vec::new() };
+        let mut files: Vec<WrittenFile> = self.files.iter().map(file).collect();
+        for piece in self.pieces.iter().filter(|piece| changed.contains(&piece.block)) {
+            files[piece.file as usize].pieces.push(piece.clone());
+        }
+        files.retain(|file| !file.pieces.is_empty());
+        files
+    }
+
+    /// Whether a file was written for this checkpoint, and not for one that it rests on.
+    pub fn is_own(&self, file: &FileRecord) -> bool {
+        file.checkpoint == self.checkpoint
+    }
+
+    /// The version of every block; in asynchronous jobs the lowest.
+    pub fn version(&self) -> Version {
+        let own = self.pieces.iter().filter(|piece| self.is_own(&self.files[piece.file as usize]));
+        own.map(|piece| piece.name.version).min().unwrap_or(Version(0))
+    }
+
+    /// The oldest checkpoint whose files this one names: itself, where it rests on no other.
+    pub fn oldest(&self) -> CheckpointId {
+        self.files.iter().map(|file| file.checkpoint).min().unwrap_or(self.checkpoint)
+    }
+
+    /// The pieces of a block in a checked manifest, of a bucket newest first and in slot order.
     pub fn pieces_of(&self, block: BlockId) -> &[PieceRef] {
         let rest = &self.pieces[self.pieces.partition_point(|piece| piece.block < block)..];
         &rest[..rest.partition_point(|piece| piece.block == block)]
@@ -183,9 +224,13 @@ impl Origin {
 }
 
 impl FileRecord {
-    /// The object that holds this file of `checkpoint`.
-    pub fn object(&self, checkpoint: CheckpointId) -> String {
-        format!("{}/{}", checkpoint.folder(), self.name)
+    /// Where it lies among all files of a job.
+    fn place(&self) -> (CheckpointId, &str) {
+        (self.checkpoint, &self.name)
+    }
+    /// The object that holds this file.
+    pub fn object(&self) -> String {
+        format!("{}/{}", self.checkpoint.folder(), self.name)
     }
 }
 

@@ -36,9 +36,8 @@ pub async fn list(storage: &Storage) -> Result<Vec<Entry>, StorageError> {
 }
 
 async fn standing(storage: &Storage, checkpoint: CheckpointId) -> Result<Standing, StorageError> {
-    let objects = storage.list(&checkpoint.folder()).await?;
     match load_unrecorded(storage, checkpoint).await {
-        Ok((record, manifest)) => Ok(match first_absent(&manifest, &objects) {
+        Ok((record, manifest)) => Ok(match first_absent(storage, &manifest).await? {
             None => Standing::Complete(record),
             Some((file, None)) => Standing::Incomplete(format!("{} is not there", file.name)),
             Some((file, Some(bytes))) => {

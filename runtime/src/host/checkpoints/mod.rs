@@ -1,7 +1,7 @@
 //! Checkpoints in storage: pieces first, the manifest last; removal the other way round.
 //!
 //! `checkpoint-00000012/pserver-1.3-0.blocks` and such hold pieces, `checkpoint-00000012/manifest` makes them one
-//! checkpoint. Only one whose manifest is there is one; which of those counts, the master's document says. Nothing here
+//! checkpoint, with files of earlier ones where pieces have only what changed since. Only one whose manifest is there is one; which of those counts, the master's document says. Nothing here
 //! may trust what storage returns before its checksum and its name are those that were meant.
 
 mod list;
@@ -12,7 +12,7 @@ mod verify;
 pub use list::{Entry, Standing, list};
 pub use verify::{Fault, Report, verify};
 
-use super::storage::{Listed, Storage, StorageError};
+use super::storage::{Storage, StorageError};
 use crate::cluster::Refusal;
 use crate::cluster::checkpoint::{
     CheckpointId, CheckpointManifest, FileRecord, ManifestRecord, Origin, PieceRef, WrittenFile,
@@ -57,9 +57,8 @@ pub async fn commit(
     let invalid = |what: String| StorageError::Invalid { at: storage.at(&object), what };
     manifest.check().map_err(|fault| invalid(fault.to_string()))?;
     let content = encode_manifest(manifest).map_err(|refusal| invalid(refusal.to_string()))?;
-    let objects = storage.list(&manifest.checkpoint.folder()).await?;
-    if let Some((file, bytes)) = first_absent(manifest, &objects) {
-        let at = storage.at(&file.object(manifest.checkpoint));
+    if let Some((file, bytes)) = first_absent(storage, manifest).await? {
+        let at = storage.at(&file.object());
         return Err(match bytes {
             None => StorageError::Missing { at },
             Some(bytes) => {
@@ -108,7 +107,7 @@ pub async fn read_piece(
         let at = storage.at(&manifest.checkpoint.manifest_object());
         return Err(StorageError::Invalid { at, what: format!("the checkpoint has no file {}", piece.file) });
     };
-    let object = file.object(manifest.checkpoint);
+    let object = file.object();
     let (header, frame, trailer) = tokio::try_join!(
         storage.read_range(&object, header_range(manifest)),
         storage.read_range(&object, piece.offset..piece.offset + piece.bytes),
@@ -144,18 +143,23 @@ fn decode(
     Ok(manifest)
 }
 
-/// The first file of a manifest that a listing has not, or not with its length (then with which).
-fn first_absent<'a>(
+/// The first file of a manifest that is not there, or not with its length (then with which).
+async fn first_absent<'a>(
+    storage: &Storage,
     manifest: &'a CheckpointManifest,
-    objects: &[Listed],
-) -> Option<(&'a FileRecord, Option<u64>)> {
-    manifest.files.iter().find_map(|file| {
-        let found = objects.binary_search_by(|object| object.name.cmp(&file.name)).ok();
-        match found.map(|index| objects[index].bytes) {
-            Some(bytes) if bytes == file.bytes => None,
-            other => Some((file, other)),
+) -> Result<Option<(&'a FileRecord, Option<u64>)>, StorageError> {
+    for files in manifest.files.chunk_by(|a, b| a.checkpoint == b.checkpoint) {
+        let Some(folder) = files.first().map(|file| file.checkpoint.folder()) else { continue };
+        let objects = storage.list(&folder).await?;
+        for file in files {
+            let found = objects.binary_search_by(|object| object.name.cmp(&file.name)).ok();
+            let bytes = found.map(|index| objects[index].bytes);
+            if bytes != Some(file.bytes) {
+                return Ok(Some((file, bytes)));
+            }
         }
-    })
+    }
+    Ok(None)
 }
 
 fn damaged(storage: &Storage, object: &str, offset: u64, damage: Damage) -> StorageError {

@@ -93,7 +93,7 @@ impl Report {
         file: &FileRecord,
         pieces: &[&PieceRef],
     ) -> Result<(), StorageError> {
-        let object = file.object(manifest.checkpoint);
+        let object = file.object();
         let bytes = match storage.bytes_of(&object).await {
             Ok(bytes) => bytes,
             Err(error) => return self.note(error),

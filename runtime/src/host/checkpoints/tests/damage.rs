@@ -24,7 +24,7 @@ pub(super) async fn flip(store: &InMemory, object: &str, bit: usize) {
 }
 
 fn objects(manifest: &CheckpointManifest) -> Vec<String> {
-    let files = manifest.files.iter().map(|file| file.object(manifest.checkpoint));
+    let files = manifest.files.iter().map(|file| file.object());
     files.chain([manifest.checkpoint.manifest_object()]).collect()
 }
 
@@ -105,7 +105,7 @@ async fn verification_names_every_fault_with_its_offset() {
     let written = write_pieces(&storage, &sample::origin(4, 0), copies).await.unwrap();
     let manifest = sample::manifest(4, &[written]);
     let record = commit(&storage, &manifest).await.unwrap();
-    let (object, file) = (manifest.files[0].object(CheckpointId(4)), &manifest.files[0]);
+    let (object, file) = (manifest.files[0].object(), &manifest.files[0]);
     let trailer = trailer_range(file).start;
     let places = [0, manifest.pieces[0].offset + 8, manifest.pieces[1].offset, trailer];
     for place in places {
@@ -232,7 +232,7 @@ async fn another_format_is_no_damage_and_is_refused_by_file_and_both_formats() {
     for format in [0u32, 3] {
         let (store, storage) = memory();
         let (record, manifest) = write(&storage, 4, 5).await.unwrap();
-        let pieces = manifest.files[0].object(manifest.checkpoint);
+        let pieces = manifest.files[0].object();
         let header = header_range(&manifest).end as usize;
         exchange(&store, &pieces, of_format(&raw(&store, &pieces).await, format, header)).await;
         let in_pieces = restore(&storage, &record).await.unwrap_err();

@@ -1,6 +1,7 @@
 //! Checkpoints over memory and over a folder of this machine: what is written is what is read, listed and removed.
 
 mod damage;
+mod deltas;
 mod kills;
 
 use super::*;
@@ -147,7 +148,7 @@ async fn pieces_that_another_file_supplies_are_read_past_and_still_checked() {
         sample::copy(1, 5)
     );
 
-    let object = manifest.files[0].object(CheckpointId(4));
+    let object = manifest.files[0].object();
     damage::flip(&store, &object, (unused.offset as usize + 10) * 8).await;
     let faults = verify(&storage, &record).await.unwrap().faults;
     assert_eq!(faults.len(), 1);

@@ -1,0 +1,76 @@
+//! Which slots of a bucket have changed since its pieces of checkpoints were begun, so that the next piece may be what
+//! changed since a durable one. It must never leave a slot out; one too many costs a few bytes.
+
+use super::arena::Slot;
+use shoal_runtime::cluster::CheckpointId;
+use shoal_runtime::cluster::slot_set::SlotSet;
+
+/// What has changed since the pieces of at most two checkpoints were begun: of the newest, which may never become durable,
+/// and of the durable one before it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changed {
+    /// Oldest first: a checkpoint, and the slots that changed from its piece to the next one's, or to now.
+    since: Vec<(CheckpointId, SlotSet)>,
+}
+
+impl Changed {
+    /// A slot changes.
+    pub(super) fn note(&mut self, slot: Slot) {
+        if let Some((_, slots)) = self.since.last_mut() {
+            slots.insert(slot);
+        }
+    }
+
+    /// The piece of a checkpoint is begun now. Answers the slots that changed since that of `since`; none if that is not
+    /// known, and the piece has to have everything.
+    pub(super) fn begin(&mut self, checkpoint: CheckpointId, since: Option<CheckpointId>) -> Option<SlotSet> {
+        let at = since.and_then(|since| self.since.iter().position(|(known, _)| *known == since));
+        let kept = at.map(|at| {
+            // What came between has not become durable, and never will.
+            let mut kept = self.since.split_off(at).into_iter();
+            let (durable, mut slots) = kept.next().unwrap_or((checkpoint, SlotSet::default()));
+            kept.for_each(|(_, more)| slots.extend(&more));
+            (durable, slots)
+        });
+        let changed = kept.as_ref().map(|(_, slots)| slots.clone());
+        self.since = kept.into_iter().chain([(checkpoint, SlotSet::default())]).collect();
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(changed: &mut Changed, checkpoint: u64, since: u64) -> Option<Vec<Slot>> {
+        let since = Some(CheckpointId(since)).filter(|since| since.0 > 0);
+        Some(changed.begin(CheckpointId(checkpoint), since)?.from(0).collect())
+    }
+
+    #[test]
+    fn slots_are_those_that_changed_since_the_durable_one_whatever_was_abandoned() {
+        let changed = &mut Changed::default();
+        changed.note(1);
+        assert_eq!(begun(changed, 1, 0), None, "nothing was written before");
+        changed.note(2);
+        assert_eq!(begun(changed, 2, 1), Some(vec![2]));
+        changed.note(3);
+        assert_eq!(begun(changed, 3, 1), Some(vec![2, 3]), "the second was abandoned");
+        changed.note(4);
+        assert_eq!(begun(changed, 4, 3), Some(vec![4]), "the third is durable");
+        changed.note(4);
+        assert_eq!(begun(changed, 5, 3), Some(vec![4]));
+        assert_eq!(changed.since.len(), 2);
+    }
+
+    #[test]
+    fn without_a_piece_of_the_durable_one_everything_is_written() {
+        let changed = &mut Changed::default();
+        assert_eq!(begun(changed, 7, 6), None);
+        changed.note(1);
+        assert_eq!(begun(changed, 8, 0), None, "a full one is asked for");
+        assert_eq!(begun(changed, 9, 7), None, "it is forgotten");
+        changed.note(2);
+        assert_eq!(begun(changed, 10, 9), Some(vec![2]));
+    }
+}
