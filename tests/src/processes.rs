@@ -26,6 +26,8 @@ pub struct Programs {
     pub housing: PathBuf,
     /// The text example.
     pub text: PathBuf,
+    /// The click-through example.
+    pub clicks: PathBuf,
 }
 
 /// Builds the programs in this build's own profile (a matter of a second when they are there) and names them.
@@ -35,8 +37,8 @@ pub fn programs() -> anyhow::Result<Programs> {
     let folder = folder.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
     let example = |name: &str| folder.join("examples").join(name);
     let [digits, count, count_rows] = ["digits", "count", "count_rows"].map(example);
-    let [mnist, housing, text] = ["mnist", "housing", "text"].map(example);
-    Ok(Programs { shoal: folder.join("shoal"), digits, count, count_rows, mnist, housing, text })
+    let [mnist, housing, text, clicks] = ["mnist", "housing", "text", "clicks"].map(example);
+    Ok(Programs { shoal: folder.join("shoal"), digits, count, count_rows, mnist, housing, text, clicks })
 }
 
 /// Cargo, as a person would call it: without what it tells a test of the test's own package. The build script of `ring`

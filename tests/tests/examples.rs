@@ -2,13 +2,18 @@
 //! never fetch anything: the real data are a matter of docs/examples.md and the command `convergence`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
 use shoal_recordio::{Chunk, Reader};
 use shoal_tests::processes::{Job, programs};
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 fn packed<Word: AsRef<OsStr>>(program: &Path, words: impl IntoIterator<Item = Word>) {
     let done = Command::new(program).args(words).output().unwrap();
@@ -21,6 +26,7 @@ struct Example<'a> {
     folder: &'a Path,
     train: &'a Path,
     test: &'a Path,
+    hyper: &'a [&'a str],
 }
 
 impl Example<'_> {
@@ -28,7 +34,7 @@ impl Example<'_> {
         let (programs, data) = (programs().unwrap(), data.to_string_lossy());
         let more = more.iter().chain(&["--seed", "3"]).map(|word| (*word).to_owned()).collect();
         let (program, folder) = (self.program, self.folder);
-        let hyper = Vec::new();
+        let hyper = self.hyper.iter().map(|word| (*word).to_owned()).collect();
         Job { programs: &programs, folder, program, data: &data, trainers: "2", pservers: 2, more, hyper }
             .run()
             .unwrap()
@@ -97,7 +103,8 @@ fn mnist_tells_bars_apart() {
         words.map(|word| if here(word).exists() || word.contains('.') { here(word) } else { word.into() });
     packed(&programs.shoal, words);
     let more = ["--epochs", "4", "--microbatch-records", "4", "--microbatches-per-step", "4"];
-    let example = Example { program: &programs.mnist, folder: folder.path(), train: &train, test: &train };
+    let example =
+        Example { program: &programs.mnist, folder: folder.path(), train: &train, test: &train, hyper: &[] };
     let means = example.train(&more);
     assert_eq!(means["accuracy"], 1.0, "{means}");
     assert!(means["log_loss"].as_f64() < Some(0.2), "{means}");
@@ -122,7 +129,8 @@ fn housing_finds_a_plane() {
     std::fs::write(&csv, &table).unwrap();
     packed(&programs.housing, [Path::new("--csv"), &csv, Path::new("--pack"), &packs]);
     let (train, test) = (packs.join("train.recordio"), packs.join("test.recordio"));
-    let example = Example { program: &programs.housing, folder: folder.path(), train: &train, test: &test };
+    let example =
+        Example { program: &programs.housing, folder: folder.path(), train: &train, test: &test, hyper: &[] };
     let means = example.train(&["--epochs", "60", "--eval-epochs", "60"]);
     assert!(means["squared_error"].as_f64() < Some(0.01), "{means}");
     // Each price as the table has it, but for what the model is wrong by.
@@ -153,7 +161,8 @@ fn text_learns_what_follows_what() {
     packed(&programs.text, [Path::new("--files"), &texts, Path::new("--pack"), &packs]);
     let (train, test) = (packs.join("train.recordio"), packs.join("test.recordio"));
     let more = ["--epochs", "3", "--microbatch-records", "2", "--microbatches-per-step", "4"];
-    let example = Example { program: &programs.text, folder: folder.path(), train: &train, test: &test };
+    let example =
+        Example { program: &programs.text, folder: folder.path(), train: &train, test: &test, hyper: &[] };
     let means = example.train(&more);
     assert!(means["log_loss"].as_f64() < Some(0.1) && means["accuracy"].as_f64() > Some(0.95), "{means}");
     // 97 classes that are about equally likely have ln 97 = 4.6.
@@ -164,4 +173,63 @@ fn text_learns_what_follows_what() {
     let follows = (0..text.len() - 32).step_by(32).map(|begin| (begin + 64).min(text.len()) % sentence.len());
     let follows: Vec<String> = follows.map(|at| sentence[at..at + 1].to_owned()).collect();
     assert_eq!(example.predict(), follows);
+}
+
+#[test]
+fn clicks_learns_what_two_values_mean_together() {
+    let (programs, folder) = (programs().unwrap(), tempfile::tempdir().unwrap());
+    let packs = folder.path().join("packed");
+    // 30 users rate 40 films: those that are of their kind 4 or 5, others 1 to 3. No value by itself says anything.
+    let is_liked = |row: i64| (row % 30 + row / 30) % 2 == 0;
+    let rows = 0..1200;
+    let stars = rows.clone().map(|row| if is_liked(row) { 4 + row % 2 } else { 1 + row % 3 }).collect();
+    let (rater, film) = (rows.clone().map(|row| row % 30).collect(), rows.map(|row| row / 30).collect());
+    let ratings = [("user_id", rater), ("movie_id", film), ("rating", stars)];
+    parquet_file(&folder.path().join("MovieLens100k_data.parquet.brotli"), &ratings, &[]);
+    let users = [("user_id", (0..30).collect()), ("age", (20..50).collect::<Vec<i64>>())];
+    let texts = [("gender", "F"), ("occupation", "none")];
+    parquet_file(&folder.path().join("MovieLens100k_users.parquet.brotli"), &users, &texts);
+    let words = ["--set", "movielens", "--from"].map(Path::new);
+    packed(&programs.clicks, words.into_iter().chain([folder.path(), Path::new("--pack"), &packs]));
+    let (train, test) = (packs.join("train.recordio"), packs.join("test.recordio"));
+    let hyper = &["--set", "movielens", "--rate", "0.1"];
+    let example =
+        Example { program: &programs.clicks, folder: folder.path(), train: &train, test: &test, hyper };
+    let means =
+        example.train(&["--epochs", "12", "--microbatch-records", "8", "--microbatches-per-step", "4"]);
+    assert!(means["auc"].as_f64() > Some(0.99) && means["log_loss"].as_f64() < Some(0.15), "{means}");
+    // Two classes that are about equally likely have ln 2 = 0.69.
+    let untrained = example.untrained("log_loss");
+    assert!((0.6..0.8).contains(&untrained), "{untrained}");
+    let (told, tsv) = (example.predict(), std::fs::read_to_string(packs.join("test.tsv")).unwrap());
+    assert_eq!((told.len(), told.len() > 180), (tsv.lines().count() - 1, true));
+    for (told, line) in told.iter().zip(tsv.lines().skip(1)) {
+        let told: f64 = told.parse().unwrap();
+        assert!((0.0..=1.0).contains(&told), "{told}");
+        assert_eq!(told > 0.5, line.starts_with('1'), "{told}: {line}");
+    }
+}
+
+/// Columns of numbers, and of texts that are the same in every row.
+fn parquet_file(path: &Path, numbers: &[(&str, Vec<i64>)], texts: &[(&str, &str)]) {
+    let numbers_said = numbers.iter().map(|(name, _)| format!("required int64 {name};"));
+    let texts_said = texts.iter().map(|(name, _)| format!("required binary {name} (STRING);"));
+    let fields: String = numbers_said.chain(texts_said).collect();
+    let schema = Arc::new(parse_message_type(&format!("message made {{ {fields} }}")).unwrap());
+    let file = File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for (_, values) in numbers {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    for (_, text) in texts {
+        let mut column = group.next_column().unwrap().unwrap();
+        let values = vec![ByteArray::from(*text); numbers[0].1.len()];
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
 }

@@ -1,6 +1,7 @@
 //! Rows of the housing table as records: 13 standardised features and the price, each a little-endian f32. It must
 //! never let a held-out row have a say in the standardisation, nor draw at random: a row's side follows from its text.
 
+use super::held_out;
 use anyhow::{Context, ensure};
 use shoal_recordio::{Writer, WriterOptions};
 use std::fs::File;
@@ -10,8 +11,6 @@ use std::path::Path;
 pub(crate) const FEATURES: usize = 13;
 /// Bytes of a record.
 const RECORD_BYTES: usize = 4 * (FEATURES + 1);
-/// One in so many rows is held out.
-const HELD_OUT_ONE_IN: u64 = 5;
 /// Far below a sensible chunk: a small data set shall still be many chunks, so that there are leases to lose.
 const CHUNK_BYTES: u64 = 1 << 10;
 
@@ -53,8 +52,7 @@ fn split(table: &str) -> anyhow::Result<(Vec<Row>, Vec<Row>)> {
     // Row 1 names the columns.
     for (number, line) in table.lines().enumerate().skip(1).filter(|(_, line)| !line.is_empty()) {
         let row = parse(line).with_context(|| format!("line {}", number + 1))?;
-        let side =
-            if fnv1a(line.as_bytes()).is_multiple_of(HELD_OUT_ONE_IN) { &mut test } else { &mut train };
+        let side = if held_out::is_held_out(line) { &mut test } else { &mut train };
         side.push(row);
     }
     ensure!(!train.is_empty() && !test.is_empty(), "has too few rows to hold some out");
@@ -70,12 +68,6 @@ fn parse(line: &str) -> anyhow::Result<Row> {
         ensure!(slot.is_finite(), "{cell:?} is no finite number");
     }
     Ok(row)
-}
-
-/// The 64-bit hash of Fowler, Noll and Vo, variant 1a: the same on every machine for ever.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold)
 }
 
 /// Mean and deviation of each feature over the rows to train on.
@@ -179,12 +171,5 @@ mod tests {
         assert!(refusal("header\n1,2,3,4,5,6,7,8,9,10,11,12,13,inf\n").contains("no finite number"));
         assert!(refusal("header\n").contains("too few rows"));
         assert!(decode(&[0; 55]).is_err() && decode(&[0; 57]).is_err() && decode(&[0; 60]).is_err());
-    }
-
-    #[test]
-    fn the_hash_is_the_published_one() {
-        // From the test vectors of Fowler, Noll and Vo.
-        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }
 }
