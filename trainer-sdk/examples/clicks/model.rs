@@ -14,7 +14,7 @@ const EMBEDDING: &str = "embedding";
 const LOSS: &str = "loss";
 const AUC: &str = "auc";
 const LOG_LOSS: &str = "log_loss";
-/// So many that what counts as a tie costs the area under the curve less than 0.0001.
+/// So many that what counts as a tie changes the area under the curve by about 0.00001 on either set (256: by 0.0005).
 const BINS: u32 = 4096;
 /// Small tables: a few for each pserver that there may ever be.
 const BUCKETS: u32 = 16;
@@ -111,7 +111,8 @@ impl Model for Clicks {
         metrics.add(LOG_LOSS, deepfm::loss(&logits, &self.rows.labels) as f32, logits.len() as f32)
     }
 
-    /// How probable a click is, from 0 to 1.
+    /// How probable a click is, from 0 to 1. Tables begin empty, a warm start too: values that were learnt elsewhere count
+    /// as never seen.
     fn predict(
         &mut self,
         batch: &Batch<'_>,
