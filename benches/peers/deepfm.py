@@ -61,13 +61,15 @@ def read(folder):
     numbers, sides = {}, []
     for name in ("train.tsv", "test.tsv"):
         try:
-            header, *lines = (folder / name).read_text(encoding="utf-8").splitlines()
+            text = (folder / name).read_text(encoding="utf-8")
         except OSError as error:
             raise SystemExit(f"error: {error}: write it with `clicks --pack {folder}`, see docs/examples.md") from error
+        header, *lines = text.removesuffix("\n").split("\n")
         rows = [line.split("\t") for line in lines]
         for number, row in enumerate(rows, 2):
             if len(row) != len(header.split("\t")) or row[0] not in ("0", "1"):
-                raise SystemExit(f"error: {folder / name}, line {number}: is no label and a value for each of {header!r}")
+                what = f"is no label and a value for each of {header!r}"
+                raise SystemExit(f"error: {folder / name}, line {number}: {what}")
         values = [[numbers.setdefault(pair, len(numbers)) for pair in enumerate(row[1:])] for row in rows]
         sides.append((torch.tensor(values), torch.tensor([float(row[0]) for row in rows])))
     return sides, len(numbers)
@@ -80,7 +82,11 @@ def train(seed, train_side, test_side, values, told):
     model = DeepFm(values, rows.shape[1])
     optimizer = torch.optim.Adagrad(model.parameters(), lr=told.rate, eps=1e-8)
     steps = told.epochs * math.ceil(len(labels) / told.batch)
-    falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 + math.cos(math.pi * min(step / steps, 1))) / 2)
+
+    def cosine(step):
+        return (1 + math.cos(math.pi * min(step / steps, 1))) / 2
+
+    falling = torch.optim.lr_scheduler.LambdaLR(optimizer, cosine)
     for _ in range(told.epochs):
         for chosen in torch.randperm(len(labels)).split(told.batch):
             optimizer.zero_grad()

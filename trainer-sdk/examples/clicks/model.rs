@@ -1,5 +1,5 @@
-//! The clicks program: DeepFM, every parameter by AdaGrad. All fields share two tables; a value's key is that of its field
-//! and its text, so that nobody has to number values beforehand.
+//! The clicks program: DeepFM, every parameter by AdaGrad. All fields share two tables; a value's key is that of its
+//! field and its text, so that nobody has to number values beforehand.
 
 use super::deepfm::{self, DIMENSION, Deep, DeepSums, Rows};
 use super::records::{self, Click};
@@ -111,8 +111,8 @@ impl Model for Clicks {
         metrics.add(LOG_LOSS, deepfm::loss(&logits, &self.rows.labels) as f32, logits.len() as f32)
     }
 
-    /// How probable a click is, from 0 to 1. Tables begin empty, a warm start too: values that were learnt elsewhere count
-    /// as never seen.
+    /// How probable a click is, from 0 to 1. Tables begin empty, a warm start too: values that were learnt elsewhere
+    /// count as never seen.
     fn predict(
         &mut self,
         batch: &Batch<'_>,

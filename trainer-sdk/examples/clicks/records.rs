@@ -1,5 +1,5 @@
-//! Rows as records: the label, 0 or 1, then a value for each field, with tabs between them, in UTF-8. The same lines stand
-//! in a .tsv beside, for whoever wants to compare. It must never put rows of the same text on different sides.
+//! Rows as records: the label, 0 or 1, then a value for each field, with tabs between them, in UTF-8. The same lines
+//! stand in a .tsv beside, for whoever wants to compare. It must never put rows of the same text on different sides.
 
 use super::held_out::is_held_out;
 use anyhow::{Context, bail, ensure};
