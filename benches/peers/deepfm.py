@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The peer of the example `clicks`: the same DeepFM in PyTorch on the same rows, on the CPU.
 
-    python3 -m venv venv && venv/bin/pip install torch
-    venv/bin/python benches/peers/deepfm.py --data data/adult
-    venv/bin/python benches/peers/deepfm.py --data data/movielens --json movielens.json
+    python3 -m venv data/venv && data/venv/bin/pip install torch
+    data/venv/bin/python benches/peers/deepfm.py --data data/adult
+    data/venv/bin/python benches/peers/deepfm.py --data data/movielens --json data/movielens.json
 
 The folder has train.tsv and test.tsv, which `clicks --pack` writes beside the records. Sizes, initial distributions,
 optimizer, rates, batch and epochs are those of trainer-sdk/examples/clicks; the draws are PyTorch's own. AdaGrad leaves

@@ -1,6 +1,6 @@
 //! Whether the example `clicks` is as good as its peer in PyTorch, and the same to the last bit whatever happens to it:
 //!
-//! `cargo run --release -p shoal-tests --bin click_through -- adult --data data/adult --peer adult.json`
+//! `cargo run --release -p shoal-tests --bin click_through -- adult --data data/adult --peer data/adult.json`
 //!
 //! The folder is what `clicks --pack` makes, FILE what `benches/peers/deepfm.py --json FILE` has found on the same rows
 //! (docs/examples.md). Without delay and with a delay of 1, it trains a model for each seed undisturbed, and the first
