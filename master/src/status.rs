@@ -212,5 +212,9 @@ fn pserver_counters(counters: PserverCounters) -> proto::PserverCounters {
         bytes_copied_on_write: counters.bytes_copied_on_write,
         throttled: counters.throttled,
         checkpoint_memory_peak: counters.checkpoint_memory_peak,
+        rows: counters.rows,
+        row_bytes: counters.row_bytes,
+        rows_evicted: counters.rows_evicted,
+        keys_refused: counters.keys_refused,
     }
 }

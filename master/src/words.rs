@@ -150,6 +150,10 @@ fn pserver_counters(wire: Option<&proto::PserverCounters>) -> PserverCounters {
         bytes_copied_on_write: wire.bytes_copied_on_write,
         throttled: wire.throttled,
         checkpoint_memory_peak: wire.checkpoint_memory_peak,
+        rows: wire.rows,
+        row_bytes: wire.row_bytes,
+        rows_evicted: wire.rows_evicted,
+        keys_refused: wire.keys_refused,
     }
 }
 

@@ -43,6 +43,10 @@ pub struct Counters {
     pub bytes_written: u64,
     /// Push messages of which some block waited for its piece to be written.
     pub throttled: u64,
+    /// Rows of tables that updates of blocks led here let go of.
+    pub rows_evicted: u64,
+    /// Keys that updates of blocks led here left unborn because their bucket was full, each time.
+    pub keys_refused: u64,
     /// Asynchronous jobs: updates by staleness, counted for each block led here.
     pub staleness: Staleness,
 }

@@ -2,7 +2,7 @@
 //! Decides nothing, and puts the name of no trainer and no block on anything.
 
 use crate::counters::Counters;
-use crate::shard::Shard;
+use crate::shard::{HeldRows, Shard};
 use shoal_runtime::cluster::Staleness;
 use shoal_runtime::host::http::{self, Exposition};
 use shoal_runtime::host::rpc::{Masters, Security};
@@ -58,8 +58,10 @@ pub fn text(shard: Option<&Shard>) -> String {
     page.gauge("shoal_pserver_registered", help, shard.is_some());
     if let Some(shard) = shard {
         holdings(&mut page, shard);
+        let held = shard.table_counts().unwrap_or_default();
         let counters = shard.counters();
         pushes(&mut page, &counters);
+        rows(&mut page, &counters, held);
         copies(&mut page, &counters);
         checkpoints(&mut page, &counters, shard);
         if !shard.job().is_sync() {
@@ -97,6 +99,17 @@ fn pushes(page: &mut Exposition, counters: &Counters) {
     page.counter("shoal_pserver_received_bytes_total", help, counters.bytes_in);
     let help = "Bytes of parameters and state given out.";
     page.counter("shoal_pserver_sent_bytes_total", help, counters.bytes_out);
+}
+
+fn rows(page: &mut Exposition, counters: &Counters, held: HeldRows) {
+    let help = "Rows of tables in the buckets led here.";
+    page.gauge("shoal_pserver_rows", help, held.rows);
+    let help = "Memory of these rows, with their index and free slots.";
+    page.gauge("shoal_pserver_rows_bytes", help, held.bytes);
+    let help = "Rows that updates let go of, by age or by score.";
+    page.counter("shoal_pserver_rows_evicted_total", help, counters.rows_evicted);
+    let help = "Keys left unborn because their bucket was full, each time.";
+    page.counter("shoal_pserver_keys_refused_total", help, counters.keys_refused);
 }
 
 fn copies(page: &mut Exposition, counters: &Counters) {

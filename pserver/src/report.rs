@@ -182,6 +182,8 @@ fn message(shard: &Shard, incarnation: Incarnation, call: u64) -> Result<proto::
 }
 
 fn counters(shard: &Shard) -> proto::PserverCounters {
+    // First: it adds to the counters.
+    let held = shard.table_counts().unwrap_or_default();
     let counters = shard.counters();
     proto::PserverCounters {
         pushes: counters.pushes,
@@ -204,6 +206,10 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         bytes_copied_on_write: shard.copied().unwrap_or_default(),
         throttled: counters.throttled,
         checkpoint_memory_peak: shard.checkpoint_memory_peak(),
+        rows: held.rows,
+        row_bytes: held.bytes,
+        rows_evicted: counters.rows_evicted,
+        keys_refused: counters.keys_refused,
     }
 }
 

@@ -8,6 +8,7 @@ mod decisions;
 mod follow;
 mod pull;
 mod push;
+mod rows;
 mod standing;
 
 use crate::block::{Block, Terms};
@@ -19,6 +20,7 @@ pub use decisions::{Answer, Undecided};
 pub use follow::{Followed, Following};
 pub use pull::{Pull, Pulled, PulledBlock};
 pub use push::{Gradient, Push, Pushed};
+pub use rows::HeldRows;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, DamagedCheckpoint, Declaration, Incarnation, JobSettings, JobShape, ManifestRecord,
     Refusal, RefusalKind, Rewind, Step, Term, Version,

@@ -50,7 +50,8 @@ pub(crate) async fn run(arguments: StatusArguments) -> anyhow::Result<ExitCode> 
 /// Sums of the pservers' counters over a job.
 pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
     let mut total = PserverCounters::default();
-    for counters in status.pservers.iter().filter_map(|pserver| pserver.counters.as_ref()) {
+    for pserver in &status.pservers {
+        let counters = pserver.counters.unwrap_or_default();
         total.pushes += counters.pushes;
         total.duplicates_refused += counters.duplicates_refused;
         total.late_pushes += counters.late_pushes;
@@ -70,6 +71,13 @@ pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
         total.bytes_written += counters.bytes_written;
         total.bytes_copied_on_write += counters.bytes_copied_on_write;
         total.throttled += counters.throttled;
+        total.rows_evicted += counters.rows_evicted;
+        total.keys_refused += counters.keys_refused;
+        // Others lead what a lost one led.
+        if !pserver.lost {
+            total.rows += counters.rows;
+            total.row_bytes += counters.row_bytes;
+        }
         // The peaks of several pservers need not have been at one time: so much would do for the worst of them.
         total.checkpoint_memory_peak = total.checkpoint_memory_peak.max(counters.checkpoint_memory_peak);
     }
@@ -123,6 +131,7 @@ pub(crate) fn text(status: &StatusReply) -> String {
             status.rewind
         ));
     }
+    lines.extend(rows(&pserver_totals(status)));
     lines.extend(checkpoints(status));
     lines.extend(troubles(status));
     lines.push(format!("master    term {}", status.master_term));
@@ -144,6 +153,17 @@ pub(crate) fn text(status: &StatusReply) -> String {
         totals.checkpoint_memory_peak
     ));
     lines.join("\n")
+}
+
+/// The rows of tables, and what became of others; nothing in a job without any.
+fn rows(totals: &PserverCounters) -> Option<String> {
+    let PserverCounters { rows, row_bytes, rows_evicted, keys_refused, .. } = *totals;
+    let refused = match keys_refused {
+        0 => String::new(),
+        refused => format!("; NEW KEYS WERE REFUSED {refused} times: buckets are full"),
+    };
+    (rows + rows_evicted + keys_refused > 0)
+        .then(|| format!("rows      {rows} in {row_bytes} bytes, {rows_evicted} evicted{refused}"))
 }
 
 /// What trainers' time went to, what would help, what was computed in vain, how stale updates were.
@@ -311,5 +331,7 @@ fn json_of_checkpoints(status: &StatusReply, totals: &PserverCounters) -> Value 
         "pieces_written": totals.pieces_written, "bytes_written": totals.bytes_written,
         "bytes_copied_on_write": totals.bytes_copied_on_write, "throttled": totals.throttled,
         "checkpoint_memory_peak": totals.checkpoint_memory_peak,
+        "table_rows": totals.rows, "table_bytes": totals.row_bytes,
+        "rows_evicted": totals.rows_evicted, "keys_refused": totals.keys_refused,
     })
 }

@@ -36,6 +36,10 @@ pub struct PserverCounters {
     pub bytes_copied_on_write: u64,
     pub throttled: u64,
     pub checkpoint_memory_peak: u64,
+    pub rows: u64,
+    pub row_bytes: u64,
+    pub rows_evicted: u64,
+    pub keys_refused: u64,
 }
 
 /// How long a pserver may have no call open before it is asked whether it is still there.

@@ -19,6 +19,7 @@ mod positions;
 pub mod primary;
 pub mod published;
 pub mod restoring;
+mod row_counts;
 mod scalars;
 pub mod shape;
 mod standing;
@@ -36,6 +37,7 @@ use memory::{Hold, may_update};
 pub use piece::{GivenPiece, NamedCheckpoint};
 pub use positions::PositionGradient;
 use primary::{Next, Primary};
+pub use row_counts::RowCounts;
 pub use scalars::Told;
 use shape::{BlockShape, NodeGradient};
 use shoal_runtime::cluster::{
@@ -58,6 +60,8 @@ pub struct Block {
     role: Role,
     /// Bytes copied because an update met buffers that somebody still had.
     copied: u64,
+    /// Of updates made here as a primary, since somebody asked last.
+    row_counts: RowCounts,
     piece: Option<piece::Piece>,
     /// Of pieces that may not be written yet.
     holds: Vec<Weak<Hold>>,
@@ -86,6 +90,7 @@ impl Block {
             placement,
             verdicts: Verdicts::default(),
             copied: 0,
+            row_counts: RowCounts::default(),
             piece: None,
             holds: Vec::new(),
         };
@@ -138,6 +143,19 @@ impl Block {
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
+    /// Rows that the block has as a primary, and the bytes of their memory; of a dense block none.
+    pub fn rows(&self) -> (u64, u64) {
+        match (&self.role, &self.state) {
+            (Role::Primary(_), Some(state)) => state.rows(),
+            _ => (0, 0),
+        }
+    }
+
+    /// What became of rows and keys since this was asked last.
+    pub fn take_row_counts(&mut self) -> RowCounts {
+        std::mem::take(&mut self.row_counts)
+    }
+
     /// Bytes copied so far because an update met buffers that somebody still had.
     pub fn copied(&self) -> u64 {
         self.copied
@@ -250,6 +268,7 @@ impl Block {
         if primary.is_followed() {
             primary.append(Entry::of(&update, state.name(), self.placement.term));
         }
+        self.row_counts.count(&update.plan);
         self.copied += state.apply(&self.shape, self.placement.term, pace, update);
         if let Some(piece::Piece::Open(_, piece)) = &self.piece {
             self.settle_saved(&piece.hold);

@@ -178,6 +178,14 @@ impl State {
         &self.ledger
     }
 
+    /// Rows of a bucket and the bytes of their memory; of a dense block none.
+    pub fn rows(&self) -> (u64, u64) {
+        match &self.values {
+            Values::Bucket(bucket) => (bucket.rows().len() as u64, bucket.rows().bytes() as u64),
+            Values::Dense(_) => (0, 0),
+        }
+    }
+
     /// Of a bucket that is being filled: the first slot whose row is not here.
     pub fn filled(&self) -> Option<Slot> {
         match &self.values {

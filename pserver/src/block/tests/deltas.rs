@@ -55,6 +55,24 @@ fn is_delta(copy: &BlockCopy) -> bool {
     copy.segment.as_ref().is_some_and(|segment| segment.freed.is_some())
 }
 
+#[test]
+fn rows_that_are_refused_and_evicted_are_counted_once() {
+    let counted = |full| {
+        let ceiling = Some(Ceiling { rows: 10, full });
+        let mut block = begun(Table { buckets: 1, ceiling, ..Table::default() }, 1 << 20);
+        assert_eq!(block.rows(), (0, 0));
+        step(&mut block, 0..8);
+        step(&mut block, 6..15);
+        let (counts, (rows, bytes)) = (block.take_row_counts(), block.rows());
+        assert!(bytes >= rows * 4 * (4 + 2 * DIMENSION as u64));
+        assert_eq!(block.take_row_counts(), RowCounts::default(), "they were told");
+        (rows, counts.evicted, counts.refused)
+    };
+    assert_eq!(counted(Full::Refuse), (10, 0, 5));
+    let (rows, evicted, refused) = counted(Full::Evict { half_life: 3 });
+    assert_eq!((rows + evicted, refused), (15, 0));
+}
+
 /// The pieces of a checkpoint, newest state first.
 fn restored(table: Table, pieces: &[BlockCopy]) -> Block {
     let mut block = block(table, 64);

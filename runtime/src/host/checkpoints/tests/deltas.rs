@@ -15,10 +15,10 @@ fn table() -> Declaration {
     Declaration { parameters: vec![row.as_table(table)], block_elements: 0 }
 }
 
-fn copy(version: u64, freed: Option<Vec<u32>>) -> proto::BlockCopy {
+fn copy(version: u64, freed: Option<Vec<u32>>) -> BlockCopy {
     let delta = freed.map(|freed| proto::Delta { freed });
     let segment = proto::Segment { first: 0, end: u32::MAX, candidates: Bytes::new(), delta };
-    proto::BlockCopy { segment: Some(segment), ..sample::copy(0, version) }
+    BlockCopy { segment: Some(segment), ..sample::copy(0, version) }
 }
 
 fn manifest(checkpoint: u64, version: u64, written: Vec<WrittenFile>) -> CheckpointManifest {
