@@ -4,22 +4,25 @@
 use std::time::Instant;
 
 /// Fewer rounds than this have no median worth printing.
-pub(crate) const ROUNDS_MIN: u32 = 9;
+pub const ROUNDS_MIN: u32 = 9;
 
 /// One thing to measure: its side effects are its own, its faults end the run.
-pub(crate) type Work<'a> = &'a mut dyn FnMut() -> anyhow::Result<()>;
+pub type Work<'a> = &'a mut dyn FnMut() -> anyhow::Result<()>;
 
 /// The middle and the ends of what the rounds gave.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
+pub struct Spread {
+    /// The middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
 }
 
 impl Spread {
     /// Of at least one figure.
-    pub(crate) fn of(mut figures: Vec<f64>) -> Spread {
+    pub fn of(mut figures: Vec<f64>) -> Spread {
         figures.sort_by(f64::total_cmp);
         let (half, last) = (figures.len() / 2, figures.len() - 1);
         let median =
@@ -29,7 +32,10 @@ impl Spread {
 }
 
 /// Seconds of each work in each round: A B A B …, after one round that is thrown away.
-pub(crate) fn in_turn<const WORKS: usize>(
+///
+/// # Errors
+/// The fault of a work.
+pub fn in_turn<const WORKS: usize>(
     rounds: u32,
     mut works: [Work<'_>; WORKS],
 ) -> anyhow::Result<Vec<[f64; WORKS]>> {
@@ -37,15 +43,19 @@ pub(crate) fn in_turn<const WORKS: usize>(
     for _ in 0..=rounds {
         let mut seconds = [0.0; WORKS];
         for (work, seconds) in works.iter_mut().zip(&mut seconds) {
-            *seconds = self::seconds(work)?;
+            *seconds = self::seconds(&mut **work)?;
         }
         measured.push(seconds);
     }
     Ok(measured.split_off(1))
 }
 
+/// Seconds that a work takes.
+///
+/// # Errors
+/// The fault of the work.
 #[allow(clippy::disallowed_methods, reason = "a bench measures real time; nothing here is simulated")]
-fn seconds(work: &mut Work<'_>) -> anyhow::Result<f64> {
+pub fn seconds(work: Work<'_>) -> anyhow::Result<f64> {
     let begin = Instant::now();
     work()?;
     Ok(begin.elapsed().as_secs_f64())

@@ -6,34 +6,39 @@ use std::fmt;
 
 /// The result of one run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub struct Report {
     /// Measured rounds of every row.
-    pub(crate) rounds: u32,
+    pub rounds: u32,
     /// The machine's load averages (1, 5, 15 minutes) as the run began, where the system tells them.
-    pub(crate) load_before: Option<String>,
+    pub load_before: Option<String>,
     /// And as it ended.
-    pub(crate) load_after: Option<String>,
-    pub(crate) rows: Vec<Row>,
+    pub load_after: Option<String>,
+    /// In the order in which they were measured.
+    pub rows: Vec<Row>,
     /// What one lease costs among the most trainers, in costs of one among the fewest.
-    pub(crate) lease_growth: Spread,
+    pub lease_growth: Spread,
 }
 
 /// One measurement. Rates are medians over the rounds.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) name: String,
-    pub(crate) unit: &'static str,
-    pub(crate) ours: f64,
-    pub(crate) limit: Option<f64>,
+pub struct Row {
+    /// What.
+    pub name: String,
+    /// In what.
+    pub unit: &'static str,
+    /// Shoal's.
+    pub ours: f64,
+    /// The machine's.
+    pub limit: Option<f64>,
     /// Median over the rounds of ours / limit: 1 is the limit reached.
-    pub(crate) ratio: Option<f64>,
+    pub ratio: Option<f64>,
     /// Least and greatest ratio of a round; of `ours` where there is no limit.
-    pub(crate) spread: [f64; 2],
+    pub spread: [f64; 2],
 }
 
 impl Row {
     /// `rounds` are seconds of ours and of the limit; either did `amount` units in them.
-    pub(crate) fn against_limit(name: &str, unit: &'static str, amount: f64, rounds: &[[f64; 2]]) -> Row {
+    pub fn against_limit(name: &str, unit: &'static str, amount: f64, rounds: &[[f64; 2]]) -> Row {
         let rate = |which: usize| Spread::of(rounds.iter().map(|round| amount / round[which]).collect());
         let ratio = Spread::of(rounds.iter().map(|[ours, limit]| limit / ours).collect());
         Row {
@@ -47,7 +52,7 @@ impl Row {
     }
 
     /// Rates of something that has no limit to stand beside it.
-    pub(crate) fn alone(name: String, unit: &'static str, rates: Vec<f64>) -> Row {
+    pub fn alone(name: String, unit: &'static str, rates: Vec<f64>) -> Row {
         let rate = Spread::of(rates);
         Row { name, unit, ours: rate.median, limit: None, ratio: None, spread: [rate.min, rate.max] }
     }
@@ -92,7 +97,7 @@ impl fmt::Display for Row {
 }
 
 /// The load averages, where the system tells them.
-pub(crate) fn load() -> Option<String> {
+pub fn load() -> Option<String> {
     let line = std::fs::read_to_string("/proc/loadavg").ok()?;
     Some(line.split_whitespace().take(3).collect::<Vec<_>>().join(" "))
 }

@@ -76,6 +76,10 @@ impl Rows {
     pub fn values_mut(&mut self) -> &mut [f32] {
         &mut self.values
     }
+    /// The sums alone.
+    pub fn into_values(self) -> Vec<f32> {
+        self.values
+    }
     /// How many keys.
     pub fn len(&self) -> usize {
         self.keys.len()

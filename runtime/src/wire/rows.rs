@@ -1,5 +1,5 @@
 //! Sums over rows and wanted keys as bytes, all little-endian: `rows (u32) | keys (u64 each) | counts (u32 each) | sums (f32,
-//! row by row)`, and nothing at all for no rows; keys alone: `keys (u64 each)`.
+//! row by row)`, and nothing at all for no rows; keys alone: `keys (u64 each)`; and what a pull of keys is answered with.
 //!
 //! It must never trust a number that a message states, nor allocate by one.
 
@@ -67,6 +67,29 @@ pub fn decode_keys(bytes: &[u8]) -> Result<Vec<u64>, String> {
     }
 }
 
+/// The rows of an answer to a pull of so many keys, key by key; none for a key that has no row. None at all if the bytes
+/// are not such an answer: `a bit for each key, lowest first, of whether it has a row | the rows of those that have`.
+pub fn pulled(
+    bytes: &[u8],
+    keys: usize,
+    dimension: usize,
+) -> Option<impl Iterator<Item = Option<&[[u8; 4]]>>> {
+    let (has_row, rows) = bytes.split_at_checked(keys.div_ceil(8))?;
+    let is_born = move |at: usize| has_row[at / 8] >> (at % 8) & 1 == 1;
+    let (mut words, rest) = rows.as_chunks();
+    let born = (0..keys).filter(|at| is_born(*at)).count();
+    if !rest.is_empty() || words.len() != born.checked_mul(dimension)? {
+        return None;
+    }
+    Some((0..keys).map(move |at| {
+        is_born(at).then(|| {
+            let (row, others) = words.split_at(dimension);
+            words = others;
+            row
+        })
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +118,23 @@ mod tests {
                 prop_assert_eq!(encoded_bytes(rows.len(), dimension), bytes.len());
             }
         }
+    }
+
+    #[test]
+    fn an_answer_to_a_pull_is_read_key_by_key_or_refused_whole() {
+        let words = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let of = |bytes: &[u8], keys: usize| -> Option<Vec<Option<Vec<f32>>>> {
+            let row = |row: &[[u8; 4]]| row.iter().map(|word| f32::from_le_bytes(*word)).collect();
+            Some(pulled(bytes, keys, 2)?.map(|words| words.map(row)).collect())
+        };
+        let answer = [vec![0b101], words(&[1.0, 2.0, 3.0, 4.0])].concat();
+        let expected = vec![Some(vec![1.0, 2.0]), None, Some(vec![3.0, 4.0])];
+        assert_eq!(of(&answer, 3), Some(expected));
+        assert_eq!((of(&[], 0), of(&[], 1)), (Some(vec![]), None));
+        assert_eq!(of(&answer[..answer.len() - 1], 3), None, "half a value");
+        assert_eq!(of(&answer[..answer.len() - 8], 3), None, "a row too few");
+        assert_eq!(of(&answer, 2), None, "a row of nobody's");
+        assert_eq!(of(&[0], 3), Some(vec![None, None, None]));
     }
 
     #[test]

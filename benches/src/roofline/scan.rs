@@ -2,9 +2,9 @@
 //! Both map the file anew in every round and use one thread; neither may meet a disk, so the file is read once before.
 
 use crate::map::map;
-use crate::measure::in_turn;
-use crate::report::Row;
 use anyhow::ensure;
+use shoal_benches::measure::in_turn;
+use shoal_benches::report::Row;
 use shoal_recordio::{Reader, Writer, WriterOptions};
 use std::hint::black_box;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Leases per second of the bare lease machine, and how the cost of one grows with the trainers.
 //! No members, no plan, no wire: what is counted is `master::lease` alone, called as the master calls it.
 
-use crate::measure::{Spread, in_turn};
-use crate::report::Row;
 use anyhow::ensure;
+use shoal_benches::measure::{Spread, in_turn};
+use shoal_benches::report::Row;
 use shoal_master::lease::{Grant, Lacking, Leases, Progress};
 use shoal_runtime::cluster::JobShape;
 use shoal_runtime::cluster::plan::EpochShape;

@@ -3,14 +3,12 @@
 
 mod leases;
 mod map;
-mod measure;
-mod report;
 mod scan;
 mod update;
 
 use clap::{Parser, ValueEnum};
-use measure::ROUNDS_MIN;
-use report::Report;
+use shoal_benches::measure::ROUNDS_MIN;
+use shoal_benches::report::{self, Report};
 
 /// Measures Shoal and the machine's limits in turn, and prints both.
 #[derive(Parser)]

@@ -3,9 +3,9 @@
 //! All walk the parameters in the layout's largest blocks (1 MiB), on one thread, and read 16 Mi elements of five
 //! arrays. The gradients of ours lie at an odd address, as they do in a message; those of the limits are plain f32.
 
-use crate::measure::in_turn;
-use crate::report::Row;
 use anyhow::ensure;
+use shoal_benches::measure::in_turn;
+use shoal_benches::report::Row;
 use shoal_pserver::block::shape::{BlockShape, NodeGradient};
 use shoal_pserver::block::sum::Came;
 use shoal_pserver::block::{Block, Placement, PushOutcome, Terms};

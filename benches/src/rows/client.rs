@@ -1,0 +1,144 @@
+//! One trainer's pulls and pushes of rows, as the SDK makes them, without its routing and its patience: keys once each and by
+//! bucket, messages of about 1 MiB under way together, rows into one array in key order.
+
+use crate::serve::{JOB, REWIND};
+use anyhow::{Context, ensure};
+use futures_util::future::try_join_all;
+use shoal_runtime::cluster::{Node, Rows, Table};
+use shoal_runtime::host::rpc::{Channel, TcpDial, pserver_client};
+use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
+use shoal_runtime::wire::rows;
+use std::collections::BTreeMap;
+
+/// As in the SDK.
+const MESSAGE_BYTES: usize = 1 << 20;
+
+pub(crate) struct Client {
+    client: PserverClient<Channel>,
+    table: Table,
+    dimension: usize,
+    /// The next that is pushed.
+    step: u64,
+}
+
+/// The keys that are pulled of one bucket, and where their rows go.
+#[derive(Default)]
+struct Wanted {
+    keys: Vec<u64>,
+    places: Vec<usize>,
+}
+
+impl Client {
+    pub(crate) fn new(address: &str, dimension: usize) -> anyhow::Result<Client> {
+        let client = pserver_client(&TcpDial::default(), address).map_err(anyhow::Error::msg)?;
+        Ok(Client { client, table: Table::default(), dimension, step: 0 })
+    }
+
+    /// The rows of the keys that occur, each once, in key order. All of them must have been born.
+    pub(crate) async fn pull(&self, occurrences: &[u64]) -> anyhow::Result<Vec<f32>> {
+        let mut rows = Rows::zeros(self.dimension, occurrences.iter().copied());
+        let mut buckets: BTreeMap<u32, Wanted> = BTreeMap::new();
+        for (place, key) in rows.keys().iter().enumerate() {
+            let wanted = buckets.entry(self.table.bucket_of(*key)).or_default();
+            wanted.keys.push(*key);
+            wanted.places.push(place);
+        }
+        let wanted = buckets.iter().map(|(block, wanted)| {
+            let mut keys = Vec::with_capacity(8 * wanted.keys.len());
+            rows::encode_keys(&wanted.keys, &mut keys);
+            let bytes = wanted.keys.len() * (8 + 4 * self.dimension);
+            (proto::WantedRows { block: *block, keys: keys.into() }, bytes)
+        });
+        let calls = batches(wanted).into_iter().map(|rows| self.pull_once(rows));
+        let mut pulled = 0;
+        for block in try_join_all(calls).await?.into_iter().flat_map(|reply| reply.blocks) {
+            let wanted = buckets.get(&block.block).context("rows of a bucket that was not asked")?;
+            self.keep(wanted, &block.parameters, rows.values_mut())?;
+            pulled += wanted.keys.len();
+        }
+        ensure!(pulled == rows.len(), "{pulled} of {} rows came", rows.len());
+        Ok(rows.into_values())
+    }
+
+    async fn pull_once(&self, rows: Vec<proto::WantedRows>) -> anyhow::Result<proto::PullReply> {
+        let request = proto::PullRequest {
+            job: JOB.into(),
+            incarnation: 9,
+            step: self.step,
+            rewind: REWIND.0,
+            wait_millis: 1000,
+            rows,
+            ..Default::default()
+        };
+        Ok(self.client.clone().pull(request).await?.into_inner())
+    }
+
+    fn keep(&self, wanted: &Wanted, bytes: &[u8], values: &mut [f32]) -> anyhow::Result<()> {
+        let pulled = rows::pulled(bytes, wanted.keys.len(), self.dimension).context("no answer to a pull")?;
+        for (place, row) in wanted.places.iter().zip(pulled) {
+            let row = row.context("a key that was pushed has no row")?;
+            let values = &mut values[place * self.dimension..][..self.dimension];
+            values.iter_mut().zip(row).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+        }
+        Ok(())
+    }
+
+    /// Pushes the gradients of the next step; they are applied and published when it returns.
+    pub(crate) async fn push(&mut self, gradients: &Rows) -> anyhow::Result<()> {
+        let buckets = gradients.split(|key| Some(self.table.bucket_of(key)));
+        // Every block makes the step, those without rows too.
+        let blocks = (0..self.table.buckets).map(|block| {
+            let mut gradient = Vec::new();
+            buckets.get(&block).into_iter().for_each(|rows| rows::encode(rows, &mut gradient));
+            let (bytes, rewind) = (gradient.len(), REWIND.0);
+            (proto::BlockGradient { block, gradient: gradient.into(), rewind, version: 0 }, bytes)
+        });
+        let calls = batches(blocks).into_iter().map(|blocks| self.push_once(blocks));
+        for reply in try_join_all(calls).await? {
+            ensure!(reply.answers().all(|answer| answer == PushAnswer::Applied), "{reply:?}");
+        }
+        self.step += 1;
+        Ok(())
+    }
+
+    async fn push_once(&self, blocks: Vec<proto::BlockGradient>) -> anyhow::Result<proto::PushReply> {
+        let request = proto::PushRequest {
+            job: JOB.into(),
+            incarnation: 9,
+            step: self.step,
+            node: Some(Node::leaf(0).into()),
+            weight: 1,
+            blocks,
+            ..Default::default()
+        };
+        Ok(self.client.clone().push(request).await?.into_inner())
+    }
+}
+
+/// Parts in messages of about 1 MiB.
+fn batches<T>(parts: impl Iterator<Item = (T, usize)>) -> Vec<Vec<T>> {
+    let (mut batches, mut batch, mut room) = (Vec::new(), Vec::new(), MESSAGE_BYTES);
+    for (part, bytes) in parts {
+        if bytes > room && !batch.is_empty() {
+            batches.push(std::mem::take(&mut batch));
+            room = MESSAGE_BYTES;
+        }
+        room = room.saturating_sub(bytes);
+        batch.push(part);
+    }
+    batches.push(batch);
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_filled_up_to_their_size_and_nothing_is_lost() {
+        let parts = (0..10).map(|part| (part, MESSAGE_BYTES * 3 / 8));
+        assert_eq!(batches(parts).concat(), (0..10).collect::<Vec<i32>>());
+        assert_eq!(batches((0..10).map(|part| (part, MESSAGE_BYTES * 3 / 8)))[0].len(), 2);
+        assert_eq!(batches([(7, 2 * MESSAGE_BYTES), (8, 1)].into_iter()), [vec![7], vec![8]]);
+    }
+}

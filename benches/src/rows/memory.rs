@@ -1,0 +1,27 @@
+//! What this process has in memory, as the system counts it.
+
+use anyhow::Context;
+
+/// Bytes that are resident.
+pub(crate) fn resident_bytes() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("this bench needs Linux's /proc")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes =
+        line.and_then(|line| line.split_whitespace().next()).context("no VmRSS in /proc/self/status")?;
+    Ok(kibibytes.parse::<u64>()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_resident_and_what_is_freed_is_not() {
+        let before = resident_bytes().unwrap();
+        let bytes = std::hint::black_box(vec![1u8; 64 << 20]);
+        let with = resident_bytes().unwrap();
+        drop(bytes);
+        let after = resident_bytes().unwrap();
+        assert!(with > before + (60 << 20) && after + (50 << 20) < with, "{before} {with} {after}");
+    }
+}

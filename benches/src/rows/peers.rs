@@ -1,0 +1,82 @@
+//! Other parameter servers, asked for rounds in turn with ours: a process that serves them line by line. It must never pass
+//! off a peer that is not there as one that was measured.
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// The program that serves them, relative to the repository.
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/embedding.py");
+
+/// What became of a peer's start.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Told {
+    Version(String),
+    Missing(String),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    seconds: f64,
+}
+
+/// The process and what it told.
+pub(crate) struct Peers {
+    process: Child,
+    asking: Option<ChildStdin>,
+    answers: Lines<BufReader<ChildStdout>>,
+    pub(crate) told: BTreeMap<String, Told>,
+}
+
+impl Peers {
+    /// Starts them by a Python that has what they need, with ElasticDL's unpacked wheel.
+    pub(crate) fn start(python: &Path, wheel: &Path, arguments: &[(&str, String)]) -> anyhow::Result<Peers> {
+        let flags = arguments.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]);
+        let mut process = Command::new(python)
+            .args([PathBuf::from(PROGRAM), "--wheel".into(), wheel.into()])
+            .args(flags)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("starting {}", python.display()))?;
+        let asking = process.stdin.take();
+        let answers = BufReader::new(process.stdout.take().context("its answers cannot be read")?).lines();
+        let mut peers = Peers { process, asking, answers, told: BTreeMap::new() };
+        peers.told = serde_json::from_str(&peers.heard()?)?;
+        Ok(peers)
+    }
+
+    fn heard(&mut self) -> anyhow::Result<String> {
+        let line = self.answers.next().with_context(|| format!("{PROGRAM} has ended: run it by hand"))?;
+        Ok(line?)
+    }
+
+    /// Those that are there.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let there = self.told.iter().filter(|(_, told)| matches!(told, Told::Version(_)));
+        there.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The mean seconds of one pull or push of a peer, by its own clock.
+    pub(crate) fn seconds(&mut self, name: &str, what: &str, times: u32) -> anyhow::Result<f64> {
+        let asking = self.asking.as_mut().context("it was ended")?;
+        writeln!(asking, "{name} {what} {times}")?;
+        asking.flush()?;
+        let Answer { seconds } = serde_json::from_str(&self.heard()?)?;
+        ensure!(seconds > 0.0, "{name} says that a {what} takes no time");
+        Ok(seconds)
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        // It ends, and its processes with it, when nobody asks any more.
+        drop(self.asking.take());
+        let _ = self.process.wait();
+    }
+}

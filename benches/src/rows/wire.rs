@@ -1,0 +1,178 @@
+//! Pull and push of 10,000 rows over loopback: a trainer in this process and a pserver in another, peers doing the same work,
+//! and a gather and a scatter of such rows in one thread's memory. All in turn.
+
+use crate::buckets::{ADAGRAD, MESSAGE_KEYS, drawn};
+use crate::client::Client;
+use crate::flat::Flat;
+use crate::peers::{Peers, Told};
+use anyhow::Context;
+use serde::Serialize;
+use shoal_benches::measure::{Spread, seconds};
+use shoal_runtime::cluster::Rows;
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+pub(crate) const DIMENSION: usize = 64;
+/// Rows of the table: far more than caches hold.
+pub(crate) const TABLE_ROWS: usize = 1_000_000;
+/// Pulls or pushes of each in a round.
+const TIMES: u32 = 10;
+/// Sets of keys that are used in turn.
+const SETS: usize = 16;
+
+/// One operation, ours and others'.
+#[derive(Debug, Serialize)]
+pub(crate) struct Operation {
+    pub(crate) name: &'static str,
+    pub(crate) millis: Spread,
+    pub(crate) limit_millis: f64,
+    /// Limit / ours inside a round.
+    pub(crate) ratio: Spread,
+    pub(crate) peers: BTreeMap<String, Beside>,
+}
+
+/// A peer beside us.
+#[derive(Debug, Serialize)]
+pub(crate) struct Beside {
+    pub(crate) millis: Spread,
+    /// Theirs / ours inside a round: how many times as fast we are.
+    pub(crate) times: Spread,
+}
+
+/// What was measured, and who was there.
+#[derive(Debug, Serialize)]
+pub(crate) struct Wire {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) peers: BTreeMap<String, Told>,
+}
+
+/// The pserver's process. It ends when its input does.
+struct Pserver(Child);
+
+impl Drop for Pserver {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Seconds of one round: ours, the limit, each peer.
+type Round = (f64, f64, Vec<f64>);
+
+pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<Wire> {
+    let (_pserver, address) = start()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut client = Client::new(&address, DIMENSION)?;
+    for keys in (0..TABLE_ROWS as u64).collect::<Vec<u64>>().chunks(MESSAGE_KEYS) {
+        runtime.block_on(client.push(&gradients(keys)))?;
+    }
+    let mut flat = Flat::new(TABLE_ROWS, DIMENSION);
+    let sets: Vec<Vec<u64>> = (0..SETS).map(key_set).collect();
+    let sums: Vec<Rows> = sets.iter().map(|keys| gradients(keys)).collect();
+    let places: Vec<Vec<u32>> =
+        sets.iter().map(|keys| keys.iter().map(|key| *key as u32).collect()).collect();
+    let names = peers.as_ref().map(Peers::names).unwrap_or_default();
+    let (mut pulls, mut pushes): (Vec<Round>, Vec<Round>) = (Vec::new(), Vec::new());
+    for _ in 0..=rounds {
+        let ours = each(|set| runtime.block_on(client.pull(&sets[set])).map(|rows| drop(black_box(rows))))?;
+        let limit = each(|set| {
+            black_box(flat.gather(&places[set]));
+            Ok(())
+        })?;
+        pulls.push((ours, limit, theirs(peers.as_mut(), &names, "pull")?));
+        let ours = each(|set| runtime.block_on(client.push(&sums[set])))?;
+        let limit = each(|set| {
+            flat.scatter(&places[set], sums[set].values());
+            Ok(())
+        })?;
+        pushes.push((ours, limit, theirs(peers.as_mut(), &names, "push")?));
+    }
+    let operations = vec![operation("pull", &pulls[1..], &names), operation("push", &pushes[1..], &names)];
+    Ok(Wire { operations, peers: peers.as_ref().map(|peers| peers.told.clone()).unwrap_or_default() })
+}
+
+/// The pserver, and where it listens.
+fn start() -> anyhow::Result<(Pserver, String)> {
+    let mut process = Command::new(std::env::current_exe()?)
+        .arg("--serve")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting the pserver")?;
+    let output = process.stdout.take().context("its address cannot be read")?;
+    let pserver = Pserver(process);
+    let mut address = String::new();
+    BufReader::new(output).read_line(&mut address)?;
+    Ok((pserver, address.trim().to_owned()))
+}
+
+/// The pserver's side.
+pub(crate) fn serve() -> anyhow::Result<()> {
+    crate::serve::serve(DIMENSION, ADAGRAD)
+}
+
+/// Keys of one pull or push, all different, ascending.
+fn key_set(set: usize) -> Vec<u64> {
+    let mut keys = std::collections::BTreeSet::new();
+    let mut draw = (set as u64) << 32;
+    while keys.len() < MESSAGE_KEYS {
+        keys.insert(drawn(draw, TABLE_ROWS as u64));
+        draw += 1;
+    }
+    keys.into_iter().collect()
+}
+
+fn gradients(keys: &[u64]) -> Rows {
+    let mut rows = Rows::zeros(DIMENSION, keys.iter().copied());
+    rows.values_mut().fill(1.0);
+    rows
+}
+
+/// The mean seconds of one.
+fn each(mut one: impl FnMut(usize) -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let all = seconds(&mut || (0..TIMES as usize).try_for_each(|at| one(at % SETS)))?;
+    Ok(all / f64::from(TIMES))
+}
+
+fn theirs(peers: Option<&mut Peers>, names: &[String], what: &str) -> anyhow::Result<Vec<f64>> {
+    let Some(peers) = peers else { return Ok(Vec::new()) };
+    names.iter().map(|name| peers.seconds(name, what, TIMES)).collect()
+}
+
+fn operation(name: &'static str, rounds: &[Round], names: &[String]) -> Operation {
+    let spread = |of: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(of).collect());
+    let beside = |at: usize| Beside {
+        millis: spread(&|round| round.2[at] * 1e3),
+        times: spread(&|round| round.2[at] / round.0),
+    };
+    Operation {
+        name,
+        millis: spread(&|round| round.0 * 1e3),
+        limit_millis: spread(&|round| round.1 * 1e3).median,
+        ratio: spread(&|round| round.1 / round.0),
+        peers: names.iter().enumerate().map(|(at, name)| (name.clone(), beside(at))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_compared_inside_a_round() {
+        let rounds = [(1.0, 0.5, vec![3.0]), (2.0, 0.5, vec![8.0]), (4.0, 1.0, vec![4.0])];
+        let operation = operation("pull", &rounds, &["peer".to_owned()]);
+        assert_eq!((operation.millis.median, operation.limit_millis), (2000.0, 500.0));
+        assert_eq!((operation.ratio.median, operation.peers["peer"].times.median), (0.25, 3.0));
+    }
+
+    #[test]
+    fn a_set_has_different_keys_of_the_table() {
+        let keys = key_set(3);
+        assert_eq!(keys.len(), MESSAGE_KEYS);
+        assert!(keys.is_sorted_by(|left, right| left < right) && keys[MESSAGE_KEYS - 1] < TABLE_ROWS as u64);
+        assert_ne!(keys, key_set(4));
+    }
+}
