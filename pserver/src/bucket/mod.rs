@@ -9,6 +9,7 @@ pub mod admission;
 pub mod arena;
 mod changed;
 mod giving;
+mod index;
 pub mod plan;
 pub mod segment;
 pub mod shape;

@@ -98,6 +98,12 @@ pub fn place_hash(key: u64) -> u64 {
     mixed & TOP | (mixed & !TOP) >> 32
 }
 
+/// One of 256 shares of a bucket's keys: bits that neither its bucket nor [`place_hash`] says anything of, in tables of up to
+/// 2^24 buckets.
+pub fn place_share(key: u64) -> u8 {
+    mix(key) as u8
+}
+
 /// The key of a string: FNV-1a (Fowler, Noll and Vo 1991) of 64 bits, mixed. Of a million strings two have the same key
 /// once in 37 million tables.
 pub fn string_key(text: &str) -> u64 {
@@ -137,6 +143,9 @@ mod tests {
         let tops: BTreeSet<u64> = within.iter().map(|hash| hash >> 57).collect();
         let lows: BTreeSet<u64> = within.iter().map(|hash| hash & 0xff).collect();
         assert_eq!(tops.len(), 128);
+        let shares: BTreeSet<u8> =
+            (0..64_000).filter(|key| bucket_of(*key, 64) == 5).map(place_share).collect();
+        assert!(shares.len() > 235, "{}", shares.len());
         // 1,000 draws leave each of 256 out with a chance of 0.02.
         assert!(lows.len() > 235, "{}", lows.len());
     }
