@@ -7,6 +7,7 @@
 const ROUNDS: u64 = 4;
 
 /// SplitMix64's finaliser (Steele, Lea, Flood 2014): every input bit moves every output bit.
+#[inline]
 pub fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

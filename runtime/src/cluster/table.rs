@@ -57,6 +57,7 @@ impl Default for Table {
 impl Table {
     /// Which bucket a key belongs to. The low half of its mixed bits says it, so that the high half is as good as new
     /// within a bucket: see [`place_hash`].
+    #[inline]
     pub fn bucket_of(&self, key: u64) -> u32 {
         bucket_of(key, self.buckets)
     }
@@ -86,12 +87,14 @@ impl Table {
 }
 
 /// Which of so many buckets a key belongs to.
+#[inline]
 fn bucket_of(key: u64, buckets: u32) -> u32 {
     let low = mix(key) & u64::from(u32::MAX);
     ((low * u64::from(buckets)) >> 32) as u32
 }
 
 /// What an index within a bucket looks a key up by: bits that its bucket says nothing of, at both ends.
+#[inline]
 pub fn place_hash(key: u64) -> u64 {
     const TOP: u64 = 0x7f << 57;
     let mixed = mix(key);
@@ -100,6 +103,7 @@ pub fn place_hash(key: u64) -> u64 {
 
 /// One of 256 shares of a bucket's keys: bits that neither its bucket nor [`place_hash`] says anything of, in tables of up to
 /// 2^24 buckets.
+#[inline]
 pub fn place_share(key: u64) -> u8 {
     mix(key) as u8
 }

@@ -109,6 +109,7 @@ where
         .map_err(|error| format!("{address:?} is no address (host:port): {error}"))?
         .connect_timeout(limits.connect)
         .timeout(limits.call)
+        .max_frame_size(limits.frame_bytes)
         .initial_stream_window_size(limits.stream_window_bytes)
         .initial_connection_window_size(limits.connection_window_bytes)
         .http2_max_header_list_size(64 << 10)
