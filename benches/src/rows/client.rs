@@ -57,7 +57,7 @@ impl Client {
             pulled += wanted.keys.len();
         }
         ensure!(pulled == rows.len(), "{pulled} of {} rows came", rows.len());
-        Ok(rows.into_values())
+        Ok(rows.into_parts().1)
     }
 
     async fn pull_once(&self, rows: Vec<proto::WantedRows>) -> anyhow::Result<proto::PullReply> {

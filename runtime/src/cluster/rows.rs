@@ -76,9 +76,13 @@ impl Rows {
     pub fn values_mut(&mut self) -> &mut [f32] {
         &mut self.values
     }
-    /// The sums alone.
-    pub fn into_values(self) -> Vec<f32> {
-        self.values
+    /// Keys, counts, and the sums to be worked in.
+    pub fn parts_mut(&mut self) -> (&[u64], &[u32], &mut [f32]) {
+        (&self.keys, &self.counts, &mut self.values)
+    }
+    /// Keys and sums alone.
+    pub fn into_parts(self) -> (Vec<u64>, Vec<f32>) {
+        (self.keys, self.values)
     }
     /// How many keys.
     pub fn len(&self) -> usize {
@@ -102,11 +106,7 @@ impl Rows {
         let dimension = self.dimension();
         assert_eq!(dimension, right.dimension(), "rows of two tables");
         let both = self.len() + right.len();
-        let mut sum = Rows {
-            keys: Vec::with_capacity(both),
-            counts: Vec::with_capacity(both),
-            values: Vec::with_capacity(both * dimension),
-        };
+        let mut sum = Rows::with_room(both, dimension);
         let (mut l, mut r) = (0, 0);
         while l < self.len() || r < right.len() {
             let order = match (self.keys.get(l), right.keys.get(r)) {
@@ -138,14 +138,27 @@ impl Rows {
     }
 
     /// The rows by the part that a key belongs to; those of keys that belong to none are left out.
-    pub fn split<K: Ord>(&self, part_of: impl Fn(u64) -> Option<K>) -> BTreeMap<K, Rows> {
-        let (dimension, mut parts) = (self.dimension(), BTreeMap::<K, Rows>::new());
-        for (at, key) in self.keys.iter().enumerate() {
-            if let Some(part) = part_of(*key) {
-                parts.entry(part).or_default().append(self, &mut { at }, dimension);
+    pub fn split<K: Ord + Copy>(&self, part_of: impl Fn(u64) -> Option<K>) -> BTreeMap<K, Rows> {
+        let (dimension, mut sizes) = (self.dimension(), BTreeMap::<K, usize>::new());
+        let parts_of: Vec<Option<K>> = self.keys.iter().map(|key| part_of(*key)).collect();
+        parts_of.iter().flatten().for_each(|part| *sizes.entry(*part).or_default() += 1);
+        // Rows are copied once: no part grows.
+        let with_room = |(part, rows)| (part, Rows::with_room(rows, dimension));
+        let mut parts: BTreeMap<K, Rows> = sizes.into_iter().map(with_room).collect();
+        for (at, part) in parts_of.iter().enumerate() {
+            if let Some(part) = part.and_then(|part| parts.get_mut(&part)) {
+                part.append(self, &mut { at }, dimension);
             }
         }
         parts
+    }
+
+    fn with_room(rows: usize, dimension: usize) -> Rows {
+        Rows {
+            keys: Vec::with_capacity(rows),
+            counts: Vec::with_capacity(rows),
+            values: Vec::with_capacity(rows * dimension),
+        }
     }
 
     /// The first difference in bits, in key order. Of not-a-numbers the bits are anybody's.

@@ -18,10 +18,12 @@ pub fn encode(rows: &Rows, bytes: &mut Vec<u8>) {
     if rows.is_empty() {
         return;
     }
+    bytes.reserve_exact(4 + rows.len() * HEAD_BYTES + 4 * rows.values().len());
     bytes.extend_from_slice(&(rows.len() as u32).to_le_bytes());
     encode_keys(rows.keys(), bytes);
-    rows.counts().iter().for_each(|count| bytes.extend_from_slice(&count.to_le_bytes()));
-    rows.values().iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+    // Copied whole: memory is taken to be little-endian, as wherever parameters become bytes.
+    bytes.extend_from_slice(bytemuck::cast_slice(rows.counts()));
+    bytes.extend_from_slice(bytemuck::cast_slice(rows.values()));
 }
 
 /// Reads a sum over rows of `dimension` elements.
@@ -48,7 +50,7 @@ pub fn decode(bytes: &[u8], dimension: usize) -> Result<Rows, String> {
 
 /// Writes keys at the end of `bytes`.
 pub fn encode_keys(keys: &[u64], bytes: &mut Vec<u8>) {
-    keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_le_bytes()));
+    bytes.extend_from_slice(bytemuck::cast_slice(keys));
 }
 
 /// Reads keys, which must ascend.
