@@ -5,6 +5,7 @@
 //! has never changes a bit of any row; it names a row's place in copies and in files.
 
 use super::index::Index;
+use std::hint::black_box;
 
 /// Where a row lies.
 pub type Slot = u32;
@@ -15,7 +16,10 @@ const BITS: usize = u64::BITS as usize;
 /// Words of a record before its values: key (low, high), last, occurrences.
 const HEAD_WORDS: usize = 4;
 /// Keys whose rows are looked for at a time: their cache misses overlap.
-const BATCH: usize = 32;
+const BATCH: usize = 64;
+
+/// Words of a cache line.
+const LINE_WORDS: usize = 16;
 
 /// Rows of one width with their index.
 #[derive(Clone, Debug)]
@@ -118,6 +122,11 @@ impl Arena {
         })
     }
 
+    /// The values of a slot that [`find_all`](Self::find_all) has found.
+    pub(super) fn found(&self, slot: Slot) -> &[f32] {
+        bytemuck::cast_slice(&self.record(slot)[HEAD_WORDS..])
+    }
+
     /// The same, to be changed.
     pub fn row_mut(&mut self, slot: Slot) -> Option<RowMut<'_>> {
         self.is_taken(slot).then(|| {
@@ -142,20 +151,27 @@ impl Arena {
         self.index.find(key, |slot| self.key(slot) == key)
     }
 
-    /// The slots of many keys' rows, each given to `found` in order.
+    /// The slots of many keys' rows, each given to `found` in order, which is about to use so many values of a row.
     ///
-    /// A batch's index entries are all looked up before the first of its rows is touched, and those all before the first
-    /// is used: so misses of one batch are under way together.
-    pub fn find_all(&self, keys: &[u64], mut found: impl FnMut(Option<Slot>)) {
+    /// A batch's index entries are all looked up before the first of its rows is touched, and those all, in every cache line
+    /// that is about to be used, before the first is used: so misses of one batch are under way together.
+    pub fn find_all(&self, keys: &[u64], values: usize, mut found: impl FnMut(Option<Slot>)) {
+        let words = self.stride().min(HEAD_WORDS + values);
         for batch in keys.chunks(BATCH) {
             let mut likely = [None; BATCH];
             for (likely, key) in likely.iter_mut().zip(batch) {
                 *likely = self.index.likely(*key);
             }
-            let mut is_it = [false; BATCH];
+            let (mut is_it, mut touched) = ([false; BATCH], 0);
             for (at, key) in batch.iter().enumerate() {
-                is_it[at] = likely[at].is_some_and(|slot| self.key(slot) == *key);
+                is_it[at] = likely[at].is_some_and(|slot| {
+                    let record = &self.record(slot)[..words];
+                    touched |=
+                        record.iter().step_by(LINE_WORDS).fold(record[words - 1], |all, word| all | word);
+                    key_of(record) == *key
+                });
             }
+            black_box(touched);
             for (at, key) in batch.iter().enumerate() {
                 found(match likely[at] {
                     Some(slot) if is_it[at] => Some(slot),
@@ -270,7 +286,7 @@ mod tests {
         assert_eq!(arena.slabs.iter().flatten().count(), slabs.len(), "memory is given back");
         let keys: Vec<u64> = (0..800).collect();
         let mut found = Vec::new();
-        arena.find_all(&keys, |slot| found.push(slot));
+        arena.find_all(&keys, WIDTH, |slot| found.push(slot));
         assert!(keys.iter().zip(found).all(|(key, slot)| slot == model.get(key).copied()));
     }
 
@@ -312,7 +328,7 @@ mod tests {
         }
         assert!(keys.len() > 150 && keys.iter().zip(0..).all(|(key, slot)| arena.find(*key) == Some(slot)));
         let mut found = Vec::new();
-        arena.find_all(&keys, |slot| found.push(slot));
+        arena.find_all(&keys, 1, |slot| found.push(slot));
         assert!(found.into_iter().zip(0..).all(|(found, slot)| found == Some(slot)));
     }
 }

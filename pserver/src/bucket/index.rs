@@ -52,7 +52,7 @@ impl Index {
 
     /// A slot that is most likely the key's: if it is not, [`find`](Self::find) may know another. None if the key has none.
     pub(super) fn likely(&self, key: u64) -> Option<Slot> {
-        self.parts[part_of(key)].iter_hash(place_hash(key)).next().copied()
+        self.parts[part_of(key)].find(place_hash(key), |_| true).copied()
     }
 
     /// Notes a key that is not there; `key_of` says which key another slot has.

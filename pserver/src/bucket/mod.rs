@@ -17,7 +17,7 @@ pub mod undo;
 
 use crate::kernel::rules::{Pass, RowPass};
 use admission::Candidates;
-use arena::{Arena, Slot};
+use arena::{Arena, RowMut, Slot};
 use changed::Changed;
 use giving::Giving;
 use plan::{Place, Plan, age};
@@ -109,12 +109,14 @@ impl Bucket {
     /// Makes the next version: the rule runs for every row whose key occurs and that is, or is born. The plan must be
     /// this bucket's, or have passed [`check`](Self::check).
     pub fn apply(&mut self, shape: &BucketShape, mut rows: Rows, plan: &Plan, pass: Pass) {
-        let mut undo = Undo::default();
+        let kept = plan.places.iter().filter(|place| matches!(place, Place::At(_))).count();
+        let mut undo = Undo::with_room(rows.len() + plan.evicted.len(), kept * shape.dimension);
         let mut evicted = plan.evicted.iter().copied().peekable();
         let row_pass = RowPass::new(shape.rule(), pass);
-        let (keys, counts): (Vec<u64>, Vec<u32>) = (rows.keys().to_vec(), rows.counts().to_vec());
-        let sums = rows.values_mut().chunks_mut(shape.dimension);
-        for (((key, count), place), sum) in keys.into_iter().zip(counts).zip(&plan.places).zip(sums) {
+        let (keys, counts, sums) = rows.parts_mut();
+        let sums = sums.chunks_mut(shape.dimension);
+        for (((key, count), place), sum) in keys.iter().zip(counts).zip(&plan.places).zip(sums) {
+            let (key, count) = (*key, *count);
             while let Some((gone, slot)) = evicted.next_if(|(gone, _)| *gone < key) {
                 self.evict(shape, gone, slot, &mut undo);
             }
@@ -124,16 +126,18 @@ impl Bucket {
                 Place::Born(slot) => {
                     self.candidates.admitted(key);
                     if slot < self.filled {
-                        self.bear(shape, key, slot);
                         undo.push(key, slot, None);
-                        self.update(shape, &row_pass, &pass, (slot, count), sum);
+                        if let Some(row) = self.bear(shape, key, slot) {
+                            update(shape, &row_pass, &pass, row, count, sum);
+                        }
                     }
                 }
                 Place::At(slot) if slot < self.filled => {
                     self.touch(slot);
-                    let before = self.arena.row(slot).map(|row| &row.values[..shape.dimension]);
-                    undo.push(key, slot, before);
-                    self.update(shape, &row_pass, &pass, (slot, count), sum);
+                    if let Some(row) = self.arena.row_mut(slot) {
+                        undo.push(key, slot, Some(&row.values[..shape.dimension]));
+                        update(shape, &row_pass, &pass, row, count, sum);
+                    }
                 }
                 Place::At(_) => {}
             }
@@ -162,29 +166,11 @@ impl Bucket {
         }
     }
 
-    fn bear(&mut self, shape: &BucketShape, key: u64, slot: Slot) {
+    fn bear(&mut self, shape: &BucketShape, key: u64, slot: Slot) -> Option<RowMut<'_>> {
         self.touch(slot);
-        if let Some(row) = self.arena.insert(slot, key) {
-            shape.initial(key, &mut row.values[..shape.dimension]);
-        }
-    }
-
-    fn update(
-        &mut self,
-        shape: &BucketShape,
-        row_pass: &RowPass,
-        pass: &Pass,
-        (slot, count): (Slot, u32),
-        sum: &mut [f32],
-    ) {
-        let Some(row) = self.arena.row_mut(slot) else { return };
-        let is_new = *row.occurrences == 0;
-        let age = age(pass, *row.last);
-        let missed = if is_new { 0 } else { u64::from(age.saturating_sub(1)) };
-        *row.occurrences = shape.score(*row.occurrences, age).saturating_add(count);
-        *row.last = pass.update as u32;
-        let (embedding, slots) = row.values.split_at_mut(shape.dimension);
-        row_pass.run(missed, embedding, slots, sum);
+        let row = self.arena.insert(slot, key)?;
+        shape.initial(key, &mut row.values[..shape.dimension]);
+        Some(row)
     }
 
     fn evict(&mut self, shape: &BucketShape, key: u64, slot: Slot, undo: &mut Undo) {
@@ -199,13 +185,13 @@ impl Bucket {
     /// each key, lowest first, of whether it has a row; then the rows of those that have, little-endian f32.
     pub fn read(&self, shape: &BucketShape, back: usize, keys: &[u64], bytes: &mut Vec<u8>) {
         let bits = bytes.len();
+        bytes.reserve_exact(keys.len().div_ceil(8) + 4 * shape.dimension * keys.len());
         bytes.resize(bits + keys.len().div_ceil(8), 0);
-        bytes.reserve(4 * shape.dimension * keys.len());
         let undone = self.undo.len().saturating_sub(back);
         let mut at = 0;
-        self.arena.find_all(keys, |slot| {
+        self.arena.find_all(keys, shape.dimension, |slot| {
             let earlier = self.undo.range(undone..).find_map(|undo| undo.find(keys[at], shape.dimension));
-            let newest = || Some(&self.arena.row(slot?)?.values[..shape.dimension]);
+            let newest = || Some(&self.arena.found(slot?)[..shape.dimension]);
             if let Some(row) = earlier.unwrap_or_else(newest) {
                 bytes[bits + at / 8] |= 1 << (at % 8);
                 bytes.extend_from_slice(bytemuck::cast_slice(row));
@@ -213,6 +199,24 @@ impl Bucket {
             at += 1;
         });
     }
+}
+
+/// One row's update: its score, its last update, the rule.
+fn update(
+    shape: &BucketShape,
+    row_pass: &RowPass,
+    pass: &Pass,
+    row: RowMut<'_>,
+    count: u32,
+    sum: &mut [f32],
+) {
+    let is_new = *row.occurrences == 0;
+    let age = age(pass, *row.last);
+    let missed = if is_new { 0 } else { u64::from(age.saturating_sub(1)) };
+    *row.occurrences = shape.score(*row.occurrences, age).saturating_add(count);
+    *row.last = pass.update as u32;
+    let (embedding, slots) = row.values.split_at_mut(shape.dimension);
+    row_pass.run(missed, embedding, slots, sum);
 }
 
 #[cfg(test)]

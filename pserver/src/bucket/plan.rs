@@ -41,21 +41,20 @@ impl Bucket {
     /// What an update with this sum does.
     pub fn plan(&self, shape: &BucketShape, rows: &Rows, pass: &Pass) -> Plan {
         let mut plan = Plan { places: Vec::with_capacity(rows.len()), ..Plan::default() };
-        self.arena.find_all(rows.keys(), |slot| plan.places.push(slot.map_or(Place::Unborn, Place::At)));
+        self.arena.find_all(rows.keys(), shape.width, |slot| {
+            plan.places.push(slot.map_or(Place::Unborn, Place::At))
+        });
         if let Some(age_max) = shape.sweeps(pass) {
             plan.evicted = aged(&self.arena, rows, pass, age_max);
         }
-        let wanted = rows.keys().iter().zip(rows.counts()).zip(&plan.places);
-        let wanted = wanted.filter(|((key, count), place)| {
+        let counted = rows.keys().iter().zip(rows.counts()).zip(&plan.places).enumerate();
+        let wanted = counted.filter(|(_, ((key, count), place))| {
             **place == Place::Unborn && shape.admits(self.candidates.count(**key), **count)
         });
-        let wanted: Vec<u64> = wanted.map(|((key, _), _)| *key).collect();
+        let wanted: Vec<usize> = wanted.map(|(at, _)| at).collect();
         let born = plan.make_room(&self.arena, shape, rows, pass, wanted.len());
-        let mut free = self.arena.free_slots();
-        for key in &wanted[..born] {
-            if let (Ok(at), Some(slot)) = (rows.keys().binary_search(key), free.next()) {
-                plan.places[at] = Place::Born(slot);
-            }
+        for (at, slot) in wanted[..born].iter().zip(self.arena.free_slots()) {
+            plan.places[*at] = Place::Born(slot);
         }
         plan
     }

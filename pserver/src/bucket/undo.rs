@@ -19,6 +19,16 @@ pub struct Undo {
 const UNBORN: u32 = u32::MAX;
 
 impl Undo {
+    /// Of nothing yet, with room for so many rows and values.
+    pub fn with_room(rows: usize, values: usize) -> Undo {
+        Undo {
+            keys: Vec::with_capacity(rows),
+            slots: Vec::with_capacity(rows),
+            rows: Vec::with_capacity(rows),
+            values: Vec::with_capacity(values),
+        }
+    }
+
     /// Notes a row. Keys come in ascending order.
     pub fn push(&mut self, key: u64, slot: Slot, before: Option<&[f32]>) {
         debug_assert!(self.keys.last().is_none_or(|last| *last < key));
