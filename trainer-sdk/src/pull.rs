@@ -53,11 +53,18 @@ struct Pull<'a> {
     at: At,
     routing: Arc<Routing>,
     wanted: BTreeSet<BlockId>,
-    /// By bucket, ascending.
-    keys: BTreeMap<BlockId, Vec<u64>>,
+    keys: BTreeMap<BlockId, BucketKeys>,
     values: Vec<Vec<f32>>,
     rows: Vec<TableRows>,
     bases: Vec<Base>,
+}
+
+/// The keys of a bucket whose rows are wanted, and where among all of the table's they are.
+#[derive(Default)]
+struct BucketKeys {
+    /// Ascending.
+    keys: Vec<u64>,
+    places: Vec<usize>,
 }
 
 /// Pulls until every block, metrics included, has answered; of tables the rows of these keys.
@@ -79,16 +86,19 @@ pub(crate) async fn pull_rows(session: &Session, at: At, keys: Keys) -> Result<P
 impl Pull<'_> {
     fn new(session: &Session, at: At, keys: Keys) -> Pull<'_> {
         let names = &session.names;
-        let mut by_bucket: BTreeMap<BlockId, Vec<u64>> = BTreeMap::new();
+        let mut by_bucket: BTreeMap<BlockId, BucketKeys> = BTreeMap::new();
         let parameters = names.declaration.parameters.iter().enumerate();
         let rows = parameters.zip(keys.rows()).map(|((at, parameter), rows)| {
             if parameter.rule.is_read_by_steps() {
-                for key in rows.keys() {
+                for (place, key) in rows.keys().iter().enumerate() {
                     let Some(block) = names.bucket(at, *key) else { continue };
-                    by_bucket.entry(block).or_default().push(*key);
+                    let bucket = by_bucket.entry(block).or_default();
+                    bucket.keys.push(*key);
+                    bucket.places.push(place);
                 }
             }
-            TableRows { keys: rows.keys().to_vec(), values: rows.values().to_vec() }
+            let (keys, values) = rows.into_parts();
+            TableRows { keys, values }
         });
         let rows = rows.collect();
         let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; names.layout.len()];
@@ -104,26 +114,24 @@ impl Pull<'_> {
     /// Takes in the rows of a bucket's keys: those that have none are at their initial values.
     fn keep_rows(&mut self, block: BlockId, parameter: usize, bytes: &[u8]) -> Result<(), Refusal> {
         let names = &self.session.names;
-        let keys = self.keys.get(&block).map_or(&[][..], Vec::as_slice);
+        let Some(BucketKeys { keys, places }) = self.keys.get(&block) else { return Ok(()) };
         let dimension = names.declaration.parameters[parameter].elements() as usize;
-        let wrong = || {
+        let Some(pulled) = rows::pulled(bytes, keys.len(), dimension) else {
             let detail = format!("rows of {} keys came in {} bytes", keys.len(), bytes.len());
-            Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail)
+            return Err(Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail));
         };
-        let (has_row, rows) = bytes.split_at_checked(keys.len().div_ceil(8)).ok_or_else(wrong)?;
-        let mut born = rows.chunks_exact(4 * dimension);
-        let TableRows { keys: all, values } = &mut self.rows[parameter];
-        for (at, key) in keys.iter().enumerate() {
-            let Ok(place) = all.binary_search(key) else { continue };
+        let values = &mut self.rows[parameter].values;
+        for ((key, place), words) in keys.iter().zip(places).zip(pulled) {
             let row = &mut values[place * dimension..][..dimension];
-            if has_row[at / 8] >> (at % 8) & 1 == 0 {
-                names.unborn(parameter, *key, row);
-                continue;
+            match words {
+                Some(words) => {
+                    let values = words.iter().map(|word| f32::from_le_bytes(*word));
+                    row.iter_mut().zip(values).for_each(|(value, of)| *value = of);
+                }
+                None => names.unborn(parameter, *key, row),
             }
-            let words = born.next().ok_or_else(wrong)?.as_chunks().0;
-            row.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
         }
-        if born.next().is_none() && born.remainder().is_empty() { Ok(()) } else { Err(wrong()) }
+        Ok(())
     }
 
     fn keep(&mut self, pulled: proto::PulledBlock) -> Result<(), Refusal> {
@@ -176,7 +184,7 @@ impl Errand for Pull<'_> {
             others.into_iter().partition(|block| self.is_read(*block));
         let rows = with_rows.iter().map(|block| {
             let mut keys = Vec::new();
-            rows::encode_keys(&self.keys[block], &mut keys);
+            rows::encode_keys(&self.keys[block].keys, &mut keys);
             proto::WantedRows { block: block.0, keys: keys.into() }
         });
         let (step, rewind) = match self.at {
@@ -205,12 +213,12 @@ impl Errand for Pull<'_> {
     }
 
     fn bytes(&self, block: BlockId) -> usize {
-        let Some(keys) = self.keys.get(&block) else { return self.session.names.bytes(block) };
+        let Some(bucket_keys) = self.keys.get(&block) else { return self.session.names.bytes(block) };
         let bucket = self.session.names.layout.block(block).and_then(|layout| layout.bucket);
         let elements = bucket.map_or(0, |bucket| {
             self.session.names.declaration.parameters[bucket.parameter].elements() as usize
         });
-        keys.len() * (8 + 4 * elements)
+        bucket_keys.keys.len() * (8 + 4 * elements)
     }
 
     fn open(&self) -> Duration {
