@@ -7,7 +7,8 @@ Needs Python 3.11 with tensorflow-cpu and grpcio, and the unpacked wheel of elas
     python embedding.py --wheel WHEEL --once
 
 The first line on standard output is a JSON object: of each peer its version, or why it is not there. Then, for every line
-`PEER pull|push TIMES` on standard input, one object with the seconds of one pull or push. With `--once` it asks itself.
+`PEER pull|push TIMES` on standard input, one object with the seconds of one pull or push, by the wall
+and of processors. With `--once` it asks itself.
 A peer's client is the leanest that its interface allows: requests are made of arrays that lie ready, and what is pulled
 is looked at in place.
 """
@@ -178,18 +179,29 @@ def serve_tensorflow(cluster):
     tensorflow.distribute.Server(json.loads(cluster), job_name="ps", task_index=0).join()
 
 
-def seconds(peer, what, times):
+def measured(peer, what, times):
+    """Seconds of one, by the wall and of processors: this process and the peer's pserver together."""
     work = getattr(peer, what)
-    begin = time.perf_counter()
+    begin, busy = time.perf_counter(), processor_seconds(peer.process.pid)
     for which in range(times):
         work(which % SETS)
-    return (time.perf_counter() - begin) / times
+    wall, busy = time.perf_counter() - begin, processor_seconds(peer.process.pid) - busy
+    return {"seconds": wall / times, "processor_seconds": busy / times}
+
+
+def processor_seconds(server):
+    """Of a pserver whose threads last, and of this process."""
+    nanos = 0
+    for task in os.listdir(f"/proc/{server}/task"):
+        with open(f"/proc/{server}/task/{task}/schedstat") as told:
+            nanos += int(told.read().split()[0])
+    return nanos / 1e9 + time.process_time()
 
 
 def answer(peers, lines):
     for line in lines:
         name, what, times = line.split()
-        print(json.dumps({"seconds": seconds(peers[name], what, int(times))}), flush=True)
+        print(json.dumps(measured(peers[name], what, int(times))), flush=True)
 
 
 def main():

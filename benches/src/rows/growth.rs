@@ -4,7 +4,7 @@
 
 use crate::buckets::{Buckets, MESSAGE_KEYS, Message, Wanted, drawn};
 use crate::flat::Flat;
-use crate::memory::resident_bytes;
+use crate::process::resident_bytes;
 use serde::Serialize;
 use shoal_benches::measure::{Spread, seconds};
 use shoal_runtime::cluster::Table;

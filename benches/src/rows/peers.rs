@@ -19,9 +19,13 @@ pub(crate) enum Told {
     Missing(String),
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    seconds: f64,
+/// What one pull or push took.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Took {
+    /// By the wall.
+    pub(crate) seconds: f64,
+    /// Of processors, in the client's and the pserver's process together.
+    pub(crate) processor_seconds: f64,
 }
 
 /// The process and what it told.
@@ -62,14 +66,14 @@ impl Peers {
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The mean seconds of one pull or push of a peer, by its own clock.
-    pub(crate) fn seconds(&mut self, name: &str, what: &str, times: u32) -> anyhow::Result<f64> {
+    /// What one pull or push of a peer took in the mean, by its own clocks.
+    pub(crate) fn took(&mut self, name: &str, what: &str, times: u32) -> anyhow::Result<Took> {
         let asking = self.asking.as_mut().context("it was ended")?;
         writeln!(asking, "{name} {what} {times}")?;
         asking.flush()?;
-        let Answer { seconds } = serde_json::from_str(&self.heard()?)?;
-        ensure!(seconds > 0.0, "{name} says that a {what} takes no time");
-        Ok(seconds)
+        let took: Took = serde_json::from_str(&self.heard()?)?;
+        ensure!(took.seconds > 0.0, "{name} says that a {what} takes no time");
+        Ok(took)
     }
 }
 

@@ -82,17 +82,17 @@ impl fmt::Display for Wire {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Operation { name, millis, limit_millis, ratio, peers } = self;
-        let (median, min, max) = (millis.median, millis.min, millis.max);
+        let Operation { name, millis, processor_millis, limit_millis, ratio, peers } = self;
+        let (median, min, max, busy) = (millis.median, millis.min, millis.max, processor_millis.median);
         let ratio = cut(ratio.median);
-        writeln!(
-            f,
-            "{name}: {median:.2} ms ({min:.2}-{max:.2}), gather or scatter {limit_millis:.2} ms, ratio {ratio:.2}"
-        )?;
+        writeln!(f, "{name}: {median:.2} ms ({min:.2}-{max:.2}), {busy:.2} ms of processors")?;
+        writeln!(f, "    gather or scatter: {limit_millis:.2} ms, ratio {ratio:.2}")?;
         for (name, beside) in peers {
-            let (theirs, times) = (beside.millis.median, beside.times);
+            let (theirs, busy, times) = (beside.millis.median, beside.processor_millis.median, beside.times);
             let (median, min, max) = (cut(times.median), cut(times.min), cut(times.max));
-            writeln!(f, "    {name}: {theirs:.2} ms, {median:.2} times ours ({min:.2}-{max:.2})")?;
+            let processors = cut(beside.processor_times.median);
+            write!(f, "    {name}: {theirs:.2} ms, {busy:.2} ms of processors; ")?;
+            writeln!(f, "{median:.2} times ours ({min:.2}-{max:.2}), of processors {processors:.2} times")?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What this process has in memory, as the system counts it.
+//! What processes have in memory and take of processors, as the system counts it.
 
 use anyhow::Context;
 
@@ -9,6 +9,17 @@ pub(crate) fn resident_bytes() -> anyhow::Result<u64> {
     let kibibytes =
         line.and_then(|line| line.split_whitespace().next()).context("no VmRSS in /proc/self/status")?;
     Ok(kibibytes.parse::<u64>()? << 10)
+}
+
+/// Seconds that the threads of a process have run on processors; of those that are there now.
+pub(crate) fn processor_seconds(process: u32) -> anyhow::Result<f64> {
+    let mut nanos = 0;
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let told = std::fs::read_to_string(task?.path().join("schedstat"))?;
+        let ran = told.split_whitespace().next().context("a schedstat without figures")?;
+        nanos += ran.parse::<u64>()?;
+    }
+    Ok(nanos as f64 / 1e9)
 }
 
 #[cfg(test)]

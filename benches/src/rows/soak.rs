@@ -3,7 +3,7 @@
 
 use crate::buckets::{Buckets, MESSAGE_KEYS, drawn};
 use crate::growth::DIMENSION;
-use crate::memory::resident_bytes;
+use crate::process::resident_bytes;
 use serde::Serialize;
 use shoal_runtime::cluster::Table;
 use shoal_runtime::cluster::table::{Ceiling, Full};

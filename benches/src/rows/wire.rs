@@ -4,7 +4,8 @@
 use crate::buckets::{ADAGRAD, MESSAGE_KEYS, drawn};
 use crate::client::Client;
 use crate::flat::Flat;
-use crate::peers::{Peers, Told};
+use crate::peers::{Peers, Told, Took};
+use crate::process::processor_seconds;
 use anyhow::Context;
 use serde::Serialize;
 use shoal_benches::measure::{Spread, seconds};
@@ -27,6 +28,8 @@ const SETS: usize = 16;
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
     pub(crate) millis: Spread,
+    /// Of processors, in both processes together.
+    pub(crate) processor_millis: Spread,
     pub(crate) limit_millis: f64,
     /// Limit / ours inside a round.
     pub(crate) ratio: Spread,
@@ -37,8 +40,12 @@ pub(crate) struct Operation {
 #[derive(Debug, Serialize)]
 pub(crate) struct Beside {
     pub(crate) millis: Spread,
+    /// Of processors, in both processes together.
+    pub(crate) processor_millis: Spread,
     /// Theirs / ours inside a round: how many times as fast we are.
     pub(crate) times: Spread,
+    /// The same of processors' time, which other load changes less.
+    pub(crate) processor_times: Spread,
 }
 
 /// What was measured, and who was there.
@@ -58,11 +65,12 @@ impl Drop for Pserver {
     }
 }
 
-/// Seconds of one round: ours, the limit, each peer.
-type Round = (f64, f64, Vec<f64>);
+/// What one round took: ours, the limit, each peer.
+type Round = (Took, f64, Vec<Took>);
 
 pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<Wire> {
-    let (_pserver, address) = start()?;
+    let (pserver, address) = start()?;
+    let process = pserver.0.id();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut client = Client::new(&address, DIMENSION)?;
     for keys in (0..TABLE_ROWS as u64).collect::<Vec<u64>>().chunks(MESSAGE_KEYS) {
@@ -76,13 +84,14 @@ pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<
     let names = peers.as_ref().map(Peers::names).unwrap_or_default();
     let (mut pulls, mut pushes): (Vec<Round>, Vec<Round>) = (Vec::new(), Vec::new());
     for _ in 0..=rounds {
-        let ours = each(|set| runtime.block_on(client.pull(&sets[set])).map(|rows| drop(black_box(rows))))?;
+        let pull = |keys: Vec<u64>| runtime.block_on(client.pull(&keys)).map(|rows| drop(black_box(rows)));
+        let ours = took(process, |set| sets[set].clone(), pull)?;
         let limit = each(|set| {
             black_box(flat.gather(&places[set]));
             Ok(())
         })?;
         pulls.push((ours, limit, theirs(peers.as_mut(), &names, "pull")?));
-        let ours = each(|set| runtime.block_on(client.push(&sums[set])))?;
+        let ours = took(process, |set| sums[set].clone(), |sum| runtime.block_on(client.push(&sum)))?;
         let limit = each(|set| {
             flat.scatter(&places[set], sums[set].values());
             Ok(())
@@ -136,22 +145,45 @@ fn each(mut one: impl FnMut(usize) -> anyhow::Result<()>) -> anyhow::Result<f64>
     Ok(all / f64::from(TIMES))
 }
 
-fn theirs(peers: Option<&mut Peers>, names: &[String], what: &str) -> anyhow::Result<Vec<f64>> {
+/// The same with the time of processors, here and in another process. What one needs was just written, as keys and gradients
+/// of a step are; that is not measured.
+fn took<T>(
+    process: u32,
+    prepare: impl Fn(usize) -> T,
+    mut one: impl FnMut(T) -> anyhow::Result<()>,
+) -> anyhow::Result<Took> {
+    let busy =
+        || Ok::<f64, anyhow::Error>(processor_seconds(process)? + processor_seconds(std::process::id())?);
+    let mut all = Took { seconds: 0.0, processor_seconds: 0.0 };
+    for at in 0..TIMES as usize {
+        let mut prepared = Some(prepare(at % SETS));
+        let before = busy()?;
+        all.seconds += seconds(&mut || prepared.take().map_or(Ok(()), &mut one))?;
+        all.processor_seconds += busy()? - before;
+    }
+    let times = f64::from(TIMES);
+    Ok(Took { seconds: all.seconds / times, processor_seconds: all.processor_seconds / times })
+}
+
+fn theirs(peers: Option<&mut Peers>, names: &[String], what: &str) -> anyhow::Result<Vec<Took>> {
     let Some(peers) = peers else { return Ok(Vec::new()) };
-    names.iter().map(|name| peers.seconds(name, what, TIMES)).collect()
+    names.iter().map(|name| peers.took(name, what, TIMES)).collect()
 }
 
 fn operation(name: &'static str, rounds: &[Round], names: &[String]) -> Operation {
     let spread = |of: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(of).collect());
     let beside = |at: usize| Beside {
-        millis: spread(&|round| round.2[at] * 1e3),
-        times: spread(&|round| round.2[at] / round.0),
+        millis: spread(&|round| round.2[at].seconds * 1e3),
+        processor_millis: spread(&|round| round.2[at].processor_seconds * 1e3),
+        times: spread(&|round| round.2[at].seconds / round.0.seconds),
+        processor_times: spread(&|round| round.2[at].processor_seconds / round.0.processor_seconds),
     };
     Operation {
         name,
-        millis: spread(&|round| round.0 * 1e3),
+        millis: spread(&|round| round.0.seconds * 1e3),
+        processor_millis: spread(&|round| round.0.processor_seconds * 1e3),
         limit_millis: spread(&|round| round.1 * 1e3).median,
-        ratio: spread(&|round| round.1 / round.0),
+        ratio: spread(&|round| round.1 / round.0.seconds),
         peers: names.iter().enumerate().map(|(at, name)| (name.clone(), beside(at))).collect(),
     }
 }
@@ -162,10 +194,14 @@ mod tests {
 
     #[test]
     fn a_peer_is_compared_inside_a_round() {
-        let rounds = [(1.0, 0.5, vec![3.0]), (2.0, 0.5, vec![8.0]), (4.0, 1.0, vec![4.0])];
+        let took = |seconds| Took { seconds, processor_seconds: 2.0 * seconds };
+        let rounds = [(1.0, 0.5, 3.0), (2.0, 0.5, 8.0), (4.0, 1.0, 4.0)];
+        let rounds = rounds.map(|(ours, limit, theirs)| (took(ours), limit, vec![took(theirs)]));
         let operation = operation("pull", &rounds, &["peer".to_owned()]);
         assert_eq!((operation.millis.median, operation.limit_millis), (2000.0, 500.0));
-        assert_eq!((operation.ratio.median, operation.peers["peer"].times.median), (0.25, 3.0));
+        let beside = &operation.peers["peer"];
+        assert_eq!((operation.ratio.median, beside.times.median), (0.25, 3.0));
+        assert_eq!((operation.processor_millis.median, beside.processor_times.median), (4000.0, 3.0));
     }
 
     #[test]
