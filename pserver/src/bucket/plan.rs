@@ -42,7 +42,7 @@ impl Bucket {
     pub fn plan(&self, shape: &BucketShape, rows: &Rows, pass: &Pass) -> Plan {
         let mut plan = Plan { places: Vec::with_capacity(rows.len()), ..Plan::default() };
         self.arena.find_all(rows.keys(), shape.width, |slot| {
-            plan.places.push(slot.map_or(Place::Unborn, Place::At))
+            plan.places.push(slot.map_or(Place::Unborn, Place::At));
         });
         if let Some(age_max) = shape.sweeps(pass) {
             plan.evicted = aged(&self.arena, rows, pass, age_max);
