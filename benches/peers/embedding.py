@@ -35,6 +35,16 @@ POD = f'mount -t tmpfs none /run && mkdir -p {ACCOUNT} && echo none > {ACCOUNT}/
 CLUSTER = {"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": "1"}
 
 
+# Pservers of peers, also of those that then could not be reached.
+started = []
+
+
+def start(command, **options):
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    started.append(subprocess.Popen(command, **quiet, **options))
+    return started[-1]
+
+
 def free_port():
     with socket.socket() as listener:
         listener.bind((LOOPBACK, 0))
@@ -68,9 +78,8 @@ class ElasticDl:
         arguments = {"sgd": "momentum=0.0;nesterov=False", "adagrad": "epsilon=1e-08"}[options.rule]
         flags = ["-port", str(port), "-master_addr", f"{LOOPBACK}:{master}", "-use_async=true", "-opt_type", rule]
         flags += ["-opt_args", f"learning_rate={RATE};{arguments};"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
         command = ["unshare", "--map-root-user", "--mount", "sh", "-c", POD, "sh", program, *flags]
-        self.process = subprocess.Popen(command, env={**os.environ, **CLUSTER}, **quiet)
+        self.process = start(command, env={**os.environ, **CLUSTER})
         limits = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         channel = grpc.insecure_channel(f"{LOOPBACK}:{port}", options=limits)
         grpc.channel_ready_future(channel).result(timeout=20)
@@ -110,10 +119,6 @@ class ElasticDl:
             slices.concat_tensors.tensor_shape.dim.add().size = size
         assert self.push_gradients(request).accepted
 
-    def end(self):
-        self.process.kill()
-        self.master.stop(None)
-
 
 def described(path):
     """The descriptor in a module that protoc wrote, which today's protobuf would not import."""
@@ -134,7 +139,7 @@ class TensorFlow:
         ports = {"ps": free_port(), "worker": free_port()}
         cluster = {job: [f"{LOOPBACK}:{port}"] for job, port in ports.items()}
         command = [sys.executable, os.path.abspath(__file__), "--serve", json.dumps(cluster)]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.process = start(command)
         server = tensorflow.distribute.Server(cluster, job_name="worker", task_index=0)
         with tensorflow.Graph().as_default():
             with tensorflow.device("/job:ps/task:0/cpu:0"):
@@ -159,9 +164,6 @@ class TensorFlow:
 
     def push(self, which):
         self.session.run(self.pushed, {self.ids: self.keys[which]})
-
-    def end(self):
-        self.process.kill()
 
 
 def applied(tensorflow, rule, table, squares, ids, slopes):
@@ -227,8 +229,8 @@ def main():
         else:
             answer(peers, sys.stdin)
     finally:
-        for peer in peers.values():
-            peer.end()
+        for process in started:
+            process.kill()
 
 
 def begin(options):
