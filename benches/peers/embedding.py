@@ -35,14 +35,15 @@ POD = f'mount -t tmpfs none /run && mkdir -p {ACCOUNT} && echo none > {ACCOUNT}/
 CLUSTER = {"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": "1"}
 
 
-# Pservers of peers, also of those that then could not be reached.
-started = []
+# What ends what was started, also of peers that then could not be reached.
+endings = []
 
 
 def start(command, **options):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-    started.append(subprocess.Popen(command, **quiet, **options))
-    return started[-1]
+    process = subprocess.Popen(command, **quiet, **options)
+    endings.append(process.kill)
+    return process
 
 
 def free_port():
@@ -74,6 +75,7 @@ class ElasticDl:
         self.master = grpc.server(futures.ThreadPoolExecutor(1))
         self.master.add_insecure_port(f"{LOOPBACK}:{master}")
         self.master.start()
+        endings.append(lambda: self.master.stop(None))
         rule = {"sgd": "SGD", "adagrad": "Adagrad"}[options.rule]
         arguments = {"sgd": "momentum=0.0;nesterov=False", "adagrad": "epsilon=1e-08"}[options.rule]
         flags = ["-port", str(port), "-master_addr", f"{LOOPBACK}:{master}", "-use_async=true", "-opt_type", rule]
@@ -229,8 +231,8 @@ def main():
         else:
             answer(peers, sys.stdin)
     finally:
-        for process in started:
-            process.kill()
+        for end in endings:
+            end()
 
 
 def begin(options):
