@@ -33,6 +33,13 @@ impl World {
         let more = owned(&[&COMMON[..], more].concat());
         Job { programs, folder, program, data, trainers, pservers, more, hyper }
     }
+    /// Commands are about the job of this folder from now on.
+    fn look_at(&self, folder: &str) {
+        let (folder, here) = (self.folder.path().join(folder), self.folder.path().join("runs/here"));
+        let _ = std::fs::remove_file(&here);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink(folder, here).unwrap();
+    }
     fn shoal(&self, words: &[&str]) -> Value {
         let mut command = Command::new(&self.programs.shoal);
         command.current_dir(self.folder.path()).args(words).args(["--run", "runs/here", "-o", "json"]);
@@ -77,10 +84,7 @@ fn tables_have_the_same_rows_and_bits_while_pservers_are_killed_moved_and_added(
         assert!(rows.as_u64() > Some(7000) && kept.as_u64() < Some(16 * 61), "{alone}");
         let folder = format!("runs/{delay}");
         let more = ["--delay", delay, "--replicas", "1", "--pace-millis", "60", "--folder", &folder];
-        let _ = std::fs::remove_file(world.folder.path().join("runs/here"));
-        std::fs::create_dir_all(world.folder.path().join(&folder)).unwrap();
-        std::os::unix::fs::symlink(world.folder.path().join(&folder), world.folder.path().join("runs/here"))
-            .unwrap();
+        world.look_at(&folder);
         let child = world.job("2", 3, &more).command().spawn().unwrap();
         let three = live(&world.wait_for("three pservers", |status| {
             live(status).len() == 3 && status["step"].as_u64() > Some(2)
@@ -96,6 +100,48 @@ fn tables_have_the_same_rows_and_bits_while_pservers_are_killed_moved_and_added(
         let ended = closing(&child.wait_with_output().unwrap()).unwrap();
         assert_eq!(result(&ended), result(&alone));
         assert_eq!((&ended["phase"], &ended["rewinds"]), (&Value::from("done"), &Value::from(0)));
+    }
+}
+
+/// Trainers that compute: they have pulled their rows, and have pushed nothing of them.
+fn computing(status: &Value) -> Vec<u64> {
+    let trainers = status["trainers"].as_array().map_or(&[][..], Vec::as_slice).iter();
+    let computing = trainers.filter(|one| one["state"] == "live" && one["tasks_in_hand"].as_u64() > Some(0));
+    computing.filter_map(|one| one["pid"].as_u64()).collect()
+}
+
+/// What was evaluated, in order.
+fn evaluated(closing: &Value) -> Vec<(&Value, &Value)> {
+    let evaluations = closing["evaluations"].as_array().unwrap();
+    evaluations.iter().map(|one| (&one["step"], &one["metrics"])).collect()
+}
+
+/// A trainer pauses after its pull and before it computes, so almost every kill comes between pull and push.
+#[test]
+fn tables_have_the_same_rows_and_evaluations_while_trainers_are_killed_between_pull_and_push() {
+    const KILLS: usize = 8;
+    let world = world();
+    for delay in ["0", "1"] {
+        let often = ["--delay", delay, "--eval-data", &world.data, "--eval-steps", "12"];
+        let alone = world.job("1", 1, &often).run().unwrap();
+        assert!(evaluated(&alone).len() > 4, "{alone}");
+        let folder = format!("runs/evaluated-{delay}");
+        world.look_at(&folder);
+        let more = [&often[..], &["--replicas", "1", "--pace-millis", "60", "--folder", &folder]].concat();
+        let child = world.job("3", 2, &more).command().spawn().unwrap();
+        let mut killed: Vec<u64> = Vec::new();
+        while killed.len() < KILLS {
+            let is_new = |process: &u64| !killed.contains(process);
+            let status =
+                world.wait_for("trainer that computes", |status| computing(status).iter().any(is_new));
+            let process = computing(&status).into_iter().find(is_new).unwrap();
+            assert!(Command::new("kill").args(["-9", &process.to_string()]).status().unwrap().success());
+            killed.push(process);
+        }
+        let ended = closing(&child.wait_with_output().unwrap()).unwrap();
+        assert_eq!(result(&ended), result(&alone));
+        assert_eq!(evaluated(&ended), evaluated(&alone));
+        assert_eq!(ended["rewinds"], 0);
     }
 }
 

@@ -39,9 +39,11 @@ fn step(block: &mut Block, keys: impl IntoIterator<Item = u64>) {
 }
 
 type Row = (u64, u32, u32, Vec<[u8; 4]>);
+/// Rows, and keys that are not admitted.
+type Content = (Vec<Row>, Bytes);
 
 /// All rows of a block's newest state, with the keys that are counted and not admitted.
-fn content(block: &Block) -> (Vec<Row>, Bytes) {
+fn content(block: &Block) -> Content {
     let of = CopyOf { segment_bytes: usize::MAX, ..block.copy_of(0, 0) };
     let copy = block.state.as_ref().unwrap().copy(&block.shape, of);
     let rows = decode_rows(&copy.parameters, 2 * DIMENSION).unwrap();
@@ -97,7 +99,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     let keys = proptest::collection::btree_set(0u64..60, 1..8);
     let turn = prop_oneof![
         6 => keys.prop_map(|keys| Turn::Step(keys.into_iter().collect())),
-        2 => any::<bool>().prop_map(|often| Turn::Name(often)),
+        2 => any::<bool>().prop_map(Turn::Name),
         2 => Just(Turn::Name(true)),
         8 => (0u8..4).prop_map(|chance| Turn::Give(chance > 0)),
         1 => Just(Turn::Restore),
@@ -117,7 +119,7 @@ struct Play {
     block: Block,
     named: u64,
     /// What the one under way should be, and what was given of it.
-    under_way: Option<((Vec<Row>, Bytes), Vec<BlockCopy>)>,
+    under_way: Option<(Content, Vec<BlockCopy>)>,
     durable: Option<u64>,
     /// Of durable ones all pieces, with those that they rest on.
     pieces: BTreeMap<u64, Vec<BlockCopy>>,
