@@ -3,7 +3,10 @@
 //! again. A checkpoint that is damaged is told to the master and never read again: it names another one. A file that
 //! cannot be begun from fails the job: it must never begin from something else.
 
+mod warm_tables;
+
 use crate::block::restoring::Restoring;
+use crate::bucket::beginning::GivenRows;
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};
 use shoal_runtime::cluster::{
@@ -17,11 +20,13 @@ use shoal_runtime::host::storage::{NextMove, Storage, StorageError};
 use shoal_runtime::host::warm_start::{WarmFile, WarmStartError};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use warm_tables::WarmTables;
 
 /// Restores whatever an assignment wants restored, for ever. Returns only what no repetition can mend.
 pub async fn restore(shard: &Shard, storage: &Storage, random: &mut Random) -> Refusal {
     let mut assigned = shard.assigned();
-    let mut restorer = Restorer { shard, storage, manifest: None, warm: None, given_up: BTreeSet::new() };
+    let (warm_tables, given_up) = (WarmTables::default(), BTreeSet::new());
+    let mut restorer = Restorer { shard, storage, manifest: None, warm: None, warm_tables, given_up };
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
         assigned.mark_heard();
@@ -49,6 +54,8 @@ struct Restorer<'a> {
     manifest: Option<(ManifestRecord, CheckpointManifest)>,
     /// The file that the job begins at, found fit for the declaration.
     warm: Option<WarmFile>,
+    /// What of its tables is read, and not begun at yet.
+    warm_tables: WarmTables,
     /// Blocks that cannot begin these terms: what they were to begin from is damaged.
     given_up: BTreeSet<(BlockId, Term)>,
 }
@@ -58,7 +65,7 @@ impl Restorer<'_> {
     async fn restore_all(&mut self) -> Result<Result<(), StorageError>, Refusal> {
         let unrestored = self.shard.unrestored()?;
         // Opened once for all that begins now; later it may be another file.
-        self.warm = None;
+        (self.warm, self.warm_tables) = (None, WarmTables::default());
         let wanted: BTreeSet<_> =
             unrestored.iter().map(|(hosted, term, _)| (hosted.shape.id, *term)).collect();
         self.given_up.retain(|given_up| wanted.contains(given_up));
@@ -67,7 +74,7 @@ impl Restorer<'_> {
                 continue;
             }
             let done = match origin {
-                None => match self.begin(hosted, *term).await {
+                None => match self.begin(hosted, *term, &unrestored).await {
                     Ok(begun) => Ok(begun?),
                     Err(WarmStartError::Storage(error)) if error.next_move() != NextMove::GiveUp => {
                         Err(error)
@@ -126,8 +133,26 @@ impl Restorer<'_> {
     }
 
     /// A block before its first update: at its initial values, or at those of the file that the job begins at.
-    async fn begin(&mut self, hosted: &Hosted, term: Term) -> Result<Result<(), Refusal>, WarmStartError> {
+    async fn begin(
+        &mut self,
+        hosted: &Hosted,
+        term: Term,
+        unrestored: &[Unrestored],
+    ) -> Result<Result<(), Refusal>, WarmStartError> {
         let shape = &hosted.shape;
+        if let (Some(bucket), Some(pinned)) = (&shape.bucket, &self.shard.job().warm_start) {
+            self.warm_file(pinned).await?;
+            let begin_here = unrestored.iter().filter(|(_, _, origin)| origin.is_none());
+            let buckets = begin_here.filter_map(|(hosted, ..)| hosted.shape.bucket.as_ref());
+            let rows = match &self.warm {
+                Some(file) => self.warm_tables.take(file, bucket, buckets).await?,
+                None => GivenRows::default(),
+            };
+            return Ok(self.shard.restore(hosted, |block| {
+                block.restore_rows(term, &rows);
+                Ok(())
+            }));
+        }
         let mut parameters = shape.initial(self.shard.job().seed);
         if let Some(pinned) = &self.shard.job().warm_start {
             let file = self.warm_file(pinned).await?;

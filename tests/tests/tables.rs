@@ -173,3 +173,20 @@ fn tables_of_asynchronous_jobs_count_every_record_once() {
     assert!(!struck["faults"].as_array().unwrap().is_empty(), "{struck}");
     result(&struck);
 }
+
+/// The program evaluates what its table has for the keys of the data, born or not.
+#[test]
+fn a_table_that_one_job_exported_is_what_the_next_begins_at() {
+    let world = world();
+    let evaluated_at_the_end = ["--eval-data", &world.data, "--eval-epochs", "3", "--folder", "runs/first"];
+    let first = world.job("1", 2, &evaluated_at_the_end).run().unwrap();
+    let trained = evaluated(&first);
+    let model = "runs/first/model.safetensors";
+    for pservers in [1, 3] {
+        let more = ["--epochs", "0", "--eval-data", &world.data, "--warm-start", model];
+        let begun = world.job("1", pservers, &more).run().unwrap();
+        assert_eq!(evaluated(&begun)[0].1, trained.last().unwrap().1, "{begun}");
+        assert_eq!(begun["rows"]["learnt"], first["rows"]["learnt"]);
+        assert_eq!(begun["rows"]["count.rows"], 0, "counters count their own job");
+    }
+}

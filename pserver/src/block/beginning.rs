@@ -4,6 +4,7 @@
 use super::answer::Placement;
 use super::state::State;
 use super::{Block, Role};
+use crate::bucket::beginning::GivenRows;
 use shoal_runtime::cluster::{ManifestRecord, Rewind, Term};
 
 impl Block {
@@ -36,6 +37,13 @@ impl Block {
     pub fn restore_beginning(&mut self, term: Term, parameters: Vec<f32>) {
         if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
             self.begin(State::beginning(&self.shape, parameters, term));
+        }
+    }
+
+    /// Begins its term before the first update, a bucket at these rows.
+    pub fn restore_rows(&mut self, term: Term, rows: &GivenRows) {
+        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
+            self.begin(State::beginning_at(&self.shape, rows, term));
         }
     }
 

@@ -9,6 +9,7 @@ use super::shape::{BlockShape, Divisor, Pace};
 use super::sum::Sum;
 use super::verdicts::Turn;
 use crate::bucket::arena::Slot;
+use crate::bucket::beginning::GivenRows;
 use crate::bucket::plan::Plan;
 use crate::bucket::{self, Bucket};
 use bytes::Bytes;
@@ -122,6 +123,15 @@ impl State {
         };
         let name = StateName { term, version: Version(0) };
         State { name, values, ledger: Ledger::default() }
+    }
+
+    /// The same of a bucket that begins at these rows.
+    pub fn beginning_at(shape: &BlockShape, rows: &GivenRows, term: Term) -> State {
+        let mut state = State::beginning(shape, Vec::new(), term);
+        if let (Values::Bucket(bucket), Some(of)) = (&mut state.values, &shape.bucket) {
+            **bucket = Bucket::beginning(of, rows);
+        }
+        state
     }
 
     /// The state that a copy carries, of a bucket what its first segment has of it. Refuses one that is not of this block's

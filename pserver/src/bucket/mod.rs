@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod arena;
+pub mod beginning;
 mod changed;
 mod giving;
 mod index;

@@ -34,6 +34,11 @@ impl BucketShape {
         })
     }
 
+    /// Which bucket of its table it is.
+    pub fn number(&self) -> u32 {
+        self.bucket
+    }
+
     /// Whether a key belongs here.
     pub fn has(&self, key: u64) -> bool {
         self.table.bucket_of(key) == self.bucket

@@ -8,10 +8,11 @@ use crate::hosting::Assignment;
 use crate::report::tests::{after, memory};
 use crate::shard::tests::{assigned, host};
 use safetensors::tensor::{Dtype, TensorView, serialize};
+use shoal_runtime::cluster::block_copy::decode_rows;
 use shoal_runtime::cluster::checkpoint::Origin;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::schedule::Schedule;
-use shoal_runtime::cluster::{CheckpointId, Declaration, JobSettings, Parameter, Rule, Version};
+use shoal_runtime::cluster::{CheckpointId, Declaration, JobSettings, Parameter, Rule, Table, Version};
 use shoal_runtime::host::checkpoints::{commit, write_pieces};
 use shoal_runtime::host::warm_start::pin;
 
@@ -165,6 +166,47 @@ async fn a_parameter_of_several_blocks_begins_at_the_file_on_one_and_on_three_ps
             }
         }
         assert_eq!(found, values, "{pservers} pservers");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn buckets_begin_at_the_rows_of_the_file_on_one_and_on_three_pservers() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys: Vec<u64> = (0..50).map(|key| key * key).collect();
+    let values: Vec<f32> = (0..100).map(|value| value as f32).collect();
+    let bytes = |keys: &[u64]| keys.iter().flat_map(|key| key.to_le_bytes()).collect::<Vec<u8>>();
+    let (keys_bytes, rows) = (bytes(&keys), bytemuck::cast_slice(&values));
+    let views = [
+        ("t.keys", TensorView::new(Dtype::U64, vec![50], &keys_bytes).unwrap()),
+        ("t", TensorView::new(Dtype::F32, vec![50, 2], rows).unwrap()),
+    ];
+    std::fs::write(folder.path().join("m"), serialize(views, None).unwrap()).unwrap();
+    let warm_start = Some(pin(&folder.path().display().to_string(), "m").await.unwrap());
+    let job = JobSettings { warm_start, ..job(8, 2) };
+    let rule = Rule::Adagrad { epsilon: 1e-3 };
+    let row = Parameter::new("t", &[2], rule, Schedule::constant(0.1), Initial::Zeros);
+    let table = row.as_table(Table { buckets: 8, ..Table::default() });
+    let declaration = Declaration { parameters: vec![table], block_elements: 0 };
+    for pservers in [1, 3] {
+        let mut found = Vec::new();
+        for pserver in 0..pservers {
+            let shard = Shard::new(job.clone(), 16, ME);
+            let own = (0..8).filter(|block| block % pservers == pserver).map(|block| (block, alone(3)));
+            shard.assign(Assignment { declaration: declaration.clone(), ..assigned(1, 3, own) }).unwrap();
+            for_two_seconds(&shard, &memory()).await;
+            assert_eq!(shard.failure(), None);
+            for block in (0..8).filter(|block| block % pservers == pserver) {
+                let copy = shard.read_state(Version(0), &[BlockId(block)], 0).unwrap().remove(0);
+                for row in decode_rows(&copy.parameters, 4).unwrap() {
+                    let values: Vec<f32> = row.values.iter().map(|word| f32::from_le_bytes(*word)).collect();
+                    found.push((row.key, row.last, row.occurrences, values));
+                }
+            }
+        }
+        found.sort_by_key(|row| row.0);
+        let expected = keys.iter().zip(values.chunks(2));
+        let expected = expected.map(|(key, row)| (*key, 0, 1, vec![row[0], row[1], 0.0, 0.0]));
+        assert_eq!(found, expected.collect::<Vec<_>>(), "{pservers} pservers");
     }
 }
 

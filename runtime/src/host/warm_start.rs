@@ -9,6 +9,9 @@ use crate::wire::tensors::{Header, PREFIX_BYTES, header_end};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+/// Bytes of rows that are read at a time, about.
+const STRETCH_BYTES: u64 = 1 << 20;
+
 /// Why a job cannot begin at a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WarmStartError {
@@ -102,6 +105,49 @@ impl WarmFile {
         }
         Ok(true)
     }
+
+    /// Reads the rows of a table, in the order of their keys: `take` is given each key with its embedding. Returns whether the
+    /// file has the table; if not, nothing is given.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); keys that do not ascend.
+    pub async fn read_rows(
+        &self,
+        table: &Parameter,
+        mut take: impl FnMut(u64, &[f32]),
+    ) -> Result<bool, WarmStartError> {
+        let unfit = |what: String| unfit(&self.storage, &self.file, what);
+        let Some(at) = self.header.rows_of(table).map_err(unfit)? else { return Ok(false) };
+        let (name, dimension) = (&table.name, table.elements());
+        let rows_at_once = (STRETCH_BYTES / (4 * dimension).max(1)).max(1);
+        let mut before = None;
+        for first in (0..at.rows).step_by(rows_at_once as usize) {
+            let rows = rows_at_once.min(at.rows - first);
+            let values = at.values.range(first * dimension, rows * dimension);
+            let (keys, bytes) = tokio::try_join!(
+                self.storage.read_range(&self.file, at.keys(first, rows)),
+                self.storage.read_range(&self.file, values),
+            )?;
+            let mut values = vec![0.0; (rows * dimension) as usize];
+            at.values.decode(&bytes, &mut values);
+            let keys = keys.as_chunks().0.iter().map(|key| u64::from_le_bytes(*key));
+            for (number, (key, row)) in (first..).zip(keys.zip(values.chunks(dimension as usize))) {
+                if before.is_some_and(|before| before >= key) {
+                    return Err(unfit(format!(
+                        "table {name:?}: key {key} of row {number} does not follow the one before: sort rows by their keys"
+                    )));
+                }
+                if let Some(value) = row.iter().find(|value| !value.is_finite()) {
+                    return Err(unfit(format!(
+                        "table {name:?}: the row of key {key} has {value}: begin at a sound model"
+                    )));
+                }
+                before = Some(key);
+                take(key, row);
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// The file's length, and its bytes up to where the header ends.
@@ -127,9 +173,9 @@ fn unfit(storage: &Storage, file: &str, what: impl Into<String>) -> WarmStartErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Rule;
     use crate::cluster::initial::Initial;
     use crate::cluster::schedule::Schedule;
+    use crate::cluster::{Rule, Table};
     use safetensors::tensor::{Dtype, TensorView, serialize};
 
     fn w() -> Parameter {
@@ -196,5 +242,53 @@ mod tests {
         assert_eq!(file.read(&w(), 0, &mut [0.0; 3]).await, Ok(true));
         let error = file.read(&w(), 2, &mut [0.0; 3]).await.unwrap_err().to_string();
         assert!(error.contains("parameter \"w\": element 3 is NaN"), "{error}");
+    }
+
+    fn write_rows(folder: &tempfile::TempDir, keys: &[u64], values: &[f32]) {
+        let keys_bytes: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let views = [
+            ("t.keys", TensorView::new(Dtype::U64, vec![keys.len()], &keys_bytes).unwrap()),
+            ("t", TensorView::new(Dtype::F32, vec![keys.len(), values.len() / keys.len()], &bytes).unwrap()),
+        ];
+        std::fs::write(folder.path().join("m"), serialize(views, None).unwrap()).unwrap();
+    }
+
+    /// The rows of a table of so many numbers a row.
+    async fn rows(place: &str, dimension: u64) -> Result<Vec<(u64, Vec<f32>)>, WarmStartError> {
+        let t = Parameter { name: "t".into(), shape: vec![dimension], ..w() };
+        let file = WarmFile::open(&pin(place, "m").await.unwrap()).await.unwrap();
+        let mut rows = Vec::new();
+        let take = |key: u64, row: &[f32]| rows.push((key, row.to_vec()));
+        let is_there = file.read_rows(&t.as_table(Table::default()), take).await?;
+        assert!(is_there || rows.is_empty());
+        Ok(rows)
+    }
+
+    #[tokio::test]
+    async fn rows_come_in_the_order_of_their_keys_however_many_stretches_they_are_read_in() {
+        let (folder, place) = folder_with(&[0.0; 6]);
+        assert_eq!(rows(&place, 2).await, Ok(vec![]), "the file has no such table");
+        let keys = [0, 3, 7, u64::MAX];
+        // Rows of 600,000 bytes: one at a time.
+        let values: Vec<f32> = (0..600_000).map(|value| value as f32).collect();
+        write_rows(&folder, &keys, &values);
+        let found = rows(&place, 150_000).await.unwrap();
+        assert_eq!(found.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys);
+        assert!(found.iter().flat_map(|(_, row)| row).eq(&values));
+    }
+
+    #[tokio::test]
+    async fn rows_out_of_order_and_values_that_are_no_numbers_are_refused_by_key() {
+        let (folder, place) = folder_with(&[0.0; 6]);
+        for (keys, last, what) in [
+            ([1, 5, 4], 1.0, "key 4 of row 2 does not follow"),
+            ([1, 5, 5], 1.0, "key 5 of row 2 does not follow"),
+            ([1, 5, 6], f32::INFINITY, "the row of key 6 has inf"),
+        ] {
+            write_rows(&folder, &keys, &[1.0, 2.0, 3.0, 4.0, 5.0, last]);
+            let error = rows(&place, 2).await.unwrap_err();
+            assert!(error.to_string().contains(what) && error.next_move() == NextMove::GiveUp, "{error}");
+        }
     }
 }

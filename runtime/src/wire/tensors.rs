@@ -4,7 +4,7 @@
 
 use super::pieces::Damage;
 use crate::cluster::{Declaration, Parameter};
-use safetensors::tensor::{Dtype, Metadata};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::ops::Range;
 
 /// Bytes that say how long the header is.
@@ -27,6 +27,16 @@ pub struct Header {
 pub struct Values {
     kind: Kind,
     first_byte: u64,
+}
+
+/// Where one table's rows lie in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowsAt {
+    /// How many.
+    pub rows: u64,
+    /// Where their embeddings lie, row by row.
+    pub values: Values,
+    first_key_byte: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +98,7 @@ impl Header {
     pub fn check(&self, declaration: &Declaration) -> Result<(), String> {
         let mut found = 0;
         for parameter in &declaration.parameters {
-            found += u32::from(self.values_of(parameter)?.is_some());
+            found += u32::from(self.values_of(parameter)?.is_some() || self.rows_of(parameter)?.is_some());
         }
         if found > 0 {
             return Ok(());
@@ -104,8 +114,7 @@ impl Header {
         ))
     }
 
-    /// Where the values of a parameter lie; none if it is not there. Metrics count this job, so they never are, and tables
-    /// begin without rows.
+    /// Where the values of a dense parameter lie; none if it is not there. Metrics count this job, so they never are.
     ///
     /// # Errors
     /// Another shape, or a kind that is not taken, and the way out.
@@ -115,14 +124,46 @@ impl Header {
         let Some(info) = self.metadata.info(name).filter(|_| begins_here) else {
             return Ok(None);
         };
-        let shape: Vec<u64> = info.shape.iter().map(|dimension| *dimension as u64).collect();
-        if shape != parameter.shape {
+        check_shape(name, info, &parameter.shape)?;
+        Ok(Some(self.values_at(name, info)?))
+    }
+
+    /// Where the rows of a table lie, `TABLE` of the shape `[rows, ...declared]` and `TABLE.keys` beside it; none if neither
+    /// is there, or of a dense parameter. Tables of `Sum` count this job, so they never are.
+    ///
+    /// # Errors
+    /// As [`values_of`](Self::values_of); keys without rows, rows without keys.
+    pub fn rows_of(&self, table: &Parameter) -> Result<Option<RowsAt>, String> {
+        if table.table.is_none() || !table.rule.begins_anywhere() {
+            return Ok(None);
+        }
+        let (name, keys_name) = (table.name.as_str(), format!("{}.keys", table.name));
+        let (values, keys) = match (self.metadata.info(name), self.metadata.info(&keys_name)) {
+            (Some(values), Some(keys)) => (values, keys),
+            (None, None) => return Ok(None),
+            (values, _) => {
+                let (there, absent) =
+                    if values.is_some() { (name, keys_name.as_str()) } else { (&*keys_name, name) };
+                return Err(format!(
+                    "table {name:?}: {there:?} is there and {absent:?} is not: a table begins at rows with their keys, in \
+                     ascending order; give both, or neither"
+                ));
+            }
+        };
+        if keys.dtype != Dtype::U64 || keys.shape.len() != 1 {
+            let (kind, shape) = (keys.dtype, &keys.shape);
             return Err(format!(
-                "parameter {name:?} has the shape {shape:?} there, declared is {:?}: give it the declared shape, or take \
-                 the tensor out of the file",
-                parameter.shape
+                "{keys_name:?} is {kind:?} of the shape {shape:?}: keys are U64, one for each row"
             ));
         }
+        let rows = keys.shape[0] as u64;
+        let shape: Vec<u64> = std::iter::once(rows).chain(table.shape.iter().copied()).collect();
+        check_shape(name, values, &shape)?;
+        let first_key_byte = self.data + keys.data_offsets.0 as u64;
+        Ok(Some(RowsAt { rows, values: self.values_at(name, values)?, first_key_byte }))
+    }
+
+    fn values_at(&self, name: &str, info: &TensorInfo) -> Result<Values, String> {
         let kind = match info.dtype {
             Dtype::F32 => Kind::F32,
             Dtype::F16 => Kind::F16,
@@ -133,7 +174,26 @@ impl Header {
                 ));
             }
         };
-        Ok(Some(Values { kind, first_byte: self.data + info.data_offsets.0 as u64 }))
+        Ok(Values { kind, first_byte: self.data + info.data_offsets.0 as u64 })
+    }
+}
+
+fn check_shape(name: &str, info: &TensorInfo, declared: &[u64]) -> Result<(), String> {
+    let shape: Vec<u64> = info.shape.iter().map(|dimension| *dimension as u64).collect();
+    if shape == declared {
+        return Ok(());
+    }
+    Err(format!(
+        "parameter {name:?} has the shape {shape:?} there, declared is {declared:?}: give it the declared shape, or take \
+         the tensor out of the file"
+    ))
+}
+
+impl RowsAt {
+    /// Where the keys of rows `first .. first + rows` lie in the file, little-endian u64.
+    pub fn keys(&self, first: u64, rows: u64) -> Range<u64> {
+        let start = self.first_key_byte + 8 * first;
+        start..start + 8 * rows
     }
 }
 

@@ -111,8 +111,7 @@ impl Model for Clicks {
         metrics.add(LOG_LOSS, deepfm::loss(&logits, &self.rows.labels) as f32, logits.len() as f32)
     }
 
-    /// How probable a click is, from 0 to 1. Tables begin empty, a warm start too: values that were learnt elsewhere
-    /// count as never seen.
+    /// How probable a click is, from 0 to 1.
     fn predict(
         &mut self,
         batch: &Batch<'_>,

@@ -191,3 +191,50 @@ proptest! {
         }
     }
 }
+
+/// A table of two numbers a row.
+fn table(rule: Rule) -> Parameter {
+    parameter("t", &[2], rule).as_table(crate::cluster::Table::default())
+}
+
+/// A file with these tensors.
+fn with(tensors: &[(&str, Dtype, &[usize])]) -> Vec<u8> {
+    let bytes = [0; 64];
+    let views = tensors.iter().map(|(name, kind, shape)| {
+        let length = shape.iter().product::<usize>() * if *kind == Dtype::U64 { 8 } else { 4 };
+        (*name, TensorView::new(*kind, shape.to_vec(), &bytes[..length]).unwrap())
+    });
+    serialize(views, None).unwrap()
+}
+
+#[test]
+fn rows_are_found_with_their_keys() {
+    let file = with(&[("a", Dtype::F32, &[3]), ("t", Dtype::F32, &[3, 2]), ("t.keys", Dtype::U64, &[3])]);
+    let header = header_of(&file).unwrap();
+    let at = header.rows_of(&table(Rule::Sgd)).unwrap().unwrap();
+    let (keys, values) = (at.keys(1, 2), at.values.range(2, 4));
+    assert_eq!((at.rows, keys.end - keys.start, values.end - values.start), (3, 16, 16));
+    assert!(keys.end <= file.len() as u64 && values.end <= file.len() as u64);
+    assert!(keys.end <= at.values.range(0, 6).start || at.keys(0, 3).start >= at.values.range(0, 6).end);
+    assert_eq!(header.check(&declared(&[table(Rule::Sgd)])), Ok(()), "a table alone is enough");
+    assert_eq!(header.rows_of(&table(Rule::Sum)), Ok(None), "it counts this job");
+    assert_eq!(header.rows_of(&parameter("t", &[3, 2], Rule::Sgd)), Ok(None), "it is dense");
+    assert_eq!(header.values_of(&table(Rule::Sgd)), Ok(None));
+}
+
+#[test]
+fn rows_that_do_not_fit_are_refused_by_table() {
+    let refusal = |tensors: &[(&str, Dtype, &[usize])]| {
+        header_of(&with(tensors)).unwrap().rows_of(&table(Rule::Sgd)).unwrap_err()
+    };
+    let alone = refusal(&[("t", Dtype::F32, &[3, 2])]);
+    assert!(alone.contains("\"t\" is there and \"t.keys\" is not"), "{alone}");
+    let keys = refusal(&[("t.keys", Dtype::U64, &[3])]);
+    assert!(keys.contains("\"t.keys\" is there and \"t\" is not"), "{keys}");
+    let kind = refusal(&[("t", Dtype::F32, &[3, 2]), ("t.keys", Dtype::F32, &[3])]);
+    assert!(kind.contains("keys are U64"), "{kind}");
+    let shape = refusal(&[("t", Dtype::F32, &[3, 2]), ("t.keys", Dtype::U64, &[2])]);
+    assert!(shape.contains("[3, 2] there, declared is [2, 2]"), "{shape}");
+    let width = refusal(&[("t", Dtype::F32, &[3, 1]), ("t.keys", Dtype::U64, &[3])]);
+    assert!(width.contains("declared is [3, 2]"), "{width}");
+}
