@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod at_rest;
 mod breakdown;
 mod client;
 mod commands;
@@ -15,8 +16,10 @@ mod recordio_command;
 mod report;
 mod runner;
 mod staleness;
+mod table_file;
 mod table_state;
 mod waste;
+mod whole_file;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

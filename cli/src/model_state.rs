@@ -1,26 +1,16 @@
-//! The model of a job at rest: parameters and update-rule state, read from pservers or from a checkpoint, hashed,
-//! exported.
+//! The model of a job at rest: all parameters and update-rule state, hashed, exported as safetensors.
 
+use crate::at_rest::AtRest;
 use crate::table_state::{TableState, TableTensors};
+use crate::whole_file::write_whole;
 use anyhow::{Context, bail, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
-use shoal_runtime::cluster::block_copy::{Settled, WHOLE};
-use shoal_runtime::cluster::{
-    BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Parameter, Routing,
-};
-use shoal_runtime::host::checkpoints::read_piece;
-use shoal_runtime::host::rpc::{Security, TcpDial, pserver_client};
-use shoal_runtime::host::storage::Storage;
+use shoal_runtime::cluster::block_copy::Settled;
+use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter};
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
-
-/// Bytes of parameters asked for in one message; the state may be three times as much.
-const MESSAGE_BYTES: usize = 1 << 20;
-/// How long a pserver may take to answer one message.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// All parameters of a job at one version.
 #[derive(Debug)]
@@ -37,56 +27,10 @@ pub(crate) struct ModelState {
 }
 
 impl ModelState {
-    /// Reads the model that `status` describes, at the version it names, from its pservers. Asynchronous jobs are read
-    /// once they are done.
-    pub(crate) async fn read(status: &proto::StatusReply, security: &Security) -> anyhow::Result<ModelState> {
-        let declaration = status.declaration.clone().context("no trainer has declared parameters yet")?;
-        let declaration = Declaration::try_from(declaration)?;
-        let routing = Routing::try_from(
-            status.routing.clone().context("no blocks are placed yet: wait for pservers")?,
-        )?;
-        let settings = JobSettings::try_from(status.settings.clone().unwrap_or_default())?;
-        let job = settings.job.0;
-        let mut state = ModelState::empty(declaration, status.version);
-        let dial = TcpDial { security: security.clone(), ..TcpDial::default() };
-        for (at, pserver) in routing.pservers.iter().enumerate() {
-            let mut client = pserver_client(&dial, &pserver.address).map_err(anyhow::Error::msg)?;
-            for blocks in state.batches(&routing.blocks_of(at)) {
-                let asked: Vec<u32> = blocks.iter().map(|block| block.0).collect();
-                let mut next = Some(0);
-                while let Some(from) = next {
-                    let (job, version, blocks) = (job.clone(), state.version, asked.clone());
-                    let request = proto::ReadStateRequest { job, version, blocks, from };
-                    let reply = tokio::time::timeout(ANSWER, client.read_state(request)).await;
-                    let reply =
-                        reply.unwrap_or_else(|_| Err(tonic::Status::unavailable("no answer in time")));
-                    let reply = reply.map_err(shoal_runtime::wire::Fault::from);
-                    let reply = reply.with_context(|| format!("pserver at {}", pserver.address))?;
-                    let copies = reply.into_inner().blocks;
-                    ensure!(copies.len() == asked.len(), "pserver at {} left blocks out", pserver.address);
-                    // Buckets are asked for alone, one segment at a time.
-                    next = copies.iter().find_map(segment_after);
-                    copies.into_iter().try_for_each(|copy| state.take(copy, &mut Settled::default()))?;
-                }
-            }
-        }
-        Ok(state)
-    }
-
-    /// Reads the model in a checkpoint, every piece against its checksum. In an asynchronous job's the blocks may have
-    /// different versions; the lowest names the model's.
-    pub(crate) async fn read_checkpoint(
-        storage: &Storage,
-        manifest: &CheckpointManifest,
-    ) -> anyhow::Result<ModelState> {
-        let mut state = ModelState::empty(manifest.declaration.clone(), manifest.version().0);
-        for pieces in manifest.pieces.chunk_by(|a, b| a.block == b.block) {
-            // A bucket's come newest first: what changed, then what that rests on.
-            let mut settled = Settled::default();
-            for piece in pieces {
-                state.take(read_piece(storage, manifest, piece).await?, &mut settled)?;
-            }
-        }
+    /// Reads the model of a job at rest.
+    pub(crate) async fn read(job: &AtRest<'_>) -> anyhow::Result<ModelState> {
+        let mut state = ModelState::empty(job.declaration.clone(), job.version);
+        job.read(&job.blocks(), |copy, settled| state.take(copy, settled)).await?;
         Ok(state)
     }
 
@@ -100,24 +44,6 @@ impl ModelState {
         let slots = vec![values.clone(); slots_max];
         let tables = declaration.parameters.iter().map(|p| p.table.map(|_| TableState::new(p))).collect();
         ModelState { version, layout: Layout::new(&declaration), declaration, values, slots, tables }
-    }
-
-    fn batches(&self, blocks: &[BlockId]) -> Vec<Vec<BlockId>> {
-        let bytes = |block: &BlockId| match self.layout.block(*block) {
-            Some(layout) if layout.bucket.is_some() => MESSAGE_BYTES,
-            layout => 4 * layout.map_or(0, |layout| layout.elements),
-        };
-        let mut batches: Vec<Vec<BlockId>> = Vec::new();
-        let mut filled = MESSAGE_BYTES;
-        for block in blocks {
-            if filled + bytes(block) > MESSAGE_BYTES {
-                batches.push(Vec::new());
-                filled = 0;
-            }
-            filled += bytes(block);
-            batches.iter_mut().last().into_iter().for_each(|batch| batch.push(*block));
-        }
-        batches
     }
 
     fn take(&mut self, block: proto::BlockCopy, settled: &mut Settled) -> anyhow::Result<()> {
@@ -209,23 +135,4 @@ impl ModelState {
         let bytes = safetensors::serialize(tensors, Some(metadata))?;
         write_whole(path, &bytes)
     }
-}
-
-/// Where the next segment of a bucket begins, unless this was the last.
-fn segment_after(copy: &proto::BlockCopy) -> Option<u32> {
-    copy.segment.as_ref().map(|segment| segment.end).filter(|end| *end != WHOLE.end)
-}
-
-/// Writes a file beside its place, syncs it, and moves it there.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    use std::io::Write;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make folder {}", folder.display()))?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)
-        .with_context(|| format!("cannot write in {}", folder.display()))?;
-    file.write_all(bytes)
-        .and_then(|()| file.as_file().sync_all())
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    file.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(())
 }

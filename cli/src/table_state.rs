@@ -5,6 +5,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
 use shoal_runtime::cluster::block_copy::Settled;
 use shoal_runtime::cluster::{BlockCopy, Parameter};
+use std::ops::Range;
 
 /// All rows of a table.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,36 @@ pub(crate) struct TableState {
     /// Of each row the update that changed it last, and how often its key occurred.
     counts: Vec<[u32; 2]>,
     values: Vec<f32>,
+}
+
+/// One row of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) key: u64,
+    /// The update that changed it last, modulo 2^32.
+    pub(crate) last: u32,
+    /// How often its key occurred, halved with age.
+    pub(crate) occurrences: u32,
+    /// Embedding, then the rule's slots.
+    pub(crate) values: &'a [f32],
+}
+
+/// What lies where in a row's values.
+#[derive(Clone, Debug)]
+pub(crate) struct Stretch {
+    /// The rule's slot; absent of the embedding.
+    pub(crate) slot: Option<&'static str>,
+    pub(crate) range: Range<usize>,
+}
+
+/// The embedding's place in a row and, if asked, that of each of the rule's slots.
+pub(crate) fn stretches(table: &Parameter, with_state: bool) -> Vec<Stretch> {
+    let dimension = table.elements() as usize;
+    let slots = if with_state { table.rule.slots() } else { &[] };
+    let width = table.rule.row_slots(dimension) / table.rule.slots().len().max(1);
+    let places = (dimension..).step_by(width.max(1)).map(|first| first..first + width);
+    let slots = slots.iter().zip(places).map(|(slot, range)| Stretch { slot: Some(slot), range });
+    std::iter::once(Stretch { slot: None, range: 0..dimension }).chain(slots).collect()
 }
 
 /// A table as tensors: keys, embeddings and slots, row by row in key order.
@@ -46,51 +77,49 @@ impl TableState {
     }
 
     /// In key order, wherever they lie.
-    fn order(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.keys.len()).collect();
-        order.sort_unstable_by_key(|at| self.keys[*at]);
-        order
+    fn ordered(&self) -> Vec<Row<'_>> {
+        let mut rows: Vec<Row<'_>> = (0..self.keys.len()).map(|at| self.row(at)).collect();
+        rows.sort_unstable_by_key(|row| row.key);
+        rows
+    }
+
+    /// In key order, of the table of this name.
+    pub(crate) fn rows(&self, name: &str) -> anyhow::Result<Vec<Row<'_>>> {
+        let rows = self.ordered();
+        ensure!(rows.windows(2).all(|pair| pair[0].key < pair[1].key), "a key of {name:?} twice");
+        Ok(rows)
     }
 
     /// Keys, each with the first element of its row.
     pub(crate) fn firsts(&self) -> impl Iterator<Item = (u64, f32)> {
-        self.keys.iter().enumerate().map(|(at, key)| (*key, self.row(at)[0]))
+        (0..self.keys.len()).map(|at| (self.keys[at], self.row(at).values[0]))
     }
 
-    fn row(&self, at: usize) -> &[f32] {
-        &self.values[at * self.width..][..self.width]
+    fn row(&self, at: usize) -> Row<'_> {
+        let [last, occurrences] = self.counts[at];
+        Row { key: self.keys[at], last, occurrences, values: &self.values[at * self.width..][..self.width] }
     }
 
     /// Adds all that the rows are, in key order.
     pub(crate) fn hash(&self, hash: &mut Sha256) {
         hash.update((self.keys.len() as u64).to_le_bytes());
-        for at in self.order() {
-            hash.update(self.keys[at].to_le_bytes());
-            self.counts[at].iter().for_each(|count| hash.update(count.to_le_bytes()));
-            hash.update(bytemuck::cast_slice::<f32, u8>(self.row(at)));
+        for row in self.ordered() {
+            hash.update(row.key.to_le_bytes());
+            [row.last, row.occurrences].iter().for_each(|count| hash.update(count.to_le_bytes()));
+            hash.update(bytemuck::cast_slice::<f32, u8>(row.values));
         }
     }
 
     /// The rows of a table by its name: `NAME.keys` (u64), `NAME` and, if asked, `NAME.SLOT`.
     pub(crate) fn tensors(&self, table: &Parameter, with_state: bool) -> anyhow::Result<TableTensors> {
-        let (name, dimension, order) = (&table.name, table.elements() as usize, self.order());
-        ensure!(
-            order.windows(2).all(|pair| self.keys[pair[0]] < self.keys[pair[1]]),
-            "a key of {name:?} twice"
-        );
-        let keys = order.iter().flat_map(|at| self.keys[*at].to_le_bytes()).collect();
-        let mut tensors = vec![(format!("{name}.keys"), Dtype::U64, vec![order.len()], keys)];
-        let slots = table.rule.slots();
-        let slot_width = if slots.is_empty() { 0 } else { (self.width - dimension) / slots.len() };
-        let columns = std::iter::once((name.clone(), 0, dimension));
-        let slots = slots.iter().enumerate().filter(|_| with_state);
-        let slots = slots.map(|(slot, slot_name)| {
-            (format!("{name}.{slot_name}"), dimension + slot * slot_width, slot_width)
-        });
-        for (name, first, width) in columns.chain(slots) {
-            let values = order.iter().flat_map(|at| &self.row(*at)[first..first + width]);
+        let (name, rows) = (&table.name, self.rows(&table.name)?);
+        let keys = rows.iter().flat_map(|row| row.key.to_le_bytes()).collect();
+        let mut tensors = vec![(format!("{name}.keys"), Dtype::U64, vec![rows.len()], keys)];
+        for Stretch { slot, range } in stretches(table, with_state) {
+            let name = slot.map_or_else(|| name.clone(), |slot| format!("{name}.{slot}"));
+            let values = rows.iter().flat_map(|row| &row.values[range.clone()]);
             let bytes = values.flat_map(|value| value.to_le_bytes()).collect();
-            tensors.push((name, Dtype::F32, vec![order.len(), width], bytes));
+            tensors.push((name, Dtype::F32, vec![rows.len(), range.len()], bytes));
         }
         Ok(TableTensors { tensors })
     }
@@ -109,19 +138,21 @@ impl TableTensors {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use shoal_runtime::cluster::block_copy::{Segment, SegmentRow, encode_row};
     use shoal_runtime::cluster::initial::Initial;
     use shoal_runtime::cluster::{BlockId, Ledger, Rewind, Rule, Schedule, StateName, Table, Term, Version};
 
-    fn table() -> Parameter {
+    /// A table whose rows have two elements and one slot of two.
+    pub(crate) fn table() -> Parameter {
         let rule = Rule::Adagrad { epsilon: 1e-8 };
         let row = Parameter::new("t", &[2], rule, Schedule::constant(0.1), Initial::Zeros);
         row.as_table(Table::default())
     }
 
-    fn copy(keys: &[u64]) -> BlockCopy {
+    /// All of a bucket: rows with these keys, from slot 0 on.
+    pub(crate) fn copy(keys: &[u64]) -> BlockCopy {
         let mut bytes = Vec::new();
         for (slot, key) in (0..).zip(keys) {
             let values = [*key as f32, 1.0, 0.5, 0.25].map(f32::to_le_bytes);
@@ -140,7 +171,8 @@ mod tests {
         }
     }
 
-    fn state(segments: &[&[u64]]) -> TableState {
+    /// What was taken in of them.
+    pub(crate) fn state(segments: &[&[u64]]) -> TableState {
         let mut state = TableState::new(&table());
         segments.iter().for_each(|keys| state.take(&copy(keys), &mut Settled::default()).unwrap());
         state

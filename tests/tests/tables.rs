@@ -2,6 +2,9 @@
 //! to the same bits, whoever is killed, moved or added meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::{ListAccessor, RowAccessor};
+use safetensors::SafeTensors;
 use serde_json::Value;
 use shoal_tests::processes::{Job, Programs, closing, pack_digits, programs};
 use std::process::Command;
@@ -189,4 +192,70 @@ fn a_table_that_one_job_exported_is_what_the_next_begins_at() {
         assert_eq!(begun["rows"]["learnt"], first["rows"]["learnt"]);
         assert_eq!(begun["rows"]["count.rows"], 0, "counters count their own job");
     }
+}
+
+/// Keys, embeddings and sums of squares of the table that is trained, in the file's order.
+fn parquet_rows(world: &World, name: &str) -> Vec<(u64, Vec<f32>, Vec<f32>)> {
+    let file = std::fs::File::open(world.folder.path().join(name)).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap).map(|row| {
+        let floats = |column| {
+            let list = row.get_list(column).unwrap();
+            (0..list.len()).map(|at| list.get_float(at).unwrap()).collect()
+        };
+        (row.get_ulong(0).unwrap(), floats(1), floats(2))
+    });
+    rows.collect()
+}
+
+#[test]
+fn a_table_exported_as_parquet_has_the_rows_that_the_model_as_safetensors_has() {
+    let world = world();
+    std::fs::create_dir_all(world.folder.path().join("runs/here")).unwrap();
+    let more = ["--folder", "runs/here", "--checkpoint-steps", "5", "--pace-millis", "60"];
+    let running = world.job("2", 2, &more).command().spawn().unwrap();
+    world.wait_for("some steps", |status| status["step"].as_u64() > Some(2));
+    let export = ["export", "--with-state", "--table", "learnt", "--file", "learnt.parquet"];
+    let of_job = world.shoal(&export);
+    let rows = parquet_rows(&world, "learnt.parquet");
+    assert_eq!(
+        (of_job["rows"].as_u64(), of_job["table"].as_str()),
+        (Some(rows.len() as u64), Some("learnt"))
+    );
+    assert!(!rows.is_empty() && rows.iter().all(|(_, row, sums)| (row.len(), sums.len()) == (4, 4)));
+    closing(&running.wait_with_output().unwrap()).unwrap();
+
+    let exported = world.shoal(&[&["checkpoint"], &export[..]].concat());
+    world.shoal(&["checkpoint", "export", "--with-state", "--file", "model.safetensors"]);
+    let mut rows = parquet_rows(&world, "learnt.parquet");
+    assert_eq!(exported["rows"].as_u64(), Some(rows.len() as u64));
+    rows.sort_by_key(|(key, ..)| *key);
+    let content = std::fs::read(world.folder.path().join("model.safetensors")).unwrap();
+    let model = SafeTensors::deserialize(&content).unwrap();
+    let bytes = |name: &str| model.tensor(name).unwrap().data().to_vec();
+    let little = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let keys: Vec<u8> = rows.iter().flat_map(|(key, ..)| key.to_le_bytes()).collect();
+    let embeddings: Vec<u8> = rows.iter().flat_map(|(_, row, _)| little(row)).collect();
+    let sums: Vec<u8> = rows.iter().flat_map(|(.., sums)| little(sums)).collect();
+    assert!(keys == bytes("learnt.keys") && embeddings == bytes("learnt"));
+    assert_eq!(sums, bytes("learnt.summed_squares"));
+
+    for words in [
+        &["checkpoint", "export", "--table", "size", "--file", "none.parquet"][..],
+        &["checkpoint", "export", "--file", "none.parquet"],
+        &["export", "--table", "learnt", "--file", "none.parquet"],
+    ] {
+        let mut command = Command::new(&world.programs.shoal);
+        let refused =
+            command.current_dir(world.folder.path()).args(words).args(["--run", "runs/here"]).output();
+        let refused = refused.unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{words:?}: {said}");
+        assert!(
+            ["count.rows, learnt", "name it by --table", "shoal checkpoint export"]
+                .iter()
+                .any(|part| said.contains(part))
+        );
+    }
+    assert!(!world.folder.path().join("none.parquet").exists());
 }

@@ -1,25 +1,26 @@
-//! `shoal export`: the model of a job as safetensors.
+//! `shoal export`: the model of a job as safetensors, or one of its tables as Parquet.
 
 use super::{Output, print};
-use crate::client::JobChoice;
+use crate::at_rest::AtRest;
+use crate::client::{Client, JobChoice};
+use crate::exit::Exit;
 use crate::model_state::ModelState;
+use crate::table_file;
+use crate::whole_file::Unwritten;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Write the model of a job as safetensors
+/// Write the model of a job as safetensors, or one of its embedding tables as Parquet
 #[derive(clap::Args)]
 #[command(after_help = "Example: shoal export --file model.safetensors\n\
+One table: shoal export --table user --file user.parquet\n\
 The model of a run that has ended lies in its folder: runs/latest/model.safetensors")]
 pub(crate) struct ExportArguments {
-    /// File to write
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
-    /// Add the update rules' state as PARAMETER.SLOT
-    #[arg(long)]
-    with_state: bool,
+    #[command(flatten)]
+    wanted: Wanted,
     #[command(flatten)]
     job: JobChoice,
     /// How to print the answer
@@ -27,48 +28,151 @@ pub(crate) struct ExportArguments {
     output: Output,
 }
 
+/// What to write, and where to.
+#[derive(clap::Args)]
+pub(crate) struct Wanted {
+    /// File to write: safetensors, with --table Parquet
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// Write this embedding table alone, as Parquet with the columns key and embedding, one bucket in memory at a time
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+    /// Add the update rules' state as PARAMETER.SLOT; with --table as columns, beside last_update and occurrences
+    #[arg(long)]
+    with_state: bool,
+}
+
 /// A running job moves on while it is read, and its blocks move: so long it is tried to catch one version.
 const TRYING: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
-    let finished = arguments.job.run.join("model.safetensors");
-    if arguments.job.master.is_none() && finished.is_file() && !arguments.with_state {
-        std::fs::copy(&finished, &arguments.file)?;
-        print_exported(&arguments.file, arguments.output, None);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut client = arguments.job.connect().await?;
-    let deadline = Instant::now() + TRYING;
-    let model = loop {
-        // Each attempt with the routing of its moment.
-        let tried = match client.status().await {
-            Ok(status) => {
-                let read = ModelState::read(&status, client.security()).await;
-                read.map_err(|error| (error, status.phase == "training"))
-            }
-            Err(error) => Err((error, true)),
-        };
-        match tried {
-            Ok(model) => break model,
-            Err((_, true)) if Instant::now() < deadline => {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            Err((error, _)) => return Err(error),
+    let ExportArguments { wanted, job, output } = arguments;
+    wanted.check()?;
+    let finished = job.run.join("model.safetensors");
+    if job.master.is_none() && finished.is_file() {
+        if let Some(table) = &wanted.table {
+            let (run, file) = (job.run.display(), wanted.file.display());
+            let how = format!("shoal checkpoint export --run {run} --table {table} --file {file}");
+            return Err(Exit::Usage(format!(
+                "the run in {run} has ended; its tables are in its newest checkpoint: {how}"
+            ))
+            .into());
         }
-    };
-    model.export(&arguments.file, arguments.with_state)?;
-    print_exported(&arguments.file, arguments.output, Some(&model));
+        if !wanted.with_state {
+            std::fs::copy(&finished, &wanted.file)?;
+            wanted.say(output, &Written::default());
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let mut client = job.connect().await?;
+    let written = caught(&mut client, &wanted).await?;
+    wanted.say(output, &written);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what was written where.
-pub(crate) fn print_exported(file: &Path, output: Output, model: Option<&ModelState>) {
-    let file = file.display().to_string();
-    match output {
-        Output::Text => print(format_args!("wrote {file}")),
-        Output::Json => {
-            let (version, sha256) = (model.map(|m| m.version), model.map(ModelState::sha256));
-            print(json!({ "file": file, "version": version, "parameters_sha256": sha256 }));
+/// Writes what the job is at one version, tried with the routing of one moment after another.
+async fn caught(client: &mut Client, wanted: &Wanted) -> anyhow::Result<Written> {
+    let deadline = Instant::now() + TRYING;
+    loop {
+        let tried = match client.status().await {
+            Ok(status) => {
+                let written = match AtRest::of_job(&status, client.security()) {
+                    Ok(job) => wanted.write(&job).await,
+                    Err(error) => Err(error),
+                };
+                written.map_err(|error| (is_passing(&error) && status.phase == "training", error))
+            }
+            Err(error) => Err((true, error)),
+        };
+        match tried {
+            Ok(written) => return Ok(written),
+            Err((true, _)) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err((_, error)) => return Err(error),
+        }
+    }
+}
+
+/// Whether the next attempt may end otherwise: not where the user or the file's place has to change.
+fn is_passing(error: &anyhow::Error) -> bool {
+    !error.is::<Exit>() && !error.is::<Unwritten>()
+}
+
+/// What is in the file.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    version: Option<u64>,
+    /// Of a model.
+    sha256: Option<String>,
+    /// Of a table.
+    rows: Option<u64>,
+}
+
+impl Wanted {
+    /// Refuses a file whose name says that it is something else.
+    pub(crate) fn check(&self) -> Result<(), Exit> {
+        let is_named = |end: &str| self.file.extension().is_some_and(|found| found.eq_ignore_ascii_case(end));
+        let file = self.file.display();
+        match self.table {
+            None if is_named("parquet") => Err(Exit::Usage(format!(
+                "--file {file}: a Parquet file has one table: name it by --table; the whole model is written as safetensors"
+            ))),
+            Some(_) if is_named("safetensors") => Err(Exit::Usage(format!(
+                "--file {file}: a table alone is written as Parquet: name the file so, or leave out --table"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes it.
+    pub(crate) async fn write(&self, job: &AtRest<'_>) -> anyhow::Result<Written> {
+        let version = Some(job.version);
+        if let Some(table) = &self.table {
+            let rows = Some(table_file::export(job, table, self.with_state, &self.file).await?);
+            return Ok(Written { version, rows, sha256: None });
+        }
+        let model = ModelState::read(job).await?;
+        model.export(&self.file, self.with_state)?;
+        Ok(Written { version, rows: None, sha256: Some(model.sha256()) })
+    }
+
+    /// Says what was written where.
+    pub(crate) fn say(&self, output: Output, written: &Written) {
+        let file = self.file.display().to_string();
+        let Written { version, sha256, rows } = written;
+        match (output, &self.table, rows) {
+            (Output::Text, Some(table), Some(rows)) => {
+                print(format_args!("wrote {file}: {rows} rows of {table}"));
+            }
+            (Output::Text, ..) => print(format_args!("wrote {file}")),
+            (Output::Json, Some(table), _) => {
+                print(json!({ "file": file, "version": version, "table": table, "rows": rows }));
+            }
+            (Output::Json, ..) => {
+                print(json!({ "file": file, "version": version, "parameters_sha256": sha256 }));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(file: &str, table: Option<&str>) -> Option<String> {
+        let wanted = Wanted { file: file.into(), table: table.map(str::to_owned), with_state: false };
+        wanted.check().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_whose_name_says_otherwise_is_refused() {
+        assert!(refusal("a/rows.Parquet", None).unwrap().contains("name it by --table"));
+        assert!(refusal("a/rows.safetensors", Some("user")).unwrap().contains("leave out --table"));
+        for (file, table) in
+            [("model.safetensors", None), ("rows.parquet", Some("user")), ("-", Some("user"))]
+        {
+            assert_eq!(refusal(file, table), None);
         }
     }
 }

@@ -3,11 +3,11 @@
 use super::print;
 use crate::exit::Exit;
 use crate::losses::{self, Losses};
-use crate::model_state::write_whole;
 use crate::report::{self, Verdict};
 use crate::runner::folder::RunFolder;
 use crate::runner::journal;
 use crate::runner::replay::Replay;
+use crate::whole_file::write_whole;
 use anyhow::Context;
 use serde_json::Value;
 use shoal_runtime::cluster::plan::EpochShape;

@@ -31,7 +31,7 @@ pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCod
     let file = arguments.address_file;
     let ready = |address: std::net::SocketAddr| {
         if let Some(file) = file
-            && let Err(error) = crate::model_state::write_whole(&file, address.to_string().as_bytes())
+            && let Err(error) = crate::whole_file::write_whole(&file, address.to_string().as_bytes())
         {
             tracing::error!("{error:#}");
         }

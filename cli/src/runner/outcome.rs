@@ -1,6 +1,7 @@
 //! What a finished run is: its model, its counts, its record.
 
 use super::Supervisor;
+use crate::at_rest::AtRest;
 use crate::breakdown::Breakdown;
 use crate::commands::status::{levels, pserver_totals};
 use crate::evaluations;
@@ -30,7 +31,7 @@ impl Outcome {
         job.let_trainers_end().await?;
         // The last words of trainers are in.
         job.record.sample(&job.status, &job.counts.over(&job.status));
-        let model = ModelState::read(&job.status, job.client.security()).await?;
+        let model = ModelState::read(&AtRest::of_job(&job.status, job.client.security())?).await?;
         model.export(&job.plan.folder.model(), false)?;
         let parameters_sha256 = model.sha256();
         job.record.conclude("done", "");

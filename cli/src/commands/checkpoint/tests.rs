@@ -4,14 +4,19 @@
 use super::choice::{Chosen, PlaceChoice};
 use super::ls::lines;
 use super::verify::verified;
+use crate::at_rest::AtRest;
 use crate::model_state::ModelState;
+use crate::table_file;
+use crate::table_file::tests::rows_in;
+use crate::table_state::tests::{copy, table};
 use shoal_master::document::{Document, KeptCheckpoint, Wanted};
+use shoal_runtime::cluster::block_copy::{Segment, SegmentRow, WHOLE, encode_row};
 use shoal_runtime::cluster::checkpoint::{Cut, Origin};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, CheckpointId, CheckpointManifest, Declaration, Incarnation, JobId, JobSettings,
-    Ledger, ManifestRecord, Mode, Parameter, Rewind, Rule, StateName, Term, Version,
+    Ledger, ManifestRecord, Mode, Parameter, Rewind, Rule, StateName, Table, Term, Version,
 };
 use shoal_runtime::host::checkpoints::{commit, load, write_pieces};
 use shoal_runtime::host::rpc::Security;
@@ -155,7 +160,7 @@ async fn the_model_of_a_chosen_checkpoint_is_exported_and_a_damaged_one_is_not()
     let model = async |number| {
         let record = chosen.record(number).await?;
         let manifest = load(&chosen.storage, &record).await?;
-        ModelState::read_checkpoint(&chosen.storage, &manifest).await
+        ModelState::read(&AtRest::in_checkpoint(&chosen.storage, &manifest)).await
     };
     let newest = model(None).await.unwrap();
     assert_eq!((newest.version, newest.values("w").unwrap()), (12, &[6.0; 3][..]));
@@ -169,6 +174,61 @@ async fn the_model_of_a_chosen_checkpoint_is_exported_and_a_damaged_one_is_not()
     assert_eq!(names.len(), 2, "{names:?}");
     std::fs::write(file(&folder, 3, PIECES), "torn").unwrap();
     assert!(model(None).await.unwrap_err().to_string().contains(PIECES));
+}
+
+/// A table with one bucket, in a checkpoint of all its rows and one of what changed since: key 9 was evicted, 5 changed, 7
+/// was born in the slot of 9, 3 in one of its own.
+async fn table_of_changes(storage: &Storage) -> CheckpointManifest {
+    let declaration = Declaration {
+        parameters: vec![table().as_table(Table { buckets: 1, ..Table::default() })],
+        block_elements: 0,
+    };
+    let files = async |number: u64, copy: BlockCopy| {
+        let checkpoint = CheckpointId(number);
+        let name = StateName { term: Term(1), version: Version(number) };
+        let copy = BlockCopy { name, published: name.version, ..copy };
+        let origin = Origin { job: job().job, checkpoint, writer: Incarnation::new(1, 1), sequence: 1 };
+        write_pieces(storage, &origin, [copy.into()]).await.unwrap()
+    };
+    let manifest = async |number: u64, written| {
+        let cut = Some(Cut { rewind: Rewind(1), version: Version(number) });
+        let declaration = declaration.clone();
+        let manifest =
+            CheckpointManifest::assemble(job(), declaration, CheckpointId(number), cut, written).unwrap();
+        commit(storage, &manifest).await.unwrap();
+        manifest
+    };
+    let first = manifest(1, vec![files(1, copy(&[5, 9, 2])).await]).await;
+    let mut bytes = Vec::new();
+    for (slot, key) in [(0, 5), (1, 7), (3, 3)] {
+        let values = [-1.0, key as f32, 0.0, 0.0].map(f32::to_le_bytes);
+        encode_row(SegmentRow { slot, key, last: 4, occurrences: 5, values: &values }, &mut bytes);
+    }
+    let segment = Segment { slots: WHOLE, candidates: Default::default(), freed: Some(Vec::new()) };
+    let changes = BlockCopy { parameters: bytes.into(), segment: Some(segment), ..copy(&[]) };
+    let mut written = vec![files(2, changes).await];
+    written.extend(first.beneath(&written));
+    manifest(2, written).await
+}
+
+#[tokio::test]
+async fn a_table_is_exported_alone_as_what_changed_says_and_of_a_damaged_checkpoint_nothing_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Storage::open(folder.path().join("saved").to_str().unwrap()).await.unwrap();
+    let manifest = table_of_changes(&storage).await;
+    let job = AtRest::in_checkpoint(&storage, &manifest);
+    let to = folder.path().join("exported/rows.parquet");
+    assert_eq!(table_file::export(&job, "t", false, &to).await.unwrap(), 4);
+    let expected = [(2, [2.0, 1.0]), (3, [-1.0, 3.0]), (5, [-1.0, 5.0]), (7, [-1.0, 7.0])];
+    assert_eq!(rows_in(&std::fs::read(&to).unwrap()), expected.map(|(key, row)| (key, row.to_vec())));
+    let error = table_file::export(&job, "u", false, &to).await.unwrap_err().to_string();
+    assert!(error.contains("no table \"u\"; the job's tables are: t"), "{error}");
+
+    let base = folder.path().join("saved").join(CheckpointId(1).folder()).join(PIECES);
+    std::fs::write(base, "torn").unwrap();
+    std::fs::remove_file(&to).unwrap();
+    assert!(table_file::export(&job, "t", false, &to).await.is_err());
+    assert_eq!(std::fs::read_dir(folder.path().join("exported")).unwrap().count(), 0);
 }
 
 #[tokio::test]
