@@ -105,8 +105,9 @@ impl ModelState {
     }
 
     /// Writes the parameters as safetensors, tables row by row in key order with their keys as `TABLE.keys`; `with_state`
-    /// adds the update rules' slots as `PARAMETER.SLOT`. The file appears whole or not at all.
-    pub(crate) fn export(&self, path: &Path, with_state: bool) -> anyhow::Result<()> {
+    /// adds the update rules' slots as `PARAMETER.SLOT`. The file appears whole or not at all. Returns the
+    /// model's hash, which is in the file as well.
+    pub(crate) fn export(&self, path: &Path, with_state: bool) -> anyhow::Result<String> {
         let tables = self.declaration.parameters.iter().zip(&self.tables);
         let tables: Vec<TableTensors> = tables
             .filter_map(|(parameter, table)| Some(table.as_ref()?.tensors(parameter, with_state)))
@@ -126,13 +127,15 @@ impl ModelState {
                 tensors.push((format!("{}.{slot_name}", parameter.name), view(&self.slots[slot][at])?));
             }
         }
+        let sha256 = self.sha256();
         let metadata = [
             ("format", "shoal".to_owned()),
             ("version", self.version.to_string()),
-            ("sha256", self.sha256()),
+            ("sha256", sha256.clone()),
         ];
         let metadata = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let bytes = safetensors::serialize(tensors, Some(metadata))?;
-        write_whole(path, &bytes)
+        write_whole(path, &bytes)?;
+        Ok(sha256)
     }
 }

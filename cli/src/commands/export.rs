@@ -80,7 +80,7 @@ async fn caught(client: &mut Client, wanted: &Wanted) -> anyhow::Result<Written>
                     Ok(job) => wanted.write(&job).await,
                     Err(error) => Err(error),
                 };
-                written.map_err(|error| (is_passing(&error) && status.phase == "training", error))
+                written.map_err(|error| (is_of_reading(&error) && status.phase == "training", error))
             }
             Err(error) => Err((true, error)),
         };
@@ -94,8 +94,8 @@ async fn caught(client: &mut Client, wanted: &Wanted) -> anyhow::Result<Written>
     }
 }
 
-/// Whether the next attempt may end otherwise: not where the user or the file's place has to change.
-fn is_passing(error: &anyhow::Error) -> bool {
+/// Whether it says what is wrong where the model is read, not that the user or the file's place has to change.
+pub(crate) fn is_of_reading(error: &anyhow::Error) -> bool {
     !error.is::<Exit>() && !error.is::<Unwritten>()
 }
 
@@ -133,8 +133,8 @@ impl Wanted {
             return Ok(Written { version, rows, sha256: None });
         }
         let model = ModelState::read(job).await?;
-        model.export(&self.file, self.with_state)?;
-        Ok(Written { version, rows: None, sha256: Some(model.sha256()) })
+        let sha256 = Some(model.export(&self.file, self.with_state)?);
+        Ok(Written { version, rows: None, sha256 })
     }
 
     /// Says what was written where.

@@ -32,8 +32,7 @@ impl Outcome {
         // The last words of trainers are in.
         job.record.sample(&job.status, &job.counts.over(&job.status));
         let model = ModelState::read(&AtRest::of_job(&job.status, job.client.security())?).await?;
-        model.export(&job.plan.folder.model(), false)?;
-        let parameters_sha256 = model.sha256();
+        let parameters_sha256 = model.export(&job.plan.folder.model(), false)?;
         job.record.conclude("done", "");
         Ok(Outcome { model, status: job.counts.over(&job.status), seconds, parameters_sha256 })
     }

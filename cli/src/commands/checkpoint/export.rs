@@ -2,10 +2,9 @@
 //! what a checksum denies.
 
 use super::super::Output;
-use super::super::export::Wanted;
+use super::super::export::{Wanted, is_of_reading};
 use super::choice::{PlaceChoice, reached};
 use crate::at_rest::AtRest;
-use crate::exit::Exit;
 use anyhow::Context;
 use shoal_runtime::host::checkpoints::load;
 use std::process::ExitCode;
@@ -38,7 +37,8 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
     let other = || format!("checkpoint {}: see `shoal checkpoint ls` for others", record.checkpoint);
     let manifest = load(&chosen.storage, &record).await.map_err(reached).with_context(other)?;
     let written = arguments.wanted.write(&AtRest::in_checkpoint(&chosen.storage, &manifest)).await;
-    let written = written.map_err(|error| if error.is::<Exit>() { error } else { error.context(other()) })?;
+    let written =
+        written.map_err(|error| if is_of_reading(&error) { error.context(other()) } else { error })?;
     arguments.wanted.say(arguments.output, &written);
     Ok(ExitCode::SUCCESS)
 }
