@@ -1,7 +1,7 @@
 //! Messages of the protocol as the shard's types and back. A message that cannot be understood is refused by name.
 
+use crate::block::entry::Entry;
 use crate::block::primary::PlacedCopy;
-use crate::block::state::Entry;
 use crate::block::verdicts::{EvaluatedBlock, Verdicts};
 use crate::block::{Cursor, NamedCheckpoint, News, Placement, PushOutcome};
 use crate::hosting::Assignment;

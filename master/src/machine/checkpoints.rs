@@ -25,6 +25,9 @@ pub struct CheckpointPolicy {
     pub full_every: u64,
 }
 
+/// Pieces of a manifest that rests on earlier checkpoints, about: two thirds of what the largest manifest file has room for.
+const RESTING_PIECES_MAX: usize = 1_000_000;
+
 /// What is known of the checkpoint under way.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
@@ -132,11 +135,13 @@ impl Machine {
         (newest.record == *record).then_some((newest, manifest))
     }
 
-    /// The checkpoint on which the next may rest: the newest, unless a full one is due.
+    /// The checkpoint on which the next may rest: the newest, unless a full one is due, or there is no room for more pieces.
     pub(super) fn base(&self) -> Option<CheckpointId> {
-        let (newest, _) = self.newest_known()?;
+        let (newest, manifest) = self.newest_known()?;
         let next = self.document.checkpoints_named + 1;
-        (next - newest.first_needed().0 < self.policy.full_every).then_some(newest.record.checkpoint)
+        let is_full_due = next - newest.first_needed().0 >= self.policy.full_every;
+        let has_room = manifest.pieces.len() + self.document.blocks.len() <= RESTING_PIECES_MAX;
+        (!is_full_due && has_room).then_some(newest.record.checkpoint)
     }
 
     /// Notes whose files nobody needs any more once the next document holds.

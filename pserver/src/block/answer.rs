@@ -1,7 +1,7 @@
 //! What a copy is told and what it answers: placements in, outcomes out. Data only.
 
+use super::entry::Entry;
 use super::primary::PlacedCopy;
-use super::state::Entry;
 use crate::bucket::arena::Slot;
 use bytes::Bytes;
 use shoal_runtime::cluster::{

@@ -2,7 +2,8 @@
 //! another fill or of another term change nothing.
 
 use super::answer::{Cursor, News, Placement};
-use super::state::{Entry, State};
+use super::entry::Entry;
+use super::state::State;
 use super::{Block, Role};
 use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::{BlockCopy, Fill, Refusal, Term, Version};

@@ -10,6 +10,7 @@
 pub mod answer;
 mod beginning;
 mod dense;
+pub mod entry;
 mod follower;
 pub mod held;
 mod held_steps;
@@ -32,6 +33,7 @@ pub use answer::{Cursor, News, Placement, PushOutcome, Reading, Standing};
 
 use crate::bucket::arena::Slot;
 use crate::bucket::plan::Plan;
+use entry::Entry;
 use held::{Arrival, Judgement};
 use memory::{Hold, may_update};
 pub use piece::{GivenPiece, NamedCheckpoint};
@@ -43,7 +45,7 @@ use shape::{BlockShape, NodeGradient};
 use shoal_runtime::cluster::{
     BlockCopy, Fill, Incarnation, Refusal, RefusalKind, Rewind, StateName, Step, Term, Version,
 };
-use state::{CopyOf, Entry, State, Update};
+use state::{CopyOf, State, Update};
 use std::sync::{Arc, Weak};
 pub use terms::Terms;
 use verdicts::Verdicts;

@@ -6,9 +6,9 @@
 //! copy is required as soon as it is only a few entries behind, or could not keep up: updates would outrun it for ever.
 
 use super::answer::Cursor;
+use super::entry::Entry;
 use super::held_steps::HeldSteps;
 use super::scalars::Scalars;
-use super::state::Entry;
 use crate::bucket::arena::Slot;
 use shoal_runtime::cluster::{Fill, Incarnation, Ledger, StateName, Version};
 use std::collections::{BTreeMap, VecDeque};

@@ -138,6 +138,18 @@ fn a_checkpoint_needs_itself_and_what_it_rests_on() {
 }
 
 #[test]
+fn a_manifest_that_would_be_too_large_rests_on_nothing() {
+    let (mut job, _) = job();
+    checkpoint(&mut job, 2);
+    assert_eq!(job.machine.base(), Some(CheckpointId(1)));
+    let (_, manifest) = job.machine.newest_manifest.as_mut().unwrap();
+    let piece = manifest.pieces[0].clone();
+    manifest.pieces = vec![piece; 1_000_000];
+    assert_eq!(job.machine.base(), None);
+    assert_eq!(checkpoint(&mut job, 4), (None, vec![]));
+}
+
+#[test]
 fn a_model_without_tables_rests_on_nothing() {
     let (mut job, _, _) = training();
     for version in [2, 4] {
