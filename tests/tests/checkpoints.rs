@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Three pservers and four trainers, ten steps, a checkpoint every other one.
 fn scenario() -> Scenario {
-    let mut scenario = Scenario { pservers: 3, trainers: 4, checkpoint_steps: 2, ..Scenario::quiet(7) };
+    let mut scenario = Scenario { pservers: 3, trainers: 4, checkpoint_steps: 1, ..Scenario::quiet(7) };
     scenario.data.records = 60;
     scenario.epochs = 2;
     scenario.paces = vec![Duration::from_millis(3), Duration::from_millis(7)];

@@ -10,7 +10,7 @@ fn changes_of_a_calm_run() -> Vec<String> {
         let place = Place::new();
         let (world, observer) = begin(scenario(), MemoryStore::new(), &place);
         let status = finished(world, &observer, "calm").await;
-        assert!(status.checkpoint >= 3, "{status:?}");
+        assert!(status.checkpoint >= 4, "{status:?}");
         place.changes()
     })
 }
