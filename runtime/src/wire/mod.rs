@@ -5,6 +5,7 @@
 
 mod block_copy;
 pub mod checkpoint;
+pub mod codec;
 mod decisions;
 mod declaration;
 mod exclusions;
