@@ -158,10 +158,7 @@ impl Arena {
     pub fn find_all(&self, keys: &[u64], values: usize, mut found: impl FnMut(Option<Slot>)) {
         let words = self.stride().min(HEAD_WORDS + values);
         for batch in keys.chunks(BATCH) {
-            let mut likely = [None; BATCH];
-            for (likely, key) in likely.iter_mut().zip(batch) {
-                *likely = self.index.likely(*key);
-            }
+            let likely: [_; BATCH] = self.index.likely(batch);
             let (mut is_it, mut touched) = ([false; BATCH], 0);
             for (at, key) in batch.iter().enumerate() {
                 is_it[at] = likely[at].is_some_and(|slot| {

@@ -62,9 +62,13 @@ impl Index {
         }
     }
 
-    /// A slot that is most likely the key's: if it is not, [`find`](Self::find) may know another. None if the key has none.
-    pub(super) fn likely(&self, key: u64) -> Option<Slot> {
-        self.find(key, |_| true)
+    /// Of each key a slot that is most likely its own: if it is not, [`find`](Self::find) may know another. None if the key
+    /// has none.
+    pub(super) fn likely<const MANY: usize>(&self, keys: &[u64]) -> [Option<Slot>; MANY] {
+        match self {
+            Index::Narrow(parts) => parts.likely(keys),
+            Index::Wide(parts) => parts.likely(keys),
+        }
     }
 
     /// Notes a key that is not there; `key_of` says which key another slot has.
@@ -109,6 +113,19 @@ impl<const BYTES: usize> Parts<BYTES> {
 
     fn find(&self, key: u64, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         self.0[part_of(key)].find(place_hash(key), |slot| is_it(slot_of(slot))).map(slot_of)
+    }
+
+    fn likely<const MANY: usize>(&self, keys: &[u64]) -> [Option<Slot>; MANY] {
+        // What can be computed is, before the first miss: more misses are under way together then.
+        let (mut parts, mut hashes) = ([0; MANY], [0; MANY]);
+        for ((part, hash), key) in parts.iter_mut().zip(&mut hashes).zip(keys) {
+            (*part, *hash) = (part_of(*key), place_hash(*key));
+        }
+        let mut likely = [None; MANY];
+        for (likely, (part, hash)) in likely.iter_mut().zip(parts.iter().zip(hashes)).take(keys.len()) {
+            *likely = self.0[*part].find(hash, |_| true).map(slot_of);
+        }
+        likely
     }
 
     fn insert(&mut self, key: u64, slot: Slot, key_of: impl Fn(Slot) -> u64) {
@@ -168,7 +185,7 @@ mod tests {
             let expected = (slot % 3 != 0).then_some(slot);
             assert_eq!(find(&index, u64::from(slot) * 7), expected);
         }
-        assert_eq!((find(&index, 1), index.likely(u64::MAX)), (None, None));
+        assert_eq!((find(&index, 1), index.likely(&[u64::MAX, 7])), (None, [None, Some(1)]));
     }
 
     #[test]
