@@ -134,7 +134,7 @@ impl Blocks {
                 let node = Node::leaf(slot as u32);
                 let arriving = NodeGradient { step, node, weight: WEIGHT / 2, came: Came::Words(own) };
                 shape.check_values(own, false, node)?;
-                let outcome = block.push(Rewind(1), &arriving)?;
+                let outcome = block.push(Rewind(1), arriving)?;
                 let is_published = matches!(outcome, PushOutcome::Applied { is_published: true, .. });
                 ensure!(is_published == (slot == 1), "a block applied a step too early or not at all");
             }

@@ -121,7 +121,7 @@ impl HeldNodes {
     }
 
     /// What would become of an arrival. `node` must be in the tree.
-    pub fn judge(&self, node: Node, weight: u64, gradient: Came<'_>) -> Judgement {
+    pub fn judge(&self, node: Node, weight: u64, gradient: &Came<'_>) -> Judgement {
         let node = self.raised(node);
         if let Some(held) = self.root().or_else(|| self.covering(node)) {
             let is_same = held.node == node || self.tree.covers_all(node);
@@ -138,7 +138,7 @@ impl HeldNodes {
 
     /// Takes an arrival in. `node` must be in the tree and `gradient` of the block's shape.
     pub fn arrive(&mut self, node: Node, weight: u64, gradient: Came<'_>) -> Arrival {
-        match self.judge(node, weight, gradient) {
+        match self.judge(node, weight, &gradient) {
             Judgement::Take => self.take(self.raised(node), weight, gradient),
             Judgement::Covered => Arrival::Covered,
             Judgement::Busy => Arrival::Busy,
@@ -214,7 +214,7 @@ impl HeldNodes {
 }
 
 impl HeldNode {
-    fn difference(&self, weight: u64, gradient: Came<'_>) -> Option<Difference> {
+    fn difference(&self, weight: u64, gradient: &Came<'_>) -> Option<Difference> {
         if self.weight != weight {
             return Some(Difference::Weight { held: self.weight, came: weight });
         }
@@ -239,7 +239,7 @@ impl Carried<'_> {
 
     fn into_sum(self) -> Sum {
         match self {
-            Carried::Came(came) => came.to_sum(),
+            Carried::Came(came) => came.into_sum(),
             Carried::Sum(sum) => sum,
         }
     }

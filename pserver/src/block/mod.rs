@@ -166,7 +166,8 @@ impl Block {
     /// Refuses what [`push`](Self::push) would refuse, and changes nothing.
     pub fn check(&self, rewind: Rewind, arriving: &NodeGradient<'_>) -> Result<(), Refusal> {
         let Some((primary, version)) = self.led(rewind).ok() else { return Ok(()) };
-        let NodeGradient { step, node, weight, came } = *arriving;
+        let NodeGradient { step, node, weight, came } = arriving;
+        let (step, node) = (*step, *node);
         if step.replaces() < version {
             return Ok(());
         }
@@ -174,8 +175,10 @@ impl Block {
             let detail = format!("the push is for step {step}, the block is at version {version}");
             return Err(Refusal::new(RefusalKind::Ahead, &self.shape, detail));
         };
-        match held.judge(node, weight, came) {
-            Judgement::Nondeterministic(difference) => Err(self.shape.nondeterministic(arriving, difference)),
+        match held.judge(node, *weight, came) {
+            Judgement::Nondeterministic(difference) => {
+                Err(self.shape.nondeterministic(step, node, difference))
+            }
             Judgement::Take => self.shape.check_rows_bytes(held.rows() + came.rows()),
             Judgement::Covered | Judgement::Busy => Ok(()),
         }
@@ -193,12 +196,12 @@ impl Block {
     }
 
     /// Takes in a gradient, computed under `rewind`, that has passed the shape's check.
-    pub fn push(&mut self, rewind: Rewind, arriving: &NodeGradient<'_>) -> Result<PushOutcome, Refusal> {
-        self.check(rewind, arriving)?;
+    pub fn push(&mut self, rewind: Rewind, arriving: NodeGradient<'_>) -> Result<PushOutcome, Refusal> {
+        self.check(rewind, &arriving)?;
         if let Err(outcome) = self.led(rewind) {
             return Ok(outcome);
         }
-        let step = arriving.step;
+        let NodeGradient { step, node, weight, came } = arriving;
         let is_open = self.is_open(step.0);
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
             return Ok(PushOutcome::Moved);
@@ -215,17 +218,17 @@ impl Block {
             return Ok(PushOutcome::Busy);
         }
         let may_save =
-            self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, arriving.came.rows()));
+            self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, came.rows()));
         if !may_save || !may_update(&mut self.holds) {
             return Ok(PushOutcome::Throttled);
         }
         let Some(held) = primary.held.of_mut(step) else { return Ok(PushOutcome::Busy) };
         let is_short = held.tree().present() < self.job.microbatches_per_step;
-        match held.arrive(arriving.node, arriving.weight, arriving.came) {
+        match held.arrive(node, weight, came) {
             Arrival::Held { replaced } => Ok(PushOutcome::Held { replaced }),
             Arrival::Covered => Ok(PushOutcome::Covered),
             Arrival::Busy => Ok(PushOutcome::Busy),
-            Arrival::Nondeterministic(difference) => Err(self.shape.nondeterministic(arriving, difference)),
+            Arrival::Nondeterministic(difference) => Err(self.shape.nondeterministic(step, node, difference)),
             Arrival::Complete { replaced } => {
                 self.go_on();
                 let is_applied = self.state.as_ref().is_some_and(|state| step.replaces() < state.version());

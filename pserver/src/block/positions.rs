@@ -14,7 +14,7 @@ use shoal_runtime::cluster::{Ledger, Mode, Rewind, Version};
 const IN_FLIGHT_MAX: u64 = LOG_MAX as u64;
 
 /// One microbatch's gradient for one block, as it came.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PositionGradient<'a> {
     /// The microbatch's place in the job.
     pub position: u64,
@@ -28,7 +28,7 @@ pub struct PositionGradient<'a> {
 
 impl Block {
     /// Takes in a gradient, computed under `rewind`, that has passed the shape's check.
-    pub fn push_position(&mut self, rewind: Rewind, arriving: &PositionGradient<'_>) -> PushOutcome {
+    pub fn push_position(&mut self, rewind: Rewind, arriving: PositionGradient<'_>) -> PushOutcome {
         if let Err(outcome) = self.led(rewind) {
             return outcome;
         }
@@ -58,7 +58,7 @@ impl Block {
         primary.pending.push_back((Version(version.0 + 1), arriving.position));
         self.update(Update {
             weight: arriving.weight,
-            sum: arriving.came.to_sum(),
+            sum: arriving.came.into_sum(),
             plan: Plan::default(),
             position: Some(arriving.position),
             staleness: version.0.saturating_sub(arriving.version.0),

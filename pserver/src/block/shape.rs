@@ -23,7 +23,7 @@ const CANDIDATES_BYTES_MAX: usize = 1 << 19;
 const ROWS_BYTES_MAX: usize = 12 << 20;
 
 /// One node's gradient for one block, as it came.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NodeGradient<'a> {
     /// The step whose tree the node is in.
     pub step: Step,
@@ -218,7 +218,7 @@ impl BlockShape {
     }
 
     /// The refusal of a result that differs from an earlier one of the same node.
-    pub fn nondeterministic(&self, arriving: &NodeGradient<'_>, difference: Difference) -> Refusal {
+    pub fn nondeterministic(&self, step: Step, node: Node, difference: Difference) -> Refusal {
         let (subject, what) = match difference {
             Difference::Weight { held, came } => {
                 (self.to_string(), format!("one result has weight {held}, another {came}"))
@@ -234,7 +234,6 @@ impl BlockShape {
             }
             Difference::Row(difference) => (self.to_string(), row_difference(difference)),
         };
-        let (step, node) = (arriving.step, arriving.node);
         let detail = format!(
             "two results for node {node} of step {step} differ in block {}: {what}; the step function must give the \
              same bits wherever it runs (same processor kind, thread count and math library)",

@@ -6,6 +6,7 @@ use crate::kernel::sum::{
     Word, add_left_words, add_right, add_right_words, first_difference, read, read_all,
 };
 use shoal_runtime::cluster::Rows;
+use std::borrow::Cow;
 
 /// A sum over microbatches.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,25 +18,33 @@ pub enum Sum {
 }
 
 /// A sum as it came.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Came<'a> {
     /// One word for each element of the block.
     Words(&'a [Word]),
-    /// Of a bucket, the rows whose keys occurred.
-    Rows(&'a Rows),
+    /// Of a bucket, the rows whose keys occurred. Owned ones are kept as they are, not copied.
+    Rows(Cow<'a, Rows>),
 }
 
 impl Came<'_> {
+    /// The same, to be looked at.
+    pub fn as_ref(&self) -> Came<'_> {
+        match self {
+            Came::Words(words) => Came::Words(words),
+            Came::Rows(rows) => Came::Rows(Cow::Borrowed(rows)),
+        }
+    }
+
     /// The same, kept.
-    pub fn to_sum(self) -> Sum {
+    pub fn into_sum(self) -> Sum {
         match self {
             Came::Words(words) => Sum::Dense(read_all(words)),
-            Came::Rows(rows) => Sum::Rows(rows.clone()),
+            Came::Rows(rows) => Sum::Rows(rows.into_owned()),
         }
     }
 
     /// Rows of a bucket.
-    pub(super) fn rows(self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         match self {
             Came::Words(_) => 0,
             Came::Rows(rows) => rows.len(),
@@ -53,7 +62,7 @@ impl Came<'_> {
                 add_right_words(&mut left, right);
                 Sum::Dense(left)
             }
-            (came, sibling) => came.to_sum().merge(sibling, is_left),
+            (came, sibling) => came.into_sum().merge(sibling, is_left),
         }
     }
 }
@@ -83,7 +92,7 @@ impl Sum {
     }
 
     /// The first difference in bits to what came for the same node.
-    pub(super) fn first_difference(&self, came: Came<'_>) -> Option<Difference> {
+    pub(super) fn first_difference(&self, came: &Came<'_>) -> Option<Difference> {
         match (self, came) {
             (Sum::Dense(held), Came::Words(words)) => {
                 let element = first_difference(held, words)?;

@@ -8,9 +8,9 @@ use crate::block::sum::Came;
 use crate::block::{PositionGradient, PushOutcome};
 use crate::exact::assert_exact_arithmetic;
 use crate::hosting::{Hosted, Hosting};
-use crate::kernel::sum::Word;
-use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Rows, Stage, Step, Version};
+use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Stage, Step, Version};
 use shoal_runtime::wire::rows;
+use std::borrow::Cow;
 
 /// One push message.
 #[derive(Clone, Debug)]
@@ -56,27 +56,7 @@ struct Arriving<'a> {
     /// In asynchronous jobs: the version that it was computed from.
     version: Version,
     weight: u64,
-    values: ArrivingValues<'a>,
-}
-
-enum ArrivingValues<'a> {
-    Words(&'a [Word]),
-    Rows(Rows),
-}
-
-impl Arriving<'_> {
-    fn of_node(&self, step: Step, node: Node) -> NodeGradient<'_> {
-        NodeGradient { step, node, weight: self.weight, came: self.values.came() }
-    }
-}
-
-impl ArrivingValues<'_> {
-    fn came(&self) -> Came<'_> {
-        match self {
-            ArrivingValues::Words(words) => Came::Words(words),
-            ArrivingValues::Rows(rows) => Came::Rows(rows),
-        }
-    }
+    came: Came<'a>,
 }
 
 impl Shard {
@@ -97,13 +77,13 @@ impl Shard {
                 let detail = "a push message names a block once";
                 return Err(Refusal::new(RefusalKind::Malformed, &pair[0].hosted.shape, detail));
             }
-            let taken = take(&arrivals, push.what).inspect_err(|refusal| {
+            let taken = take(arrivals, push.what).inspect_err(|refusal| {
                 if matches!(refusal.kind, RefusalKind::Nondeterministic | RefusalKind::JobFailed) {
                     self.fail(refusal.to_string());
                 }
             })?;
-            for (arriving, (outcome, staleness)) in arrivals.iter().zip(taken) {
-                outcomes[arriving.at] = outcome;
+            for Taken { at, outcome, staleness } in taken {
+                outcomes[at] = outcome;
                 if let (PushOutcome::Applied { .. }, Some(staleness)) = (outcome, staleness) {
                     self.count(|counters| counters.staleness.note(staleness));
                 }
@@ -130,11 +110,11 @@ impl Shard {
         for (at, gradient) in push.gradients.iter().enumerate() {
             hosting.check(gradient.block)?;
             let Some(hosted) = hosting.block(gradient.block) else { continue };
-            let values = values(&hosted.shape, gradient, evaluates, push.what)?;
+            let came = came(&hosted.shape, gradient, evaluates, push.what)?;
             // Who takes no part is given nothing.
             let weight = if hosted.shape.takes_part(evaluates) { push.weight } else { 0 };
             let Gradient { rewind, version, .. } = *gradient;
-            arrivals.push(Arriving { at, hosted, rewind, version, weight, values });
+            arrivals.push(Arriving { at, hosted, rewind, version, weight, came });
         }
         Ok(arrivals)
     }
@@ -218,46 +198,57 @@ impl std::fmt::Display for Pushed {
 }
 
 /// What a message brings to one block, checked as far as it can be without a lock.
-fn values<'a>(
+fn came<'a>(
     shape: &BlockShape,
     gradient: &Gradient<'a>,
     evaluates: bool,
     what: Pushed,
-) -> Result<ArrivingValues<'a>, Refusal> {
+) -> Result<Came<'a>, Refusal> {
     let wrong_shape = |detail: String| Refusal::new(RefusalKind::WrongShape, shape, detail);
     if let Some(bucket) = &shape.bucket {
         let rows = rows::decode(gradient.bytes, bucket.dimension).map_err(wrong_shape)?;
         shape.check_rows(bucket, &rows, evaluates, what)?;
         shape.check_rows_bytes(rows.len())?;
-        return Ok(ArrivingValues::Rows(rows));
+        return Ok(Came::Rows(Cow::Owned(rows)));
     }
     let (words, rest) = gradient.bytes.as_chunks();
     if !rest.is_empty() {
         return Err(wrong_shape(format!("{} bytes came, f32 values have 4 each", gradient.bytes.len())));
     }
     shape.check_values(words, evaluates, what)?;
-    Ok(ArrivingValues::Words(words))
+    Ok(Came::Words(words))
 }
 
-/// What became of a gradient and, in asynchronous jobs, how stale it came.
-type Taken = (PushOutcome, Option<u64>);
+/// What became of a gradient.
+struct Taken {
+    /// Where it was in the message.
+    at: usize,
+    outcome: PushOutcome,
+    /// In asynchronous jobs: how stale it came.
+    staleness: Option<u64>,
+}
 
 /// Locks all blocks in order, checks all, then changes all.
-fn take(arrivals: &[Arriving<'_>], what: Pushed) -> Result<Vec<Taken>, Refusal> {
+fn take(arrivals: Vec<Arriving<'_>>, what: Pushed) -> Result<Vec<Taken>, Refusal> {
     let mut blocks = arrivals.iter().map(|arriving| arriving.hosted.lock()).collect::<Result<Vec<_>, _>>()?;
     if let Pushed::Node(step, node) = what {
-        for (block, arriving) in blocks.iter().zip(arrivals) {
-            block.check(arriving.rewind, &arriving.of_node(step, node))?;
+        for (block, arriving) in blocks.iter().zip(&arrivals) {
+            let Arriving { rewind, weight, came, .. } = arriving;
+            block.check(*rewind, &NodeGradient { step, node, weight: *weight, came: came.as_ref() })?;
         }
     }
     let taken = blocks.iter_mut().zip(arrivals).map(|(block, arriving)| {
-        let Arriving { rewind, version, weight, .. } = *arriving;
+        let Arriving { at, rewind, version, weight, came, .. } = arriving;
         match what {
-            Pushed::Node(step, node) => Ok((block.push(rewind, &arriving.of_node(step, node))?, None)),
+            Pushed::Node(step, node) => {
+                let outcome = block.push(rewind, NodeGradient { step, node, weight, came })?;
+                Ok(Taken { at, outcome, staleness: None })
+            }
             Pushed::Position(position) => {
-                let gradient = PositionGradient { position, version, weight, came: arriving.values.came() };
-                let staleness = block.staleness(version);
-                Ok((block.push_position(rewind, &gradient), Some(staleness)))
+                let staleness = Some(block.staleness(version));
+                let outcome =
+                    block.push_position(rewind, PositionGradient { position, version, weight, came });
+                Ok(Taken { at, outcome, staleness })
             }
         }
     });

@@ -6,6 +6,7 @@ use crate::bucket::Bucket;
 use shoal_runtime::cluster::block_copy::decode_rows;
 use shoal_runtime::cluster::{CheckpointId, Fill, Rows, Table};
 use shoal_runtime::wire::rows;
+use std::borrow::Cow;
 
 const OTHER: Incarnation = Incarnation(2);
 const DIMENSION: usize = 2048;
@@ -43,8 +44,8 @@ fn step(block: &mut Block, step: u64, keys: impl IntoIterator<Item = u64>) -> Pu
         .enumerate()
         .for_each(|(at, value)| *value = libm::sinf((at as u64 + step) as f32));
     let node = Node { level: 1, index: 0 };
-    let arriving = NodeGradient { step: Step(step), node, weight: 2, came: Came::Rows(&rows) };
-    block.push(Rewind(1), &arriving).unwrap()
+    let arriving = NodeGradient { step: Step(step), node, weight: 2, came: Came::Rows(Cow::Borrowed(&rows)) };
+    block.push(Rewind(1), arriving).unwrap()
 }
 
 /// The follower asks once and is told.
@@ -226,9 +227,13 @@ fn results_that_differ_in_their_rows_are_told_by_key() {
     };
     let mut push = |rows: &Rows| {
         let rows = leaf(rows);
-        let arriving =
-            NodeGradient { step: Step(1), node: Node::leaf(0), weight: 1, came: Came::Rows(&rows) };
-        leader.push(Rewind(1), &arriving)
+        let arriving = NodeGradient {
+            step: Step(1),
+            node: Node::leaf(0),
+            weight: 1,
+            came: Came::Rows(Cow::Borrowed(&rows)),
+        };
+        leader.push(Rewind(1), arriving)
     };
     assert!(matches!(push(&came), Ok(PushOutcome::Held { .. })));
     assert_eq!(push(&came), Ok(PushOutcome::Covered));
@@ -244,8 +249,13 @@ fn results_that_differ_in_their_rows_are_told_by_key() {
 fn more_rows_than_messages_carry_fail_the_job_and_say_what_to_declare() {
     let (mut leader, _) = pair();
     let many = Rows::zeros(DIMENSION, 0..2000);
-    let arriving = NodeGradient { step: Step(1), node: Node::leaf(0), weight: 1, came: Came::Rows(&many) };
-    let refusal = leader.push(Rewind(1), &arriving).unwrap_err();
+    let arriving = NodeGradient {
+        step: Step(1),
+        node: Node::leaf(0),
+        weight: 1,
+        came: Came::Rows(Cow::Borrowed(&many)),
+    };
+    let refusal = leader.push(Rewind(1), arriving).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::JobFailed);
     assert!(refusal.to_string().contains("declare more buckets"), "{refusal}");
     assert_eq!(Bucket::new(leader.shape.bucket.as_ref().unwrap()).rows().len(), 0);

@@ -64,7 +64,7 @@ fn a_skipped_step_makes_a_version_and_changes_nothing() {
     let words = words(&[f32::NAN, 1.0, 1.0, 1.0, 1.0, 1.0]);
     let arriving = NodeGradient { step: Step(0), node: ROOT, weight: 2, came: Came::Words(&words) };
     block.shape.check_values(&words, false, "a step that may be skipped").unwrap();
-    block.push(Rewind(1), &arriving).unwrap();
+    block.push(Rewind(1), arriving).unwrap();
     assert!(!block.undecided().unwrap().2.is_finite);
     block.decide(Rewind(1), Step(0), Decision { is_skipped: true, ..decisions().initial() });
     let after = state(&block);

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use shoal_runtime::cluster::block_copy::decode_rows;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{BlockCopy, CheckpointId, Rows, Table};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 const DIMENSION: usize = 2;
@@ -34,8 +35,8 @@ fn step(block: &mut Block, keys: impl IntoIterator<Item = u64>) {
     let mut rows = Rows::zeros(DIMENSION, keys);
     rows.values_mut().iter_mut().zip(1..).for_each(|(value, of)| *value = (at + of) as f32);
     let node = Node { level: 1, index: 0 };
-    let arriving = NodeGradient { step: Step(at), node, weight: 2, came: Came::Rows(&rows) };
-    assert!(matches!(block.push(Rewind(1), &arriving), Ok(PushOutcome::Applied { .. })));
+    let arriving = NodeGradient { step: Step(at), node, weight: 2, came: Came::Rows(Cow::Borrowed(&rows)) };
+    assert!(matches!(block.push(Rewind(1), arriving), Ok(PushOutcome::Applied { .. })));
 }
 
 type Row = (u64, u32, u32, Vec<[u8; 4]>);

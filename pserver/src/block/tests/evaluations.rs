@@ -25,7 +25,7 @@ fn evaluate(block: &mut Block, step: u64, weight: u64, sums: &[f32]) -> PushOutc
     let words = words(sums);
     block.shape.check_values(&words, true, "an evaluation").unwrap();
     let arriving = NodeGradient { step: Step(step), node: ROOT, weight, came: Came::Words(&words) };
-    block.push(block.placement.rewind, &arriving).unwrap()
+    block.push(block.placement.rewind, arriving).unwrap()
 }
 
 fn judged(judged: u64, rates: &[(u64, f32)]) -> Verdicts {
@@ -169,7 +169,7 @@ fn positions_of_an_evaluation_add_up_in_any_order_and_nothing_beyond_it_is_taken
         let words = words(sums);
         let arriving =
             PositionGradient { position, version: Version(0), weight: 1, came: Came::Words(&words) };
-        let outcome = metric.push_position(Rewind(1), &arriving);
+        let outcome = metric.push_position(Rewind(1), arriving);
         (outcome, current(&metric), metric.evaluated().is_some())
     };
     for position in 0..8 {

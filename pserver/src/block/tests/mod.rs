@@ -152,7 +152,7 @@ fn push(
     let words = words(gradient);
     let arriving = NodeGradient { step: Step(step), node, weight, came: Came::Words(&words) };
     block.shape.check_values(&words, false, format!("step {step}, node {node}"))?;
-    block.push(block.placement.rewind, &arriving)
+    block.push(block.placement.rewind, arriving)
 }
 
 /// The parameters that a step reads, asked for under the block's own rewind number.

@@ -26,7 +26,7 @@ pub(super) fn push_position(world: &mut World, at: usize, position: u64, back: u
     let weight = u64::from(!position.is_multiple_of(5));
     let before = (block.published, name);
     let arriving = PositionGradient { position, version, weight, came: Came::Words(&words) };
-    let outcome = block.push_position(rewind, &arriving);
+    let outcome = block.push_position(rewind, arriving);
     let (published, after) = (block.published, block.state.as_ref().map(State::name));
     let said = block.has_published(rewind, position);
     let is_primary = matches!(block.role, Role::Primary(_));
@@ -171,14 +171,14 @@ fn gradients_of_an_older_history_are_refused_and_followers_refer_elsewhere() {
         PositionGradient { position: 3, version: Version(0), weight: 1, came: Came::Words(&words) };
     let primary = world.hosts[0].block.as_mut().unwrap();
     let before = digest(primary);
-    assert_eq!(primary.push_position(Rewind(0), &arriving), PushOutcome::Rewound);
-    assert_eq!(primary.push_position(Rewind(2), &arriving), PushOutcome::Busy);
+    assert_eq!(primary.push_position(Rewind(0), arriving.clone()), PushOutcome::Rewound);
+    assert_eq!(primary.push_position(Rewind(2), arriving.clone()), PushOutcome::Busy);
     assert_eq!(digest(primary), before);
     let follower = world.hosts[1].block.as_mut().unwrap();
-    assert_eq!(follower.push_position(Rewind(1), &arriving), PushOutcome::Moved);
+    assert_eq!(follower.push_position(Rewind(1), arriving.clone()), PushOutcome::Moved);
     assert_eq!(follower.read_newest(&[]).0, Reading::Elsewhere);
     follower.retire();
-    assert_eq!(follower.push_position(Rewind(1), &arriving), PushOutcome::Moved);
+    assert_eq!(follower.push_position(Rewind(1), arriving), PushOutcome::Moved);
     assert_eq!(follower.read_newest(&[]).0, Reading::Elsewhere);
 }
 
@@ -197,7 +197,7 @@ fn the_rate_is_that_of_the_step_that_updates_would_make_and_falls_with_staleness
             let version = Version((at as u64).saturating_sub(staleness));
             let arriving =
                 PositionGradient { position: at as u64, version, weight: 2, came: Came::Words(&words) };
-            block.push_position(Rewind(1), &arriving);
+            block.push_position(Rewind(1), arriving);
             let after = current(world.hosts[0].block.as_ref().unwrap());
             let moved = before[0] - after[0];
             assert!((moved - 2.0 * rate * scale).abs() < 1e-5, "update {at}: {moved} of {rate} x {scale}");
