@@ -29,7 +29,7 @@ pub(crate) fn serve(dimension: usize, rule: Rule) -> anyhow::Result<()> {
         drop(ended);
     });
     // As `shoal pserver` does.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let limits = Limits::default();
         let listener = rpc::listen(([127, 0, 0, 1], 0).into()).await?;
