@@ -81,7 +81,7 @@ impl Kept {
 }
 
 fn bytes(sum: &NodeSum) -> usize {
-    let rows = sum.rows.values().map(|rows| 12 * rows.len() + 4 * rows.values().len());
+    let rows = sum.rows.iter().map(|rows| 12 * rows.len() + 4 * rows.values().len());
     sum.values.iter().map(|values| 4 * values.len()).chain(rows).sum()
 }
 

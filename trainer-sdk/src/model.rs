@@ -173,10 +173,11 @@ impl Names {
         let at = self.index.get(name).copied().filter(|at| self.tables[*at].is_some());
         at.ok_or_else(|| anyhow::anyhow!("no embedding table {name:?} was declared"))
     }
-    /// Which block a key of a table is in.
-    pub(crate) fn bucket(&self, parameter: usize, key: u64) -> Option<BlockId> {
-        let ((first, _), table) = self.tables[parameter].zip(self.declaration.parameters[parameter].table)?;
-        Some(BlockId(first.0 + table.bucket_of(key)))
+    /// The places of each bucket's keys among these of a table; nothing of what is no table.
+    pub(crate) fn places(&self, parameter: usize, keys: &[u64]) -> Vec<(BlockId, Vec<u32>)> {
+        let table = self.tables[parameter].as_ref().zip(self.declaration.parameters[parameter].table);
+        let places = table.map(|((first, _), table)| (first.0.., table.places(keys)));
+        places.into_iter().flat_map(|(blocks, places)| blocks.map(BlockId).zip(places)).collect()
     }
     /// The row of a key that has none.
     pub(crate) fn unborn(&self, parameter: usize, key: u64, row: &mut [f32]) {

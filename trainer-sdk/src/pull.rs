@@ -6,7 +6,7 @@ use crate::error::TrainError;
 use crate::origin::Base;
 use crate::pending::Batch;
 use crate::session::Session;
-use crate::tables::{Keys, TableRows};
+use crate::tables::{BucketRows, Keys, TableRows, read_by_bucket};
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Term, Version};
 use shoal_runtime::host::rpc::Channel;
@@ -53,18 +53,10 @@ struct Pull<'a> {
     at: At,
     routing: Arc<Routing>,
     wanted: BTreeSet<BlockId>,
-    keys: BTreeMap<BlockId, BucketKeys>,
+    buckets: BTreeMap<BlockId, BucketRows>,
     values: Vec<Vec<f32>>,
     rows: Vec<TableRows>,
     bases: Vec<Base>,
-}
-
-/// The keys of a bucket whose rows are wanted, and where among all of the table's they are.
-#[derive(Default)]
-struct BucketKeys {
-    /// Ascending.
-    keys: Vec<u64>,
-    places: Vec<usize>,
 }
 
 /// Pulls until every block, metrics included, has answered; of tables the rows of these keys.
@@ -79,31 +71,22 @@ pub(crate) async fn pull(session: &Session, at: At, keys: Keys) -> Result<Pulled
 /// Pulls rows alone, of a version that every block has published: of these keys.
 pub(crate) async fn pull_rows(session: &Session, at: At, keys: Keys) -> Result<Pulled, TrainError> {
     let mut pull = Pull::new(session, at, keys);
-    pull.wanted = pull.keys.keys().copied().collect();
+    pull.wanted = pull.buckets.keys().copied().collect();
     run(session, &mut pull).await
 }
 
 impl Pull<'_> {
     fn new(session: &Session, at: At, keys: Keys) -> Pull<'_> {
         let names = &session.names;
-        let mut by_bucket: BTreeMap<BlockId, BucketKeys> = BTreeMap::new();
-        let parameters = names.declaration.parameters.iter().enumerate();
-        let rows = parameters.zip(keys.rows()).map(|((at, parameter), rows)| {
-            if parameter.rule.is_read_by_steps() {
-                for (place, key) in rows.keys().iter().enumerate() {
-                    let Some(block) = names.bucket(at, *key) else { continue };
-                    let bucket = by_bucket.entry(block).or_default();
-                    bucket.keys.push(*key);
-                    bucket.places.push(place);
-                }
-            }
+        let rows = keys.rows().into_iter().map(|rows| {
             let (keys, values) = rows.into_parts();
             TableRows { keys, values }
         });
-        let rows = rows.collect();
+        let rows: Vec<TableRows> = rows.collect();
+        let buckets = read_by_bucket(names, &rows);
         let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; names.layout.len()];
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
-        Pull { session, at, routing, wanted, keys: by_bucket, values: Vec::new(), rows, bases }
+        Pull { session, at, routing, wanted, buckets, values: Vec::new(), rows, bases }
     }
 
     fn is_read(&self, block: BlockId) -> bool {
@@ -112,23 +95,24 @@ impl Pull<'_> {
     }
 
     /// Takes in the rows of a bucket's keys: those that have none are at their initial values.
-    fn keep_rows(&mut self, block: BlockId, parameter: usize, bytes: &[u8]) -> Result<(), Refusal> {
+    fn keep_rows(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), Refusal> {
         let names = &self.session.names;
-        let Some(BucketKeys { keys, places }) = self.keys.get(&block) else { return Ok(()) };
-        let dimension = names.declaration.parameters[parameter].elements() as usize;
-        let Some(pulled) = rows::pulled(bytes, keys.len(), dimension) else {
-            let detail = format!("rows of {} keys came in {} bytes", keys.len(), bytes.len());
+        let Some(BucketRows { parameter, places }) = self.buckets.get(&block) else { return Ok(()) };
+        let dimension = names.declaration.parameters[*parameter].elements() as usize;
+        let Some(pulled) = rows::pulled(bytes, places.len(), dimension) else {
+            let detail = format!("rows of {} keys came in {} bytes", places.len(), bytes.len());
             return Err(Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail));
         };
-        let values = &mut self.rows[parameter].values;
-        for ((key, place), words) in keys.iter().zip(places).zip(pulled) {
+        let TableRows { keys, values } = &mut self.rows[*parameter];
+        for (place, words) in places.iter().zip(pulled) {
+            let place = *place as usize;
             let row = &mut values[place * dimension..][..dimension];
             match words {
                 Some(words) => {
                     let values = words.iter().map(|word| f32::from_le_bytes(*word));
                     row.iter_mut().zip(values).for_each(|(value, of)| *value = of);
                 }
-                None => names.unborn(parameter, *key, row),
+                None => names.unborn(*parameter, keys[place], row),
             }
         }
         Ok(())
@@ -142,8 +126,8 @@ impl Pull<'_> {
         if is_stale || !self.wanted.contains(&block) {
             return Ok(());
         }
-        if let Some(bucket) = layout.bucket {
-            self.keep_rows(block, bucket.parameter, &pulled.parameters)?;
+        if layout.bucket.is_some() {
+            self.keep_rows(block, &pulled.parameters)?;
             self.bases[block.0 as usize] =
                 Base { rewind: Rewind(pulled.rewind), version: Version(pulled.version) };
             self.wanted.remove(&block);
@@ -179,12 +163,13 @@ impl Errand for Pull<'_> {
 
     fn call(&self, mut client: PserverClient<Channel>, blocks: &[(BlockId, Term)]) -> Calling<Answered> {
         let (with_rows, others): (Vec<BlockId>, Vec<BlockId>) =
-            blocks.iter().map(|(block, _)| *block).partition(|block| self.keys.contains_key(block));
+            blocks.iter().map(|(block, _)| *block).partition(|block| self.buckets.contains_key(block));
         let (read, unread): (Vec<BlockId>, Vec<BlockId>) =
             others.into_iter().partition(|block| self.is_read(*block));
         let rows = with_rows.iter().map(|block| {
+            let BucketRows { parameter, places } = &self.buckets[block];
             let mut keys = Vec::new();
-            rows::encode_keys(&self.keys[block].keys, &mut keys);
+            rows::encode_keys_at(&self.rows[*parameter].keys, places, &mut keys);
             proto::WantedRows { block: block.0, keys: keys.into() }
         });
         let (step, rewind) = match self.at {
@@ -213,12 +198,11 @@ impl Errand for Pull<'_> {
     }
 
     fn bytes(&self, block: BlockId) -> usize {
-        let Some(bucket_keys) = self.keys.get(&block) else { return self.session.names.bytes(block) };
-        let bucket = self.session.names.layout.block(block).and_then(|layout| layout.bucket);
-        let elements = bucket.map_or(0, |bucket| {
-            self.session.names.declaration.parameters[bucket.parameter].elements() as usize
-        });
-        bucket_keys.keys.len() * (8 + 4 * elements)
+        let Some(BucketRows { parameter, places }) = self.buckets.get(&block) else {
+            return self.session.names.bytes(block);
+        };
+        let dimension = self.session.names.declaration.parameters[*parameter].elements() as usize;
+        places.len() * (8 + 4 * dimension)
     }
 
     fn open(&self) -> Duration {

@@ -7,6 +7,7 @@ use crate::origin::{Base, NodeOf, Of};
 use crate::pending::Batch;
 use crate::reduce::NodeSum;
 use crate::session::Session;
+use crate::tables::{BucketRows, by_bucket};
 use crate::taken::Taken;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
@@ -15,7 +16,7 @@ use shoal_runtime::cluster::{BlockId, Routing, Rows, Term, Version};
 use shoal_runtime::host::rpc::Channel;
 use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
 use shoal_runtime::wire::rows;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub(crate) struct Push<'a> {
     session: &'a Session,
     of: Of,
     sum: Arc<NodeSum>,
+    buckets: BTreeMap<BlockId, BucketRows>,
     /// Of each block, in asynchronous jobs.
     bases: Vec<Base>,
     pub(crate) taken: Taken,
@@ -47,7 +49,7 @@ pub(crate) enum Pushed {
 impl<'a> Push<'a> {
     /// The sum of one node.
     pub(crate) fn of_node(session: &'a Session, of: NodeOf, sum: Arc<NodeSum>, taken: Taken) -> Push<'a> {
-        Push { session, of: Of::Node(of), sum, bases: Vec::new(), taken, rewound: BTreeSet::new() }
+        Push::new(session, Of::Node(of), sum, Vec::new(), taken)
     }
 
     /// The gradient of one microbatch.
@@ -58,8 +60,12 @@ impl<'a> Push<'a> {
         bases: Vec<Base>,
         taken: Taken,
     ) -> Push<'a> {
-        let (of, sum) = (Of::Microbatch(position), Arc::new(sum));
-        Push { session, of, sum, bases, taken, rewound: BTreeSet::new() }
+        Push::new(session, Of::Microbatch(position), Arc::new(sum), bases, taken)
+    }
+
+    fn new(session: &'a Session, of: Of, sum: Arc<NodeSum>, bases: Vec<Base>, taken: Taken) -> Push<'a> {
+        let buckets = by_bucket(&session.names, sum.rows.iter().map(Rows::keys));
+        Push { session, of, sum, buckets, bases, taken, rewound: BTreeSet::new() }
     }
 
     /// Pushes until every block has it, or that is pointless; `taken` then says who has it.
@@ -82,7 +88,9 @@ impl<'a> Push<'a> {
         let layout = self.session.names.layout.block(block);
         if layout.is_some_and(|layout| layout.bucket.is_some()) {
             let mut gradient = Vec::new();
-            self.sum.rows.get(&block).into_iter().for_each(|rows| rows::encode(rows, &mut gradient));
+            if let Some(BucketRows { parameter, places }) = self.buckets.get(&block) {
+                rows::encode_places(&self.sum.rows[*parameter], places, &mut gradient);
+            }
             let (gradient, rewind, version) = (gradient.into(), rewind.0, version.0);
             return proto::BlockGradient { block: block.0, gradient, rewind, version };
         }
@@ -165,9 +173,9 @@ impl Errand for Push<'_> {
     }
 
     fn bytes(&self, block: BlockId) -> usize {
-        let dimension = |rows: &Rows| rows.values().len() / rows.len().max(1);
-        let rows =
-            self.sum.rows.get(&block).map_or(0, |rows| rows::encoded_bytes(rows.len(), dimension(rows)));
+        let rows = self.buckets.get(&block).map_or(0, |BucketRows { parameter, places }| {
+            rows::encoded_bytes(places.len(), self.sum.rows[*parameter].dimension())
+        });
         self.session.names.bytes(block) + rows
     }
 

@@ -3,16 +3,15 @@
 //! The same tree as the pserver's: `sum(l, i) = sum(l - 1, 2i) + sum(l - 1, 2i + 1)`, absent = identity, leaves
 //! canonicalised by `x + 0.0` so that 0.0 is a true identity.
 
-use shoal_runtime::cluster::{BlockId, Node, Rows, StepTree};
-use std::collections::BTreeMap;
+use shoal_runtime::cluster::{Node, Rows, StepTree};
 
 /// A gradient sum of one node: a vector for each parameter, and what the mean divides by.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeSum {
     /// Sums of dense parameters, indexed as declared.
     pub(crate) values: Vec<Vec<f32>>,
-    /// Sums of rows of tables, of the buckets that have any.
-    pub(crate) rows: BTreeMap<BlockId, Rows>,
+    /// Sums of rows of tables, indexed as declared; empty in evaluations.
+    pub(crate) rows: Vec<Rows>,
     /// Records (or tokens).
     pub(crate) weight: u64,
     /// The lowest number of the exclusions that its leaves were computed with.
@@ -46,7 +45,7 @@ impl LocalTree {
 
     /// Adds the leaf of the next slot. Returns how many of its elements were -0.0.
     pub(crate) fn push(&mut self, mut leaf: NodeSum) -> u64 {
-        let rows = leaf.rows.values_mut().map(Rows::values_mut);
+        let rows = leaf.rows.iter_mut().map(Rows::values_mut);
         let negative_zeros =
             leaf.values.iter_mut().map(Vec::as_mut_slice).chain(rows).map(canonicalise).sum();
         self.held.push((Node::leaf(self.next), leaf));
@@ -80,9 +79,8 @@ impl LocalTree {
             for (left, right) in left_sum.values.iter_mut().zip(&sum.values) {
                 left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
             }
-            for (block, right) in sum.rows {
-                let left = left_sum.rows.remove(&block).unwrap_or_default();
-                left_sum.rows.insert(block, left.merge(right));
+            for (left, right) in left_sum.rows.iter_mut().zip(sum.rows) {
+                *left = std::mem::take(left).merge(right);
             }
             left_sum.weight += sum.weight;
             left_sum.exclusions = left_sum.exclusions.min(sum.exclusions);
@@ -130,7 +128,9 @@ mod tests {
         let mut of = Rows::zeros(1, [u64::from(slot % 3), u64::from(slot % 7)]);
         of.values_mut().fill(value);
         of.values_mut()[0] = -0.0;
-        let rows = BTreeMap::from([(BlockId(slot % 2), of)]);
+        // One of two tables.
+        let mut rows = vec![Rows::default(), Rows::default()];
+        rows[slot as usize % 2] = of;
         NodeSum { values, rows, weight: u64::from(slot) + 1, exclusions: 9 - u64::from(slot % 5) }
     }
 
@@ -139,7 +139,7 @@ mod tests {
         let Some((left, right)) = node.children() else {
             let mut sum = leaf(node.index);
             sum.values.iter_mut().flatten().for_each(|x| *x += 0.0);
-            sum.rows.values_mut().for_each(|rows| rows.values_mut().iter_mut().for_each(|x| *x += 0.0));
+            sum.rows.iter_mut().for_each(|rows| rows.values_mut().iter_mut().for_each(|x| *x += 0.0));
             return (!tree.is_absent(node)).then_some(sum);
         };
         match (reference(tree, left), reference(tree, right)) {
@@ -150,14 +150,7 @@ mod tests {
                     .zip(&right.values)
                     .map(|(l, r)| l.iter().zip(r).map(|(l, r)| l + r).collect())
                     .collect(),
-                rows: {
-                    let mut rows = left.rows;
-                    for (block, right) in right.rows {
-                        let left = rows.remove(&block).unwrap_or_default();
-                        rows.insert(block, left.merge(right));
-                    }
-                    rows
-                },
+                rows: left.rows.into_iter().zip(right.rows).map(|(l, r)| l.merge(r)).collect(),
                 weight: left.weight + right.weight,
                 exclusions: left.exclusions.min(right.exclusions),
             }),
@@ -166,7 +159,7 @@ mod tests {
     }
 
     fn bits(sum: &NodeSum) -> Vec<u32> {
-        let rows = sum.rows.values().flat_map(Rows::values);
+        let rows = sum.rows.iter().flat_map(Rows::values);
         sum.values.iter().flatten().chain(rows).map(|x| x.to_bits()).collect()
     }
 

@@ -110,12 +110,32 @@ fn unnamed(table: &str, key: u64) -> anyhow::Error {
     anyhow::anyhow!("key {key} of table {table:?} was not named: add it in `Model::keys`")
 }
 
-/// Rows by the buckets that they belong to, those without any left out. `rows` are indexed as declared.
-pub(crate) fn by_bucket(names: &Names, rows: Vec<Rows>) -> BTreeMap<BlockId, Rows> {
+/// Which rows of a table belong to one bucket.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BucketRows {
+    /// The table, indexed as declared.
+    pub(crate) parameter: usize,
+    /// Ascending.
+    pub(crate) places: Vec<u32>,
+}
+
+/// The rows of each bucket that has any; `keys` are indexed as declared.
+pub(crate) fn by_bucket<'a>(
+    names: &Names,
+    keys: impl Iterator<Item = &'a [u64]>,
+) -> BTreeMap<BlockId, BucketRows> {
     let mut buckets = BTreeMap::new();
-    for (parameter, rows) in rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-        buckets.extend(rows.split(|key| names.bucket(parameter, key)));
+    for (parameter, keys) in keys.enumerate().filter(|(_, keys)| !keys.is_empty()) {
+        let places = names.places(parameter, keys).into_iter().filter(|(_, places)| !places.is_empty());
+        buckets.extend(places.map(|(block, places)| (block, BucketRows { parameter, places })));
     }
+    buckets
+}
+
+/// The rows that a pull asks each bucket for: of tables that steps read, not of sums.
+pub(crate) fn read_by_bucket(names: &Names, rows: &[TableRows]) -> BTreeMap<BlockId, BucketRows> {
+    let mut buckets = by_bucket(names, rows.iter().map(|rows| rows.keys.as_slice()));
+    buckets.retain(|_, rows| names.declaration.parameters[rows.parameter].rule.is_read_by_steps());
     buckets
 }
 
@@ -159,23 +179,44 @@ mod tests {
     }
 
     #[test]
+    fn sums_are_pushed_to_and_never_pulled() {
+        let table = |name: &str, rule| {
+            let parameter = Parameter::new(name, &[1], rule, Schedule::constant(0.1), Initial::Zeros);
+            parameter.as_table(Table { buckets: 1, ..Table::default() })
+        };
+        let parameters = vec![table("seen", Rule::Sum), table("t", Rule::Sgd)];
+        let names = Names::new(Declaration { parameters, block_elements: 0 }, 7);
+        let rows = [vec![3, 4], vec![5]].map(|keys| TableRows { keys, values: Vec::new() });
+        let pushed = by_bucket(&names, rows.iter().map(|rows| rows.keys.as_slice()));
+        assert_eq!(pushed.keys().collect::<Vec<_>>(), [&BlockId(0), &BlockId(1)]);
+        let pulled = read_by_bucket(&names, &rows);
+        assert_eq!(pulled, BTreeMap::from([(BlockId(1), BucketRows { parameter: 1, places: vec![0] })]));
+    }
+
+    #[test]
     fn every_row_goes_to_its_own_bucket() {
         let names = names();
         let mut keys = Keys::new(&names);
         keys.extend("t", 0..50).unwrap();
         keys.extend("u", 0..2).unwrap();
-        let mut rows = keys.rows();
-        rows[0].values_mut().iter_mut().enumerate().for_each(|(at, value)| *value = at as f32);
-        let buckets = by_bucket(&names, rows);
-        let of_t: Vec<u64> = (0..3).flat_map(|block| buckets[&BlockId(block)].keys().to_vec()).collect();
-        assert_eq!((of_t.len(), buckets.keys().all(|block| block.0 != 3)), (50, true));
-        for (block, rows) in &buckets {
-            let parameter = if block.0 < 3 { 0 } else { 2 };
-            assert!(rows.keys().iter().all(|key| names.bucket(parameter, *key) == Some(*block)));
-            if parameter == 0 {
-                let first = |at: usize| rows.values()[2 * at];
-                assert!(rows.keys().iter().enumerate().all(|(at, key)| first(at) == 2.0 * *key as f32));
-            }
+        let rows = keys.rows();
+        let buckets = by_bucket(&names, rows.iter().map(Rows::keys));
+        let keys = |block: &BlockId| {
+            let BucketRows { parameter, places } = &buckets[block];
+            let keys = rows[*parameter].keys();
+            (*parameter, places.iter().map(|place| keys[*place as usize]).collect::<Vec<u64>>())
+        };
+        let mut of_t: Vec<u64> = (0..3).flat_map(|block| keys(&BlockId(block)).1).collect();
+        of_t.sort_unstable();
+        assert_eq!((of_t, buckets.contains_key(&BlockId(3))), ((0..50).collect(), false));
+        for block in buckets.keys() {
+            let (parameter, keys) = keys(block);
+            // Of the first table, three buckets; one block of a dense parameter; the second table.
+            let (first, expected) = if block.0 < 3 { (0, 0) } else { (4, 2) };
+            assert_eq!(parameter, expected);
+            assert!(keys.is_sorted_by(|left, right| left < right));
+            let table = names.declaration.parameters[parameter].table.unwrap();
+            assert!(keys.iter().all(|key| first + table.bucket_of(*key) == block.0));
         }
     }
 }

@@ -3,12 +3,12 @@
 
 use crate::serve::{JOB, REWIND};
 use anyhow::{Context, ensure};
+use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use shoal_runtime::cluster::{Node, Rows, Table};
 use shoal_runtime::host::rpc::{Channel, TcpDial, pserver_client};
 use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
 use shoal_runtime::wire::rows;
-use std::collections::BTreeMap;
 
 /// As in the SDK.
 const MESSAGE_BYTES: usize = 1 << 20;
@@ -21,13 +21,6 @@ pub(crate) struct Client {
     step: u64,
 }
 
-/// The keys that are pulled of one bucket, and where their rows go.
-#[derive(Default)]
-struct Wanted {
-    keys: Vec<u64>,
-    places: Vec<usize>,
-}
-
 impl Client {
     pub(crate) fn new(address: &str, dimension: usize) -> anyhow::Result<Client> {
         let client = pserver_client(&TcpDial::default(), address).map_err(anyhow::Error::msg)?;
@@ -37,24 +30,21 @@ impl Client {
     /// The rows of the keys that occur, each once, in key order. All of them must have been born.
     pub(crate) async fn pull(&self, occurrences: &[u64]) -> anyhow::Result<Vec<f32>> {
         let mut rows = Rows::zeros(self.dimension, occurrences.iter().copied());
-        let mut buckets: BTreeMap<u32, Wanted> = BTreeMap::new();
-        for (place, key) in rows.keys().iter().enumerate() {
-            let wanted = buckets.entry(self.table.bucket_of(*key)).or_default();
-            wanted.keys.push(*key);
-            wanted.places.push(place);
-        }
-        let wanted = buckets.iter().map(|(block, wanted)| {
-            let mut keys = Vec::with_capacity(8 * wanted.keys.len());
-            rows::encode_keys(&wanted.keys, &mut keys);
-            let bytes = wanted.keys.len() * (8 + 4 * self.dimension);
-            (proto::WantedRows { block: *block, keys: keys.into() }, bytes)
+        let places = self.table.places(rows.keys());
+        let wanted = (0..).zip(&places).filter(|(_, places)| !places.is_empty()).map(|(block, places)| {
+            let mut keys = Vec::new();
+            rows::encode_keys_at(rows.keys(), places, &mut keys);
+            (proto::WantedRows { block, keys: keys.into() }, places.len() * (8 + 4 * self.dimension))
         });
         let calls = batches(wanted).into_iter().map(|rows| self.pull_once(rows));
         let mut pulled = 0;
-        for block in try_join_all(calls).await?.into_iter().flat_map(|reply| reply.blocks) {
-            let wanted = buckets.get(&block.block).context("rows of a bucket that was not asked")?;
-            self.keep(wanted, &block.parameters, rows.values_mut())?;
-            pulled += wanted.keys.len();
+        let mut calls: futures_util::stream::FuturesUnordered<_> = calls.collect();
+        while let Some(reply) = calls.next().await {
+            for block in reply?.blocks {
+                let places = places.get(block.block as usize).context("rows of a bucket that is none")?;
+                self.keep(places, &block.parameters, rows.values_mut())?;
+                pulled += places.len();
+            }
         }
         ensure!(pulled == rows.len(), "{pulled} of {} rows came", rows.len());
         Ok(rows.into_parts().1)
@@ -73,11 +63,11 @@ impl Client {
         Ok(self.client.clone().pull(request).await?.into_inner())
     }
 
-    fn keep(&self, wanted: &Wanted, bytes: &[u8], values: &mut [f32]) -> anyhow::Result<()> {
-        let pulled = rows::pulled(bytes, wanted.keys.len(), self.dimension).context("no answer to a pull")?;
-        for (place, row) in wanted.places.iter().zip(pulled) {
+    fn keep(&self, places: &[u32], bytes: &[u8], values: &mut [f32]) -> anyhow::Result<()> {
+        let pulled = rows::pulled(bytes, places.len(), self.dimension).context("no answer to a pull")?;
+        for (place, row) in places.iter().zip(pulled) {
             let row = row.context("a key that was pushed has no row")?;
-            let values = &mut values[place * self.dimension..][..self.dimension];
+            let values = &mut values[*place as usize * self.dimension..][..self.dimension];
             values.iter_mut().zip(row).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
         }
         Ok(())
@@ -85,11 +75,10 @@ impl Client {
 
     /// Pushes the gradients of the next step; they are applied and published when it returns.
     pub(crate) async fn push(&mut self, gradients: &Rows) -> anyhow::Result<()> {
-        let buckets = gradients.split(|key| Some(self.table.bucket_of(key)));
         // Every block makes the step, those without rows too.
-        let blocks = (0..self.table.buckets).map(|block| {
+        let blocks = (0..).zip(self.table.places(gradients.keys())).map(|(block, places)| {
             let mut gradient = Vec::new();
-            buckets.get(&block).into_iter().for_each(|rows| rows::encode(rows, &mut gradient));
+            rows::encode_places(gradients, &places, &mut gradient);
             let (bytes, rewind) = (gradient.len(), REWIND.0);
             (proto::BlockGradient { block, gradient: gradient.into(), rewind, version: 0 }, bytes)
         });

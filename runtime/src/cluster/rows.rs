@@ -5,7 +5,6 @@
 //! the bits of a row's sum depend on the leaves that have its key and on their slots, and on nothing else.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 /// For each of some keys of one table how often it occurred, and the sum of its gradients.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -94,7 +93,7 @@ impl Rows {
     }
 
     /// Elements of a row; 0 where there is none.
-    fn dimension(&self) -> usize {
+    pub fn dimension(&self) -> usize {
         self.values.len().checked_div(self.len()).unwrap_or(0)
     }
 
@@ -135,22 +134,6 @@ impl Rows {
         self.counts.push(of.counts[*at]);
         self.values.extend_from_slice(&of.values[*at * dimension..(*at + 1) * dimension]);
         *at += 1;
-    }
-
-    /// The rows by the part that a key belongs to; those of keys that belong to none are left out.
-    pub fn split<K: Ord + Copy>(&self, part_of: impl Fn(u64) -> Option<K>) -> BTreeMap<K, Rows> {
-        let (dimension, mut sizes) = (self.dimension(), BTreeMap::<K, usize>::new());
-        let parts_of: Vec<Option<K>> = self.keys.iter().map(|key| part_of(*key)).collect();
-        parts_of.iter().flatten().for_each(|part| *sizes.entry(*part).or_default() += 1);
-        // Rows are copied once: no part grows.
-        let with_room = |(part, rows)| (part, Rows::with_room(rows, dimension));
-        let mut parts: BTreeMap<K, Rows> = sizes.into_iter().map(with_room).collect();
-        for (at, part) in parts_of.iter().enumerate() {
-            if let Some(part) = part.and_then(|part| parts.get_mut(&part)) {
-                part.append(self, &mut { at }, dimension);
-            }
-        }
-        parts
     }
 
     fn with_room(rows: usize, dimension: usize) -> Rows {

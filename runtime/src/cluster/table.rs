@@ -62,6 +62,15 @@ impl Table {
         bucket_of(key, self.buckets)
     }
 
+    /// Of each bucket the places of its keys among these.
+    pub fn places(&self, keys: &[u64]) -> Vec<Vec<u32>> {
+        let mut places = vec![Vec::new(); self.buckets as usize];
+        for (place, key) in (0..).zip(keys) {
+            places[self.bucket_of(*key) as usize].push(place);
+        }
+        places
+    }
+
     /// The most rows of one bucket.
     pub fn rows_max(&self) -> u32 {
         self.ceiling.map_or(ROWS_MAX, |ceiling| ceiling.rows)

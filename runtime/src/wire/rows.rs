@@ -26,6 +26,22 @@ pub fn encode(rows: &Rows, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(bytemuck::cast_slice(rows.values()));
 }
 
+/// Writes the part of a sum whose keys are at these places, which ascend, at the end of `bytes`.
+pub fn encode_places(rows: &Rows, places: &[u32], bytes: &mut Vec<u8>) {
+    if places.is_empty() {
+        return;
+    }
+    let dimension = rows.dimension();
+    bytes.reserve_exact(encoded_bytes(places.len(), dimension));
+    let at = || places.iter().map(|place| *place as usize);
+    bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
+    encode_keys_at(rows.keys(), places, bytes);
+    at().for_each(|at| bytes.extend_from_slice(&rows.counts()[at].to_le_bytes()));
+    for at in at() {
+        bytes.extend_from_slice(bytemuck::cast_slice(&rows.values()[at * dimension..][..dimension]));
+    }
+}
+
 /// Reads a sum over rows of `dimension` elements.
 ///
 /// # Errors
@@ -51,6 +67,12 @@ pub fn decode(bytes: &[u8], dimension: usize) -> Result<Rows, String> {
 /// Writes keys at the end of `bytes`.
 pub fn encode_keys(keys: &[u64], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(bytemuck::cast_slice(keys));
+}
+
+/// Writes the keys at these places at the end of `bytes`.
+pub fn encode_keys_at(keys: &[u64], places: &[u32], bytes: &mut Vec<u8>) {
+    bytes.reserve_exact(8 * places.len());
+    places.iter().for_each(|place| bytes.extend_from_slice(&keys[*place as usize].to_le_bytes()));
 }
 
 /// Reads keys, which must ascend.
@@ -111,7 +133,11 @@ mod tests {
             let rows = Rows::zeros(dimension, keys.iter().chain(&keys).copied());
             let bytes = encoded(&rows);
             prop_assert_eq!(bytes.len(), encoded_bytes(rows.len(), dimension));
-            prop_assert_eq!(decode(&bytes, dimension), Ok(rows));
+            prop_assert_eq!(&decode(&bytes, dimension), &Ok(rows.clone()));
+            let places: Vec<u32> = (0..rows.len() as u32).collect();
+            let mut parts = Vec::new();
+            encode_places(&rows, &places, &mut parts);
+            prop_assert_eq!(parts, bytes);
         }
 
         #[test]

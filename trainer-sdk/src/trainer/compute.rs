@@ -11,12 +11,11 @@ use crate::model::{Batch, Gradient, Model, Names, Parameters, Record};
 use crate::outputs;
 use crate::reduce::{NodeSum, NonFinite, first_non_finite, first_non_finite_row};
 use crate::settings::Compute;
-use crate::tables::{Keys, by_bucket};
+use crate::tables::Keys;
 use bytes::Bytes;
 use shoal_runtime::cluster::permutation::key;
-use shoal_runtime::cluster::{BlockId, Exclusions, JobSettings, Pass, Rows, Stage, Step, Task, Work};
+use shoal_runtime::cluster::{Exclusions, JobSettings, Pass, Rows, Stage, Step, Task, Work};
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -92,7 +91,7 @@ enum Asked {
 /// What the program made of it: sums and, where it predicts, outputs with the indexes of their records.
 struct Made {
     values: Vec<Vec<f32>>,
-    rows: BTreeMap<BlockId, Rows>,
+    rows: Vec<Rows>,
     weight: u64,
     outputs: Vec<Vec<u8>>,
 }
@@ -318,7 +317,7 @@ impl Attempt {
             let name = &names.declaration.parameters[parameter].name;
             return Err(Fault::Said(format!("the sum for key {key} of {name:?} is not finite")));
         }
-        Ok(Made { values, rows: by_bucket(names, rows), weight, outputs })
+        Ok(Made { values, rows, weight, outputs })
     }
 
     /// The records that fail alone. If all of them do, it is not the records.
