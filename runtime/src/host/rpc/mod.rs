@@ -7,6 +7,7 @@
 mod dial;
 mod limits;
 mod masters;
+mod prefix;
 mod renewing;
 mod room;
 mod serve;
