@@ -6,6 +6,7 @@ mod client;
 mod flat;
 mod growth;
 mod peers;
+mod plain;
 mod print;
 mod process;
 mod serve;

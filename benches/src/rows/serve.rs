@@ -20,7 +20,7 @@ pub(crate) const JOB: &str = "rows";
 pub(crate) const REWIND: Rewind = Rewind(3);
 const ME: Incarnation = Incarnation(1);
 
-/// Serves a table until nobody holds its standard input any more. Prints the address first.
+/// Serves a table until nobody holds its standard input any more. Prints its address first, and that of plain TCP.
 #[allow(clippy::print_stdout, reason = "its address is what whoever started it waits for")]
 pub(crate) fn serve(dimension: usize, rule: Rule) -> anyhow::Result<()> {
     let (ended, stop) = Shutdown::pair();
@@ -33,7 +33,7 @@ pub(crate) fn serve(dimension: usize, rule: Rule) -> anyhow::Result<()> {
     runtime.block_on(async {
         let limits = Limits::default();
         let listener = rpc::listen(([127, 0, 0, 1], 0).into()).await?;
-        println!("{}", listener.local_addr()?);
+        println!("{} {}", listener.local_addr()?, crate::plain::answer()?);
         let routes = Routes::new(PserverService::new(Arc::new(shard(dimension, rule)?)).server(limits));
         Ok(rpc::serve(listener, routes, limits, Security::default(), stop).await?)
     })

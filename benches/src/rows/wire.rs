@@ -1,10 +1,11 @@
 //! Pull and push of 10,000 rows over loopback: a trainer in this process and a pserver in another, peers doing the same work,
-//! and a gather and a scatter of such rows in one thread's memory. All in turn.
+//! a gather and a scatter of such rows in one thread's memory, and the same bytes over plain TCP. All in turn.
 
 use crate::buckets::{ADAGRAD, MESSAGE_KEYS, drawn};
 use crate::client::Client;
 use crate::flat::Flat;
 use crate::peers::{Peers, Told, Took};
+use crate::plain::Plain;
 use crate::process::processor_seconds;
 use anyhow::Context;
 use serde::Serialize;
@@ -22,6 +23,8 @@ pub(crate) const TABLE_ROWS: usize = 1_000_000;
 const TIMES: u32 = 10;
 /// Sets of keys that are used in turn.
 const SETS: usize = 16;
+/// Stands among the peers: the same bytes, and nothing else.
+const PLAIN: &str = "plain TCP";
 
 /// One operation, ours and others'.
 #[derive(Debug, Serialize)]
@@ -69,7 +72,7 @@ impl Drop for Pserver {
 type Round = (Took, f64, Vec<Took>);
 
 pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<Wire> {
-    let (pserver, address) = start()?;
+    let (pserver, address, mut plain) = start()?;
     let process = pserver.0.id();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut client = Client::new(&address, DIMENSION)?;
@@ -82,6 +85,8 @@ pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<
     let places: Vec<Vec<u32>> =
         sets.iter().map(|keys| keys.iter().map(|key| *key as u32).collect()).collect();
     let names = peers.as_ref().map(Peers::names).unwrap_or_default();
+    let keys_bytes = 8 * MESSAGE_KEYS;
+    let rows_bytes = 4 * DIMENSION * MESSAGE_KEYS;
     let (mut pulls, mut pushes): (Vec<Round>, Vec<Round>) = (Vec::new(), Vec::new());
     for _ in 0..=rounds {
         let pull = |keys: Vec<u64>| runtime.block_on(client.pull(&keys)).map(|rows| drop(black_box(rows)));
@@ -90,20 +95,23 @@ pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<
             black_box(flat.gather(&places[set]));
             Ok(())
         })?;
-        pulls.push((ours, limit, theirs(peers.as_mut(), &names, "pull")?));
+        let way = took(process, |_| (), |()| plain.exchange(keys_bytes, rows_bytes))?;
+        pulls.push((ours, limit, theirs(way, peers.as_mut(), &names, "pull")?));
         let ours = took(process, |set| sums[set].clone(), |sum| runtime.block_on(client.push(&sum)))?;
         let limit = each(|set| {
             flat.scatter(&places[set], sums[set].values());
             Ok(())
         })?;
-        pushes.push((ours, limit, theirs(peers.as_mut(), &names, "push")?));
+        let way = took(process, |_| (), |()| plain.exchange(keys_bytes + rows_bytes, 1))?;
+        pushes.push((ours, limit, theirs(way, peers.as_mut(), &names, "push")?));
     }
+    let names: Vec<String> = std::iter::once(PLAIN.to_owned()).chain(names).collect();
     let operations = vec![operation("pull", &pulls[1..], &names), operation("push", &pushes[1..], &names)];
     Ok(Wire { operations, peers: peers.as_ref().map(|peers| peers.told.clone()).unwrap_or_default() })
 }
 
-/// The pserver, and where it listens.
-fn start() -> anyhow::Result<(Pserver, String)> {
+/// The pserver, where it listens, and a plain connection to its process.
+fn start() -> anyhow::Result<(Pserver, String, Plain)> {
     let mut process = Command::new(std::env::current_exe()?)
         .arg("--serve")
         .stdin(Stdio::piped())
@@ -112,9 +120,10 @@ fn start() -> anyhow::Result<(Pserver, String)> {
         .context("starting the pserver")?;
     let output = process.stdout.take().context("its address cannot be read")?;
     let pserver = Pserver(process);
-    let mut address = String::new();
-    BufReader::new(output).read_line(&mut address)?;
-    Ok((pserver, address.trim().to_owned()))
+    let mut addresses = String::new();
+    BufReader::new(output).read_line(&mut addresses)?;
+    let (address, plain) = addresses.trim().split_once(' ').context("it has said no addresses")?;
+    Ok((pserver, address.to_owned(), Plain::connect(plain.parse()?)?))
 }
 
 /// The pserver's side.
@@ -165,9 +174,15 @@ fn took<T>(
     Ok(Took { seconds: all.seconds / times, processor_seconds: all.processor_seconds / times })
 }
 
-fn theirs(peers: Option<&mut Peers>, names: &[String], what: &str) -> anyhow::Result<Vec<Took>> {
-    let Some(peers) = peers else { return Ok(Vec::new()) };
-    names.iter().map(|name| peers.took(name, what, TIMES)).collect()
+/// The bare way's, then the peers'.
+fn theirs(way: Took, peers: Option<&mut Peers>, names: &[String], what: &str) -> anyhow::Result<Vec<Took>> {
+    let mut all = vec![way];
+    if let Some(peers) = peers {
+        for name in names {
+            all.push(peers.took(name, what, TIMES)?);
+        }
+    }
+    Ok(all)
 }
 
 fn operation(name: &'static str, rounds: &[Round], names: &[String]) -> Operation {
