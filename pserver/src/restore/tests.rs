@@ -169,24 +169,43 @@ async fn a_parameter_of_several_blocks_begins_at_the_file_on_one_and_on_three_ps
     }
 }
 
+/// A table of 8 buckets, and a job that begins it at a file of rows with these keys: 0.0 and 1.0, 2.0 and 3.0, and so on.
+async fn beginning_at_rows(folder: &tempfile::TempDir, keys: &[u64]) -> (Declaration, JobSettings) {
+    let values: Vec<f32> = (0..2 * keys.len()).map(|value| value as f32).collect();
+    let keys_bytes: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+    let views = [
+        ("t.keys", TensorView::new(Dtype::U64, vec![keys.len()], &keys_bytes).unwrap()),
+        ("t", TensorView::new(Dtype::F32, vec![keys.len(), 2], bytemuck::cast_slice(&values)).unwrap()),
+    ];
+    std::fs::write(folder.path().join("m"), serialize(views, None).unwrap()).unwrap();
+    let warm_start = Some(pin(&folder.path().display().to_string(), "m").await.unwrap());
+    let rule = Rule::Adagrad { epsilon: 1e-3 };
+    let row = Parameter::new("t", &[2], rule, Schedule::constant(0.1), Initial::Zeros);
+    let table = row.as_table(Table { buckets: 8, ..Table::default() });
+    let declaration = Declaration { parameters: vec![table], block_elements: 0 };
+    (declaration, JobSettings { warm_start, ..job(8, 2) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_out_of_order_fail_the_job_and_no_bucket_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys: Vec<u64> = (0..50).chain([3]).collect();
+    let (declaration, job) = beginning_at_rows(&folder, &keys).await;
+    let shard = Shard::new(job, 16, ME);
+    let all = (0..8).map(|block| (block, alone(3)));
+    shard.assign(Assignment { declaration, ..assigned(1, 3, all) }).unwrap();
+    for_two_seconds(&shard, &memory()).await;
+    let failure = shard.failure().unwrap();
+    assert!(failure.contains("key 3 of row 50 does not follow the one before"), "{failure}");
+    assert_eq!(lacking(&shard), (0..8).collect::<Vec<u32>>());
+}
+
 #[tokio::test(start_paused = true)]
 async fn buckets_begin_at_the_rows_of_the_file_on_one_and_on_three_pservers() {
     let folder = tempfile::tempdir().unwrap();
     let keys: Vec<u64> = (0..50).map(|key| key * key).collect();
     let values: Vec<f32> = (0..100).map(|value| value as f32).collect();
-    let bytes = |keys: &[u64]| keys.iter().flat_map(|key| key.to_le_bytes()).collect::<Vec<u8>>();
-    let (keys_bytes, rows) = (bytes(&keys), bytemuck::cast_slice(&values));
-    let views = [
-        ("t.keys", TensorView::new(Dtype::U64, vec![50], &keys_bytes).unwrap()),
-        ("t", TensorView::new(Dtype::F32, vec![50, 2], rows).unwrap()),
-    ];
-    std::fs::write(folder.path().join("m"), serialize(views, None).unwrap()).unwrap();
-    let warm_start = Some(pin(&folder.path().display().to_string(), "m").await.unwrap());
-    let job = JobSettings { warm_start, ..job(8, 2) };
-    let rule = Rule::Adagrad { epsilon: 1e-3 };
-    let row = Parameter::new("t", &[2], rule, Schedule::constant(0.1), Initial::Zeros);
-    let table = row.as_table(Table { buckets: 8, ..Table::default() });
-    let declaration = Declaration { parameters: vec![table], block_elements: 0 };
+    let (declaration, job) = beginning_at_rows(&folder, &keys).await;
     for pservers in [1, 3] {
         let mut found = Vec::new();
         for pserver in 0..pservers {

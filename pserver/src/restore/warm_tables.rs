@@ -26,11 +26,12 @@ impl WarmTables {
         if !self.read.contains(name) {
             let wanted: BTreeSet<u32> =
                 buckets.filter(|other| other.parameter.name == *name).map(BucketShape::number).collect();
-            let rows = &mut self.rows;
+            // Kept once all is read: a file may turn out not to fit at its last row.
+            let mut rows: BTreeMap<u32, GivenRows> = BTreeMap::new();
             let take = |key: u64, embedding: &[f32]| {
                 let number = parameter.table.map_or(0, |table| table.bucket_of(key));
                 if wanted.contains(&number) {
-                    rows.entry((name.clone(), number)).or_default().push(key, embedding);
+                    rows.entry(number).or_default().push(key, embedding);
                 }
             };
             // Said by whoever has its first bucket.
@@ -40,6 +41,7 @@ impl WarmTables {
             {
                 tracing::warn!(table = name, "not in the file of --warm-start: begins without rows");
             }
+            self.rows.extend(rows.into_iter().map(|(number, rows)| ((name.clone(), number), rows)));
             self.read.insert(name.clone());
         }
         Ok(self.rows.remove(&(name.clone(), bucket.number())).unwrap_or_default())
