@@ -133,11 +133,24 @@ mod tests {
             let rows = Rows::zeros(dimension, keys.iter().chain(&keys).copied());
             let bytes = encoded(&rows);
             prop_assert_eq!(bytes.len(), encoded_bytes(rows.len(), dimension));
-            prop_assert_eq!(&decode(&bytes, dimension), &Ok(rows.clone()));
-            let places: Vec<u32> = (0..rows.len() as u32).collect();
-            let mut parts = Vec::new();
-            encode_places(&rows, &places, &mut parts);
-            prop_assert_eq!(parts, bytes);
+            prop_assert_eq!(decode(&bytes, dimension), Ok(rows));
+        }
+
+        #[test]
+        fn parts_of_a_sum_are_the_sum(
+            keys in proptest::collection::vec(0u64..40, 0..60), dimension in 1usize..6, parts in 1u32..4
+        ) {
+            let mut rows = Rows::zeros(dimension, keys);
+            rows.values_mut().iter_mut().zip(1u8..).for_each(|(value, number)| *value = number.into());
+            let mut sum = Rows::default();
+            for part in 0..parts {
+                let places: Vec<u32> = (0..rows.len() as u32).filter(|place| place % parts == part).collect();
+                let mut bytes = Vec::new();
+                encode_places(&rows, &places, &mut bytes);
+                prop_assert_eq!(bytes.len(), encoded_bytes(places.len(), dimension));
+                sum = sum.merge(decode(&bytes, dimension).unwrap());
+            }
+            prop_assert_eq!(sum, rows);
         }
 
         #[test]
