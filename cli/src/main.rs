@@ -98,6 +98,7 @@ fn main() -> ExitCode {
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    // Roles serve many callers at once: a thread for each core.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     // A thread for the disk stays once it is there: when memory has run out no other is to be had.
     builder.enable_all().thread_keep_alive(Duration::from_secs(24 * 3600));

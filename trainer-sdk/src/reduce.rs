@@ -79,6 +79,7 @@ impl LocalTree {
             for (left, right) in left_sum.values.iter_mut().zip(&sum.values) {
                 left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
             }
+            assert_eq!(left_sum.rows.len(), sum.rows.len(), "leaves of a training step and of an evaluation");
             for (left, right) in left_sum.rows.iter_mut().zip(sum.rows) {
                 *left = std::mem::take(left).merge(right);
             }

@@ -4,7 +4,7 @@
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{BufferSettings, EncodeBuf, Encoder};
-use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
+use tonic_prost::{ProstDecoder, ProstEncoder};
 
 /// Encodes `T`, decodes `U`.
 #[derive(Debug)]
@@ -23,23 +23,23 @@ where
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = Sized<T>;
+    type Encoder = SizedEncoder<T>;
     type Decoder = ProstDecoder<U>;
 
-    fn encoder(&mut self) -> Sized<T> {
-        Sized(ProstEncoder::default())
+    fn encoder(&mut self) -> SizedEncoder<T> {
+        SizedEncoder(ProstEncoder::default())
     }
 
     fn decoder(&mut self) -> ProstDecoder<U> {
-        ProstCodec::<T, U>::default().decoder()
+        ProstDecoder::default()
     }
 }
 
 /// Asks for as much memory as the message needs.
 #[derive(Debug)]
-pub struct Sized<T>(ProstEncoder<T>);
+pub struct SizedEncoder<T>(ProstEncoder<T>);
 
-impl<T: Message> Encoder for Sized<T> {
+impl<T: Message> Encoder for SizedEncoder<T> {
     type Item = T;
     type Error = Status;
 
