@@ -3,8 +3,6 @@
 //! The way of a gradient: [`service`] -> [`shard`] -> [`block`] -> [`block::held`] -> root -> [`kernel::rules`] ->
 //! [`block::published`] -> pull. [`block`] and [`kernel`] are pure. Nothing here decides who computes what.
 
-#![forbid(unsafe_code)]
-
 pub mod block;
 pub mod bucket;
 pub mod counters;
@@ -28,6 +26,7 @@ pub use settings::PserverSettings;
 use anyhow::{Context, anyhow};
 use report::Identity;
 use shoal_runtime::host::http;
+use shoal_runtime::host::memory::keep_large_buffers;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, Masters, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
@@ -46,6 +45,7 @@ use tonic::service::Routes;
 /// blocks that are still here when the grace is over.
 pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
     exact::assert_exact_arithmetic()?;
+    keep_large_buffers();
     let mut random = Random::from_os();
     let limits = Limits::default();
     let security = settings.security()?;

@@ -157,6 +157,7 @@ pub use tables::{EmbeddingGradients, Embeddings, Keys};
 pub use trainer::{Ended, World, train_in};
 pub use trial::Trial;
 
+use shoal_runtime::host::memory::keep_large_buffers;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::TcpDial;
 use shoal_runtime::host::shutdown::Shutdown;
@@ -170,6 +171,7 @@ use std::sync::Arc;
 /// See [`TrainError`].
 pub fn train(model: impl Model) -> Result<Ended, TrainError> {
     let settings = TrainerSettings::from_env()?;
+    keep_large_buffers();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

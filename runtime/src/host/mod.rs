@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod checkpoints;
 pub mod clock;
 pub mod http;
+pub mod memory;
 pub mod random;
 pub mod rpc;
 pub mod shutdown;
