@@ -8,9 +8,9 @@ use shoal_runtime::cluster::{
     BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Parameter, Routing,
 };
 use shoal_runtime::host::checkpoints::read_piece;
-use shoal_runtime::host::rpc::{Channel, Security, TcpDial, pserver_client};
+use shoal_runtime::host::rpc::{PserverClient, Security, TcpDial, pserver_client};
 use shoal_runtime::host::storage::Storage;
-use shoal_runtime::wire::proto::{self, pserver_client::PserverClient};
+use shoal_runtime::wire::proto;
 use std::time::Duration;
 
 /// Bytes of parameters asked for in one message; the state may be three times as much.
@@ -28,7 +28,7 @@ pub(crate) struct AtRest<'a> {
 }
 
 enum Source<'a> {
-    Pservers { job: String, routing: Routing, clients: Vec<PserverClient<Channel>> },
+    Pservers { job: String, routing: Routing, clients: Vec<PserverClient> },
     Checkpoint { storage: &'a Storage, manifest: &'a CheckpointManifest },
 }
 
@@ -107,7 +107,7 @@ impl<'a> AtRest<'a> {
     async fn read_batch(
         &self,
         job: &str,
-        mut client: PserverClient<Channel>,
+        mut client: PserverClient,
         batch: &[BlockId],
         take: &mut impl FnMut(proto::BlockCopy, &mut Settled) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {

@@ -7,9 +7,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::{Channel, Dial, pserver_client};
+use shoal_runtime::host::rpc::{Dial, PserverClient, pserver_client};
 use shoal_runtime::host::signal::Changes;
-use shoal_runtime::wire::proto::{self, pserver_client::PserverClient};
+use shoal_runtime::wire::proto;
 use shoal_runtime::wire::{Fault, malformed};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -66,7 +66,7 @@ async fn changed(whole: &mut Changes, assigned: &mut Changes) {
 struct Connected {
     primary: Incarnation,
     address: String,
-    client: PserverClient<Channel>,
+    client: PserverClient,
 }
 
 /// Follows the scalar block's primary.

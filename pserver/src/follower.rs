@@ -8,9 +8,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::{Channel, Dial, pserver_client};
+use shoal_runtime::host::rpc::{Dial, PserverClient, pserver_client};
 use shoal_runtime::host::signal::Changes;
-use shoal_runtime::wire::proto::{self, pserver_client::PserverClient};
+use shoal_runtime::wire::proto;
 use shoal_runtime::wire::{Fault, malformed};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub async fn follow(shard: &Shard, dial: &dyn Dial, random: &mut Random) -> Refu
 async fn follow_one(
     shard: &Shard,
     primary: Incarnation,
-    mut client: PserverClient<Channel>,
+    mut client: PserverClient,
     mut random: Random,
 ) -> Result<(), Refusal> {
     let wait = Duration::from_millis(shard.job().lease_ttl_millis) / 4;

@@ -3,7 +3,7 @@
 use crate::messages;
 use crate::shard::{Answer as Told, Following, Pull, Pulled, Pushed, Shard, Undecided};
 use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Rewind, Step, Version};
-use shoal_runtime::host::rpc::Limits;
+use shoal_runtime::host::rpc::{Limits, PserverServer};
 use shoal_runtime::wire::proto::{self, pserver_server};
 use shoal_runtime::wire::status_of;
 use std::sync::Arc;
@@ -31,10 +31,8 @@ impl PserverService {
     }
 
     /// The service with its message limits, ready to be served.
-    pub fn server(self, limits: Limits) -> pserver_server::PserverServer<PserverService> {
-        pserver_server::PserverServer::new(self)
-            .max_decoding_message_size(limits.message_bytes)
-            .max_encoding_message_size(limits.message_bytes)
+    pub fn server(self, limits: Limits) -> PserverServer<PserverService> {
+        PserverServer::new(self, limits.message_bytes)
     }
 
     fn check_job(&self, job: &str) -> Result<(), Refusal> {

@@ -11,9 +11,8 @@ use futures_util::future::{AbortHandle, Abortable, FutureExt, LocalBoxFuture};
 use futures_util::stream::FuturesUnordered;
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{BlockId, Routing, Term};
-use shoal_runtime::host::rpc::Channel;
+use shoal_runtime::host::rpc::PserverClient;
 use shoal_runtime::wire::Fault;
-use shoal_runtime::wire::proto::pserver_client::PserverClient;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ pub(crate) trait Errand {
     fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Self::End, BTreeSet<BlockId>>;
 
     /// The call for some blocks of one pserver.
-    fn call(&self, client: PserverClient<Channel>, blocks: &[(BlockId, Term)]) -> Calling<Self::Reply>;
+    fn call(&self, client: PserverClient, blocks: &[(BlockId, Term)]) -> Calling<Self::Reply>;
 
     /// What a block adds to a message.
     fn bytes(&self, block: BlockId) -> usize;

@@ -2,9 +2,8 @@
 
 use crate::error::TrainError;
 use shoal_runtime::cluster::Routing;
-use shoal_runtime::host::rpc::{Channel, Dial, pserver_client};
+use shoal_runtime::host::rpc::{Dial, PserverClient, pserver_client};
 use shoal_runtime::host::signal::{Changes, Signal};
-use shoal_runtime::wire::proto::pserver_client::PserverClient;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Routes {
     present: Mutex<Arc<Routing>>,
     changed: Signal,
-    clients: Mutex<BTreeMap<String, PserverClient<Channel>>>,
+    clients: Mutex<BTreeMap<String, PserverClient>>,
     dial: Arc<dyn Dial>,
 }
 
@@ -48,7 +47,7 @@ impl Routes {
     }
 
     /// A connection to a pserver; it comes about at the first call.
-    pub(crate) fn client(&self, address: &str) -> Result<PserverClient<Channel>, TrainError> {
+    pub(crate) fn client(&self, address: &str) -> Result<PserverClient, TrainError> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(address) {
             return Ok(client.clone());

@@ -13,7 +13,7 @@ use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
     BlockId, Declaration, Fill, JobSettings, Node, Parameter, RefusalKind, Rewind, Rule, Step, Term, Version,
 };
-use shoal_runtime::host::rpc::{Limits, answering};
+use shoal_runtime::host::rpc::{Channel, Limits, answering};
 use shoal_runtime::wire::WireVersion;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -120,7 +120,7 @@ fn push(shard: &Shard, what: Pushed, version: u64) {
         block: BlockId(block as u32),
         rewind: Rewind(3),
         version: Version(version),
-        bytes: &bytes[block],
+        bytes: bytes[block].clone().into(),
     };
     shard.push(&Push { what, exclusions: 0, weight: 2, gradients: vec![gradient(0), gradient(1)] }).unwrap();
 }
@@ -302,7 +302,7 @@ async fn blocks_of_any_size_fit_the_messages_that_fill_a_follower() {
         block: BlockId(block as u32),
         rewind: Rewind(3),
         version: Version(0),
-        bytes: &bytes[block],
+        bytes: bytes[block].clone().into(),
     };
     shards[0]
         .push(&Push { what: root(0), exclusions: 0, weight: 0, gradients: vec![gradient(0), gradient(1)] })

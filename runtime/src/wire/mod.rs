@@ -5,7 +5,6 @@
 
 mod block_copy;
 pub mod checkpoint;
-pub mod codec;
 mod decisions;
 mod declaration;
 mod exclusions;
@@ -14,6 +13,7 @@ mod job;
 mod ledger;
 pub mod pieces;
 mod refusal;
+pub mod rope;
 mod routing;
 pub mod rows;
 #[cfg(test)]

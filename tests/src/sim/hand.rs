@@ -5,11 +5,9 @@ use super::link::Door;
 use super::reference;
 use super::world::{JOB, MASTER, World};
 use shoal_runtime::cluster::{Declaration, Layout, Node, Routing, Step};
-use shoal_runtime::host::rpc::{Channel, master_client, pserver_client};
+use shoal_runtime::host::rpc::{Channel, PserverClient, master_client, pserver_client};
 use shoal_runtime::wire::Fault;
-use shoal_runtime::wire::proto::{
-    self, PushAnswer, master_client::MasterClient, pserver_client::PserverClient,
-};
+use shoal_runtime::wire::proto::{self, PushAnswer, master_client::MasterClient};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -179,7 +177,7 @@ impl Hand {
     }
 
     /// A client of one pserver.
-    pub fn pserver(&self, pserver: usize) -> PserverClient<Channel> {
+    pub fn pserver(&self, pserver: usize) -> PserverClient {
         let address = &self.routing.pservers[pserver].address;
         pserver_client(&self.door, address).expect("any address will do")
     }

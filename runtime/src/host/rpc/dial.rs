@@ -2,9 +2,9 @@
 
 use super::renewing::renewing;
 use super::tls::{Reason, Role, Security, Unsecured, Untrusted};
-use super::{Limits, asking};
+use super::{Limits, PserverClient, asking};
 use crate::wire::WireVersion;
-use crate::wire::proto::{master_client::MasterClient, pserver_client::PserverClient};
+use crate::wire::proto::master_client::MasterClient;
 use hyper_util::rt::TokioIo;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -164,9 +164,7 @@ pub fn master_client(dial: &dyn Dial, address: &str) -> Result<MasterClient<Chan
 }
 
 /// A client of the pserver at `address`.
-pub fn pserver_client(dial: &dyn Dial, address: &str) -> Result<PserverClient<Channel>, String> {
-    let bytes = Limits::default().message_bytes;
-    Ok(PserverClient::new(asking(dial.dial_role(address, Some(Role::Pserver))?, WireVersion::PRESENT))
-        .max_decoding_message_size(bytes)
-        .max_encoding_message_size(bytes))
+pub fn pserver_client(dial: &dyn Dial, address: &str) -> Result<PserverClient, String> {
+    let channel = asking(dial.dial_role(address, Some(Role::Pserver))?, WireVersion::PRESENT);
+    Ok(PserverClient::new(channel, Limits::default().message_bytes))
 }

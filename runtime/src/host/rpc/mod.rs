@@ -7,11 +7,11 @@
 mod dial;
 mod limits;
 mod masters;
-mod prefix;
 mod renewing;
 mod room;
 mod serve;
 pub mod tls;
+mod unary;
 mod versions;
 
 use dial::BoxError;
@@ -20,4 +20,5 @@ pub use limits::Limits;
 pub use masters::{Asked, Masters};
 pub use serve::{listen, listen_secured, serve, serve_on};
 pub use tls::Security;
+pub use unary::{PserverClient, PserverServer};
 pub use versions::{Answering, answering, asking};

@@ -4,7 +4,7 @@
 //! A cut cable leaves a connection that looks alive, and after the cut is mended TCP takes as long again to find out. The
 //! deadline of a call is known to its caller alone: who gives up lets go of the call, and that is what is looked at here.
 
-use super::{BoxError, Channel, prefix};
+use super::{BoxError, Channel};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -62,7 +62,7 @@ impl tower::Service<http::Request<Body>> for Renewing {
             let answered = channel.oneshot(request).await;
             waiting.is_over = true;
             waiting.renewing.present().silent_since = None;
-            answered.map(|answer| answer.map(prefix::apart))
+            answered
         })
     }
 }

@@ -1,7 +1,6 @@
 //! Every call through its connection's [`Seat`]: requests take room as they come, answers before they are encoded.
 
 use super::{Answering, Room, Seat, expected, lock};
-use crate::host::rpc::prefix;
 use crate::host::rpc::tls::Peer;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -52,7 +51,7 @@ where
         // The service has what came until it has answered, long after the body is at its end.
         let charge = Arc::new(Charge { room: Arc::clone(&seat.room), taken: Mutex::new(None) });
         let ours = Arc::clone(&charge);
-        let answered = self.0.call(request.map(|body| prefix::apart(Body::new(Coming { body, charge }))));
+        let answered = self.0.call(request.map(|body| Body::new(Coming { body, charge })));
         Box::pin(async move {
             let answer = answered.await?;
             drop(ours);

@@ -1,0 +1,106 @@
+//! One message as an HTTP body: a prefix of five bytes, whether it is compressed and how long it is, then the message, then
+//! trailers where it is an answer.
+
+use crate::wire::rope::{Rope, Writer};
+use bytes::{Buf, BufMut, Bytes};
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame};
+use prost::Message;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tonic::Status;
+use tonic::body::Body;
+
+const PREFIX: usize = 5;
+
+/// A message on its way out: its buffers as they are.
+pub(super) struct Going {
+    rope: Rope,
+    trailers: Option<HeaderMap>,
+}
+
+impl Going {
+    /// Refuses one of more than `limit` bytes.
+    pub(super) fn new(message: &impl Message, limit: usize) -> Result<Going, Status> {
+        let bytes = message.encoded_len();
+        let length = u32::try_from(bytes).ok().filter(|_| bytes <= limit);
+        let Some(length) = length else { return Err(too_long(bytes, limit)) };
+        let mut writer = Writer::new(PREFIX + bytes);
+        writer.put_u8(0);
+        writer.put_u32(length);
+        message.encode(&mut writer).map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Going { rope: writer.finish(), trailers: None })
+    }
+
+    /// The same, with these after it.
+    pub(super) fn with_trailers(self, trailers: HeaderMap) -> Going {
+        Going { trailers: Some(trailers), ..self }
+    }
+}
+
+impl HttpBody for Going {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = match self.rope.pop() {
+            Some(part) => Some(Frame::data(part)),
+            None => self.trailers.take().map(Frame::trailers),
+        };
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        !self.rope.has_remaining() && self.trailers.is_none()
+    }
+}
+
+/// The message in a body of at most one, and what came after it; none where the body is empty.
+pub(super) async fn received<M: Message + Default>(
+    mut body: Body,
+    limit: usize,
+) -> Result<(Option<M>, Option<HeaderMap>), Status> {
+    let (mut rope, mut bytes, mut trailers) = (Rope::default(), None, None);
+    while let Some(frame) = body.frame().await {
+        match frame?.into_data() {
+            Ok(part) => rope.push(part),
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+        if bytes.is_none() && rope.remaining() >= PREFIX {
+            bytes = Some(prefix(&mut rope, limit)?);
+        }
+        if bytes.is_some_and(|bytes| rope.remaining() > bytes) {
+            return Err(Status::internal("more came than the one message that was announced"));
+        }
+    }
+    let message = match bytes {
+        None if rope.has_remaining() => return Err(cut_off()),
+        None => None,
+        Some(bytes) if rope.remaining() < bytes => return Err(cut_off()),
+        Some(_) => Some(M::decode(rope).map_err(|error| Status::internal(error.to_string()))?),
+    };
+    Ok((message, trailers))
+}
+
+/// Takes the prefix off: how long the message is.
+fn prefix(rope: &mut Rope, limit: usize) -> Result<usize, Status> {
+    if rope.get_u8() != 0 {
+        return Err(Status::unimplemented("a compressed message came, and nobody here compresses"));
+    }
+    let bytes = rope.get_u32() as usize;
+    if bytes > limit { Err(too_long(bytes, limit)) } else { Ok(bytes) }
+}
+
+fn too_long(bytes: usize, limit: usize) -> Status {
+    Status::out_of_range(format!(
+        "a message of {bytes} bytes is too large: at most {limit} are sent or taken"
+    ))
+}
+
+fn cut_off() -> Status {
+    Status::internal("the message ended before its end")
+}

@@ -1,0 +1,101 @@
+//! Calling a pserver.
+
+use super::{Going, paths, received};
+use crate::host::rpc::Channel;
+use crate::wire::proto;
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderValue, StatusCode};
+use prost::Message;
+use tonic::body::Body;
+use tonic::{Code, Response, Status};
+use tower::ServiceExt;
+
+/// Calls one pserver. Clones share the connection.
+#[derive(Clone, Debug)]
+pub struct PserverClient {
+    channel: Channel,
+    message_bytes: usize,
+}
+
+impl PserverClient {
+    /// Over `channel`, with messages of at most so many bytes.
+    pub fn new(channel: Channel, message_bytes: usize) -> PserverClient {
+        PserverClient { channel, message_bytes }
+    }
+
+    /// Brings a gradient.
+    ///
+    /// # Errors
+    /// The pserver's refusal, or what kept the call from it; so of all calls.
+    pub async fn push(&mut self, request: proto::PushRequest) -> Result<Response<proto::PushReply>, Status> {
+        self.call(paths::PUSH, &request).await
+    }
+    /// Asks for parameters.
+    pub async fn pull(&mut self, request: proto::PullRequest) -> Result<Response<proto::PullReply>, Status> {
+        self.call(paths::PULL, &request).await
+    }
+    /// Asks for whole copies at rest.
+    pub async fn read_state(
+        &mut self,
+        request: proto::ReadStateRequest,
+    ) -> Result<Response<proto::ReadStateReply>, Status> {
+        self.call(paths::READ_STATE, &request).await
+    }
+    /// Says what a follower has, and asks for what is next.
+    pub async fn follow(
+        &mut self,
+        request: proto::FollowRequest,
+    ) -> Result<Response<proto::FollowReply>, Status> {
+        self.call(paths::FOLLOW, &request).await
+    }
+    /// Tells partial results, and asks for the decision.
+    pub async fn decide(
+        &mut self,
+        request: proto::DecideRequest,
+    ) -> Result<Response<proto::DecideReply>, Status> {
+        self.call(paths::DECIDE, &request).await
+    }
+
+    async fn call<R: Message + Default>(
+        &self,
+        path: &'static str,
+        request: &impl Message,
+    ) -> Result<Response<R>, Status> {
+        let going = Going::new(request, self.message_bytes)?;
+        let mut request = http::Request::new(Body::new(going));
+        *request.method_mut() = http::Method::POST;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.uri_mut() = http::Uri::from_static(path);
+        request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let answer = self.channel.clone().oneshot(request).await.map_err(Status::from_error)?;
+        let (head, body) = answer.into_parts();
+        if let Some(status) = Status::from_header_map(&head.headers) {
+            ok(status)?;
+        }
+        let (message, trailers) = received(body, self.message_bytes).await?;
+        let status = trailers.as_ref().or(Some(&head.headers)).and_then(Status::from_header_map);
+        ok(status.unwrap_or_else(|| unsaid(head.status)))?;
+        message.map(Response::new).ok_or_else(|| Status::internal("an answer without a message"))
+    }
+}
+
+fn ok(status: Status) -> Result<(), Status> {
+    if status.code() == Code::Ok { Ok(()) } else { Err(status) }
+}
+
+/// What an answer that does not say so means, by <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>.
+fn unsaid(status: StatusCode) -> Status {
+    let code = match status {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    };
+    Status::new(code, format!("an answer of HTTP status {status} that does not say how the call ended"))
+}
