@@ -5,3 +5,4 @@
 pub mod norm;
 pub mod rules;
 pub mod sum;
+pub mod width;

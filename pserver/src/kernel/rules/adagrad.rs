@@ -4,6 +4,7 @@ use super::Pass;
 use crate::kernel::norm::SquareSum;
 
 /// The diagonal form: `s = s + g^2; w - rate * g / (sqrt(s) + epsilon)`.
+#[inline(always)]
 pub(super) fn adagrad(pass: Pass, epsilon: f32, parameters: &[f32], values: &mut [f32], squares: &mut [f32]) {
     let rate = pass.scaled_rate();
     for ((parameter, value), squares) in parameters.iter().zip(values).zip(squares) {
@@ -14,6 +15,7 @@ pub(super) fn adagrad(pass: Pass, epsilon: f32, parameters: &[f32], values: &mut
 }
 
 /// The form for rows of tables: `s = s + mean(g^2)`, one `s` for the row. Squares are summed in f64 and rounded once.
+#[inline(always)]
 pub(super) fn rowwise(
     pass: Pass,
     epsilon: f32,

@@ -34,14 +34,14 @@ impl Moments {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, gradient: f32, first: &mut f32, second: &mut f32) {
         *first = self.beta1 * *first + self.rest1 * gradient;
         *second = self.beta2 * *second + self.rest2 * (gradient * gradient);
     }
 
     /// What the parameter goes down by.
-    #[inline]
+    #[inline(always)]
     fn change(&self, first: f32, second: f32) -> f32 {
         let mean = first / self.correction1;
         let deviation = (second / self.correction2).sqrt() + self.epsilon;
@@ -50,6 +50,7 @@ impl Moments {
 }
 
 /// Adam (Kingma and Ba 2015, algorithm 1).
+#[inline(always)]
 pub(super) fn adam(
     pass: Pass,
     moments: Moments,
@@ -66,6 +67,7 @@ pub(super) fn adam(
 }
 
 /// AdamW (Loshchilov and Hutter 2019, algorithm 2, the decay multiplied with the rate as usual today).
+#[inline(always)]
 pub(super) fn adamw(
     pass: Pass,
     moments: Moments,
@@ -83,6 +85,7 @@ pub(super) fn adamw(
 }
 
 /// AMSGrad (Reddi, Kale and Kumar 2018, algorithm 2), with Adam's bias corrections.
+#[inline(always)]
 pub(super) fn amsgrad(
     pass: Pass,
     moments: Moments,

@@ -3,6 +3,7 @@
 use super::Pass;
 
 /// `w - rate * g`.
+#[inline(always)]
 pub(super) fn sgd(pass: Pass, parameters: &[f32], values: &mut [f32]) {
     let rate = pass.scaled_rate();
     for (parameter, value) in parameters.iter().zip(values) {
@@ -12,6 +13,7 @@ pub(super) fn sgd(pass: Pass, parameters: &[f32], values: &mut [f32]) {
 }
 
 /// Heavy ball (Polyak 1964, in the form of Sutskever et al. 2013): `v = momentum * v + g; w - rate * v`.
+#[inline(always)]
 pub(super) fn momentum(
     pass: Pass,
     momentum: f32,
@@ -29,6 +31,7 @@ pub(super) fn momentum(
 
 /// Nesterov's momentum (Sutskever et al. 2013), at the point where gradients are taken: `v = momentum * v + g;`
 /// `w - rate * (g + momentum * v)`.
+#[inline(always)]
 pub(super) fn nesterov(
     pass: Pass,
     momentum: f32,

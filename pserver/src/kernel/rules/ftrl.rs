@@ -14,6 +14,7 @@ pub(super) struct Penalties {
 }
 
 /// `z = z + (g - sigma * w)` with `sigma = (sqrt(n + g^2) - sqrt(n)) / rate`, then the value that z and n give.
+#[inline(always)]
 pub(super) fn ftrl(
     pass: Pass,
     penalties: Penalties,

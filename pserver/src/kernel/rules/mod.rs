@@ -14,6 +14,7 @@ mod reference;
 mod rows;
 mod statistics;
 
+use super::width::{Loop, Width};
 use adam::Moments;
 use ftrl::Penalties;
 pub use rows::RowPass;
@@ -35,12 +36,12 @@ pub struct Pass {
 }
 
 impl Pass {
-    #[inline]
+    #[inline(always)]
     fn mean(&self, sum: f32) -> f32 {
         sum / self.weight
     }
     /// The mean with its L2 part.
-    #[inline]
+    #[inline(always)]
     fn gradient(&self, sum: f32, parameter: f32) -> f32 {
         self.mean(sum) + self.weight_decay * parameter
     }
@@ -51,6 +52,28 @@ impl Pass {
 
 /// Runs `rule` once. All buffers have the same length; `slots` are those that [`Rule::slots`] names, in its order.
 pub fn run(rule: Rule, pass: Pass, parameters: &[f32], values: &mut [f32], slots: &mut [&mut [f32]]) {
+    Width::widest().run(Update { rule, pass, parameters, values, slots });
+}
+
+struct Update<'a, 'b> {
+    rule: Rule,
+    pass: Pass,
+    parameters: &'a [f32],
+    values: &'a mut [f32],
+    slots: &'a mut [&'b mut [f32]],
+}
+
+impl Loop for Update<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        run_here(self.rule, self.pass, self.parameters, self.values, self.slots);
+    }
+}
+
+#[inline(always)]
+fn run_here(rule: Rule, pass: Pass, parameters: &[f32], values: &mut [f32], slots: &mut [&mut [f32]]) {
     assert!(parameters.len() == values.len() && slots.iter().all(|slot| slot.len() == parameters.len()));
     match rule {
         Rule::Sgd => {
@@ -114,6 +137,7 @@ fn own<'a, 'b, const N: usize>(rule: Rule, slots: &'a mut [&'b mut [f32]]) -> &'
 mod tests {
     use super::*;
     use reference::{ELEMENTS, EVERY_RULE, gradient_sum, start};
+    use shoal_runtime::cluster::permutation::mix;
     use std::ops::Range;
 
     /// One update of the elements of `range`, with slots that are not zero: new values, then slots, as bits.
@@ -137,6 +161,37 @@ mod tests {
                 let joined: Vec<Vec<u32>> =
                     left.into_iter().zip(right).map(|(l, r)| [l, r].concat()).collect();
                 assert_eq!(joined, whole, "{rule:?} cut at {cut}");
+            }
+        }
+    }
+
+    /// Any finite bits: subnormal, huge, of both signs.
+    fn finite(draw: usize) -> f32 {
+        let value = f32::from_bits(mix(draw as u64) as u32);
+        if value.is_finite() { value } else { draw as f32 }
+    }
+
+    #[test]
+    fn every_width_makes_the_bits_of_one_element_at_a_time_whatever_the_length_and_the_rule() {
+        let pass = Pass { weight: 7.0, rate: 0.01, scale: 0.5, weight_decay: 0.1, update: 3 };
+        for (width, rule) in Width::all().flat_map(|width| EVERY_RULE.map(|rule| (width, rule))) {
+            for length in (0..70).chain([1000]) {
+                let buffers = 2 + rule.slots().len();
+                let buffer = |b: usize| (0..length).map(|e| finite(1000 * b + e)).collect::<Vec<f32>>();
+                let mut whole: Vec<Vec<f32>> = (0..buffers).map(buffer).collect();
+                let mut single = whole.clone();
+                let [parameters, values, slots @ ..] = whole.as_mut_slice() else { unreachable!() };
+                let slots = &mut slots.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>();
+                width.run(Update { rule, pass, parameters, values, slots });
+                let [parameters, values, slots @ ..] = single.as_mut_slice() else { unreachable!() };
+                for e in 0..length {
+                    let slots = &mut slots.iter_mut().map(|slot| &mut slot[e..=e]).collect::<Vec<_>>();
+                    run_here(rule, pass, &parameters[e..=e], &mut values[e..=e], slots);
+                }
+                for (whole, single) in whole.iter().flatten().zip(single.iter().flatten()) {
+                    let is_same = whole.to_bits() == single.to_bits() || whole.is_nan() && single.is_nan();
+                    assert!(is_same, "{rule:?} at {width:?}, {length} elements: {whole:e}, {single:e}");
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::Pass;
 
 /// `decay * w + (1 - decay) * g`, where `g` is the mean of the step.
+#[inline(always)]
 pub(super) fn ema(pass: Pass, decay: f32, parameters: &[f32], values: &mut [f32]) {
     let rest = 1.0 - decay;
     for (parameter, value) in parameters.iter().zip(values) {
@@ -11,6 +12,7 @@ pub(super) fn ema(pass: Pass, decay: f32, parameters: &[f32], values: &mut [f32]
 }
 
 /// `w + sum`: the sum is not divided by the weight.
+#[inline(always)]
 pub(super) fn sum(parameters: &[f32], values: &mut [f32]) {
     for (parameter, value) in parameters.iter().zip(values) {
         *value += *parameter;
