@@ -15,7 +15,7 @@ use shoal_runtime::cluster::{
 use shoal_runtime::wire::{malformed, proto};
 use std::collections::BTreeMap;
 
-pub(crate) fn push(request: &proto::PushRequest) -> Result<Push<'_>, Refusal> {
+pub(crate) fn push(request: &proto::PushRequest) -> Result<Push, Refusal> {
     let what = match request.node {
         Some(node) => Pushed::Node(Step(request.step), Node::try_from(node)?),
         None => Pushed::Position(request.position),
@@ -24,7 +24,7 @@ pub(crate) fn push(request: &proto::PushRequest) -> Result<Push<'_>, Refusal> {
         block: BlockId(block.block),
         rewind: Rewind(block.rewind),
         version: Version(block.version),
-        bytes: &block.gradient,
+        bytes: block.gradient.clone(),
     });
     let gradients = gradients.collect();
     Ok(Push { what, exclusions: request.exclusions, weight: request.weight, gradients })

@@ -5,6 +5,7 @@
 
 use super::published::{Published, bytes_of};
 use super::shape::{BlockShape, Divisor, Pace};
+use super::sum::DenseSum;
 use super::verdicts::Turn;
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockCopy, Refusal, RefusalKind};
@@ -74,7 +75,7 @@ impl Dense {
         shape: &BlockShape,
         pace: Pace,
         divisor: Divisor,
-        mut values: Vec<f32>,
+        mut sum: DenseSum,
     ) -> u64 {
         let mut copied = 0;
         let mut slots: Vec<&mut [f32]> = Vec::with_capacity(self.slots.len());
@@ -82,13 +83,14 @@ impl Dense {
             copied += if Arc::strong_count(slot) > 1 { 4 * slot.len() as u64 } else { 0 };
             slots.push(Arc::make_mut(slot).as_mut_slice());
         }
-        // A metric's, of no record.
-        values.resize(shape.elements, 0.0);
+        if sum.is_empty() {
+            // A metric's, of no record.
+            sum = vec![0.0; shape.elements].into();
+        }
         let zeros = if pace.turn == Turn::First { vec![0.0; shape.elements] } else { Vec::new() };
         let newest = self.kept.back().map_or(&[][..], Published::values);
         let newest = if pace.turn == Turn::First { &zeros } else { newest };
-        shape.update(pace, newest, &mut values, &mut slots, divisor);
-        self.kept.push_back(Published::new(values));
+        self.kept.push_back(Published::new(shape.update(pace, newest, sum, &mut slots, divisor)));
         copied
     }
 

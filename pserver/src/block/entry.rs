@@ -37,11 +37,11 @@ impl Entry {
         StateName { term: self.term, version: Version(self.follows.version.0 + 1) }
     }
 
-    /// What follows a state under `term`.
+    /// What follows a state under `term`. The update's sum is settled.
     pub fn of(update: &Update, follows: StateName, term: Term) -> Entry {
         let gradient = match &update.sum {
             _ if update.weight == 0 => Bytes::new(),
-            Sum::Dense(values) => bytes_of(Arc::new(values.clone())),
+            Sum::Dense(sum) => bytes_of(Arc::new(sum.values().to_vec())),
             Sum::Rows(rows) => encode_rows(rows, &update.plan),
         };
         let Update { weight, position, staleness, factor, rate, .. } = *update;

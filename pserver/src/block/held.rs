@@ -39,7 +39,7 @@ pub enum Arrival {
         /// How many held nodes it covered.
         replaced: usize,
     },
-    /// It made the root, which is held; told once in a step.
+    /// It made the root, which is held, unread in part; told once in a step.
     Complete {
         /// How many held nodes it covered.
         replaced: usize,
@@ -151,15 +151,25 @@ impl HeldNodes {
         for first in &covered {
             self.nodes.remove(first);
         }
-        let mut sum = Carried::Came(gradient);
+        let mut sum = gradient.into_sum();
         while let Some(sibling) = self.remove_sibling(node) {
             weight = weight.saturating_add(sibling.weight);
-            sum = Carried::Sum(sum.merge(sibling.sum, node.is_left()));
+            sum = sum.merge(sibling.sum, node.is_left());
             node = self.raised(node.parent());
         }
-        let (sum, replaced) = (sum.into_sum(), covered.len());
+        let (is_whole, replaced) = (self.tree.covers_all(node), covered.len());
+        if !is_whole {
+            sum.settle();
+        }
         self.nodes.insert(node.first(), HeldNode { node, weight, sum });
-        if self.tree.covers_all(node) { Arrival::Complete { replaced } } else { Arrival::Held { replaced } }
+        if is_whole { Arrival::Complete { replaced } } else { Arrival::Held { replaced } }
+    }
+
+    /// The root has to wait: it is to let go of the message that made it.
+    pub fn settle(&mut self) {
+        if let Some(held) = self.nodes.get_mut(&0) {
+            held.sum.settle();
+        }
     }
 
     fn remove_sibling(&mut self, node: Node) -> Option<HeldNode> {
@@ -219,29 +229,6 @@ impl HeldNode {
             return Some(Difference::Weight { held: self.weight, came: weight });
         }
         self.sum.first_difference(gradient)
-    }
-}
-
-/// A sum on its way up: the message itself until the first merge, so that it is copied only to be kept.
-enum Carried<'a> {
-    Came(Came<'a>),
-    Sum(Sum),
-}
-
-impl Carried<'_> {
-    /// `left + right`, whichever of the two came last.
-    fn merge(self, sibling: Sum, is_left: bool) -> Sum {
-        match self {
-            Carried::Came(came) => came.merge(sibling, is_left),
-            Carried::Sum(sum) => sum.merge(sibling, is_left),
-        }
-    }
-
-    fn into_sum(self) -> Sum {
-        match self {
-            Carried::Came(came) => came.into_sum(),
-            Carried::Sum(sum) => sum,
-        }
     }
 }
 

@@ -231,6 +231,11 @@ impl Block {
             Arrival::Nondeterministic(difference) => Err(self.shape.nondeterministic(step, node, difference)),
             Arrival::Complete { replaced } => {
                 self.go_on();
+                if let Role::Primary(primary) = &mut self.role
+                    && let Some(held) = primary.held.of_mut(step)
+                {
+                    held.settle();
+                }
                 let is_applied = self.state.as_ref().is_some_and(|state| step.replaces() < state.version());
                 let is_published = step.replaces() < self.published;
                 Ok(match is_applied {
@@ -271,6 +276,7 @@ impl Block {
         let pace = self.job.pace(&self.shape, state, &update);
         update.plan = state.plan(&self.shape, pace, &update);
         if primary.is_followed() {
+            update.sum.settle();
             primary.append(Entry::of(&update, state.name(), self.placement.term));
         }
         self.row_counts.count(&update.plan);

@@ -127,7 +127,7 @@ impl Block {
         }
         primary.scalars.advance();
         let (sum, position) = (tally.to_values(), None);
-        let (sum, plan) = (Sum::Dense(sum), Plan::default());
+        let (sum, plan) = (Sum::Dense(sum.into()), Plan::default());
         self.update(Update { weight: 1, sum, plan, position, staleness: 0, factor: 1.0, rate: 1.0 });
         Ok(Told::Decided)
     }

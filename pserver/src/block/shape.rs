@@ -3,12 +3,12 @@
 //! It needs no lock, so that a gradient is checked before one is taken. It must never hold a version.
 
 use super::held::Difference;
-use super::sum::{Came, Sum};
+use super::sum::{Came, DenseSum, Sum};
 use super::verdicts::Turn;
 use crate::bucket::shape::BucketShape;
 use crate::kernel::norm::SquareSum;
 use crate::kernel::rules::{self, Pass};
-use crate::kernel::sum::{Word, first_non_finite};
+use crate::kernel::sum::first_non_finite;
 use shoal_runtime::cluster::layout::{BlockLayout, BucketOf};
 use shoal_runtime::cluster::rows::RowDifference;
 use shoal_runtime::cluster::{
@@ -19,6 +19,9 @@ use std::ops::Range;
 
 /// Bytes of the keys of a bucket that have occurred and have no row.
 const CANDIDATES_BYTES_MAX: usize = 1 << 19;
+/// Elements that are read from a message and then updated before the next are: those of all buffers stay in the caches of one
+/// core meanwhile, and the constants of a rule are made often enough not to be seen.
+const STRETCH: usize = 16 << 10;
 /// Bytes of the rows of one bucket that one step may touch.
 const ROWS_BYTES_MAX: usize = 12 << 20;
 
@@ -130,17 +133,22 @@ impl BlockShape {
         self.pieces.iter().map(|piece| (&piece.parameter, piece.first, piece.range.clone()))
     }
 
-    /// Refuses a gradient of another length or, unless such steps may be skipped, with an infinity or not-a-number in it.
+    /// Refuses a gradient that is not of little-endian f32, of another length or, unless such steps may be skipped, with an infinity or not-a-number in it.
     /// `what` is it of; where that evaluates, metrics alone have values, otherwise all but they.
     pub fn check_values(
         &self,
-        words: &[Word],
+        bytes: &[u8],
         evaluates: bool,
         what: impl std::fmt::Display,
     ) -> Result<(), Refusal> {
         if self.decisions.is_some() {
             let detail = format!("it takes no gradients ({what}): build all roles from the same version");
             return Err(Refusal::new(RefusalKind::Malformed, self, detail));
+        }
+        let (words, rest) = bytes.as_chunks();
+        if !rest.is_empty() {
+            let detail = format!("{} bytes came, f32 values have 4 each ({what})", bytes.len());
+            return Err(Refusal::new(RefusalKind::WrongShape, self, detail));
         }
         let elements = if self.takes_part(evaluates) { self.elements } else { 0 };
         if words.len() != elements {
@@ -247,14 +255,15 @@ impl BlockShape {
         let mut squares = SquareSum::new();
         let values = match (sum, &self.bucket) {
             // It takes no part in an evaluation.
-            (Sum::Dense(values), _) if values.is_empty() => {
+            (Sum::Dense(sum), _) if sum.is_empty() => {
                 return Partial { sum_of_squares: 0.0, is_finite: true, weight: 0 };
             }
-            (Sum::Dense(values), _) => {
+            (Sum::Dense(sum), _) => {
+                let values = sum.values();
                 for piece in self.pieces.iter().filter(|piece| piece.parameter.is_trained()) {
                     squares.add(&values[piece.range.clone()]);
                 }
-                values.as_slice()
+                values
             }
             (Sum::Rows(rows), bucket) => {
                 if bucket.as_ref().is_some_and(|bucket| bucket.parameter.is_trained()) {
@@ -275,28 +284,38 @@ impl BlockShape {
         }
     }
 
-    /// Runs the rule of every parameter that is not frozen once: `values` holds the gradient sum and becomes the new parameters.
+    /// Runs the rule of every parameter that is not frozen once, over the gradient sum; the new parameters.
     ///
     /// `slots[s]` is as long as the block; a piece whose rule has fewer slots leaves the others at zero.
     pub fn update(
         &self,
         pace: Pace,
         parameters: &[f32],
-        values: &mut [f32],
+        mut sum: DenseSum,
         slots: &mut [&mut [f32]],
         divisor: Divisor,
-    ) {
+    ) -> Vec<f32> {
         for PieceShape { parameter, range, .. } in &self.pieces {
-            let own_slots = slots.iter_mut().take(parameter.slots().len());
-            let mut slots: Vec<&mut [f32]> = own_slots.map(|slot| &mut slot[range.clone()]).collect();
-            let (parameters, values) = (&parameters[range.clone()], &mut values[range.clone()]);
-            if parameter.group.is_frozen {
-                values.copy_from_slice(parameters);
-                continue;
+            let pass = pass(parameter, pace, divisor);
+            for range in stretches(range.clone()) {
+                let own_slots = slots.iter_mut().take(parameter.slots().len());
+                let mut slots: Vec<&mut [f32]> = own_slots.map(|slot| &mut slot[range.clone()]).collect();
+                let (parameters, values) = (&parameters[range.clone()], sum.stretch(range));
+                if parameter.group.is_frozen {
+                    values.copy_from_slice(parameters);
+                    continue;
+                }
+                rules::run(parameter.rule, pass, parameters, values, &mut slots);
             }
-            rules::run(parameter.rule, pass(parameter, pace, divisor), parameters, values, &mut slots);
         }
+        sum.into_values()
     }
+}
+
+/// A range cut into stretches, in order.
+fn stretches(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(STRETCH).map(move |start| start..end.min(start + STRETCH))
 }
 
 /// The constants of one update of a parameter.

@@ -7,7 +7,7 @@ use super::dense::Dense;
 use super::entry::{Entry, decode_rows};
 use super::published::Published;
 use super::shape::{BlockShape, Divisor, Pace};
-use super::sum::Sum;
+use super::sum::{DenseSum, Sum};
 use super::verdicts::Turn;
 use crate::bucket::arena::Slot;
 use crate::bucket::beginning::GivenRows;
@@ -263,7 +263,7 @@ impl State {
             _ if entry.weight > 0 && entry.gradient.len() != 4 * shape.elements => {
                 return Err(wrong_shape(shape, format!("an entry with {} bytes came", entry.gradient.len())));
             }
-            _ => (Sum::Dense(bytemuck::pod_collect_to_vec(&entry.gradient)), Plan::default()),
+            _ => (Sum::Dense(DenseSum::unread(entry.gradient.clone())), Plan::default()),
         };
         let Entry { weight, position, staleness, factor, rate, .. } = *entry;
         Ok(Update { weight, sum, plan, position, staleness, factor, rate })
@@ -281,8 +281,8 @@ impl State {
                 bucket.apply(of, rows, &update.plan, shape.row_pass(pace, divisor));
             }
             (Values::Bucket(bucket), ..) => bucket.rest(),
-            (Values::Dense(dense), Sum::Dense(values), _) => {
-                copied = dense.apply(shape, pace, divisor, values);
+            (Values::Dense(dense), Sum::Dense(sum), _) => {
+                copied = dense.apply(shape, pace, divisor, sum);
             }
             (Values::Dense(_), Sum::Rows(_), _) => {
                 unreachable!("a dense block is given no rows: its shape has checked what came")

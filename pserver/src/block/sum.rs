@@ -3,25 +3,45 @@
 
 use super::held::Difference;
 use crate::kernel::sum::{
-    Word, add_left_words, add_right, add_right_words, first_difference, read, read_all,
+    Word, add_left_words, add_right, add_right_words, first_difference, read, read_into,
 };
+use bytes::Bytes;
 use shoal_runtime::cluster::Rows;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// A sum over microbatches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sum {
-    /// One value for each element of the block; none where the block takes no part.
-    Dense(Vec<f32>),
+    /// Of a dense block.
+    Dense(DenseSum),
     /// Of a bucket, the rows whose keys occurred.
     Rows(Rows),
+}
+
+/// One value for each element of a dense block; none where the block takes no part. What came last in a message may still
+/// be there, unread: a root's is read stretch by stretch on its way into the update, which saves a pass over memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DenseSum {
+    values: Vec<f32>,
+    unread: Option<(Bytes, Side)>,
+}
+
+/// What an unread message is of a sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Side {
+    /// All of it: there are no values yet.
+    All,
+    /// To be added to the values, as the left side or the right one.
+    Left,
+    Right,
 }
 
 /// A sum as it came.
 #[derive(Clone, Debug)]
 pub enum Came<'a> {
     /// One word for each element of the block.
-    Words(&'a [Word]),
+    Words(Bytes),
     /// Of a bucket, the rows whose keys occurred. Owned ones are kept as they are, not copied.
     Rows(Cow<'a, Rows>),
 }
@@ -30,15 +50,15 @@ impl Came<'_> {
     /// The same, to be looked at.
     pub fn as_ref(&self) -> Came<'_> {
         match self {
-            Came::Words(words) => Came::Words(words),
+            Came::Words(words) => Came::Words(words.clone()),
             Came::Rows(rows) => Came::Rows(Cow::Borrowed(rows)),
         }
     }
 
-    /// The same, kept.
+    /// The same, of a dense block unread.
     pub fn into_sum(self) -> Sum {
         match self {
-            Came::Words(words) => Sum::Dense(read_all(words)),
+            Came::Words(words) => Sum::Dense(DenseSum::unread(words)),
             Came::Rows(rows) => Sum::Rows(rows.into_owned()),
         }
     }
@@ -50,24 +70,92 @@ impl Came<'_> {
             Came::Rows(rows) => rows.len(),
         }
     }
+}
 
-    /// `left + right`, where this is the left one or the right one of the two.
-    pub(super) fn merge(self, sibling: Sum, is_left: bool) -> Sum {
-        match (self, sibling) {
-            (Came::Words(left), Sum::Dense(mut right)) if is_left => {
-                add_left_words(left, &mut right);
-                Sum::Dense(right)
-            }
-            (Came::Words(right), Sum::Dense(mut left)) => {
-                add_right_words(&mut left, right);
-                Sum::Dense(left)
-            }
-            (came, sibling) => came.into_sum().merge(sibling, is_left),
-        }
+impl From<Vec<f32>> for DenseSum {
+    fn from(values: Vec<f32>) -> DenseSum {
+        DenseSum { values, unread: None }
     }
 }
 
+impl DenseSum {
+    /// What a message says, little-endian.
+    pub fn unread(words: Bytes) -> DenseSum {
+        DenseSum { values: Vec::new(), unread: Some((words, Side::All)) }
+    }
+
+    /// Whether it has no values, and none to be read.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.unread.as_ref().is_none_or(|(words, _)| words.is_empty())
+    }
+
+    /// Reads what is unread, and lets go of the message.
+    pub fn settle(&mut self) {
+        let elements = self.elements();
+        self.stretch(0..elements);
+        self.unread = None;
+    }
+
+    /// All values of one that is settled.
+    pub fn values(&self) -> &[f32] {
+        debug_assert!(self.unread.is_none(), "it is to be settled before it is looked at");
+        &self.values
+    }
+
+    /// The values of the stretch that comes next, read now. Stretches are asked for in order, each once.
+    pub(super) fn stretch(&mut self, range: Range<usize>) -> &mut [f32] {
+        match &self.unread {
+            None => {}
+            Some((words, Side::All)) => {
+                if self.values.is_empty() {
+                    self.values.reserve_exact(words.len() / 4);
+                }
+                read_into(&word_slice(words)[range.clone()], &mut self.values);
+            }
+            Some((words, Side::Left)) => {
+                add_left_words(&word_slice(words)[range.clone()], &mut self.values[range.clone()]);
+            }
+            Some((words, Side::Right)) => {
+                add_right_words(&mut self.values[range.clone()], &word_slice(words)[range.clone()]);
+            }
+        }
+        &mut self.values[range]
+    }
+
+    /// All values, once every stretch was asked for.
+    pub(super) fn into_values(self) -> Vec<f32> {
+        self.values
+    }
+
+    fn elements(&self) -> usize {
+        self.unread.as_ref().map_or(self.values.len(), |(words, _)| words.len() / 4)
+    }
+
+    fn merge(mut self, mut sibling: DenseSum, is_left: bool) -> DenseSum {
+        sibling.settle();
+        if let Some((words, Side::All)) = self.unread {
+            let side = if is_left { Side::Left } else { Side::Right };
+            return DenseSum { values: sibling.values, unread: Some((words, side)) };
+        }
+        self.settle();
+        let (mut left, right) = if is_left { (self, sibling) } else { (sibling, self) };
+        add_right(&mut left.values, &right.values);
+        left
+    }
+}
+
+fn word_slice(bytes: &[u8]) -> &[Word] {
+    bytes.as_chunks().0
+}
+
 impl Sum {
+    /// Reads what is unread of it.
+    pub fn settle(&mut self) {
+        if let Sum::Dense(sum) = self {
+            sum.settle();
+        }
+    }
+
     /// Rows of a bucket.
     pub(super) fn rows(&self) -> usize {
         match self {
@@ -78,13 +166,10 @@ impl Sum {
 
     /// `left + right`, where this is the left one or the right one of the two. Both are of one block.
     pub(super) fn merge(self, sibling: Sum, is_left: bool) -> Sum {
-        let (left, right) = if is_left { (self, sibling) } else { (sibling, self) };
-        match (left, right) {
-            (Sum::Dense(mut left), Sum::Dense(right)) => {
-                add_right(&mut left, &right);
-                Sum::Dense(left)
-            }
-            (Sum::Rows(left), Sum::Rows(right)) => Sum::Rows(left.merge(right)),
+        match (self, sibling) {
+            (Sum::Dense(sum), Sum::Dense(sibling)) => Sum::Dense(sum.merge(sibling, is_left)),
+            (Sum::Rows(left), Sum::Rows(right)) if is_left => Sum::Rows(left.merge(right)),
+            (Sum::Rows(right), Sum::Rows(left)) => Sum::Rows(left.merge(right)),
             (Sum::Dense(_), Sum::Rows(_)) | (Sum::Rows(_), Sum::Dense(_)) => {
                 unreachable!("a block is dense or a bucket: its shape has checked what came")
             }
@@ -95,6 +180,7 @@ impl Sum {
     pub(super) fn first_difference(&self, came: &Came<'_>) -> Option<Difference> {
         match (self, came) {
             (Sum::Dense(held), Came::Words(words)) => {
+                let (held, words) = (held.values(), word_slice(words));
                 let element = first_difference(held, words)?;
                 Some(Difference::Element { element, held: held[element], came: read(words[element]) })
             }
@@ -109,9 +195,12 @@ impl Sum {
 #[cfg(test)]
 impl Sum {
     /// The values of a dense block.
-    pub(crate) fn dense(&self) -> &[f32] {
-        match self {
-            Sum::Dense(values) => values,
+    pub(crate) fn dense(&self) -> Vec<f32> {
+        match self.clone() {
+            Sum::Dense(mut sum) => {
+                sum.settle();
+                sum.into_values()
+            }
             Sum::Rows(rows) => panic!("{rows:?}"),
         }
     }

@@ -108,7 +108,7 @@ mod tests {
     use crate::bucket::plan::Plan;
 
     fn update(position: Option<u64>) -> Update {
-        let (sum, plan) = (Sum::Dense(Vec::new()), Plan::default());
+        let (sum, plan) = (Sum::Dense(Vec::new().into()), Plan::default());
         Update { weight: 1, sum, plan, position, staleness: 0, factor: 1.0, rate: 1.0 }
     }
 

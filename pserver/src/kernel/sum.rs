@@ -4,18 +4,20 @@
 //! canonical values is canonical, so it does not matter at which node of the tree this is done. Nothing here
 //! may reorder operands: the bits of a sum are part of the protocol.
 
+use super::width::{Loop, Width};
+
 /// One f32 as it travels: little-endian, at any alignment.
 pub type Word = [u8; 4];
 
 /// The value of a word, canonical: -0.0 becomes 0.0.
-#[inline]
+#[inline(always)]
 pub fn read(word: Word) -> f32 {
     f32::from_le_bytes(word) + 0.0
 }
 
-/// The words of a message as values.
-pub fn read_all(words: &[Word]) -> Vec<f32> {
-    words.iter().map(|word| read(*word)).collect()
+/// Adds the words of a message to the end of `values`.
+pub fn read_into(words: &[Word], values: &mut Vec<f32>) {
+    values.extend(words.iter().map(|word| read(*word)));
 }
 
 /// `left[i] = left[i] + right[i]`.
@@ -53,16 +55,24 @@ pub fn first_difference(values: &[f32], words: &[Word]) -> Option<usize> {
 
 /// The first element that is an infinity or not-a-number.
 pub fn first_non_finite(words: &[Word]) -> Option<usize> {
-    // A branch-free pass over each stretch first: it vectorises, and almost every gradient is finite.
-    const STRETCH: usize = 1024;
-    for (at, stretch) in words.chunks(STRETCH).enumerate() {
-        let all_finite = stretch.iter().fold(true, |all, word| all & f32::from_le_bytes(*word).is_finite());
-        if !all_finite {
-            let within = stretch.iter().position(|word| !f32::from_le_bytes(*word).is_finite());
-            return within.map(|within| at * STRETCH + within);
-        }
+    // Without a branch first: that vectorises, and almost every gradient is finite.
+    if Width::widest().run(AreFinite(words)) {
+        return None;
     }
-    None
+    words.iter().position(|word| !f32::from_le_bytes(*word).is_finite())
+}
+
+struct AreFinite<'a>(&'a [Word]);
+
+impl Loop for AreFinite<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        // The exponent of an infinity or not-a-number is all ones, and no other's magnitude is as large.
+        let magnitude = |word: &Word| u32::from_le_bytes(*word) & !(1 << 31);
+        self.0.iter().map(magnitude).fold(0, u32::max) < f32::INFINITY.to_bits()
+    }
 }
 
 #[cfg(test)]
@@ -87,7 +97,12 @@ mod tests {
 
     #[test]
     fn a_negative_zero_is_read_as_zero_and_differs_from_nothing() {
-        assert_eq!(read_all(&words(&[-0.0, 0.0]))[0].to_bits(), 0);
+        let mut values = vec![7.0];
+        read_into(&words(&[-0.0, 1.0]), &mut values);
+        assert_eq!(
+            values.iter().map(|value| value.to_bits()).collect::<Vec<_>>(),
+            [7.0f32, 0.0, 1.0].map(f32::to_bits)
+        );
         assert_eq!(first_difference(&[0.0, 1.0], &words(&[-0.0, 1.0])), None);
         assert_eq!(first_difference(&[0.0, 1.0], &words(&[0.0, 1.0000001])), Some(1));
     }
@@ -99,7 +114,11 @@ mod tests {
                 let mut values = vec![1.0; 2501];
                 values[at] = bad;
                 values[2500] = if at == 2500 { bad } else { f32::NAN };
-                assert_eq!(first_non_finite(&words(&values)), Some(at));
+                let words = words(&values);
+                assert_eq!(first_non_finite(&words), Some(at));
+                for width in Width::all() {
+                    assert!(!width.run(AreFinite(&words)) && width.run(AreFinite(&words[..at])), "{width:?}");
+                }
             }
         }
         assert_eq!(first_non_finite(&words(&[f32::MAX, f32::MIN_POSITIVE / 4.0])), None);

@@ -42,7 +42,12 @@ fn led_by(primary: Incarnation) -> Placement {
 
 fn push(shard: &Shard, step: u64) {
     let bytes = 1.0f32.to_le_bytes();
-    let gradient = Gradient { block: BlockId(1), rewind: Rewind(3), version: Version(0), bytes: &bytes };
+    let gradient = Gradient {
+        block: BlockId(1),
+        rewind: Rewind(3),
+        version: Version(0),
+        bytes: bytes::Bytes::copy_from_slice(&bytes),
+    };
     let what = Pushed::Node(Step(step), Node { level: 1, index: 0 });
     shard.push(&Push { what, exclusions: 0, weight: 2, gradients: vec![gradient] }).unwrap();
 }

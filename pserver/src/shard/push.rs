@@ -8,13 +8,14 @@ use crate::block::sum::Came;
 use crate::block::{PositionGradient, PushOutcome};
 use crate::exact::assert_exact_arithmetic;
 use crate::hosting::{Hosted, Hosting};
+use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Stage, Step, Version};
 use shoal_runtime::wire::rows;
 use std::borrow::Cow;
 
 /// One push message.
 #[derive(Clone, Debug)]
-pub struct Push<'a> {
+pub struct Push {
     /// What was computed.
     pub what: Pushed,
     /// The number of the exclusions that it was computed with.
@@ -22,7 +23,7 @@ pub struct Push<'a> {
     /// Records (or tokens) in the sum.
     pub weight: u64,
     /// Each block at most once.
-    pub gradients: Vec<Gradient<'a>>,
+    pub gradients: Vec<Gradient>,
 }
 
 /// What a push brings.
@@ -35,8 +36,8 @@ pub enum Pushed {
 }
 
 /// What a push brings to one block.
-#[derive(Clone, Copy, Debug)]
-pub struct Gradient<'a> {
+#[derive(Clone, Debug)]
+pub struct Gradient {
     /// The block.
     pub block: BlockId,
     /// The rewind number under which it was computed.
@@ -44,7 +45,7 @@ pub struct Gradient<'a> {
     /// The version that it was computed from; in synchronous jobs the step says it.
     pub version: Version,
     /// Little-endian f32, or rows of a bucket.
-    pub bytes: &'a [u8],
+    pub bytes: Bytes,
 }
 
 /// What a message brings to one block that is here.
@@ -56,13 +57,13 @@ struct Arriving<'a> {
     /// In asynchronous jobs: the version that it was computed from.
     version: Version,
     weight: u64,
-    came: Came<'a>,
+    came: Came<'static>,
 }
 
 impl Shard {
     /// Takes a push message in; the outcomes are in the order of its blocks. A refusal changes nothing, nor does what
     /// was computed with fewer exclusions than are known here.
-    pub fn push(&self, push: &Push<'_>) -> Result<Vec<PushOutcome>, Refusal> {
+    pub fn push(&self, push: &Push) -> Result<Vec<PushOutcome>, Refusal> {
         self.check_arithmetic()?;
         let mut outcomes = vec![PushOutcome::Moved; push.gradients.len()];
         let hosting = self.hosting();
@@ -103,7 +104,7 @@ impl Shard {
     }
 
     /// What a push message brings to which of the blocks that are here, checked as far as it can be without a lock.
-    fn arrivals<'a>(&self, hosting: &'a Hosting, push: &Push<'a>) -> Result<Vec<Arriving<'a>>, Refusal> {
+    fn arrivals<'a>(&self, hosting: &'a Hosting, push: &Push) -> Result<Vec<Arriving<'a>>, Refusal> {
         self.check_what(push.what)?;
         let evaluates = self.evaluates(push.what);
         let mut arrivals = Vec::with_capacity(push.gradients.len());
@@ -158,7 +159,7 @@ impl Shard {
         }
     }
 
-    fn note(&self, push: &Push<'_>, outcomes: &[PushOutcome]) {
+    fn note(&self, push: &Push, outcomes: &[PushOutcome]) {
         let bytes = push.gradients.iter().map(|gradient| gradient.bytes.len() as u64).sum();
         let hosting = self.hosting();
         let lowest = hosting.as_ref().and_then(|hosting| hosting.blocks.keys().next().copied());
@@ -198,25 +199,21 @@ impl std::fmt::Display for Pushed {
 }
 
 /// What a message brings to one block, checked as far as it can be without a lock.
-fn came<'a>(
+fn came(
     shape: &BlockShape,
-    gradient: &Gradient<'a>,
+    gradient: &Gradient,
     evaluates: bool,
     what: Pushed,
-) -> Result<Came<'a>, Refusal> {
+) -> Result<Came<'static>, Refusal> {
     let wrong_shape = |detail: String| Refusal::new(RefusalKind::WrongShape, shape, detail);
     if let Some(bucket) = &shape.bucket {
-        let rows = rows::decode(gradient.bytes, bucket.dimension).map_err(wrong_shape)?;
+        let rows = rows::decode(&gradient.bytes, bucket.dimension).map_err(wrong_shape)?;
         shape.check_rows(bucket, &rows, evaluates, what)?;
         shape.check_rows_bytes(rows.len())?;
         return Ok(Came::Rows(Cow::Owned(rows)));
     }
-    let (words, rest) = gradient.bytes.as_chunks();
-    if !rest.is_empty() {
-        return Err(wrong_shape(format!("{} bytes came, f32 values have 4 each", gradient.bytes.len())));
-    }
-    shape.check_values(words, evaluates, what)?;
-    Ok(Came::Words(words))
+    shape.check_values(&gradient.bytes, evaluates, what)?;
+    Ok(Came::Words(gradient.bytes.clone()))
 }
 
 /// What became of a gradient.

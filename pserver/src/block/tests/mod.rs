@@ -15,7 +15,6 @@ mod world;
 
 use super::sum::Came;
 use super::*;
-use crate::kernel::sum::Word;
 use bytes::Bytes;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::plan::EpochShape;
@@ -102,8 +101,8 @@ fn block_of(job: &JobSettings, declaration: &Declaration, id: BlockId) -> Block 
     block
 }
 
-fn words(values: &[f32]) -> Vec<Word> {
-    values.iter().map(|value| value.to_le_bytes()).collect()
+fn words(values: &[f32]) -> Bytes {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
 fn values(bytes: &Bytes) -> Vec<f32> {
@@ -130,7 +129,7 @@ fn digest(block: &Block) -> String {
     let held: Vec<String> = match &block.role {
         Role::Primary(primary) => {
             let text = |(step, held): (Step, &held::HeldNode)| {
-                format!("{step} {} {} {:?}", held.node, held.weight, bits(held.sum.dense()))
+                format!("{step} {} {} {:?}", held.node, held.weight, bits(&held.sum.dense()))
             };
             primary.held.nodes().map(text).collect()
         }
@@ -150,7 +149,7 @@ fn push(
     gradient: &[f32],
 ) -> Result<PushOutcome, Refusal> {
     let words = words(gradient);
-    let arriving = NodeGradient { step: Step(step), node, weight, came: Came::Words(&words) };
+    let arriving = NodeGradient { step: Step(step), node, weight, came: Came::Words(words.clone()) };
     block.shape.check_values(&words, false, format!("step {step}, node {node}"))?;
     block.push(block.placement.rewind, arriving)
 }

@@ -6,7 +6,7 @@ use super::world::{Message, PSERVERS, World};
 use super::*;
 use proptest::prelude::*;
 
-fn gradient(position: u64) -> Vec<Word> {
+fn gradient(position: u64) -> Bytes {
     let value = |element: u64| libm::sinf((position * 13 + element) as f32) * 3.0;
     words(&(0..6).map(value).collect::<Vec<f32>>())
 }
@@ -25,7 +25,7 @@ pub(super) fn push_position(world: &mut World, at: usize, position: u64, back: u
     let words = gradient(position);
     let weight = u64::from(!position.is_multiple_of(5));
     let before = (block.published, name);
-    let arriving = PositionGradient { position, version, weight, came: Came::Words(&words) };
+    let arriving = PositionGradient { position, version, weight, came: Came::Words(words.clone()) };
     let outcome = block.push_position(rewind, arriving);
     let (published, after) = (block.published, block.state.as_ref().map(State::name));
     let said = block.has_published(rewind, position);
@@ -168,7 +168,7 @@ fn gradients_of_an_older_history_are_refused_and_followers_refer_elsewhere() {
     let mut world = followed();
     let words = gradient(3);
     let arriving =
-        PositionGradient { position: 3, version: Version(0), weight: 1, came: Came::Words(&words) };
+        PositionGradient { position: 3, version: Version(0), weight: 1, came: Came::Words(words.clone()) };
     let primary = world.hosts[0].block.as_mut().unwrap();
     let before = digest(primary);
     assert_eq!(primary.push_position(Rewind(0), arriving.clone()), PushOutcome::Rewound);
@@ -195,8 +195,12 @@ fn the_rate_is_that_of_the_step_that_updates_would_make_and_falls_with_staleness
             let block = world.hosts[0].block.as_mut().unwrap();
             let words = words(&[4.0; 6]);
             let version = Version((at as u64).saturating_sub(staleness));
-            let arriving =
-                PositionGradient { position: at as u64, version, weight: 2, came: Came::Words(&words) };
+            let arriving = PositionGradient {
+                position: at as u64,
+                version,
+                weight: 2,
+                came: Came::Words(words.clone()),
+            };
             block.push_position(Rewind(1), arriving);
             let after = current(world.hosts[0].block.as_ref().unwrap());
             let moved = before[0] - after[0];

@@ -17,8 +17,12 @@ async fn report_for(
 
 fn push(shard: &Shard, step: u64, node: Node) {
     let bytes = 1.0f32.to_le_bytes();
-    let gradients =
-        vec![Gradient { block: BlockId(1), rewind: Rewind(3), version: Version(0), bytes: &bytes }];
+    let gradients = vec![Gradient {
+        block: BlockId(1),
+        rewind: Rewind(3),
+        version: Version(0),
+        bytes: bytes::Bytes::copy_from_slice(&bytes),
+    }];
     let (what, weight) = (Pushed::Node(Step(step), node), u64::from(node.width()));
     shard.push(&Push { what, exclusions: 0, weight, gradients }).unwrap();
 }

@@ -78,7 +78,8 @@ fn push(
 }
 
 /// Computed in the history that [`assignment`] begins.
-fn gradient(block: u32, bytes: &[u8]) -> Gradient<'_> {
+fn gradient(block: u32, bytes: &[u8]) -> Gradient {
+    let bytes = bytes::Bytes::copy_from_slice(bytes);
     Gradient { block: BlockId(block), rewind: Rewind(3), version: Version(0), bytes }
 }
 
