@@ -9,8 +9,8 @@ use crate::session::Session;
 use crate::tables::{BucketRows, Keys, TableRows, read_by_bucket};
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Term, Version};
-use shoal_runtime::host::rpc::Channel;
-use shoal_runtime::wire::proto::{self, pserver_client::PserverClient};
+use shoal_runtime::host::rpc::PserverClient;
+use shoal_runtime::wire::proto;
 use shoal_runtime::wire::rows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -59,12 +59,18 @@ struct Pull<'a> {
     bases: Vec<Base>,
 }
 
-/// Pulls until every block, metrics included, has answered; of tables the rows of these keys.
-pub(crate) async fn pull(session: &Session, at: At, keys: Keys) -> Result<Pulled, TrainError> {
+/// Pulls until every block, metrics included, has answered; of tables the rows of these keys. `spent` are the values of an
+/// earlier pull that nobody reads any more: the memory of a large model is not asked for again at every step.
+pub(crate) async fn pull(
+    session: &Session,
+    at: At,
+    keys: Keys,
+    spent: Option<Vec<Vec<f32>>>,
+) -> Result<Pulled, TrainError> {
     let blocks = 0..session.names.layout.len() as u32;
     let mut pull = Pull::new(session, at, keys);
     pull.wanted = blocks.map(BlockId).collect();
-    pull.values = session.names.zeros();
+    pull.values = spent.unwrap_or_else(|| session.names.zeros());
     run(session, &mut pull).await
 }
 
@@ -139,8 +145,7 @@ impl Pull<'_> {
             return Err(Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail));
         }
         if layout.is_read_by_steps {
-            let values = bytemuck::pod_collect_to_vec::<u8, f32>(&pulled.parameters);
-            layout.scatter(&values, &mut self.values);
+            layout.scatter_words(&pulled.parameters, &mut self.values);
         }
         self.bases[block.0 as usize] =
             Base { rewind: Rewind(pulled.rewind), version: Version(pulled.version) };
@@ -161,7 +166,7 @@ impl Errand for Pull<'_> {
         }
     }
 
-    fn call(&self, mut client: PserverClient<Channel>, blocks: &[(BlockId, Term)]) -> Calling<Answered> {
+    fn call(&self, mut client: PserverClient, blocks: &[(BlockId, Term)]) -> Calling<Answered> {
         let (with_rows, others): (Vec<BlockId>, Vec<BlockId>) =
             blocks.iter().map(|(block, _)| *block).partition(|block| self.buckets.contains_key(block));
         let (read, unread): (Vec<BlockId>, Vec<BlockId>) =

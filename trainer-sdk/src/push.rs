@@ -13,11 +13,11 @@ use bytes::Bytes;
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::{BlockId, Routing, Rows, Term, Version};
-use shoal_runtime::host::rpc::Channel;
-use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
+use shoal_runtime::host::rpc::PserverClient;
+use shoal_runtime::wire::proto::{self, PushAnswer};
 use shoal_runtime::wire::rows;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -33,6 +33,22 @@ pub(crate) struct Push<'a> {
     pub(crate) taken: Taken,
     /// Blocks that have gone back since it was computed, in asynchronous jobs.
     rewound: BTreeSet<BlockId>,
+}
+
+/// A stretch of one parameter's sums, as bytes.
+struct Part {
+    sum: Arc<NodeSum>,
+    parameter: usize,
+    range: Range<usize>,
+}
+
+#[cfg(target_endian = "big")]
+compile_error!("gradients are sent as they lie in memory, which must be little-endian");
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.sum.values[self.parameter][self.range.clone()])
+    }
 }
 
 /// How a push ended.
@@ -94,17 +110,22 @@ impl<'a> Push<'a> {
             let (gradient, rewind, version) = (gradient.into(), rewind.0, version.0);
             return proto::BlockGradient { block: block.0, gradient, rewind, version };
         }
-        let mut values = Vec::new();
         // Metrics take no part in training, and nothing else does in evaluations.
         let takes_part = |layout: &&BlockLayout| {
             layout.pieces.iter().all(|piece| !self.sum.values[piece.parameter].is_empty())
         };
-        if let Some(layout) = layout.filter(takes_part) {
-            values.reserve_exact(layout.elements);
-            layout.gather(&self.sum.values, &mut values);
-        }
-        let gradient = Bytes::from(bytemuck::cast_slice::<f32, u8>(&values).to_vec());
+        let gradient = layout.filter(takes_part).map_or(Bytes::new(), |layout| self.values(layout));
         proto::BlockGradient { block: block.0, gradient, rewind: rewind.0, version: version.0 }
+    }
+
+    /// A dense block's values, little-endian: those of a stretch of one parameter are shared, not copied.
+    fn values(&self, layout: &BlockLayout) -> Bytes {
+        if let Some((parameter, range)) = layout.stretch() {
+            return Bytes::from_owner(Part { sum: Arc::clone(&self.sum), parameter, range });
+        }
+        let mut values = Vec::with_capacity(layout.elements);
+        layout.gather(&self.sum.values, &mut values);
+        bytemuck::cast_slice::<f32, u8>(&values).to_vec().into()
     }
 
     /// Takes in one block's answer and says whether it must be asked again.
@@ -152,11 +173,7 @@ impl Errand for Push<'_> {
         ControlFlow::Continue(lacking)
     }
 
-    fn call(
-        &self,
-        mut client: PserverClient<Channel>,
-        blocks: &[(BlockId, Term)],
-    ) -> Calling<proto::PushReply> {
+    fn call(&self, mut client: PserverClient, blocks: &[(BlockId, Term)]) -> Calling<proto::PushReply> {
         let mut request = proto::PushRequest {
             job: self.session.master.job.job.0.clone(),
             incarnation: self.session.incarnation().0,

@@ -170,6 +170,22 @@ impl BlockLayout {
                 .copy_from_slice(&values[piece.range.clone()]);
         }
     }
+    /// The same of a block's values as they travel: little-endian, at any alignment, all of them.
+    pub fn scatter_words(&self, bytes: &[u8], parameters: &mut [Vec<f32>]) {
+        let words = bytes.as_chunks().0;
+        for piece in &self.pieces {
+            let first = piece.first as usize;
+            let values = &mut parameters[piece.parameter][first..first + piece.range.len()];
+            let words = words[piece.range.clone()].iter();
+            values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+        }
+    }
+    /// The one stretch of a parameter that the block is, if it is one: which parameter, and which of its elements.
+    pub fn stretch(&self) -> Option<(usize, Range<usize>)> {
+        let [Piece { parameter, first, range }] = self.pieces.as_slice() else { return None };
+        let first = *first as usize;
+        Some((*parameter, first..first + range.len()))
+    }
     /// Collects a block's values from the parameters' vectors (indexed as declared).
     pub fn gather(&self, parameters: &[Vec<f32>], values: &mut Vec<f32>) {
         values.clear();
@@ -222,14 +238,18 @@ mod tests {
                 lengths.iter().enumerate().map(|(i, n)| dense(&i.to_string(), *n)).collect();
             let layout = Layout::new(&Declaration { parameters, block_elements });
             let mut counts: Vec<Vec<f32>> = lengths.iter().map(|n| vec![0.0; *n as usize]).collect();
+            let mut words = counts.clone();
             for (_, block) in layout.iter() {
                 let mut values = Vec::new();
                 block.gather(&counts, &mut values);
                 prop_assert_eq!(values.len(), block.elements);
                 values.iter_mut().for_each(|v| *v += 1.0);
                 block.scatter(&values, &mut counts);
+                let bytes: Vec<u8> = [1].into_iter().chain(values.iter().flat_map(|value| value.to_le_bytes())).collect();
+                block.scatter_words(&bytes[1..], &mut words);
             }
             prop_assert!(counts.iter().flatten().all(|count| *count == 1.0));
+            prop_assert_eq!(words, counts);
         }
     }
 }

@@ -37,11 +37,14 @@ impl Trainer {
                 },
             };
             let at = At::Step(step, rewind);
-            let known = pulled.take().filter(|(of, _)| *of == at).map(|(_, parameters)| parameters);
+            let (known, spent) = match pulled.take() {
+                Some((of, parameters)) if of == at => (Some(parameters), None),
+                earlier => (None, earlier.and_then(|(_, parameters)| Arc::into_inner(parameters.values))),
+            };
             let parameters = match known.clone() {
                 // Its dense parameters serve all tasks of a step.
                 Some(parameters) if !self.session.names.has_tables() => parameters,
-                _ => match self.pull_step(&ready, step, at, keys, known).await {
+                _ => match self.pull_step(&ready, step, at, keys, known, spent).await {
                     Err(error) => return error,
                     Ok(None) => continue,
                     Ok(Some(parameters)) => parameters,
@@ -56,7 +59,7 @@ impl Trainer {
     }
 
     /// The parameters that `step` reads; none when there is something else to do first, or nothing at all.
-    /// Of those that are `known` of the step, only rows are pulled.
+    /// Of those that are `known` of the step, only rows are pulled; else into what an earlier one has `spent`.
     async fn pull_step(
         &self,
         ready: &Ready,
@@ -64,6 +67,7 @@ impl Trainer {
         at: At,
         keys: Keys,
         known: Option<Parameters>,
+        spent: Option<Vec<Vec<f32>>>,
     ) -> Result<Option<Parameters>, TrainError> {
         self.session.meter.enter(Activity::Pull);
         // A task of an earlier step goes first, or this one may wait for ever.
@@ -74,7 +78,7 @@ impl Trainer {
             pulled = async {
                 match known {
                     Some(_) => pull_rows(&self.session, at, keys).await,
-                    None => pull(&self.session, at, keys).await,
+                    None => pull(&self.session, at, keys, spent).await,
                 }
             } => pulled?,
             _ = self.wait_for(|desk| desk.ready().filter(is_earlier)) => Pulled::Rewound,

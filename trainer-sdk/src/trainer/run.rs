@@ -75,7 +75,7 @@ impl Trainer {
     async fn pull_latest(&self, keys: Keys) -> Result<(Parameters, Vec<Base>), TrainError> {
         self.session.meter.enter(Activity::Pull);
         loop {
-            let pulled = pull(&self.session, At::Latest, keys.clone()).await?;
+            let pulled = pull(&self.session, At::Latest, keys.clone(), None).await?;
             if let Pulled::Parameters { values, rows, bases } = pulled {
                 let names = self.session.names.clone();
                 return Ok((Parameters { names, values: Arc::new(values), rows: Arc::new(rows) }, bases));
