@@ -1,6 +1,7 @@
 //! The stopwatch: works measured in turn, round by round, and what is said of the rounds.
 //! It must never compare figures of different rounds: a ratio is taken inside a round, then the median of ratios.
 
+use crate::process::processor_seconds;
 use std::time::Instant;
 
 /// Fewer rounds than this have no median worth printing.
@@ -48,6 +49,46 @@ pub fn in_turn<const WORKS: usize>(
         measured.push(seconds);
     }
     Ok(measured.split_off(1))
+}
+
+/// What one work took.
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+pub struct Took {
+    /// By the wall.
+    pub seconds: f64,
+    /// Of processors, in all processes that took part.
+    pub processor_seconds: f64,
+}
+
+/// As [`in_turn`], with the time that threads of these processes ran.
+///
+/// # Errors
+/// The fault of a work; one of the processes is not there.
+pub fn took_in_turn<const WORKS: usize>(
+    rounds: u32,
+    processes: &[u32],
+    mut works: [Work<'_>; WORKS],
+) -> anyhow::Result<Vec<[Took; WORKS]>> {
+    let mut measured = Vec::new();
+    for _ in 0..=rounds {
+        let mut round = [Took { seconds: 0.0, processor_seconds: 0.0 }; WORKS];
+        for (work, took) in works.iter_mut().zip(&mut round) {
+            *took = self::took(processes, &mut **work)?;
+        }
+        measured.push(round);
+    }
+    Ok(measured.split_off(1))
+}
+
+/// What a work takes, in these processes.
+///
+/// # Errors
+/// The fault of the work; one of the processes is not there.
+pub fn took(processes: &[u32], work: Work<'_>) -> anyhow::Result<Took> {
+    let busy = || processes.iter().map(|process| processor_seconds(*process)).sum::<anyhow::Result<f64>>();
+    let before = busy()?;
+    let seconds = seconds(work)?;
+    Ok(Took { seconds, processor_seconds: busy()? - before })
 }
 
 /// Seconds that a work takes.

@@ -1,6 +1,6 @@
 //! What is printed: rows with ours beside the limit. It must never round a ratio up to 1.
 
-use crate::measure::Spread;
+use crate::measure::{Spread, Took};
 use serde::Serialize;
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct Report {
     /// In the order in which they were measured.
     pub rows: Vec<Row>,
     /// What one lease costs among the most trainers, in costs of one among the fewest.
-    pub lease_growth: Spread,
+    pub lease_growth: Option<Spread>,
 }
 
 /// One measurement. Rates are medians over the rounds.
@@ -34,9 +34,22 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// Least and greatest ratio of a round; of `ours` where there is no limit.
     pub spread: [f64; 2],
+    /// Processor seconds per GB, in all processes that took part: ours and the limit's.
+    pub processor_seconds_per_gb: Option<[f64; 2]>,
 }
 
 impl Row {
+    /// So many bytes moved, by ours and at the limit.
+    pub fn of_bytes(name: &str, bytes: usize, rounds: &[[Took; 2]]) -> Row {
+        let gigabytes = bytes as f64 / 1e9;
+        let seconds: Vec<[f64; 2]> = rounds.iter().map(|round| round.map(|took| took.seconds)).collect();
+        let processors = [0, 1].map(|which| {
+            Spread::of(rounds.iter().map(|round| round[which].processor_seconds / gigabytes).collect()).median
+        });
+        let row = Row::against_limit(name, "GB/s", gigabytes, &seconds);
+        Row { processor_seconds_per_gb: Some(processors), ..row }
+    }
+
     /// `rounds` are seconds of ours and of the limit; either did `amount` units in them.
     pub fn against_limit(name: &str, unit: &'static str, amount: f64, rounds: &[[f64; 2]]) -> Row {
         let rate = |which: usize| Spread::of(rounds.iter().map(|round| amount / round[which]).collect());
@@ -48,13 +61,16 @@ impl Row {
             limit: Some(rate(1).median),
             ratio: Some(ratio.median),
             spread: [ratio.min, ratio.max],
+            processor_seconds_per_gb: None,
         }
     }
 
     /// Rates of something that has no limit to stand beside it.
     pub fn alone(name: String, unit: &'static str, rates: Vec<f64>) -> Row {
         let rate = Spread::of(rates);
-        Row { name, unit, ours: rate.median, limit: None, ratio: None, spread: [rate.min, rate.max] }
+        let (limit, ratio, processor_seconds_per_gb) = (None, None, None);
+        let spread = [rate.min, rate.max];
+        Row { name, unit, ours: rate.median, limit, ratio, spread, processor_seconds_per_gb }
     }
 }
 
@@ -63,11 +79,15 @@ impl fmt::Display for Report {
         let load = |load: &Option<String>| load.clone().unwrap_or_else(|| "unknown".to_owned());
         let (before, after) = (load(&self.load_before), load(&self.load_after));
         writeln!(f, "{} rounds; load before {before}, after {after}", self.rounds)?;
-        writeln!(f, "{:<48} {:>12} {:>12} {:>6}  spread", "name", "ours", "limit", "ratio")?;
+        writeln!(
+            f,
+            "{:<48} {:>12} {:>12} {:>6}  spread  CPU s/GB, ours / limit",
+            "name", "ours", "limit", "ratio"
+        )?;
         for row in &self.rows {
             writeln!(f, "{row}")?;
         }
-        let Spread { median, min, max } = self.lease_growth;
+        let Some(Spread { median, min, max }) = self.lease_growth else { return Ok(()) };
         writeln!(
             f,
             "one lease of the last row costs {median:.1} ({min:.1}-{max:.1}) of the first lease row's"
@@ -85,7 +105,11 @@ impl fmt::Display for Row {
                 // Cut, not rounded: 0.998 is not the limit.
                 let cut = |x: f64| (x * 100.0).floor() / 100.0;
                 let (ratio, min, max) = (cut(ratio), cut(min), cut(max));
-                write!(f, "{name:<48} {ours:>12.2} {limit:>12.2} {ratio:>6.2}  {min:.2}-{max:.2}")
+                write!(f, "{name:<48} {ours:>12.2} {limit:>12.2} {ratio:>6.2}  {min:.2}-{max:.2}")?;
+                match self.processor_seconds_per_gb {
+                    Some([ours, limit]) => write!(f, "  {ours:.2} / {limit:.2}"),
+                    None => Ok(()),
+                }
             }
             _ => write!(
                 f,

@@ -1,10 +1,12 @@
 //! `roofline`: how near Shoal's hot paths come to what this machine can do at all, and how leasing grows.
 //! It must never print a figure whose limit was measured in another run.
 
+mod client;
 mod leases;
 mod map;
 mod scan;
 mod update;
+mod wire;
 
 use clap::{Parser, ValueEnum};
 use shoal_benches::measure::ROUNDS_MIN;
@@ -20,6 +22,24 @@ struct Arguments {
     /// Measured rounds of every row; one more is thrown away first
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(i64::from(ROUNDS_MIN)..=1000))]
     rounds: u32,
+    /// What is measured
+    #[arg(long, value_delimiter = ',', default_value = "scan,wire,update,leases")]
+    only: Vec<Part>,
+    /// Be a pserver
+    #[arg(long, hide = true)]
+    serve: Option<wire::Served>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Part {
+    /// Reading records
+    Scan,
+    /// Pull and push over loopback
+    Wire,
+    /// Sums and update rules
+    Update,
+    /// Leasing tasks
+    Leases,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -33,7 +53,10 @@ enum Output {
 #[allow(clippy::print_stdout, reason = "its output is what it is for")]
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let report = measured(arguments.rounds)?;
+    if let Some(served) = arguments.serve {
+        return wire::serve(served);
+    }
+    let report = measured(&arguments)?;
     match arguments.output {
         Output::Text => print!("{report}"),
         Output::Json => println!("{}", serde_json::to_string(&report)?),
@@ -41,11 +64,23 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measured(rounds: u32) -> anyhow::Result<Report> {
-    let load_before = report::load();
-    let mut rows = vec![scan::row(rounds)?];
-    rows.extend(update::rows(rounds)?);
-    let (lease_rows, lease_growth) = leases::rows(rounds)?;
-    rows.extend(lease_rows);
+fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
+    let (load_before, rounds) = (report::load(), arguments.rounds);
+    let has = |part| arguments.only.contains(&part);
+    let (mut rows, mut lease_growth) = (Vec::new(), None);
+    if has(Part::Scan) {
+        rows.push(scan::row(rounds)?);
+    }
+    if has(Part::Wire) {
+        rows.extend(wire::rows(rounds)?);
+    }
+    if has(Part::Update) {
+        rows.extend(update::rows(rounds)?);
+    }
+    if has(Part::Leases) {
+        let (lease_rows, growth) = leases::rows(rounds)?;
+        rows.extend(lease_rows);
+        lease_growth = Some(growth);
+    }
     Ok(Report { rounds, load_before, load_after: report::load(), rows, lease_growth })
 }

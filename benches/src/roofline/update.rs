@@ -4,6 +4,7 @@
 //! arrays. The gradients of ours lie at an odd address, as they do in a message; those of the limits are plain f32.
 
 use anyhow::ensure;
+use bytes::Bytes;
 use shoal_benches::measure::in_turn;
 use shoal_benches::report::Row;
 use shoal_pserver::block::shape::{BlockShape, NodeGradient};
@@ -127,13 +128,12 @@ impl Blocks {
     fn update(&mut self) -> anyhow::Result<()> {
         let step = self.step;
         for (slot, gradient) in self.gradients.iter().enumerate() {
-            let mut words = gradient.words();
+            let mut bytes = gradient.0.slice(1..);
             for (shape, block) in &mut self.blocks {
-                let (own, rest) = words.split_at(shape.elements);
-                words = rest;
+                let own = bytes.split_to(4 * shape.elements);
                 let node = Node::leaf(slot as u32);
+                shape.check_values(&own, false, node)?;
                 let arriving = NodeGradient { step, node, weight: WEIGHT / 2, came: Came::Words(own) };
-                shape.check_values(own, false, node)?;
                 let outcome = block.push(Rewind(1), arriving)?;
                 let is_published = matches!(outcome, PushOutcome::Applied { is_published: true, .. });
                 ensure!(is_published == (slot == 1), "a block applied a step too early or not at all");
@@ -238,14 +238,14 @@ fn adam_folded(
 }
 
 /// A gradient as it lies in a message: little-endian words at an odd address.
-struct Message(Vec<u8>);
+struct Message(Bytes);
 
 impl Message {
     fn new(values: &[f32]) -> Message {
         let mut bytes = Vec::with_capacity(1 + 4 * values.len());
         bytes.push(0);
         bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        Message(bytes)
+        Message(bytes.into())
     }
 
     fn words(&self) -> &[Word] {

@@ -1,20 +1,20 @@
 //! One trainer's pulls and pushes of rows, as the SDK makes them, without its routing and its patience: keys once each and by
 //! bucket, messages of about 1 MiB under way together, rows into one array in key order.
 
-use crate::serve::{JOB, REWIND};
 use anyhow::{Context, ensure};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
+use shoal_benches::pserver::{JOB, REWIND};
 use shoal_runtime::cluster::{Node, Rows, Table};
-use shoal_runtime::host::rpc::{Channel, TcpDial, pserver_client};
-use shoal_runtime::wire::proto::{self, PushAnswer, pserver_client::PserverClient};
+use shoal_runtime::host::rpc::{PserverClient, TcpDial, pserver_client};
+use shoal_runtime::wire::proto::{self, PushAnswer};
 use shoal_runtime::wire::rows;
 
 /// As in the SDK.
 const MESSAGE_BYTES: usize = 1 << 20;
 
 pub(crate) struct Client {
-    client: PserverClient<Channel>,
+    client: PserverClient,
     table: Table,
     dimension: usize,
     /// The next that is pushed.

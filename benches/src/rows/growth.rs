@@ -4,9 +4,9 @@
 
 use crate::buckets::{Buckets, MESSAGE_KEYS, Message, Wanted, drawn};
 use crate::flat::Flat;
-use crate::process::resident_bytes;
 use serde::Serialize;
 use shoal_benches::measure::{Spread, seconds};
+use shoal_benches::process::resident_bytes;
 use shoal_runtime::cluster::Table;
 use std::hint::black_box;
 

@@ -6,10 +6,7 @@ mod client;
 mod flat;
 mod growth;
 mod peers;
-mod plain;
 mod print;
-mod process;
-mod serve;
 mod soak;
 mod wire;
 

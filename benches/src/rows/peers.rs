@@ -3,6 +3,7 @@
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
+use shoal_benches::measure::Took;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
@@ -17,15 +18,6 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/embedding.py")
 pub(crate) enum Told {
     Version(String),
     Missing(String),
-}
-
-/// What one pull or push took.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(crate) struct Took {
-    /// By the wall.
-    pub(crate) seconds: f64,
-    /// Of processors, in the client's and the pserver's process together.
-    pub(crate) processor_seconds: f64,
 }
 
 /// The process and what it told.

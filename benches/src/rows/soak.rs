@@ -3,8 +3,8 @@
 
 use crate::buckets::{Buckets, MESSAGE_KEYS, drawn};
 use crate::growth::DIMENSION;
-use crate::process::resident_bytes;
 use serde::Serialize;
+use shoal_benches::process::resident_bytes;
 use shoal_runtime::cluster::Table;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 

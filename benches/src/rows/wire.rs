@@ -1,20 +1,16 @@
 //! Pull and push of 10,000 rows over loopback: a trainer in this process and a pserver in another, peers doing the same work,
 //! a gather and a scatter of such rows in one thread's memory, and the same bytes over plain TCP. All in turn.
 
-use crate::buckets::{ADAGRAD, MESSAGE_KEYS, drawn};
+use crate::buckets::{ADAGRAD, MESSAGE_KEYS, drawn, parameter};
 use crate::client::Client;
 use crate::flat::Flat;
-use crate::peers::{Peers, Told, Took};
-use crate::plain::Plain;
-use crate::process::processor_seconds;
-use anyhow::Context;
+use crate::peers::{Peers, Told};
 use serde::Serialize;
-use shoal_benches::measure::{Spread, seconds};
-use shoal_runtime::cluster::Rows;
+use shoal_benches::measure::{self, Spread, Took, seconds};
+use shoal_benches::pserver::{self, Pserver};
+use shoal_runtime::cluster::{Declaration, Rows, Table};
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 
 pub(crate) const DIMENSION: usize = 64;
 /// Rows of the table: far more than caches hold.
@@ -58,24 +54,14 @@ pub(crate) struct Wire {
     pub(crate) peers: BTreeMap<String, Told>,
 }
 
-/// The pserver's process. It ends when its input does.
-struct Pserver(Child);
-
-impl Drop for Pserver {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
-}
-
 /// What one round took: ours, the limit, each peer.
 type Round = (Took, f64, Vec<Took>);
 
 pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<Wire> {
-    let (pserver, address, mut plain) = start()?;
-    let process = pserver.0.id();
+    let (pserver, mut plain) = Pserver::start(&["--serve"])?;
+    let process = pserver.id();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut client = Client::new(&address, DIMENSION)?;
+    let mut client = Client::new(&pserver.address, DIMENSION)?;
     for keys in (0..TABLE_ROWS as u64).collect::<Vec<u64>>().chunks(MESSAGE_KEYS) {
         runtime.block_on(client.push(&gradients(keys)))?;
     }
@@ -110,25 +96,10 @@ pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<
     Ok(Wire { operations, peers: peers.as_ref().map(|peers| peers.told.clone()).unwrap_or_default() })
 }
 
-/// The pserver, where it listens, and a plain connection to its process.
-fn start() -> anyhow::Result<(Pserver, String, Plain)> {
-    let mut process = Command::new(std::env::current_exe()?)
-        .arg("--serve")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting the pserver")?;
-    let output = process.stdout.take().context("its address cannot be read")?;
-    let pserver = Pserver(process);
-    let mut addresses = String::new();
-    BufReader::new(output).read_line(&mut addresses)?;
-    let (address, plain) = addresses.trim().split_once(' ').context("it has said no addresses")?;
-    Ok((pserver, address.to_owned(), Plain::connect(plain.parse()?)?))
-}
-
 /// The pserver's side.
 pub(crate) fn serve() -> anyhow::Result<()> {
-    crate::serve::serve(DIMENSION, ADAGRAD)
+    let parameters = vec![parameter(Table::default(), DIMENSION, ADAGRAD)];
+    pserver::serve(Declaration { parameters, block_elements: 0 })
 }
 
 /// Keys of one pull or push, all different, ascending.
@@ -161,14 +132,13 @@ fn took<T>(
     prepare: impl Fn(usize) -> T,
     mut one: impl FnMut(T) -> anyhow::Result<()>,
 ) -> anyhow::Result<Took> {
-    let busy =
-        || Ok::<f64, anyhow::Error>(processor_seconds(process)? + processor_seconds(std::process::id())?);
     let mut all = Took { seconds: 0.0, processor_seconds: 0.0 };
     for at in 0..TIMES as usize {
         let mut prepared = Some(prepare(at % SETS));
-        let before = busy()?;
-        all.seconds += seconds(&mut || prepared.take().map_or(Ok(()), &mut one))?;
-        all.processor_seconds += busy()? - before;
+        let work = &mut || prepared.take().map_or(Ok(()), &mut one);
+        let took = measure::took(&[process, std::process::id()], work)?;
+        all.seconds += took.seconds;
+        all.processor_seconds += took.processor_seconds;
     }
     let times = f64::from(TIMES);
     Ok(Took { seconds: all.seconds / times, processor_seconds: all.processor_seconds / times })

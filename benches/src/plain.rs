@@ -1,4 +1,4 @@
-//! The bytes of a pull or a push over a plain TCP connection: no gRPC, no tables. What the way alone costs, with one copy into
+//! The bytes of a pull or a push over a plain TCP connection: no gRPC, no blocks. What the way alone costs, with one copy into
 //! the kernel and one out of it.
 
 use anyhow::Context;
@@ -6,20 +6,28 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 /// The end that asks. Its buffer lies ready.
-pub(crate) struct Plain {
+#[derive(Debug)]
+pub struct Plain {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Plain {
-    pub(crate) fn connect(address: SocketAddr) -> anyhow::Result<Plain> {
+    /// To an end that answers.
+    ///
+    /// # Errors
+    /// Nobody listens at `address`.
+    pub fn connect(address: SocketAddr) -> anyhow::Result<Plain> {
         let stream = TcpStream::connect(address).context("connecting to plain TCP")?;
         stream.set_nodelay(true)?;
         Ok(Plain { stream, buffer: Vec::new() })
     }
 
     /// Sends so many bytes and takes so many back.
-    pub(crate) fn exchange(&mut self, sent: usize, taken: usize) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn exchange(&mut self, sent: usize, taken: usize) -> anyhow::Result<()> {
         self.buffer.resize(self.buffer.len().max(sent).max(taken), 1);
         let head = [sent, taken].map(|bytes| (bytes as u64).to_le_bytes());
         self.stream.write_all(head.as_flattened())?;
@@ -29,7 +37,10 @@ impl Plain {
 }
 
 /// The end that answers one connection until it is closed, on a thread of its own. Returns where it listens.
-pub(crate) fn answer() -> anyhow::Result<SocketAddr> {
+///
+/// # Errors
+/// No port is free.
+pub fn answer() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;
     std::thread::spawn(move || {

@@ -3,7 +3,10 @@
 use anyhow::Context;
 
 /// Bytes that are resident.
-pub(crate) fn resident_bytes() -> anyhow::Result<u64> {
+///
+/// # Errors
+/// There is no /proc.
+pub fn resident_bytes() -> anyhow::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status").context("this bench needs Linux's /proc")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kibibytes =
@@ -12,7 +15,10 @@ pub(crate) fn resident_bytes() -> anyhow::Result<u64> {
 }
 
 /// Seconds that the threads of a process have run on processors; of those that are there now.
-pub(crate) fn processor_seconds(process: u32) -> anyhow::Result<f64> {
+///
+/// # Errors
+/// There is no such process, or no /proc.
+pub fn processor_seconds(process: u32) -> anyhow::Result<f64> {
     let mut nanos = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let told = std::fs::read_to_string(task?.path().join("schedstat"))?;

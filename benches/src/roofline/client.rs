@@ -1,0 +1,85 @@
+//! One trainer's pulls and pushes of a dense parameter, as the SDK makes them, without its routing and its patience: a message
+//! for each block, several under way together.
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use shoal_benches::pserver::{JOB, REWIND};
+use shoal_runtime::cluster::Node;
+use shoal_runtime::cluster::layout::BLOCK_ELEMENTS_MAX;
+use shoal_runtime::host::rpc::{PserverClient, TcpDial, pserver_client};
+use shoal_runtime::wire::proto::{self, PushAnswer};
+
+/// As in the SDK.
+const CALLS: usize = 8;
+const BLOCK: usize = BLOCK_ELEMENTS_MAX as usize;
+
+pub(crate) struct Client {
+    client: PserverClient,
+    /// The next that is pushed.
+    step: u64,
+}
+
+impl Client {
+    pub(crate) fn new(address: &str) -> anyhow::Result<Client> {
+        let client = pserver_client(&TcpDial::default(), address).map_err(anyhow::Error::msg)?;
+        Ok(Client { client, step: 0 })
+    }
+
+    /// The parameters of the next step, into `values`.
+    pub(crate) async fn pull(&self, values: &mut [f32]) -> anyhow::Result<()> {
+        let blocks = values.len().div_ceil(BLOCK) as u32;
+        let mut calls = stream::iter(0..blocks).map(|block| self.pull_once(block)).buffer_unordered(CALLS);
+        while let Some(reply) = calls.next().await {
+            for block in reply?.blocks {
+                let values = values.chunks_mut(BLOCK).nth(block.block as usize).context("no such block")?;
+                let words = block.parameters.as_chunks().0;
+                ensure!(words.len() == values.len(), "{} values came", words.len());
+                values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+            }
+        }
+        Ok(())
+    }
+
+    async fn pull_once(&self, block: u32) -> anyhow::Result<proto::PullReply> {
+        let request = proto::PullRequest {
+            job: JOB.into(),
+            incarnation: 9,
+            step: self.step,
+            rewind: REWIND.0,
+            wait_millis: 1000,
+            blocks: vec![block],
+            ..Default::default()
+        };
+        Ok(self.client.clone().pull(request).await?.into_inner())
+    }
+
+    /// Pushes the gradient of the next step; it is applied and published when this returns.
+    pub(crate) async fn push(&mut self, gradient: &Bytes) -> anyhow::Result<()> {
+        let blocks = gradient.len().div_ceil(4 * BLOCK);
+        let part =
+            |block: usize| gradient.slice(4 * BLOCK * block..gradient.len().min(4 * BLOCK * (block + 1)));
+        let calls = (0..blocks).map(|block| self.push_once(block as u32, part(block)));
+        let mut calls = stream::iter(calls).buffer_unordered(CALLS);
+        while let Some(reply) = calls.next().await {
+            let reply = reply?;
+            ensure!(reply.answers().all(|answer| answer == PushAnswer::Applied), "{reply:?}");
+        }
+        drop(calls);
+        self.step += 1;
+        Ok(())
+    }
+
+    async fn push_once(&self, block: u32, gradient: Bytes) -> anyhow::Result<proto::PushReply> {
+        let request = proto::PushRequest {
+            job: JOB.into(),
+            incarnation: 9,
+            step: self.step,
+            node: Some(Node::leaf(0).into()),
+            weight: 1,
+            blocks: vec![proto::BlockGradient { block, gradient, rewind: REWIND.0, version: 0 }],
+            ..Default::default()
+        };
+        Ok(self.client.clone().push(request).await?.into_inner())
+    }
+}
