@@ -11,16 +11,17 @@ use crate::{ChunkEntry, Compressor, HEADER_BYTES, Limits};
 
 const LENGTH_BYTES: usize = 4;
 
-/// The records of one chunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    payload: Vec<u8>,
-    /// Where each record's bytes begin in `payload`; it ends 4 bytes before the next one begins.
+/// The records of one chunk, in memory of its own or where they were found.
+#[derive(Clone, Debug)]
+pub struct Chunk<'b> {
+    /// The payload, and what was before it.
+    bytes: Cow<'b, [u8]>,
+    /// Where each record's bytes begin; it ends 4 bytes before the next one begins.
     starts: Vec<u32>,
     checksum: u32,
 }
 
-impl Chunk {
+impl Chunk<'_> {
     /// CRC32 of the payload as it was stored: what a manifest pins.
     pub fn checksum(&self) -> u32 {
         self.checksum
@@ -41,8 +42,13 @@ impl Chunk {
     /// # Panics
     /// If `index` is not below [`len`](Self::len), as a slice would.
     pub fn record(&self, index: usize) -> &[u8] {
-        let end = self.starts.get(index + 1).map_or(self.payload.len(), |&next| next as usize - LENGTH_BYTES);
-        &self.payload[self.starts[index] as usize..end]
+        let end = self.starts.get(index + 1).map_or(self.bytes.len(), |&next| next as usize - LENGTH_BYTES);
+        &self.bytes[self.starts[index] as usize..end]
+    }
+
+    /// The same in memory of its own.
+    pub(crate) fn into_owned(self) -> Chunk<'static> {
+        Chunk { bytes: Cow::Owned(self.bytes.into_owned()), starts: self.starts, checksum: self.checksum }
     }
 
     /// The records in the order in which they were written.
@@ -51,16 +57,26 @@ impl Chunk {
     }
 }
 
-/// Decodes one chunk that is already in memory: `bytes` is its header and payload and nothing else.
+/// The same records, and the same checksum of how they were stored.
+impl PartialEq for Chunk<'_> {
+    fn eq(&self, other: &Chunk<'_>) -> bool {
+        self.checksum == other.checksum && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Chunk<'_> {}
+
+/// Decodes one chunk that is already in memory: `bytes` is its header and payload and nothing else. Where they are not
+/// compressed the records stay where they are, in `bytes`.
 /// `file`, `offset` and `chunk` say where the bytes came from, for errors only. The layout is told by the checksum.
-pub fn decode_chunk(
+pub fn decode_chunk<'b>(
     file: &Path,
-    bytes: &[u8],
+    bytes: impl Into<Cow<'b, [u8]>>,
     offset: u64,
     chunk: usize,
     limits: &Limits,
-) -> Result<Chunk, Error> {
-    let place = Place { file, offset, chunk };
+) -> Result<Chunk<'b>, Error> {
+    let (place, bytes) = (Place { file, offset, chunk }, bytes.into());
     let Some((header, payload)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Err(place.truncated(HEADER_BYTES as u64, bytes.len() as u64));
     };
@@ -70,7 +86,8 @@ pub fn decode_chunk(
         let claimed_bytes = u64::from(entry.compressed_bytes);
         return Err(place.broken(HeaderFault::Surplus { claimed_bytes, found_bytes: payload.len() as u64 }));
     }
-    decode_payload(place, &entry, Cow::Borrowed(payload), limits)
+    check_ceiling(place, payload.len(), limits)?;
+    decode(place, &entry, bytes, HEADER_BYTES, limits)
 }
 
 /// The checksum of the first `stored_bytes` of `rest`, which must hold that many.
@@ -80,31 +97,42 @@ pub(crate) fn checksum_of_prefix(place: Place<'_>, rest: &[u8], stored_bytes: u3
         .ok_or_else(|| place.truncated(u64::from(stored_bytes), rest.len() as u64))
 }
 
-/// Decodes the payload that belongs to `entry`.
-pub(crate) fn decode_payload(
+/// Checks and decodes the payload that belongs to `entry`.
+pub(crate) fn decode_payload<'b>(
     place: Place<'_>,
     entry: &ChunkEntry,
-    stored: Cow<'_, [u8]>,
+    stored: Cow<'b, [u8]>,
     limits: &Limits,
-) -> Result<Chunk, Error> {
-    if stored.len() as u64 > limits.chunk_ceiling() {
-        return Err(place.too_large("the stored payload in bytes", limits.chunk_ceiling()));
-    }
-    let stored = match entry.compressor {
-        // Copied before it is checked: what a mapped file holds may change between the two, a copy may not.
-        Compressor::None => Cow::Owned(stored.into_owned()),
-        Compressor::Snappy | Compressor::Gzip => stored,
-    };
+) -> Result<Chunk<'b>, Error> {
+    check_ceiling(place, stored.len(), limits)?;
     let computed = crc32fast::hash(&stored);
     if computed != entry.checksum {
         return Err(place.corrupt(PayloadFault::Checksum { stored: entry.checksum, computed }));
     }
-    let payload = match entry.compressor {
-        Compressor::None => stored.into_owned(),
-        compressor => plain_payload(place, compressor, &stored, limits)?,
+    decode(place, entry, stored, 0, limits)
+}
+
+fn check_ceiling(place: Place<'_>, stored_bytes: usize, limits: &Limits) -> Result<(), Error> {
+    if stored_bytes as u64 <= limits.chunk_ceiling() {
+        return Ok(());
+    }
+    Err(place.too_large("the stored payload in bytes", limits.chunk_ceiling()))
+}
+
+/// Decodes the payload of `entry`, whose checksum holds: what is in `bytes` from `first` on.
+fn decode<'b>(
+    place: Place<'_>,
+    entry: &ChunkEntry,
+    bytes: Cow<'b, [u8]>,
+    first: usize,
+    limits: &Limits,
+) -> Result<Chunk<'b>, Error> {
+    let (bytes, first) = match entry.compressor {
+        Compressor::None => (bytes, first),
+        compressor => (Cow::Owned(plain_payload(place, compressor, &bytes[first..], limits)?), 0),
     };
-    let starts = record_starts(place, &payload, entry.records, limits)?;
-    Ok(Chunk { payload, starts, checksum: computed })
+    let starts = record_starts(place, &bytes, first, entry.records, limits)?;
+    Ok(Chunk { bytes, starts, checksum: entry.checksum })
 }
 
 fn plain_payload(
@@ -121,10 +149,17 @@ fn plain_payload(
     })
 }
 
-/// Walks the lengths through the whole payload. Memory grows with the records found, not with those claimed.
-fn record_starts(place: Place<'_>, payload: &[u8], claimed: u32, limits: &Limits) -> Result<Vec<u32>, Error> {
-    let mut starts = Vec::new();
-    let mut rest = payload;
+/// Walks the lengths through the whole payload, which begins at `first`. Memory is that of as many records as are claimed and
+/// find room in the payload.
+fn record_starts(
+    place: Place<'_>,
+    bytes: &[u8],
+    first: usize,
+    claimed: u32,
+    limits: &Limits,
+) -> Result<Vec<u32>, Error> {
+    let mut rest = &bytes[first..];
+    let mut starts = Vec::with_capacity((claimed as usize).min(rest.len() / LENGTH_BYTES));
     while !rest.is_empty() {
         let past_end = |claimed_bytes: u64, left: &[u8]| {
             let left_bytes = left.len() as u64;
@@ -140,8 +175,8 @@ fn record_starts(place: Place<'_>, payload: &[u8], claimed: u32, limits: &Limits
         if u64::from(length) > limits.max_record_bytes {
             return Err(place.too_large("a record in bytes", limits.max_record_bytes));
         }
-        // Fits: a payload is never larger than `Limits::chunk_ceiling`.
-        starts.push((payload.len() - after.len()) as u32);
+        let start = u32::try_from(bytes.len() - after.len());
+        starts.push(start.map_err(|_| place.too_large("the payload in bytes", limits.chunk_ceiling()))?);
         rest = next;
     }
     if starts.len() as u64 == u64::from(claimed) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::chunk::decode_payload;
 use crate::error::{Error, Place};
 use crate::map::Map;
-use crate::{Chunk, HEADER_BYTES, Index, Limits};
+use crate::{Chunk, ChunkEntry, Compressor, HEADER_BYTES, Index, Limits};
 
 /// A mapped and indexed file. Threads share a `&Reader` to read chunks in parallel:
 ///
@@ -58,15 +58,35 @@ impl Reader {
         &self.index
     }
 
-    /// Reads, checks and decompresses chunk `chunk`, from 0.
-    pub fn chunk(&self, chunk: usize) -> Result<Chunk, Error> {
+    /// Reads, checks and decompresses chunk `chunk`, from 0. It is a copy: whatever becomes of the file, the records are
+    /// those that were checked.
+    pub fn chunk(&self, chunk: usize) -> Result<Chunk<'static>, Error> {
+        let (place, entry, stored) = self.stored(chunk)?;
+        match entry.compressor {
+            // Copied before it is checked: what a mapped file holds may change between the two, a copy may not.
+            Compressor::None => decode_payload(place, entry, Cow::Owned(stored.to_vec()), &self.limits),
+            // Here the decompressed payload is one.
+            Compressor::Snappy | Compressor::Gzip => {
+                decode_payload(place, entry, Cow::Borrowed(stored), &self.limits).map(Chunk::into_owned)
+            }
+        }
+    }
+
+    /// The same without a copy, where the chunk is not compressed: its records are in the mapped file, and as fast to be had
+    /// as they can be checked. Of a file that is written to meanwhile they may be others than those that were checked.
+    pub fn view(&self, chunk: usize) -> Result<Chunk<'_>, Error> {
+        let (place, entry, stored) = self.stored(chunk)?;
+        decode_payload(place, entry, Cow::Borrowed(stored), &self.limits)
+    }
+
+    fn stored(&self, chunk: usize) -> Result<(Place<'_>, &ChunkEntry, &[u8]), Error> {
         let chunks = &self.index.chunks;
         let Some(entry) = chunks.get(chunk) else {
             return Err(Error::NoSuchChunk { file: self.file.clone(), chunk, chunks: chunks.len() });
         };
         let place = Place { file: &self.file, offset: entry.offset, chunk };
         // In bounds: the index was made from this map, whose length is fixed, and holds no chunk past its end.
-        let payload = &self.map[entry.offset as usize + HEADER_BYTES..entry.end() as usize];
-        decode_payload(place, entry, Cow::Borrowed(payload), &self.limits)
+        let stored = &self.map[entry.offset as usize + HEADER_BYTES..entry.end() as usize];
+        Ok((place, entry, stored))
     }
 }

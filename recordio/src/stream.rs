@@ -33,7 +33,7 @@ impl<R: Read> StreamReader<R> {
         self.layout
     }
 
-    fn read_chunk(&mut self) -> Result<Option<Chunk>, Error> {
+    fn read_chunk(&mut self) -> Result<Option<Chunk<'static>>, Error> {
         let Self { source, name, limits, .. } = self;
         let place = Place { file: name, offset: self.offset, chunk: self.chunk };
         let Some(header) = read_header(source, place)? else { return Ok(None) };
@@ -54,7 +54,7 @@ impl<R: Read> StreamReader<R> {
 }
 
 impl<R: Read> Iterator for StreamReader<R> {
-    type Item = Result<Chunk, Error>;
+    type Item = Result<Chunk<'static>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {

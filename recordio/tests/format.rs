@@ -9,7 +9,9 @@ mod made;
 use agree::{SMALL, read_both_ways};
 use made::{COMPRESSORS, WORDS, by_hand, go, hand_chunk};
 use proptest::prelude::*;
-use shoal_recordio::{Compressor, Error, Index, Layout, Limits, Reader, StreamReader, Writer, WriterOptions};
+use shoal_recordio::{
+    Compressor, Error, Index, Layout, Limits, Reader, StreamReader, Writer, WriterOptions, decode_chunk,
+};
 
 /// `["hi", "", "shoal"]` in one chunk of each layout; the checksum is Python's `zlib.crc32` of the payload.
 #[rustfmt::skip]
@@ -122,6 +124,28 @@ fn the_fullest_chunk_of_noise_that_the_writer_makes_is_within_the_readers_limits
         writer.write(&record).unwrap();
         writer.write(b"next").unwrap();
         assert_eq!(read_both_ways(&writer.finish().unwrap(), &limits).unwrap(), [record, b"next".to_vec()]);
+    }
+}
+
+#[test]
+fn a_view_and_bytes_that_are_given_away_have_the_records_of_the_chunk_without_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.recordio");
+    for compressor in [Compressor::None, Compressor::Snappy, Compressor::Gzip] {
+        let options = WriterOptions { compressor, ..Default::default() };
+        let mut writer = Writer::new(std::fs::File::create(&path).unwrap(), options);
+        for record in [&b"one"[..], b"", b"three"] {
+            writer.write(record).unwrap();
+        }
+        writer.finish().unwrap();
+        let reader = Reader::open(&path).unwrap();
+        let (chunk, view) = (reader.chunk(0).unwrap(), reader.view(0).unwrap());
+        assert_eq!((chunk.record(2), &chunk), (&b"three"[..], &view));
+        let bytes = std::fs::read(&path).unwrap();
+        let place = bytes.as_ptr_range();
+        let given = decode_chunk(&path, bytes, 0, 0, &Limits::default()).unwrap();
+        assert_eq!((&given, given.checksum()), (&chunk, chunk.checksum()));
+        assert_eq!(place.contains(&given.record(2).as_ptr()), compressor == Compressor::None);
     }
 }
 

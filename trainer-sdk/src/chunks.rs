@@ -76,7 +76,7 @@ pub struct ChunkCache {
 }
 
 struct Kept {
-    chunk: Arc<Chunk>,
+    chunk: Arc<Chunk<'static>>,
     bytes: u64,
     used: u64,
 }
@@ -86,7 +86,7 @@ struct Kept {
 pub struct MicrobatchRecords {
     /// The microbatch's index in the pass.
     pub microbatch: u64,
-    records: Vec<(Arc<Chunk>, u32, u64)>,
+    records: Vec<(Arc<Chunk<'static>>, u32, u64)>,
 }
 
 impl MicrobatchRecords {
@@ -129,21 +129,22 @@ impl ChunkCache {
         Ok(MicrobatchRecords { microbatch: microbatch.index, records })
     }
 
-    async fn chunk(&mut self, slice: &Slice) -> Result<Arc<Chunk>, ReadError> {
+    async fn chunk(&mut self, slice: &Slice) -> Result<Arc<Chunk<'static>>, ReadError> {
         self.clock += 1;
         if let Some(kept) = self.chunks.get_mut(&slice.chunk) {
             kept.used = self.clock;
             return Ok(kept.chunk.clone());
         }
         let bytes = self.source.read(slice).await?;
-        self.bytes_read += bytes.len() as u64;
+        let stored_bytes = bytes.len() as u64;
+        self.bytes_read += stored_bytes;
         let file = Path::new(&slice.file);
-        let chunk = decode_chunk(file, &bytes, slice.chunk_offset, slice.chunk as usize, &Limits::default())?;
+        let chunk = decode_chunk(file, bytes, slice.chunk_offset, slice.chunk as usize, &Limits::default())?;
         if chunk.checksum() != slice.chunk_checksum || chunk.len() != slice.chunk_records as usize {
             return Err(ReadError::Changed { file: slice.file.clone(), offset: slice.chunk_offset });
         }
         let chunk = Arc::new(chunk);
-        let kept = Kept { chunk: chunk.clone(), bytes: bytes.len() as u64, used: self.clock };
+        let kept = Kept { chunk: chunk.clone(), bytes: stored_bytes, used: self.clock };
         self.bytes += kept.bytes;
         self.chunks.insert(slice.chunk, kept);
         self.evict();

@@ -11,6 +11,7 @@ mod wire;
 use clap::{Parser, ValueEnum};
 use shoal_benches::measure::ROUNDS_MIN;
 use shoal_benches::report::{self, Report};
+use shoal_runtime::host::memory::keep_large_buffers;
 
 /// Measures Shoal and the machine's limits in turn, and prints both.
 #[derive(Parser)]
@@ -65,11 +66,13 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
+    // As every role does that handles messages or chunks.
+    keep_large_buffers();
     let (load_before, rounds) = (report::load(), arguments.rounds);
     let has = |part| arguments.only.contains(&part);
     let (mut rows, mut lease_growth) = (Vec::new(), None);
     if has(Part::Scan) {
-        rows.push(scan::row(rounds)?);
+        rows.extend(scan::rows(rounds)?);
     }
     if has(Part::Wire) {
         rows.extend(wire::rows(rounds)?);

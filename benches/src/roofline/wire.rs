@@ -8,7 +8,6 @@ use shoal_benches::pserver::{self, Pserver};
 use shoal_benches::report::Row;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::{Declaration, Parameter, Rule, Schedule};
-use shoal_runtime::host::memory::keep_large_buffers;
 
 const ELEMENTS: usize = 16 << 20;
 const BYTES: usize = 4 * ELEMENTS;
@@ -31,7 +30,6 @@ pub(crate) fn serve(served: Served) -> anyhow::Result<()> {
 
 pub(crate) fn rows(rounds: u32) -> anyhow::Result<Vec<Row>> {
     let row = |name, measured: Vec<[Took; 2]>| Row::of_bytes(name, BYTES, &measured);
-    keep_large_buffers();
     let (sgd, mut plain) = Pserver::start(&["--serve", "sgd"])?;
     let (adam, _) = Pserver::start(&["--serve", "adam"])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

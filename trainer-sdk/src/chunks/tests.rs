@@ -42,7 +42,7 @@ fn stored(store: Arc<dyn ObjectStore>) -> Stored {
     Stored::with_buckets(Buckets::default().with("s3://b", store))
 }
 
-async fn read(source: impl ChunkSource + 'static, slice: &Slice) -> Result<Arc<Chunk>, ReadError> {
+async fn read(source: impl ChunkSource + 'static, slice: &Slice) -> Result<Arc<Chunk<'static>>, ReadError> {
     ChunkCache::new(Arc::new(source)).chunk(slice).await
 }
 
