@@ -1,9 +1,10 @@
-//! What the benches have in common: the stopwatch, rows of ours beside a limit, a pserver and plain TCP in a process of their
-//! own. It must never know what is measured.
+//! What the benches have in common: the stopwatch, rows of ours beside a limit, a pserver, plain TCP and
+//! other parameter servers in processes of their own. It must never know what is measured.
 
 #![forbid(unsafe_code)]
 
 pub mod measure;
+pub mod peers;
 pub mod plain;
 pub mod process;
 pub mod pserver;

@@ -60,26 +60,6 @@ pub struct Took {
     pub processor_seconds: f64,
 }
 
-/// As [`in_turn`], with the time that threads of these processes ran.
-///
-/// # Errors
-/// The fault of a work; one of the processes is not there.
-pub fn took_in_turn<const WORKS: usize>(
-    rounds: u32,
-    processes: &[u32],
-    mut works: [Work<'_>; WORKS],
-) -> anyhow::Result<Vec<[Took; WORKS]>> {
-    let mut measured = Vec::new();
-    for _ in 0..=rounds {
-        let mut round = [Took { seconds: 0.0, processor_seconds: 0.0 }; WORKS];
-        for (work, took) in works.iter_mut().zip(&mut round) {
-            *took = self::took(processes, &mut **work)?;
-        }
-        measured.push(round);
-    }
-    Ok(measured.split_off(1))
-}
-
 /// What a work takes, in these processes.
 ///
 /// # Errors

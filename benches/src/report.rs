@@ -20,7 +20,7 @@ pub struct Report {
 }
 
 /// One measurement. Rates are medians over the rounds.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// What.
     pub name: String,

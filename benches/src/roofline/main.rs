@@ -10,8 +10,10 @@ mod wire;
 
 use clap::{Parser, ValueEnum};
 use shoal_benches::measure::ROUNDS_MIN;
+use shoal_benches::peers::Peers;
 use shoal_benches::report::{self, Report};
 use shoal_runtime::host::memory::keep_large_buffers;
+use std::path::PathBuf;
 
 /// Measures Shoal and the machine's limits in turn, and prints both.
 #[derive(Parser)]
@@ -26,6 +28,13 @@ struct Arguments {
     /// What is measured
     #[arg(long, value_delimiter = ',', default_value = "scan,wire,update,leases")]
     only: Vec<Part>,
+    /// A Python for the peers of the wire, with tensorflow-cpu and grpcio, or with torch; more than one if need be. Without
+    /// any ours is measured alone
+    #[arg(long)]
+    python: Vec<PathBuf>,
+    /// The folder of ElasticDL's unpacked wheel
+    #[arg(long)]
+    wheel: Option<PathBuf>,
     /// Be a pserver
     #[arg(long, hide = true)]
     serve: Option<wire::Served>,
@@ -75,7 +84,8 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
         rows.extend(scan::rows(rounds)?);
     }
     if has(Part::Wire) {
-        rows.extend(wire::rows(rounds)?);
+        let start = |python: &PathBuf| Peers::start("dense.py", python, arguments.wheel.as_deref(), &[]);
+        rows.extend(wire::rows(rounds, arguments.python.iter().map(start).collect::<Result<_, _>>()?)?);
     }
     if has(Part::Update) {
         rows.extend(update::rows(rounds)?);

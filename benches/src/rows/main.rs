@@ -5,16 +5,15 @@ mod buckets;
 mod client;
 mod flat;
 mod growth;
-mod peers;
 mod print;
 mod soak;
 mod wire;
 
 use clap::{Parser, ValueEnum};
 use growth::{Growth, Size};
-use peers::Peers;
 use serde::Serialize;
 use shoal_benches::measure::ROUNDS_MIN;
+use shoal_benches::peers::Peers;
 use shoal_benches::report::load;
 use soak::Soak;
 use std::path::PathBuf;
@@ -115,7 +114,9 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Rows> {
             ("--keys", buckets::MESSAGE_KEYS),
         ];
         let work = work.map(|(flag, value)| (flag, value.to_string()));
-        let peers = peers.map(|(python, wheel)| Peers::start(python, wheel, &work)).transpose()?;
+        let peers = peers
+            .map(|(python, wheel)| Peers::start("embedding.py", python, Some(wheel), &work))
+            .transpose()?;
         Some(wire::measured(rounds, peers)?)
     } else {
         None

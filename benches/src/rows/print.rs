@@ -2,9 +2,9 @@
 
 use crate::Rows;
 use crate::growth::{Cost, PAYLOAD_BYTES, Size};
-use crate::peers::Told;
 use crate::soak::Soak;
 use crate::wire::{Operation, Wire};
+use shoal_benches::peers::Told;
 use std::fmt;
 
 impl fmt::Display for Rows {

@@ -4,9 +4,9 @@
 use crate::buckets::{ADAGRAD, MESSAGE_KEYS, drawn, parameter};
 use crate::client::Client;
 use crate::flat::Flat;
-use crate::peers::{Peers, Told};
 use serde::Serialize;
 use shoal_benches::measure::{self, Spread, Took, seconds};
+use shoal_benches::peers::{Peers, Told};
 use shoal_benches::pserver::{self, Pserver};
 use shoal_runtime::cluster::{Declaration, Rows, Table};
 use std::collections::BTreeMap;

@@ -1,39 +1,55 @@
 //! Other parameter servers, asked for rounds in turn with ours: a process that serves them line by line. It must never pass
 //! off a peer that is not there as one that was measured.
 
+use crate::measure::Took;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
-use shoal_benches::measure::Took;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The program that serves them, relative to the repository.
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/embedding.py");
+/// Where the programs are that serve them.
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
 /// What became of a peer's start.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Told {
+pub enum Told {
+    /// It is there, and which it is.
     Version(String),
+    /// It is not, and why.
     Missing(String),
 }
 
 /// The process and what it told.
-pub(crate) struct Peers {
+#[derive(Debug)]
+pub struct Peers {
+    program: PathBuf,
     process: Child,
     asking: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,
-    pub(crate) told: BTreeMap<String, Told>,
+    /// Of every peer.
+    pub told: BTreeMap<String, Told>,
 }
 
 impl Peers {
-    /// Starts them by a Python that has what they need, with ElasticDL's unpacked wheel.
-    pub(crate) fn start(python: &Path, wheel: &Path, arguments: &[(&str, String)]) -> anyhow::Result<Peers> {
+    /// Starts those that `program` serves by a Python that has what they need, with ElasticDL's unpacked wheel.
+    ///
+    /// # Errors
+    /// There is no such Python, or the program ends.
+    pub fn start(
+        program: &str,
+        python: &Path,
+        wheel: Option<&Path>,
+        arguments: &[(&str, String)],
+    ) -> anyhow::Result<Peers> {
         let flags = arguments.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]);
+        let program = Path::new(PROGRAMS).join(program);
+        let wheel = wheel.into_iter().flat_map(|wheel| [Path::new("--wheel"), wheel]);
         let mut process = Command::new(python)
-            .args([PathBuf::from(PROGRAM), "--wheel".into(), wheel.into()])
+            .arg(&program)
+            .args(wheel)
             .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -42,24 +58,30 @@ impl Peers {
             .with_context(|| format!("starting {}", python.display()))?;
         let asking = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().context("its answers cannot be read")?).lines();
-        let mut peers = Peers { process, asking, answers, told: BTreeMap::new() };
+        let mut peers = Peers { program, process, asking, answers, told: BTreeMap::new() };
         peers.told = serde_json::from_str(&peers.heard()?)?;
         Ok(peers)
     }
 
     fn heard(&mut self) -> anyhow::Result<String> {
-        let line = self.answers.next().with_context(|| format!("{PROGRAM} has ended: run it by hand"))?;
+        let line = self
+            .answers
+            .next()
+            .with_context(|| format!("{} has ended: run it by hand", self.program.display()))?;
         Ok(line?)
     }
 
     /// Those that are there.
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         let there = self.told.iter().filter(|(_, told)| matches!(told, Told::Version(_)));
         there.map(|(name, _)| name.clone()).collect()
     }
 
     /// What one pull or push of a peer took in the mean, by its own clocks.
-    pub(crate) fn took(&mut self, name: &str, what: &str, times: u32) -> anyhow::Result<Took> {
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn took(&mut self, name: &str, what: &str, times: u32) -> anyhow::Result<Took> {
         let asking = self.asking.as_mut().context("it was ended")?;
         writeln!(asking, "{name} {what} {times}")?;
         asking.flush()?;
