@@ -107,7 +107,7 @@ mod tests {
         let microbatch = Microbatch { index: 3, slices: vec![slice(10, 7, 2), slice(19, 0, 3)] };
         let outputs = [b"a".to_vec(), b"b".to_vec(), b"".to_vec(), b"d".to_vec()];
         let part = encode(&microbatch, &[17, 18, 20, 21], &outputs).unwrap();
-        let chunk = decode_chunk(Path::new("part"), &part, 0, 0, &Limits::default()).unwrap();
+        let chunk = decode_chunk(Path::new("part"), &part[..], 0, 0, &Limits::default()).unwrap();
         let records: Vec<&[u8]> = (0..chunk.len()).map(|at| chunk.record(at)).collect();
         assert_eq!(records, [&b"a"[..], b"b", b"", b"", b"d"]);
     }

@@ -37,8 +37,9 @@ impl Entry {
         StateName { term: self.term, version: Version(self.follows.version.0 + 1) }
     }
 
-    /// What follows a state under `term`. The update's sum is settled.
-    pub fn of(update: &Update, follows: StateName, term: Term) -> Entry {
+    /// What follows a state under `term`. Settles the update's sum.
+    pub fn of(update: &mut Update, follows: StateName, term: Term) -> Entry {
+        update.sum.settle();
         let gradient = match &update.sum {
             _ if update.weight == 0 => Bytes::new(),
             Sum::Dense(sum) => bytes_of(Arc::new(sum.values().to_vec())),

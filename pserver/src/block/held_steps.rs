@@ -30,6 +30,13 @@ impl HeldSteps {
         self.steps.get_mut(step.0.checked_sub(self.first.0)? as usize)
     }
 
+    /// The root of a step that has to wait lets go of the message that made it.
+    pub(super) fn settle(&mut self, step: Step) {
+        if let Some(held) = self.of_mut(step) {
+            held.settle();
+        }
+    }
+
     /// All nodes by step.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (Step, &HeldNode)> {
         let steps = (self.first.0..).map(Step).zip(&self.steps);

@@ -213,8 +213,7 @@ impl Block {
             // Applied, but some copy has yet to say that it has it: it may be lost.
             return Ok(PushOutcome::Held { replaced: 0 });
         }
-        let is_closed = self.placement.heir.is_some() || !is_open;
-        if self.job.reads(step) > self.published || is_closed {
+        if self.job.reads(step) > self.published || self.placement.heir.is_some() || !is_open {
             return Ok(PushOutcome::Busy);
         }
         let may_save =
@@ -231,10 +230,8 @@ impl Block {
             Arrival::Nondeterministic(difference) => Err(self.shape.nondeterministic(step, node, difference)),
             Arrival::Complete { replaced } => {
                 self.go_on();
-                if let Role::Primary(primary) = &mut self.role
-                    && let Some(held) = primary.held.of_mut(step)
-                {
-                    held.settle();
+                if let Role::Primary(primary) = &mut self.role {
+                    primary.held.settle(step);
                 }
                 let is_applied = self.state.as_ref().is_some_and(|state| step.replaces() < state.version());
                 let is_published = step.replaces() < self.published;
@@ -276,8 +273,7 @@ impl Block {
         let pace = self.job.pace(&self.shape, state, &update);
         update.plan = state.plan(&self.shape, pace, &update);
         if primary.is_followed() {
-            update.sum.settle();
-            primary.append(Entry::of(&update, state.name(), self.placement.term));
+            primary.append(Entry::of(&mut update, state.name(), self.placement.term));
         }
         self.row_counts.count(&update.plan);
         self.copied += state.apply(&self.shape, self.placement.term, pace, update);

@@ -1,3 +1,5 @@
+//! Two ends of this kind and of tonic's, and bodies that no such end would make.
+
 use super::*;
 use crate::cluster::{Refusal, RefusalKind};
 use crate::host::rpc::Channel;
