@@ -158,11 +158,6 @@ impl Block {
         std::mem::take(&mut self.row_counts)
     }
 
-    /// Bytes copied so far because an update met buffers that somebody still had.
-    pub fn copied(&self) -> u64 {
-        self.copied
-    }
-
     /// Refuses what [`push`](Self::push) would refuse, and changes nothing.
     pub fn check(&self, rewind: Rewind, arriving: &NodeGradient<'_>) -> Result<(), Refusal> {
         let Some((primary, version)) = self.led(rewind).ok() else { return Ok(()) };
@@ -213,7 +208,8 @@ impl Block {
             // Applied, but some copy has yet to say that it has it: it may be lost.
             return Ok(PushOutcome::Held { replaced: 0 });
         }
-        if self.job.reads(step) > self.published || self.placement.heir.is_some() || !is_open {
+        let is_closed = self.placement.heir.is_some() || !is_open;
+        if self.job.reads(step) > self.published || is_closed {
             return Ok(PushOutcome::Busy);
         }
         let may_save =
