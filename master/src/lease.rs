@@ -8,11 +8,13 @@
 //!
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
 
+mod held;
 mod refused;
 mod speculation;
 
 use crate::free_nodes::FreeNodes;
 use crate::shunned::Shunned;
+use held::{HeldLeases, Lease};
 use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Node, Step, StepTree};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,26 +63,26 @@ pub struct Counters {
 }
 
 #[derive(Debug)]
-struct Lease {
-    node: Node,
-    trainer: Incarnation,
-    microbatches: u32,
-    pushed: bool,
-    renewed: Duration,
-    /// How many of its halves were given to others as well.
-    speculated: u8,
-}
-
-#[derive(Debug)]
 struct OpenStep {
     step: Step,
     tree: StepTree,
     free: FreeNodes,
-    leases: BTreeMap<LeaseId, Lease>,
+    leases: HeldLeases,
+    /// How many trainers have had a lease of it.
+    served: u32,
     /// Slots that were under a lease at some time.
     leased_before: Vec<bool>,
-    /// Trainers that have had a lease of this step.
-    served: BTreeMap<Incarnation, ()>,
+}
+
+/// What is known of one trainer.
+#[derive(Debug, Default)]
+struct Known {
+    /// The nodes it had last, kept so that it stays in the chunks it has read. None once it is gone.
+    lanes: Vec<Node>,
+    /// The open steps of which it has had a lease.
+    served: Vec<Step>,
+    /// Its leases, and some that have ended.
+    leases: Vec<(Step, LeaseId)>,
 }
 
 /// The lease machine of one job.
@@ -96,8 +98,7 @@ pub struct Leases {
     front: Step,
     front_since: Duration,
     next: u64,
-    /// The nodes each trainer had last: its lanes, kept so that it stays in the chunks it has read.
-    lanes: BTreeMap<Incarnation, Vec<Node>>,
+    trainers: BTreeMap<Incarnation, Known>,
     shunned: Shunned,
     counters: Counters,
 }
@@ -125,7 +126,7 @@ impl Leases {
             front: Step(0),
             front_since: now,
             next: first.0,
-            lanes: BTreeMap::new(),
+            trainers: BTreeMap::new(),
             shunned: Shunned::default(),
             counters: Counters::default(),
         };
@@ -146,7 +147,11 @@ impl Leases {
         self.of(trainer).filter(|lease| !lease.pushed).count() as u32
     }
     fn of(&self, trainer: Incarnation) -> impl Iterator<Item = &Lease> {
-        self.open.iter().flat_map(|open| open.leases.values()).filter(move |lease| lease.trainer == trainer)
+        let leases = self.trainers.get(&trainer).into_iter().flat_map(|known| &known.leases);
+        leases.filter_map(|(step, id)| self.at(*step)?.leases.get(*id))
+    }
+    fn at(&self, step: Step) -> Option<&OpenStep> {
+        self.open.iter().find(|open| open.step == step)
     }
 
     /// Every block has applied all steps below `front`.
@@ -155,6 +160,7 @@ impl Leases {
             self.front = front;
             self.front_since = now;
             self.open.retain(|open| open.step >= front);
+            self.trainers.retain(|_, known| known.advance(front));
             self.open_steps();
         }
     }
@@ -169,15 +175,15 @@ impl Leases {
     pub fn rewind(&mut self, front: Step, now: Duration) {
         (self.front, self.front_since) = (front, now);
         self.open.clear();
+        self.trainers.retain(|_, known| known.rewind());
         self.open_steps();
     }
 
     /// A block has come to lack what it held before (its primary changed): what nobody has in hand is free again.
     pub fn reclaim(&mut self, lacking: &dyn Lacking) {
         for open in &mut self.open {
-            let held: Vec<Node> = open.leases.values().map(|lease| lease.node).collect();
             for node in lacking.lacking(open.step, open.tree.root()) {
-                release_outside(node, &held, &mut open.free);
+                open.leases.release(node, &mut open.free);
             }
         }
     }
@@ -197,53 +203,72 @@ impl Leases {
 
     /// A trainer says how far it is. Progress renews a lease; words about leases that are gone change nothing.
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
-        for word in progress {
-            let lease = self.open.iter_mut().find_map(|open| open.leases.get_mut(&word.lease));
-            let Some(lease) = lease.filter(|lease| lease.trainer == trainer) else { continue };
-            if word.microbatches > lease.microbatches || (word.pushed && !lease.pushed) {
-                lease.renewed = now;
-            }
-            lease.microbatches = lease.microbatches.max(word.microbatches);
-            lease.pushed |= word.pushed;
+        for Progress { lease, microbatches, pushed } in progress {
+            // It is of one of them, or of none any more.
+            let _ = self
+                .open
+                .iter_mut()
+                .any(|open| open.leases.progress(*lease, trainer, *microbatches, *pushed, now));
         }
     }
 
     /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
     pub fn forget_unknown(&mut self, trainer: Incarnation, known: &[Progress], lacking: &dyn Lacking) {
-        let is_unknown = |id: LeaseId, lease: &Lease| {
-            lease.trainer == trainer && !lease.pushed && known.iter().all(|word| word.lease != id)
-        };
-        self.end(is_unknown, lacking);
+        let is_unknown =
+            |id: LeaseId, lease: &Lease| !lease.pushed && known.iter().all(|word| word.lease != id);
+        self.end(trainer, is_unknown, lacking);
     }
 
     /// A trainer fell silent: what blocks lack of its leases is free again.
     pub fn lose(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
-        self.counters.expired += self.end(|_, lease| lease.trainer == trainer && !lease.pushed, lacking);
-        self.lanes.remove(&trainer);
+        self.counters.expired += self.end(trainer, |_, lease| !lease.pushed, lacking);
+        self.forget_lanes(trainer);
     }
 
     /// A trainer leaves and hands back what it has not pushed.
     pub fn hand_back(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
-        self.counters.handed_back += self.end(|_, lease| lease.trainer == trainer && !lease.pushed, lacking);
-        self.lanes.remove(&trainer);
+        self.counters.handed_back += self.end(trainer, |_, lease| !lease.pushed, lacking);
+        self.forget_lanes(trainer);
     }
 
     /// Ends the leases of the front that made no progress in time.
     pub fn expire(&mut self, now: Duration, lacking: &dyn Lacking) {
-        let (front, since, ttl) = (self.front, self.front_since, self.ttl);
+        let (front, since) = (self.front, self.front_since);
         let Some(open) = self.open.iter_mut().find(|open| open.step == front) else { return };
-        let ended = open.end(|_, lease| now >= lease.renewed.max(since) + ttl, lacking);
-        self.counters.expired += ended;
+        let Some(until) = now.checked_sub(self.ttl).filter(|until| *until >= since) else { return };
+        let ids = open.leases.renewed_until(until);
+        self.counters.expired += open.end(ids, lacking);
     }
 
-    fn end(&mut self, which: impl Fn(LeaseId, &Lease) -> bool, lacking: &dyn Lacking) -> u64 {
-        self.open.iter_mut().map(|open| open.end(&which, lacking)).sum()
+    /// Ends those leases of a trainer.
+    fn end(
+        &mut self,
+        trainer: Incarnation,
+        which: impl Fn(LeaseId, &Lease) -> bool,
+        lacking: &dyn Lacking,
+    ) -> u64 {
+        let Some(known) = self.trainers.get_mut(&trainer) else { return 0 };
+        let mut ended = 0;
+        for open in &mut self.open {
+            let theirs = known.leases.iter().filter(|(step, _)| *step == open.step).map(|(_, id)| *id);
+            let ids = theirs.filter(|id| open.leases.get(*id).is_some_and(|lease| which(*id, lease)));
+            let ids: Vec<LeaseId> = ids.collect();
+            known.leases.retain(|(_, id)| !ids.contains(id));
+            ended += open.end(ids, lacking);
+        }
+        ended
+    }
+
+    fn forget_lanes(&mut self, trainer: Incarnation) {
+        if let Some(known) = self.trainers.get_mut(&trainer) {
+            known.lanes.clear();
+        }
     }
 
     /// When [`expire`](Self::expire) has something to do next.
     pub fn next_deadline(&self) -> Option<Duration> {
         let front = self.open.iter().find(|open| open.step == self.front)?;
-        front.leases.values().map(|lease| lease.renewed.max(self.front_since) + self.ttl).min()
+        front.leases.oldest().map(|renewed| renewed.max(self.front_since) + self.ttl)
     }
 
     /// Leases up to `want` tasks to `trainer`, one of `live` live trainers.
@@ -258,9 +283,9 @@ impl Leases {
         let mut grants = Vec::new();
         for _ in 0..want.min(GRANTS_PER_CALL_MAX) {
             let found = (0..self.open.len()).find_map(|at| self.take(at, trainer, live.max(1), now));
-            let is_idle = grants.is_empty() && self.of(trainer).all(|lease| lease.pushed);
+            let is_idle = || grants.is_empty() && self.of(trainer).all(|lease| lease.pushed);
             let found = match found {
-                None if is_idle => self.speculate(trainer, now, lacking),
+                None if is_idle() => self.speculate(trainer, now, lacking),
                 found => found,
             };
             let Some((at, node)) = found else { break };
@@ -273,9 +298,10 @@ impl Leases {
     fn take(&mut self, at: usize, trainer: Incarnation, live: u32, now: Duration) -> Option<(usize, Node)> {
         let is_front = self.open[at].step == self.front;
         // A trainer that has not asked yet finds its lanes kept for a while; then they are anyone's.
-        let is_reserved = now < self.front_since + self.ttl / 8 && (self.open[at].served.len() as u32) < live;
+        let is_reserved = now < self.front_since + self.ttl / 8 && self.open[at].served < live;
         let open = &mut self.open[at];
-        let share = if !open.served.contains_key(&trainer) {
+        let known = self.trainers.get(&trainer);
+        let share = if known.is_none_or(|known| !known.served.contains(&open.step)) {
             open.tree.present() / live
         } else if is_front && !is_reserved {
             open.free.slots() / live
@@ -283,7 +309,7 @@ impl Leases {
             return None;
         };
         let node = if live == 1 || self.shunned.is_empty_for(trainer, now) {
-            let lanes = self.lanes.get(&trainer).map_or(&[][..], Vec::as_slice);
+            let lanes = known.map_or(&[][..], |known| &known.lanes);
             let kept = lanes.iter().find_map(|lane| open.free.take_within(*lane, share));
             kept.or_else(|| open.free.take_largest(share))?
         } else {
@@ -304,15 +330,35 @@ impl Leases {
         self.next += 1;
         self.counters.leased += 1;
         let open = &mut self.open[at];
-        if open.served.insert(trainer, ()).is_none() {
-            self.lanes.insert(trainer, Vec::new());
+        let known = self.trainers.entry(trainer).or_default();
+        if !known.served.contains(&open.step) {
+            known.served.push(open.step);
+            known.lanes.clear();
+            open.served += 1;
         }
-        self.lanes.entry(trainer).or_default().push(node);
+        known.lanes.push(node);
+        known.leases.push((open.step, lease));
         let end = node.end().min(open.tree.present());
         open.leased_before[node.first() as usize..end as usize].fill(true);
         let held = Lease { node, trainer, microbatches: 0, pushed: false, renewed: now, speculated: 0 };
         open.leases.insert(lease, held);
         Grant { lease, step: open.step, node }
+    }
+}
+
+impl Known {
+    /// Steps below `front` are done. Whether it is worth knowing still.
+    fn advance(&mut self, front: Step) -> bool {
+        self.served.retain(|step| *step >= front);
+        self.leases.retain(|(step, _)| *step >= front);
+        !self.lanes.is_empty() || !self.served.is_empty()
+    }
+
+    /// Whatever was leased is void.
+    fn rewind(&mut self) -> bool {
+        self.served.clear();
+        self.leases.clear();
+        !self.lanes.is_empty()
     }
 }
 
@@ -322,43 +368,24 @@ impl OpenStep {
             step,
             tree,
             free: FreeNodes::new(tree.missing([])),
-            leases: BTreeMap::new(),
+            leases: HeldLeases::new(tree.present()),
+            served: 0,
             leased_before: vec![false; tree.present() as usize],
-            served: BTreeMap::new(),
         }
     }
 
-    /// Ends the leases that `which` names; what blocks lack of them is free again. Returns how many lacked something.
-    fn end(&mut self, which: impl Fn(LeaseId, &Lease) -> bool, lacking: &dyn Lacking) -> u64 {
-        let ids: Vec<LeaseId> =
-            self.leases.iter().filter(|(id, lease)| which(**id, lease)).map(|(id, _)| *id).collect();
+    /// Ends leases; what blocks lack of them, and no other lease holds, is free again. Returns how many lacked something.
+    fn end(&mut self, ids: Vec<LeaseId>, lacking: &dyn Lacking) -> u64 {
         let mut ended = 0;
         for id in ids {
-            let Some(lease) = self.leases.remove(&id) else { continue };
+            let Some(lease) = self.leases.remove(id) else { continue };
             let lacked = lacking.lacking(self.step, lease.node);
             ended += u64::from(!lacked.is_empty());
-            // Speculation leases slots twice: what another lease still holds is freed when that one ends.
-            let is_shared = |other: &Node| other.covers(lease.node) || lease.node.covers(*other);
-            let shared: Vec<Node> = self.leases.values().map(|other| other.node).filter(is_shared).collect();
             for node in lacked {
-                release_outside(node, &shared, &mut self.free);
+                self.leases.release(node, &mut self.free);
             }
         }
         ended
-    }
-}
-
-/// Makes free what of `node` no node of `held` covers.
-fn release_outside(node: Node, held: &[Node], free: &mut FreeNodes) {
-    if held.iter().any(|other| other.covers(node)) {
-        return;
-    }
-    match node.children().filter(|_| held.iter().any(|other| node.covers(*other))) {
-        Some((left, right)) => {
-            release_outside(left, held, free);
-            release_outside(right, held, free);
-        }
-        None => free.release(node),
     }
 }
 

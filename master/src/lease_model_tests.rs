@@ -128,7 +128,8 @@ impl Job {
     fn wait(&mut self, time: Duration) {
         self.now += time;
         let (before, due) = (format!("{:?}", self.leases), self.leases.next_deadline());
-        let leases = |leases: &Leases| leases.open.iter().map(|open| open.leases.len()).sum::<usize>();
+        let leases =
+            |leases: &Leases| leases.open.iter().map(|open| open.leases.all().count()).sum::<usize>();
         let count = leases(&self.leases);
         self.leases.expire(self.now, &self.reports);
         if due.is_some_and(|due| due <= self.now) {
@@ -192,7 +193,7 @@ impl Job {
             .leases
             .open
             .iter()
-            .flat_map(|open| open.leases.values().map(|lease| (open.step, lease)))
+            .flat_map(|open| open.leases.all().map(|lease| (open.step, lease)))
             .filter(|(_, lease)| !lease.pushed)
             .map(|(step, lease)| (step, lease.node, lease.trainer))
             .collect();
@@ -262,7 +263,7 @@ impl Job {
             for slot in open.free.iter().flat_map(|node| node.first()..node.end()) {
                 owners[slot as usize].0 += 1;
             }
-            for slot in open.leases.values().flat_map(|lease| lease.node.first()..lease.node.end()) {
+            for slot in open.leases.all().flat_map(|lease| lease.node.first()..lease.node.end()) {
                 owners[slot as usize].1 += 1;
             }
             for (slot, (free, leased)) in owners.into_iter().enumerate() {

@@ -286,12 +286,14 @@ fn of_a_trainers_lanes_only_those_since_its_newest_step_are_kept_and_none_once_i
     for step in 0..4 {
         leases.advance(Step(step), at(step));
         leases.lease(A, 1, 4, at(step), &nothing());
-        assert_eq!(leases.lanes[&A], [node(3, 0)]);
+        assert_eq!(leases.trainers[&A].lanes, [node(3, 0)]);
     }
     leases.lease(B, 2, 4, at(5000), &nothing());
     leases.hand_back(A, &nothing());
     leases.lose(B, &nothing());
-    assert!(leases.lanes.is_empty(), "{:?}", leases.lanes);
+    assert!(leases.trainers.values().all(|known| known.lanes.is_empty()), "{:?}", leases.trainers);
+    leases.advance(Step(5), at(6000));
+    assert!(leases.trainers.is_empty(), "{:?}", leases.trainers);
 }
 
 #[test]

@@ -18,8 +18,8 @@ impl Leases {
         let is_open = self.open.iter().any(|open| open.step == step && slot < open.tree.present());
         if is_open {
             self.shunned.shun(trainer, step.0, slot, now, self.ttl);
-            self.lanes.remove(&trainer);
-            self.end(|id, held| id == lease && held.trainer == trainer, lacking);
+            self.forget_lanes(trainer);
+            self.end(trainer, |id, _| id == lease, lacking);
         }
         is_open
     }

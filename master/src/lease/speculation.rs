@@ -19,27 +19,33 @@ impl Leases {
         let leaves = |node: Node| {
             !leaves_nothing && (node.first()..node.end()).any(|slot| shunned.is(trainer, front.0, slot, now))
         };
-        let waited_for = |lease: &Lease| {
-            lease.trainer != trainer && !lease.pushed && now >= lease.renewed.max(since) + patience
-        };
-        let mut slow: Vec<&mut Lease> = step.leases.values_mut().filter(|lease| waited_for(lease)).collect();
-        slow.sort_by_key(|lease| lease.renewed);
-        for lease in slow {
+        let is_late = |lease: &Lease| now >= lease.renewed.max(since) + patience;
+        let late = step.leases.waiting().take_while(|(_, lease)| is_late(lease));
+        let (mut given, mut found) = (Vec::new(), None);
+        for (id, lease) in late.filter(|(_, lease)| lease.trainer != trainer) {
             // The right half first: a slow trainer works from the left.
             let halves = lease
                 .node
                 .children()
                 .map_or([Some(lease.node), None], |(left, right)| [Some(right), Some(left)]);
-            while let Some(half) = halves.get(lease.speculated as usize).copied().flatten()
+            let mut halves = (lease.speculated + 1..).zip(halves.into_iter().skip(lease.speculated.into()));
+            while let Some((number, Some(half))) = halves.next()
+                && found.is_none()
                 && !leaves(half)
             {
-                lease.speculated += 1;
-                if !step.tree.is_absent(half) && !lacking.lacking(front, half).is_empty() {
-                    self.counters.speculative += 1;
-                    return Some((at, half));
-                }
+                given.push((id, number));
+                let is_lacked = !step.tree.is_absent(half) && !lacking.lacking(front, half).is_empty();
+                found = is_lacked.then_some(half);
+            }
+            if found.is_some() {
+                break;
             }
         }
-        None
+        for (id, halves) in given {
+            step.leases.speculated(id, halves);
+        }
+        let half = found?;
+        self.counters.speculative += 1;
+        Some((at, half))
     }
 }
