@@ -10,7 +10,7 @@ use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{Incarnation, LeaseId, Node, Step};
 use std::time::Duration;
 
-const TRAINERS: [u32; 3] = [10, 100, 1000];
+const TRAINERS: [u32; 4] = [10, 100, 1000, 10_000];
 const MICROBATCHES_PER_TRAINER: u32 = 8;
 /// In each round, whatever the number of trainers.
 const LEASES: u32 = 20_000;
@@ -18,16 +18,17 @@ const NOW: Duration = Duration::from_secs(1);
 
 /// A row for each number of trainers, and the cost of a lease among the most in costs among the fewest.
 pub(crate) fn rows(rounds: u32) -> anyhow::Result<(Vec<Row>, Spread)> {
-    let [mut few, mut some, mut many] = TRAINERS.map(Job::new);
-    for job in [&mut few, &mut some, &mut many] {
+    let [mut a, mut b, mut c, mut d] = TRAINERS.map(Job::new);
+    for job in [&mut a, &mut b, &mut c, &mut d] {
         job.begin()?;
     }
-    let measured = in_turn(rounds, [&mut || few.lease(), &mut || some.lease(), &mut || many.lease()])?;
+    let measured =
+        in_turn(rounds, [&mut || a.lease(), &mut || b.lease(), &mut || c.lease(), &mut || d.lease()])?;
     let row = |(which, trainers): (usize, &u32)| {
         let rates = measured.iter().map(|round| f64::from(LEASES) / round[which]).collect();
         Row::alone(format!("leases, {trainers} trainers"), "leases/s", rates)
     };
-    let growth = Spread::of(measured.iter().map(|[few, _, many]| many / few).collect());
+    let growth = Spread::of(measured.iter().map(|[few, .., many]| many / few).collect());
     Ok((TRAINERS.iter().enumerate().map(row).collect(), growth))
 }
 
