@@ -121,19 +121,20 @@ def serve_tensorflow(cluster):
 
 
 def measured(peer, what, times):
-    """Seconds of one, by the wall and of processors: this process and the peer's pserver together."""
+    """Seconds of one, by the wall and of processors: this process and the peer's pserver, if it has one, together."""
     work = getattr(peer, what)
-    begin, busy = time.perf_counter(), processor_seconds(peer.process.pid)
+    begin, busy = time.perf_counter(), processor_seconds(peer)
     for which in range(times):
         work(which % SETS)
-    wall, busy = time.perf_counter() - begin, processor_seconds(peer.process.pid) - busy
+    wall, busy = time.perf_counter() - begin, processor_seconds(peer) - busy
     return {"seconds": wall / times, "processor_seconds": busy / times}
 
 
-def processor_seconds(server):
+def processor_seconds(peer):
     """Of a pserver whose threads last, and of this process."""
-    nanos = 0
-    for task in os.listdir(f"/proc/{server}/task"):
+    nanos, server = 0, getattr(peer, "process", None)
+    server = server and server.pid
+    for task in os.listdir(f"/proc/{server}/task") if server else []:
         with open(f"/proc/{server}/task/{task}/schedstat") as told:
             nanos += int(told.read().split()[0])
     return nanos / 1e9 + time.process_time()
@@ -145,7 +146,7 @@ def answer(peers, lines):
         print(json.dumps(measured(peers[name], what, int(times))), flush=True)
 
 
-def serve(options, kinds, make):
+def serve(options, kinds, make, asked=("pull", "push")):
     """Starts those of `kinds` that can be, each with what `make` makes, tells which there are, and answers."""
     peers, told = {}, {}
     for name, kind in kinds.items():
@@ -157,9 +158,9 @@ def serve(options, kinds, make):
     try:
         print(json.dumps(told), flush=True)
         if options.once:
-            for asked in 11 * [f"{name} {what} 10" for name in peers for what in ("pull", "push")]:
-                print(asked, end=" ")
-                answer(peers, [asked])
+            for line in 11 * [f"{name} {what} 10" for name in peers for what in asked]:
+                print(line, end=" ")
+                answer(peers, [line])
         else:
             answer(peers, sys.stdin)
     finally:

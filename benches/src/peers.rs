@@ -77,7 +77,16 @@ impl Peers {
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What one pull or push of a peer took in the mean, by its own clocks.
+    /// What those that are there call themselves.
+    pub fn versions(&self) -> Vec<String> {
+        let versions = self.told.values().filter_map(|told| match told {
+            Told::Version(version) => Some(version.clone()),
+            Told::Missing(_) => None,
+        });
+        versions.collect()
+    }
+
+    /// What one pull, push or scan of a peer took in the mean, by its own clocks.
     ///
     /// # Errors
     /// The process has ended.

@@ -13,7 +13,7 @@ use shoal_benches::measure::ROUNDS_MIN;
 use shoal_benches::peers::Peers;
 use shoal_benches::report::{self, Report};
 use shoal_runtime::host::memory::keep_large_buffers;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Measures Shoal and the machine's limits in turn, and prints both.
 #[derive(Parser)]
@@ -28,7 +28,7 @@ struct Arguments {
     /// What is measured
     #[arg(long, value_delimiter = ',', default_value = "scan,wire,update,leases")]
     only: Vec<Part>,
-    /// A Python for the peers of the wire, with tensorflow-cpu and grpcio, or with torch; more than one if need be. Without
+    /// A Python for the peers, with tensorflow-cpu, grpcio and array_record, or with torch; more than one if need be. Without
     /// any ours is measured alone
     #[arg(long)]
     python: Vec<PathBuf>,
@@ -79,13 +79,16 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
     keep_large_buffers();
     let (load_before, rounds) = (report::load(), arguments.rounds);
     let has = |part| arguments.only.contains(&part);
+    let peers = |program: &str, wheel: Option<&Path>| {
+        let start = |python: &PathBuf| Peers::start(program, python, wheel, &[]);
+        arguments.python.iter().map(start).collect::<anyhow::Result<Vec<Peers>>>()
+    };
     let (mut rows, mut lease_growth) = (Vec::new(), None);
     if has(Part::Scan) {
-        rows.extend(scan::rows(rounds)?);
+        rows.extend(scan::rows(rounds, peers("reading.py", None)?)?);
     }
     if has(Part::Wire) {
-        let start = |python: &PathBuf| Peers::start("dense.py", python, arguments.wheel.as_deref(), &[]);
-        rows.extend(wire::rows(rounds, arguments.python.iter().map(start).collect::<Result<_, _>>()?)?);
+        rows.extend(wire::rows(rounds, peers("dense.py", arguments.wheel.as_deref())?)?);
     }
     if has(Part::Update) {
         rows.extend(update::rows(rounds)?);

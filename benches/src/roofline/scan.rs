@@ -4,7 +4,8 @@
 
 use crate::map::map;
 use anyhow::ensure;
-use shoal_benches::measure::in_turn;
+use shoal_benches::measure::{Work, in_turn, seconds};
+use shoal_benches::peers::Peers;
 use shoal_benches::report::Row;
 use shoal_recordio::{ChunkEntry, Index, Limits, Reader, Writer, WriterOptions, decode_chunk};
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::path::Path;
 const RECORDS: usize = 64 << 10;
 const RECORD_BYTES: usize = 1 << 10;
 
-pub(crate) fn rows(rounds: u32) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn rows(rounds: u32, mut peers: Vec<Peers>) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("scan.recordio");
     write_file(&path)?;
@@ -28,6 +29,7 @@ pub(crate) fn rows(rounds: u32) -> anyhow::Result<Vec<Row>> {
         Ok(())
     };
     let scans = in_turn(rounds, [&mut ours, &mut limit])?;
+    let beside = beside(rounds, &mut ours, &mut peers, gigabytes)?;
     let mut ours = || read_chunks(&path, &chunks);
     let mut buffer = Vec::new();
     let mut limit = || {
@@ -39,10 +41,25 @@ pub(crate) fn rows(rounds: u32) -> anyhow::Result<Vec<Row>> {
         Ok(())
     };
     let reads = in_turn(rounds, [&mut ours, &mut limit])?;
-    Ok(vec![
-        Row::against_limit("recordio scan / mmap + crc32fast", "GB/s", gigabytes, &scans),
-        Row::against_limit("recordio chunks / pread + crc32fast", "GB/s", gigabytes, &reads),
-    ])
+    let scan = Row::against_limit("recordio scan / mmap + crc32fast", "GB/s", gigabytes, &scans);
+    let chunks = Row::against_limit("recordio chunks / pread + crc32fast", "GB/s", gigabytes, &reads);
+    Ok([vec![scan, chunks], beside].concat())
+}
+
+/// A row beside each peer, which scans a file of the same records.
+fn beside(rounds: u32, ours: Work<'_>, peers: &mut [Peers], gigabytes: f64) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for peers in peers {
+        for (name, version) in peers.names().into_iter().zip(peers.versions()) {
+            let mut pairs = Vec::new();
+            for _ in 0..=rounds {
+                pairs.push([seconds(ours)?, peers.took(&name, "scan", 1)?.seconds]);
+            }
+            let name = format!("recordio scan / {version}");
+            rows.push(Row::against_limit(&name, "GB/s", gigabytes, &pairs[1..]));
+        }
+    }
+    Ok(rows)
 }
 
 /// Every chunk into memory of its own, as a trainer reads it.

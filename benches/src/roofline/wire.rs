@@ -2,9 +2,10 @@
 //! TCP between the same two processes, and peers doing the same work. All in turn.
 
 use crate::client::Client;
+use anyhow::ensure;
 use bytes::Bytes;
 use shoal_benches::measure::{Took, Work, took};
-use shoal_benches::peers::{Peers, Told};
+use shoal_benches::peers::Peers;
 use shoal_benches::plain::Plain;
 use shoal_benches::pserver::{self, Pserver};
 use shoal_benches::report::Row;
@@ -13,6 +14,9 @@ use shoal_runtime::cluster::{Declaration, Parameter, Rule, Schedule};
 
 const ELEMENTS: usize = 16 << 20;
 const BYTES: usize = 4 * ELEMENTS;
+const RATE: f32 = 1e-3;
+/// Every element of every gradient.
+const GRADIENT: f32 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
 pub(crate) enum Served {
@@ -25,7 +29,7 @@ pub(crate) fn serve(served: Served) -> anyhow::Result<()> {
         Served::Sgd => Rule::Sgd,
         Served::Adam => Rule::ADAM,
     };
-    let rate = Schedule::constant(1e-3);
+    let rate = Schedule::constant(RATE);
     let parameter = Parameter::new("w", &[ELEMENTS as u64], rule, rate, Initial::Zeros);
     pserver::serve(Declaration { parameters: vec![parameter], block_elements: 0 })
 }
@@ -53,12 +57,15 @@ pub(crate) fn rows(rounds: u32, peers: Vec<Peers>) -> anyhow::Result<Vec<Row>> {
     let mut beside = Beside { rounds, plain, plain_process: sgd.id(), peers };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut values = vec![0.0; ELEMENTS];
-    let gradient: Bytes = vec![1e-3f32.to_le_bytes(); ELEMENTS].into_flattened().into();
+    let gradient: Bytes = vec![GRADIENT.to_le_bytes(); ELEMENTS].into_flattened().into();
     let mut client = Client::new(&sgd.address)?;
     let pull = &mut || runtime.block_on(client.pull(&mut values));
     let mut rows = beside.rows("pull", pull, [8, BYTES], &sgd, Some("pull"))?;
     let push = &mut || runtime.block_on(client.push(&gradient));
     rows.extend(beside.rows("push, SGD", push, [BYTES, 8], &sgd, Some("push"))?);
+    runtime.block_on(client.pull(&mut values))?;
+    let expected = (0..=rounds).fold(0.0, |value, _| value - RATE * GRADIENT);
+    ensure!(values.iter().all(|value| *value == expected), "what was pulled is not what was pushed");
     let mut client = Client::new(&adam.address)?;
     let push = &mut || runtime.block_on(client.push(&gradient));
     rows.extend(beside.rows("push, Adam", push, [BYTES, 8], &adam, None)?);
@@ -105,13 +112,7 @@ impl Beside {
         Ok(theirs)
     }
 
-    /// What those peers call themselves that are there.
     fn names(&self) -> Vec<String> {
-        let told = self.peers.iter().flat_map(|peers| peers.told.values());
-        let there = told.filter_map(|told| match told {
-            Told::Version(name) => Some(name.clone()),
-            Told::Missing(_) => None,
-        });
-        there.collect()
+        self.peers.iter().flat_map(Peers::versions).collect()
     }
 }
