@@ -1,13 +1,13 @@
 //! One Adam update from two gradients: the pserver's kernels, and its blocks, against plain loops.
 //!
-//! All walk the parameters in the layout's largest blocks (1 MiB), on one thread, and read 16 Mi elements of five
-//! arrays. The gradients of ours lie at an odd address, as they do in a message; those of the limits are plain f32.
+//! All are on one thread, over 16 Mi elements. Ours walks them in the stretches in which a block does, the limits in blocks of
+//! 1 MiB. A sum and Adam read five arrays and write three, Adam alone reads four and writes three. The gradients of ours lie at an odd address, as they do in a message; those of the limits are plain f32.
 
 use anyhow::ensure;
 use bytes::Bytes;
 use shoal_benches::measure::in_turn;
 use shoal_benches::report::Row;
-use shoal_pserver::block::shape::{BlockShape, NodeGradient};
+use shoal_pserver::block::shape::{BlockShape, NodeGradient, STRETCH};
 use shoal_pserver::block::sum::Came;
 use shoal_pserver::block::{Block, Placement, PushOutcome, Terms};
 use shoal_pserver::kernel::rules::{self, Pass};
@@ -38,12 +38,14 @@ pub(crate) fn rows(rounds: u32) -> anyhow::Result<Vec<Row>> {
     let mut kernels = Kernels::new(ELEMENTS);
     let against_same =
         in_turn(rounds, [&mut || kernels.update(), &mut || plain.update(adam_as_in_the_paper)])?;
+    let against_adam = in_turn(rounds, [&mut || kernels.update(), &mut || plain.adam(adam_as_in_the_paper)])?;
     let against_folded = in_turn(rounds, [&mut || kernels.update(), &mut || plain.update(adam_folded)])?;
     drop(kernels);
     let mut blocks = Blocks::new(ELEMENTS)?;
     let of_blocks = in_turn(rounds, [&mut || blocks.update(), &mut || plain.update(adam_as_in_the_paper)])?;
     Ok(vec![
         row("kernels sum + Adam / same divisions", against_same),
+        row("kernels sum + Adam / Adam alone", against_adam),
         row("kernels sum + Adam / folded divisions", against_folded),
         row("blocks, 2 pushes + Adam / same divisions", of_blocks),
     ])
@@ -73,10 +75,10 @@ impl Kernels {
         let rule = Rule::Adam { beta1: BETA1, beta2: BETA2, epsilon: EPSILON };
         let pass =
             Pass { weight: WEIGHT as f32, rate: RATE, scale: 1.0, weight_decay: 0.0, update: self.updates };
-        let moments = self.first.chunks_mut(BLOCK).zip(self.second.chunks_mut(BLOCK));
-        let sums = self.values.chunks_mut(BLOCK).zip(self.right.words().chunks(BLOCK));
+        let moments = self.first.chunks_mut(STRETCH).zip(self.second.chunks_mut(STRETCH));
+        let sums = self.values.chunks_mut(STRETCH).zip(self.right.words().chunks(STRETCH));
         for ((parameters, (values, right)), (first, second)) in
-            self.parameters.chunks(BLOCK).zip(sums).zip(moments)
+            self.parameters.chunks(STRETCH).zip(sums).zip(moments)
         {
             add_right_words(values, right);
             rules::run(rule, pass, parameters, values, &mut [first, second]);
@@ -182,10 +184,21 @@ impl Plain {
         Plain { updates: 0, parameters: zeros(), sum, first: zeros(), second: zeros(), right }
     }
 
-    fn update(&mut self, adam: PlainAdam) -> anyhow::Result<()> {
+    /// The sum as it lies.
+    fn adam(&mut self, adam: PlainAdam) -> anyhow::Result<()> {
+        let corrections = self.corrections();
+        adam(&mut self.parameters, &self.sum, &mut self.first, &mut self.second, corrections);
+        black_box(&self.parameters);
+        Ok(())
+    }
+
+    fn corrections(&mut self) -> [f32; 2] {
         self.updates += 1;
-        let corrections =
-            [BETA1, BETA2].map(|beta| (1.0 - libm::pow(f64::from(beta), self.updates as f64)) as f32);
+        [BETA1, BETA2].map(|beta| (1.0 - libm::pow(f64::from(beta), self.updates as f64)) as f32)
+    }
+
+    fn update(&mut self, adam: PlainAdam) -> anyhow::Result<()> {
+        let corrections = self.corrections();
         let moments = self.first.chunks_mut(BLOCK).zip(self.second.chunks_mut(BLOCK));
         let sums = self.sum.chunks_mut(BLOCK).zip(self.right.chunks(BLOCK));
         for ((parameters, (sum, right)), (first, second)) in

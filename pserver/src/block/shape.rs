@@ -21,7 +21,7 @@ use std::ops::Range;
 const CANDIDATES_BYTES_MAX: usize = 1 << 19;
 /// Elements that are read from a message and then updated before the next are: those of all buffers stay in the caches of one
 /// core meanwhile, and the constants of a rule are made often enough not to be seen.
-const STRETCH: usize = 16 << 10;
+pub const STRETCH: usize = 16 << 10;
 /// Bytes of the rows of one bucket that one step may touch.
 const ROWS_BYTES_MAX: usize = 12 << 20;
 
