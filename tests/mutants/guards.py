@@ -191,7 +191,7 @@ GUARDS = [
     guard(
         "renewed-by-progress",
         "a lease is renewed by progress, not by words",
-        (MASTER + "lease.rs", "if word.microbatches > lease.microbatches || (word.pushed && !lease.pushed) {", "{"),
+        (MASTER + "lease/held.rs", "        if is_more {", "        if is_more || true {"),
         (MASTER + "runs.rs", "if is_progress {", "if is_progress || true {"),
     ),
     guard(
