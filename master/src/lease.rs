@@ -81,7 +81,7 @@ struct Known {
     lanes: Vec<Node>,
     /// The open steps of which it has had a lease.
     served: Vec<Step>,
-    /// Its leases, and some that have ended.
+    /// Its leases.
     leases: Vec<(Step, LeaseId)>,
 }
 
@@ -237,6 +237,12 @@ impl Leases {
         let Some(open) = self.open.iter_mut().find(|open| open.step == front) else { return };
         let Some(until) = now.checked_sub(self.ttl).filter(|until| *until >= since) else { return };
         let ids = open.leases.renewed_until(until);
+        for id in &ids {
+            let trainer = open.leases.get(*id).map(|lease| lease.trainer);
+            if let Some(known) = trainer.and_then(|trainer| self.trainers.get_mut(&trainer)) {
+                known.leases.retain(|(_, held)| held != id);
+            }
+        }
         self.counters.expired += open.end(ids, lacking);
     }
 

@@ -3,7 +3,7 @@
 use crate::free_nodes::FreeNodes;
 use shoal_runtime::cluster::tree::aligned;
 use shoal_runtime::cluster::{Incarnation, LeaseId, Node};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -22,20 +22,12 @@ pub(super) struct Lease {
 /// All leases of one step.
 #[derive(Debug)]
 pub(super) struct HeldLeases {
-    by_id: Numbered,
+    by_id: BTreeMap<LeaseId, Lease>,
     /// How many leases hold each present slot: speculation leases slots twice.
     holders: Vec<u32>,
     /// By when they were last renewed, those that are pushed apart.
     waiting: Ages,
     pushed: Ages,
-}
-
-/// Leases by number. Those of a step are given close to one another, so a place for each number between takes little.
-#[derive(Debug, Default)]
-struct Numbered {
-    first: u64,
-    places: Vec<Option<Lease>>,
-    leases: usize,
 }
 
 /// Leases in the order in which they were renewed. An entry of a lease that has ended, was renewed since or is of the other
@@ -47,7 +39,7 @@ impl HeldLeases {
     /// None, of a step of so many present slots.
     pub(super) fn new(present: u32) -> HeldLeases {
         HeldLeases {
-            by_id: Numbered::default(),
+            by_id: BTreeMap::new(),
             holders: vec![0; present as usize],
             waiting: Ages::default(),
             pushed: Ages::default(),
@@ -64,7 +56,7 @@ impl HeldLeases {
 
     /// Takes one out.
     pub(super) fn remove(&mut self, id: LeaseId) -> Option<Lease> {
-        let lease = self.by_id.remove(id)?;
+        let lease = self.by_id.remove(&id)?;
         let slots = self.slots(lease.node);
         self.holders[slots].iter_mut().for_each(|holders| *holders -= 1);
         self.tidy();
@@ -80,7 +72,7 @@ impl HeldLeases {
         pushed: bool,
         now: Duration,
     ) -> bool {
-        let Some(lease) = self.by_id.get_mut(id) else { return false };
+        let Some(lease) = self.by_id.get_mut(&id) else { return false };
         if lease.trainer != trainer {
             return true;
         }
@@ -98,11 +90,11 @@ impl HeldLeases {
 
     /// One of them.
     pub(super) fn get(&self, id: LeaseId) -> Option<&Lease> {
-        self.by_id.get(id)
+        self.by_id.get(&id)
     }
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = &Lease> {
-        self.by_id.places.iter().flatten()
+        self.by_id.values()
     }
 
     /// When the one that was renewed longest ago was.
@@ -120,11 +112,11 @@ impl HeldLeases {
     /// Those that are not pushed, the one that was renewed longest ago first.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
         let present = self.waiting.0.iter().filter(|entry| counts(&self.by_id, false, entry));
-        present.filter_map(|(_, id)| Some((*id, self.by_id.get(*id)?)))
+        present.filter_map(|(_, id)| Some((*id, self.by_id.get(id)?)))
     }
     /// So many halves of one were given to others as well.
     pub(super) fn speculated(&mut self, id: LeaseId, halves: u8) {
-        if let Some(lease) = self.by_id.get_mut(id) {
+        if let Some(lease) = self.by_id.get_mut(&id) {
             lease.speculated = halves;
         }
     }
@@ -155,49 +147,15 @@ impl HeldLeases {
     fn tidy(&mut self) {
         for (ages, pushed) in [(&mut self.waiting, false), (&mut self.pushed, true)] {
             while ages.0.pop_front_if(|entry| !counts(&self.by_id, pushed, entry)).is_some() {}
-            if ages.0.len() > 2 * self.by_id.leases + 16 {
+            if ages.0.len() > 2 * self.by_id.len() + 16 {
                 ages.0.retain(|entry| counts(&self.by_id, pushed, entry));
             }
         }
     }
 }
 
-impl Numbered {
-    fn insert(&mut self, id: LeaseId, lease: Lease) {
-        if self.places.is_empty() {
-            self.first = id.0;
-        }
-        // Numbers rise.
-        let place = (id.0 - self.first) as usize;
-        debug_assert!(place >= self.places.len());
-        self.places.resize_with(place, || None);
-        self.places.push(Some(lease));
-        self.leases += 1;
-    }
-
-    fn place(&self, id: LeaseId) -> Option<usize> {
-        id.0.checked_sub(self.first).map(|place| place as usize)
-    }
-
-    fn remove(&mut self, id: LeaseId) -> Option<Lease> {
-        let place = self.place(id)?;
-        let lease = self.places.get_mut(place)?.take()?;
-        self.leases -= 1;
-        Some(lease)
-    }
-
-    fn get(&self, id: LeaseId) -> Option<&Lease> {
-        self.places.get(self.place(id)?)?.as_ref()
-    }
-
-    fn get_mut(&mut self, id: LeaseId) -> Option<&mut Lease> {
-        let place = self.place(id)?;
-        self.places.get_mut(place)?.as_mut()
-    }
-}
-
-fn counts(leases: &Numbered, pushed: bool, (at, id): &(Duration, LeaseId)) -> bool {
-    leases.get(*id).is_some_and(|lease| (lease.renewed, lease.pushed) == (*at, pushed))
+fn counts(leases: &BTreeMap<LeaseId, Lease>, pushed: bool, (at, id): &(Duration, LeaseId)) -> bool {
+    leases.get(id).is_some_and(|lease| (lease.renewed, lease.pushed) == (*at, pushed))
 }
 
 #[cfg(test)]
@@ -232,8 +190,7 @@ mod tests {
     }
 
     fn all(held: &HeldLeases) -> Vec<(LeaseId, &Lease)> {
-        let places = (held.by_id.first..).map(LeaseId).zip(&held.by_id.places);
-        places.filter_map(|(id, lease)| Some((id, lease.as_ref()?))).collect()
+        held.by_id.iter().map(|(id, lease)| (*id, lease)).collect()
     }
 
     /// What a walk over all of them would find is what the indexes say.
@@ -250,7 +207,6 @@ mod tests {
         assert!(waiting.is_sorted_by_key(|(renewed, _)| *renewed));
         let unpushed = all.iter().filter(|(_, lease)| !lease.pushed).map(|(id, _)| *id);
         assert_eq!(waiting.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>(), unpushed.collect());
-        assert_eq!(held.by_id.leases, all.len());
         let entries = held.waiting.0.len() + held.pushed.0.len();
         assert!(entries <= 2 * (2 * all.len() + 16), "{entries} entries of {} leases", all.len());
         let mut free = FreeNodes::default();

@@ -94,6 +94,11 @@ impl Writer {
         Writer { rope: Rope::default(), end: BytesMut::with_capacity(bytes.min(HEAD)), bytes }
     }
 
+    /// Bytes written so far.
+    pub fn written(&self) -> usize {
+        self.rope.bytes + self.end.len()
+    }
+
     /// All that was written.
     pub fn finish(mut self) -> Rope {
         self.seal();
@@ -196,6 +201,18 @@ mod tests {
         assert_eq!(PushRequest::decode(whole).unwrap(), message);
         let many = push(&[100; 5000]);
         assert_eq!(PushRequest::decode(rope(&many)).unwrap(), many);
+    }
+
+    #[test]
+    fn bytes_that_come_one_by_one_take_no_buffer_each() {
+        let bytes = flat(rope(&push(&[300_000, 5])));
+        let mut writer = Writer::new(bytes.len());
+        let whole = Bytes::from(bytes.clone());
+        (0..whole.len()).for_each(|at| writer.put(whole.slice(at..at + 1)));
+        assert_eq!(writer.written(), bytes.len());
+        let whole = writer.finish();
+        assert!(whole.parts.len() < 4, "{} parts", whole.parts.len());
+        assert_eq!(flat(whole), bytes);
     }
 
     #[test]

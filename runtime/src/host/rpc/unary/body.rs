@@ -59,29 +59,42 @@ impl HttpBody for Going {
     }
 }
 
-/// The message in a body of at most one, and what came after it; none where the body is empty.
+/// The message in a body of at most one, and what came after it; none where the body is empty. What comes in small parts is
+/// gathered: a stranger's single bytes must not take a buffer each.
 pub(super) async fn received<M: Message + Default>(
     mut body: Body,
     limit: usize,
 ) -> Result<(Option<M>, Option<HeaderMap>), Status> {
-    let (mut rope, mut bytes, mut trailers) = (Rope::default(), None, None);
+    let (mut head, mut coming, mut trailers) = (Rope::default(), None, None);
     while let Some(frame) = body.frame().await {
-        match frame?.into_data() {
-            Ok(part) => rope.push(part),
-            Err(frame) => trailers = frame.into_trailers().ok(),
+        let mut part = match frame?.into_data() {
+            Ok(part) => part,
+            Err(frame) => {
+                trailers = frame.into_trailers().ok();
+                continue;
+            }
+        };
+        if coming.is_none() {
+            head.push(part);
+            if head.remaining() >= PREFIX {
+                let bytes = prefix(&mut head, limit)?;
+                coming = Some((bytes, Writer::new(bytes)));
+            }
+            part = if coming.is_some() { head.pop().unwrap_or_default() } else { Bytes::new() };
         }
-        if bytes.is_none() && rope.remaining() >= PREFIX {
-            bytes = Some(prefix(&mut rope, limit)?);
-        }
-        if bytes.is_some_and(|bytes| rope.remaining() > bytes) {
+        let Some((bytes, writer)) = &mut coming else { continue };
+        writer.put(part);
+        if writer.written() > *bytes {
             return Err(Status::internal("more came than the one message that was announced"));
         }
     }
-    let message = match bytes {
-        None if rope.has_remaining() => return Err(cut_off()),
+    let message = match coming {
+        None if head.has_remaining() => return Err(cut_off()),
         None => None,
-        Some(bytes) if rope.remaining() < bytes => return Err(cut_off()),
-        Some(_) => Some(M::decode(rope).map_err(|error| Status::internal(error.to_string()))?),
+        Some((bytes, writer)) if writer.written() < bytes => return Err(cut_off()),
+        Some((_, writer)) => {
+            Some(M::decode(writer.finish()).map_err(|error| Status::internal(error.to_string()))?)
+        }
     };
     Ok((message, trailers))
 }

@@ -148,6 +148,20 @@ async fn a_body_that_is_not_one_message_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_message_may_come_in_parts_of_any_size() {
+    let mut going = Going::new(&reply(&[3, 70_000, 5]), LIMIT).unwrap();
+    let mut bytes = Vec::new();
+    while let Some(frame) = http_body_util::BodyExt::frame(&mut going).await {
+        bytes.extend(frame.unwrap().into_data().unwrap());
+    }
+    for size in [1, 2, 3, 4, 5, 6, 1000, 65_536, bytes.len()] {
+        let parts = body(bytes.chunks(size).map(data).collect());
+        let (message, trailers) = received::<PullReply>(parts, LIMIT).await.unwrap();
+        assert_eq!((message, trailers), (Some(reply(&[3, 70_000, 5])), None), "in parts of {size}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_counts_only_if_it_says_so() {
     type Case = (fn() -> Vec<Frame<Bytes>>, StatusCode, Option<Code>);
     let cases: [Case; 6] = [
