@@ -14,7 +14,7 @@ mod speculation;
 
 use crate::free_nodes::FreeNodes;
 use crate::shunned::Shunned;
-use held::{HeldLeases, Lease};
+use held::{HeldLeases, Lease, Place};
 use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Node, Step, StepTree};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,7 +82,7 @@ struct Known {
     /// The open steps of which it has had a lease.
     served: Vec<Step>,
     /// Its leases.
-    leases: Vec<(Step, LeaseId)>,
+    leases: Vec<(Step, Place)>,
 }
 
 /// The lease machine of one job.
@@ -148,7 +148,7 @@ impl Leases {
     }
     fn of(&self, trainer: Incarnation) -> impl Iterator<Item = &Lease> {
         let leases = self.trainers.get(&trainer).into_iter().flat_map(|known| &known.leases);
-        leases.filter_map(|(step, id)| self.at(*step)?.leases.get(*id))
+        leases.filter_map(|(step, place)| self.at(*step)?.leases.get(*place))
     }
     fn at(&self, step: Step) -> Option<&OpenStep> {
         self.open.iter().find(|open| open.step == step)
@@ -201,33 +201,33 @@ impl Leases {
         }
     }
 
-    /// A trainer says how far it is. Progress renews a lease; words about leases that are gone change nothing.
+    /// A trainer says how far it is. Progress renews a lease; words about leases that are gone, or of others, change nothing.
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
+        let Some(known) = self.trainers.get(&trainer) else { return };
         for Progress { lease, microbatches, pushed } in progress {
-            // It is of one of them, or of none any more.
-            let _ = self
-                .open
-                .iter_mut()
-                .any(|open| open.leases.progress(*lease, trainer, *microbatches, *pushed, now));
+            let Some((step, place)) = known.leases.iter().find(|(_, place)| place.id == *lease) else {
+                continue;
+            };
+            let Some(open) = self.open.iter_mut().find(|open| open.step == *step) else { continue };
+            open.leases.progress(*place, *microbatches, *pushed, now);
         }
     }
 
     /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
     pub fn forget_unknown(&mut self, trainer: Incarnation, known: &[Progress], lacking: &dyn Lacking) {
-        let is_unknown =
-            |id: LeaseId, lease: &Lease| !lease.pushed && known.iter().all(|word| word.lease != id);
+        let is_unknown = |lease: &Lease| !lease.pushed && known.iter().all(|word| word.lease != lease.id);
         self.end(trainer, is_unknown, lacking);
     }
 
     /// A trainer fell silent: what blocks lack of its leases is free again.
     pub fn lose(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
-        self.counters.expired += self.end(trainer, |_, lease| !lease.pushed, lacking);
+        self.counters.expired += self.end(trainer, |lease| !lease.pushed, lacking);
         self.forget_lanes(trainer);
     }
 
     /// A trainer leaves and hands back what it has not pushed.
     pub fn hand_back(&mut self, trainer: Incarnation, lacking: &dyn Lacking) {
-        self.counters.handed_back += self.end(trainer, |_, lease| !lease.pushed, lacking);
+        self.counters.handed_back += self.end(trainer, |lease| !lease.pushed, lacking);
         self.forget_lanes(trainer);
     }
 
@@ -236,31 +236,26 @@ impl Leases {
         let (front, since) = (self.front, self.front_since);
         let Some(open) = self.open.iter_mut().find(|open| open.step == front) else { return };
         let Some(until) = now.checked_sub(self.ttl).filter(|until| *until >= since) else { return };
-        let ids = open.leases.renewed_until(until);
-        for id in &ids {
-            let trainer = open.leases.get(*id).map(|lease| lease.trainer);
+        let places = open.leases.renewed_until(until);
+        for place in &places {
+            let trainer = open.leases.get(*place).map(|lease| lease.trainer);
             if let Some(known) = trainer.and_then(|trainer| self.trainers.get_mut(&trainer)) {
-                known.leases.retain(|(_, held)| held != id);
+                known.leases.retain(|(_, held)| held != place);
             }
         }
-        self.counters.expired += open.end(ids, lacking);
+        self.counters.expired += open.end(places, lacking);
     }
 
     /// Ends those leases of a trainer.
-    fn end(
-        &mut self,
-        trainer: Incarnation,
-        which: impl Fn(LeaseId, &Lease) -> bool,
-        lacking: &dyn Lacking,
-    ) -> u64 {
+    fn end(&mut self, trainer: Incarnation, which: impl Fn(&Lease) -> bool, lacking: &dyn Lacking) -> u64 {
         let Some(known) = self.trainers.get_mut(&trainer) else { return 0 };
         let mut ended = 0;
         for open in &mut self.open {
-            let theirs = known.leases.iter().filter(|(step, _)| *step == open.step).map(|(_, id)| *id);
-            let ids = theirs.filter(|id| open.leases.get(*id).is_some_and(|lease| which(*id, lease)));
-            let ids: Vec<LeaseId> = ids.collect();
-            known.leases.retain(|(_, id)| !ids.contains(id));
-            ended += open.end(ids, lacking);
+            let theirs = known.leases.iter().filter(|(step, _)| *step == open.step).map(|(_, place)| *place);
+            let places = theirs.filter(|place| open.leases.get(*place).is_some_and(&which));
+            let places: Vec<Place> = places.collect();
+            known.leases.retain(|(_, place)| !places.contains(place));
+            ended += open.end(places, lacking);
         }
         ended
     }
@@ -332,7 +327,7 @@ impl Leases {
     }
 
     fn grant(&mut self, at: usize, trainer: Incarnation, node: Node, now: Duration) -> Grant {
-        let lease = LeaseId(self.next);
+        let id = LeaseId(self.next);
         self.next += 1;
         self.counters.leased += 1;
         let open = &mut self.open[at];
@@ -343,12 +338,11 @@ impl Leases {
             open.served += 1;
         }
         known.lanes.push(node);
-        known.leases.push((open.step, lease));
         let end = node.end().min(open.tree.present());
         open.leased_before[node.first() as usize..end as usize].fill(true);
-        let held = Lease { node, trainer, microbatches: 0, pushed: false, renewed: now, speculated: 0 };
-        open.leases.insert(lease, held);
-        Grant { lease, step: open.step, node }
+        let lease = Lease { id, node, trainer, microbatches: 0, pushed: false, renewed: now, speculated: 0 };
+        known.leases.push((open.step, open.leases.insert(lease)));
+        Grant { lease: id, step: open.step, node }
     }
 }
 
@@ -373,7 +367,7 @@ impl OpenStep {
         OpenStep {
             step,
             tree,
-            free: FreeNodes::new(tree.missing([])),
+            free: FreeNodes::new(tree.present(), tree.missing([])),
             leases: HeldLeases::new(tree.present()),
             served: 0,
             leased_before: vec![false; tree.present() as usize],
@@ -381,10 +375,10 @@ impl OpenStep {
     }
 
     /// Ends leases; what blocks lack of them, and no other lease holds, is free again. Returns how many lacked something.
-    fn end(&mut self, ids: Vec<LeaseId>, lacking: &dyn Lacking) -> u64 {
+    fn end(&mut self, places: Vec<Place>, lacking: &dyn Lacking) -> u64 {
         let mut ended = 0;
-        for id in ids {
-            let Some(lease) = self.leases.remove(id) else { continue };
+        for place in places {
+            let Some(lease) = self.leases.remove(place) else { continue };
             let lacked = lacking.lacking(self.step, lease.node);
             ended += u64::from(!lacked.is_empty());
             for node in lacked {

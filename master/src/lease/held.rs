@@ -1,15 +1,16 @@
-//! The leases of one step, found by number, by slot and by age: none of these walks over the others. Pure.
+//! The leases of one step, found by place, by slot and by age: none of these walks over the others. Pure.
 
 use crate::free_nodes::FreeNodes;
 use shoal_runtime::cluster::tree::aligned;
 use shoal_runtime::cluster::{Incarnation, LeaseId, Node};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
 /// One lease.
 #[derive(Debug)]
 pub(super) struct Lease {
+    pub(super) id: LeaseId,
     pub(super) node: Node,
     pub(super) trainer: Incarnation,
     pub(super) microbatches: u32,
@@ -19,10 +20,17 @@ pub(super) struct Lease {
     pub(super) speculated: u8,
 }
 
+/// Where a lease is among those of its step. Once it has ended, others may be there; they have other numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    at: u32,
+    pub(super) id: LeaseId,
+}
+
 /// All leases of one step.
 #[derive(Debug)]
 pub(super) struct HeldLeases {
-    by_id: BTreeMap<LeaseId, Lease>,
+    places: Places,
     /// How many leases hold each present slot: speculation leases slots twice.
     holders: Vec<u32>,
     /// By when they were last renewed, those that are pushed apart.
@@ -30,16 +38,23 @@ pub(super) struct HeldLeases {
     pushed: Ages,
 }
 
+/// A lease keeps its place until it ends: as many places as there have been leases at one time.
+#[derive(Debug, Default)]
+struct Places {
+    all: Vec<Option<Lease>>,
+    vacant: Vec<u32>,
+}
+
 /// Leases in the order in which they were renewed. An entry of a lease that has ended, was renewed since or is of the other
 /// kind now counts no more; the first one counts always.
 #[derive(Debug, Default)]
-struct Ages(VecDeque<(Duration, LeaseId)>);
+struct Ages(VecDeque<(Duration, Place)>);
 
 impl HeldLeases {
     /// None, of a step of so many present slots.
     pub(super) fn new(present: u32) -> HeldLeases {
         HeldLeases {
-            by_id: BTreeMap::new(),
+            places: Places::default(),
             holders: vec![0; present as usize],
             waiting: Ages::default(),
             pushed: Ages::default(),
@@ -47,54 +62,45 @@ impl HeldLeases {
     }
 
     /// Adds one.
-    pub(super) fn insert(&mut self, id: LeaseId, lease: Lease) {
+    pub(super) fn insert(&mut self, lease: Lease) -> Place {
         let slots = self.slots(lease.node);
         self.holders[slots].iter_mut().for_each(|holders| *holders += 1);
-        self.ages(lease.pushed).0.push_back((lease.renewed, id));
-        self.by_id.insert(id, lease);
+        let (renewed, pushed) = (lease.renewed, lease.pushed);
+        let place = self.places.insert(lease);
+        self.ages(pushed).0.push_back((renewed, place));
+        place
     }
 
     /// Takes one out.
-    pub(super) fn remove(&mut self, id: LeaseId) -> Option<Lease> {
-        let lease = self.by_id.remove(&id)?;
+    pub(super) fn remove(&mut self, place: Place) -> Option<Lease> {
+        let lease = self.places.remove(place)?;
         let slots = self.slots(lease.node);
         self.holders[slots].iter_mut().for_each(|holders| *holders -= 1);
         self.tidy();
         Some(lease)
     }
 
-    /// How far a trainer is with one; what it has said before, and of others' leases, changes nothing. Whether it is here.
-    pub(super) fn progress(
-        &mut self,
-        id: LeaseId,
-        trainer: Incarnation,
-        microbatches: u32,
-        pushed: bool,
-        now: Duration,
-    ) -> bool {
-        let Some(lease) = self.by_id.get_mut(&id) else { return false };
-        if lease.trainer != trainer {
-            return true;
-        }
+    /// How far its trainer is with one; what it has said before changes nothing.
+    pub(super) fn progress(&mut self, place: Place, microbatches: u32, pushed: bool, now: Duration) {
+        let Some(lease) = self.places.get_mut(place) else { return };
         let is_more = microbatches > lease.microbatches || (pushed && !lease.pushed);
         lease.microbatches = lease.microbatches.max(microbatches);
         lease.pushed |= pushed;
         if is_more {
             lease.renewed = now;
             let pushed = lease.pushed;
-            self.ages(pushed).0.push_back((now, id));
+            self.ages(pushed).0.push_back((now, place));
             self.tidy();
         }
-        true
     }
 
     /// One of them.
-    pub(super) fn get(&self, id: LeaseId) -> Option<&Lease> {
-        self.by_id.get(&id)
+    pub(super) fn get(&self, place: Place) -> Option<&Lease> {
+        self.places.get(place)
     }
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = &Lease> {
-        self.by_id.values()
+        self.places.all.iter().flatten()
     }
 
     /// When the one that was renewed longest ago was.
@@ -102,21 +108,21 @@ impl HeldLeases {
         [&self.waiting, &self.pushed].into_iter().filter_map(|ages| ages.0.front()).map(|(at, _)| *at).min()
     }
     /// Those that were last renewed at `until` or before.
-    pub(super) fn renewed_until(&self, until: Duration) -> Vec<LeaseId> {
+    pub(super) fn renewed_until(&self, until: Duration) -> Vec<Place> {
         let old = [(&self.waiting, false), (&self.pushed, true)].into_iter().flat_map(|(ages, pushed)| {
             let present = ages.0.iter().take_while(|(at, _)| *at <= until);
-            present.filter(move |entry| counts(&self.by_id, pushed, entry)).map(|(_, id)| *id)
+            present.filter(move |entry| self.places.count(pushed, entry)).map(|(_, place)| *place)
         });
         old.collect()
     }
     /// Those that are not pushed, the one that was renewed longest ago first.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
-        let present = self.waiting.0.iter().filter(|entry| counts(&self.by_id, false, entry));
-        present.filter_map(|(_, id)| Some((*id, self.by_id.get(id)?)))
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (Place, &Lease)> {
+        let present = self.waiting.0.iter().filter(|entry| self.places.count(false, entry));
+        present.filter_map(|(_, place)| Some((*place, self.get(*place)?)))
     }
     /// So many halves of one were given to others as well.
-    pub(super) fn speculated(&mut self, id: LeaseId, halves: u8) {
-        if let Some(lease) = self.by_id.get_mut(&id) {
+    pub(super) fn speculated(&mut self, place: Place, halves: u8) {
+        if let Some(lease) = self.places.get_mut(place) {
             lease.speculated = halves;
         }
     }
@@ -146,16 +152,45 @@ impl HeldLeases {
     /// The first of each age counts, and no more than about half of the entries do not.
     fn tidy(&mut self) {
         for (ages, pushed) in [(&mut self.waiting, false), (&mut self.pushed, true)] {
-            while ages.0.pop_front_if(|entry| !counts(&self.by_id, pushed, entry)).is_some() {}
-            if ages.0.len() > 2 * self.by_id.len() + 16 {
-                ages.0.retain(|entry| counts(&self.by_id, pushed, entry));
+            while ages.0.pop_front_if(|entry| !self.places.count(pushed, entry)).is_some() {}
+            if ages.0.len() > 2 * self.places.len() + 16 {
+                ages.0.retain(|entry| self.places.count(pushed, entry));
             }
         }
     }
 }
 
-fn counts(leases: &BTreeMap<LeaseId, Lease>, pushed: bool, (at, id): &(Duration, LeaseId)) -> bool {
-    leases.get(id).is_some_and(|lease| (lease.renewed, lease.pushed) == (*at, pushed))
+impl Places {
+    fn insert(&mut self, lease: Lease) -> Place {
+        let id = lease.id;
+        if let Some(at) = self.vacant.pop() {
+            self.all[at as usize] = Some(lease);
+            return Place { at, id };
+        }
+        self.all.push(Some(lease));
+        Place { at: self.all.len() as u32 - 1, id }
+    }
+
+    fn remove(&mut self, place: Place) -> Option<Lease> {
+        let lease = self.all.get_mut(place.at as usize)?.take_if(|lease| lease.id == place.id)?;
+        self.vacant.push(place.at);
+        Some(lease)
+    }
+
+    fn get(&self, place: Place) -> Option<&Lease> {
+        self.all.get(place.at as usize)?.as_ref().filter(|lease| lease.id == place.id)
+    }
+    fn get_mut(&mut self, place: Place) -> Option<&mut Lease> {
+        self.all.get_mut(place.at as usize)?.as_mut().filter(|lease| lease.id == place.id)
+    }
+    fn len(&self) -> usize {
+        self.all.len() - self.vacant.len()
+    }
+
+    /// Whether an entry of those ages is of a lease as it is now.
+    fn count(&self, pushed: bool, (at, place): &(Duration, Place)) -> bool {
+        self.get(*place).is_some_and(|lease| (lease.renewed, lease.pushed) == (*at, pushed))
+    }
 }
 
 #[cfg(test)]
@@ -170,7 +205,7 @@ mod tests {
     enum Call {
         Insert { trainer: u64, slot: u32, level: u8 },
         Remove { which: usize },
-        Progress { which: usize, trainer: u64, microbatches: u32, pushed: bool },
+        Progress { which: usize, microbatches: u32, pushed: bool },
     }
 
     fn call() -> impl Strategy<Value = Call> {
@@ -181,37 +216,33 @@ mod tests {
                 level
             }),
             (0..9usize).prop_map(|which| Call::Remove { which }),
-            (0..9usize, 0..4u64, 0..4u32, any::<bool>()).prop_map(
-                |(which, trainer, microbatches, pushed)| {
-                    Call::Progress { which, trainer, microbatches, pushed }
-                }
-            ),
+            (0..9usize, 0..4u32, any::<bool>()).prop_map(|(which, microbatches, pushed)| Call::Progress {
+                which,
+                microbatches,
+                pushed
+            }),
         ]
-    }
-
-    fn all(held: &HeldLeases) -> Vec<(LeaseId, &Lease)> {
-        held.by_id.iter().map(|(id, lease)| (*id, lease)).collect()
     }
 
     /// What a walk over all of them would find is what the indexes say.
     fn assert_indexed(held: &HeldLeases, now: Duration) {
-        let all = all(held);
-        assert_eq!(held.oldest(), all.iter().map(|(_, lease)| lease.renewed).min());
+        let all: Vec<&Lease> = held.all().collect();
+        assert_eq!(held.oldest(), all.iter().map(|lease| lease.renewed).min());
         for until in (0..=now.as_secs()).map(Duration::from_secs) {
-            let old = all.iter().filter(|(_, lease)| lease.renewed <= until).map(|(id, _)| *id);
-            let found: BTreeSet<LeaseId> = held.renewed_until(until).into_iter().collect();
+            let old = all.iter().filter(|lease| lease.renewed <= until).map(|lease| lease.id);
+            let found: BTreeSet<LeaseId> = held.renewed_until(until).iter().map(|place| place.id).collect();
             assert_eq!(found, old.collect());
         }
         let waiting: Vec<(Duration, LeaseId)> =
-            held.waiting().map(|(id, lease)| (lease.renewed, id)).collect();
+            held.waiting().map(|(place, lease)| (lease.renewed, place.id)).collect();
         assert!(waiting.is_sorted_by_key(|(renewed, _)| *renewed));
-        let unpushed = all.iter().filter(|(_, lease)| !lease.pushed).map(|(id, _)| *id);
+        let unpushed = all.iter().filter(|lease| !lease.pushed).map(|lease| lease.id);
         assert_eq!(waiting.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>(), unpushed.collect());
         let entries = held.waiting.0.len() + held.pushed.0.len();
         assert!(entries <= 2 * (2 * all.len() + 16), "{entries} entries of {} leases", all.len());
-        let mut free = FreeNodes::default();
+        let mut free = FreeNodes::new(PRESENT, []);
         held.release(Node { level: 4, index: 0 }, &mut free);
-        let is_held = |slot: &u32| all.iter().any(|(_, lease)| lease.node.covers(Node::leaf(*slot)));
+        let is_held = |slot: &u32| all.iter().any(|lease| lease.node.covers(Node::leaf(*slot)));
         let unheld: Vec<u32> = (0..PRESENT).filter(|slot| !is_held(slot)).collect();
         assert_eq!(free.iter().flat_map(|node| node.first()..node.end()).collect::<Vec<_>>(), unheld);
     }
@@ -220,25 +251,33 @@ mod tests {
         #[test]
         fn whatever_happens_the_indexes_say_what_a_walk_would_find(calls in prop::collection::vec(call(), 0..120)) {
             let mut held = HeldLeases::new(PRESENT);
+            let (mut present, mut most) = (Vec::new(), 0);
+            // Of one that has ended: nothing is found there, whoever has come to its place.
+            let mut ended = Place { at: 0, id: LeaseId(u64::MAX) };
             for (number, call) in calls.into_iter().enumerate() {
                 let (id, now) = (LeaseId(number as u64), Duration::from_secs(number as u64 / 3));
-                let present: Vec<LeaseId> = all(&held).into_iter().map(|(id, _)| id).collect();
                 match call {
                     Call::Insert { trainer, slot, level } => {
                         let (node, trainer) = (Node { level, index: slot >> level }, Incarnation(trainer));
                         let (microbatches, pushed, speculated) = (0, false, 0);
-                        held.insert(id, Lease { node, trainer, microbatches, pushed, renewed: now, speculated });
+                        present.push(held.insert(Lease { id, node, trainer, microbatches, pushed, renewed: now, speculated }));
                     }
                     Call::Remove { which } => {
-                        let id = present.get(which).copied().unwrap_or(id);
-                        prop_assert_eq!(held.remove(id).is_some(), present.contains(&id));
+                        let place = present.get(which).copied().unwrap_or(ended);
+                        prop_assert_eq!(held.remove(place).map(|lease| lease.id), present.get(which).map(|place| place.id));
+                        present.retain(|held| *held != place);
+                        ended = place;
                     }
-                    Call::Progress { which, trainer, microbatches, pushed } => {
-                        let id = present.get(which).copied().unwrap_or(id);
-                        let is_here = held.progress(id, Incarnation(trainer), microbatches, pushed, now);
-                        prop_assert_eq!(is_here, present.contains(&id));
+                    Call::Progress { which, microbatches, pushed } => {
+                        let place = present.get(which).copied().unwrap_or(ended);
+                        held.progress(place, microbatches, pushed, now);
                     }
                 }
+                most = most.max(present.len());
+                prop_assert_eq!(held.places.all.len(), most, "places are used again");
+                prop_assert!(held.get(ended).is_none());
+                prop_assert!(present.iter().all(|place| held.get(*place).is_some_and(|lease| lease.id == place.id)));
+                prop_assert_eq!(held.all().count(), present.len());
                 assert_indexed(&held, now);
             }
         }

@@ -19,7 +19,7 @@ impl Leases {
         if is_open {
             self.shunned.shun(trainer, step.0, slot, now, self.ttl);
             self.forget_lanes(trainer);
-            self.end(trainer, |id, _| id == lease, lacking);
+            self.end(trainer, |held| held.id == lease, lacking);
         }
         is_open
     }

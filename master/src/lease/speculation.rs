@@ -22,7 +22,7 @@ impl Leases {
         let is_late = |lease: &Lease| now >= lease.renewed.max(since) + patience;
         let late = step.leases.waiting().take_while(|(_, lease)| is_late(lease));
         let (mut given, mut found) = (Vec::new(), None);
-        for (id, lease) in late.filter(|(_, lease)| lease.trainer != trainer) {
+        for (place, lease) in late.filter(|(_, lease)| lease.trainer != trainer) {
             // The right half first: a slow trainer works from the left.
             let halves = lease
                 .node
@@ -33,7 +33,7 @@ impl Leases {
                 && found.is_none()
                 && !leaves(half)
             {
-                given.push((id, number));
+                given.push((place, number));
                 let is_lacked = !step.tree.is_absent(half) && !lacking.lacking(front, half).is_empty();
                 found = is_lacked.then_some(half);
             }
@@ -41,8 +41,8 @@ impl Leases {
                 break;
             }
         }
-        for (id, halves) in given {
-            step.leases.speculated(id, halves);
+        for (place, halves) in given {
+            step.leases.speculated(place, halves);
         }
         let half = found?;
         self.counters.speculative += 1;

@@ -17,39 +17,48 @@ pub struct Node {
 
 impl Node {
     /// The leaf of one microbatch slot.
+    #[inline]
     pub fn leaf(slot: u32) -> Node {
         Node { level: 0, index: slot }
     }
     /// The first slot it covers.
+    #[inline]
     pub fn first(self) -> u32 {
         self.index << self.level
     }
     /// One past the last slot it covers, absent ones included.
+    #[inline]
     pub fn end(self) -> u32 {
         (self.index + 1) << self.level
     }
     /// How many slots it covers, absent ones included.
+    #[inline]
     pub fn width(self) -> u32 {
         1 << self.level
     }
     /// The node above.
+    #[inline]
     pub fn parent(self) -> Node {
         Node { level: self.level + 1, index: self.index >> 1 }
     }
     /// The other child of the node above.
+    #[inline]
     pub fn sibling(self) -> Node {
         Node { level: self.level, index: self.index ^ 1 }
     }
     /// Its two halves; none for a leaf.
+    #[inline]
     pub fn children(self) -> Option<(Node, Node)> {
         let level = self.level.checked_sub(1)?;
         Some((Node { level, index: self.index << 1 }, Node { level, index: (self.index << 1) | 1 }))
     }
     /// Whether it is the left operand of its parent's sum.
+    #[inline]
     pub fn is_left(self) -> bool {
         self.index & 1 == 0
     }
     /// Whether every slot of `other` is a slot of this node (a node covers itself).
+    #[inline]
     pub fn covers(self, other: Node) -> bool {
         self.first() <= other.first() && other.end() <= self.end()
     }
