@@ -111,11 +111,14 @@ impl fmt::Display for Row {
                     None => Ok(()),
                 }
             }
-            _ => write!(
-                f,
-                "{name:<48} {:>12.0} {:>12} {:>6}  {min:.0}-{max:.0} (of ours)",
-                self.ours, "-", "-"
-            ),
+            _ => {
+                let decimals = if self.ours < 100.0 { 2 } else { 0 };
+                write!(
+                    f,
+                    "{name:<48} {:>12.decimals$} {:>12} {:>6}  {min:.decimals$}-{max:.decimals$} (of ours)",
+                    self.ours, "-", "-"
+                )
+            }
         }
     }
 }

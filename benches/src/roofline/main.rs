@@ -2,6 +2,7 @@
 //! It must never print a figure whose limit was measured in another run.
 
 mod client;
+mod dispatch;
 mod leases;
 mod map;
 mod scan;
@@ -38,6 +39,9 @@ struct Arguments {
     /// Be a pserver
     #[arg(long, hide = true)]
     serve: Option<wire::Served>,
+    /// Be a master of the data in this folder
+    #[arg(long, hide = true)]
+    serve_master: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -65,6 +69,9 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     if let Some(served) = arguments.serve {
         return wire::serve(served);
+    }
+    if let Some(folder) = &arguments.serve_master {
+        return dispatch::serve(folder);
     }
     let report = measured(&arguments)?;
     match arguments.output {
@@ -97,6 +104,7 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
         let (lease_rows, growth) = leases::rows(rounds)?;
         rows.extend(lease_rows);
         lease_growth = Some(growth);
+        rows.extend(dispatch::rows(rounds)?);
     }
     Ok(Report { rounds, load_before, load_after: report::load(), rows, lease_growth })
 }
