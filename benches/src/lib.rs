@@ -1,4 +1,4 @@
-//! What the benches have in common: the stopwatch, rows of ours beside a limit, a pserver, plain TCP and
+//! What the benches have in common: the stopwatch, rows of ours beside a limit, a pserver, plain bytes and
 //! other parameter servers in processes of their own. It must never know what is measured.
 
 #![forbid(unsafe_code)]
@@ -9,3 +9,4 @@ pub mod plain;
 pub mod process;
 pub mod pserver;
 pub mod report;
+pub mod tcp;

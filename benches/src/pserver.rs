@@ -1,7 +1,7 @@
 //! A pserver in a process of its own: the shard, the service and the listener that `shoal pserver` has, placed once, without a
-//! master. It ends with its standard input. Plain TCP is answered beside it.
+//! master. It ends with its standard input. Plain bytes are answered beside it.
 
-use crate::plain::{self, Plain};
+use crate::plain;
 use anyhow::Context;
 use shoal_pserver::block::Placement;
 use shoal_pserver::block::verdicts::Verdicts;
@@ -31,14 +31,16 @@ pub struct Pserver {
     process: Child,
     /// Where it listens.
     pub address: String,
+    /// Where it answers plain bytes.
+    pub plain: String,
 }
 
 impl Pserver {
-    /// Starts this program with `arguments`, which make it call [`serve`]; with it a plain connection to the same process.
+    /// Starts this program with `arguments`, which make it call [`serve`].
     ///
     /// # Errors
     /// It does not start, or does not say where it listens.
-    pub fn start(arguments: &[&str]) -> anyhow::Result<(Pserver, Plain)> {
+    pub fn start(arguments: &[&str]) -> anyhow::Result<Pserver> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -46,12 +48,12 @@ impl Pserver {
             .spawn()
             .context("starting the pserver")?;
         let output = process.stdout.take().context("its address cannot be read")?;
-        let mut pserver = Pserver { process, address: String::new() };
+        let mut pserver = Pserver { process, address: String::new(), plain: String::new() };
         let mut addresses = String::new();
         BufReader::new(output).read_line(&mut addresses)?;
         let (address, plain) = addresses.trim().split_once(' ').context("it has said no addresses")?;
-        pserver.address = address.to_owned();
-        Ok((pserver, Plain::connect(plain.parse()?)?))
+        (pserver.address, pserver.plain) = (address.to_owned(), plain.to_owned());
+        Ok(pserver)
     }
 
     /// The process's number.
@@ -67,7 +69,7 @@ impl Drop for Pserver {
     }
 }
 
-/// Serves what is declared until nobody holds its standard input any more. Prints its address first, and that of plain TCP.
+/// Serves what is declared until nobody holds its standard input any more. Prints its address first, and that of plain bytes.
 ///
 /// # Errors
 /// No port is free, or the declaration is none.

@@ -5,9 +5,10 @@ use anyhow::{Context, ensure};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use shoal_benches::pserver::{JOB, REWIND};
+use shoal_benches::tcp::OnlyTcp;
 use shoal_runtime::cluster::Node;
 use shoal_runtime::cluster::layout::BLOCK_ELEMENTS_MAX;
-use shoal_runtime::host::rpc::{PserverClient, TcpDial, pserver_client};
+use shoal_runtime::host::rpc::{Dial, PserverClient, TcpDial, pserver_client};
 use shoal_runtime::wire::proto::{self, PushAnswer};
 
 /// As in the SDK.
@@ -15,21 +16,39 @@ const CALLS: usize = 8;
 const BLOCK: usize = BLOCK_ELEMENTS_MAX as usize;
 
 pub(crate) struct Client {
-    client: PserverClient,
+    here: PserverClient,
+    tcp: PserverClient,
     /// The next that is pushed.
     step: u64,
 }
 
+/// How bytes go.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// As a trainer takes it to a pserver of its own host: a Unix socket.
+    Here,
+    /// As to another host.
+    Tcp,
+}
+
 impl Client {
     pub(crate) fn new(address: &str) -> anyhow::Result<Client> {
-        let client = pserver_client(&TcpDial::default(), address).map_err(anyhow::Error::msg)?;
-        Ok(Client { client, step: 0 })
+        let client = |dial: &dyn Dial| pserver_client(dial, address).map_err(anyhow::Error::msg);
+        Ok(Client { here: client(&TcpDial::default())?, tcp: client(&OnlyTcp)?, step: 0 })
+    }
+
+    fn client(&self, way: Way) -> PserverClient {
+        match way {
+            Way::Here => self.here.clone(),
+            Way::Tcp => self.tcp.clone(),
+        }
     }
 
     /// The parameters of the next step, into `values`.
-    pub(crate) async fn pull(&self, values: &mut [f32]) -> anyhow::Result<()> {
+    pub(crate) async fn pull(&self, way: Way, values: &mut [f32]) -> anyhow::Result<()> {
         let blocks = values.len().div_ceil(BLOCK) as u32;
-        let mut calls = stream::iter(0..blocks).map(|block| self.pull_once(block)).buffer_unordered(CALLS);
+        let mut calls =
+            stream::iter(0..blocks).map(|block| self.pull_once(way, block)).buffer_unordered(CALLS);
         while let Some(reply) = calls.next().await {
             for block in reply?.blocks {
                 let values = values.chunks_mut(BLOCK).nth(block.block as usize).context("no such block")?;
@@ -41,7 +60,7 @@ impl Client {
         Ok(())
     }
 
-    async fn pull_once(&self, block: u32) -> anyhow::Result<proto::PullReply> {
+    async fn pull_once(&self, way: Way, block: u32) -> anyhow::Result<proto::PullReply> {
         let request = proto::PullRequest {
             job: JOB.into(),
             incarnation: 9,
@@ -51,15 +70,15 @@ impl Client {
             blocks: vec![block],
             ..Default::default()
         };
-        Ok(self.client.clone().pull(request).await?.into_inner())
+        Ok(self.client(way).pull(request).await?.into_inner())
     }
 
     /// Pushes the gradient of the next step; it is applied and published when this returns.
-    pub(crate) async fn push(&mut self, gradient: &Bytes) -> anyhow::Result<()> {
+    pub(crate) async fn push(&mut self, way: Way, gradient: &Bytes) -> anyhow::Result<()> {
         let blocks = gradient.len().div_ceil(4 * BLOCK);
         let part =
             |block: usize| gradient.slice(4 * BLOCK * block..gradient.len().min(4 * BLOCK * (block + 1)));
-        let calls = (0..blocks).map(|block| self.push_once(block as u32, part(block)));
+        let calls = (0..blocks).map(|block| self.push_once(way, block as u32, part(block)));
         let mut calls = stream::iter(calls).buffer_unordered(CALLS);
         while let Some(reply) = calls.next().await {
             let reply = reply?;
@@ -70,7 +89,7 @@ impl Client {
         Ok(())
     }
 
-    async fn push_once(&self, block: u32, gradient: Bytes) -> anyhow::Result<proto::PushReply> {
+    async fn push_once(&self, way: Way, block: u32, gradient: Bytes) -> anyhow::Result<proto::PushReply> {
         let request = proto::PushRequest {
             job: JOB.into(),
             incarnation: 9,
@@ -80,6 +99,6 @@ impl Client {
             blocks: vec![proto::BlockGradient { block, gradient, rewind: REWIND.0, version: 0 }],
             ..Default::default()
         };
-        Ok(self.client.clone().push(request).await?.into_inner())
+        Ok(self.client(way).push(request).await?.into_inner())
     }
 }

@@ -1,16 +1,18 @@
-//! Pull and push of 64 MiB over loopback: a trainer in this process and a pserver in another, beside the same bytes over plain
-//! TCP between the same two processes, and peers doing the same work. All in turn.
+//! Pull and push of 64 MiB inside this host, over TCP and over a Unix socket: a trainer in this process and a pserver in another,
+//! beside the same bytes, plain, between the same two processes, and peers doing the same work. All in turn.
 
-use crate::client::Client;
+use crate::client::{Client, Way};
 use anyhow::ensure;
 use bytes::Bytes;
-use shoal_benches::measure::{Took, Work, took};
+use shoal_benches::measure::{Took, took};
 use shoal_benches::peers::Peers;
 use shoal_benches::plain::Plain;
 use shoal_benches::pserver::{self, Pserver};
 use shoal_benches::report::Row;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::{Declaration, Parameter, Rule, Schedule};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 
 const ELEMENTS: usize = 16 << 20;
 const BYTES: usize = 4 * ELEMENTS;
@@ -37,47 +39,55 @@ pub(crate) fn serve(served: Served) -> anyhow::Result<()> {
 /// What ours is measured beside.
 struct Beside {
     rounds: u32,
-    /// Plain TCP, to a process that is always counted.
-    plain: Plain,
+    tcp: Plain<TcpStream>,
+    unix: Plain<UnixStream>,
+    /// The process at the other end of these, which is always counted.
     plain_process: u32,
     peers: Vec<Peers>,
 }
 
 /// What one round took.
 struct Round {
-    ours: Took,
-    plain: Took,
+    ours: [Took; 2],
+    plain: [Took; 2],
     /// In the order of [`Beside::names`].
     theirs: Vec<Took>,
 }
 
+/// In the order in which a round has them.
+const WAYS: [(Way, &str, &str); 2] = [(Way::Tcp, "", "TCP"), (Way::Here, " in one host", "Unix socket")];
+
 pub(crate) fn rows(rounds: u32, peers: Vec<Peers>) -> anyhow::Result<Vec<Row>> {
-    let (sgd, plain) = Pserver::start(&["--serve", "sgd"])?;
-    let (adam, _) = Pserver::start(&["--serve", "adam"])?;
-    let mut beside = Beside { rounds, plain, plain_process: sgd.id(), peers };
+    let sgd = Pserver::start(&["--serve", "sgd"])?;
+    let adam = Pserver::start(&["--serve", "adam"])?;
+    let (tcp, unix) = (Plain::tcp(&sgd.plain)?, Plain::unix(&sgd.plain)?);
+    let mut beside = Beside { rounds, tcp, unix, plain_process: sgd.id(), peers };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut values = vec![0.0; ELEMENTS];
     let gradient: Bytes = vec![GRADIENT.to_le_bytes(); ELEMENTS].into_flattened().into();
     let mut client = Client::new(&sgd.address)?;
-    let pull = &mut || runtime.block_on(client.pull(&mut values));
+    let pull = &mut |way| runtime.block_on(client.pull(way, &mut values));
     let mut rows = beside.rows("pull", pull, [8, BYTES], &sgd, Some("pull"))?;
-    let push = &mut || runtime.block_on(client.push(&gradient));
+    let push = &mut |way| runtime.block_on(client.push(way, &gradient));
     rows.extend(beside.rows("push, SGD", push, [BYTES, 8], &sgd, Some("push"))?);
-    runtime.block_on(client.pull(&mut values))?;
-    let expected = (0..=rounds).fold(0.0, |value, _| value - RATE * GRADIENT);
-    ensure!(values.iter().all(|value| *value == expected), "what was pulled is not what was pushed");
+    for (way, ..) in WAYS {
+        runtime.block_on(client.pull(way, &mut values))?;
+        let expected = (0..2 * (rounds + 1)).fold(0.0, |value, _| value - RATE * GRADIENT);
+        ensure!(values.iter().all(|value| *value == expected), "what was pulled is not what was pushed");
+    }
     let mut client = Client::new(&adam.address)?;
-    let push = &mut || runtime.block_on(client.push(&gradient));
+    let push = &mut |way| runtime.block_on(client.push(way, &gradient));
     rows.extend(beside.rows("push, Adam", push, [BYTES, 8], &adam, None)?);
     Ok(rows)
 }
 
 impl Beside {
-    /// Ours, which sends and takes so many bytes with `process`, beside plain TCP and, where they can do it, each peer.
+    /// Ours, which sends and takes so many bytes with `process`, beside as many plain bytes and, where they can do it, each
+    /// peer.
     fn rows(
         &mut self,
         name: &str,
-        ours: Work<'_>,
+        ours: &mut dyn FnMut(Way) -> anyhow::Result<()>,
         [sent, taken]: [usize; 2],
         process: &Pserver,
         asked: Option<&str>,
@@ -86,18 +96,25 @@ impl Beside {
         processes.dedup();
         let mut rounds = Vec::new();
         for _ in 0..=self.rounds {
-            let ours = took(&processes, ours)?;
-            let plain = took(&processes, &mut || self.plain.exchange(sent, taken))?;
+            let (tcp, unix) = (&mut self.tcp, &mut self.unix);
+            let first = took(&processes, &mut || ours(Way::Tcp))?;
+            let plain_tcp = took(&processes, &mut || tcp.exchange(sent, taken))?;
+            let second = took(&processes, &mut || ours(Way::Here))?;
+            let plain_unix = took(&processes, &mut || unix.exchange(sent, taken))?;
             let theirs = asked.map_or(Ok(Vec::new()), |what| self.theirs(what))?;
-            rounds.push(Round { ours, plain, theirs });
+            rounds.push(Round { ours: [first, second], plain: [plain_tcp, plain_unix], theirs });
         }
-        let row = |beside: &str, of: &dyn Fn(&Round) -> Took| {
-            let pairs: Vec<[Took; 2]> = rounds[1..].iter().map(|round| [round.ours, of(round)]).collect();
-            Row::of_bytes(&format!("{name} / {beside}"), BYTES, &pairs)
-        };
-        let mut rows = vec![row("TCP", &|round| round.plain)];
-        for (at, peer) in self.names().iter().enumerate().filter(|_| asked.is_some()) {
-            rows.push(row(peer, &|round| round.theirs[at]));
+        let mut rows = Vec::new();
+        for (at, (_, place, plain)) in WAYS.iter().enumerate() {
+            let row = |beside: &str, of: &dyn Fn(&Round) -> Took| {
+                let pairs: Vec<[Took; 2]> =
+                    rounds[1..].iter().map(|round| [round.ours[at], of(round)]).collect();
+                Row::of_bytes(&format!("{name}{place} / {beside}"), BYTES, &pairs)
+            };
+            rows.push(row(plain, &|round| round.plain[at]));
+            for (peer, name) in self.names().iter().enumerate().filter(|_| asked.is_some()) {
+                rows.push(row(name, &|round| round.theirs[peer]));
+            }
         }
         Ok(rows)
     }

@@ -5,8 +5,9 @@ use anyhow::{Context, ensure};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use shoal_benches::pserver::{JOB, REWIND};
+use shoal_benches::tcp::OnlyTcp;
 use shoal_runtime::cluster::{Node, Rows, Table};
-use shoal_runtime::host::rpc::{PserverClient, TcpDial, pserver_client};
+use shoal_runtime::host::rpc::{PserverClient, pserver_client};
 use shoal_runtime::wire::proto::{self, PushAnswer};
 use shoal_runtime::wire::rows;
 
@@ -23,7 +24,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(address: &str, dimension: usize) -> anyhow::Result<Client> {
-        let client = pserver_client(&TcpDial::default(), address).map_err(anyhow::Error::msg)?;
+        let client = pserver_client(&OnlyTcp, address).map_err(anyhow::Error::msg)?;
         Ok(Client { client, table: Table::default(), dimension, step: 0 })
     }
 

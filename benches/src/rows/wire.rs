@@ -7,6 +7,7 @@ use crate::flat::Flat;
 use serde::Serialize;
 use shoal_benches::measure::{self, Spread, Took, seconds};
 use shoal_benches::peers::{Peers, Told};
+use shoal_benches::plain::Plain;
 use shoal_benches::pserver::{self, Pserver};
 use shoal_runtime::cluster::{Declaration, Rows, Table};
 use std::collections::BTreeMap;
@@ -58,7 +59,8 @@ pub(crate) struct Wire {
 type Round = (Took, f64, Vec<Took>);
 
 pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<Wire> {
-    let (pserver, mut plain) = Pserver::start(&["--serve"])?;
+    let pserver = Pserver::start(&["--serve"])?;
+    let mut plain = Plain::tcp(&pserver.plain)?;
     let process = pserver.id();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut client = Client::new(&pserver.address, DIMENSION)?;

@@ -1,6 +1,7 @@
 //! Reaching another role.
 
 use super::renewing::renewing;
+use super::same_host::{self, ByteStream};
 use super::tls::{Reason, Role, Security, Unsecured, Untrusted};
 use super::{Limits, PserverClient, asking};
 use crate::wire::WireVersion;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_util::either::Either;
 use tonic::body::Body;
 use tower::util::BoxCloneSyncService;
 
@@ -39,7 +41,7 @@ pub trait Dial: Send + Sync {
 /// How long a probe may take.
 const PROBE: Duration = Duration::from_millis(250);
 
-/// HTTP/2 over TCP, over TLS where there are credentials.
+/// HTTP/2 over TCP, over TLS where there are credentials. Who listens on this host is reached by a Unix socket.
 #[derive(Clone, Debug, Default)]
 pub struct TcpDial {
     /// Limits of every connection.
@@ -71,17 +73,20 @@ impl Dial for TcpDial {
     }
 }
 
-/// A TCP connection to a name or an address, if it may be made. A name is looked up each time: pods move.
-async fn connected(address: String, security: Security) -> Result<TcpStream, BoxError> {
+/// A connection to a name or an address, if it may be made. A name is looked up each time: pods move.
+async fn connected(address: String, security: Security) -> Result<ByteStream, BoxError> {
     let mut last: BoxError = format!("{address}: the name leads to no address").into();
     for found in tokio::net::lookup_host(&address).await? {
         security
             .check_address(found)
             .map_err(|untrusted| Untrusted { peer: address.clone(), ..untrusted })?;
+        if let Some(stream) = same_host::connect(found).await {
+            return Ok(Either::Right(stream));
+        }
         match TcpStream::connect(found).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                return Ok(stream);
+                return Ok(Either::Left(stream));
             }
             Err(error) => last = error.into(),
         }

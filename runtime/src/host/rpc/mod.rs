@@ -1,7 +1,8 @@
 //! Rpc: how to reach a role and how to be reached, with a limit on everything.
 //!
 //! The seam is [`Dial`]: it turns an address into a [`Channel`], any service that carries gRPC calls. In
-//! production that is HTTP/2 over TCP, or over TLS over TCP ([`tls`]); in a simulation it is a call in memory with faults.
+//! production that is HTTP/2 over TCP, inside a host over Unix sockets, with TLS or without ([`tls`]); in a simulation it is
+//! a call in memory with faults.
 //! Calls to pservers carry megabytes, and share their buffers ([`PserverClient`], [`PserverServer`]). Every client and
 //! every service tells its wire version and checks the other's ([`asking`], [`answering`]).
 
@@ -10,6 +11,7 @@ mod limits;
 mod masters;
 mod renewing;
 mod room;
+mod same_host;
 mod serve;
 pub mod tls;
 mod unary;

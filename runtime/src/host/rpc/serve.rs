@@ -1,6 +1,7 @@
 //! Being reached: a listener, the handshakes, the limits, and a clean end.
 
 use super::room::{Meter, Room};
+use super::same_host::Listeners;
 use super::tls::{Admit, Security, secured};
 use super::{Limits, answering};
 use crate::host::shutdown::Shutdown;
@@ -32,7 +33,7 @@ pub async fn listen_secured(address: SocketAddr, security: &Security) -> io::Res
     listen(address).await
 }
 
-/// Serves `routes` on `listener` until `shutdown`. Calls in flight are given a second to finish.
+/// Serves `routes` on `listener`, and to processes of this host beside it, until `shutdown`. Calls in flight are given a second to finish.
 pub async fn serve(
     listener: TcpListener,
     routes: Routes,
@@ -40,18 +41,14 @@ pub async fn serve(
     security: Security,
     shutdown: Shutdown,
 ) -> Result<(), tonic::transport::Error> {
-    let incoming = futures_util::stream::unfold(listener, |listener| async move {
-        let accepted = listener.accept().await;
-        match &accepted {
-            // Without it small answers wait for one another; it works everywhere or is not missed.
-            Ok((stream, _)) => drop(stream.set_nodelay(true)),
+    let incoming = futures_util::stream::unfold(Listeners::beside(listener), |listeners| async move {
+        let accepted = listeners.accept().await;
+        if let Err(error) = &accepted {
             // Most likely no file handle is free; asking at once would take a whole core.
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            tracing::warn!(%error, "a connection could not be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
         }
-        Some((accepted, listener))
+        Some((accepted, listeners))
     });
     serve_on(incoming, routes, limits, security, shutdown).await
 }
