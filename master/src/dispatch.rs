@@ -154,6 +154,14 @@ impl Dispatch {
         }
     }
 
+    /// When an idle trainer may next be given a part of a task that is late.
+    pub fn next_late(&self, now: Duration) -> Option<Duration> {
+        match self {
+            Dispatch::Steps(leases) => leases.next_late(now),
+            Dispatch::Runs { .. } => None,
+        }
+    }
+
     /// Leases up to `want` tasks to `trainer`, one of `live` live trainers.
     pub fn lease(
         &mut self,

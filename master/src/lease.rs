@@ -9,12 +9,15 @@
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
 
 mod held;
+mod known;
 mod refused;
 mod speculation;
 
 use crate::free_nodes::FreeNodes;
+use crate::paces::Paces;
 use crate::shunned::Shunned;
 use held::{HeldLeases, Lease, Place};
+use known::Known;
 use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Node, Step, StepTree};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,17 +77,6 @@ struct OpenStep {
     leased_before: Vec<bool>,
 }
 
-/// What is known of one trainer.
-#[derive(Debug, Default)]
-struct Known {
-    /// The nodes it had last, kept so that it stays in the chunks it has read. None once it is gone.
-    lanes: Vec<Node>,
-    /// The open steps of which it has had a lease.
-    served: Vec<Step>,
-    /// Its leases.
-    leases: Vec<(Step, Place)>,
-}
-
 /// The lease machine of one job.
 #[derive(Debug)]
 pub struct Leases {
@@ -99,6 +91,7 @@ pub struct Leases {
     front_since: Duration,
     next: u64,
     trainers: BTreeMap<Incarnation, Known>,
+    paces: Paces,
     shunned: Shunned,
     counters: Counters,
 }
@@ -127,6 +120,7 @@ impl Leases {
             front_since: now,
             next: first.0,
             trainers: BTreeMap::new(),
+            paces: Paces::default(),
             shunned: Shunned::default(),
             counters: Counters::default(),
         };
@@ -157,10 +151,17 @@ impl Leases {
     /// Every block has applied all steps below `front`.
     pub fn advance(&mut self, front: Step, now: Duration) {
         if front > self.front {
+            self.end_steps(front, now);
             self.front = front;
             self.front_since = now;
-            self.open.retain(|open| open.step >= front);
-            self.trainers.retain(|_, known| known.advance(front));
+            let paces = &mut self.paces;
+            self.trainers.retain(|trainer, known| {
+                let is_worth_it = known.advance(front);
+                if !is_worth_it {
+                    paces.forget(*trainer);
+                }
+                is_worth_it
+            });
             self.open_steps();
         }
     }
@@ -203,14 +204,16 @@ impl Leases {
 
     /// A trainer says how far it is. Progress renews a lease; words about leases that are gone, or of others, change nothing.
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
-        let Some(known) = self.trainers.get(&trainer) else { return };
+        let Some(known) = self.trainers.get_mut(&trainer) else { return };
+        let mut computed = 0;
         for Progress { lease, microbatches, pushed } in progress {
             let Some((step, place)) = known.leases.iter().find(|(_, place)| place.id == *lease) else {
                 continue;
             };
             let Some(open) = self.open.iter_mut().find(|open| open.step == *step) else { continue };
-            open.leases.progress(*place, *microbatches, *pushed, now);
+            computed += open.leases.progress(*place, *microbatches, *pushed, now);
         }
+        known.computed(trainer, computed, self.front_since, now, &mut self.paces);
     }
 
     /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
@@ -264,6 +267,7 @@ impl Leases {
         if let Some(known) = self.trainers.get_mut(&trainer) {
             known.lanes.clear();
         }
+        self.paces.forget(trainer);
     }
 
     /// When [`expire`](Self::expire) has something to do next.
@@ -284,9 +288,8 @@ impl Leases {
         let mut grants = Vec::new();
         for _ in 0..want.min(GRANTS_PER_CALL_MAX) {
             let found = (0..self.open.len()).find_map(|at| self.take(at, trainer, live.max(1), now));
-            let is_idle = || grants.is_empty() && self.of(trainer).all(|lease| lease.pushed);
             let found = match found {
-                None if is_idle() => self.speculate(trainer, now, lacking),
+                None if grants.is_empty() && self.is_idle(trainer) => self.speculate(trainer, now, lacking),
                 found => found,
             };
             let Some((at, node)) = found else { break };
@@ -297,18 +300,8 @@ impl Leases {
 
     /// Takes a free node of the open step `at`: a fair share first, smaller pieces of what is left after that.
     fn take(&mut self, at: usize, trainer: Incarnation, live: u32, now: Duration) -> Option<(usize, Node)> {
-        let is_front = self.open[at].step == self.front;
-        // A trainer that has not asked yet finds its lanes kept for a while; then they are anyone's.
-        let is_reserved = now < self.front_since + self.ttl / 8 && self.open[at].served < live;
-        let open = &mut self.open[at];
-        let known = self.trainers.get(&trainer);
-        let share = if known.is_none_or(|known| !known.served.contains(&open.step)) {
-            open.tree.present() / live
-        } else if is_front && !is_reserved {
-            open.free.slots() / live
-        } else {
-            return None;
-        };
+        let share = self.share(at, trainer, live, now)?;
+        let (open, known) = (&mut self.open[at], self.trainers.get(&trainer));
         let node = if live == 1 || self.shunned.is_empty_for(trainer, now) {
             let lanes = known.map_or(&[][..], |known| &known.lanes);
             let kept = lanes.iter().find_map(|lane| open.free.take_within(*lane, share));
@@ -330,8 +323,12 @@ impl Leases {
         let id = LeaseId(self.next);
         self.next += 1;
         self.counters.leased += 1;
+        let is_idle = self.is_idle(trainer);
         let open = &mut self.open[at];
         let known = self.trainers.entry(trainer).or_default();
+        if is_idle {
+            known.begins(now);
+        }
         if !known.served.contains(&open.step) {
             known.served.push(open.step);
             known.lanes.clear();
@@ -343,22 +340,6 @@ impl Leases {
         let lease = Lease { id, node, trainer, microbatches: 0, pushed: false, renewed: now, speculated: 0 };
         known.leases.push((open.step, open.leases.insert(lease)));
         Grant { lease: id, step: open.step, node }
-    }
-}
-
-impl Known {
-    /// Steps below `front` are done. Whether it is worth knowing still.
-    fn advance(&mut self, front: Step) -> bool {
-        self.served.retain(|step| *step >= front);
-        self.leases.retain(|(step, _)| *step >= front);
-        !self.lanes.is_empty() || !self.served.is_empty()
-    }
-
-    /// Whatever was leased is void.
-    fn rewind(&mut self) -> bool {
-        self.served.clear();
-        self.leases.clear();
-        !self.lanes.is_empty()
     }
 }
 

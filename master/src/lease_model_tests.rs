@@ -212,7 +212,9 @@ impl Job {
             assert!(grants[..at].iter().all(|other| !overlaps(other.step, other.node)), "{grants:?}");
             if is_speculative {
                 assert_eq!((grants.len(), grant.step), (1, self.leases.front()));
-                assert!(held.iter().all(|(_, _, holder)| *holder != name), "speculation is for the idle");
+                let has_work =
+                    |(step, _, holder): &(Step, Node, Incarnation)| *holder == name && *step == grant.step;
+                assert!(!held.iter().any(has_work), "speculation is for the idle");
                 assert!(held.iter().any(|(step, node, _)| overlaps(*step, *node)));
             } else {
                 assert!(is_within(&free), "{grant:?} was not free");

@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 
 #[path = "lease_model_tests.rs"]
 mod model;
+#[path = "lease_speed_tests.rs"]
+mod speed;
 
 const TTL: Duration = Duration::from_millis(1600);
 const A: Incarnation = Incarnation(1);

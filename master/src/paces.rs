@@ -43,6 +43,12 @@ impl Paces {
         Some((u128::from(positions) * rate / mean_times_live.max(1)) as u64)
     }
 
+    /// In what time so many microbatches are computed at the mean pace. None while no pace is known.
+    pub(crate) fn mean_time(&self, microbatches: u32) -> Option<Duration> {
+        let nanos = u128::from(microbatches) * RATE_NANOS * self.rates.len() as u128;
+        Some(Duration::from_nanos(nanos.checked_div(self.sum.into())?.try_into().unwrap_or(u64::MAX)))
+    }
+
     /// Whether a trainer is less than half as fast as the mean.
     pub(crate) fn is_slow(&self, trainer: Incarnation) -> bool {
         let rate = self.rates.get(&trainer);
@@ -93,6 +99,7 @@ mod tests {
         paces.forget(B);
         assert!(!paces.is_slow(A));
         assert_eq!(paces.share(A, 40, 1), Some(40));
+        assert_eq!(paces.mean_time(3), Some(seconds(300)));
     }
 
     #[test]

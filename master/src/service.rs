@@ -18,6 +18,8 @@ use tonic::{Request, Response, Status};
 
 /// The longest that a call for tasks is kept open.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Calls for tasks, kept open, up to which one more looks again when a task will be late.
+const LATE_CALLS_MAX: usize = 16;
 
 /// The master's rpc service. Clones share the machine.
 #[derive(Clone, Debug)]
@@ -139,7 +141,11 @@ impl MasterService {
         let (mut machine, now) = self.machine(&request.job)?;
         let outcome = machine.lease(Incarnation(request.incarnation), request.call, request.want, now);
         let ttl = Duration::from_millis(machine.settings().lease_ttl_millis);
-        Ok((outcome, ttl / 16))
+        // A few of those who wait, and not thousands, look again when a task will be late.
+        let is_one_of_few = outcome == LeaseOutcome::Wait && self.signals.calls_waiting() < LATE_CALLS_MAX;
+        let late = if is_one_of_few { machine.next_late(now) } else { None };
+        let again = late.map_or(ttl / 16, |late| (late - now).clamp(ttl / 256, ttl / 16));
+        Ok((outcome, again))
     }
 
     /// The exclusions, if they are newer than those of this number. Asked after tasks were given: they need them.

@@ -80,10 +80,11 @@ impl HeldLeases {
         Some(lease)
     }
 
-    /// How far its trainer is with one; what it has said before changes nothing.
-    pub(super) fn progress(&mut self, place: Place, microbatches: u32, pushed: bool, now: Duration) {
-        let Some(lease) = self.places.get_mut(place) else { return };
-        let is_more = microbatches > lease.microbatches || (pushed && !lease.pushed);
+    /// How far its trainer is with one; what it has said before changes nothing. Returns how many more it has computed.
+    pub(super) fn progress(&mut self, place: Place, microbatches: u32, pushed: bool, now: Duration) -> u32 {
+        let Some(lease) = self.places.get_mut(place) else { return 0 };
+        let more = microbatches.saturating_sub(lease.microbatches);
+        let is_more = more > 0 || (pushed && !lease.pushed);
         lease.microbatches = lease.microbatches.max(microbatches);
         lease.pushed |= pushed;
         if is_more {
@@ -92,11 +93,16 @@ impl HeldLeases {
             self.ages(pushed).0.push_back((now, place));
             self.tidy();
         }
+        more
     }
 
     /// One of them.
     pub(super) fn get(&self, place: Place) -> Option<&Lease> {
         self.places.get(place)
+    }
+    /// All of them.
+    pub(super) fn into_all(self) -> impl Iterator<Item = Lease> {
+        self.places.all.into_iter().flatten()
     }
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = &Lease> {

@@ -1,8 +1,12 @@
 //! What an idle trainer is given of a task that is waited for.
 
 use super::{Lacking, Lease, Leases};
+use crate::paces::Paces;
 use shoal_runtime::cluster::{Incarnation, Node};
 use std::time::Duration;
+
+/// Tasks, those that have waited longest, among which one is sought that is late.
+const LOOKED_AT_MAX: usize = 64;
 
 impl Leases {
     /// For an idle trainer: a half of the task that the front has waited for longest, if that is long enough.
@@ -12,15 +16,16 @@ impl Leases {
         now: Duration,
         lacking: &dyn Lacking,
     ) -> Option<(usize, Node)> {
-        let (front, since, patience) = (self.front, self.front_since, self.ttl / 4);
+        let (front, since) = (self.front, self.front_since);
         let at = self.open.iter().position(|open| open.step == front)?;
         let leaves_nothing = self.shunned.is_empty_for(trainer, now);
         let (step, shunned) = (&mut self.open[at], &self.shunned);
         let leaves = |node: Node| {
             !leaves_nothing && (node.first()..node.end()).any(|slot| shunned.is(trainer, front.0, slot, now))
         };
-        let is_late = |lease: &Lease| now >= lease.renewed.max(since) + patience;
-        let late = step.leases.waiting().take_while(|(_, lease)| is_late(lease));
+        let (ttl, paces) = (self.ttl, &self.paces);
+        let waiting = step.leases.waiting().filter(|(_, lease)| is_whole(lease)).take(LOOKED_AT_MAX);
+        let late = waiting.filter(|(_, lease)| now >= lease.renewed.max(since) + patience(ttl, paces, lease));
         let (mut given, mut found) = (Vec::new(), None);
         for (place, lease) in late.filter(|(_, lease)| lease.trainer != trainer) {
             // The right half first: a slow trainer works from the left.
@@ -48,4 +53,26 @@ impl Leases {
         self.counters.speculative += 1;
         Some((at, half))
     }
+
+    /// When the next task of the front is late, after `now`: an idle trainer may be given a part of it then.
+    pub fn next_late(&self, now: Duration) -> Option<Duration> {
+        let open = self.at(self.front)?;
+        let late =
+            |lease: &Lease| lease.renewed.max(self.front_since) + patience(self.ttl, &self.paces, lease);
+        let waiting = open.leases.waiting().map(|(_, lease)| lease).filter(|lease| is_whole(lease));
+        waiting.take(LOOKED_AT_MAX).map(late).filter(|late| *late > now).min()
+    }
+}
+
+/// Whether some of it was given to nobody else yet.
+fn is_whole(lease: &Lease) -> bool {
+    lease.speculated < if lease.node.level == 0 { 1 } else { 2 }
+}
+
+/// How long a task may go without a word until others help: twice the time in which a trainer of mean pace does all of it.
+/// Where no pace is known yet, a quarter of what a lease lives, and never more; nor less than ten milliseconds of five seconds,
+/// for words take time too.
+fn patience(ttl: Duration, paces: &Paces, lease: &Lease) -> Duration {
+    let mean = paces.mean_time(lease.node.width()).unwrap_or(ttl);
+    mean.saturating_mul(2).clamp(ttl / 500, ttl / 4)
 }

@@ -282,6 +282,11 @@ impl Machine {
         LeaseOutcome::Tasks(grants.into_iter().map(|grant| grant.task(&mut self.plan, rewind)).collect())
     }
 
+    /// When there may be a task for a trainer that was given none, by time alone, after `now`.
+    pub fn next_late(&self, now: Duration) -> Option<Duration> {
+        self.job.as_ref()?.dispatch.next_late(now)
+    }
+
     /// A trainer leaves: what it has not pushed is leased to others. With a failure it is counted against the budget.
     pub fn leave(
         &mut self,

@@ -13,7 +13,7 @@ fn slots(node: Node) -> impl Iterator<Item = u32> {
 type AtWork = (Incarnation, Vec<Progress>);
 
 /// Two pservers with copies of one another's blocks at step 2, `a` and `b` at work on a half of it each, and on one
-/// of the next. `b` has pushed its half, every block holds it, and its lease has run out.
+/// of the next. `b` has pushed its half, every block holds it, and its lease has run out; `a` gets on with its own.
 fn half_a_step() -> (Job, Vec<Incarnation>, [AtWork; 2]) {
     let (mut job, pservers, a) = copied(2);
     let b = job.trainer("b", 1, 0).unwrap();
@@ -38,6 +38,9 @@ fn half_a_step() -> (Job, Vec<Incarnation>, [AtWork; 2]) {
             job.say(*pserver, said, millis);
         });
     }
+    let [(_, of_a), _] = &mut trainers;
+    of_a[0].microbatches += 1;
+    job.call(a, 5, of_a, 2600);
     job.pass(2600);
     assert_eq!(
         job.job.as_ref().unwrap().dispatch.counters().expired,

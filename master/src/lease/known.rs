@@ -1,0 +1,102 @@
+//! What is known of one trainer: where it works, and how fast. Pure.
+
+use super::Leases;
+use super::held::Place;
+use crate::paces::Paces;
+use shoal_runtime::cluster::{Incarnation, Node, Step};
+use std::time::Duration;
+
+/// What is known of one trainer.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// The nodes it had last, kept so that it stays in the chunks it has read. None once it is gone.
+    pub(super) lanes: Vec<Node>,
+    /// The open steps of which it has had a lease.
+    pub(super) served: Vec<Step>,
+    /// Its leases.
+    pub(super) leases: Vec<(Step, Place)>,
+    /// Since when what it computes next is under way, if not since a later step's beginning.
+    since: Duration,
+}
+
+impl Known {
+    /// It is given a lease; of what it can begin with, this is the first.
+    pub(super) fn begins(&mut self, now: Duration) {
+        self.since = now;
+    }
+
+    /// It has computed so many microbatches, of steps that could be begun at `begun`.
+    pub(super) fn computed(
+        &mut self,
+        trainer: Incarnation,
+        microbatches: u32,
+        begun: Duration,
+        now: Duration,
+        paces: &mut Paces,
+    ) {
+        if microbatches > 0 {
+            paces.observe(trainer, microbatches, now.saturating_sub(self.since.max(begun)));
+            self.since = now;
+        }
+    }
+
+    /// Steps below `front` are done. Whether it is worth knowing still.
+    pub(super) fn advance(&mut self, front: Step) -> bool {
+        self.served.retain(|step| *step >= front);
+        self.leases.retain(|(step, _)| *step >= front);
+        !self.lanes.is_empty() || !self.served.is_empty()
+    }
+
+    /// Whatever was leased is void.
+    pub(super) fn rewind(&mut self) -> bool {
+        self.served.clear();
+        self.leases.clear();
+        !self.lanes.is_empty()
+    }
+}
+
+impl Leases {
+    /// How many slots of the open step `at` a trainer may take at once: who is slow has a share by its pace. Who is less than half
+    /// as fast as the mean takes nothing of a step that the others have begun, unless they leave it for long: they would wait.
+    pub(super) fn share(&self, at: usize, trainer: Incarnation, live: u32, now: Duration) -> Option<u32> {
+        let open = &self.open[at];
+        let (fair, is_slow) = (open.tree.present() / live, self.paces.is_slow(trainer));
+        // In which the others do theirs.
+        let turn = self.paces.mean_time(fair).unwrap_or(self.ttl).clamp(self.ttl / 500, self.ttl / 8);
+        let is_begun = open.step == self.front && now >= self.front_since + turn / 4;
+        let is_served = self.trainers.get(&trainer).is_some_and(|known| known.served.contains(&open.step));
+        if !is_served && !(is_slow && is_begun) {
+            // A third above its pace is let be: paces are not measured that well, and lanes are worth keeping.
+            let by_pace = self.paces.share(trainer, open.tree.present().into(), live);
+            return Some(by_pace.map_or(fair, |share| fair.min((share + share / 3) as u32)));
+        }
+        // A trainer that has not asked yet finds its lanes kept for a turn; then they are anyone's.
+        let turns = if is_slow { 2 } else { u32::from(open.served < live) };
+        let is_free = open.step == self.front && now >= self.front_since + turns * turn;
+        is_free.then_some(open.free.slots() / live)
+    }
+
+    /// Whether it has nothing in hand that it can do: the last open step is there to read records ahead.
+    pub(super) fn is_idle(&self, trainer: Incarnation) -> bool {
+        let known = self.trainers.get(&trainer);
+        let mut held = known.into_iter().flat_map(|known| &known.leases);
+        held.all(|(step, place)| {
+            let is_ahead = step.0 >= self.front.0 + self.ahead;
+            is_ahead
+                || self.at(*step).and_then(|open| open.leases.get(*place)).is_none_or(|lease| lease.pushed)
+        })
+    }
+
+    /// Steps below `front` are done, and so is what of them was in hand: by whoever had it, unless others were given it too. Of
+    /// those it is only known that they were slow.
+    pub(super) fn end_steps(&mut self, front: Step, now: Duration) {
+        let done = self.open.extract_if(.., |open| open.step < front);
+        for lease in done.flat_map(|open| open.leases.into_all()).filter(|lease| !lease.pushed) {
+            let rest = lease.node.width().saturating_sub(lease.microbatches);
+            let computed = if lease.speculated > 0 { 1 } else { rest };
+            if let Some(known) = self.trainers.get_mut(&lease.trainer) {
+                known.computed(lease.trainer, computed, self.front_since, now, &mut self.paces);
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Trainers of different speeds on one virtual clock: how long a step takes when one of them is slow.
+
+use super::*;
+use std::collections::VecDeque;
+
+/// A fast trainer's microbatch, in microseconds.
+const FAST: u64 = 1000;
+/// How soon an idle trainer asks again.
+const ASK_AGAIN: u64 = 250;
+/// Which are not counted: the first shows who is slow.
+const FIRST_STEPS: u64 = 2;
+const STEPS: u64 = 20;
+
+struct Trainer {
+    /// Microseconds for one microbatch, and when the one under way is done.
+    pace: u64,
+    done_at: u64,
+    tasks: VecDeque<(Grant, u32)>,
+    /// Told with the next call.
+    finished: Vec<Progress>,
+}
+
+/// Microbatches' times of a fast trainer that a step takes in the mean, and leases for each trainer in a step.
+fn simulate(paces: &[u64], microbatches: u32) -> (f64, f64) {
+    let steps = FIRST_STEPS + STEPS;
+    let shape = shape(u64::from(microbatches) * (steps + 2), microbatches);
+    let mut leases = Leases::new(shape, steps + 2, 1, Duration::from_secs(5), LeaseId(1), at(0));
+    let trainer = |pace: &u64| Trainer { pace: *pace, done_at: 0, tasks: VecDeque::new(), finished: vec![] };
+    let mut trainers: Vec<Trainer> = paces.iter().map(trainer).collect();
+    let (mut held, mut begun) = (Held::default(), None);
+    let mut agenda: BTreeSet<(u64, usize)> = (0..paces.len()).map(|at| (at as u64 * 13, at)).collect();
+    let mut end = 0;
+    while let Some((now, at)) = agenda.pop_first() {
+        end = now;
+        let (trainer, clock) = (&mut trainers[at], Duration::from_micros(now));
+        // What it was computing is done; what was published meanwhile is worth nothing.
+        if let Some((grant, done)) = trainer.tasks.front_mut().filter(|_| trainer.done_at == now) {
+            *done += 1;
+            if *done == grant.node.width() {
+                held.0
+                    .extend((grant.node.first()..grant.node.end()).filter(|_| grant.step == leases.front()));
+                trainer.finished.push(Progress { lease: grant.lease, microbatches: *done, pushed: true });
+                trainer.tasks.pop_front();
+            }
+        }
+        let name = Incarnation(at as u64);
+        let in_hand = trainer.tasks.iter();
+        let mut words: Vec<Progress> = in_hand.map(|(grant, done)| self::done(grant.lease, *done)).collect();
+        words.append(&mut trainer.finished);
+        leases.progress(name, &words, clock);
+        leases.forget_unknown(name, &words, &held);
+        if held.0.len() as u32 == microbatches {
+            held.0.clear();
+            leases.advance(leases.front().next(), clock);
+            if leases.front() == Step(FIRST_STEPS) {
+                begun = Some((now, leases.counters().leased));
+            } else if leases.front() == Step(steps) {
+                break;
+            }
+        }
+        trainer.tasks.retain(|(grant, _)| grant.step >= leases.front());
+        let room = 2u32.saturating_sub(trainer.tasks.len() as u32);
+        let grants = leases.lease(name, paces.len() as u32, room, clock, &held);
+        trainer.tasks.extend(grants.into_iter().map(|grant| (grant, 0)));
+        trainer.tasks.make_contiguous().sort_by_key(|(grant, _)| grant.step);
+        let can_begin = trainer.tasks.front().is_some_and(|(grant, _)| grant.step == leases.front());
+        trainer.done_at = now + if can_begin { trainer.pace } else { 0 };
+        agenda.insert((now + if can_begin { trainer.pace } else { ASK_AGAIN }, at));
+    }
+    let (began, leased) = begun.unwrap();
+    let each = (leases.counters().leased - leased) as f64 / (STEPS as f64 * paces.len() as f64);
+    ((end - began) as f64 / (STEPS * FAST) as f64, each)
+}
+
+#[test]
+fn a_step_hardly_waits_for_one_slow_trainer_however_slow_it_is() {
+    for fast in [2, 4, 7, 12, 40] {
+        let microbatches = 8 * (fast as u32 + 1);
+        let (without, _) = simulate(&vec![FAST; fast], microbatches);
+        // Of one that is slower still nothing is seen but that others have done its part.
+        for (slower, most) in
+            [(2, 1.3), (3, 1.3), (5, 1.3), (10, 1.3), (30, 1.5), (100, 1.5), (1_000_000, 1.5)]
+        {
+            let mut paces = vec![FAST; fast];
+            paces.insert(fast / 2, slower * FAST);
+            let (with, leases) = simulate(&paces, microbatches);
+            assert!(
+                with <= most * without && leases <= 3.5,
+                "{fast} fast, one {slower} times slower: {with}, without it {without}; {leases} leases"
+            );
+        }
+    }
+}
+
+#[test]
+fn trainers_of_one_pace_have_a_task_each_in_a_step() {
+    for trainers in 1..9 {
+        let (step, leases) = simulate(&vec![FAST; trainers], 8 * trainers as u32);
+        assert!(step < 8.5 && leases == 1.0, "{trainers} trainers: {step} for a step, {leases} leases");
+    }
+}
