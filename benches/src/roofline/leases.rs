@@ -1,20 +1,13 @@
 //! Leases per second of the bare lease machine, and how the cost of one grows with the trainers.
 //! No members, no plan, no wire: what is counted is `master::lease` alone, called as the master calls it.
 
-use anyhow::ensure;
 use shoal_benches::measure::{Spread, in_turn};
+use shoal_benches::paths::leases::Job;
 use shoal_benches::report::Row;
-use shoal_master::lease::{Grant, Lacking, Leases, Progress};
-use shoal_runtime::cluster::JobShape;
-use shoal_runtime::cluster::plan::EpochShape;
-use shoal_runtime::cluster::{Incarnation, LeaseId, Node, Step};
-use std::time::Duration;
 
 const TRAINERS: [u32; 4] = [10, 100, 1000, 10_000];
-const MICROBATCHES_PER_TRAINER: u32 = 8;
 /// In each round, whatever the number of trainers.
 const LEASES: u32 = 20_000;
-const NOW: Duration = Duration::from_secs(1);
 
 /// A row for each number of trainers, and the cost of a lease among the most in costs among the fewest.
 pub(crate) fn rows(rounds: u32) -> anyhow::Result<(Vec<Row>, Spread)> {
@@ -22,95 +15,17 @@ pub(crate) fn rows(rounds: u32) -> anyhow::Result<(Vec<Row>, Spread)> {
     for job in [&mut a, &mut b, &mut c, &mut d] {
         job.begin()?;
     }
-    let measured =
-        in_turn(rounds, [&mut || a.lease(), &mut || b.lease(), &mut || c.lease(), &mut || d.lease()])?;
+    let steps = TRAINERS.map(|trainers| LEASES / trainers);
+    let measured = in_turn(
+        rounds,
+        [&mut || a.steps(steps[0]), &mut || b.steps(steps[1]), &mut || c.steps(steps[2]), &mut || {
+            d.steps(steps[3])
+        }],
+    )?;
     let row = |(which, trainers): (usize, &u32)| {
         let rates = measured.iter().map(|round| f64::from(LEASES) / round[which]).collect();
         Row::alone(format!("leases, {trainers} trainers"), "leases/s", rates)
     };
     let growth = Spread::of(measured.iter().map(|[few, .., many]| many / few).collect());
     Ok((TRAINERS.iter().enumerate().map(row).collect(), growth))
-}
-
-/// Pservers that lack nothing of what was pushed; an undisturbed job never asks them.
-struct Nothing;
-
-impl Lacking for Nothing {
-    fn lacking(&self, _: Step, _: Node) -> Vec<Node> {
-        Vec::new()
-    }
-}
-
-/// An undisturbed job: every trainer holds one task of the front step and one of the step ahead.
-struct Job {
-    trainers: u32,
-    leases: Leases,
-    front: Step,
-    held: Vec<Vec<Progress>>,
-}
-
-impl Job {
-    fn new(trainers: u32) -> Job {
-        let slots = trainers * MICROBATCHES_PER_TRAINER;
-        let shape = JobShape::new(EpochShape::new(u64::from(slots) * 1000, 1, slots), 1 << 20);
-        let leases = Leases::new(shape, u64::MAX, 1, Duration::from_secs(60), LeaseId(1), NOW);
-        Job { trainers, leases, front: Step(0), held: vec![Vec::new(); trainers as usize] }
-    }
-
-    /// The tasks of the first two steps.
-    fn begin(&mut self) -> anyhow::Result<()> {
-        self.ask()?;
-        self.ask()
-    }
-
-    fn lease(&mut self) -> anyhow::Result<()> {
-        for _ in 0..LEASES / self.trainers {
-            self.push();
-            self.ask()?;
-        }
-        Ok(())
-    }
-
-    /// Every trainer says that it has pushed its task of the front, which then advances.
-    fn push(&mut self) {
-        for (trainer, held) in (1..).map(Incarnation).zip(&mut self.held) {
-            if let Some(first) = held.first_mut() {
-                *first = Progress { microbatches: MICROBATCHES_PER_TRAINER, pushed: true, ..*first };
-            }
-            self.leases.progress(trainer, held, NOW);
-            self.leases.forget_unknown(trainer, held, &Nothing);
-            held.remove(0);
-        }
-        self.front = self.front.next();
-        self.leases.advance(self.front, NOW);
-    }
-
-    /// Every trainer asks for one task and must get a whole share of a step.
-    fn ask(&mut self) -> anyhow::Result<()> {
-        for (trainer, held) in (1..).map(Incarnation).zip(&mut self.held) {
-            let grants = self.leases.lease(trainer, self.trainers, 1, NOW, &Nothing);
-            let [Grant { lease, node, .. }] = grants[..] else {
-                anyhow::bail!("trainer {trainer:?} got {} leases, not one", grants.len());
-            };
-            ensure!(node.width() == MICROBATCHES_PER_TRAINER, "node {node} is no fair share");
-            held.push(Progress { lease, microbatches: 0, pushed: false });
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_undisturbed_job_leases_every_task_once_and_each_trainer_holds_two() {
-        let mut job = Job::new(10);
-        job.begin().unwrap();
-        job.lease().unwrap();
-        let counters = job.leases.counters();
-        assert_eq!((counters.leased, counters.leased_again), (u64::from(LEASES) + 20, 0));
-        assert_eq!((counters.speculative, counters.expired), (0, 0));
-        assert!((1..=10).all(|trainer| job.leases.in_hand(Incarnation(trainer)) == 2));
-    }
 }

@@ -1,7 +1,6 @@
 //! `rows`: what an embedding table costs, in memory and in time, beside the machine's own limits and other parameter servers.
 //! It must never print a figure whose limit was measured in another run.
 
-mod buckets;
 mod client;
 mod flat;
 mod growth;
@@ -13,6 +12,7 @@ use clap::{Parser, ValueEnum};
 use growth::{Growth, Size};
 use serde::Serialize;
 use shoal_benches::measure::ROUNDS_MIN;
+use shoal_benches::paths::buckets::MESSAGE_KEYS;
 use shoal_benches::peers::Peers;
 use shoal_benches::report::load;
 use soak::Soak;
@@ -108,11 +108,7 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Rows> {
     }
     let wire = if has(Part::Wire) {
         let peers = arguments.python.as_ref().zip(arguments.wheel.as_ref());
-        let work = [
-            ("--rows", wire::TABLE_ROWS),
-            ("--dimension", wire::DIMENSION),
-            ("--keys", buckets::MESSAGE_KEYS),
-        ];
+        let work = [("--rows", wire::TABLE_ROWS), ("--dimension", wire::DIMENSION), ("--keys", MESSAGE_KEYS)];
         let work = work.map(|(flag, value)| (flag, value.to_string()));
         let peers = peers
             .map(|(python, wheel)| Peers::start("embedding.py", python, Some(wheel), &work))

@@ -1,11 +1,11 @@
 //! Pull and push of 10,000 rows over loopback: a trainer in this process and a pserver in another, peers doing the same work,
 //! a gather and a scatter of such rows in one thread's memory, and the same bytes over plain TCP. All in turn.
 
-use crate::buckets::{ADAGRAD, MESSAGE_KEYS, drawn, parameter};
 use crate::client::Client;
 use crate::flat::Flat;
 use serde::Serialize;
 use shoal_benches::measure::{self, Spread, Took, seconds};
+use shoal_benches::paths::buckets::{ADAGRAD, MESSAGE_KEYS, drawn, parameter};
 use shoal_benches::peers::{Peers, Told};
 use shoal_benches::plain::Plain;
 use shoal_benches::pserver::{self, Pserver};

@@ -10,15 +10,18 @@ use shoal_runtime::cluster::{Parameter, Rows, Rule, Schedule, Table};
 use std::hint::black_box;
 
 /// Keys of one message.
-pub(crate) const MESSAGE_KEYS: usize = 10_000;
-pub(crate) const ADAGRAD: Rule = Rule::Adagrad { epsilon: 1e-8 };
+pub const MESSAGE_KEYS: usize = 10_000;
+/// The rule of its rows.
+pub const ADAGRAD: Rule = Rule::Adagrad { epsilon: 1e-8 };
 
 /// Of each bucket the keys of one message, or its rows.
-pub(crate) type Wanted = Vec<Vec<u64>>;
-pub(crate) type Message = Vec<Rows>;
+pub type Wanted = Vec<Vec<u64>>;
+/// Of each bucket what one message brings it.
+pub type Message = Vec<Rows>;
 
 /// All buckets of one table.
-pub(crate) struct Buckets {
+#[derive(Debug)]
+pub struct Buckets {
     table: Table,
     dimension: usize,
     buckets: Vec<(BucketShape, Bucket)>,
@@ -26,19 +29,19 @@ pub(crate) struct Buckets {
 }
 
 /// The parameter that a table is declared as.
-pub(crate) fn parameter(table: Table, dimension: usize, rule: Rule) -> Parameter {
+pub fn parameter(table: Table, dimension: usize, rule: Rule) -> Parameter {
     let initial = Initial::Uniform { limit: 0.05 };
     Parameter::new("table", &[dimension as u64], rule, Schedule::constant(0.05), initial).as_table(table)
 }
 
 /// Draw `draw` of numbers below `below`: not quite uniform, near enough for places in memory.
-pub(crate) fn drawn(draw: u64, below: u64) -> u64 {
+pub fn drawn(draw: u64, below: u64) -> u64 {
     ((u128::from(mix(draw)) * u128::from(below)) >> 64) as u64
 }
 
 impl Buckets {
     /// Without rows.
-    pub(crate) fn new(table: Table, dimension: usize) -> Buckets {
+    pub fn new(table: Table, dimension: usize) -> Buckets {
         let parameter = parameter(table, dimension, ADAGRAD);
         let bucket = |bucket| {
             let shape = BucketShape::new(7, &parameter, bucket)?;
@@ -49,7 +52,7 @@ impl Buckets {
     }
 
     /// What is asked of each bucket for these keys, each once.
-    pub(crate) fn wanted(&self, keys: impl IntoIterator<Item = u64>) -> Wanted {
+    pub fn wanted(&self, keys: impl IntoIterator<Item = u64>) -> Wanted {
         let mut wanted = vec![Vec::new(); self.buckets.len()];
         keys.into_iter().for_each(|key| wanted[self.table.bucket_of(key) as usize].push(key));
         for keys in &mut wanted {
@@ -60,7 +63,7 @@ impl Buckets {
     }
 
     /// Gradients of one for occurrences of keys.
-    pub(crate) fn message(&self, keys: impl IntoIterator<Item = u64>) -> Message {
+    pub fn message(&self, keys: impl IntoIterator<Item = u64>) -> Message {
         let mut parts = vec![Vec::new(); self.buckets.len()];
         keys.into_iter().for_each(|key| parts[self.table.bucket_of(key) as usize].push(key));
         let rows = |keys| {
@@ -72,7 +75,7 @@ impl Buckets {
     }
 
     /// One update of every bucket. The version before it can still be read.
-    pub(crate) fn update(&mut self, message: Message) {
+    pub fn update(&mut self, message: Message) {
         self.updates += 1;
         let pass = Pass { weight: 1.0, rate: 0.05, scale: 1.0, weight_decay: 0.0, update: self.updates };
         for ((shape, bucket), rows) in self.buckets.iter_mut().zip(message) {
@@ -82,8 +85,11 @@ impl Buckets {
         }
     }
 
-    /// Reads the newest version of these keys, which must all have rows.
-    pub(crate) fn read(&self, wanted: &Wanted) -> anyhow::Result<()> {
+    /// Reads the newest version of these keys.
+    ///
+    /// # Errors
+    /// One of them has no row.
+    pub fn read(&self, wanted: &Wanted) -> anyhow::Result<()> {
         for ((shape, bucket), keys) in self.buckets.iter().zip(wanted) {
             let mut bytes = Vec::new();
             bucket.read(shape, 0, keys, &mut bytes);
@@ -94,12 +100,12 @@ impl Buckets {
     }
 
     /// How many rows.
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.buckets.iter().map(|(_, bucket)| bucket.rows().len()).sum()
     }
 
     /// Bytes of their memory by the structures' own account, what is reserved included.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.buckets.iter().map(|(_, bucket)| bucket.rows().bytes()).sum()
     }
 }

@@ -1,0 +1,104 @@
+//! An undisturbed job's leases: `master::lease` alone, called as the master calls it. No members, no plan, no wire.
+
+use anyhow::ensure;
+use shoal_master::lease::{Grant, Lacking, Leases, Progress};
+use shoal_runtime::cluster::JobShape;
+use shoal_runtime::cluster::plan::EpochShape;
+use shoal_runtime::cluster::{Incarnation, LeaseId, Node, Step};
+use std::time::Duration;
+
+const MICROBATCHES_PER_TRAINER: u32 = 8;
+const NOW: Duration = Duration::from_secs(1);
+
+/// Pservers that lack nothing of what was pushed; an undisturbed job never asks them.
+#[derive(Debug)]
+struct Nothing;
+
+impl Lacking for Nothing {
+    fn lacking(&self, _: Step, _: Node) -> Vec<Node> {
+        Vec::new()
+    }
+}
+
+/// An undisturbed job: every trainer holds one task of the front step and one of the step ahead.
+#[derive(Debug)]
+pub struct Job {
+    trainers: u32,
+    leases: Leases,
+    front: Step,
+    held: Vec<Vec<Progress>>,
+}
+
+impl Job {
+    /// Of so many trainers, who hold nothing yet.
+    pub fn new(trainers: u32) -> Job {
+        let slots = trainers * MICROBATCHES_PER_TRAINER;
+        let shape = JobShape::new(EpochShape::new(u64::from(slots) * 1000, 1, slots), 1 << 20);
+        let leases = Leases::new(shape, u64::MAX, 1, Duration::from_secs(60), LeaseId(1), NOW);
+        Job { trainers, leases, front: Step(0), held: vec![Vec::new(); trainers as usize] }
+    }
+
+    /// Leases the tasks of the first two steps.
+    ///
+    /// # Errors
+    /// A trainer got no lease, or another share than its own.
+    pub fn begin(&mut self) -> anyhow::Result<()> {
+        self.ask()?;
+        self.ask()
+    }
+
+    /// So many steps of a job that has begun: in each every trainer ends one task and is leased another.
+    ///
+    /// # Errors
+    /// As [`Job::begin`].
+    pub fn steps(&mut self, steps: u32) -> anyhow::Result<()> {
+        for _ in 0..steps {
+            self.push();
+            self.ask()?;
+        }
+        Ok(())
+    }
+
+    /// Every trainer says that it has pushed its task of the front, which then advances.
+    fn push(&mut self) {
+        for (trainer, held) in (1..).map(Incarnation).zip(&mut self.held) {
+            if let Some(first) = held.first_mut() {
+                *first = Progress { microbatches: MICROBATCHES_PER_TRAINER, pushed: true, ..*first };
+            }
+            self.leases.progress(trainer, held, NOW);
+            self.leases.forget_unknown(trainer, held, &Nothing);
+            held.remove(0);
+        }
+        self.front = self.front.next();
+        self.leases.advance(self.front, NOW);
+    }
+
+    /// Every trainer asks for one task and must get a whole share of a step.
+    fn ask(&mut self) -> anyhow::Result<()> {
+        for (trainer, held) in (1..).map(Incarnation).zip(&mut self.held) {
+            let grants = self.leases.lease(trainer, self.trainers, 1, NOW, &Nothing);
+            let [Grant { lease, node, .. }] = grants[..] else {
+                anyhow::bail!("trainer {trainer:?} got {} leases, not one", grants.len());
+            };
+            ensure!(node.width() == MICROBATCHES_PER_TRAINER, "node {node} is no fair share");
+            held.push(Progress { lease, microbatches: 0, pushed: false });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_undisturbed_job_leases_every_task_once_and_each_trainer_holds_two() {
+        let mut job = Job::new(10);
+        job.begin().unwrap();
+        job.steps(2000).unwrap();
+        let counters = job.leases.counters();
+        assert_eq!((counters.leased, counters.leased_again), (20_020, 0));
+        assert_eq!((counters.speculative, counters.expired), (0, 0));
+        assert!((1..=10).all(|trainer| job.leases.in_hand(Incarnation(trainer)) == 2));
+    }
+}
