@@ -15,8 +15,17 @@ pub struct Report {
     pub load_after: Option<String>,
     /// In the order in which they were measured.
     pub rows: Vec<Row>,
-    /// What one lease costs among the most trainers, in costs of one among the fewest.
-    pub lease_growth: Option<Spread>,
+    /// What one lease costs among the most, in costs of one among the fewest.
+    pub lease_growth: Option<LeaseGrowth>,
+}
+
+/// How the cost of a lease grows.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LeaseGrowth {
+    /// Among trainers.
+    pub by_trainers: Spread,
+    /// Among chunks of the data set, with the task that it is of.
+    pub by_chunks: Spread,
 }
 
 /// One measurement. Rates are medians over the rounds.
@@ -87,11 +96,14 @@ impl fmt::Display for Report {
         for row in &self.rows {
             writeln!(f, "{row}")?;
         }
-        let Some(Spread { median, min, max }) = self.lease_growth else { return Ok(()) };
-        writeln!(
-            f,
-            "one lease of the last row costs {median:.1} ({min:.1}-{max:.1}) of the first lease row's"
-        )
+        let Some(LeaseGrowth { by_trainers, by_chunks }) = self.lease_growth else { return Ok(()) };
+        for (what, Spread { median, min, max }) in [("trainers", by_trainers), ("chunks", by_chunks)] {
+            writeln!(
+                f,
+                "a lease among the most {what} costs {median:.1} ({min:.1}-{max:.1}) of one among the fewest"
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -154,14 +154,7 @@ impl Leases {
             self.end_steps(front, now);
             self.front = front;
             self.front_since = now;
-            let paces = &mut self.paces;
-            self.trainers.retain(|trainer, known| {
-                let is_worth_it = known.advance(front);
-                if !is_worth_it {
-                    paces.forget(*trainer);
-                }
-                is_worth_it
-            });
+            self.trainers.retain(|_, known| known.advance(front, &mut self.paces));
             self.open_steps();
         }
     }
@@ -176,7 +169,7 @@ impl Leases {
     pub fn rewind(&mut self, front: Step, now: Duration) {
         (self.front, self.front_since) = (front, now);
         self.open.clear();
-        self.trainers.retain(|_, known| known.rewind());
+        self.trainers.retain(|_, known| known.rewind(&mut self.paces));
         self.open_steps();
     }
 
@@ -213,7 +206,7 @@ impl Leases {
             let Some(open) = self.open.iter_mut().find(|open| open.step == *step) else { continue };
             computed += open.leases.progress(*place, *microbatches, *pushed, now);
         }
-        known.computed(trainer, computed, self.front_since, now, &mut self.paces);
+        known.computed(computed, self.front_since, now, &mut self.paces);
     }
 
     /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
@@ -266,8 +259,8 @@ impl Leases {
     fn forget_lanes(&mut self, trainer: Incarnation) {
         if let Some(known) = self.trainers.get_mut(&trainer) {
             known.lanes.clear();
+            self.paces.forget(&mut known.pace);
         }
-        self.paces.forget(trainer);
     }
 
     /// When [`expire`](Self::expire) has something to do next.

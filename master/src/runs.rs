@@ -16,7 +16,7 @@ mod refused;
 
 use crate::lanes::Lanes;
 use crate::lease::{Counters, Progress};
-use crate::paces::Paces;
+use crate::paces::{Pace, Paces};
 use crate::shunned::Shunned;
 use shoal_runtime::cluster::ledger::WINDOW_MAX;
 use shoal_runtime::cluster::{Course, Incarnation, LeaseId, Ledger};
@@ -61,6 +61,7 @@ struct Worker {
     in_hand: Vec<LeaseId>,
     /// Since when what it computes next is under way.
     since: Duration,
+    pace: Pace,
 }
 
 /// The lease machine of one asynchronous job.
@@ -157,7 +158,7 @@ impl Runs {
         let leases = &self.leases;
         worker.in_hand.retain(|id| leases.get(id).is_some_and(|lease| !lease.pushed));
         if computed > 0 {
-            self.paces.observe(trainer, computed, now.saturating_sub(worker.since));
+            self.paces.observe(&mut worker.pace, computed, now.saturating_sub(worker.since));
             worker.since = now;
         }
     }
@@ -236,20 +237,21 @@ impl Runs {
         let window = front..end.max(front);
         let parts = RUNS_PER_WINDOW * u64::from(live.max(1));
         // Who is slow, or has peers enough to fill the window, gets no run to keep waiting.
-        let is_scarce = self.window < parts || self.paces.is_slow(trainer);
+        let pace = self.workers.get(&trainer).map(|worker| worker.pace).unwrap_or_default();
+        let is_scarce = self.window < parts || self.paces.is_slow(pace);
         let in_hand_max = if is_scarce { 1 } else { IN_HAND_MAX };
         // The first run of a trainer shows its pace. Then runs and lanes are as long as it is fast.
         let run_max =
-            self.paces.share(trainer, self.window / RUNS_PER_WINDOW, live).unwrap_or(1).clamp(1, RUN_MAX);
+            self.paces.share(pace, self.window / RUNS_PER_WINDOW, live).unwrap_or(1).clamp(1, RUN_MAX);
         let lane = self.window / LANES_PER_WINDOW;
-        let lane = self.paces.share(trainer, lane, live).unwrap_or(lane / u64::from(live.max(1))).max(1);
+        let lane = self.paces.share(pace, lane, live).unwrap_or(lane / u64::from(live.max(1))).max(1);
         let mut grants = Vec::new();
         while grants.len() < want as usize && self.in_hand(trainer) < in_hand_max {
             let Some(free) = self.choose(trainer, &window, lacking) else { break };
             let Some(free) = self.clear(trainer, live, free, &window, now, lacking) else { break };
             let run = free.start..free.end.min(free.start + run_max);
             // Others would leave the lane of a slow trainer to it, and the front would wait for it there.
-            if self.paces.is_slow(trainer) {
+            if self.paces.is_slow(pace) {
                 self.lanes.leave(trainer);
             } else {
                 self.lanes.go_on(trainer, run.end..run.end + lane);
@@ -279,8 +281,9 @@ impl Runs {
 
     fn forget(&mut self, trainer: Incarnation) {
         self.lanes.leave(trainer);
-        self.workers.remove(&trainer);
-        self.paces.forget(trainer);
+        if let Some(mut worker) = self.workers.remove(&trainer) {
+            self.paces.forget(&mut worker.pace);
+        }
     }
 
     /// Lets go of the leases below the front: no block lacks anything of them.

@@ -6,13 +6,14 @@ mod dispatch;
 mod leases;
 mod map;
 mod scan;
+mod tasks;
 mod update;
 mod wire;
 
 use clap::{Parser, ValueEnum};
 use shoal_benches::measure::ROUNDS_MIN;
 use shoal_benches::peers::Peers;
-use shoal_benches::report::{self, Report};
+use shoal_benches::report::{self, LeaseGrowth, Report};
 use shoal_runtime::host::memory::keep_large_buffers;
 use std::path::{Path, PathBuf};
 
@@ -101,9 +102,10 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
         rows.extend(update::rows(rounds)?);
     }
     if has(Part::Leases) {
-        let (lease_rows, growth) = leases::rows(rounds)?;
-        rows.extend(lease_rows);
-        lease_growth = Some(growth);
+        let ((lease_rows, by_trainers), (task_rows, by_chunks)) =
+            (leases::rows(rounds)?, tasks::rows(rounds)?);
+        rows.extend([lease_rows, task_rows].concat());
+        lease_growth = Some(LeaseGrowth { by_trainers, by_chunks });
         rows.extend(dispatch::rows(rounds)?);
     }
     Ok(Report { rounds, load_before, load_after: report::load(), rows, lease_growth })

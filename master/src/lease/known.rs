@@ -2,7 +2,7 @@
 
 use super::Leases;
 use super::held::Place;
-use crate::paces::Paces;
+use crate::paces::{Pace, Paces};
 use shoal_runtime::cluster::{Incarnation, Node, Step};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ pub(super) struct Known {
     pub(super) leases: Vec<(Step, Place)>,
     /// Since when what it computes next is under way, if not since a later step's beginning.
     since: Duration,
+    pub(super) pace: Pace,
 }
 
 impl Known {
@@ -26,32 +27,33 @@ impl Known {
     }
 
     /// It has computed so many microbatches, of steps that could be begun at `begun`.
-    pub(super) fn computed(
-        &mut self,
-        trainer: Incarnation,
-        microbatches: u32,
-        begun: Duration,
-        now: Duration,
-        paces: &mut Paces,
-    ) {
+    pub(super) fn computed(&mut self, microbatches: u32, begun: Duration, now: Duration, paces: &mut Paces) {
         if microbatches > 0 {
-            paces.observe(trainer, microbatches, now.saturating_sub(self.since.max(begun)));
+            paces.observe(&mut self.pace, microbatches, now.saturating_sub(self.since.max(begun)));
             self.since = now;
         }
     }
 
     /// Steps below `front` are done. Whether it is worth knowing still.
-    pub(super) fn advance(&mut self, front: Step) -> bool {
+    pub(super) fn advance(&mut self, front: Step, paces: &mut Paces) -> bool {
         self.served.retain(|step| *step >= front);
         self.leases.retain(|(step, _)| *step >= front);
-        !self.lanes.is_empty() || !self.served.is_empty()
+        self.is_worth_it(paces)
     }
 
-    /// Whatever was leased is void.
-    pub(super) fn rewind(&mut self) -> bool {
+    /// Whatever was leased is void. Whether it is worth knowing still.
+    pub(super) fn rewind(&mut self, paces: &mut Paces) -> bool {
         self.served.clear();
         self.leases.clear();
-        !self.lanes.is_empty()
+        self.is_worth_it(paces)
+    }
+
+    fn is_worth_it(&mut self, paces: &mut Paces) -> bool {
+        let is_worth_it = !self.lanes.is_empty() || !self.served.is_empty();
+        if !is_worth_it {
+            paces.forget(&mut self.pace);
+        }
+        is_worth_it
     }
 }
 
@@ -60,14 +62,16 @@ impl Leases {
     /// as fast as the mean takes nothing of a step that the others have begun, unless they leave it for long: they would wait.
     pub(super) fn share(&self, at: usize, trainer: Incarnation, live: u32, now: Duration) -> Option<u32> {
         let open = &self.open[at];
-        let (fair, is_slow) = (open.tree.present() / live, self.paces.is_slow(trainer));
+        let known = self.trainers.get(&trainer);
+        let pace = known.map(|known| known.pace).unwrap_or_default();
+        let (fair, is_slow) = (open.tree.present() / live, self.paces.is_slow(pace));
         // In which the others do theirs.
         let turn = self.paces.mean_time(fair).unwrap_or(self.ttl).clamp(self.ttl / 500, self.ttl / 8);
         let is_begun = open.step == self.front && now >= self.front_since + turn / 4;
-        let is_served = self.trainers.get(&trainer).is_some_and(|known| known.served.contains(&open.step));
+        let is_served = known.is_some_and(|known| known.served.contains(&open.step));
         if !is_served && !(is_slow && is_begun) {
             // A third above its pace is let be: paces are not measured that well, and lanes are worth keeping.
-            let by_pace = self.paces.share(trainer, open.tree.present().into(), live);
+            let by_pace = self.paces.share(pace, open.tree.present().into(), live);
             return Some(by_pace.map_or(fair, |share| fair.min((share + share / 3) as u32)));
         }
         // A trainer that has not asked yet finds its lanes kept for a turn; then they are anyone's.
@@ -95,7 +99,7 @@ impl Leases {
             let rest = lease.node.width().saturating_sub(lease.microbatches);
             let computed = if lease.speculated > 0 { 1 } else { rest };
             if let Some(known) = self.trainers.get_mut(&lease.trainer) {
-                known.computed(lease.trainer, computed, self.front_since, now, &mut self.paces);
+                known.computed(computed, self.front_since, now, &mut self.paces);
             }
         }
     }

@@ -19,7 +19,7 @@ use super::{JobSettings, JobShape, Pass, Step};
 const CHUNK_ORDER: u64 = 1;
 const RUN_ORDER: u64 = 2;
 /// A prefix sum is stored for every so many chunks; between two of them the permutation is walked.
-const CHUNKS_PER_PREFIX: u64 = 64;
+const CHUNKS_PER_PREFIX: u64 = 16;
 
 /// How one epoch is cut: the same in every epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
