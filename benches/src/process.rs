@@ -7,11 +7,32 @@ use anyhow::Context;
 /// # Errors
 /// There is no /proc.
 pub fn resident_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("this bench needs Linux's /proc")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes =
-        line.and_then(|line| line.split_whitespace().next()).context("no VmRSS in /proc/self/status")?;
-    Ok(kibibytes.parse::<u64>()? << 10)
+    bytes_of("/proc/self/status", "VmRSS:")
+}
+
+/// The most bytes that a process has had resident at a time.
+///
+/// # Errors
+/// There is no such process, or no /proc.
+pub fn peak_resident_bytes(process: u32) -> anyhow::Result<u64> {
+    bytes_of(&format!("/proc/{process}/status"), "VmHWM:")
+}
+
+/// Bytes that the machine can still give without swapping.
+///
+/// # Errors
+/// There is no /proc.
+pub fn available_bytes() -> anyhow::Result<u64> {
+    bytes_of("/proc/meminfo", "MemAvailable:")
+}
+
+/// What a file of the system says of `name`, in kB.
+fn bytes_of(file: &str, name: &str) -> anyhow::Result<u64> {
+    let told =
+        std::fs::read_to_string(file).with_context(|| format!("{file}: this bench needs Linux's /proc"))?;
+    let line = told.lines().find_map(|line| line.strip_prefix(name));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    Ok(kibibytes.with_context(|| format!("no {name} in {file}"))?.parse::<u64>()? << 10)
 }
 
 /// Seconds that the threads of a process have run on processors; of those that are there now.
@@ -40,5 +61,11 @@ mod tests {
         drop(bytes);
         let after = resident_bytes().unwrap();
         assert!(with > before + (60 << 20) && after + (50 << 20) < with, "{before} {with} {after}");
+        let peak = peak_resident_bytes(std::process::id()).unwrap();
+        // Threads are counted in with a delay.
+        assert!(
+            peak + (4 << 20) >= with && peak > after && peak < available_bytes().unwrap(),
+            "{peak} {with}"
+        );
     }
 }

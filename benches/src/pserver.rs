@@ -73,8 +73,20 @@ impl Drop for Pserver {
 ///
 /// # Errors
 /// No port is free, or the declaration is none.
-#[allow(clippy::print_stdout, reason = "its address is what whoever started it waits for")]
 pub fn serve(declaration: Declaration) -> anyhow::Result<()> {
+    let routes = || {
+        let service = PserverService::new(Arc::new(shard(declaration)?));
+        Ok(Routes::new(service.server(Limits::default())))
+    };
+    serve_routes(routes)
+}
+
+/// The same with other services.
+///
+/// # Errors
+/// No port is free, or there are no services.
+#[allow(clippy::print_stdout, reason = "its address is what whoever started it waits for")]
+pub fn serve_routes(routes: impl FnOnce() -> anyhow::Result<Routes>) -> anyhow::Result<()> {
     let (ended, stop) = Shutdown::pair();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -87,8 +99,7 @@ pub fn serve(declaration: Declaration) -> anyhow::Result<()> {
         let limits = Limits::default();
         let listener = rpc::listen(([127, 0, 0, 1], 0).into()).await?;
         println!("{} {}", listener.local_addr()?, plain::answer()?);
-        let routes = Routes::new(PserverService::new(Arc::new(shard(declaration)?)).server(limits));
-        Ok(rpc::serve(listener, routes, limits, Security::default(), stop).await?)
+        Ok(rpc::serve(listener, routes()?, limits, Security::default(), stop).await?)
     })
 }
 

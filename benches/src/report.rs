@@ -61,8 +61,19 @@ impl Row {
 
     /// `rounds` are seconds of ours and of the limit; either did `amount` units in them.
     pub fn against_limit(name: &str, unit: &'static str, amount: f64, rounds: &[[f64; 2]]) -> Row {
-        let rate = |which: usize| Spread::of(rounds.iter().map(|round| amount / round[which]).collect());
-        let ratio = Spread::of(rounds.iter().map(|[ours, limit]| limit / ours).collect());
+        let rates: Vec<[f64; 2]> = rounds.iter().map(|round| round.map(|seconds| amount / seconds)).collect();
+        // Of the seconds as they were measured: a rate more would be a rounding more.
+        Row::of(name, unit, &rates, rounds.iter().map(|[ours, limit]| limit / ours).collect())
+    }
+
+    /// `rounds` are rates of ours and of the limit.
+    pub fn of_rates(name: &str, unit: &'static str, rounds: &[[f64; 2]]) -> Row {
+        Row::of(name, unit, rounds, rounds.iter().map(|[ours, limit]| ours / limit).collect())
+    }
+
+    fn of(name: &str, unit: &'static str, rates: &[[f64; 2]], ratios: Vec<f64>) -> Row {
+        let rate = |which: usize| Spread::of(rates.iter().map(|round| round[which]).collect());
+        let ratio = Spread::of(ratios);
         Row {
             name: name.to_owned(),
             unit,
@@ -111,6 +122,7 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [min, max] = self.spread;
         let name = format!("{} [{}]", self.name, self.unit);
+        let digits = if self.ours < 100.0 { 2 } else { 0 };
         match (self.limit, self.ratio) {
             (Some(limit), Some(ratio)) => {
                 let ours = self.ours;
@@ -123,14 +135,11 @@ impl fmt::Display for Row {
                     None => Ok(()),
                 }
             }
-            _ => {
-                let decimals = if self.ours < 100.0 { 2 } else { 0 };
-                write!(
-                    f,
-                    "{name:<48} {:>12.decimals$} {:>12} {:>6}  {min:.decimals$}-{max:.decimals$} (of ours)",
-                    self.ours, "-", "-"
-                )
-            }
+            _ => write!(
+                f,
+                "{name:<48} {:>12.digits$} {:>12} {:>6}  {min:.digits$}-{max:.digits$} (of ours)",
+                self.ours, "-", "-"
+            ),
         }
     }
 }
@@ -151,5 +160,14 @@ mod tests {
         assert_eq!((row.ours, row.limit, row.ratio), (2.0, Some(8.0 / 3.998), Some(0.875)));
         assert_eq!(row.spread, [0.5, 0.9995]);
         assert!(row.to_string().ends_with("0.87  0.50-0.99"), "{row}");
+        let rates = Row::of_rates("steps", "steps/s", &[[4.0, 8.0], [2.0, 2.001], [1.0, 8.0 / 7.0]]);
+        assert_eq!((rates.ours, rates.limit, rates.ratio), (2.0, Some(2.001), Some(0.875)));
+        assert_eq!(rates.spread, [0.5, 2.0 / 2.001]);
+    }
+
+    #[test]
+    fn small_figures_without_a_limit_keep_their_digits() {
+        let text = |figure: f64| Row::alone("memory".to_owned(), "parameters", vec![figure]).to_string();
+        assert!(text(5.574).contains(" 5.57 ") && text(2_256_000.4).contains(" 2256000 "), "{}", text(5.574));
     }
 }

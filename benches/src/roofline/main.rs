@@ -1,8 +1,9 @@
-//! `roofline`: how near Shoal's hot paths come to what this machine can do at all, and how leasing grows.
+//! `roofline`: how near Shoal's hot paths come to what this machine can do at all, how leasing grows, and what whole jobs cost.
 //! It must never print a figure whose limit was measured in another run.
 
 mod client;
 mod dispatch;
+mod jobs;
 mod leases;
 mod map;
 mod scan;
@@ -16,6 +17,7 @@ use shoal_benches::peers::Peers;
 use shoal_benches::report::{self, LeaseGrowth, Report};
 use shoal_runtime::host::memory::keep_large_buffers;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Measures Shoal and the machine's limits in turn, and prints both.
 #[derive(Parser)]
@@ -28,7 +30,11 @@ struct Arguments {
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(i64::from(ROUNDS_MIN)..=1000))]
     rounds: u32,
     /// What is measured
-    #[arg(long, value_delimiter = ',', default_value = "scan,wire,update,leases")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "scan,wire,update,leases,price,straggler,scaling,memory"
+    )]
     only: Vec<Part>,
     /// A Python for the peers, with tensorflow-cpu, grpcio and array_record, or with torch; more than one if need be. Without
     /// any ours is measured alone
@@ -43,6 +49,12 @@ struct Arguments {
     /// Be a master of the data in this folder
     #[arg(long, hide = true)]
     serve_master: Option<PathBuf>,
+    /// Be the rival's pserver
+    #[arg(long, hide = true)]
+    add: Option<jobs::Adding>,
+    /// Be a trainer
+    #[arg(long, hide = true)]
+    train: Option<jobs::Training>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -55,6 +67,27 @@ enum Part {
     Update,
     /// Leasing tasks
     Leases,
+    /// Whole jobs beside a sum in the order of arrival
+    Price,
+    /// Whole jobs of which one trainer is slow
+    Straggler,
+    /// Whole jobs of one to eight trainers, and their traffic
+    Scaling,
+    /// The memory of whole jobs
+    Memory,
+}
+
+impl Part {
+    /// Which part of what is measured of whole jobs it is.
+    fn of_jobs(self) -> Option<jobs::Part> {
+        match self {
+            Part::Price => Some(jobs::Part::Price),
+            Part::Straggler => Some(jobs::Part::Straggler),
+            Part::Scaling => Some(jobs::Part::Scaling),
+            Part::Memory => Some(jobs::Part::Memory),
+            Part::Scan | Part::Wire | Part::Update | Part::Leases => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -66,20 +99,29 @@ enum Output {
 }
 
 #[allow(clippy::print_stdout, reason = "its output is what it is for")]
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     if let Some(served) = arguments.serve {
-        return wire::serve(served);
+        wire::serve(served)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(adding) = arguments.add {
+        jobs::add(adding)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(training) = arguments.train {
+        return Ok(shoal_trainer_sdk::main(jobs::Program::new(training)?));
     }
     if let Some(folder) = &arguments.serve_master {
-        return dispatch::serve(folder);
+        dispatch::serve(folder)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let report = measured(&arguments)?;
     match arguments.output {
         Output::Text => print!("{report}"),
         Output::Json => println!("{}", serde_json::to_string(&report)?),
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
@@ -107,6 +149,14 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
         rows.extend([lease_rows, task_rows].concat());
         lease_growth = Some(LeaseGrowth { by_trainers, by_chunks });
         rows.extend(dispatch::rows(rounds)?);
+    }
+    let of_jobs = arguments.only.iter().filter_map(|part| part.of_jobs());
+    let of_jobs: Vec<jobs::Part> = of_jobs.collect();
+    if !of_jobs.is_empty() {
+        let programs = jobs::Programs::build()?;
+        for part in of_jobs {
+            rows.extend(jobs::rows(part, rounds, &programs)?);
+        }
     }
     Ok(Report { rounds, load_before, load_after: report::load(), rows, lease_growth })
 }
