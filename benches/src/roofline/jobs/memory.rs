@@ -43,11 +43,7 @@ pub(super) fn rows(programs: &Programs) -> anyhow::Result<Vec<Row>> {
             peaks[1].push(seen.trainer_bytes as f64 / bytes as f64);
         }
         for (role, peaks) in ["pserver", "largest trainer"].into_iter().zip(peaks) {
-            rows.push(Row::alone(
-                format!("memory of the {role}, {trainers} trainers"),
-                "B/parameter B",
-                peaks,
-            ));
+            rows.push(Row::alone(format!("memory of the {role}, T = {trainers}"), "parameters", peaks));
         }
     }
     Ok(rows)

@@ -32,7 +32,7 @@ pub(super) fn rows(rounds: u32, programs: &Programs) -> anyhow::Result<Vec<Row>>
         }
     }
     let row = |Case { trainers, jitter_percent, rates }: &Case| {
-        let name = format!("price of P2, T = {trainers}, jitter {jitter_percent} % / arrival order");
+        let name = format!("P2, T = {trainers}, jitter {jitter_percent} % / arrival order");
         Row::of_rates(&name, "steps/s", &rates[1..])
     };
     Ok(cases.iter().map(row).collect())

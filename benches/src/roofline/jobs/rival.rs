@@ -83,6 +83,7 @@ impl Job<'_> {
     /// Microbatches as long as there are any: their sum, and how many they were.
     fn compute(&self, number: u64, step: &Step) -> (Vec<f32>, u64) {
         let (mut sum, mut weight) = (vec![0.0; self.load.elements], 0);
+        let mut gradient = sum.clone();
         loop {
             let slot = step.next.fetch_add(1, Relaxed);
             if slot >= self.load.microbatches {
@@ -92,8 +93,9 @@ impl Job<'_> {
                 step.begun.store(wall_nanos(), Relaxed);
             }
             pause(self.load.pause(number, slot));
-            let gradient = self.load.gradient(slot);
-            sum.iter_mut().for_each(|sum| *sum += gradient);
+            // What a training program does; the rest is the rival's.
+            gradient.fill(self.load.gradient(slot));
+            sum.iter_mut().zip(&gradient).for_each(|(sum, gradient)| *sum += gradient);
             weight += 1;
         }
     }

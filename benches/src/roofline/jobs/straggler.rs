@@ -33,7 +33,7 @@ pub(super) fn rows(rounds: u32, programs: &Programs) -> anyhow::Result<Vec<Row>>
         }
     }
     let row = |(ttl_millis, rates): &(Option<u64>, Vec<[f64; 2]>)| {
-        let name = format!("straggler {SLOWNESS} times slower / without, TTL {}", named(*ttl_millis));
+        let name = format!("straggler x{SLOWNESS} / none, TTL {}", named(*ttl_millis));
         Row::of_rates(&name, "steps/s", &rates[1..])
     };
     Ok(measured.iter().map(row).collect())
