@@ -21,7 +21,7 @@ const CALLS_MAX: u32 = 60;
 /// Runs so many steps with so many trainers.
 pub(crate) fn run(trainers: u32, steps: u32, load: Load) -> anyhow::Result<Begins> {
     let told = serde_json::to_string(&Adding(load))?;
-    let (pserver, _) = Pserver::start(&["--add", &told])?;
+    let pserver = Pserver::start(&["--add", &told])?;
     let job = Job { load, steps: (0..steps).map(|_| Step::default()).collect(), address: &pserver.address };
     std::thread::scope(|scope| {
         let trainers: Vec<_> = (0..trainers).map(|_| scope.spawn(|| job.train())).collect();
