@@ -22,11 +22,12 @@ pub(crate) struct Paces {
 }
 
 impl Paces {
-    /// A trainer that had work in hand for `time` computed so many microbatches. The newest word counts a half.
+    /// A trainer that had work in hand for `time` computed so many microbatches. A word that is worse than what was known counts a
+    /// half, a better one whole: it may have been busy with what nobody waits for any more, and is no slower for that.
     pub(crate) fn observe(&mut self, pace: &mut Pace, microbatches: u32, time: Duration) {
         let Some(seen) = (u128::from(microbatches) * RATE_NANOS).checked_div(time.as_nanos()) else { return };
         let seen = seen.clamp(1, RATE_MAX) as u64;
-        let rate = if pace.0 == 0 { seen } else { pace.0.midpoint(seen).max(1) };
+        let rate = seen.max(pace.0.midpoint(seen));
         self.forget(pace);
         *pace = Pace(rate);
         (self.count, self.sum) = (self.count + 1, self.sum + rate);
@@ -77,11 +78,13 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_word_counts_a_half_and_a_word_without_time_nothing() {
+    fn a_worse_word_counts_a_half_a_better_one_whole_and_one_without_time_nothing() {
         let (mut paces, mut a, mut b) = (Paces::default(), Pace::default(), Pace::default());
         paces.observe(&mut a, 1, seconds(1));
         paces.observe(&mut b, 1, seconds(1));
-        paces.observe(&mut a, 5, seconds(1));
+        paces.observe(&mut a, 6, seconds(1));
+        assert_eq!(paces.share(a, 35, 2), Some(30));
+        paces.observe(&mut a, 0, seconds(1));
         paces.observe(&mut b, 7, seconds(0));
         assert_eq!((paces.share(a, 40, 2), paces.share(b, 40, 2)), (Some(30), Some(10)));
     }

@@ -100,9 +100,14 @@ impl HeldLeases {
     pub(super) fn get(&self, place: Place) -> Option<&Lease> {
         self.places.get(place)
     }
-    /// All of them.
-    pub(super) fn into_all(self) -> impl Iterator<Item = Lease> {
-        self.places.all.into_iter().flatten()
+    /// All of them, and whether another has some of it too.
+    pub(super) fn into_all(self) -> impl Iterator<Item = (Lease, bool)> {
+        let holders = self.holders;
+        self.places.all.into_iter().flatten().map(move |lease| {
+            let slots = slots(lease.node, holders.len());
+            let is_shared = holders[slots].iter().any(|holders| *holders > 1);
+            (lease, is_shared)
+        })
     }
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = &Lease> {
@@ -147,8 +152,7 @@ impl HeldLeases {
     }
 
     fn slots(&self, node: Node) -> Range<usize> {
-        let present = self.holders.len();
-        (node.first() as usize).min(present)..(node.end() as usize).min(present)
+        slots(node, self.holders.len())
     }
 
     fn ages(&mut self, pushed: bool) -> &mut Ages {
@@ -164,6 +168,11 @@ impl HeldLeases {
             }
         }
     }
+}
+
+/// Those of a node that are present.
+fn slots(node: Node, present: usize) -> Range<usize> {
+    (node.first() as usize).min(present)..(node.end() as usize).min(present)
 }
 
 impl Places {

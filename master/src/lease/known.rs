@@ -91,13 +91,15 @@ impl Leases {
         })
     }
 
-    /// Steps below `front` are done, and so is what of them was in hand: by whoever had it, unless others were given it too. Of
-    /// those it is only known that they were slow.
+    /// Steps below `front` are done, and so is what of them was in hand: by whoever had it, unless others had it too. Of those
+    /// who had it first it is only known that they were slow, of those who helped nothing.
     pub(super) fn end_steps(&mut self, front: Step, now: Duration) {
         let done = self.open.extract_if(.., |open| open.step < front);
-        for lease in done.flat_map(|open| open.leases.into_all()).filter(|lease| !lease.pushed) {
+        for (lease, is_shared) in
+            done.flat_map(|open| open.leases.into_all()).filter(|(lease, _)| !lease.pushed)
+        {
             let rest = lease.node.width().saturating_sub(lease.microbatches);
-            let computed = if lease.speculated > 0 { 1 } else { rest };
+            let computed = if is_shared { u32::from(lease.speculated > 0) } else { rest };
             if let Some(known) = self.trainers.get_mut(&lease.trainer) {
                 known.computed(computed, self.front_since, now, &mut self.paces);
             }
