@@ -68,8 +68,9 @@ impl Leases {
         // In which the others do theirs.
         let turn = self.paces.mean_time(fair).unwrap_or(self.ttl).clamp(self.ttl / 500, self.ttl / 8);
         let is_begun = open.step == self.front && now >= self.front_since + turn / 4;
+        let comes_late = is_slow && is_begun;
         let is_served = known.is_some_and(|known| known.served.contains(&open.step));
-        if !is_served && !(is_slow && is_begun) {
+        if !is_served && !comes_late {
             // A third above its pace is let be: paces are not measured that well, and lanes are worth keeping.
             let by_pace = self.paces.share(pace, open.tree.present().into(), live);
             return Some(by_pace.map_or(fair, |share| fair.min((share + share / 3) as u32)));
