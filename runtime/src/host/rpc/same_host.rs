@@ -83,15 +83,16 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    async fn listeners() -> (Listeners, SocketAddr) {
-        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = tcp.local_addr().unwrap();
-        (Listeners::beside(tcp), address)
+    async fn listening() -> io::Result<(TcpListener, SocketAddr)> {
+        let tcp = TcpListener::bind("127.0.0.1:0").await?;
+        let address = tcp.local_addr()?;
+        Ok((tcp, address))
     }
 
     #[tokio::test]
     async fn a_process_of_this_host_comes_by_unix_socket_and_one_that_knows_only_tcp_by_tcp() {
-        let (listeners, address) = listeners().await;
+        let (tcp, address) = listening().await.unwrap();
+        let listeners = Listeners::beside(tcp);
         let mut near = connect(address).await.expect("its name is there");
         near.write_all(b"near").await.unwrap();
         let (mut stream, from) = listeners.accept().await.unwrap();
@@ -106,7 +107,8 @@ mod tests {
 
     #[tokio::test]
     async fn where_nobody_listens_and_once_a_listener_is_gone_there_is_no_name() {
-        let (listeners, address) = listeners().await;
+        let (tcp, address) = listening().await.unwrap();
+        let listeners = Listeners::beside(tcp);
         let other = SocketAddr::new([127, 0, 0, 2].into(), address.port());
         assert!(connect(other).await.is_none());
         drop(listeners);
@@ -124,8 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_somebody_has_taken_leaves_tcp() {
-        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = tcp.local_addr().unwrap();
+        let (tcp, address) = listening().await.unwrap();
         let _taken = UnixListener::bind(name(address).unwrap()).unwrap();
         let listeners = Listeners::beside(tcp);
         let _far = TcpStream::connect(address).await.unwrap();
