@@ -25,9 +25,20 @@ impl Paces {
     /// A trainer that had work in hand for `time` computed so many microbatches. A word that is worse than what was known counts a
     /// half, a better one whole: it may have been busy with what nobody waits for any more, and is no slower for that.
     pub(crate) fn observe(&mut self, pace: &mut Pace, microbatches: u32, time: Duration) {
-        let Some(seen) = (u128::from(microbatches) * RATE_NANOS).checked_div(time.as_nanos()) else { return };
-        let seen = seen.clamp(1, RATE_MAX) as u64;
-        let rate = seen.max(pace.0.midpoint(seen));
+        let Some(seen) = rate(microbatches, time) else { return };
+        self.keep(pace, seen.max(pace.0.midpoint(seen)));
+    }
+
+    /// The same of one that has not said so itself: it may have been another's doing, so it makes nobody faster than it was
+    /// known to be, or than the mean.
+    pub(crate) fn infer(&mut self, pace: &mut Pace, microbatches: u32, time: Duration) {
+        let known = if pace.0 > 0 { Some(pace.0) } else { self.sum.checked_div(self.count) };
+        let (Some(seen), Some(known)) = (rate(microbatches, time), known) else { return };
+        let slower = seen.min(known);
+        self.keep(pace, if pace.0 > 0 { known.midpoint(slower).max(1) } else { slower });
+    }
+
+    fn keep(&mut self, pace: &mut Pace, rate: u64) {
         self.forget(pace);
         *pace = Pace(rate);
         (self.count, self.sum) = (self.count + 1, self.sum + rate);
@@ -59,6 +70,12 @@ impl Paces {
     }
 }
 
+/// None for no time at all.
+fn rate(microbatches: u32, time: Duration) -> Option<u64> {
+    let seen = (u128::from(microbatches) * RATE_NANOS).checked_div(time.as_nanos())?;
+    Some(seen.clamp(1, RATE_MAX) as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +104,19 @@ mod tests {
         paces.observe(&mut a, 0, seconds(1));
         paces.observe(&mut b, 7, seconds(0));
         assert_eq!((paces.share(a, 40, 2), paces.share(b, 40, 2)), (Some(30), Some(10)));
+    }
+
+    #[test]
+    fn what_a_trainer_has_not_said_itself_makes_it_slower_and_never_faster() {
+        let (mut paces, mut a, mut b) = (Paces::default(), Pace::default(), Pace::default());
+        paces.infer(&mut a, 1, seconds(1));
+        assert_eq!(paces.mean_time(1), None, "there is nothing to measure it by");
+        paces.observe(&mut a, 4, seconds(1));
+        paces.infer(&mut b, 1000, seconds(1));
+        assert_eq!((paces.share(a, 40, 2), paces.share(b, 40, 2)), (Some(20), Some(20)));
+        paces.infer(&mut b, 2, seconds(1));
+        paces.infer(&mut a, 1000, seconds(1));
+        assert_eq!((paces.share(a, 35, 2), paces.share(b, 35, 2)), (Some(20), Some(15)));
     }
 
     #[test]

@@ -26,10 +26,18 @@ impl Known {
         self.since = now;
     }
 
-    /// It has computed so many microbatches, of steps that could be begun at `begun`.
+    /// It says that it has computed so many microbatches more, of steps that could be begun at `begun`.
     pub(super) fn computed(&mut self, microbatches: u32, begun: Duration, now: Duration, paces: &mut Paces) {
         if microbatches > 0 {
             paces.observe(&mut self.pace, microbatches, now.saturating_sub(self.since.max(begun)));
+            self.since = now;
+        }
+    }
+
+    /// The same of microbatches that are done, whatever it says.
+    fn must_have_computed(&mut self, microbatches: u32, begun: Duration, now: Duration, paces: &mut Paces) {
+        if microbatches > 0 {
+            paces.infer(&mut self.pace, microbatches, now.saturating_sub(self.since.max(begun)));
             self.since = now;
         }
     }
@@ -102,7 +110,7 @@ impl Leases {
             let rest = lease.node.width().saturating_sub(lease.microbatches);
             let computed = if is_shared { u32::from(lease.speculated > 0) } else { rest };
             if let Some(known) = self.trainers.get_mut(&lease.trainer) {
-                known.computed(computed, self.front_since, now, &mut self.paces);
+                known.must_have_computed(computed, self.front_since, now, &mut self.paces);
             }
         }
     }
