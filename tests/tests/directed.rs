@@ -67,6 +67,11 @@ fn start(world: &mut World, name: &str, pace: Duration) -> usize {
     world.start_trainer_with(name, pace, program)
 }
 
+/// Leases of what another had and did not get on with.
+fn helped(evidence: &Evidence) -> u64 {
+    evidence.coverage.count_of("leases expired") + evidence.coverage.count_of("speculative leases")
+}
+
 #[test]
 fn a_step_that_half_the_blocks_have_left_is_redone_at_its_version() {
     for step in [0, 2] {
@@ -102,7 +107,7 @@ fn a_trainer_that_dies_between_its_pushes_to_two_pservers_leaves_no_trace() {
         });
         let evidence = finished(world, &observer).await;
         assert!(matches!(evidence.lives[victim].end, End::Crashed));
-        assert!(evidence.coverage.count_of("leases given again") >= 1);
+        assert!(evidence.coverage.count_of("leases given again") + helped(&evidence) >= 1);
     });
 }
 
@@ -127,7 +132,7 @@ fn a_zombie_that_wakes_up_after_its_step_is_told_that_it_is_applied() {
         world.trainers[zombie].host.resume();
         let evidence = finished(world, &observer).await;
         assert!(matches!(evidence.lives[zombie].end, End::Well(Ended::JobDone)));
-        assert!(evidence.coverage.count_of("leases expired") >= 1);
+        assert!(helped(&evidence) >= 1);
         assert!(evidence.coverage.count_of("late pushes") >= 1);
     });
 }
@@ -212,15 +217,14 @@ fn a_trainers_word_completes_no_step() {
 }
 
 #[test]
-fn a_trainer_that_speaks_but_makes_no_progress_loses_its_task() {
+fn a_trainer_that_speaks_but_makes_no_progress_is_helped() {
     in_paused_time(async {
         let (mut world, observer) = two_pservers();
         let stuck = start(&mut world, "stuck", Duration::from_secs(1_000_000));
-        // The other has its share of the step after, too, so it is never idle: only expiry can free the stuck one's.
         start(&mut world, "other", millis(10));
         let evidence = finished(world, &observer).await;
         assert!(matches!(evidence.lives[stuck].end, End::Well(Ended::JobDone)));
-        assert!(evidence.coverage.count_of("leases expired") >= 1);
+        assert!(helped(&evidence) >= 1);
     });
 }
 
