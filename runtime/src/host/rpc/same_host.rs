@@ -1,5 +1,5 @@
-//! Connections inside one host. Beside a TCP listener there is one on a Unix socket, which moves bytes with about half the
-//! work; whoever calls the TCP address tries that first. It changes nothing else: names, identities, TLS and limits are
+//! Connections inside one host. Beside a TCP listener there is one on a Unix socket, which moves bytes for about two thirds of
+//! the processor time; whoever calls the TCP address tries that first. It changes nothing else: names, identities, TLS and limits are
 //! those of the TCP address.
 //!
 //! Its name is made from the TCP address and lies in Linux's abstract namespace. So nothing is left on a disk, it is gone with
