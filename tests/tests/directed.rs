@@ -67,9 +67,9 @@ fn start(world: &mut World, name: &str, pace: Duration) -> usize {
     world.start_trainer_with(name, pace, program)
 }
 
-/// Leases of what another had and did not get on with.
+/// Leases of what another had and did not get on with: given before its own expires.
 fn helped(evidence: &Evidence) -> u64 {
-    evidence.coverage.count_of("leases expired") + evidence.coverage.count_of("speculative leases")
+    evidence.coverage.count_of("speculative leases")
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_trainer_that_dies_between_its_pushes_to_two_pservers_leaves_no_trace() {
         });
         let evidence = finished(world, &observer).await;
         assert!(matches!(evidence.lives[victim].end, End::Crashed));
-        assert!(evidence.coverage.count_of("leases given again") + helped(&evidence) >= 1);
+        assert!(helped(&evidence) >= 1);
     });
 }
 
