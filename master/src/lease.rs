@@ -3,7 +3,8 @@
 //! Open are the *front* (the lowest step that some block has not applied), those that a delay lets begin beside it, and
 //! one more, so that trainers can fetch records ahead; nothing beyond an evaluation that is not judged. Leases are advice that saves work; no safety rests on them. Invariants:
 //! - every present slot of an open step is free, under a lease, or lacked by no block; never free and under a lease;
-//! - a lease of the front ends by its deadline unless progress renews it; then what blocks lack of it is free again;
+//! - a lease of the front ends by its deadline unless progress renews it, its own or that of what its trainer does before it;
+//!   then what blocks lack of it is free again;
 //! - what is free is leased to whoever asks, the front first.
 //!
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
@@ -195,7 +196,8 @@ impl Leases {
         }
     }
 
-    /// A trainer says how far it is. Progress renews a lease; words about leases that are gone, or of others, change nothing.
+    /// A trainer says how far it is. Progress renews a lease and those that its trainer does after it; words about leases that
+    /// are gone, or of others, change nothing.
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
         let Some(known) = self.trainers.get_mut(&trainer) else { return };
         let mut computed = 0;
@@ -204,7 +206,12 @@ impl Leases {
                 continue;
             };
             let Some(open) = self.open.iter_mut().find(|open| open.step == *step) else { continue };
-            computed += open.leases.progress(*place, *microbatches, *pushed, now);
+            let more = open.leases.progress(*place, *microbatches, *pushed, now);
+            if more > 0 {
+                let later = known.of_step(*step).filter(|other| other.id > place.id);
+                later.for_each(|place| open.leases.renew(place, now));
+            }
+            computed += more;
         }
         known.computed(computed, self.front_since, now, &mut self.paces);
     }

@@ -99,3 +99,18 @@ fn trainers_of_one_pace_have_a_task_each_in_a_step() {
         assert!(step < 8.5 && leases == 1.0, "{trainers} trainers: {step} for a step, {leases} leases");
     }
 }
+
+#[test]
+fn what_is_left_after_the_first_shares_goes_out_in_few_pieces() {
+    // Each lease is a gradient on the wire: 64 slots among three are 16 + 4 each, and 2 more for two of them. Beside it the time
+    // of a step in times of an even share.
+    for (trainers, leases, time) in [(3, 8.0, 1.04), (5, 14.0, 1.03), (6, 16.0, 1.05), (7, 15.0, 1.1)] {
+        let (step, each) = simulate(&vec![FAST; trainers], 64);
+        let (leased, stretched) = (each * trainers as f64, step * trainers as f64 / 64.0);
+        let is_close = leased <= leases && stretched <= time;
+        assert!(
+            is_close,
+            "{trainers} trainers: {leased} leases in a step, {stretched} of an even share's time"
+        );
+    }
+}

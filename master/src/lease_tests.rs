@@ -180,6 +180,45 @@ fn speculation_gives_the_right_half_then_the_left_each_once_and_only_to_idle_tra
     assert_eq!((leases.counters().speculative, leases.counters().leased_again), (2, 0));
 }
 
+/// Two tasks of the front for A, of four slots and of what is free then.
+fn one_behind_the_other(leases: &mut Leases, millis: u64) -> (Grant, Grant) {
+    let first = take(leases, A, 2, millis).unwrap();
+    let behind = take(leases, A, 1, millis).unwrap();
+    assert_eq!((first.node.width(), first.step, behind.step), (4, Step(0), Step(0)));
+    (first, behind)
+}
+
+#[test]
+fn progress_renews_what_its_trainer_does_after_it_and_nothing_before_it() {
+    let mut leases = leases();
+    let (first, behind) = one_behind_the_other(&mut leases, 0);
+    leases.progress(A, &[done(first.lease, 1)], at(1000));
+    leases.expire(at(2599), &nothing());
+    assert_eq!(leases.in_hand(A), 2);
+    leases.progress(A, &[done(behind.lease, 1)], at(2599));
+    leases.expire(at(2600), &nothing());
+    assert_eq!((leases.in_hand(A), leases.counters().expired), (1, 1), "the one before it stood still");
+    leases.expire(at(4199), &nothing());
+    assert_eq!(leases.counters().expired, 2);
+}
+
+#[test]
+fn a_task_behind_another_of_its_trainer_is_late_only_when_both_could_be_done_twice() {
+    let mut leases = Leases::new(shape(32, 8), 1, 1, TTL, LeaseId(1), at(0));
+    // A microbatch takes ten milliseconds, and two of the eight are done.
+    let done = take(&mut leases, C, 4, 0).unwrap();
+    leases.progress(C, &[Progress { lease: done.lease, microbatches: 2, pushed: true }], at(20));
+    let (_, behind) = one_behind_the_other(&mut leases, 20);
+    assert_eq!(behind.node.width(), 2);
+    let mut help = |millis: u64| {
+        assert_eq!(take(&mut leases, B, 3, millis - 1), None);
+        let helps = [B, C, Incarnation(4)].map(|trainer| take(&mut leases, trainer, 3, millis));
+        helps.map(|grant| grant.map(|grant| grant.node))
+    };
+    assert_eq!(help(20 + 2 * 40), [Some(node(1, 3)), Some(node(1, 2)), None], "the halves of the first");
+    assert_eq!(help(20 + 2 * 60), [None, None, Some(node(0, 3))], "the two that help are not idle");
+}
+
 #[test]
 fn who_could_not_do_a_microbatch_is_not_given_it_again_because_another_is_slow() {
     let mut leases = leases();

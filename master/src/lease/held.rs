@@ -96,6 +96,14 @@ impl HeldLeases {
         more
     }
 
+    /// Its trainer got on with what it does before this one. One that is pushed is renewed by nothing.
+    pub(super) fn renew(&mut self, place: Place, now: Duration) {
+        let Some(lease) = self.places.get_mut(place).filter(|lease| !lease.pushed) else { return };
+        lease.renewed = now;
+        self.waiting.0.push_back((now, place));
+        self.tidy();
+    }
+
     /// One of them.
     pub(super) fn get(&self, place: Place) -> Option<&Lease> {
         self.places.get(place)
@@ -221,6 +229,7 @@ mod tests {
         Insert { trainer: u64, slot: u32, level: u8 },
         Remove { which: usize },
         Progress { which: usize, microbatches: u32, pushed: bool },
+        Renew { which: usize },
     }
 
     fn call() -> impl Strategy<Value = Call> {
@@ -236,6 +245,7 @@ mod tests {
                 microbatches,
                 pushed
             }),
+            (0..9usize).prop_map(|which| Call::Renew { which }),
         ]
     }
 
@@ -286,6 +296,12 @@ mod tests {
                     Call::Progress { which, microbatches, pushed } => {
                         let place = present.get(which).copied().unwrap_or(ended);
                         held.progress(place, microbatches, pushed, now);
+                    }
+                    Call::Renew { which } => {
+                        let place = present.get(which).copied().unwrap_or(ended);
+                        held.renew(place, now);
+                        let lease = held.get(place);
+                        prop_assert!(lease.is_none_or(|lease| lease.pushed || lease.renewed == now));
                     }
                 }
                 most = most.max(present.len());

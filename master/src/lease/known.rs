@@ -6,6 +6,10 @@ use crate::paces::{Pace, Paces};
 use shoal_runtime::cluster::{Incarnation, Node, Step};
 use std::time::Duration;
 
+/// Nothing smaller than so much of a fair share is leased while there is more: each piece is a gradient more on the wire, and
+/// waiting for one of this size costs a step an eighth at most.
+const LEAST_OF_SHARE: u32 = 8;
+
 /// What is known of one trainer.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -21,6 +25,11 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Its leases of one step. It does the one first that was given first.
+    pub(super) fn of_step(&self, step: Step) -> impl Iterator<Item = Place> {
+        self.leases.iter().filter(move |(of, _)| *of == step).map(|(_, place)| *place)
+    }
+
     /// It is given a lease; of what it can begin with, this is the first.
     pub(super) fn begins(&mut self, now: Duration) {
         self.since = now;
@@ -78,15 +87,19 @@ impl Leases {
         let is_begun = open.step == self.front && now >= self.front_since + turn / 4;
         let comes_late = is_slow && is_begun;
         let is_served = known.is_some_and(|known| known.served.contains(&open.step));
+        // A third above its pace is let be: paces are not measured that well, and lanes are worth keeping.
+        let by_pace = self.paces.share(pace, open.tree.present().into(), live);
+        let share = by_pace.map_or(fair, |share| fair.min((share + share / 3) as u32));
         if !is_served && !comes_late {
-            // A third above its pace is let be: paces are not measured that well, and lanes are worth keeping.
-            let by_pace = self.paces.share(pace, open.tree.present().into(), live);
-            return Some(by_pace.map_or(fair, |share| fair.min((share + share / 3) as u32)));
+            return Some(share);
         }
         // A trainer that has not asked yet finds its lanes kept for a turn; then they are anyone's.
         let turns = if is_slow { 2 } else { u32::from(open.served < live) };
         let is_free = open.step == self.front && now >= self.front_since + turns * turn;
-        is_free.then_some(open.free.slots() / live)
+        let had = known.into_iter().flat_map(|known| known.of_step(open.step));
+        let had: u32 = had.filter_map(|place| open.leases.get(place)).map(|lease| lease.node.width()).sum();
+        let rest = share.saturating_sub(had).max(open.free.slots() / live);
+        is_free.then_some(rest.max(fair / LEAST_OF_SHARE))
     }
 
     /// Whether it has nothing in hand that it can do: the last open step is there to read records ahead.

@@ -1,8 +1,11 @@
 //! What an idle trainer is given of a task that is waited for.
 
-use super::{Lacking, Lease, Leases};
+use super::held::Place;
+use super::known::Known;
+use super::{Lacking, Lease, Leases, OpenStep};
 use crate::paces::Paces;
 use shoal_runtime::cluster::{Incarnation, Node};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Tasks, those that have waited longest, among which one is sought that is late.
@@ -23,9 +26,12 @@ impl Leases {
         let leaves = |node: Node| {
             !leaves_nothing && (node.first()..node.end()).any(|slot| shunned.is(trainer, front.0, slot, now))
         };
-        let (ttl, paces) = (self.ttl, &self.paces);
+        let (ttl, paces, trainers) = (self.ttl, &self.paces, &self.trainers);
         let waiting = step.leases.waiting().filter(|(_, lease)| is_whole(lease)).take(LOOKED_AT_MAX);
-        let late = waiting.filter(|(_, lease)| now >= lease.renewed.max(since) + patience(ttl, paces, lease));
+        let patience = |(place, lease): &(Place, &Lease)| {
+            patience(ttl, paces, work_until(step, trainers, *place, lease))
+        };
+        let late = waiting.filter(|waiting| now >= waiting.1.renewed.max(since) + patience(waiting));
         let (mut given, mut found) = (Vec::new(), None);
         for (place, lease) in late.filter(|(_, lease)| lease.trainer != trainer) {
             // The right half first: a slow trainer works from the left.
@@ -57,9 +63,11 @@ impl Leases {
     /// When the next task of the front is late, after `now`: an idle trainer may be given a part of it then.
     pub fn next_late(&self, now: Duration) -> Option<Duration> {
         let open = self.at(self.front)?;
-        let late =
-            |lease: &Lease| lease.renewed.max(self.front_since) + patience(self.ttl, &self.paces, lease);
-        let waiting = open.leases.waiting().map(|(_, lease)| lease).filter(|lease| is_whole(lease));
+        let late = |(place, lease): (Place, &Lease)| {
+            let work = work_until(open, &self.trainers, place, lease);
+            lease.renewed.max(self.front_since) + patience(self.ttl, &self.paces, work)
+        };
+        let waiting = open.leases.waiting().filter(|(_, lease)| is_whole(lease));
         waiting.take(LOOKED_AT_MAX).map(late).filter(|late| *late > now).min()
     }
 }
@@ -69,10 +77,19 @@ fn is_whole(lease: &Lease) -> bool {
     lease.speculated < if lease.node.level == 0 { 1 } else { 2 }
 }
 
-/// How long a task may go without a word until others help: twice the time in which a trainer of mean pace does all of it.
+/// Microbatches that a trainer has to compute until a task of its own is done: those of the tasks before it too.
+fn work_until(step: &OpenStep, trainers: &BTreeMap<Incarnation, Known>, place: Place, lease: &Lease) -> u32 {
+    let known = trainers.get(&lease.trainer).into_iter();
+    let before = known.flat_map(|known| known.of_step(step.step)).filter(|other| other.id < place.id);
+    let left =
+        |lease: &Lease| if lease.pushed { 0 } else { lease.node.width().saturating_sub(lease.microbatches) };
+    before.filter_map(|place| step.leases.get(place)).map(left).sum::<u32>() + lease.node.width()
+}
+
+/// How long such work may go without a word until others help: twice the time in which a trainer of mean pace does all of it.
 /// Where no pace is known yet, a quarter of what a lease lives, and never more; nor less than ten milliseconds of five seconds,
 /// for words take time too.
-fn patience(ttl: Duration, paces: &Paces, lease: &Lease) -> Duration {
-    let mean = paces.mean_time(lease.node.width()).unwrap_or(ttl);
+fn patience(ttl: Duration, paces: &Paces, microbatches: u32) -> Duration {
+    let mean = paces.mean_time(microbatches).unwrap_or(ttl);
     mean.saturating_mul(2).clamp(ttl / 500, ttl / 4)
 }
