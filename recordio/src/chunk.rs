@@ -46,6 +46,15 @@ impl Chunk<'_> {
         &self.bytes[self.starts[index] as usize..end]
     }
 
+    /// Bytes that it takes of memory of its own: the payload, plain as it is, and 4 for each record.
+    pub fn memory_bytes(&self) -> usize {
+        let payload = match &self.bytes {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(bytes) => bytes.capacity(),
+        };
+        payload + self.starts.capacity() * size_of::<u32>()
+    }
+
     /// The same in memory of its own.
     pub(crate) fn into_owned(self) -> Chunk<'static> {
         Chunk { bytes: Cow::Owned(self.bytes.into_owned()), starts: self.starts, checksum: self.checksum }

@@ -1,16 +1,19 @@
-//! From slices to records: chunks are read once, checked against the manifest, and kept while a trainer stays in them.
+//! From slices to records: chunks are read ahead, checked against the manifest, and kept while a trainer stays in them.
 
+mod cache;
+mod depth;
+mod reader;
 mod source;
 #[cfg(test)]
 mod tests;
 
+pub use reader::{ReadTask, Reader};
 pub use source::{ChunkSource, Stored};
 
+use crate::settings::Compute;
 use shoal_recordio::{Chunk, Limits, decode_chunk};
-use shoal_runtime::cluster::plan::ChunkOrder;
-use shoal_runtime::cluster::{JobSettings, Microbatch, Pass, Slice};
+use shoal_runtime::cluster::Slice;
 use shoal_runtime::host::storage::StorageError;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,29 +59,12 @@ pub enum ReadError {
 /// A chunk that could not be read.
 #[derive(Debug)]
 pub struct Unreadable {
+    /// Which microbatch of its task needs it.
+    pub at: usize,
     /// Its records' indexes in the data set.
     pub records: Range<u64>,
     /// Why.
     pub source: ReadError,
-}
-
-/// Bytes of stored chunks that a trainer keeps in memory.
-const CACHE_BYTES_MAX: u64 = 256 << 20;
-
-/// The chunks read last.
-pub struct ChunkCache {
-    source: Arc<dyn ChunkSource>,
-    chunks: BTreeMap<u32, Kept>,
-    bytes: u64,
-    clock: u64,
-    /// Stored bytes read so far.
-    pub bytes_read: u64,
-}
-
-struct Kept {
-    chunk: Arc<Chunk<'static>>,
-    bytes: u64,
-    used: u64,
 }
 
 /// The records of one microbatch: where each lies.
@@ -86,85 +72,54 @@ struct Kept {
 pub struct MicrobatchRecords {
     /// The microbatch's index in the pass.
     pub microbatch: u64,
-    records: Vec<(Arc<Chunk<'static>>, u32, u64)>,
+    /// In order, each with its index in the data set.
+    records: Vec<(u64, RecordBytes)>,
+}
+
+/// Where a record's bytes are.
+#[derive(Clone, Debug)]
+enum RecordBytes {
+    /// In a chunk that is kept as long as this is, by its number there.
+    Shared(Arc<Chunk<'static>>, u32),
+    Own(Arc<[u8]>),
 }
 
 impl MicrobatchRecords {
     /// Index in the data set and bytes of each record, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
-        self.records.iter().map(|(chunk, record, index)| (*index, chunk.record(*record as usize)))
+        self.records.iter().map(|(index, bytes)| match bytes {
+            RecordBytes::Shared(chunk, record) => (*index, chunk.record(*record as usize)),
+            RecordBytes::Own(bytes) => (*index, &**bytes),
+        })
     }
 }
 
-impl ChunkCache {
-    /// An empty cache over `source`.
-    pub fn new(source: Arc<dyn ChunkSource>) -> ChunkCache {
-        ChunkCache { source, chunks: BTreeMap::new(), bytes: 0, clock: 0, bytes_read: 0 }
-    }
-
-    /// The records of a microbatch of `pass`, in its order. Chunks that `is_excluded`, by their
-    /// records' indexes in the data set, are not read.
-    pub async fn records(
-        &mut self,
-        settings: &JobSettings,
-        pass: Pass,
-        microbatch: &Microbatch,
-        is_excluded: impl Fn(&Range<u64>) -> bool,
-    ) -> Result<MicrobatchRecords, Unreadable> {
-        let mut records = Vec::new();
-        for slice in &microbatch.slices {
-            let of_chunk =
-                slice.chunk_first_record..slice.chunk_first_record + u64::from(slice.chunk_records);
-            if is_excluded(&of_chunk) {
-                continue;
-            }
-            let chunk = self.chunk(slice).await;
-            let chunk = chunk.map_err(|source| Unreadable { records: of_chunk, source })?;
-            let order = ChunkOrder::new(settings, pass, slice.chunk, slice.chunk_records);
-            for position in slice.first_position..slice.first_position + slice.records {
-                let record = order.record(position);
-                records.push((chunk.clone(), record, slice.chunk_first_record + u64::from(record)));
-            }
-        }
-        Ok(MicrobatchRecords { microbatch: microbatch.index, records })
-    }
-
-    async fn chunk(&mut self, slice: &Slice) -> Result<Arc<Chunk<'static>>, ReadError> {
-        self.clock += 1;
-        if let Some(kept) = self.chunks.get_mut(&slice.chunk) {
-            kept.used = self.clock;
-            return Ok(kept.chunk.clone());
-        }
-        let bytes = self.source.read(slice).await?;
-        let stored_bytes = bytes.len() as u64;
-        self.bytes_read += stored_bytes;
-        let file = Path::new(&slice.file);
-        let chunk = decode_chunk(file, bytes, slice.chunk_offset, slice.chunk as usize, &Limits::default())?;
-        if chunk.checksum() != slice.chunk_checksum || chunk.len() != slice.chunk_records as usize {
-            return Err(ReadError::Changed { file: slice.file.clone(), offset: slice.chunk_offset });
-        }
-        let chunk = Arc::new(chunk);
-        let kept = Kept { chunk: chunk.clone(), bytes: stored_bytes, used: self.clock };
-        self.bytes += kept.bytes;
-        self.chunks.insert(slice.chunk, kept);
-        self.evict();
-        Ok(chunk)
-    }
-
-    fn evict(&mut self) {
-        while self.bytes > CACHE_BYTES_MAX && self.chunks.len() > 1 {
-            let Some(oldest) = self.chunks.iter().min_by_key(|(_, kept)| kept.used).map(|(id, _)| *id) else {
-                return;
-            };
-            if let Some(kept) = self.chunks.remove(&oldest) {
-                self.bytes -= kept.bytes;
-            }
-        }
-    }
+/// Reads a chunk and decodes it. Gives the bytes that were stored, too.
+async fn read_chunk(
+    source: &dyn ChunkSource,
+    slice: Slice,
+    compute: Compute,
+) -> Result<(Chunk<'static>, u64), ReadError> {
+    let bytes = source.read(&slice).await?;
+    let stored = bytes.len() as u64;
+    let (file, offset) = (slice.file.clone(), slice.chunk_offset);
+    let decode = move || decoded(&slice, bytes);
+    let chunk = match compute {
+        Compute::InPlace => decode(),
+        // Off the loop, as the program's step is: a chunk of megabytes must hold up neither of them.
+        Compute::Thread => tokio::task::spawn_blocking(decode).await.unwrap_or_else(|panic| {
+            Err(ReadError::Io { file, offset, source: std::io::Error::other(panic) })
+        }),
+    };
+    Ok((chunk?, stored))
 }
 
-impl std::fmt::Debug for ChunkCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ChunkCache({} chunks, {} bytes)", self.chunks.len(), self.bytes)
+/// The chunk as the job pinned it, or why it is not.
+fn decoded(slice: &Slice, bytes: Vec<u8>) -> Result<Chunk<'static>, ReadError> {
+    let file = Path::new(&slice.file);
+    let chunk = decode_chunk(file, bytes, slice.chunk_offset, slice.chunk as usize, &Limits::default())?;
+    if chunk.checksum() != slice.chunk_checksum || chunk.len() != slice.chunk_records as usize {
+        return Err(ReadError::Changed { file: slice.file.clone(), offset: slice.chunk_offset });
     }
+    Ok(chunk)
 }

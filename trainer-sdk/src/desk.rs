@@ -134,9 +134,10 @@ impl Desk {
         self.tasks.retain(|(_, lease), _| !told.iter().any(|word| word.pushed && word.lease == lease.0));
     }
 
-    /// The lowest task whose records are still to be read.
-    pub(crate) fn unread(&self) -> Option<Arc<Task>> {
-        self.tasks.values().find(|on_desk| on_desk.records.is_none()).map(|on_desk| on_desk.task.clone())
+    /// The tasks whose records are still to be read, the lowest first.
+    pub(crate) fn unread(&self) -> Vec<Arc<Task>> {
+        let unread = self.tasks.values().filter(|on_desk| on_desk.records.is_none());
+        unread.map(|on_desk| on_desk.task.clone()).collect()
     }
 
     /// Whether some unfinished task lacks its records.

@@ -131,6 +131,7 @@ mod model;
 mod origin;
 mod outputs;
 mod pending;
+mod place;
 mod pull;
 mod push;
 mod push_log;

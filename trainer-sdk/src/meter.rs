@@ -16,6 +16,8 @@ pub(crate) struct Meter {
     pub(crate) microbatches: AtomicU64,
     pub(crate) records: AtomicU64,
     pub(crate) bytes_read: AtomicU64,
+    /// Chunks that may be read at a time.
+    pub(crate) reads_max: AtomicU64,
     pub(crate) negative_zeros: AtomicU64,
     pub(crate) tasks: AtomicU64,
     /// Whom it calls, and the time to live of leases.
@@ -31,6 +33,7 @@ impl Meter {
             microbatches: AtomicU64::new(0),
             records: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
+            reads_max: AtomicU64::new(0),
             negative_zeros: AtomicU64::new(0),
             tasks: AtomicU64::new(0),
             joined: OnceLock::new(),
@@ -53,6 +56,11 @@ impl Meter {
     pub(crate) fn answered(&self, published: Instant) {
         let (published, now) = (published.saturating_duration_since(self.began), self.began.elapsed());
         self.activities().answered(published, now);
+    }
+
+    /// How long it has had nothing to compute but waited for records.
+    pub(crate) fn waited_for_records(&self) -> Duration {
+        self.activities().spent(Activity::Read, self.began.elapsed())
     }
 
     /// What the master is told.
@@ -81,7 +89,7 @@ impl Meter {
 
 impl http::Watched for Meter {
     fn metrics(&self) -> String {
-        text(&self.counters(), self.joined.get().is_some())
+        text(&self.counters(), self.joined.get().is_some(), self.reads_max.load(Relaxed))
     }
 
     /// It has joined, and a master that leads was heard of within two leases' time to live.
@@ -94,12 +102,14 @@ impl http::Watched for Meter {
 }
 
 /// The metrics of a trainer.
-pub(crate) fn text(counters: &proto::TrainerCounters, has_joined: bool) -> String {
+pub(crate) fn text(counters: &proto::TrainerCounters, has_joined: bool, reads_max: u64) -> String {
     let mut page = Exposition::new();
     page.build("trainer", env!("CARGO_PKG_VERSION"));
     page.gauge("shoal_trainer_joined", "1 once a master has taken this trainer in.", has_joined);
     page.trainers("trainer", counters);
     let help = "Records put through the step function.";
     page.counter("shoal_trainer_records_total", help, counters.records);
+    let help = "Chunks that may be read at a time: more while the trainer waits for records.";
+    page.gauge("shoal_trainer_reads_max", help, reads_max);
     page.into_text()
 }

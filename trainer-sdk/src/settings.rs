@@ -33,17 +33,17 @@ pub struct TrainerSettings {
     pub plaintext: bool,
     /// A pause before each microbatch, to make a job last (`SHOAL_PACE_MILLIS`, default 0). Changes no bit.
     pub pace: Duration,
-    /// How the step function is run.
+    /// How the step function is run, and chunks are decoded.
     pub compute: Compute,
     /// Where pushes that pservers answered `Applied` are written down, one JSON line for each block
     /// (`SHOAL_PUSH_LOG`, default nowhere). For tests that compare it with what pservers recover.
     pub push_log: Option<PathBuf>,
 }
 
-/// How the step function is run.
+/// How what takes a processor's time is run: the step function, and the decoding of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compute {
-    /// On a thread of its own, so that heartbeats go on meanwhile.
+    /// On threads of their own, so that heartbeats go on meanwhile.
     Thread,
     /// In place: for simulations, whose order of events must not depend on threads.
     InPlace,

@@ -14,7 +14,7 @@ mod talk;
 mod tests;
 
 use crate::activities::Activity;
-use crate::chunks::{ChunkCache, ChunkSource};
+use crate::chunks::{ChunkSource, Reader};
 use crate::complaint::Complaint;
 use crate::desk::{Desk, Ready};
 use crate::error::TrainError;
@@ -98,13 +98,14 @@ async fn train_beside(
         session = joined => session?,
     };
     tracing::info!(incarnation = %session.incarnation(), "joined");
+    let reader = Reader::new(source, session.master.job.clone(), settings.compute);
     let trainer = Trainer {
         desk: Mutex::new(Desk::new(&session.routes.present(), session.master.job.mode.delay())),
         changed: Notify::new(),
         settings,
         session,
     };
-    let outcome = trainer.run(model, ChunkCache::new(source), shutdown).await;
+    let outcome = trainer.run(model, reader, shutdown).await;
     trainer.leave(&outcome).await;
     outcome
 }
@@ -120,7 +121,7 @@ impl Trainer {
     async fn run(
         &self,
         model: Box<dyn Model>,
-        chunks: ChunkCache,
+        reader: Reader,
         mut shutdown: Shutdown,
     ) -> Result<Ended, TrainError> {
         tokio::select! {
@@ -128,7 +129,7 @@ impl Trainer {
             () = shutdown.wait() => Ok(Ended::Left),
             ended = self.lease_loop() => ended,
             failed = self.route_loop() => Err(failed),
-            never = self.read_loop(chunks) => match never {},
+            never = self.read_loop(reader) => match never {},
             failed = self.push_again_loop() => Err(failed),
             failed = self.work_loop(model) => Err(failed),
         }

@@ -1,12 +1,15 @@
 //! Chunks read from files and from buckets, and what is said when they are not what the job pinned.
 
 use super::*;
+use futures_util::FutureExt;
 use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use object_store::{ObjectStore, ObjectStoreExt};
 use shoal_recordio::{Index, Writer, WriterOptions};
 use shoal_runtime::host::storage::Buckets;
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 /// Three chunks of one record.
@@ -42,8 +45,12 @@ fn stored(store: Arc<dyn ObjectStore>) -> Stored {
     Stored::with_buckets(Buckets::default().with("s3://b", store))
 }
 
-async fn read(source: impl ChunkSource + 'static, slice: &Slice) -> Result<Arc<Chunk<'static>>, ReadError> {
-    ChunkCache::new(Arc::new(source)).chunk(slice).await
+async fn read(source: impl ChunkSource + 'static, slice: &Slice) -> Result<Chunk<'static>, ReadError> {
+    let chunk = read_chunk(&source, slice.clone(), Compute::Thread).await;
+    chunk.map(|(chunk, stored)| {
+        assert_eq!(stored, slice.chunk_bytes);
+        chunk
+    })
 }
 
 #[tokio::test]
@@ -104,13 +111,31 @@ async fn a_read_that_is_dropped_half_way_can_be_done_again_and_leaves_the_loop_f
     let config = ThrottleConfig { wait_get_per_call: Duration::from_secs(5), ..Default::default() };
     let store = Arc::new(ThrottledStore::new(InMemory::new(), config));
     put(&*store, content(0)).await;
-    let mut cache = ChunkCache::new(Arc::new(stored(store)));
-    let slice = slice("s3://b/deep/a");
+    let (source, slice) = (stored(store), slice("s3://b/deep/a"));
     for _ in 0..3 {
         // The loop turns: the timer ends before the store answers.
-        tokio::time::timeout(Duration::from_secs(1), cache.chunk(&slice)).await.unwrap_err();
-        assert_eq!((cache.bytes_read, cache.bytes), (0, 0));
+        tokio::time::timeout(Duration::from_secs(1), source.read(&slice)).await.unwrap_err();
     }
-    assert_eq!(cache.chunk(&slice).await.unwrap().record(0), [0, 1]);
-    assert_eq!(cache.bytes_read, slice.chunk_bytes);
+    assert_eq!(read(source, &slice).await.unwrap().record(0), [0, 1]);
+}
+
+/// The bytes at once, of whatever file.
+struct There;
+
+impl ChunkSource for There {
+    fn read<'a>(
+        &'a self,
+        slice: &'a Slice,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>> {
+        let (from, bytes) = (slice.chunk_offset as usize, slice.chunk_bytes as usize);
+        Box::pin(std::future::ready(Ok(content(0)[from..from + bytes].to_vec())))
+    }
+}
+
+#[tokio::test]
+async fn a_chunk_is_decoded_off_the_loop_but_in_place_in_a_simulation() {
+    let read = |compute| read_chunk(&There, slice("a"), compute);
+    assert!(read(Compute::InPlace).now_or_never().is_some());
+    assert!(read(Compute::Thread).now_or_never().is_none());
+    assert_eq!(read(Compute::Thread).await.unwrap().0.record(0), [0, 1]);
 }

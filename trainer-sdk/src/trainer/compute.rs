@@ -1,4 +1,4 @@
-//! One microbatch through the step function: its place in the job, its batch, its gradient; and where that fails, which
+//! One microbatch through the step function: its batch, its gradient; and where that fails, which
 //! record it is that cannot be used. Probing pushes nothing.
 
 use super::Trainer;
@@ -9,61 +9,17 @@ use crate::error::TrainError;
 use crate::metrics::Metrics;
 use crate::model::{Batch, Gradient, Model, Names, Parameters, Record};
 use crate::outputs;
+use crate::place::Place;
 use crate::reduce::{NodeSum, NonFinite, first_non_finite, first_non_finite_row};
 use crate::settings::Compute;
 use crate::tables::Keys;
 use bytes::Bytes;
-use shoal_runtime::cluster::permutation::key;
-use shoal_runtime::cluster::{Exclusions, JobSettings, Pass, Rows, Stage, Step, Task, Work};
+use shoal_runtime::cluster::{Exclusions, Pass, Rows};
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Where a microbatch stands in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The reading of the data that it is of.
-    pub(super) pass: Pass,
-    /// The step of the plan, by which records are left out.
-    pub(super) unit: Step,
-    /// The epoch and the step that trains, as the program is told.
-    pub(super) epoch: u64,
-    pub(super) step: u64,
-    pub(super) seed: u64,
-}
-
-impl Place {
-    /// The place of microbatch `at` of the task.
-    pub(super) fn of(job: &JobSettings, task: &Task, at: usize) -> Place {
-        let (index, shape) = (task.microbatches[at].index, job.shape());
-        let per_step = u64::from(job.microbatches_per_step);
-        let (unit, stage, trained, steps_per_unit, an_epoch) = match task.work {
-            Work::Node { step, .. } => {
-                let (course, an_epoch) = (shape.steps(), shape.training().steps());
-                (step, course.stage(step.0), course.trained(step.0), 1, an_epoch)
-            }
-            Work::Run { first } => {
-                let (position, course) = (first + at as u64, shape.positions());
-                let unit = Step(position / per_step);
-                let an_epoch = shape.training().microbatches();
-                (unit, course.stage(position), course.trained(position), per_step, an_epoch)
-            }
-        };
-        let epoch = trained.checked_div(an_epoch).unwrap_or(0);
-        let (pass, seed) = match stage {
-            Some(Stage::Evaluation { number, .. }) => {
-                (Pass::Evaluation(number), key(&[job.seed, EVALUATED, index]))
-            }
-            Some(Stage::Training { .. }) | None => (Pass::Epoch(epoch), key(&[job.seed, trained, index])),
-        };
-        Place { pass, unit, epoch, step: trained / steps_per_unit, seed }
-    }
-}
-
-/// Tells seeds of evaluations, which are the same in each, from those of steps.
-const EVALUATED: u64 = u64::MAX;
 
 /// What came of a microbatch. The model is handed back, whatever it was.
 pub(super) enum Computed {
@@ -349,51 +305,4 @@ impl std::fmt::Display for Asked {
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use shoal_runtime::cluster::{JobId, LeaseId, Microbatch, Mode, Node, Rewind, Step};
-
-    fn job() -> JobSettings {
-        JobSettings {
-            job: JobId("j".to_owned()),
-            seed: 7,
-            epochs: 3,
-            microbatch_records: 2,
-            microbatches_per_step: 4,
-            shuffle_run: 1,
-            records: 20,
-            manifest_fingerprint: [0; 32],
-            lease_ttl_millis: 1000,
-            mode: Mode::SYNC,
-            warm_start: None,
-            evaluated: None,
-        }
-    }
-    fn task(work: Work, indexes: &[u64]) -> Task {
-        let microbatches = indexes.iter().map(|index| Microbatch { index: *index, slices: vec![] }).collect();
-        Task { lease: LeaseId(1), work, microbatches }
-    }
-
-    #[test]
-    fn a_run_goes_over_the_end_of_an_epoch() {
-        // 10 microbatches an epoch: positions 19 and 20 are of epochs 1 and 2.
-        let task = task(Work::Run { first: 19 }, &[9, 0]);
-        let places = [0, 1].map(|at| Place::of(&job(), &task, at));
-        assert_eq!(places.map(|place| (place.epoch, place.step)), [(1, 4), (2, 5)]);
-    }
-
-    #[test]
-    fn seeds_differ_between_epochs_and_are_the_same_whoever_holds_the_task() {
-        let run = |first: u64, index: u64| Place::of(&job(), &task(Work::Run { first }, &[index]), 0).seed;
-        assert_ne!(run(3, 3), run(13, 3));
-        let two = task(Work::Run { first: 2 }, &[2, 3]);
-        assert_eq!(Place::of(&job(), &two, 1).seed, run(3, 3));
-        let node = |node| Work::Node { step: Step(4), node, rewind: Rewind(1) };
-        let (leaf, pair) =
-            (task(node(Node::leaf(1)), &[3]), task(node(Node { level: 1, index: 0 }), &[0, 3]));
-        assert_eq!(Place::of(&job(), &leaf, 0), Place::of(&job(), &pair, 1));
-    }
 }
