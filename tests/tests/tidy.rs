@@ -138,6 +138,21 @@ const PURE: &[Pure] = &[
     },
     Pure { prefix: "trainer-sdk/src/reduce", forbidden: WORLD, reason: "its bits must be the pserver's" },
     Pure {
+        prefix: "trainer-sdk/src/place",
+        forbidden: WORLD,
+        reason: "whoever holds a task computes it with the same seeds",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/chunks/depth",
+        forbidden: WORLD,
+        reason: "a state machine: time comes as an argument",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/chunks/cache",
+        forbidden: WORLD,
+        reason: "what is kept follows from what was used",
+    },
+    Pure {
         prefix: "trainer-sdk/src/pending",
         forbidden: WORLD,
         reason: "what a change of routing does is a function of it",

@@ -132,10 +132,18 @@ impl ChunkSource for There {
     }
 }
 
-#[tokio::test]
-async fn a_chunk_is_decoded_off_the_loop_but_in_place_in_a_simulation() {
+#[test]
+fn a_chunk_is_decoded_off_the_loop_but_in_place_in_a_simulation() {
     let read = |compute| read_chunk(&There, slice("a"), compute);
-    assert!(read(Compute::InPlace).now_or_never().is_some());
-    assert!(read(Compute::Thread).now_or_never().is_none());
-    assert_eq!(read(Compute::Thread).await.unwrap().0.record(0), [0, 1]);
+    let one_thread = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    one_thread.block_on(async {
+        let (release, released) = std::sync::mpsc::channel();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        assert!(read(Compute::InPlace).now_or_never().is_some());
+        let mut decoding = Box::pin(read(Compute::Thread));
+        assert!((&mut decoding).now_or_never().is_none(), "no thread is free yet");
+        release.send(()).unwrap();
+        assert_eq!(decoding.await.unwrap().0.record(0), [0, 1]);
+        busy.await.unwrap().unwrap();
+    });
 }
