@@ -6,6 +6,7 @@ mod dispatch;
 mod jobs;
 mod leases;
 mod map;
+mod reading;
 mod scan;
 mod tasks;
 mod update;
@@ -33,7 +34,7 @@ struct Arguments {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "scan,wire,update,leases,price,straggler,scaling,memory"
+        default_value = "scan,reading,wire,update,leases,price,straggler,scaling,delay,memory"
     )]
     only: Vec<Part>,
     /// A Python for the peers, with tensorflow-cpu, grpcio and array_record, or with torch; more than one if need be. Without
@@ -61,6 +62,8 @@ struct Arguments {
 enum Part {
     /// Reading records
     Scan,
+    /// Reading records ahead, from far away
+    Reading,
     /// Pull and push over loopback
     Wire,
     /// Sums and update rules
@@ -73,6 +76,8 @@ enum Part {
     Straggler,
     /// Whole jobs of one to eight trainers, and their traffic
     Scaling,
+    /// Whole jobs whose gradients are of earlier versions
+    Delay,
     /// The memory of whole jobs
     Memory,
 }
@@ -84,8 +89,9 @@ impl Part {
             Part::Price => Some(jobs::Part::Price),
             Part::Straggler => Some(jobs::Part::Straggler),
             Part::Scaling => Some(jobs::Part::Scaling),
+            Part::Delay => Some(jobs::Part::Delay),
             Part::Memory => Some(jobs::Part::Memory),
-            Part::Scan | Part::Wire | Part::Update | Part::Leases => None,
+            Part::Scan | Part::Reading | Part::Wire | Part::Update | Part::Leases => None,
         }
     }
 }
@@ -136,6 +142,9 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
     let (mut rows, mut lease_growth) = (Vec::new(), None);
     if has(Part::Scan) {
         rows.extend(scan::rows(rounds, peers("reading.py", None)?)?);
+    }
+    if has(Part::Reading) {
+        rows.extend(reading::rows(rounds)?);
     }
     if has(Part::Wire) {
         rows.extend(wire::rows(rounds, peers("dense.py", arguments.wheel.as_deref())?)?);

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use pserver_server::Pserver;
 
-    const LOAD: Load = Load { elements: 3, microbatches: 4, micros: 0, jitter_percent: 0 };
+    const LOAD: Load = Load { elements: 3, microbatches: 4, micros: 0, jitter_percent: 0, delay: 0 };
 
     /// One message with the sum of these slots.
     async fn push(arrivals: &Arrivals, step: u64, slots: &[u32]) -> Result<(), Status> {

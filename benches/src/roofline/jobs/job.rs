@@ -131,6 +131,7 @@ impl Programs {
         command.args(["run", "--pservers", "1", "--microbatch-records", "1", "-o", "json"]);
         command.args(["--trainers", &job.trainers.to_string()]);
         command.args(["--microbatches-per-step", &load.microbatches.to_string()]);
+        command.args(["--delay", &load.delay.to_string()]);
         if let Some(millis) = job.ttl_millis {
             command.args(["--lease-ttl-millis", &millis.to_string()]);
         }

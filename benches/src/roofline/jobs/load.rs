@@ -21,6 +21,8 @@ pub(crate) struct Load {
     pub(crate) micros: u64,
     /// By how much it may take more or less.
     pub(crate) jitter_percent: u32,
+    /// How many versions before the one that it replaces a step reads.
+    pub(crate) delay: u32,
 }
 
 impl Load {
@@ -37,9 +39,10 @@ impl Load {
         (slot + 1) as f32
     }
 
-    /// Whether these are the parameters that a step begins with: all microbatches of all steps before took effect once.
+    /// Whether these are the parameters that a step reads: all microbatches of all steps before it, less as many as the delay,
+    /// took effect once.
     pub(crate) fn check(&self, step: u64, values: &[f32]) -> anyhow::Result<()> {
-        let expected = self.expected(step);
+        let expected = self.expected(step.saturating_sub(self.delay.into()));
         let wrong = values.iter().filter(|value| **value != expected).count();
         ensure!(
             wrong == 0 && values.len() == self.elements,
@@ -64,7 +67,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { elements: 4, microbatches: 56, micros: 10_000, jitter_percent: 10 };
+    const LOAD: Load = Load { elements: 4, microbatches: 56, micros: 10_000, jitter_percent: 10, delay: 0 };
 
     #[test]
     fn pauses_differ_by_step_and_slot_within_the_jitter_and_even_out() {
@@ -104,5 +107,16 @@ mod tests {
             );
         }
         assert!(LOAD.check(29, &after(&|_| all.clone())).is_err());
+    }
+
+    #[test]
+    fn a_step_reads_the_version_of_the_delay_before_its_own_and_no_other() {
+        let delayed = Load { delay: 2, ..LOAD };
+        let version = |steps| vec![delayed.expected(steps); LOAD.elements];
+        for (step, reads) in [(0, 0), (1, 0), (2, 0), (3, 1), (9, 7)] {
+            for other in 0..10 {
+                assert_eq!(delayed.check(step, &version(other)).is_ok(), other == reads, "{step}, {other}");
+            }
+        }
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn rows(programs: &Programs) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for trainers in TRAINERS {
         let microbatches = trainers * MICROBATCHES_PER_TRAINER;
-        let load = Load { elements: ELEMENTS, microbatches, micros: MICROS, jitter_percent: 0 };
+        let load = Load { elements: ELEMENTS, microbatches, micros: MICROS, jitter_percent: 0, delay: 0 };
         let bytes = load.bytes() as u64;
         let (needed, there) = (u64::from(trainers + 4) * TRAINER_PARAMETERS * bytes, available_bytes()?);
         if needed > there {

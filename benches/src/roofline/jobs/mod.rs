@@ -1,8 +1,9 @@
-//! Whole jobs: what they cost beside a rival that promises less, with a slow trainer, with more trainers; their memory and their
+//! Whole jobs: what they cost beside a rival that promises less, with a slow trainer, with more trainers, with a delay; their memory and their
 //! traffic. Trainers pause in place of computing, so that two cores are enough for all of them.
 
 mod arrivals;
 mod begins;
+mod delay;
 mod job;
 mod load;
 mod memory;
@@ -33,6 +34,7 @@ pub(crate) enum Part {
     Price,
     Straggler,
     Scaling,
+    Delay,
     Memory,
 }
 
@@ -42,12 +44,13 @@ pub(crate) fn rows(part: Part, rounds: u32, programs: &Programs) -> anyhow::Resu
         Part::Price => price::rows(rounds, programs),
         Part::Straggler => straggler::rows(rounds, programs),
         Part::Scaling => scaling::rows(rounds, programs),
+        Part::Delay => delay::rows(rounds, programs),
         Part::Memory => memory::rows(programs),
     }
 }
 
 fn load(microbatches: u32, jitter_percent: u32) -> Load {
-    Load { elements: ELEMENTS, microbatches, micros: MICROS, jitter_percent }
+    Load { elements: ELEMENTS, microbatches, micros: MICROS, jitter_percent, delay: 0 }
 }
 
 /// For whoever waits.

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_the_program_is_told_comes_as_it_was_said_and_nonsense_is_named() {
-        let load = Load { elements: 7, microbatches: 24, micros: 5, jitter_percent: 10 };
+        let load = Load { elements: 7, microbatches: 24, micros: 5, jitter_percent: 10, delay: 1 };
         let training = Training { load, steps: 9, slowness: 10, begins: "/a b".into() };
         let said = serde_json::to_string(&training).unwrap();
         assert_eq!(said.parse::<Training>().unwrap(), training);
