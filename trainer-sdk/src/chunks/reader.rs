@@ -48,7 +48,7 @@ pub struct Reader {
     depth: Depth,
     /// In the order in which they were begun, each of another chunk that is not kept.
     reads: Vec<InFlight>,
-    arrivals: Vec<(InFlight, Result<(Chunk<'static>, u64), ReadError>)>,
+    arrivals: Vec<(InFlight, Outcome)>,
     /// Why a chunk could not be read, until a task comes to it.
     failed: BTreeMap<u32, ReadError>,
     /// The tasks that lack records, the lowest first.
@@ -61,7 +61,9 @@ pub struct Reader {
     decoded_bytes: u64,
 }
 
-type Reading = Pin<Box<dyn Future<Output = Result<(Chunk<'static>, u64), ReadError>> + Send>>;
+/// The chunk and the bytes that were stored.
+type Outcome = Result<(Chunk<'static>, u64), ReadError>;
+type Reading = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 struct InFlight {
     chunk: u32,
@@ -146,7 +148,7 @@ impl Reader {
         self.depth.present()
     }
 
-    fn keep(&mut self, read: &InFlight, result: Result<(Chunk<'static>, u64), ReadError>) {
+    fn keep(&mut self, read: &InFlight, result: Outcome) {
         match result {
             Ok((chunk, stored)) => {
                 self.depth.came(self.waited.saturating_sub(read.waited));
