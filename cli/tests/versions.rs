@@ -34,12 +34,14 @@ async fn serve(version: Option<WireVersion>) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_that_asks_a_master_of_another_version_fails_and_says_whom_to_upgrade() {
     let folder = tempfile::tempdir().unwrap();
-    for (version, words) in [
-        (Some(WireVersion(3)), ["wire version 3", "upgrade the caller"]),
-        (Some(WireVersion(1)), ["wire version 1", "upgrade the called process"]),
-        (None, ["no wire version", "upgrade the called process"]),
+    let present = WireVersion::PRESENT.0;
+    let ours = format!("wire version {present}");
+    for (version, told, way_out) in [
+        (Some(present + 1), format!("wire version {}", present + 1), "upgrade the caller"),
+        (Some(present - 1), format!("wire version {}", present - 1), "upgrade the called process"),
+        (None, String::from("no wire version"), "upgrade the called process"),
     ] {
-        let master = serve(version).await;
+        let master = serve(version.map(WireVersion)).await;
         let commands: [&[&str]; 5] = [
             &["status"],
             &["scale", "--trainers", "2"],
@@ -55,7 +57,7 @@ async fn every_command_that_asks_a_master_of_another_version_fails_and_says_whom
             let said = String::from_utf8_lossy(&ended.stderr).into_owned();
             assert!(ended.status.code().is_some_and(|code| code != 0), "{arguments:?}: {said}");
             assert!(began.elapsed() < Duration::from_secs(20), "{arguments:?}");
-            for word in words.iter().chain(&["docs/versions.md", "wire version 2"]) {
+            for word in [&told, way_out, "docs/versions.md", &ours] {
                 assert!(said.contains(word), "{arguments:?} says {said:?}, not {word:?}");
             }
         }

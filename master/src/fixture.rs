@@ -5,7 +5,7 @@ use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
-    Course, Declaration, JobId, JobSettings, JobShape, Manifest, Mode, Parameter, Rule,
+    Course, Declaration, JobId, JobSettings, JobShape, Manifest, Mode, Parameter, Precision, Rule,
 };
 use std::time::Duration;
 
@@ -53,6 +53,7 @@ pub(crate) fn settings(
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: TTL_MILLIS,
         mode: Mode::SYNC,
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: None,
     }

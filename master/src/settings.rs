@@ -7,7 +7,7 @@ use crate::machine::CheckpointPolicy;
 use anyhow::{Context, bail, ensure};
 use shoal_runtime::cluster::job::DELAY_MAX;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
-use shoal_runtime::cluster::{Evaluated, JobId, JobSettings, Manifest, Mode, Period};
+use shoal_runtime::cluster::{Evaluated, JobId, JobSettings, Manifest, Mode, Period, Precision};
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::telemetry::LogFormat;
@@ -76,6 +76,10 @@ pub struct JobArguments {
     #[arg(long, env = "SHOAL_DELAY", default_value_t = 0, value_name = "VERSIONS",
           value_parser = clap::value_parser!(u32).range(0..=i64::from(DELAY_MAX)))]
     pub delay: u32,
+    /// How precise gradients of dense parameters travel and are summed: f32, or bf16, half the bytes, every sum of two
+    /// rounded to 8 bits. Counters, metrics, running statistics and embedding tables stay f32
+    #[arg(long, env = "SHOAL_GRADIENTS", value_enum, default_value_t = PrecisionArgument::F32)]
+    pub gradients: PrecisionArgument,
     /// Copies of each block beside its primary: with one, a lost pserver costs a moment and no work
     #[arg(long, env = "SHOAL_REPLICAS", default_value_t = 0, value_name = "COPIES",
           value_parser = clap::value_parser!(u32).range(0..=8))]
@@ -128,6 +132,24 @@ pub enum ModeArgument {
     Sync,
     /// One update for each microbatch.
     Async,
+}
+
+/// In which precision gradients of dense parameters travel and are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PrecisionArgument {
+    /// As they were computed.
+    F32,
+    /// Rounded, in half the bytes.
+    Bf16,
+}
+
+impl From<PrecisionArgument> for Precision {
+    fn from(argument: PrecisionArgument) -> Precision {
+        match argument {
+            PrecisionArgument::F32 => Precision::F32,
+            PrecisionArgument::Bf16 => Precision::Bf16,
+        }
+    }
 }
 
 impl JobArguments {
@@ -244,6 +266,7 @@ impl MasterSettings {
             manifest_fingerprint: manifest.fingerprint(),
             lease_ttl_millis: self.lease_ttl_millis,
             mode: self.mode(),
+            gradients: self.gradients.into(),
             warm_start: None,
             evaluated: self.evaluated(manifest.record_count() - trained)?,
         };

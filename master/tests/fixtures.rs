@@ -11,8 +11,8 @@ use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{
     BlockId, CheckpointId, DamagedCheckpoint, Declaration, Evaluated, Exclusion, Exclusions, Fill,
-    Incarnation, JobId, JobSettings, ManifestRecord, Mode, Parameter, Period, Rewind, Rule, Schedule, Step,
-    Table, Term, Version, WarmStart,
+    Incarnation, JobId, JobSettings, ManifestRecord, Mode, Parameter, Period, Precision, Rewind, Rule,
+    Schedule, Step, Table, Term, Version, WarmStart,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -38,6 +38,7 @@ fn settings() -> JobSettings {
         manifest_fingerprint: std::array::from_fn(|at| at as u8 + 7),
         lease_ttl_millis: 800,
         mode: Mode::Async { staleness_window: 9, scale_by_staleness: true },
+        gradients: Precision::Bf16,
         warm_start: Some(WarmStart {
             place: String::from("models"),
             file: String::from("m.safetensors"),
@@ -122,7 +123,7 @@ fn document() -> Document {
 
 #[test]
 fn the_recorded_document_says_what_it_said_and_is_written_with_the_same_bytes() {
-    let path = path(2);
+    let path = path(3);
     if std::env::var_os("SHOAL_RECORD_FIXTURES").is_some() && !path.exists() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, document().to_bytes()).unwrap();
@@ -133,9 +134,18 @@ fn the_recorded_document_says_what_it_said_and_is_written_with_the_same_bytes() 
 }
 
 #[test]
+fn a_recorded_document_of_format_2_is_read_as_what_it_said() {
+    let mut expected = document();
+    // Gradients were as precise as they were computed.
+    expected.job.gradients = Precision::F32;
+    assert_eq!(Document::from_bytes(&std::fs::read(path(2)).unwrap()).unwrap(), expected);
+}
+
+#[test]
 fn a_recorded_document_of_format_1_is_read_as_what_it_said() {
     let mut expected = document();
-    // Tables came later.
+    // Tables came later, and what is rounded.
+    expected.job.gradients = Precision::F32;
     expected.named.iter_mut().for_each(|named| named.since = None);
     expected.checkpoints.iter_mut().for_each(|kept| kept.oldest = None);
     expected.declaration.iter_mut().for_each(|declaration| declaration.parameters.truncate(1));

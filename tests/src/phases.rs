@@ -54,7 +54,7 @@ pub fn way(phase: Phase, before: &Document, now: &Document) -> Option<Way> {
 mod tests {
     use super::*;
     use shoal_master::document::{PlacedBlock, Wanted};
-    use shoal_runtime::cluster::{JobId, JobSettings, Mode};
+    use shoal_runtime::cluster::{JobId, JobSettings, Mode, Precision};
 
     fn settings() -> JobSettings {
         JobSettings {
@@ -68,6 +68,7 @@ mod tests {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
             mode: Mode::SYNC,
+            gradients: Precision::F32,
             warm_start: None,
             evaluated: None,
         }

@@ -14,8 +14,10 @@ use shoal_trainer_sdk::TrainError;
 use std::time::Duration;
 use tokio::time::sleep;
 
+/// What this build speaks.
+const OURS: u32 = WireVersion::PRESENT.0;
 /// Older than the check, older, newer.
-const OTHERS: [Option<WireVersion>; 3] = [None, Some(WireVersion(1)), Some(WireVersion(3))];
+const OTHERS: [Option<WireVersion>; 3] = [None, Some(WireVersion(OURS - 1)), Some(WireVersion(OURS + 1))];
 /// Long before any patience is over.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -25,7 +27,8 @@ async fn is_refused(world: &mut World, trainer: usize, role: &str, other: Option
     let error = ended.unwrap().unwrap().unwrap().unwrap_err();
     let theirs =
         other.map_or(String::from("no wire version"), |version| format!("wire version {}", version.0));
-    let words = [role, "another version", "wire version 2", &theirs, "upgrade", "docs/versions.md"];
+    let ours = format!("wire version {OURS}");
+    let words = [role, "another version", &ours, &theirs, "upgrade", "docs/versions.md"];
     assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
     assert!(matches!(error, TrainError::Refused { .. }) && error.exit_code() != 0);
 }

@@ -5,7 +5,7 @@ use shoal_benches::paths::leases::{Job, MICROBATCHES_PER_TRAINER};
 use shoal_benches::report::Row;
 use shoal_master::dispatch::Grant;
 use shoal_runtime::cluster::plan::Plan;
-use shoal_runtime::cluster::{JobId, JobSettings, Manifest, Mode, Rewind};
+use shoal_runtime::cluster::{JobId, JobSettings, Manifest, Mode, Precision, Rewind};
 use std::hint::black_box;
 
 const CHUNKS: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
@@ -55,6 +55,7 @@ impl Planned {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 60_000,
             mode: Mode::SYNC,
+            gradients: Precision::F32,
             warm_start: None,
             evaluated: None,
         };

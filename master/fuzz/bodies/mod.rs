@@ -8,7 +8,8 @@ use shoal_master::machine::CheckpointPolicy;
 use shoal_master::service::MasterService;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::{
-    Declaration, Evaluated, JobId, JobSettings, Manifest, Metric, Mode, Parameter, Period, Rule, Schedule,
+    Declaration, Evaluated, JobId, JobSettings, Manifest, Metric, Mode, Parameter, Period, Precision, Rule,
+    Schedule,
 };
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Channel, Dial};
@@ -164,6 +165,7 @@ fn settings(kind: u8, manifest: &Manifest) -> JobSettings {
         manifest_fingerprint: manifest.fingerprint(),
         lease_ttl_millis: 1000,
         mode,
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: Some(Evaluated { records: 6, every: Period::Epochs(1), outputs: None }),
     }

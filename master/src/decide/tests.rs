@@ -3,7 +3,7 @@
 use super::*;
 use crate::document::{PlacedBlock, Wanted};
 use proptest::prelude::*;
-use shoal_runtime::cluster::{JobId, JobSettings, Mode, Version};
+use shoal_runtime::cluster::{JobId, JobSettings, Mode, Precision, Version};
 use std::cell::RefCell;
 
 fn job(is_sync: bool) -> JobSettings {
@@ -22,6 +22,7 @@ fn job(is_sync: bool) -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode,
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: None,
     }

@@ -3,6 +3,7 @@
 //! Every argument is named once below, so that none that is added later can be forgotten.
 
 use super::{JobArguments, ModeArgument};
+use shoal_runtime::cluster::Precision;
 use std::ffi::OsString;
 
 impl JobArguments {
@@ -24,6 +25,7 @@ impl JobArguments {
             staleness_window,
             scale_by_staleness,
             delay,
+            gradients,
             replicas,
             exclude_max,
             checkpoint_steps,
@@ -54,6 +56,7 @@ impl JobArguments {
             ("--mode", Some(mode.to_owned())),
             ("--staleness-window", staleness_window.map(|window| window.to_string())),
             ("--delay", number(delay)),
+            ("--gradients", Some(Precision::from(*gradients).name().to_owned())),
             ("--replicas", number(replicas)),
             ("--exclude-max", number(exclude_max)),
             ("--checkpoint-steps", number(checkpoint_steps)),
@@ -97,6 +100,7 @@ mod tests {
             "--staleness-window=9",
             "--scale-by-staleness",
             "--delay=2",
+            "--gradients=bf16",
             "--replicas=1",
             "--exclude-max=8",
             "--checkpoint-steps=12",

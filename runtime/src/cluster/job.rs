@@ -1,6 +1,6 @@
 //! What a job is: the few numbers that master, pservers and trainers must agree on.
 
-use super::{Evaluated, JobId, WarmStart};
+use super::{Evaluated, JobId, Precision, WarmStart};
 use serde::{Deserialize, Serialize};
 
 /// How updates follow one another.
@@ -67,6 +67,9 @@ pub struct JobSettings {
     pub lease_ttl_millis: u64,
     /// How updates follow one another.
     pub mode: Mode,
+    /// In which precision gradients of dense parameters travel and are summed. Another one gives other bits.
+    #[serde(default)]
+    pub gradients: Precision,
     /// Where parameters begin, if not at their initial values.
     #[serde(default)]
     pub warm_start: Option<WarmStart>,

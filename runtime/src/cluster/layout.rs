@@ -1,7 +1,8 @@
 //! The layout: how declared parameters are cut into blocks. A function of the declaration alone.
 
-use super::BlockId;
 use super::parameter::{Declaration, Parameter};
+use super::precision::bf16_to_bytes;
+use super::{BlockId, Precision};
 use std::ops::Range;
 
 /// A stretch of one parameter inside a block.
@@ -39,6 +40,9 @@ pub struct BlockLayout {
     pub is_metric: bool,
     /// Whether trainers push gradients to it: not to the scalar block, which holds what is decided over all others.
     pub is_pushed: bool,
+    /// Whether all that is pushed to it are gradients of dense parameters: what a job may round. Never so of counters,
+    /// metrics, running statistics (nor of parameters that share a block with one) and rows of tables.
+    pub is_roundable: bool,
 }
 
 /// All blocks of a job; a [`BlockId`] is an index into it.
@@ -93,9 +97,15 @@ impl Layout {
         let (is_pushed, is_metric) = (parameter.rule.is_pushed(), parameter.rule.is_metric());
         if let Some(table) = parameter.table {
             let bucket = |number| Some(BucketOf { parameter: index, number });
-            let (pieces, elements) = (Vec::new(), 0);
-            let block =
-                BlockLayout { pieces, bucket: None, elements, is_read_by_steps, is_metric, is_pushed };
+            let block = BlockLayout {
+                pieces: Vec::new(),
+                bucket: None,
+                elements: 0,
+                is_read_by_steps,
+                is_metric,
+                is_pushed,
+                is_roundable: false,
+            };
             let blocks =
                 (0..table.buckets).map(|number| BlockLayout { bucket: bucket(number), ..block.clone() });
             return self.blocks.extend(blocks);
@@ -124,9 +134,12 @@ impl Layout {
                     is_read_by_steps,
                     is_metric,
                     is_pushed,
+                    is_roundable: true,
                 });
             }
             if let Some(block) = self.blocks.last_mut() {
+                // A gradient is what goes into a rule with a learning rate.
+                block.is_roundable &= parameter.rule.has_rate();
                 let range = block.elements..block.elements + length;
                 block.elements = range.end;
                 block.pieces.push(Piece { parameter: index, first, range });
@@ -162,6 +175,10 @@ impl Layout {
 }
 
 impl BlockLayout {
+    /// In which precision gradients of the block travel and are summed, in a job of that setting: all of its elements alike.
+    pub fn precision(&self, gradients: Precision) -> Precision {
+        if self.is_roundable { gradients } else { Precision::F32 }
+    }
     /// Copies a block's values into the parameters' vectors (indexed as declared).
     pub fn scatter(&self, values: &[f32], parameters: &mut [Vec<f32>]) {
         for piece in &self.pieces {
@@ -186,6 +203,17 @@ impl BlockLayout {
         let first = *first as usize;
         Some((*parameter, first..first + range.len()))
     }
+    /// A block's values as they travel where they are rounded, which they must be: bf16, little-endian, 2 bytes each.
+    pub fn gather_bf16(&self, parameters: &[Vec<f32>]) -> Vec<u8> {
+        let mut bytes = vec![0; Precision::Bf16.bytes() * self.elements];
+        let words = bytes.as_chunks_mut().0;
+        for piece in &self.pieces {
+            let values = &parameters[piece.parameter][piece.first as usize..];
+            let words = words[piece.range.clone()].iter_mut();
+            words.zip(values).for_each(|(word, value)| *word = bf16_to_bytes(*value));
+        }
+        bytes
+    }
     /// Collects a block's values from the parameters' vectors (indexed as declared).
     pub fn gather(&self, parameters: &[Vec<f32>], values: &mut Vec<f32>) {
         values.clear();
@@ -200,9 +228,11 @@ impl BlockLayout {
 mod tests {
     use super::*;
     use crate::cluster::initial::Initial;
+    use crate::cluster::precision::bf16_from_bytes;
     use crate::cluster::rule::Rule;
     use crate::cluster::schedule::Schedule;
     use crate::cluster::table::Table;
+    use crate::cluster::{Decisions, Group, Metric};
     use proptest::prelude::*;
 
     fn dense(name: &str, elements: u64) -> Parameter {
@@ -229,6 +259,34 @@ mod tests {
         assert!(layout.iter().all(|(_, block)| block.bucket.is_none() == (block.elements > 0)));
     }
 
+    #[test]
+    fn a_block_is_rounded_only_where_all_of_it_is_gradients() {
+        let frozen = dense("frozen", 2).in_group(Group { is_frozen: true, ..Group::default() });
+        let parameters = vec![
+            dense("a", 3),
+            frozen,
+            dense("large", 25),
+            Parameter::new("mean", &[2], Rule::Ema { decay: 0.9 }, Schedule::constant(0.0), Initial::Zeros),
+            dense("beside", 2),
+            Parameter::sum("loss", &[1]),
+            Parameter::metric("right", Metric::Accuracy),
+            dense("t", 3).as_table(Table { buckets: 1, ..Table::default() }),
+        ];
+        let declaration = Declaration { parameters, block_elements: 10 }.deciding(Decisions::default());
+        let layout = Layout::new(&declaration);
+        let blocks: Vec<(usize, bool)> =
+            layout.iter().map(|(_, block)| (block.elements, block.is_roundable)).collect();
+        let decided = declaration.parameters.last().map_or(0, |last| last.elements() as usize);
+        // The tail of the large one shares its block with the running mean and what comes after it.
+        let expected = [(5, true), (10, true), (10, true), (9, false), (1, false), (2, false), (0, false)];
+        assert_eq!(blocks, [&expected[..], &[(decided, false)]].concat());
+        for (_, block) in layout.iter() {
+            let bf16 = if block.is_roundable { Precision::Bf16 } else { Precision::F32 };
+            assert_eq!(block.precision(Precision::Bf16), bf16);
+            assert_eq!(block.precision(Precision::F32), Precision::F32);
+        }
+    }
+
     proptest! {
         #[test]
         fn every_element_lies_in_exactly_one_block(
@@ -244,6 +302,9 @@ mod tests {
                 block.gather(&counts, &mut values);
                 prop_assert_eq!(values.len(), block.elements);
                 values.iter_mut().for_each(|v| *v += 1.0);
+                let halves = block.gather_bf16(&counts);
+                let halves = halves.as_chunks().0.iter().map(|half| bf16_from_bytes(*half) + 1.0);
+                prop_assert_eq!(halves.collect::<Vec<_>>(), values.as_slice());
                 block.scatter(&values, &mut counts);
                 let bytes: Vec<u8> = [1].into_iter().chain(values.iter().flat_map(|value| value.to_le_bytes())).collect();
                 block.scatter_words(&bytes[1..], &mut words);

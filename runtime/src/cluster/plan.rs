@@ -262,7 +262,7 @@ impl ChunkOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Evaluated, JobId, Mode, Period};
+    use crate::cluster::{Evaluated, JobId, Mode, Period, Precision};
     use proptest::prelude::*;
 
     fn settings(records: u64, microbatch: u32, slots: u32, run: u32) -> JobSettings {
@@ -277,6 +277,7 @@ mod tests {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
             mode: Mode::SYNC,
+            gradients: Precision::F32,
             warm_start: None,
             evaluated: None,
         }

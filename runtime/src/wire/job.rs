@@ -1,7 +1,7 @@
 //! Job settings on the wire.
 
 use super::{malformed, proto};
-use crate::cluster::{Evaluated, JobId, JobSettings, Mode, Period, Refusal, WarmStart};
+use crate::cluster::{Evaluated, JobId, JobSettings, Mode, Period, Precision, Refusal, WarmStart};
 
 impl From<&JobSettings> for proto::JobSettings {
     fn from(settings: &JobSettings) -> Self {
@@ -25,8 +25,27 @@ impl From<&JobSettings> for proto::JobSettings {
             staleness_window,
             scale_by_staleness,
             delay: settings.mode.delay() as u32,
+            gradients: proto::Precision::from(settings.gradients).into(),
             warm_start: settings.warm_start.as_ref().map(Into::into),
             evaluated: settings.evaluated.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl From<Precision> for proto::Precision {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => proto::Precision::F32,
+            Precision::Bf16 => proto::Precision::Bf16,
+        }
+    }
+}
+
+impl From<proto::Precision> for Precision {
+    fn from(wire: proto::Precision) -> Self {
+        match wire {
+            proto::Precision::F32 => Precision::F32,
+            proto::Precision::Bf16 => Precision::Bf16,
         }
     }
 }
@@ -93,6 +112,8 @@ impl TryFrom<proto::JobSettings> for JobSettings {
                 return Err(malformed("mode", "neither synchronous nor asynchronous"));
             }
         };
+        let gradients = proto::Precision::try_from(wire.gradients);
+        let gradients = gradients.map_err(|_| malformed("gradients", "neither f32 nor bf16"))?.into();
         let settings = JobSettings {
             job: JobId(wire.job),
             seed: wire.seed,
@@ -108,10 +129,34 @@ impl TryFrom<proto::JobSettings> for JobSettings {
                 .map_err(|_| malformed("manifest_fingerprint", "must have 32 bytes"))?,
             lease_ttl_millis: wire.lease_ttl_millis,
             mode,
+            gradients,
             warm_start: wire.warm_start.map(TryInto::try_into).transpose()?,
             evaluated: wire.evaluated.map(TryInto::try_into).transpose()?,
         };
         settings.check().map_err(|fault| malformed(fault.setting, fault.what))?;
         Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::sample::settings;
+
+    #[test]
+    fn settings_come_back_as_they_were_in_either_precision() {
+        for gradients in Precision::ALL {
+            let settings = JobSettings { gradients, ..settings() };
+            assert_eq!(JobSettings::try_from(proto::JobSettings::from(&settings)), Ok(settings));
+        }
+    }
+
+    #[test]
+    fn a_precision_that_nobody_knows_is_refused_and_not_taken_for_f32() {
+        for gradients in [2, 3, -1] {
+            let wire = proto::JobSettings { gradients, ..(&settings()).into() };
+            let refusal = JobSettings::try_from(wire).unwrap_err();
+            assert!(refusal.to_string().contains("gradients"), "{refusal}");
+        }
     }
 }

@@ -7,8 +7,8 @@ use crate::cluster::checkpoint::{CheckpointId, CheckpointManifest, Cut, Origin, 
 use crate::cluster::initial::Initial;
 use crate::cluster::schedule::Schedule;
 use crate::cluster::{
-    BlockId, Declaration, Evaluated, Incarnation, JobId, JobSettings, Mode, Parameter, Period, Rewind, Rule,
-    StateName, Term, Version, WarmStart,
+    BlockId, Declaration, Evaluated, Incarnation, JobId, JobSettings, Mode, Parameter, Period, Precision,
+    Rewind, Rule, StateName, Term, Version, WarmStart,
 };
 use bytes::Bytes;
 
@@ -27,6 +27,7 @@ pub(crate) fn settings() -> JobSettings {
         manifest_fingerprint: [7; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        gradients: Precision::Bf16,
         evaluated: Some(Evaluated { records: 30, every: Period::Steps(5), outputs: Some("place".into()) }),
         warm_start: Some(WarmStart {
             place: "place".into(),

@@ -3,7 +3,9 @@
 use super::values::{copy, declaration, delta, name, segment, synchronous};
 use prost::bytes::Bytes;
 use shoal_runtime::cluster::checkpoint::{CheckpointId, CheckpointManifest, Cut, Origin, WrittenFile};
-use shoal_runtime::cluster::{BlockCopy, BlockId, Declaration, Incarnation, Layout, Rewind};
+use shoal_runtime::cluster::{
+    BlockCopy, BlockId, Declaration, Incarnation, JobSettings, Layout, Precision, Rewind,
+};
 use shoal_runtime::host::store::{FileStore, Revision, Store};
 use shoal_runtime::wire::checkpoint::{decode_manifest, encode_manifest};
 use shoal_runtime::wire::pieces::{
@@ -80,7 +82,9 @@ fn checkpoint(declaration: &Declaration) -> (Vec<u8>, CheckpointManifest) {
     let (_, before) = file(3, changed.map(whole).collect());
     let (bytes, written) = file(4, newest);
     let cut = Some(Cut { rewind: Rewind(112), version: name(7).version });
-    let (settings, written) = (synchronous(), vec![before, written]);
+    // As in every version of these files: what is from before there was a choice says the same.
+    let settings = JobSettings { gradients: Precision::F32, ..synchronous() };
+    let written = vec![before, written];
     let manifest = CheckpointManifest::assemble(settings, declaration.clone(), CheckpointId(4), cut, written);
     (bytes, manifest.unwrap())
 }

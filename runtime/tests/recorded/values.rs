@@ -13,8 +13,8 @@ use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{
     Better, BlockCopy, BlockId, CheckpointId, DamagedCheckpoint, Decisions, Declaration, Evaluated,
     Exclusion, Exclusions, Group, Incarnation, JobId, JobSettings, LeaseId, Ledger, ManifestRecord, Metric,
-    Microbatch, Mode, Node, Parameter, Period, PieceRef, Plateau, Refusal, Rewind, Routing, Rule, Slice,
-    StateName, Step, Table, Target, Task, Term, Version, WarmStart, Work,
+    Microbatch, Mode, Node, Parameter, Period, PieceRef, Plateau, Precision, Refusal, Rewind, Routing, Rule,
+    Slice, StateName, Step, Table, Target, Task, Term, Version, WarmStart, Work,
 };
 use shoal_runtime::wire::proto;
 use std::fmt::Debug;
@@ -97,6 +97,7 @@ pub(crate) fn synchronous() -> JobSettings {
         manifest_fingerprint: std::array::from_fn(|at| at as u8 + 17),
         lease_ttl_millis: 1800,
         mode: Mode::Sync { delay: 3 },
+        gradients: Precision::Bf16,
         warm_start: Some(WarmStart {
             place: String::from("s3://bucket/models"),
             file: String::from("digits.safetensors"),
@@ -115,6 +116,7 @@ fn asynchronous() -> JobSettings {
     let evaluated = Evaluated { records: 301, every: Period::Epochs(2), outputs: None };
     JobSettings {
         mode: Mode::Async { staleness_window: 22, scale_by_staleness: true },
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: Some(evaluated),
         ..synchronous()

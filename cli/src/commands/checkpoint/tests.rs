@@ -16,7 +16,7 @@ use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, CheckpointId, CheckpointManifest, Declaration, Incarnation, JobId, JobSettings,
-    Ledger, ManifestRecord, Mode, Parameter, Rewind, Rule, StateName, Table, Term, Version,
+    Ledger, ManifestRecord, Mode, Parameter, Precision, Rewind, Rule, StateName, Table, Term, Version,
 };
 use shoal_runtime::host::checkpoints::{commit, load, write_pieces};
 use shoal_runtime::host::rpc::Security;
@@ -37,6 +37,7 @@ fn job() -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: None,
     }

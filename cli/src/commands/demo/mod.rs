@@ -12,7 +12,7 @@ use crate::runner::plan::Bounds;
 use crate::runner::{JobPlan, Supervisor};
 use anyhow::Context;
 use proof::Proof;
-use shoal_master::settings::{JobArguments, ModeArgument};
+use shoal_master::settings::{JobArguments, ModeArgument, PrecisionArgument};
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::path::{Path, PathBuf};
@@ -122,6 +122,7 @@ async fn start(
         mode: ModeArgument::Sync,
         staleness_window: None,
         delay: 0,
+        gradients: PrecisionArgument::F32,
         exclude_max: 0,
         scale_by_staleness: false,
         replicas: 0,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::plan::ChunkOrder;
-use crate::cluster::{Evaluated, JobId, Pass, Step};
+use crate::cluster::{Evaluated, JobId, Pass, Precision, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -38,6 +38,7 @@ fn settings() -> impl Strategy<Value = JobSettings> {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: ttl,
             mode,
+            gradients: Precision::Bf16,
             warm_start: None,
             evaluated: evaluated.map(|(records, every)| Evaluated { records, every, outputs: None }),
         }
