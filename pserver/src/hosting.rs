@@ -105,7 +105,13 @@ impl Hosting {
                 }
                 None => {
                     let block_layout = layout.block(id).ok_or_else(|| beyond(id, &layout))?;
-                    let shape = Arc::new(BlockShape::new(id, block_layout, &declaration, job.seed()));
+                    let shape = Arc::new(BlockShape::new(
+                        id,
+                        block_layout,
+                        &declaration,
+                        job.seed(),
+                        job.gradients(),
+                    ));
                     let block = Block::new(Arc::clone(&shape), Arc::clone(job), placement, me);
                     Arc::new(Hosted { shape, block: Mutex::new(block) })
                 }

@@ -9,6 +9,7 @@ mod mutate;
 
 use bodies::{FOLLOWER, PLACED};
 use prost::Message;
+use shoal_runtime::cluster::precision::bf16_to_bytes;
 use shoal_runtime::wire::proto;
 use std::path::PathBuf;
 
@@ -31,9 +32,27 @@ fn message(kind: u8, message: &impl Message) -> Vec<u8> {
 
 /// A push of one value to these blocks.
 fn push(step: u64, node: Option<(u32, u32)>, weight: u64, blocks: &[(u32, usize)], value: f32) -> Vec<u8> {
+    push_words(step, node, weight, blocks, |_| value.to_le_bytes().to_vec())
+}
+
+/// The same of a value that bf16 has, in a job that rounds the gradients of blocks 0 and 1.
+fn push_rounded(step: u64, node: (u32, u32), weight: u64, blocks: &[(u32, usize)], value: f32) -> Vec<u8> {
+    push_words(step, Some(node), weight, blocks, |block| match block {
+        0 | 1 => bf16_to_bytes(value).to_vec(),
+        _ => value.to_le_bytes().to_vec(),
+    })
+}
+
+fn push_words(
+    step: u64,
+    node: Option<(u32, u32)>,
+    weight: u64,
+    blocks: &[(u32, usize)],
+    word: impl Fn(u32) -> Vec<u8>,
+) -> Vec<u8> {
     let gradient = |(block, elements): &(u32, usize)| proto::BlockGradient {
         block: *block,
-        gradient: value.to_le_bytes().repeat(*elements).into(),
+        gradient: word(*block).repeat(*elements).into(),
         rewind: PLACED,
         version: 0,
     };
@@ -105,10 +124,26 @@ fn write_the_seeds() {
         push(1 << 40, None, 2, &TRAINED, -1.0),
     ]
     .concat();
+    let rounded = [
+        message(1, &pull(0)),
+        push_rounded(0, (1, 0), 4, &TRAINED, 1.0),
+        push_rounded(0, (1, 0), 4, &TRAINED, 2.0),
+        push_rounded(0, (0, 2), 2, &ALL, f32::INFINITY),
+        push(0, Some((1, 1)), 4, &TRAINED, 0.5),
+        message(2, &follow(None)),
+        push_rounded(0, (1, 1), 4, &TRAINED, 0.5),
+        message(2, &follow(at(0))),
+        message(1, &pull(1)),
+    ]
+    .concat();
     std::fs::create_dir_all(folder()).unwrap();
-    for (name, kind, messages) in
-        [("sync", 0, &sync), ("delayed", 1, &sync), ("deciding", 2, &sync), ("positions", 3, &positions)]
-    {
+    for (name, kind, messages) in [
+        ("sync", 0, &sync),
+        ("delayed", 1, &sync),
+        ("deciding", 2, &sync),
+        ("positions", 3, &positions),
+        ("rounded", 4, &rounded),
+    ] {
         std::fs::write(folder().join(name), [&[kind][..], messages].concat()).unwrap();
     }
 }

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use shoal_pserver::block::shape::{BlockShape, NodeGradient};
 use shoal_pserver::block::sum::Came;
 use shoal_pserver::block::{Block, Placement, PushOutcome, Terms};
-use shoal_pserver::kernel::sum::Word;
+use shoal_pserver::kernel::sum::Single;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
-    Declaration, Fill, Incarnation, JobId, JobSettings, Layout, Mode, Node, Parameter, Rewind, Rule, Step,
-    Term,
+    Declaration, Fill, Incarnation, JobId, JobSettings, Layout, Mode, Node, Parameter, Precision, Rewind,
+    Rule, Step, Term,
 };
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Blocks {
         let (layout, settings) = (Layout::new(&declaration), settings());
         let terms = Arc::new(Terms::new(&settings, 16));
         let block = |(id, layout)| {
-            let shape = Arc::new(BlockShape::new(id, layout, &declaration, 7));
+            let shape = Arc::new(BlockShape::new(id, layout, &declaration, 7, Precision::F32));
             let placement = Placement {
                 fill: Fill(1),
                 term: Term(1),
@@ -74,7 +74,8 @@ impl Blocks {
                 let own = bytes.split_to(4 * shape.elements);
                 let node = Node::leaf(slot as u32);
                 shape.check_values(&own, false, node)?;
-                let arriving = NodeGradient { step, node, weight: WEIGHT / 2, came: Came::Words(own) };
+                let arriving =
+                    NodeGradient { step, node, weight: WEIGHT / 2, came: Came::Words(own, Precision::F32) };
                 let outcome = block.push(Rewind(1), arriving)?;
                 let is_published = matches!(outcome, PushOutcome::Applied { is_published: true, .. });
                 ensure!(is_published == (slot == 1), "a block applied a step too early or not at all");
@@ -98,6 +99,7 @@ fn settings() -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: None,
     }
@@ -117,7 +119,7 @@ impl Message {
     }
 
     /// Its words.
-    pub fn words(&self) -> &[Word] {
+    pub fn words(&self) -> &[Single] {
         self.0[1..].as_chunks().0
     }
 }

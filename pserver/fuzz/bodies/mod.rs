@@ -11,7 +11,7 @@ use shoal_pserver::shard::Shard;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::{
     BlockId, Decisions, Declaration, Evaluated, Fill, Incarnation, JobId, JobSettings, Layout, Metric, Mode,
-    Parameter, Period, RefusalKind, Rewind, Rule, Schedule, Term,
+    Parameter, Period, Precision, RefusalKind, Rewind, Rule, Schedule, Term,
 };
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, pserver_server::Pserver};
@@ -86,16 +86,18 @@ async fn send(service: &PserverService, kind: u8, message: &[u8]) -> Result<(), 
     }
 }
 
-/// A pserver that leads all blocks of a small job: synchronous, with a delay, deciding over all blocks, or asynchronous.
+/// A pserver that leads all blocks of a small job: synchronous, with a delay, deciding over all blocks,
+/// asynchronous, or with rounded gradients.
 fn shard(kind: u8) -> Shard {
-    let (mode, decides) = match kind % 4 {
-        0 => (Mode::SYNC, false),
+    let (mode, decides) = match kind % 5 {
+        0 | 4 => (Mode::SYNC, false),
         1 => (Mode::Sync { delay: 2 }, false),
         2 => (Mode::SYNC, true),
         _ => (Mode::Async { staleness_window: 8, scale_by_staleness: true }, false),
     };
     let declaration = declaration(decides);
-    let shard = Shard::new(settings(mode), 4, ME);
+    let gradients = if kind % 5 == 4 { Precision::Bf16 } else { Precision::F32 };
+    let shard = Shard::new(settings(mode, gradients), 4, ME);
     let copy = PlacedCopy { pserver: FOLLOWER, fill: Fill(PLACED + 1), is_in_sync: false };
     let placement = Placement {
         fill: Fill(PLACED),
@@ -130,7 +132,7 @@ fn shard(kind: u8) -> Shard {
     shard
 }
 
-fn settings(mode: Mode) -> JobSettings {
+fn settings(mode: Mode, gradients: Precision) -> JobSettings {
     JobSettings {
         job: JobId(JOB.to_owned()),
         seed: 1,
@@ -142,6 +144,7 @@ fn settings(mode: Mode) -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode,
+        gradients,
         warm_start: None,
         evaluated: Some(Evaluated { records: 3, every: Period::Epochs(1), outputs: None }),
     }

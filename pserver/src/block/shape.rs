@@ -8,11 +8,11 @@ use super::verdicts::Turn;
 use crate::bucket::shape::BucketShape;
 use crate::kernel::norm::SquareSum;
 use crate::kernel::rules::{self, Pass};
-use crate::kernel::sum::first_non_finite;
+use crate::kernel::sum::{Half, Single, Word, first_non_finite};
 use shoal_runtime::cluster::layout::{BlockLayout, BucketOf};
 use shoal_runtime::cluster::rows::RowDifference;
 use shoal_runtime::cluster::{
-    BlockId, Decisions, Declaration, Node, Parameter, Partial, Refusal, RefusalKind, Rows, Step,
+    BlockId, Decisions, Declaration, Node, Parameter, Partial, Precision, Refusal, RefusalKind, Rows, Step,
 };
 use shoal_runtime::wire::rows;
 use std::ops::Range;
@@ -77,6 +77,8 @@ pub struct BlockShape {
     pub is_metric: bool,
     /// Of a bucket: its table.
     pub bucket: Option<BucketShape>,
+    /// In which precision gradients come and are summed.
+    pub precision: Precision,
     takes_non_finite: bool,
     pieces: Vec<PieceShape>,
 }
@@ -89,8 +91,14 @@ struct PieceShape {
 }
 
 impl BlockShape {
-    /// The shape of one block of a checked declaration, in a job with that seed.
-    pub fn new(id: BlockId, layout: &BlockLayout, declaration: &Declaration, seed: u64) -> BlockShape {
+    /// The shape of one block of a checked declaration, in a job with that seed whose gradients are that precise.
+    pub fn new(
+        id: BlockId,
+        layout: &BlockLayout,
+        declaration: &Declaration,
+        seed: u64,
+        gradients: Precision,
+    ) -> BlockShape {
         let pieces = layout.pieces.iter().map(|piece| PieceShape {
             parameter: declaration.parameters[piece.parameter].clone(),
             first: piece.first,
@@ -110,6 +118,7 @@ impl BlockShape {
             is_decided: decisions.is_some() && layout.is_pushed && !layout.is_metric,
             is_metric: layout.is_metric,
             bucket,
+            precision: layout.precision(gradients),
             takes_non_finite: decisions.is_some_and(|decisions| decisions.takes_non_finite()),
             pieces,
         }
@@ -133,8 +142,9 @@ impl BlockShape {
         self.pieces.iter().map(|piece| (&piece.parameter, piece.first, piece.range.clone()))
     }
 
-    /// Refuses a gradient that is not of little-endian f32, of another length or, unless such steps may be skipped, with an infinity or not-a-number in it.
-    /// `what` is it of; where that evaluates, metrics alone have values, otherwise all but they.
+    /// Refuses a gradient that is not of little-endian values of the block's precision, of another length or, unless such steps
+    /// may be skipped, with an infinity or not-a-number in it. `what` is it of; where that evaluates, metrics alone have
+    /// values, otherwise all but they.
     pub fn check_values(
         &self,
         bytes: &[u8],
@@ -145,21 +155,27 @@ impl BlockShape {
             let detail = format!("it takes no gradients ({what}): build all roles from the same version");
             return Err(Refusal::new(RefusalKind::Malformed, self, detail));
         }
-        let (words, rest) = bytes.as_chunks();
-        if !rest.is_empty() {
-            let detail = format!("{} bytes came, f32 values have 4 each ({what})", bytes.len());
-            return Err(Refusal::new(RefusalKind::WrongShape, self, detail));
-        }
+        let (each, precision) = (self.precision.bytes(), self.precision.name());
         let elements = if self.takes_part(evaluates) { self.elements } else { 0 };
-        if words.len() != elements {
-            let came = words.len();
-            let detail = format!("the block takes {elements} elements, the gradient has {came} ({what})");
+        if bytes.len() != each * elements {
+            let came = bytes.len();
+            let detail = format!(
+                "the block takes {elements} elements of {each} bytes ({precision}), the gradient has {came} bytes ({what}): \
+                 build all roles from the same version"
+            );
             return Err(Refusal::new(RefusalKind::WrongShape, self, detail));
         }
-        if let Some(element) = first_non_finite(words).filter(|_| !self.takes_non_finite) {
+        let first = match self.precision {
+            Precision::F32 => first_non_finite::<Single>(bytes.as_chunks().0),
+            Precision::Bf16 => first_non_finite::<Half>(bytes.as_chunks().0),
+        };
+        if let Some(element) = first.filter(|_| !self.takes_non_finite) {
             let (name, index) = self.place(element);
-            let value = f32::from_le_bytes(words[element]);
-            let detail = format!("element {index} is {value} ({what}, block {})", self.id);
+            let value = match self.precision {
+                Precision::F32 => bytes.as_chunks::<4>().0[element].read(),
+                Precision::Bf16 => bytes.as_chunks::<2>().0[element].read(),
+            };
+            let detail = format!("element {index} is {value} ({precision}; {what}, block {})", self.id);
             return Err(Refusal::new(RefusalKind::NonFinite, format!("parameter {name:?}"), detail));
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::bucket::{self, Bucket};
 use bytes::Bytes;
 use shoal_runtime::cluster::block_copy::{Segment, SegmentRow};
 use shoal_runtime::cluster::{
-    BlockCopy, CheckpointId, Ledger, Refusal, RefusalKind, Rewind, Rows, StateName, Term, Version,
+    BlockCopy, CheckpointId, Ledger, Precision, Refusal, RefusalKind, Rewind, Rows, StateName, Term, Version,
 };
 use std::ops::Range;
 
@@ -263,7 +263,7 @@ impl State {
             _ if entry.weight > 0 && entry.gradient.len() != 4 * shape.elements => {
                 return Err(wrong_shape(shape, format!("an entry with {} bytes came", entry.gradient.len())));
             }
-            _ => (Sum::Dense(DenseSum::unread(entry.gradient.clone())), Plan::default()),
+            _ => (Sum::Dense(DenseSum::unread(entry.gradient.clone(), Precision::F32)), Plan::default()),
         };
         let Entry { weight, position, staleness, factor, rate, .. } = *entry;
         Ok(Update { weight, sum, plan, position, staleness, factor, rate })

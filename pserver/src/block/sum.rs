@@ -3,10 +3,10 @@
 
 use super::held::Difference;
 use crate::kernel::sum::{
-    Word, add_left_words, add_right, add_right_words, first_difference, read, read_into,
+    Half, Single, Word, add_left_words, add_right, add_right_words, first_difference, read_into,
 };
 use bytes::Bytes;
-use shoal_runtime::cluster::Rows;
+use shoal_runtime::cluster::{Precision, Rows};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -25,6 +25,8 @@ pub enum Sum {
 pub struct DenseSum {
     values: Vec<f32>,
     unread: Option<(Bytes, Side)>,
+    /// How messages of the block are to be read, and what becomes of each sum of two.
+    precision: Precision,
 }
 
 /// What an unread message is of a sum.
@@ -40,8 +42,8 @@ enum Side {
 /// A sum as it came.
 #[derive(Clone, Debug)]
 pub enum Came<'a> {
-    /// One word for each element of the block.
-    Words(Bytes),
+    /// One word for each element of the block, of so many bytes as the precision has.
+    Words(Bytes, Precision),
     /// Of a bucket, the rows whose keys occurred. Owned ones are kept as they are, not copied.
     Rows(Cow<'a, Rows>),
 }
@@ -50,7 +52,7 @@ impl Came<'_> {
     /// The same, to be looked at.
     pub fn as_ref(&self) -> Came<'_> {
         match self {
-            Came::Words(words) => Came::Words(words.clone()),
+            Came::Words(words, precision) => Came::Words(words.clone(), *precision),
             Came::Rows(rows) => Came::Rows(Cow::Borrowed(rows)),
         }
     }
@@ -58,7 +60,7 @@ impl Came<'_> {
     /// The same, of a dense block unread.
     pub fn into_sum(self) -> Sum {
         match self {
-            Came::Words(words) => Sum::Dense(DenseSum::unread(words)),
+            Came::Words(words, precision) => Sum::Dense(DenseSum::unread(words, precision)),
             Came::Rows(rows) => Sum::Rows(rows.into_owned()),
         }
     }
@@ -66,7 +68,7 @@ impl Came<'_> {
     /// Rows of a bucket.
     pub(super) fn rows(&self) -> usize {
         match self {
-            Came::Words(_) => 0,
+            Came::Words(..) => 0,
             Came::Rows(rows) => rows.len(),
         }
     }
@@ -74,14 +76,14 @@ impl Came<'_> {
 
 impl From<Vec<f32>> for DenseSum {
     fn from(values: Vec<f32>) -> DenseSum {
-        DenseSum { values, unread: None }
+        DenseSum { values, unread: None, precision: Precision::F32 }
     }
 }
 
 impl DenseSum {
-    /// What a message says, little-endian.
-    pub fn unread(words: Bytes) -> DenseSum {
-        DenseSum { values: Vec::new(), unread: Some((words, Side::All)) }
+    /// What a message says, little-endian, in that precision.
+    pub fn unread(words: Bytes, precision: Precision) -> DenseSum {
+        DenseSum { values: Vec::new(), unread: Some((words, Side::All)), precision }
     }
 
     /// Whether it has no values, and none to be read.
@@ -104,22 +106,28 @@ impl DenseSum {
 
     /// The values of the stretch that comes next, read now. Stretches are asked for in order, each once.
     pub(super) fn stretch(&mut self, range: Range<usize>) -> &mut [f32] {
-        match &self.unread {
-            None => {}
-            Some((words, Side::All)) => {
-                if self.values.is_empty() {
-                    self.values.reserve_exact(words.len() / 4);
-                }
-                read_into(&word_slice(words)[range.clone()], &mut self.values);
-            }
-            Some((words, Side::Left)) => {
-                add_left_words(&word_slice(words)[range.clone()], &mut self.values[range.clone()]);
-            }
-            Some((words, Side::Right)) => {
-                add_right_words(&mut self.values[range.clone()], &word_slice(words)[range.clone()]);
-            }
+        match self.precision {
+            Precision::F32 => self.read::<Single>(range.clone(), |words| words.as_chunks().0),
+            Precision::Bf16 => self.read::<Half>(range.clone(), |words| words.as_chunks().0),
         }
         &mut self.values[range]
+    }
+
+    /// Reads a stretch of what is unread, by what its bytes are as words.
+    #[inline]
+    fn read<W: Word>(&mut self, range: Range<usize>, words: fn(&[u8]) -> &[W]) {
+        let Some((bytes, side)) = &self.unread else { return };
+        let words = &words(bytes)[range.clone()];
+        match side {
+            Side::All => {
+                if self.values.is_empty() {
+                    self.values.reserve_exact(bytes.len() / self.precision.bytes());
+                }
+                read_into(words, &mut self.values);
+            }
+            Side::Left => add_left_words(words, &mut self.values[range]),
+            Side::Right => add_right_words(&mut self.values[range], words),
+        }
     }
 
     /// All values, once every stretch was asked for.
@@ -128,24 +136,31 @@ impl DenseSum {
     }
 
     fn elements(&self) -> usize {
-        self.unread.as_ref().map_or(self.values.len(), |(words, _)| words.len() / 4)
+        self.unread.as_ref().map_or(self.values.len(), |(words, _)| words.len() / self.precision.bytes())
     }
 
+    /// Both are of one block, and so of one precision.
     fn merge(mut self, mut sibling: DenseSum, is_left: bool) -> DenseSum {
+        let precision = self.precision;
         sibling.settle();
         if let Some((words, Side::All)) = self.unread {
             let side = if is_left { Side::Left } else { Side::Right };
-            return DenseSum { values: sibling.values, unread: Some((words, side)) };
+            return DenseSum { values: sibling.values, unread: Some((words, side)), precision };
         }
         self.settle();
         let (mut left, right) = if is_left { (self, sibling) } else { (sibling, self) };
-        add_right(&mut left.values, &right.values);
+        match precision {
+            Precision::F32 => add_right::<Single>(&mut left.values, &right.values),
+            Precision::Bf16 => add_right::<Half>(&mut left.values, &right.values),
+        }
         left
     }
 }
 
-fn word_slice(bytes: &[u8]) -> &[Word] {
-    bytes.as_chunks().0
+/// The first difference in bits of values to words.
+fn difference<W: Word>(held: &[f32], words: &[W]) -> Option<Difference> {
+    let element = first_difference(held, words)?;
+    Some(Difference::Element { element, held: held[element], came: words[element].read() })
 }
 
 impl Sum {
@@ -179,13 +194,14 @@ impl Sum {
     /// The first difference in bits to what came for the same node.
     pub(super) fn first_difference(&self, came: &Came<'_>) -> Option<Difference> {
         match (self, came) {
-            (Sum::Dense(held), Came::Words(words)) => {
-                let (held, words) = (held.values(), word_slice(words));
-                let element = first_difference(held, words)?;
-                Some(Difference::Element { element, held: held[element], came: read(words[element]) })
+            (Sum::Dense(held), Came::Words(words, Precision::F32)) => {
+                difference::<Single>(held.values(), words.as_chunks().0)
+            }
+            (Sum::Dense(held), Came::Words(words, Precision::Bf16)) => {
+                difference::<Half>(held.values(), words.as_chunks().0)
             }
             (Sum::Rows(held), Came::Rows(rows)) => held.first_difference(rows).map(Difference::Row),
-            (Sum::Dense(_), Came::Rows(_)) | (Sum::Rows(_), Came::Words(_)) => {
+            (Sum::Dense(_), Came::Rows(_)) | (Sum::Rows(_), Came::Words(..)) => {
                 unreachable!("a block is dense or a bucket: its shape has checked what came")
             }
         }

@@ -6,7 +6,7 @@ use super::memory::Budget;
 use super::shape::{BlockShape, Pace};
 use super::state::{State, Update};
 use super::verdicts::{Turn, turn};
-use shoal_runtime::cluster::{Course, JobSettings, JobShape, Mode, Step, Version};
+use shoal_runtime::cluster::{Course, JobSettings, JobShape, Mode, Precision, Step, Version};
 use std::sync::Arc;
 
 /// What never changes about the copies of a job's blocks.
@@ -16,6 +16,7 @@ pub struct Terms {
     pub(super) course: Course,
     pub(super) microbatches_per_step: u32,
     pub(super) seed: u64,
+    gradients: Precision,
     pub(super) window: usize,
     pub(super) mode: Mode,
     pub(super) budget: Arc<Budget>,
@@ -30,8 +31,8 @@ impl Terms {
     pub fn new(job: &JobSettings, window: usize) -> Terms {
         let (shape, course, microbatches_per_step) = (job.shape(), job.course(), job.microbatches_per_step);
         let (budget, segment_bytes) = (Budget::of(u64::MAX), SEGMENT_BYTES);
-        let (seed, mode) = (job.seed, job.mode);
-        Terms { shape, course, microbatches_per_step, seed, window, mode, budget, segment_bytes }
+        let (seed, mode, gradients) = (job.seed, job.mode, job.gradients);
+        Terms { shape, course, microbatches_per_step, seed, gradients, window, mode, budget, segment_bytes }
     }
 
     /// The same with segments of other sizes, about.
@@ -52,6 +53,11 @@ impl Terms {
     /// What initial values are a function of.
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// How precise gradients of dense parameters are.
+    pub fn gradients(&self) -> Precision {
+        self.gradients
     }
 
     /// What pieces of checkpoints may hold.

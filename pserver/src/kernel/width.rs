@@ -40,10 +40,16 @@ impl Width {
         plain.into_iter().chain(wide).flatten().map(Width)
     }
 
+    /// The narrowest, which every processor has.
+    #[inline(always)]
+    pub fn plain() -> Width {
+        Width(Kind::Plain)
+    }
+
     /// The widest. The processor is asked once in a process.
     #[inline]
     pub fn widest() -> Width {
-        Width::all().last().unwrap_or(Width(Kind::Plain))
+        Width::all().last().unwrap_or(Width::plain())
     }
 
     /// Runs a loop at this width.

@@ -44,7 +44,7 @@ pub struct Gradient {
     pub rewind: Rewind,
     /// The version that it was computed from; in synchronous jobs the step says it.
     pub version: Version,
-    /// Little-endian f32, or rows of a bucket.
+    /// Little-endian values in the block's precision, or rows of a bucket.
     pub bytes: Bytes,
 }
 
@@ -213,7 +213,7 @@ fn came(
         return Ok(Came::Rows(Cow::Owned(rows)));
     }
     shape.check_values(&gradient.bytes, evaluates, what)?;
-    Ok(Came::Words(gradient.bytes.clone()))
+    Ok(Came::Words(gradient.bytes.clone(), shape.precision))
 }
 
 /// What became of a gradient.

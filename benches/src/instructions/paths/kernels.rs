@@ -5,7 +5,9 @@ use shoal_benches::paths::blocks::{Blocks, Message, RATE, WEIGHT, gradient};
 use shoal_pserver::block::shape::STRETCH;
 use shoal_pserver::kernel::norm::SquareSum;
 use shoal_pserver::kernel::rules::{self, Pass};
-use shoal_pserver::kernel::sum::{add_left_words, add_right, add_right_words, first_non_finite, read_into};
+use shoal_pserver::kernel::sum::{
+    Single, add_left_words, add_right, add_right_words, first_non_finite, read_into,
+};
 use shoal_runtime::cluster::Rule;
 use shoal_runtime::cluster::layout::BLOCK_ELEMENTS_MAX;
 use std::hint::black_box;
@@ -39,7 +41,7 @@ pub(super) fn paths() -> Vec<HotPath> {
         HotPath::new("kernel/sum/values", PARAMETERS, 64, || {
             let (mut left, right) = (gradient(1, STRETCH), gradient(2, STRETCH));
             Ok(Box::new(move || {
-                add_right(black_box(&mut left), &right);
+                add_right::<Single>(black_box(&mut left), &right);
                 Ok(())
             }))
         }),

@@ -1,42 +1,63 @@
-//! Held nodes against an independent reference, over random covers, orders, repetitions and short steps.
+//! Held nodes against an independent reference, over random covers, orders, repetitions and short steps, in both precisions
+//! of gradients.
 
 use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
+use shoal_runtime::cluster::Precision;
+use shoal_runtime::cluster::precision::{bf16_to_bytes, round_bf16};
 
 const ELEMENTS: usize = 3;
 
-/// Deterministic leaf gradients with magnitudes that make the order of additions visible in the bits.
+/// Deterministic leaf gradients with magnitudes that make the order of additions visible in the bits, and some so small that
+/// bf16 has nothing but zeros and its first subnormals for them.
 fn leaf(slot: u32, element: usize) -> f32 {
-    let scale = [1.0, 1e7, 1e-6, -3e3][(slot as usize * 7 + element) % 4];
+    let scale = [1.0, 1e7, 1e-6, -3e3, 1e-40][(slot as usize * 7 + element) % 5];
     (libm::sin(f64::from(slot) * 1.7 + element as f64) * scale) as f32
 }
 
+/// What a node's value is made of one f32 addition, or of a leaf.
+fn settled(value: f32, precision: Precision) -> f32 {
+    match precision {
+        Precision::F32 => value + 0.0,
+        Precision::Bf16 => round_bf16(value),
+    }
+}
+
 /// The reference: recursion from the node down, absent halves left out, written without the code under test.
-fn reference(present: u32, level: u32, index: u32) -> Option<Vec<f32>> {
+fn reference(present: u32, level: u32, index: u32, precision: Precision) -> Option<Vec<f32>> {
     if u64::from(index) << level >= u64::from(present) {
         return None;
     }
     if level == 0 {
-        return Some((0..ELEMENTS).map(|element| leaf(index, element) + 0.0).collect());
+        return Some((0..ELEMENTS).map(|element| settled(leaf(index, element), precision)).collect());
     }
-    let left = reference(present, level - 1, 2 * index)?;
-    match reference(present, level - 1, 2 * index + 1) {
+    let left = reference(present, level - 1, 2 * index, precision)?;
+    match reference(present, level - 1, 2 * index + 1, precision) {
         None => Some(left),
-        Some(right) => Some(left.iter().zip(&right).map(|(l, r)| l + r).collect()),
+        Some(right) => Some(left.iter().zip(&right).map(|(l, r)| settled(l + r, precision)).collect()),
     }
 }
 
-fn words(values: &[f32]) -> Bytes {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+/// As they travel.
+fn came(values: &[f32], precision: Precision) -> Came<'static> {
+    let bytes: Bytes = match precision {
+        Precision::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        Precision::Bf16 => values.iter().flat_map(|value| bf16_to_bytes(*value)).collect(),
+    };
+    Came::Words(bytes, precision)
+}
+
+fn singles(values: &[f32]) -> Came<'static> {
+    came(values, Precision::F32)
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-fn gradient(tree: StepTree, node: Node) -> Bytes {
-    words(&reference(tree.present(), node.level.into(), node.index).unwrap())
+fn gradient(tree: StepTree, node: Node, precision: Precision) -> Vec<f32> {
+    reference(tree.present(), node.level.into(), node.index, precision).unwrap()
 }
 
 fn weight(tree: StepTree, node: Node) -> u64 {
@@ -44,16 +65,21 @@ fn weight(tree: StepTree, node: Node) -> u64 {
 }
 
 fn send(held: &mut HeldNodes, node: Node) -> Arrival {
+    send_in(held, node, Precision::F32)
+}
+
+fn send_in(held: &mut HeldNodes, node: Node, precision: Precision) -> Arrival {
     let tree = held.tree();
-    let arrival = held.arrive(node, weight(tree, node), Came::Words(gradient(tree, node)));
-    assert_sound(held);
+    let values = gradient(tree, node, precision);
+    let arrival = held.arrive(node, weight(tree, node), came(&values, precision));
+    assert_sound(held, precision);
     // As a block does with a root that has to wait.
     held.settle();
     arrival
 }
 
 /// What must hold at all times, whatever arrived.
-fn assert_sound(held: &HeldNodes) {
+fn assert_sound(held: &HeldNodes, precision: Precision) {
     let tree = held.tree();
     let nodes: Vec<Node> = held.nodes().map(|held| held.node).collect();
     for pair in nodes.windows(2) {
@@ -64,7 +90,7 @@ fn assert_sound(held: &HeldNodes) {
     let most = usize::from(tree.root_level()) + held.window;
     assert!(nodes.len() <= most.max(1), "{} nodes held", nodes.len());
     for held in held.nodes() {
-        let expected = reference(tree.present(), held.node.level.into(), held.node.index).unwrap();
+        let expected = gradient(tree, held.node, precision);
         assert_eq!(bits(&held.sum.dense()), bits(&expected), "sum of {}", held.node);
         assert_eq!(held.weight, weight(tree, held.node), "weight of {}", held.node);
     }
@@ -85,6 +111,7 @@ struct Run {
     slots: u32,
     present: u32,
     window: usize,
+    precision: Precision,
     arrivals: Vec<(u32, u8)>,
 }
 
@@ -92,10 +119,12 @@ fn runs() -> impl Strategy<Value = Run> {
     let sizes = (1u32..40).prop_flat_map(|slots| (Just(slots), 1..=slots));
     let arrivals =
         proptest::collection::vec((0u32..64, prop_oneof![4 => Just(0u8), 3 => 1u8..3, 1 => 3u8..7]), 0..150);
-    (sizes, 0usize..12, arrivals).prop_map(|((slots, present), window, arrivals)| Run {
+    let precision = proptest::sample::select(Precision::ALL.to_vec());
+    (sizes, 0usize..12, precision, arrivals).prop_map(|((slots, present), window, precision, arrivals)| Run {
         slots,
         present,
         window,
+        precision,
         arrivals,
     })
 }
@@ -111,7 +140,7 @@ proptest! {
         let mut arrive = |held: &mut HeldNodes, node: Node| {
             let lowest = lowest_missing(held).filter(|_| completed.is_empty());
             let before: Vec<HeldNode> = held.nodes().cloned().collect();
-            let arrival = send(held, node);
+            let arrival = send_in(held, node, run.precision);
             if let Some(lowest) = lowest && node.covers(Node::leaf(lowest)) {
                 assert!(!matches!(arrival, Arrival::Busy | Arrival::Covered), "{node} with {lowest} missing");
             }
@@ -128,7 +157,7 @@ proptest! {
             if matches!(arrival, Arrival::Busy | Arrival::Covered) {
                 assert_eq!(before, held.nodes().cloned().collect::<Vec<_>>());
             }
-            assert_sound(held);
+            assert_sound(held, run.precision);
             if let Arrival::Complete { .. } = arrival {
                 let root = held.root().unwrap();
                 completed.push((root.weight, root.sum.clone()));
@@ -144,7 +173,7 @@ proptest! {
             arrive(&mut held, node_of(tree, *slot, *level));
         }
         prop_assert_eq!(completed.len(), 1);
-        let expected = reference(run.present, tree.root_level().into(), 0).unwrap();
+        let expected = gradient(tree, tree.root(), run.precision);
         prop_assert_eq!(bits(&completed[0].1.dense()), bits(&expected));
         prop_assert_eq!(completed[0].0, weight(tree, tree.root()));
     }
@@ -171,17 +200,30 @@ fn a_repeat_with_other_bits_is_nondeterministic_and_changes_nothing() {
     let mut other = before[0].sum.dense();
     other[2] = f32::from_bits(other[2].to_bits() ^ 1);
     let difference = Difference::Element { element: 2, held: before[0].sum.dense()[2], came: other[2] };
-    assert_eq!(
-        held.arrive(node, weight(tree, node), Came::Words(words(&other))),
-        Arrival::Nondeterministic(difference)
-    );
+    assert_eq!(held.arrive(node, weight(tree, node), singles(&other)), Arrival::Nondeterministic(difference));
     let came = weight(tree, node) + 1;
     let difference = Difference::Weight { held: weight(tree, node), came };
     assert_eq!(
-        held.arrive(node, came, Came::Words(gradient(tree, node))),
+        held.arrive(node, came, singles(&gradient(tree, node, Precision::F32))),
         Arrival::Nondeterministic(difference)
     );
     assert_eq!(held.nodes().cloned().collect::<Vec<_>>(), before);
+}
+
+#[test]
+fn rounded_gradients_give_other_sums_and_a_repeat_that_differs_in_the_last_bit_is_found() {
+    let tree = StepTree::new(8, 8);
+    let root = |precision| gradient(tree, tree.root(), precision);
+    assert_ne!(bits(&root(Precision::F32)), bits(&root(Precision::Bf16)));
+    let mut held = HeldNodes::new(tree, 8);
+    let node = Node { level: 1, index: 2 };
+    send_in(&mut held, node, Precision::Bf16);
+    let mut other = gradient(tree, node, Precision::Bf16);
+    let before = other[1];
+    other[1] = f32::from_bits(before.to_bits() ^ 0x1_0000);
+    let difference = Difference::Element { element: 1, held: before, came: other[1] };
+    let arrival = held.arrive(node, weight(tree, node), came(&other, Precision::Bf16));
+    assert_eq!(arrival, Arrival::Nondeterministic(difference));
 }
 
 #[test]
@@ -191,10 +233,9 @@ fn a_node_and_its_ancestor_over_absent_slots_are_the_same_node() {
     assert_eq!(send(&mut held, Node::leaf(4)), Arrival::Held { replaced: 0 });
     assert_eq!(held.nodes().next().unwrap().node, Node { level: 2, index: 1 });
     assert_eq!(send(&mut held, Node { level: 1, index: 2 }), Arrival::Covered);
-    let mut other = gradient(tree, Node::leaf(4)).to_vec();
-    other[..4].copy_from_slice(&77.0f32.to_le_bytes());
-    let arrival =
-        held.arrive(Node { level: 2, index: 1 }, weight(tree, Node::leaf(4)), Came::Words(other.into()));
+    let mut other = gradient(tree, Node::leaf(4), Precision::F32);
+    other[0] = 77.0;
+    let arrival = held.arrive(Node { level: 2, index: 1 }, weight(tree, Node::leaf(4)), singles(&other));
     assert!(matches!(arrival, Arrival::Nondeterministic(Difference::Element { element: 0, .. })));
     assert!(matches!(send(&mut held, Node { level: 2, index: 0 }), Arrival::Complete { .. }));
 }
@@ -226,7 +267,7 @@ fn a_negative_zero_sums_like_zero_whoever_padded_the_tree() {
     let root = |nodes: &[(Node, f32)]| {
         let mut held = HeldNodes::new(tree, 8);
         let arrivals: Vec<Arrival> =
-            nodes.iter().map(|(node, x)| held.arrive(*node, 1, Came::Words(words(&[*x])))).collect();
+            nodes.iter().map(|(node, x)| held.arrive(*node, 1, singles(&[*x]))).collect();
         match arrivals.into_iter().last() {
             Some(Arrival::Complete { .. }) => held.into_root().unwrap().sum.dense()[0].to_bits(),
             other => panic!("{other:?}"),
@@ -242,8 +283,8 @@ fn a_negative_zero_sums_like_zero_whoever_padded_the_tree() {
 #[test]
 fn weights_that_overflow_saturate() {
     let mut held = HeldNodes::new(StepTree::new(2, 2), 2);
-    held.arrive(Node::leaf(0), u64::MAX, Came::Words(words(&[1.0])));
-    let arrival = held.arrive(Node::leaf(1), 5, Came::Words(words(&[1.0])));
+    held.arrive(Node::leaf(0), u64::MAX, singles(&[1.0]));
+    let arrival = held.arrive(Node::leaf(1), 5, singles(&[1.0]));
     assert_eq!(arrival, Arrival::Complete { replaced: 0 });
     assert_eq!(held.root().unwrap().weight, u64::MAX);
 }

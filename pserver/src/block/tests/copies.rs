@@ -162,9 +162,10 @@ proptest! {
 
     #[test]
     fn bits_do_not_depend_on_who_led_followed_died_or_was_promoted(
-        happenings in happenings(120), records in 1u64..20, slots in 1u32..5, followers in 0..PSERVERS, delay in 0u32..3
+        happenings in happenings(120), records in 1u64..20, slots in 1u32..5, followers in 0..PSERVERS, delay in 0u32..3,
+        gradients in proptest::sample::select(Precision::ALL.to_vec())
     ) {
-        let job = delayed(job(records, slots), delay);
+        let job = JobSettings { gradients, ..delayed(job(records, slots), delay) };
         let mut world = followed_by(job.clone(), followers);
         for (what, at, pick) in happenings {
             let back = (pick % 9) as u64 % (2 + u64::from(delay));
@@ -206,7 +207,7 @@ fn undisturbed(world: &World) -> Vec<BlockCopy> {
     let mut versions = vec![state(&block)];
     for step in 0..world.job.steps() {
         let root = epoch.tree(Step(step)).root();
-        let (weight, gradient) = node_gradient(epoch, step, root).unwrap();
+        let (weight, gradient) = node_gradient(&world.job, step, root).unwrap();
         push(&mut block, step, root, weight, &gradient).unwrap();
         versions.push(state(&block));
     }

@@ -62,7 +62,12 @@ fn a_skipped_step_makes_a_version_and_changes_nothing() {
     let mut block = block_of(&job(8, 2), &deciding(), BlockId(0));
     let before = state(&block);
     let words = words(&[f32::NAN, 1.0, 1.0, 1.0, 1.0, 1.0]);
-    let arriving = NodeGradient { step: Step(0), node: ROOT, weight: 2, came: Came::Words(words.clone()) };
+    let arriving = NodeGradient {
+        step: Step(0),
+        node: ROOT,
+        weight: 2,
+        came: Came::Words(words.clone(), Precision::F32),
+    };
     block.shape.check_values(&words, false, "a step that may be skipped").unwrap();
     block.push(Rewind(1), arriving).unwrap();
     assert!(!block.undecided().unwrap().2.is_finite);

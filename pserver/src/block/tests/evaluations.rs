@@ -24,7 +24,12 @@ fn measured() -> Declaration {
 fn evaluate(block: &mut Block, step: u64, weight: u64, sums: &[f32]) -> PushOutcome {
     let words = words(sums);
     block.shape.check_values(&words, true, "an evaluation").unwrap();
-    let arriving = NodeGradient { step: Step(step), node: ROOT, weight, came: Came::Words(words.clone()) };
+    let arriving = NodeGradient {
+        step: Step(step),
+        node: ROOT,
+        weight,
+        came: Came::Words(words.clone(), Precision::F32),
+    };
     block.push(block.placement.rewind, arriving).unwrap()
 }
 
@@ -167,8 +172,12 @@ fn positions_of_an_evaluation_add_up_in_any_order_and_nothing_beyond_it_is_taken
     let mut metric = block_of(&job, &measured(), METRIC);
     let mut give = |position: u64, sums: &[f32]| {
         let words = words(sums);
-        let arriving =
-            PositionGradient { position, version: Version(0), weight: 1, came: Came::Words(words.clone()) };
+        let arriving = PositionGradient {
+            position,
+            version: Version(0),
+            weight: 1,
+            came: Came::Words(words.clone(), Precision::F32),
+        };
         let outcome = metric.push_position(Rewind(1), arriving);
         (outcome, current(&metric), metric.evaluated().is_some())
     };

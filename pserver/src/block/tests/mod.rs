@@ -17,10 +17,10 @@ use super::sum::Came;
 use super::*;
 use bytes::Bytes;
 use shoal_runtime::cluster::initial::Initial;
-use shoal_runtime::cluster::plan::EpochShape;
+use shoal_runtime::cluster::precision::{bf16_to_bytes, round_bf16};
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
-    BlockId, Declaration, Group, JobId, JobSettings, Layout, Mode, Node, Parameter, Rule,
+    BlockId, Declaration, Group, JobId, JobSettings, Layout, Mode, Node, Parameter, Precision, Rule,
 };
 
 /// The pserver that blocks without copies are on.
@@ -38,6 +38,7 @@ pub(crate) fn job(records: u64, slots: u32) -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: None,
     }
@@ -89,20 +90,33 @@ pub(crate) fn alone(version: u64) -> Placement {
 }
 
 fn shape_of(declaration: &Declaration, id: BlockId) -> Arc<BlockShape> {
+    shape_in(declaration, id, Precision::F32)
+}
+
+/// The same in a job whose gradients are that precise.
+fn shape_in(declaration: &Declaration, id: BlockId, gradients: Precision) -> Arc<BlockShape> {
     let layout = Layout::new(declaration);
-    Arc::new(BlockShape::new(id, layout.block(id).unwrap(), declaration, 7))
+    Arc::new(BlockShape::new(id, layout.block(id).unwrap(), declaration, 7, gradients))
 }
 
 /// A block that nobody follows, at its initial values.
 fn block_of(job: &JobSettings, declaration: &Declaration, id: BlockId) -> Block {
     let terms = Arc::new(Terms::new(job, 16));
-    let mut block = Block::new(shape_of(declaration, id), terms, alone(1), ME);
+    let mut block = Block::new(shape_in(declaration, id, job.gradients), terms, alone(1), ME);
     block.restore_initial(Term(1));
     block
 }
 
 fn words(values: &[f32]) -> Bytes {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// A gradient as it travels to a block.
+fn encoded(values: &[f32], precision: Precision) -> Bytes {
+    match precision {
+        Precision::F32 => words(values),
+        Precision::Bf16 => values.iter().flat_map(|value| bf16_to_bytes(round_bf16(*value))).collect(),
+    }
 }
 
 fn values(bytes: &Bytes) -> Vec<f32> {
@@ -148,8 +162,10 @@ fn push(
     weight: u64,
     gradient: &[f32],
 ) -> Result<PushOutcome, Refusal> {
-    let words = words(gradient);
-    let arriving = NodeGradient { step: Step(step), node, weight, came: Came::Words(words.clone()) };
+    let precision = block.shape.precision;
+    let words = encoded(gradient, precision);
+    let came = Came::Words(words.clone(), precision);
+    let arriving = NodeGradient { step: Step(step), node, weight, came };
     block.shape.check_values(&words, false, format!("step {step}, node {node}"))?;
     block.push(block.placement.rewind, arriving)
 }
@@ -171,13 +187,19 @@ fn leaf_gradient(step: u64, slot: u32) -> Vec<f32> {
     (0..6).map(|e| libm::sinf((step * 31 + u64::from(slot) * 7 + e) as f32) * 3.0).collect()
 }
 
-/// The node's gradient by recursion, absent slots left out.
-fn node_gradient(epoch: EpochShape, step: u64, node: Node) -> Option<(u64, Vec<f32>)> {
-    if epoch.tree(Step(step)).is_absent(node) {
+/// The node's gradient by recursion, absent slots left out, rounded where the job says so.
+fn node_gradient(job: &JobSettings, step: u64, node: Node) -> Option<(u64, Vec<f32>)> {
+    let settled = |values: Vec<f32>| match job.gradients {
+        Precision::F32 => values,
+        Precision::Bf16 => values.into_iter().map(round_bf16).collect(),
+    };
+    if job.shape().training().tree(Step(step)).is_absent(node) {
         return None;
     }
-    let Some((left, right)) = node.children() else { return Some((1, leaf_gradient(step, node.index))) };
-    let left = node_gradient(epoch, step, left)?;
-    let Some(right) = node_gradient(epoch, step, right) else { return Some(left) };
-    Some((left.0 + right.0, left.1.iter().zip(&right.1).map(|(l, r)| l + r).collect()))
+    let Some((left, right)) = node.children() else {
+        return Some((1, settled(leaf_gradient(step, node.index))));
+    };
+    let left = node_gradient(job, step, left)?;
+    let Some(right) = node_gradient(job, step, right) else { return Some(left) };
+    Some((left.0 + right.0, settled(left.1.iter().zip(&right.1).map(|(l, r)| l + r).collect())))
 }

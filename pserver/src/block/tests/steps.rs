@@ -144,15 +144,16 @@ proptest! {
 
     #[test]
     fn whatever_arrives_the_run_ends_in_the_bits_of_the_undisturbed_one(
-        records in 1u64..40, slots in 1u32..9, noise in proptest::collection::vec((0u32..64, 0u8..4, 0u64..4), 0..40)
+        records in 1u64..40, slots in 1u32..9, noise in proptest::collection::vec((0u32..64, 0u8..4, 0u64..4), 0..40),
+        gradients in proptest::sample::select(Precision::ALL.to_vec())
     ) {
-        let job = job(records, slots);
+        let job = JobSettings { gradients, ..job(records, slots) };
         let (mut plain, mut disturbed) =
             (block_of(&job, &declaration(), BlockId(0)), block_of(&job, &declaration(), BlockId(0)));
         let root = job.shape().tree(Step(0)).root();
         for step in 0..job.steps() {
             let tree = job.shape().tree(Step(step));
-            let (weight, gradient) = node_gradient(job.shape().training(), step, root).unwrap();
+            let (weight, gradient) = node_gradient(&job, step, root).unwrap();
             let outcome = push(&mut plain, step, root, weight, &gradient).unwrap();
             prop_assert_eq!(outcome, applied(tree.present() < slots));
             let leaves = (0..tree.present()).rev().map(|slot| (slot, 0, 0));
@@ -160,13 +161,53 @@ proptest! {
                 let step = step.saturating_sub(back);
                 let level = level.min(root.level);
                 let node = Node { level, index: (slot % job.shape().tree(Step(step)).present()) >> level };
-                let (weight, gradient) = node_gradient(job.shape().training(), step, node).unwrap();
+                let (weight, gradient) = node_gradient(&job, step, node).unwrap();
                 push(&mut disturbed, step, node, weight, &gradient).unwrap();
                 prop_assert!(disturbed.published() <= plain.published());
             }
             prop_assert_eq!(digest(&disturbed), digest(&plain));
         }
     }
+}
+
+#[test]
+fn a_counter_is_not_rounded_and_a_gradient_is() {
+    let bf16 = JobSettings { gradients: Precision::Bf16, ..job(4, 2) };
+    let trained = |job: &JobSettings, id| {
+        let mut block = block_of(job, &declaration(), BlockId(id));
+        let elements = block.shape.elements;
+        push(&mut block, 0, Node::leaf(1), 1, &vec![1.0 / 3.0; elements]).unwrap();
+        push(&mut block, 0, Node::leaf(0), 1, &vec![16_777_215.0; elements]).unwrap();
+        bits(&current(&block))
+    };
+    assert_ne!(trained(&bf16, 0), trained(&job(4, 2), 0), "the option does something");
+    assert_eq!(trained(&bf16, 1), trained(&job(4, 2), 1), "and nothing to what counts");
+}
+
+#[test]
+fn a_rounded_gradient_has_two_bytes_an_element_and_any_other_length_is_refused_with_a_way_out() {
+    let bf16 = JobSettings { gradients: Precision::Bf16, ..job(4, 2) };
+    let block = block_of(&bf16, &declaration(), BlockId(0));
+    let refused = |bytes: usize| block.shape.check_values(&vec![0; bytes], false, "step 0").unwrap_err();
+    assert_eq!(block.shape.check_values(&[0; 12], false, "step 0"), Ok(()));
+    // Of another number of elements, of f32, of half an element.
+    for bytes in [0, 2, 10, 14, 24, 11, 13] {
+        let refusal = refused(bytes);
+        assert_eq!(refusal.kind, RefusalKind::WrongShape, "{bytes} bytes");
+        let text = refusal.to_string();
+        for word in ["block 0", "2 bytes (bf16)", &format!("{bytes} bytes"), "step 0", "same version"] {
+            assert!(text.contains(word), "{text}: {word}");
+        }
+    }
+    let counter = block_of(&bf16, &declaration(), BlockId(1));
+    assert_eq!(counter.shape.check_values(&[0; 4], false, "step 0"), Ok(()), "a counter's are f32");
+    let infinite = [&[0; 6][..], &[0x80, 0x7F], &[0; 4]].concat();
+    let refusal = block.shape.check_values(&infinite, false, "step 0").unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::NonFinite);
+    assert!(
+        refusal.to_string().contains("\"heavy\"") && refusal.to_string().contains("1 is inf (bf16"),
+        "{refusal}"
+    );
 }
 
 /// One parameter of two elements in `group` after a step whose gradient is 3 and -1, and its slots.

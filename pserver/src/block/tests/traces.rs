@@ -216,8 +216,12 @@ fn what_belongs_to_an_older_history_is_not_there_after_a_restore() {
     assert_eq!(block.follow(from, fill, term, cursor, true), News::NotHere);
     // Gradients and readers of the old history are told; those of a later one wait.
     let words = words(&[1.0; 6]);
-    let arriving =
-        NodeGradient { step: Step(0), node: Node::leaf(0), weight: 1, came: Came::Words(words.clone()) };
+    let arriving = NodeGradient {
+        step: Step(0),
+        node: Node::leaf(0),
+        weight: 1,
+        came: Came::Words(words.clone(), Precision::F32),
+    };
     assert_eq!(block.push(Rewind(1), arriving.clone()), Ok(PushOutcome::Rewound));
     assert_eq!(block.push(Rewind(51), arriving), Ok(PushOutcome::Busy));
     assert_eq!(

@@ -62,6 +62,7 @@ impl World {
         let copies = BTreeMap::from([(me(0), (Fill(1), true))]);
         let (term, rewind, primary) = (Term(1), Rewind(1), me(0));
         let document = Document { version: 1, term, rewind, primary, heir: None, copies };
+        let shape = shape_in(&decaying(), BlockId(0), job.gradients);
         let mut world = World {
             terms: Arc::new(Terms::new(&job, 16)),
             witness: Witness::new(&job),
@@ -69,7 +70,7 @@ impl World {
             hosts,
             document,
             net: Vec::new(),
-            shape: shape_of(&decaying(), BlockId(0)),
+            shape,
             lives: PSERVERS as u64,
             pushes: 0,
         };
@@ -323,7 +324,7 @@ impl World {
         let tree = epoch.tree(Step(step));
         let level = level.min(tree.root_level());
         let node = Node { level, index: (slot % tree.present()) >> level };
-        let (weight, gradient) = node_gradient(epoch, step, node)?;
+        let (weight, gradient) = node_gradient(&self.job, step, node)?;
         let outcome = push(block, step, node, weight, &gradient).unwrap();
         self.look();
         Some(outcome)
