@@ -58,7 +58,7 @@ impl Metrics {
 mod tests {
     use super::*;
     use shoal_runtime::cluster::initial::Initial;
-    use shoal_runtime::cluster::{Declaration, Parameter, Schedule};
+    use shoal_runtime::cluster::{Declaration, Parameter, Precision, Schedule};
 
     fn metrics() -> Metrics {
         let weight = Parameter::new("w", &[3], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
@@ -67,7 +67,11 @@ mod tests {
             Parameter::metric("right", Metric::Accuracy),
             Parameter::metric("auc", Metric::Auc { bins: 4 }),
         ];
-        Metrics::zeros(&Arc::new(Names::new(Declaration { parameters, block_elements: 0 }, 7)))
+        Metrics::zeros(&Arc::new(Names::new(
+            Declaration { parameters, block_elements: 0 },
+            7,
+            Precision::F32,
+        )))
     }
 
     #[test]

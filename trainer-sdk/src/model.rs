@@ -4,8 +4,11 @@ use crate::metrics::Metrics;
 use crate::tables::{EmbeddingGradients, Embeddings, Keys, TableRows};
 use crate::taken::Taken;
 use shoal_runtime::cluster::initial::RowInitial;
+use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::parameter::DECISIONS;
-use shoal_runtime::cluster::{BlockId, Decision, Declaration, JobSettings, Layout, Parameter, Rows};
+use shoal_runtime::cluster::{
+    BlockId, Decision, Declaration, JobSettings, Layout, Parameter, Precision, Rows,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -145,10 +148,14 @@ pub(crate) struct Names {
     index: BTreeMap<String, usize>,
     /// Of tables the first block, and the rows of keys that have none; indexed as declared.
     tables: Vec<Option<(BlockId, RowInitial)>>,
+    /// In which precision gradients travel, where a block's may be rounded.
+    pub(crate) gradients: Precision,
+    /// Of each parameter, as declared, how many of its first elements have gradients that are rounded.
+    pub(crate) rounded: Arc<[usize]>,
 }
 
 impl Names {
-    pub(crate) fn new(declaration: Declaration, seed: u64) -> Names {
+    pub(crate) fn new(declaration: Declaration, seed: u64, gradients: Precision) -> Names {
         let layout = Layout::new(&declaration);
         let index = declaration.parameters.iter().enumerate().map(|(i, p)| (p.name.clone(), i)).collect();
         let mut tables = vec![None; declaration.parameters.len()];
@@ -158,7 +165,8 @@ impl Names {
             let table = &declaration.parameters[bucket.parameter];
             tables[bucket.parameter] = Some((id, table.initial.of_rows(seed, &table.name)));
         }
-        Names { declaration, layout, index, tables }
+        let rounded = rounded(&declaration, &layout, gradients);
+        Names { declaration, layout, index, tables, gradients, rounded }
     }
     /// One zeroed vector for each dense parameter.
     pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
@@ -207,9 +215,29 @@ impl Names {
     pub(crate) fn bytes(&self, block: BlockId) -> usize {
         4 * self.layout.block(block).map_or(0, |block| block.elements)
     }
+    /// In which precision a block's gradient travels.
+    pub(crate) fn precision(&self, block: &BlockLayout) -> Precision {
+        block.precision(self.gradients)
+    }
+    /// What a block's gradient adds to a message.
+    pub(crate) fn gradient_bytes(&self, block: BlockId) -> usize {
+        self.layout.block(block).map_or(0, |block| self.precision(block).bytes() * block.elements)
+    }
     pub(crate) fn find(&self, name: &str) -> anyhow::Result<usize> {
         self.index.get(name).copied().ok_or_else(|| anyhow::anyhow!("no parameter {name:?} was declared"))
     }
+}
+
+/// How many first elements of each parameter are rounded: only its last block may have other things than gradients in it.
+fn rounded(declaration: &Declaration, layout: &Layout, gradients: Precision) -> Arc<[usize]> {
+    let mut rounded = vec![0; declaration.parameters.len()];
+    for (_, block) in layout.iter().filter(|(_, block)| block.precision(gradients) == Precision::Bf16) {
+        for piece in &block.pieces {
+            debug_assert_eq!(rounded[piece.parameter], piece.first as usize);
+            rounded[piece.parameter] += piece.range.len();
+        }
+    }
+    rounded.into()
 }
 
 fn dense_elements(parameter: &Parameter) -> usize {

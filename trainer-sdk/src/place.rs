@@ -51,7 +51,7 @@ const EVALUATED: u64 = u64::MAX;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_runtime::cluster::{JobId, LeaseId, Microbatch, Mode, Node, Rewind};
+    use shoal_runtime::cluster::{JobId, LeaseId, Microbatch, Mode, Node, Precision, Rewind};
 
     fn job() -> JobSettings {
         JobSettings {
@@ -65,6 +65,7 @@ mod tests {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: 1000,
             mode: Mode::SYNC,
+            gradients: Precision::F32,
             warm_start: None,
             evaluated: None,
         }

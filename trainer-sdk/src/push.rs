@@ -12,7 +12,7 @@ use crate::taken::Taken;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::layout::BlockLayout;
-use shoal_runtime::cluster::{BlockId, Routing, Rows, Term, Version};
+use shoal_runtime::cluster::{BlockId, Precision, Routing, Rows, Term, Version};
 use shoal_runtime::host::rpc::PserverClient;
 use shoal_runtime::wire::proto::{self, PushAnswer};
 use shoal_runtime::wire::rows;
@@ -118,8 +118,12 @@ impl<'a> Push<'a> {
         proto::BlockGradient { block: block.0, gradient, rewind: rewind.0, version: version.0 }
     }
 
-    /// A dense block's values, little-endian: those of a stretch of one parameter are shared, not copied.
+    /// A dense block's values, little-endian. Those of a stretch of one parameter are shared, not copied, unless they travel
+    /// as bf16.
     fn values(&self, layout: &BlockLayout) -> Bytes {
+        if self.session.names.precision(layout) == Precision::Bf16 {
+            return layout.gather_bf16(&self.sum.values).into();
+        }
         if let Some((parameter, range)) = layout.stretch() {
             return Bytes::from_owner(Part { sum: Arc::clone(&self.sum), parameter, range });
         }
@@ -193,7 +197,7 @@ impl Errand for Push<'_> {
         let rows = self.buckets.get(&block).map_or(0, |BucketRows { parameter, places }| {
             rows::encoded_bytes(places.len(), self.sum.rows[*parameter].dimension())
         });
-        self.session.names.bytes(block) + rows
+        self.session.names.gradient_bytes(block) + rows
     }
 
     fn open(&self) -> Duration {

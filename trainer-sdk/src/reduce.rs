@@ -1,9 +1,13 @@
 //! The local reduction: microbatch gradients, in slot order, summed up along the step's tree. Pure.
 //!
 //! The same tree as the pserver's: `sum(l, i) = sum(l - 1, 2i) + sum(l - 1, 2i + 1)`, absent = identity, leaves
-//! canonicalised by `x + 0.0` so that 0.0 is a true identity.
+//! canonicalised by `x + 0.0` so that 0.0 is a true identity. Where a job rounds gradients, leaves and every sum of two are
+//! rounded to bf16, here as there.
 
-use shoal_runtime::cluster::{Node, Rows, StepTree};
+use crate::model::Names;
+use shoal_runtime::cluster::precision::round_bf16;
+use shoal_runtime::cluster::{Node, Precision, Rows, StepTree};
+use std::sync::Arc;
 
 /// A gradient sum of one node: a vector for each parameter, and what the mean divides by.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +29,8 @@ pub(crate) struct LocalTree {
     node: Node,
     next: u32,
     held: Vec<(Node, NodeSum)>,
+    /// Of each parameter, how many of its first elements are rounded.
+    rounded: Arc<[usize]>,
 }
 
 /// The first element of a leaf that is no finite number: (parameter, element).
@@ -32,10 +38,10 @@ pub(crate) struct LocalTree {
 pub(crate) struct NonFinite(pub(crate) usize, pub(crate) usize);
 
 impl LocalTree {
-    /// An empty sum of `node`, which must be a node of `tree`.
-    pub(crate) fn new(tree: StepTree, node: Node) -> LocalTree {
+    /// An empty sum of `node`, which must be a node of `tree`. Of each parameter the first `rounded` elements are rounded.
+    pub(crate) fn new(tree: StepTree, node: Node, rounded: Arc<[usize]>) -> LocalTree {
         assert!(tree.contains(node), "node {node} is not of this step");
-        LocalTree { tree, node, next: node.first(), held: Vec::new() }
+        LocalTree { tree, node, next: node.first(), held: Vec::new(), rounded }
     }
 
     /// The slot of the next leaf; none when all are there.
@@ -45,9 +51,14 @@ impl LocalTree {
 
     /// Adds the leaf of the next slot. Returns how many of its elements were -0.0.
     pub(crate) fn push(&mut self, mut leaf: NodeSum) -> u64 {
+        assert_eq!(leaf.values.len(), self.rounded.len(), "one vector for each parameter");
+        let dense = leaf.values.iter_mut().zip(self.rounded.iter()).map(|(values, rounded)| {
+            let (rounded, plain) = halves(values, *rounded);
+            round(rounded) + canonicalise(plain)
+        });
+        let negative_zeros = dense.sum::<u64>();
         let rows = leaf.rows.iter_mut().map(Rows::values_mut);
-        let negative_zeros =
-            leaf.values.iter_mut().map(Vec::as_mut_slice).chain(rows).map(canonicalise).sum();
+        let negative_zeros = negative_zeros + rows.map(canonicalise).sum::<u64>();
         self.held.push((Node::leaf(self.next), leaf));
         self.next += 1;
         self.merge();
@@ -76,8 +87,10 @@ impl LocalTree {
                 self.held.push((node, sum));
                 return;
             };
-            for (left, right) in left_sum.values.iter_mut().zip(&sum.values) {
-                left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
+            for ((left, right), rounded) in
+                left_sum.values.iter_mut().zip(&sum.values).zip(self.rounded.iter())
+            {
+                add(left, right, *rounded);
             }
             assert_eq!(left_sum.rows.len(), sum.rows.len(), "leaves of a training step and of an evaluation");
             for (left, right) in left_sum.rows.iter_mut().zip(sum.rows) {
@@ -90,13 +103,50 @@ impl LocalTree {
     }
 }
 
-/// The first element that is no finite number, of values indexed as declared.
-pub(crate) fn first_non_finite(values: &[Vec<f32>]) -> Option<NonFinite> {
-    let first = |values: &Vec<f32>| {
-        let is_finite = values.iter().fold(true, |all, value| all & value.is_finite());
-        if is_finite { None } else { values.iter().position(|value| !value.is_finite()) }
+/// The elements that are rounded, and the others. Those that take no part in an evaluation, or in a step, are none.
+fn halves(values: &mut [f32], rounded: usize) -> (&mut [f32], &mut [f32]) {
+    let rounded = values.len().min(rounded);
+    values.split_at_mut(rounded)
+}
+
+/// `left[i] = left[i] + right[i]`, of which the first `rounded` are rounded.
+fn add(left: &mut [f32], right: &[f32], rounded: usize) {
+    let (rounded_left, plain_left) = halves(left, rounded);
+    let (rounded_right, plain_right) = right.split_at(right.len().min(rounded));
+    let rounded = rounded_left.iter_mut().zip(rounded_right);
+    rounded.for_each(|(left, right)| *left = round_bf16(*left + right));
+    plain_left.iter_mut().zip(plain_right).for_each(|(left, right)| *left += right);
+}
+
+/// The first element that is no finite number in the precision in which it travels, of values indexed as declared. Of each
+/// parameter the first `rounded` elements travel as bf16.
+pub(crate) fn first_non_finite(values: &[Vec<f32>], rounded: &[usize]) -> Option<NonFinite> {
+    let first = |values: &[f32], precision: Precision| {
+        let is_finite = values.iter().fold(true, |all, value| all & precision.is_finite(*value));
+        if is_finite { None } else { values.iter().position(|value| !precision.is_finite(*value)) }
     };
-    values.iter().enumerate().find_map(|(parameter, values)| Some(NonFinite(parameter, first(values)?)))
+    let element = |values: &Vec<f32>, rounded: usize| {
+        let (rounded, plain) = values.split_at(values.len().min(rounded));
+        let of_plain = || Some(rounded.len() + first(plain, Precision::F32)?);
+        first(rounded, Precision::Bf16).or_else(of_plain)
+    };
+    let named = |(parameter, (values, rounded)): (usize, (&Vec<f32>, &usize))| {
+        Some(NonFinite(parameter, element(values, *rounded)?))
+    };
+    values.iter().zip(rounded).enumerate().find_map(named)
+}
+
+/// What to say of sums that are no finite numbers as they travel: of which parameter, where, and what they are.
+pub(crate) fn not_finite(names: &Names, values: &[Vec<f32>], rows: &[Rows]) -> Option<String> {
+    let name = |at: usize| &names.declaration.parameters[at].name;
+    let dense = first_non_finite(values, &names.rounded).map(|NonFinite(at, element)| {
+        let (value, precision) = (values[at][element], names.gradients.name());
+        format!("the sum for {:?} is not finite at element {element}: {value:e}, as {precision}", name(at))
+    });
+    dense.or_else(|| {
+        let (at, key) = first_non_finite_row(rows)?;
+        Some(format!("the sum for key {key} of {:?} is not finite", name(at)))
+    })
 }
 
 /// The first row with an element that is no finite number, of rows indexed as declared: (parameter, key).
@@ -117,15 +167,31 @@ fn canonicalise(values: &mut [f32]) -> u64 {
     negative_zeros
 }
 
+/// Leaves that are rounded. Returns how many of them were -0.0.
+fn round(values: &mut [f32]) -> u64 {
+    let mut negative_zeros = 0;
+    for value in values {
+        negative_zeros += u64::from(value.to_bits() == (-0.0f32).to_bits());
+        *value = round_bf16(*value);
+    }
+    negative_zeros
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_runtime::cluster::initial::Initial;
+    use shoal_runtime::cluster::{Declaration, Parameter, Rule, Schedule};
+
+    /// Of two parameters: nothing is rounded; the first element of the first and all of the second; everything.
+    const ROUNDED: [[usize; 2]; 3] = [[0, 0], [1, 5], [3, 2]];
 
     fn leaf(slot: u32) -> NodeSum {
-        // Values whose sum depends on the order of addition.
+        // Values whose sum depends on the order of addition, and a tiny one that is rounded to a negative zero.
         let value = 1.0f32 / (slot as f32 + 3.0) * if slot.is_multiple_of(3) { -1e4 } else { 1.0 };
-        let values = vec![vec![value, -0.0], vec![value * 7.0]];
+        let tiny = f32::from_bits(0x8000_0000 + slot * 0x2000);
+        let values = vec![vec![value, -0.0, tiny], vec![value * 7.0, tiny + value * 1e-39]];
         let mut of = Rows::zeros(1, [u64::from(slot % 3), u64::from(slot % 7)]);
         of.values_mut().fill(value);
         of.values_mut()[0] = -0.0;
@@ -135,22 +201,34 @@ mod tests {
         NodeSum { values, rows, weight: u64::from(slot) + 1, exclusions: 9 - u64::from(slot % 5) }
     }
 
+    /// What is rounded of a node's values, as the design says.
+    fn settled(mut values: Vec<Vec<f32>>, rounded: [usize; 2]) -> Vec<Vec<f32>> {
+        for (values, rounded) in values.iter_mut().zip(rounded) {
+            for (at, value) in values.iter_mut().enumerate() {
+                *value = if at < rounded { round_bf16(*value) } else { *value + 0.0 };
+            }
+        }
+        values
+    }
+
     /// The definition, read off the design.
-    fn reference(tree: StepTree, node: Node) -> Option<NodeSum> {
+    fn reference(tree: StepTree, node: Node, rounded: [usize; 2]) -> Option<NodeSum> {
         let Some((left, right)) = node.children() else {
             let mut sum = leaf(node.index);
-            sum.values.iter_mut().flatten().for_each(|x| *x += 0.0);
+            sum.values = settled(sum.values, rounded);
             sum.rows.iter_mut().for_each(|rows| rows.values_mut().iter_mut().for_each(|x| *x += 0.0));
             return (!tree.is_absent(node)).then_some(sum);
         };
-        match (reference(tree, left), reference(tree, right)) {
+        match (reference(tree, left, rounded), reference(tree, right, rounded)) {
             (Some(left), Some(right)) => Some(NodeSum {
-                values: left
-                    .values
-                    .iter()
-                    .zip(&right.values)
-                    .map(|(l, r)| l.iter().zip(r).map(|(l, r)| l + r).collect())
-                    .collect(),
+                values: settled(
+                    left.values
+                        .iter()
+                        .zip(&right.values)
+                        .map(|(l, r)| l.iter().zip(r).map(|(l, r)| l + r).collect())
+                        .collect(),
+                    rounded,
+                ),
                 rows: left.rows.into_iter().zip(right.rows).map(|(l, r)| l.merge(r)).collect(),
                 weight: left.weight + right.weight,
                 exclusions: left.exclusions.min(right.exclusions),
@@ -164,33 +242,78 @@ mod tests {
         sum.values.iter().flatten().chain(rows).map(|x| x.to_bits()).collect()
     }
 
+    fn sum_of(tree: StepTree, node: Node, rounded: [usize; 2]) -> NodeSum {
+        let mut local = LocalTree::new(tree, node, Arc::from(rounded));
+        while let Some(slot) = local.next_slot() {
+            assert!(local.held.len() <= usize::from(node.level) + 1);
+            let is_first = u64::from(slot == 0);
+            assert_eq!(local.push(leaf(slot)), 2 + is_first);
+        }
+        local.finish().unwrap()
+    }
+
     proptest! {
         #[test]
-        fn a_local_sum_has_the_bits_of_the_definition(slots in 1u32..70, cut in 0.0f64..1.0, level in 0u8..8, at in 0u32..70) {
+        fn a_local_sum_has_the_bits_of_the_definition(
+            slots in 1u32..70, cut in 0.0f64..1.0, level in 0u8..8, at in 0u32..70, which in 0usize..3
+        ) {
             let tree = StepTree::new(slots, 1 + (f64::from(slots - 1) * cut) as u32);
             let node = Node { level: level.min(tree.root_level()), index: at >> level.min(tree.root_level()) };
             prop_assume!(tree.contains(node));
-            let mut local = LocalTree::new(tree, node);
-            while let Some(slot) = local.next_slot() {
-                prop_assert!(local.held.len() <= usize::from(node.level) + 1);
-                prop_assert_eq!(local.push(leaf(slot)), 2);
-            }
-            let (ours, theirs) = (local.finish().unwrap(), reference(tree, node).unwrap());
+            let rounded = ROUNDED[which];
+            let (ours, theirs) = (sum_of(tree, node, rounded), reference(tree, node, rounded).unwrap());
             prop_assert_eq!(bits(&ours), bits(&theirs));
             prop_assert_eq!((ours.weight, ours.exclusions), (theirs.weight, theirs.exclusions));
         }
     }
 
     #[test]
+    fn rounding_changes_the_elements_that_are_rounded_and_no_others() {
+        let tree = StepTree::new(16, 16);
+        let [plain, some, all] = ROUNDED.map(|rounded| sum_of(tree, tree.root(), rounded));
+        assert_ne!(plain.values[0][0].to_bits(), all.values[0][0].to_bits());
+        assert_eq!(some.values[0][0].to_bits(), all.values[0][0].to_bits());
+        assert_eq!(bits(&some)[1..3], bits(&plain)[1..3], "the first element alone");
+        assert_eq!(some.values[1], all.values[1]);
+        assert_eq!(some.rows, plain.rows, "rows of tables are never rounded");
+        assert!(all.values.iter().flatten().all(|value| value.to_bits() & 0xFFFF == 0), "{all:?}");
+    }
+
+    #[test]
     fn the_first_element_that_is_not_finite_is_named() {
-        assert_eq!(first_non_finite(&[vec![1.0], vec![0.0, f32::NAN]]), Some(NonFinite(1, 1)));
-        assert_eq!(first_non_finite(&[vec![f32::NEG_INFINITY], vec![f32::NAN]]), Some(NonFinite(0, 0)));
-        assert_eq!(first_non_finite(&[vec![f32::MAX], vec![], vec![1e-45]]), None);
+        let first = |values: &[Vec<f32>]| first_non_finite(values, &[0, 0, 0]);
+        assert_eq!(first(&[vec![1.0], vec![0.0, f32::NAN]]), Some(NonFinite(1, 1)));
+        assert_eq!(first(&[vec![f32::NEG_INFINITY], vec![f32::NAN]]), Some(NonFinite(0, 0)));
+        assert_eq!(first(&[vec![f32::MAX], vec![], vec![1e-45]]), None);
+    }
+
+    #[test]
+    fn what_is_rounded_to_an_infinity_is_named_too() {
+        let values = [vec![1.0], vec![0.0, f32::MAX, f32::MAX]];
+        assert_eq!(first_non_finite(&values, &[1, 0]), None);
+        assert_eq!(first_non_finite(&values, &[1, 1]), None);
+        assert_eq!(first_non_finite(&values, &[1, 2]), Some(NonFinite(1, 1)));
+        assert_eq!(first_non_finite(&[vec![1.0, f32::INFINITY]], &[1]), Some(NonFinite(0, 1)));
+    }
+
+    #[test]
+    fn what_is_said_names_the_parameter_the_place_the_value_and_the_precision() {
+        let dense =
+            |name: &str| Parameter::new(name, &[2], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+        let parameters = vec![dense("v"), dense("w"), Parameter::sum("loss", &[1])];
+        let declaration = Declaration { parameters, block_elements: 0 };
+        let said = |gradients| {
+            let names = Names::new(declaration.clone(), 7, gradients);
+            not_finite(&names, &[vec![1.0, 2.0], vec![0.0, f32::MAX], vec![f32::MAX]], &[])
+        };
+        assert_eq!(said(Precision::F32), None);
+        let words = said(Precision::Bf16).unwrap();
+        assert_eq!(words, "the sum for \"w\" is not finite at element 1: 3.4028235e38, as bf16");
     }
 
     #[test]
     fn an_unfinished_sum_is_none() {
-        let mut local = LocalTree::new(StepTree::new(4, 4), Node { level: 1, index: 0 });
+        let mut local = LocalTree::new(StepTree::new(4, 4), Node { level: 1, index: 0 }, Arc::from([0, 0]));
         local.push(leaf(0));
         assert_eq!(local.finish(), None);
     }

@@ -48,7 +48,7 @@ impl Session {
         let (incarnation, routing) = master.join(&declaration).await?;
         meter.join(master.leaders.clone(), master.ttl());
         let outputs = Outputs::open(&master.job, master.patience()).await?;
-        let names = Arc::new(Names::new(declaration, master.job.seed));
+        let names = Arc::new(Names::new(declaration, master.job.seed, master.job.gradients));
         let routes = Routes::new(routing, names.layout.len(), dial)?;
         let (exclusions, incarnation) = (Known::default(), AtomicU64::new(incarnation.0));
         Ok(Session { master, names, routes, exclusions, push_log, meter, outputs, incarnation })

@@ -143,7 +143,7 @@ pub(crate) fn read_by_bucket(names: &Names, rows: &[TableRows]) -> BTreeMap<Bloc
 mod tests {
     use super::*;
     use shoal_runtime::cluster::initial::Initial;
-    use shoal_runtime::cluster::{Declaration, Parameter, Rule, Schedule, Table};
+    use shoal_runtime::cluster::{Declaration, Parameter, Precision, Rule, Schedule, Table};
 
     fn names() -> Arc<Names> {
         let row = |name: &str, dimension| {
@@ -152,7 +152,7 @@ mod tests {
         };
         let table = Table { buckets: 3, ..Table::default() };
         let parameters = vec![row("t", 2).as_table(table), row("w", 4), row("u", 1).as_table(table)];
-        Arc::new(Names::new(Declaration { parameters, block_elements: 0 }, 7))
+        Arc::new(Names::new(Declaration { parameters, block_elements: 0 }, 7, Precision::F32))
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             parameter.as_table(Table { buckets: 1, ..Table::default() })
         };
         let parameters = vec![table("seen", Rule::Sum), table("t", Rule::Sgd)];
-        let names = Names::new(Declaration { parameters, block_elements: 0 }, 7);
+        let names = Names::new(Declaration { parameters, block_elements: 0 }, 7, Precision::F32);
         let rows = [vec![3, 4], vec![5]].map(|keys| TableRows { keys, values: Vec::new() });
         let pushed = by_bucket(&names, rows.iter().map(|rows| rows.keys.as_slice()));
         assert_eq!(pushed.keys().collect::<Vec<_>>(), [&BlockId(0), &BlockId(1)]);

@@ -4,7 +4,7 @@
 use crate::model::{Batch, Gradient, Job, Model, Names, Parameters, Record};
 use crate::reduce::{NonFinite, first_non_finite, first_non_finite_row};
 use crate::tables::{Keys, TableRows};
-use shoal_runtime::cluster::Rule;
+use shoal_runtime::cluster::{Precision, Rule};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Trial {
         };
         let declaration = model.declare(&job);
         declaration.check()?;
-        let names = Names::new(declaration, SEED);
+        let names = Names::new(declaration, SEED, Precision::F32);
         let mut values = names.zeros();
         for (parameter, values) in names.declaration.parameters.iter().zip(&mut values) {
             match parameter.rule {
@@ -139,7 +139,7 @@ impl Trial {
             let name = &self.names.declaration.parameters[parameter].name;
             anyhow::bail!("the gradient of key {key} of {name:?} is not finite");
         }
-        match first_non_finite(&gradient.values) {
+        match first_non_finite(&gradient.values, &self.names.rounded) {
             None => Ok(gradient),
             Some(NonFinite(parameter, element)) => {
                 let name = &self.names.declaration.parameters[parameter].name;

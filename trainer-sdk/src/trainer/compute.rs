@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::model::{Batch, Gradient, Model, Names, Parameters, Record};
 use crate::outputs;
 use crate::place::Place;
-use crate::reduce::{NodeSum, NonFinite, first_non_finite, first_non_finite_row};
+use crate::reduce::{NodeSum, not_finite};
 use crate::settings::Compute;
 use crate::tables::Keys;
 use bytes::Bytes;
@@ -265,13 +265,8 @@ impl Attempt {
             Asked::Step => (gradient.values, gradient.rows, gradient.weight, self.takes_non_finite),
             Asked::Evaluate | Asked::Predict => (metrics.values, Vec::new(), weight, false),
         };
-        if let Some(NonFinite(parameter, element)) = first_non_finite(&values).filter(|_| !takes_non_finite) {
-            let name = &names.declaration.parameters[parameter].name;
-            return Err(Fault::Said(format!("the sum for {name:?} is not finite at element {element}")));
-        }
-        if let Some((parameter, key)) = first_non_finite_row(&rows).filter(|_| !takes_non_finite) {
-            let name = &names.declaration.parameters[parameter].name;
-            return Err(Fault::Said(format!("the sum for key {key} of {name:?} is not finite")));
+        if let Some(why) = not_finite(names, &values, &rows).filter(|_| !takes_non_finite) {
+            return Err(Fault::Said(why));
         }
         Ok(Made { values, rows, weight, outputs })
     }

@@ -110,7 +110,7 @@ impl Trainer {
         parameters: Parameters,
     ) -> Result<Box<dyn Model>, TrainError> {
         let tree = self.session.master.job.shape().tree(of.step);
-        let mut local = LocalTree::new(tree, of.node);
+        let mut local = LocalTree::new(tree, of.node, self.session.names.rounded.clone());
         for at in 0..ready.records.len() {
             let computed;
             (model, computed) = self.compute(model, ready, at, &parameters).await?;

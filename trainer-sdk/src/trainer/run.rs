@@ -85,9 +85,10 @@ impl Trainer {
         }
     }
 
-    /// A gradient as it is pushed: without negative zeros.
+    /// A gradient as it is pushed: without negative zeros, and rounded where the job says so.
     fn leaf(&self, gradient: NodeSum) -> Result<NodeSum, TrainError> {
-        let mut local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0));
+        let rounded = self.session.names.rounded.clone();
+        let mut local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0), rounded);
         self.session.meter.negative_zeros.fetch_add(local.push(gradient), Relaxed);
         let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
         local.finish().ok_or_else(alone)

@@ -2,7 +2,7 @@
 
 use super::fake::{Fake, Slope, TTL, routing, settings};
 use super::{blocks_pushed_to, is_told_pushed, last_word, run};
-use shoal_runtime::cluster::Mode;
+use shoal_runtime::cluster::{Mode, Precision};
 use shoal_runtime::wire::proto::PushAnswer;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -34,6 +34,23 @@ async fn each_microbatch_of_a_run_is_pushed_with_its_position_and_what_it_was_co
     };
     assert!(fake.train(settings(), model.clone(), script).await.is_none());
     assert_eq!(model.computed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rounded_gradients_travel_in_two_bytes_and_counters_in_four() {
+    let (fake, model) = with_run(6, 1);
+    fake.state().job.gradients = Precision::Bf16;
+    fake.state().latest = [(1001, 1), (5, 1), (9, 1)];
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        let state = fake.state();
+        let mut pushes: Vec<(u32, usize, f32)> =
+            state.pushes.iter().map(|(_, push)| (push.block, push.bytes, push.value)).collect();
+        pushes.sort_by_key(|push| push.0);
+        // The gradient was 1001.5, between 1000 and 1004.
+        assert_eq!(pushes, [(0, 2, 1000.0), (1, 2, 5.5), (2, 4, 0.0)]);
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]

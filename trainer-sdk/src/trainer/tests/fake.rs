@@ -8,7 +8,9 @@ use crate::{
 };
 use crate::{Ended, TrainError, TrainerSettings, World, train_in};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
-use shoal_runtime::cluster::{Incarnation, JobId, JobSettings, Mode, Rewind, Routing, Slice, Task, Term};
+use shoal_runtime::cluster::{
+    Incarnation, JobId, JobSettings, Mode, Precision, Rewind, Routing, Slice, Task, Term,
+};
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Channel, Dial, answering};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
@@ -42,6 +44,8 @@ pub(super) struct Pushed {
     pub(super) rewind: u64,
     pub(super) version: u64,
     pub(super) value: f32,
+    /// Bytes of the gradient.
+    pub(super) bytes: usize,
 }
 
 /// What a pserver answers to one block's push.
@@ -121,6 +125,7 @@ impl Fake {
             manifest_fingerprint: [0; 32],
             lease_ttl_millis: TTL.as_millis() as u64,
             mode,
+            gradients: Precision::F32,
             warm_start: None,
             evaluated: None,
         };

@@ -148,7 +148,10 @@ impl pserver_server::Pserver for Pserver {
         let request = request.into_inner();
         let mut answers = Vec::new();
         for block in &request.blocks {
-            let value = f32::from_le_bytes(block.gradient[..4].try_into().unwrap());
+            let value = match block.gradient.as_ref() {
+                [low, high] => f32::from_le_bytes([0, 0, *low, *high]),
+                word => f32::from_le_bytes(word.try_into().unwrap()),
+            };
             let pushed = Pushed {
                 pserver: self.at,
                 block: block.block,
@@ -158,6 +161,7 @@ impl pserver_server::Pserver for Pserver {
                 rewind: block.rewind,
                 version: block.version,
                 value,
+                bytes: block.gradient.len(),
             };
             let mut state = self.fake.state();
             let is_primary = self.is_primary(&state, block.block);
