@@ -66,6 +66,26 @@ fn the_model_has_the_same_bits_however_many_trainers_and_pservers_made_it() {
 }
 
 #[test]
+fn rounded_gradients_give_the_same_bits_however_many_made_them_and_others_than_plain_ones() {
+    let world = world();
+    let common = ["--epochs", "2", "--seed", "7", "--gradients", "bf16"];
+    let alone = world.digits("1", 1, &common);
+    let three = world.digits("3", 2, &[&common[..], &["--pace-millis", "30", "--replicas", "1"]].concat());
+    let chaos = world.digits("2:4", 3, &[&common[..], &["--chaos", "6"]].concat());
+    let copied = world.digits("3", 3, &[&common[..], &["--chaos", "7", "--replicas", "1"]].concat());
+    assert_eq!([hash(&three), hash(&chaos), hash(&copied)], [hash(&alone); 3]);
+    assert!(!chaos["faults"].as_array().unwrap().is_empty(), "{chaos}");
+    let plain = world.digits("1", 1, &common[..4]);
+    assert_ne!(hash(&plain), hash(&alone));
+    assert_eq!([&plain["gradients"], &alone["gradients"]], [&Value::from("f32"), &Value::from("bf16")]);
+    for mode in ["sync", "async"] {
+        let more = ["--epochs", "3", "--chaos", "8", "--mode", mode, "--gradients", "bf16"];
+        let counted = world.job(&world.programs.count, "2:4", 3, &more).run().unwrap();
+        assert_eq!((&counted["records_counted"], &counted["records_wrong"]), (&(3 * 1498).into(), &0.into()));
+    }
+}
+
+#[test]
 fn every_record_counts_exactly_once_under_chaos() {
     let world = world();
     for (seed, mode, replicas) in

@@ -13,8 +13,8 @@ use std::path::Path;
 
 const TRAINERS: [&str; 5] = ["1", "2", "3", "5", "8"];
 const PSERVERS: [u32; 3] = [1, 2, 3];
-/// Jobs that decide over all blocks, or take gradients late: a name, what `shoal run` is told, what the program is.
-const VARIANTS: [(&str, &[&str], &[&str]); 9] = [
+/// Jobs that decide over all blocks, take gradients late, or round them: a name, what `shoal run` is told, what the program is.
+const VARIANTS: [(&str, &[&str], &[&str]); 11] = [
     ("clip", &[], &["--clip-norm", "0.2"]),
     ("skip", &[], &["--spoil-every", "7"]),
     ("loss scale", &[], &["--loss-scale", "65536", "--spoil-every", "11"]),
@@ -27,6 +27,12 @@ const VARIANTS: [(&str, &[&str], &[&str]); 9] = [
     (
         "a copy, all of it",
         &["--replicas", "1"],
+        &["--clip-norm", "0.2", "--loss-scale", "1024", "--spoil-every", "9"],
+    ),
+    ("bf16", &["--gradients", "bf16"], &[]),
+    (
+        "bf16, all of it",
+        &["--gradients", "bf16", "--delay", "1", "--replicas", "1"],
         &["--clip-norm", "0.2", "--loss-scale", "1024", "--spoil-every", "9"],
     ),
     ("evaluation", &["--eval-data", EVALUATED, "--eval-steps", "7"], &[]),

@@ -16,7 +16,7 @@ pub struct Coverage {
 }
 
 /// What a thousand jobs, synchronous and asynchronous ones, must have met at least once each.
-pub const MUST_OCCUR: [&str; 39] = [
+pub const MUST_OCCUR: [&str; 40] = [
     "ancestors that replaced descendants",
     "busy answers",
     "calls for tasks overtaken",
@@ -33,6 +33,7 @@ pub const MUST_OCCUR: [&str; 39] = [
     "goings back to changes",
     "hosts isolated",
     "hosts slowed down",
+    "jobs with rounded gradients",
     "late pushes",
     "leases expired",
     "leases given again",
@@ -103,6 +104,8 @@ impl Coverage {
         self.add("leases given again", leases.leased_again);
         self.add("leases handed back", leases.handed_back);
         self.add("speculative leases", leases.speculative);
+        let gradients = status.settings.as_ref().map(proto::JobSettings::gradients);
+        self.add("jobs with rounded gradients", u64::from(gradients == Some(proto::Precision::Bf16)));
         self.add("steps", status.step);
         self.add("evaluations", status.evaluations.len() as u64);
         self.add("checkpoints dropped", status.damaged.len() as u64);

@@ -4,7 +4,9 @@ use super::host::Host;
 use super::link::Door;
 use super::reference;
 use super::world::{JOB, MASTER, World};
-use shoal_runtime::cluster::{Declaration, Layout, Node, Routing, Step};
+use shoal_runtime::cluster::layout::BlockLayout;
+use shoal_runtime::cluster::precision::bf16_to_bytes;
+use shoal_runtime::cluster::{Declaration, Layout, Node, Precision, Routing, Step};
 use shoal_runtime::host::rpc::{Channel, PserverClient, master_client, pserver_client};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, PushAnswer, master_client::MasterClient};
@@ -122,11 +124,8 @@ impl Hand {
             reference::node_sum(world.scenario.program(), &world.job, &world.data, Step(step), node);
         let blocks = self.routing.blocks_of(pserver).into_iter();
         let blocks = blocks.filter(|id| Some(*id) != self.layout.scalars()).map(|id| {
-            let mut values = Vec::new();
-            if let Some(block) = self.layout.block(id) {
-                block.gather(&sums, &mut values);
-            }
-            let gradient: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let gradient = self.layout.block(id).map(|block| encoded(block, &sums, world.job.gradients));
+            let gradient = gradient.unwrap_or_default();
             let rewind = self.routing.blocks[id.0 as usize].rewind.0;
             proto::BlockGradient { block: id.0, gradient: gradient.into(), rewind, version: 0 }
         });
@@ -234,5 +233,15 @@ impl Hand {
         let (step, slot) = found.expect("a position of the first epoch");
         let message = self.message(world, pserver, step, Node::leaf(slot));
         proto::PushRequest { step: 0, node: None, position, ..message }
+    }
+}
+
+/// A block's gradient as it travels.
+fn encoded(block: &BlockLayout, sums: &[Vec<f32>], gradients: Precision) -> Vec<u8> {
+    let mut values = Vec::new();
+    block.gather(sums, &mut values);
+    match block.precision(gradients) {
+        Precision::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        Precision::Bf16 => values.iter().flat_map(|value| bf16_to_bytes(*value)).collect(),
     }
 }

@@ -14,7 +14,7 @@ use rows::{RowSums, Update};
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::plan::ChunkOrder;
 use shoal_runtime::cluster::{
-    Declaration, Exclusions, JobSettings, Node, Parameter, Plan, Rule, Stage, Step,
+    Declaration, Exclusions, JobSettings, Node, Parameter, Plan, Precision, Rule, Stage, Step,
 };
 use shoal_trainer_sdk::{Batch, Record};
 use std::collections::VecDeque;
@@ -88,7 +88,7 @@ pub fn node_sum(
     let declaration = program.declaration(job.records);
     let sum = |(parameter, trained): (&Parameter, &Trained)| {
         let leaves = microbatches.iter().map(|microbatch| leaf.of(parameter, &trained.values, microbatch));
-        sum_of(&leaves.collect::<Vec<_>>(), node.width() as usize)
+        sum_of(&leaves.collect::<Vec<_>>(), node.width() as usize, precision(parameter, job))
     };
     let sums = declaration.parameters.iter().zip(&trained).map(sum).collect();
     (sums, microbatches.iter().map(|microbatch| microbatch.records.len() as u64).sum())
@@ -132,7 +132,7 @@ pub fn train_until(
                         .iter()
                         .map(|microbatch| leaf.of(parameter, &read.values, microbatch))
                         .collect();
-                    sum_of(&leaves, leaves.len().next_power_of_two())
+                    sum_of(&leaves, leaves.len().next_power_of_two(), precision(parameter, job))
                 };
                 let sums: Vec<Vec<f32>> = declaration.parameters.iter().zip(&kept[0]).map(sum).collect();
                 let row_sums = leaf.row_sums(&declaration, &kept[0], &microbatches);
@@ -237,7 +237,7 @@ impl Leaf<'_> {
         declaration.parameters.iter().zip(trained).map(sum).collect()
     }
 
-    /// One microbatch's gradient of one parameter; -0.0 counts as 0.0.
+    /// One microbatch's gradient of one parameter, as a leaf.
     fn of(&self, parameter: &Parameter, values: &[f32], microbatch: &Microbatch<'_>) -> Vec<f32> {
         let Leaf { program, job, step, loss_scale } = *self;
         if microbatch.records.is_empty() || parameter.table.is_some() {
@@ -246,22 +246,52 @@ impl Leaf<'_> {
         }
         let batch = microbatch.batch(job, step);
         let gradient = program.gradient_of(&parameter.name, &batch, values, loss_scale);
-        gradient.into_iter().map(|gradient| gradient + 0.0).collect()
+        let precision = precision(parameter, job);
+        gradient.into_iter().map(|gradient| settled(gradient, precision)).collect()
     }
 }
 
+/// In which precision the gradients of a dense parameter are summed: what only counts is never rounded.
+fn precision(parameter: &Parameter, job: &JobSettings) -> Precision {
+    match parameter.rule {
+        Rule::Sum | Rule::Metric { .. } | Rule::Decide(_) => Precision::F32,
+        _ => job.gradients,
+    }
+}
+
+/// What is a node's value of a leaf, or of an addition; -0.0 counts as 0.0.
+fn settled(value: f32, precision: Precision) -> f32 {
+    match precision {
+        Precision::F32 => value + 0.0,
+        Precision::Bf16 => bf16(value) + 0.0,
+    }
+}
+
+/// To the nearer of the two numbers of 8 bits that are next to it, by arithmetic alone; of two equally near the even one.
+fn bf16(value: f32) -> f32 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let value = f64::from(value);
+    // The distance of two neighbours in its binade, or among the subnormals.
+    let exponent = libm::ilogb(value).max(-126);
+    let quantum = libm::ldexp(1.0, exponent - 7);
+    // 2^128 is no f32, but becomes an infinity as one.
+    (libm::rint(value / quantum) * quantum) as f32
+}
+
 /// The sum of `leaves` padded to `width`, a power of two, with absent leaves.
-fn sum_of(leaves: &[Vec<f32>], width: usize) -> Vec<f32> {
+fn sum_of(leaves: &[Vec<f32>], width: usize, precision: Precision) -> Vec<f32> {
     if leaves.len() <= 1 {
         return leaves.first().cloned().unwrap_or_default();
     }
     let (left, right) = leaves.split_at((width / 2).min(leaves.len()));
-    let left = sum_of(left, width / 2);
+    let left = sum_of(left, width / 2, precision);
     if right.is_empty() {
         return left;
     }
-    let right = sum_of(right, width / 2);
-    left.iter().zip(&right).map(|(left, right)| left + right).collect()
+    let right = sum_of(right, width / 2, precision);
+    left.iter().zip(&right).map(|(left, right)| settled(left + right, precision)).collect()
 }
 
 fn update(parameter: &Parameter, trained: &mut Trained, sum: &[f32], weight: f32, rate: f32, step: Step) {

@@ -8,8 +8,8 @@ use super::network::Depth;
 use super::program::Program;
 use super::tables::Tables;
 use super::weather::Weather;
-use shoal_runtime::cluster::Mode;
 use shoal_runtime::cluster::permutation::key;
+use shoal_runtime::cluster::{Mode, Precision};
 use shoal_runtime::host::random::Random;
 use shoal_trainer_sdk::{Decisions, LossScale, NonFinite};
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub struct Scenario {
     pub microbatches_per_step: u32,
     /// How updates follow one another.
     pub mode: Mode,
+    /// How precise gradients of dense parameters are on their way.
+    pub gradients: Precision,
     /// Records that stay together in the shuffle.
     pub shuffle_run: u32,
     /// Elements of a block.
@@ -130,6 +132,9 @@ impl Scenario {
         (scenario.faults, scenario.healing) = faults::drawn(&scenario, &mut random);
         let mut random = Random::seeded(key(&[seed, 0xDE1A]));
         scenario.mode = Mode::Sync { delay: pick(&mut random, &[0, 0, 1, 2]) as u32 };
+        if key(&[seed, 0xBF16]).is_multiple_of(3) {
+            scenario.gradients = Precision::Bf16;
+        }
         scenario.decisions = decisions(&mut random);
         scenario.evaluations = Evaluations::drawn(seed, per_step);
         scenario.tables = Tables::drawn(seed);
@@ -179,6 +184,7 @@ impl Scenario {
             microbatch_records: 3,
             microbatches_per_step: 4,
             mode: Mode::SYNC,
+            gradients: Precision::F32,
             shuffle_run: 1,
             block_elements: 16,
             decisions: None,

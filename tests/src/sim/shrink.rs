@@ -3,7 +3,7 @@
 use super::run::{Run, play};
 use super::scenario::Scenario;
 use super::weather::Weather;
-use shoal_runtime::cluster::Mode;
+use shoal_runtime::cluster::{Mode, Precision};
 use std::time::Duration;
 
 /// Runs that shrinking may take in all.
@@ -87,7 +87,7 @@ impl Shrinking {
 type Simpler = fn(&Scenario) -> Option<Scenario>;
 
 /// Ways to make a scenario simpler, each nothing once there is nothing left of what it takes away.
-const SIMPLER: [Simpler; 18] = [
+const SIMPLER: [Simpler; 19] = [
     |now| (now.weather.loss_percent > 0).then(|| with_weather(now, |weather| weather.loss_percent = 0)),
     |now| {
         (now.weather.duplicate_percent > 0)
@@ -97,6 +97,7 @@ const SIMPLER: [Simpler; 18] = [
     |now| (now.weather.late_percent > 0).then(|| with_weather(now, |weather| weather.late_percent = 0)),
     |now| now.weather.cancels.then(|| with_weather(now, |weather| weather.cancels = false)),
     |now| (now.drift_percent > 0).then(|| Scenario { drift_percent: 0, ..now.clone() }),
+    |now| (now.gradients != Precision::F32).then(|| Scenario { gradients: Precision::F32, ..now.clone() }),
     |now| now.evaluations.is_some().then(|| Scenario { evaluations: None, ..now.clone() }),
     |now| now.tables.is_some().then(|| Scenario { tables: None, ..now.clone() }),
     |now| now.decisions.is_some().then(|| Scenario { decisions: None, ..now.clone() }),

@@ -376,6 +376,7 @@ pub fn job_settings(scenario: &Scenario, data: &DataSet) -> JobSettings {
         manifest_fingerprint: data.manifest().fingerprint(),
         lease_ttl_millis: scenario.ttl.as_millis() as u64,
         mode: scenario.mode,
+        gradients: scenario.gradients,
         warm_start: None,
         evaluated: scenario.evaluations.map(|evaluations| evaluations.settings()),
     }

@@ -2,7 +2,7 @@
 
 use super::{Trained, sum_of};
 use crate::sim::program::{AUC, METRICS, Program, QUALITY};
-use shoal_runtime::cluster::Declaration;
+use shoal_runtime::cluster::{Declaration, Precision};
 use shoal_trainer_sdk::{Batch, Target};
 
 /// All evaluations of a job so far.
@@ -39,7 +39,7 @@ impl Evaluations {
         for name in METRICS {
             let leaves: Vec<Vec<f32>> =
                 batches.iter().map(|batch| program.metric_of(name, batch, &find)).collect();
-            let sum = sum_of(&leaves, leaves.len().next_power_of_two());
+            let sum = sum_of(&leaves, leaves.len().next_power_of_two(), Precision::F32);
             let at = declaration.parameters.iter().position(|parameter| parameter.name == name);
             let values = &mut trained[at.expect("declared")].values;
             for (value, sum) in values.iter_mut().zip(sum) {
