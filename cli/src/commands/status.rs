@@ -7,7 +7,8 @@ use crate::evaluations;
 use crate::staleness;
 use crate::waste::Waste;
 use serde_json::{Value, json};
-use shoal_runtime::wire::proto::{PserverCounters, PserverStatus, StatusReply};
+use shoal_runtime::cluster::Precision;
+use shoal_runtime::wire::proto::{JobSettings, PserverCounters, PserverStatus, StatusReply};
 use std::process::ExitCode;
 
 /// Show how a job is
@@ -84,6 +85,11 @@ pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
     total
 }
 
+/// In which precision a job's gradients of dense parameters travel and are summed.
+pub(crate) fn gradients(settings: &JobSettings) -> &'static str {
+    Precision::from(settings.gradients()).name()
+}
+
 /// The levels of the tree at which nodes were pushed.
 pub(crate) fn levels(bits: u64) -> Vec<u32> {
     (0..u64::BITS).filter(|level| bits >> level & 1 == 1).collect()
@@ -103,6 +109,7 @@ pub(crate) fn text(status: &StatusReply) -> String {
             "progress  step {} of {}, epoch {} of {}",
             status.step, status.steps, status.epoch, settings.epochs
         ),
+        format!("gradients {}", gradients(&settings)),
     ];
     lines.extend(evaluations::lines(status));
     lines.push(format!("trainers  {} live, {} wanted", live(status), status.trainers_wanted));
@@ -269,6 +276,7 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "job": settings.job, "phase": status.phase, "failure": status.failure,
         "step": status.step, "steps": status.steps, "epoch": status.epoch, "epochs": settings.epochs,
         "records_trained": status.records_trained, "records": settings.records,
+        "gradients": gradients(&settings),
         "trainers_live": live(status), "trainers_wanted": status.trainers_wanted,
         "pservers_live": status.pservers.iter().filter(|pserver| !pserver.lost).count(),
         "pservers_wanted": status.pservers_wanted, "replicas": status.replicas_wanted,

@@ -2,9 +2,11 @@
 //! killed too. It must never fail a run: what cannot be written is lost, and said once.
 
 use crate::breakdown::Breakdown;
+use crate::commands::status::gradients;
 use crate::report::Fault;
 use crate::waste::Waste;
 use serde::{Deserialize, Serialize};
+use shoal_runtime::cluster::Precision;
 use shoal_runtime::wire::OtherFormat;
 use shoal_runtime::wire::proto::{Mode, StatusReply};
 use std::fs::File;
@@ -60,6 +62,9 @@ pub(crate) struct Begun {
     pub(crate) microbatch_records: u32,
     pub(crate) microbatches_per_step: u32,
     pub(crate) replicas: u32,
+    /// In which precision gradients travel, where that is not f32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gradients: Option<String>,
 }
 
 /// How the job was at one moment.
@@ -82,7 +87,9 @@ impl Begun {
     pub(crate) fn of(program: &[std::ffi::OsString], status: &StatusReply, wall_seconds: u64) -> Begun {
         let settings = status.settings.clone().unwrap_or_default();
         let mode = if settings.mode() == Mode::Async { "async" } else { "sync" };
+        let gradients = Some(gradients(&settings)).filter(|precision| *precision != Precision::F32.name());
         Begun {
+            gradients: gradients.map(str::to_owned),
             format: FORMAT,
             job: settings.job,
             program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -248,6 +255,7 @@ mod tests {
             microbatch_records: 10,
             microbatches_per_step: 11,
             replicas: 12,
+            gradients: None,
         };
         let [kind, role, name, what] = ["kill", "pserver", "pserver-0", "kill -9"].map(str::to_owned);
         let fault = Fault { kind, role, name, at_seconds: 2.5, what };

@@ -3,7 +3,7 @@
 use super::Supervisor;
 use crate::at_rest::AtRest;
 use crate::breakdown::Breakdown;
-use crate::commands::status::{levels, pserver_totals};
+use crate::commands::status::{gradients, levels, pserver_totals};
 use crate::evaluations;
 use crate::model_state::ModelState;
 use crate::programs::oracle::{self, Tally};
@@ -75,7 +75,7 @@ impl Outcome {
         let tally = self.tally();
         let odd_blocks = self.model.layout.iter().filter(|(_, block)| block.elements % 2 == 1).count();
         json!({
-            "job": settings.job, "phase": self.status.phase, "mode": mode,
+            "job": settings.job, "phase": self.status.phase, "mode": mode, "gradients": gradients(&settings),
             "parameters_sha256": self.parameters_sha256,
             "steps": self.status.steps, "epochs": settings.epochs, "records": settings.records,
             "seconds": self.seconds, "records_per_second": self.status.records_trained as f64 / self.seconds.max(1e-3),

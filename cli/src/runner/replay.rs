@@ -186,6 +186,7 @@ impl Replay {
         let fact = |name: &str, value: String| (name.to_owned(), value);
         let mut facts = vec![
             fact("Mode", begun.mode.clone()),
+            fact("Gradients", begun.gradients.as_deref().unwrap_or("f32").to_owned()),
             fact("Seed", begun.seed.to_string()),
             fact("Records", begun.records.to_string()),
             fact("Microbatch", format!("{} records", begun.microbatch_records)),
