@@ -9,7 +9,7 @@ use shoal_pserver::hosting::Assignment;
 use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::{HELD_WINDOW, Shard};
 use shoal_runtime::cluster::{
-    BlockId, Declaration, Fill, Incarnation, JobId, JobSettings, Layout, Mode, Rewind, Term,
+    BlockId, Declaration, Fill, Incarnation, JobId, JobSettings, Layout, Mode, Precision, Rewind, Term,
 };
 use shoal_runtime::host::memory::keep_large_buffers;
 use shoal_runtime::host::rpc::{self, Limits, Security};
@@ -69,13 +69,13 @@ impl Drop for Pserver {
     }
 }
 
-/// Serves what is declared until nobody holds its standard input any more. Prints its address first, and that of plain bytes.
+/// Serves what is declared, in a job whose gradients are that precise, until nobody holds its standard input any more. Prints its address first, and that of plain bytes.
 ///
 /// # Errors
 /// No port is free, or the declaration is none.
-pub fn serve(declaration: Declaration) -> anyhow::Result<()> {
+pub fn serve(declaration: Declaration, gradients: Precision) -> anyhow::Result<()> {
     let routes = || {
-        let service = PserverService::new(Arc::new(shard(declaration)?));
+        let service = PserverService::new(Arc::new(shard(declaration, gradients)?));
         Ok(Routes::new(service.server(Limits::default())))
     };
     serve_routes(routes)
@@ -104,7 +104,7 @@ pub fn serve_routes(routes: impl FnOnce() -> anyhow::Result<Routes>) -> anyhow::
 }
 
 /// All blocks, led here, without copies.
-fn shard(declaration: Declaration) -> anyhow::Result<Shard> {
+fn shard(declaration: Declaration, gradients: Precision) -> anyhow::Result<Shard> {
     let placement = Placement {
         fill: Fill(REWIND.0),
         term: Term(REWIND.0),
@@ -116,7 +116,7 @@ fn shard(declaration: Declaration) -> anyhow::Result<Shard> {
     };
     declaration.check()?;
     let blocks = Layout::new(&declaration).len() as u32;
-    let shard = Shard::new(settings(), HELD_WINDOW, ME);
+    let shard = Shard::new(settings(gradients), HELD_WINDOW, ME);
     shard.assign(Assignment {
         master_term: 1,
         routing_version: REWIND.0,
@@ -139,7 +139,7 @@ fn shard(declaration: Declaration) -> anyhow::Result<Shard> {
 }
 
 /// A job with one microbatch a step: every push is an update. It has more steps than any run measures.
-fn settings() -> JobSettings {
+fn settings(gradients: Precision) -> JobSettings {
     JobSettings {
         job: JobId(JOB.into()),
         seed: 7,
@@ -151,6 +151,7 @@ fn settings() -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 10_000,
         mode: Mode::SYNC,
+        gradients,
         warm_start: None,
         evaluated: None,
     }

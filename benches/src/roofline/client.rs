@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use shoal_benches::pserver::{JOB, REWIND};
 use shoal_benches::tcp::OnlyTcp;
-use shoal_runtime::cluster::Node;
 use shoal_runtime::cluster::layout::BLOCK_ELEMENTS_MAX;
+use shoal_runtime::cluster::{Node, Precision};
 use shoal_runtime::host::rpc::{Dial, PserverClient, TcpDial, pserver_client};
 use shoal_runtime::wire::proto::{self, PushAnswer};
 
@@ -73,11 +73,16 @@ impl Client {
         Ok(self.client(way).pull(request).await?.into_inner())
     }
 
-    /// Pushes the gradient of the next step; it is applied and published when this returns.
-    pub(crate) async fn push(&mut self, way: Way, gradient: &Bytes) -> anyhow::Result<()> {
-        let blocks = gradient.len().div_ceil(4 * BLOCK);
-        let part =
-            |block: usize| gradient.slice(4 * BLOCK * block..gradient.len().min(4 * BLOCK * (block + 1)));
+    /// Pushes the gradient of the next step, as it travels; it is applied and published when this returns.
+    pub(crate) async fn push(
+        &mut self,
+        way: Way,
+        gradient: &Bytes,
+        precision: Precision,
+    ) -> anyhow::Result<()> {
+        let bytes = precision.bytes() * BLOCK;
+        let blocks = gradient.len().div_ceil(bytes);
+        let part = |block: usize| gradient.slice(bytes * block..gradient.len().min(bytes * (block + 1)));
         let calls = (0..blocks).map(|block| self.push_once(way, block as u32, part(block)));
         let mut calls = stream::iter(calls).buffer_unordered(CALLS);
         while let Some(reply) = calls.next().await {

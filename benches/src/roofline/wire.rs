@@ -10,7 +10,8 @@ use shoal_benches::plain::Plain;
 use shoal_benches::pserver::{self, Pserver};
 use shoal_benches::report::Row;
 use shoal_runtime::cluster::initial::Initial;
-use shoal_runtime::cluster::{Declaration, Parameter, Rule, Schedule};
+use shoal_runtime::cluster::precision::bf16_to_bytes;
+use shoal_runtime::cluster::{Declaration, Parameter, Precision, Rule, Schedule};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
@@ -23,17 +24,19 @@ const GRADIENT: f32 = 0.25;
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
 pub(crate) enum Served {
     Sgd,
+    SgdBf16,
     Adam,
 }
 
 pub(crate) fn serve(served: Served) -> anyhow::Result<()> {
-    let rule = match served {
-        Served::Sgd => Rule::Sgd,
-        Served::Adam => Rule::ADAM,
+    let (rule, gradients) = match served {
+        Served::Sgd => (Rule::Sgd, Precision::F32),
+        Served::SgdBf16 => (Rule::Sgd, Precision::Bf16),
+        Served::Adam => (Rule::ADAM, Precision::F32),
     };
     let rate = Schedule::constant(RATE);
     let parameter = Parameter::new("w", &[ELEMENTS as u64], rule, rate, Initial::Zeros);
-    pserver::serve(Declaration { parameters: vec![parameter], block_elements: 0 })
+    pserver::serve(Declaration { parameters: vec![parameter], block_elements: 0 }, gradients)
 }
 
 /// What ours is measured beside.
@@ -68,15 +71,24 @@ pub(crate) fn rows(rounds: u32, peers: Vec<Peers>) -> anyhow::Result<Vec<Row>> {
     let mut client = Client::new(&sgd.address)?;
     let pull = &mut |way| runtime.block_on(client.pull(way, &mut values));
     let mut rows = beside.rows("pull", pull, [8, BYTES], &sgd, Some("pull"))?;
-    let push = &mut |way| runtime.block_on(client.push(way, &gradient));
+    let push = &mut |way| runtime.block_on(client.push(way, &gradient, Precision::F32));
     rows.extend(beside.rows("push, SGD", push, [BYTES, 8], &sgd, Some("push"))?);
     for (way, ..) in WAYS {
         runtime.block_on(client.pull(way, &mut values))?;
         let expected = (0..2 * (rounds + 1)).fold(0.0, |value, _| value - RATE * GRADIENT);
         ensure!(values.iter().all(|value| *value == expected), "what was pulled is not what was pushed");
     }
+    // Half the bytes; each of its updates is the same as that of the whole ones, for this gradient is a bf16.
+    let bf16 = Pserver::start(&["--serve", "sgd-bf16"])?;
+    let halves: Bytes = vec![bf16_to_bytes(GRADIENT); ELEMENTS].into_flattened().into();
+    let mut client = Client::new(&bf16.address)?;
+    let push = &mut |way| runtime.block_on(client.push(way, &halves, Precision::Bf16));
+    rows.extend(beside.rows("push of bf16, SGD", push, [BYTES / 2, 8], &bf16, None)?);
+    runtime.block_on(client.pull(Way::Here, &mut values))?;
+    let expected = (0..2 * (rounds + 1)).fold(0.0, |value, _| value - RATE * GRADIENT);
+    ensure!(values.iter().all(|value| *value == expected), "what was pulled is not what was pushed as bf16");
     let mut client = Client::new(&adam.address)?;
-    let push = &mut |way| runtime.block_on(client.push(way, &gradient));
+    let push = &mut |way| runtime.block_on(client.push(way, &gradient, Precision::F32));
     rows.extend(beside.rows("push, Adam", push, [BYTES, 8], &adam, None)?);
     Ok(rows)
 }
@@ -109,7 +121,7 @@ impl Beside {
             let row = |beside: &str, of: &dyn Fn(&Round) -> Took| {
                 let pairs: Vec<[Took; 2]> =
                     rounds[1..].iter().map(|round| [round.ours[at], of(round)]).collect();
-                Row::of_bytes(&format!("{name}{place} / {beside}"), BYTES, &pairs)
+                Row::of_bytes(&format!("{name}{place} / {beside}"), sent.max(taken), &pairs)
             };
             rows.push(row(plain, &|round| round.plain[at]));
             for (peer, name) in self.names().iter().enumerate().filter(|_| asked.is_some()) {

@@ -9,7 +9,7 @@ use shoal_benches::paths::buckets::{ADAGRAD, MESSAGE_KEYS, drawn, parameter};
 use shoal_benches::peers::{Peers, Told};
 use shoal_benches::plain::Plain;
 use shoal_benches::pserver::{self, Pserver};
-use shoal_runtime::cluster::{Declaration, Rows, Table};
+use shoal_runtime::cluster::{Declaration, Precision, Rows, Table};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
@@ -101,7 +101,7 @@ pub(crate) fn measured(rounds: u32, mut peers: Option<Peers>) -> anyhow::Result<
 /// The pserver's side.
 pub(crate) fn serve() -> anyhow::Result<()> {
     let parameters = vec![parameter(Table::default(), DIMENSION, ADAGRAD)];
-    pserver::serve(Declaration { parameters, block_elements: 0 })
+    pserver::serve(Declaration { parameters, block_elements: 0 }, Precision::F32)
 }
 
 /// Keys of one pull or push, all different, ascending.
