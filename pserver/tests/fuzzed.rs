@@ -67,11 +67,24 @@ fn push_words(
     message(0, &request)
 }
 
+const ALL: [(u32, usize); 3] = [(0, 4), (1, 2), (2, 1)];
+const TRAINED: [(u32, usize); 4] = [(0, 4), (1, 2), (2, 1), (3, 0)];
+
+/// Pushes of a job with rounded gradients: a node, another result for it, an infinity, one as long as f32, the rest.
+fn rounded() -> Vec<u8> {
+    [
+        push_rounded(0, (1, 0), 4, &TRAINED, 1.0),
+        push_rounded(0, (1, 0), 4, &TRAINED, 2.0),
+        push_rounded(0, (0, 2), 2, &ALL, f32::INFINITY),
+        push(0, Some((1, 1)), 4, &TRAINED, 0.5),
+        push_rounded(0, (1, 1), 4, &TRAINED, 0.5),
+    ]
+    .concat()
+}
+
 #[test]
 #[ignore = "writes pserver/fuzz/corpus"]
 fn write_the_seeds() {
-    const ALL: [(u32, usize); 3] = [(0, 4), (1, 2), (2, 1)];
-    const TRAINED: [(u32, usize); 4] = [(0, 4), (1, 2), (2, 1), (3, 0)];
     let blocks = vec![0, 1, 2, 3];
     let pull = |step| proto::PullRequest {
         step,
@@ -124,25 +137,13 @@ fn write_the_seeds() {
         push(1 << 40, None, 2, &TRAINED, -1.0),
     ]
     .concat();
-    let rounded = [
-        message(1, &pull(0)),
-        push_rounded(0, (1, 0), 4, &TRAINED, 1.0),
-        push_rounded(0, (1, 0), 4, &TRAINED, 2.0),
-        push_rounded(0, (0, 2), 2, &ALL, f32::INFINITY),
-        push(0, Some((1, 1)), 4, &TRAINED, 0.5),
-        message(2, &follow(None)),
-        push_rounded(0, (1, 1), 4, &TRAINED, 0.5),
-        message(2, &follow(at(0))),
-        message(1, &pull(1)),
-    ]
-    .concat();
     std::fs::create_dir_all(folder()).unwrap();
     for (name, kind, messages) in [
         ("sync", 0, &sync),
         ("delayed", 1, &sync),
         ("deciding", 2, &sync),
         ("positions", 3, &positions),
-        ("rounded", 4, &rounded),
+        ("rounded", 4, &rounded()),
     ] {
         std::fs::write(folder().join(name), [&[kind][..], messages].concat()).unwrap();
     }
