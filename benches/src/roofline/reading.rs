@@ -5,7 +5,9 @@ use anyhow::Context;
 use shoal_benches::measure::in_turn;
 use shoal_benches::report::Row;
 use shoal_recordio::{Index, Limits, Writer, WriterOptions, decode_chunk};
-use shoal_runtime::cluster::{Exclusions, JobId, JobSettings, LeaseId, Microbatch, Mode, Slice, Task, Work};
+use shoal_runtime::cluster::{
+    Exclusions, JobId, JobSettings, LeaseId, Microbatch, Mode, Precision, Slice, Task, Work,
+};
 use shoal_trainer_sdk::Compute;
 use shoal_trainer_sdk::chunks::{ChunkSource, MicrobatchRecords, ReadError, ReadTask, Reader};
 use std::cell::Cell;
@@ -124,6 +126,7 @@ fn settings() -> JobSettings {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 60_000,
         mode: Mode::SYNC,
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: None,
     }

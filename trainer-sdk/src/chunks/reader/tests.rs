@@ -2,7 +2,7 @@
 
 use super::*;
 use shoal_recordio::{Compressor, Index, Limits, Writer, WriterOptions};
-use shoal_runtime::cluster::{Exclusion, JobId, LeaseId, Microbatch, Mode, Step, Work};
+use shoal_runtime::cluster::{Exclusion, JobId, LeaseId, Microbatch, Mode, Precision, Step, Work};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Mutex;
@@ -110,6 +110,7 @@ fn reader(source: Far) -> (Reader, Arc<Mutex<Log>>) {
         manifest_fingerprint: [0; 32],
         lease_ttl_millis: 1000,
         mode: Mode::SYNC,
+        gradients: Precision::F32,
         warm_start: None,
         evaluated: None,
     };
