@@ -95,11 +95,13 @@ impl Leases {
         }
         // A trainer that has not asked yet finds its lanes kept for a turn; then they are anyone's.
         let turns = if is_slow { 2 } else { u32::from(open.served < live) };
-        let is_free = open.step == self.front && now >= self.front_since + turns * turn;
+        if open.step != self.front || now < self.front_since + turns * turn {
+            return None;
+        }
         let had = known.into_iter().flat_map(|known| known.of_step(open.step));
         let had: u32 = had.filter_map(|place| open.leases.get(place)).map(|lease| lease.node.width()).sum();
         let rest = share.saturating_sub(had).max(open.free.slots() / live);
-        is_free.then_some(rest.max(fair / LEAST_OF_SHARE))
+        Some(rest.max(fair / LEAST_OF_SHARE))
     }
 
     /// Whether it has nothing in hand that it can do: the last open step is there to read records ahead.
