@@ -3,8 +3,8 @@
 //! Open are the *front* (the lowest step that some block has not applied), those that a delay lets begin beside it, and
 //! one more, so that trainers can fetch records ahead; nothing beyond an evaluation that is not judged. Leases are advice that saves work; no safety rests on them. Invariants:
 //! - every present slot of an open step is free, under a lease, or lacked by no block; never free and under a lease;
-//! - a lease of the front ends by its deadline unless progress renews it, its own or that of what its trainer does before it;
-//!   then what blocks lack of it is free again;
+//! - a lease of the front ends by its deadline unless progress renews it, its own or that of what its trainer does before it,
+//!   or the word that its gradient waits for room: that is no delay of its trainer's; then what blocks lack of it is free again;
 //! - what is free is leased to whoever asks, the front first.
 //!
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
@@ -38,6 +38,8 @@ pub struct Progress {
     pub microbatches: u32,
     /// Whether every block answered that it holds or has applied the node.
     pub pushed: bool,
+    /// Whether it is computed and pservers have yet to find room for it. So it may be for long, and nobody can help.
+    pub waits: bool,
 }
 
 /// A lease just given.
@@ -201,12 +203,12 @@ impl Leases {
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
         let Some(known) = self.trainers.get_mut(&trainer) else { return };
         let mut computed = 0;
-        for Progress { lease, microbatches, pushed } in progress {
+        for word @ Progress { lease, .. } in progress {
             let Some((step, place)) = known.leases.iter().find(|(_, place)| place.id == *lease) else {
                 continue;
             };
             let Some(open) = self.open.iter_mut().find(|open| open.step == *step) else { continue };
-            let more = open.leases.progress(*place, *microbatches, *pushed, now);
+            let more = open.leases.progress(*place, *word, now);
             if more > 0 {
                 let later = known.of_step(*step).filter(|other| other.id > place.id);
                 later.for_each(|place| open.leases.renew(place, now));
@@ -337,7 +339,16 @@ impl Leases {
         known.lanes.push(node);
         let end = node.end().min(open.tree.present());
         open.leased_before[node.first() as usize..end as usize].fill(true);
-        let lease = Lease { id, node, trainer, microbatches: 0, pushed: false, renewed: now, speculated: 0 };
+        let lease = Lease {
+            id,
+            node,
+            trainer,
+            microbatches: 0,
+            pushed: false,
+            waits: false,
+            renewed: now,
+            speculated: 0,
+        };
         known.leases.push((open.step, open.leases.insert(lease)));
         Grant { lease: id, step: open.step, node }
     }

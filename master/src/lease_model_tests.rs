@@ -310,7 +310,7 @@ impl Job {
 impl InHand {
     fn word(&self) -> Progress {
         let pushed = self.lies || self.answered.len() == 3;
-        Progress { lease: self.grant.lease, microbatches: self.computed, pushed }
+        Progress { lease: self.grant.lease, microbatches: self.computed, pushed, waits: false }
     }
 }
 

@@ -39,7 +39,12 @@ fn simulate(paces: &[u64], microbatches: u32) -> (f64, f64) {
             if *done == grant.node.width() {
                 held.0
                     .extend((grant.node.first()..grant.node.end()).filter(|_| grant.step == leases.front()));
-                trainer.finished.push(Progress { lease: grant.lease, microbatches: *done, pushed: true });
+                trainer.finished.push(Progress {
+                    lease: grant.lease,
+                    microbatches: *done,
+                    pushed: true,
+                    waits: false,
+                });
                 trainer.tasks.pop_front();
             }
         }

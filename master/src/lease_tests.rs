@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 
 #[path = "lease_model_tests.rs"]
 mod model;
+#[path = "lease_room_tests.rs"]
+mod room;
 #[path = "lease_speed_tests.rs"]
 mod speed;
 
@@ -26,7 +28,7 @@ fn node(level: u8, index: u32) -> Node {
     Node { level, index }
 }
 fn done(lease: LeaseId, microbatches: u32) -> Progress {
-    Progress { lease, microbatches, pushed: false }
+    Progress { lease, microbatches, pushed: false, waits: false }
 }
 
 /// Blocks that hold these slots of every step, and lack all others.
@@ -80,7 +82,7 @@ fn progress_renews_a_lease_and_heartbeats_without_progress_do_not() {
 fn a_finished_push_renews_once_and_an_expired_lease_is_not_brought_back_by_words() {
     let mut leases = leases();
     let lease = take(&mut leases, A, 1, 0).unwrap().lease;
-    let pushed = Progress { lease, microbatches: 8, pushed: true };
+    let pushed = Progress { lease, microbatches: 8, pushed: true, waits: false };
     leases.progress(A, &[done(lease, 8)], at(100));
     leases.progress(A, &[pushed], at(200));
     leases.progress(A, &[pushed], at(900));
@@ -98,7 +100,7 @@ fn a_finished_push_renews_once_and_an_expired_lease_is_not_brought_back_by_words
 fn a_trainers_word_alone_never_moves_the_front() {
     let mut leases = leases();
     let lease = take(&mut leases, A, 1, 0).unwrap().lease;
-    leases.progress(A, &[Progress { lease, microbatches: 8, pushed: true }], at(1));
+    leases.progress(A, &[Progress { lease, microbatches: 8, pushed: true, waits: false }], at(1));
     leases.expire(at(5000), &Held((0..8).collect()));
     assert_eq!(leases.front(), Step(0));
     leases.advance(Step(2), at(5001));
@@ -132,7 +134,11 @@ fn a_grant_whose_reply_was_lost_is_free_again_when_its_trainer_does_not_know_it(
     let known = take(&mut leases, A, 2, 0).unwrap();
     let pushed = take(&mut leases, A, 2, 1).unwrap();
     take(&mut leases, B, 2, 2).unwrap();
-    leases.progress(A, &[Progress { lease: pushed.lease, microbatches: 4, pushed: true }], at(3));
+    leases.progress(
+        A,
+        &[Progress { lease: pushed.lease, microbatches: 4, pushed: true, waits: false }],
+        at(3),
+    );
     leases.forget_unknown(A, &[], &nothing());
     assert!(free(&leases, 0).iter().any(|free| free.covers(known.node)));
     assert_eq!(leases.of(A).count(), 1, "what it has pushed it need not name again");
@@ -207,7 +213,11 @@ fn a_task_behind_another_of_its_trainer_is_late_only_when_both_could_be_done_twi
     let mut leases = Leases::new(shape(32, 8), 1, 1, TTL, LeaseId(1), at(0));
     // A microbatch takes ten milliseconds, and two of the eight are done.
     let done = take(&mut leases, C, 4, 0).unwrap();
-    leases.progress(C, &[Progress { lease: done.lease, microbatches: 2, pushed: true }], at(20));
+    leases.progress(
+        C,
+        &[Progress { lease: done.lease, microbatches: 2, pushed: true, waits: false }],
+        at(20),
+    );
     let (_, behind) = one_behind_the_other(&mut leases, 20);
     assert_eq!(behind.node.width(), 2);
     let mut help = |millis: u64| {
@@ -227,7 +237,7 @@ fn who_could_not_do_a_microbatch_is_not_given_it_again_because_another_is_slow()
     assert!(leases.refuse(A, first.lease, (first.step, 6), at(0), &nothing()));
     let slow = take(&mut leases, B, 1, 0).unwrap();
     assert_eq!(slow.node, first.node);
-    leases.progress(A, &[Progress { lease: next.lease, microbatches: 8, pushed: true }], at(0));
+    leases.progress(A, &[Progress { lease: next.lease, microbatches: 8, pushed: true, waits: false }], at(0));
     let patience = 400;
     assert_eq!(take(&mut leases, A, 3, patience), None, "slot 6 is in the right half");
     assert_eq!(take(&mut leases, C, 3, patience).unwrap().node, node(2, 1));

@@ -335,7 +335,7 @@ impl Job {
 impl InHand {
     fn word(&self) -> Progress {
         let pushed = self.lies || self.answered.len() == BLOCKS * self.grant.count as usize;
-        Progress { lease: self.grant.lease, microbatches: self.computed.len() as u32, pushed }
+        Progress { lease: self.grant.lease, microbatches: self.computed.len() as u32, pushed, waits: false }
     }
 
     fn compute(&mut self, microbatches: u32, rewinds: [u64; BLOCKS]) {

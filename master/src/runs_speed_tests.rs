@@ -72,7 +72,7 @@ fn simulate(paces: &[u64], window: u64, chunk: u64, time: u64) -> Outcome {
             trainer.applied += u64::from(is_new);
             in_vain += u64::from(!is_new);
             if *done == grant.count {
-                let word = Progress { lease: grant.lease, microbatches: *done, pushed: true };
+                let word = Progress { lease: grant.lease, microbatches: *done, pushed: true, waits: false };
                 trainer.finished.push(word);
                 trainer.tasks.pop_front();
             }
@@ -80,7 +80,12 @@ fn simulate(paces: &[u64], window: u64, chunk: u64, time: u64) -> Outcome {
         let name = Incarnation(at as u64);
         let in_hand = trainer.tasks.iter();
         let mut words: Vec<Progress> = in_hand
-            .map(|(grant, done)| Progress { lease: grant.lease, microbatches: *done, pushed: false })
+            .map(|(grant, done)| Progress {
+                lease: grant.lease,
+                microbatches: *done,
+                pushed: false,
+                waits: false,
+            })
             .collect();
         words.append(&mut trainer.finished);
         let clock = Duration::from_micros(now);

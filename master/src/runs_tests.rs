@@ -73,10 +73,10 @@ fn positions(grants: &[Grant]) -> Vec<(u64, u32)> {
     grants.iter().map(|grant| (grant.first, grant.count)).collect()
 }
 fn computed(grant: Grant, microbatches: u32) -> Progress {
-    Progress { lease: grant.lease, microbatches, pushed: false }
+    Progress { lease: grant.lease, microbatches, pushed: false, waits: false }
 }
 fn pushed(grant: Grant) -> Progress {
-    Progress { lease: grant.lease, microbatches: grant.count, pushed: true }
+    Progress { lease: grant.lease, microbatches: grant.count, pushed: true, waits: false }
 }
 /// Two trainers whose paces are as `fast` to `slow`; their first runs are pushed at a second: 0 by A, 17 by B.
 fn paced(fast: u64, slow: u64) -> Runs {

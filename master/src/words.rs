@@ -87,6 +87,7 @@ pub(crate) fn progress(words: &[proto::Progress]) -> Vec<Progress> {
         lease: LeaseId(word.lease),
         microbatches: word.microbatches,
         pushed: word.pushed,
+        waits: word.waits,
     };
     words.iter().map(word).collect()
 }

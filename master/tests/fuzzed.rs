@@ -64,7 +64,7 @@ fn write_the_seeds() {
         let progress = vec![progress];
         message(4, &proto::ReportRequest { incarnation: PSERVER.0, call, progress, ..Default::default() })
     };
-    let progress = vec![proto::Progress { lease: 1, microbatches: 2, pushed: true }];
+    let progress = vec![proto::Progress { lease: 1, microbatches: 2, pushed: true, waits: false }];
     let complaint = proto::Complaint {
         lease: 1,
         records: vec![proto::RecordRange { first: 3, end: 4 }],

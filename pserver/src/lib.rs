@@ -16,6 +16,7 @@ mod messages;
 pub mod metrics;
 pub mod report;
 pub mod restore;
+pub mod room_queue;
 pub mod service;
 pub mod settings;
 pub mod shard;

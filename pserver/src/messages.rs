@@ -5,6 +5,7 @@ use crate::block::primary::PlacedCopy;
 use crate::block::verdicts::{EvaluatedBlock, Verdicts};
 use crate::block::{Cursor, NamedCheckpoint, News, Placement, PushOutcome};
 use crate::hosting::Assignment;
+use crate::room_queue::{Asked, RoomAnswer};
 use crate::shard::{
     Admission, CopyProgress, Followed, Following, Gradient, Progress, Pull, PulledBlock, Push, Pushed,
 };
@@ -28,6 +29,26 @@ pub(crate) fn push(request: &proto::PushRequest) -> Result<Push, Refusal> {
     });
     let gradients = gradients.collect();
     Ok(Push { what, exclusions: request.exclusions, weight: request.weight, gradients })
+}
+
+pub(crate) fn asked(request: &proto::PushRequest) -> Result<Asked, Refusal> {
+    let (Some(node), [block]) = (request.node, &request.blocks[..]) else {
+        return Err(malformed("push.asks", "a question for room names a node and one block"));
+    };
+    Ok(Asked {
+        step: Step(request.step),
+        node: Node::try_from(node)?,
+        block: BlockId(block.block),
+        rewind: Rewind(block.rewind),
+        exclusions: request.exclusions,
+    })
+}
+
+pub(crate) fn room(told: RoomAnswer, what: Pushed) -> proto::PushAnswer {
+    match told {
+        RoomAnswer::Room => proto::PushAnswer::Room,
+        RoomAnswer::Instead(outcome) => answer(outcome, what),
+    }
 }
 
 pub(crate) fn answer(outcome: PushOutcome, what: Pushed) -> proto::PushAnswer {

@@ -48,6 +48,9 @@ impl PserverService {
     /// little for the copies to have it.
     async fn take(&self, request: &proto::PushRequest) -> Result<proto::PushReply, Refusal> {
         self.check_job(&request.job)?;
+        if request.asks {
+            return self.find_room(request).await;
+        }
         let push = messages::push(request)?;
         let mut published = self.shard.published();
         let outcomes = self.shard.push(&push)?;
@@ -66,6 +69,15 @@ impl PserverService {
             }
         }
         Ok(proto::PushReply { answers })
+    }
+
+    /// Waits until there is room for a node, or the wait is over.
+    async fn find_room(&self, request: &proto::PushRequest) -> Result<proto::PushReply, Refusal> {
+        let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
+        let asked = messages::asked(request)?;
+        let what = Pushed::Node(asked.step, asked.node);
+        let answer = self.shard.ask(asked)?.answer(deadline).await;
+        Ok(proto::PushReply { answers: vec![messages::room(answer, what).into()] })
     }
 
     /// Hears a follower until there is something for it, or the wait is over.

@@ -8,6 +8,7 @@ mod decisions;
 mod follow;
 mod pull;
 mod push;
+mod room;
 mod rows;
 mod standing;
 
@@ -15,11 +16,13 @@ use crate::block::{Block, Terms};
 use crate::bucket::arena::Slot;
 use crate::counters::Counters;
 use crate::hosting::{Assignment, Hosted, Hosting};
+use crate::room_queue::{RoomAnswer, RoomQueue};
 pub use checkpoint::Checkpointing;
 pub use decisions::{Answer, Undecided};
 pub use follow::{Followed, Following};
 pub use pull::{Pull, Pulled, PulledBlock};
 pub use push::{Gradient, Push, Pushed};
+pub use room::Asking;
 pub use rows::HeldRows;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, DamagedCheckpoint, Declaration, Incarnation, JobSettings, JobShape, ManifestRecord,
@@ -29,9 +32,10 @@ use shoal_runtime::host::signal::{Changes, Signal};
 pub use standing::{Admission, CopyProgress, Progress, Standings};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::sync::oneshot;
 
 /// Nodes that a block holds beyond the lowest missing slot before it answers `Busy`.
-pub const HELD_WINDOW: usize = 64;
+pub const HELD_WINDOW: usize = 8;
 /// Bytes that one state message may have.
 const STATE_BYTES_MAX: usize = 7 << 20;
 
@@ -52,6 +56,7 @@ pub struct Shard {
     assigned: Signal,
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,
+    room: Mutex<RoomQueue<oneshot::Sender<RoomAnswer>>>,
 }
 
 /// A primary that is still to be restored, the term under which, and what from.
@@ -82,6 +87,7 @@ impl Shard {
             assigned: Signal::new(),
             checkpointing: Mutex::default(),
             damaged: Mutex::default(),
+            room: Mutex::new(RoomQueue::new(window)),
         }
     }
 
@@ -161,6 +167,7 @@ impl Shard {
         self.assigned.send();
         self.logged.send();
         self.published.send();
+        self.tell_of_room();
     }
 
     /// Primaries that are still to be restored, with the term under which, and what from.

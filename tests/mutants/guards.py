@@ -22,6 +22,7 @@ PRIMARY = PSERVER + "block/primary.rs"
 FOLLOWER = PSERVER + "block/follower.rs"
 HELD = PSERVER + "block/held.rs"
 POSITIONS = PSERVER + "block/positions.rs"
+ROOM = PSERVER + "block/room.rs"
 MASTER = "master/src/"
 DOCUMENT = MASTER + "document.rs"
 DOCUMENT_FILE = "runtime/src/host/store/file/document.rs"
@@ -37,9 +38,9 @@ GUARDS = [
         "published-before-applied",
         "`Applied` is said only of what is published",
         (
-            BLOCK,
-            "        if step.replaces() < self.published {\n            return Ok(PushOutcome::Late);",
-            "        if step.replaces() < state.version() {\n            return Ok(PushOutcome::Late);",
+            ROOM,
+            "        if step.replaces() < self.published {\n            return Err(PushOutcome::Late);",
+            "        if step.replaces() < version {\n            return Err(PushOutcome::Late);",
         ),
         (
             BLOCK,
@@ -124,7 +125,7 @@ GUARDS = [
     guard(
         "judged-before-passed",
         "no update goes beyond an evaluation that is not judged",
-        (BLOCK, "let is_closed = self.placement.heir.is_some() || !is_open;", "let is_closed = self.placement.heir.is_some() && !is_open;"),
+        (ROOM, "self.placement.heir.is_some() || !self.is_open(step.0);", "self.placement.heir.is_some() && !self.is_open(step.0);"),
         (POSITIONS, "self.placement.heir.is_some() || self.waits_for_rest() || !self.is_open(arriving.position);", "self.placement.heir.is_some() || self.waits_for_rest();"),
     ),
     guard(
@@ -191,7 +192,7 @@ GUARDS = [
     guard(
         "renewed-by-progress",
         "a lease is renewed by progress, not by words",
-        (MASTER + "lease/held.rs", "        if is_more {", "        if is_more || true {"),
+        (MASTER + "lease/held.rs", "        if is_renewed {", "        if is_renewed || true {"),
         (MASTER + "runs.rs", "if is_progress {", "if is_progress || true {"),
     ),
     guard(
@@ -270,7 +271,7 @@ GUARDS = [
         "still-before-handing-over",
         "a block that is handed over makes no updates",
         (BLOCK, "            && self.placement.heir.is_none()\n", ""),
-        (BLOCK, "let is_closed = self.placement.heir.is_some() || !is_open;", "let is_closed = !is_open;"),
+        (ROOM, "self.placement.heir.is_some() || !self.is_open(step.0);", "!self.is_open(step.0);"),
         (POSITIONS, "self.placement.heir.is_some() || self.waits_for_rest()", "self.waits_for_rest()"),
         (BLOCK, "self.placement.heir.filter(|_| self.published == state.version())?", "self.placement.heir?"),
     ),

@@ -204,7 +204,7 @@ fn a_trainers_word_completes_no_step() {
         let mut liar = Hand::join(&world, "liar", 1).await.unwrap();
         let tasks = liar.lease(1).await.unwrap();
         assert_eq!(tasks[0].node, Some(ROOT.into()));
-        let done = proto::Progress { lease: tasks[0].lease, microbatches: 4, pushed: true };
+        let done = proto::Progress { lease: tasks[0].lease, microbatches: 4, pushed: true, waits: false };
         liar.say(1, vec![done]).await.unwrap();
         sleep(millis(200)).await;
         let status = observer.status().await.unwrap();

@@ -279,7 +279,7 @@ fn what_a_block_lacks_again_beyond_the_front_is_leased_again_at_once() {
         stage.trainer("eager", Duration::ZERO);
         sleep(ttl * 3 / 4).await;
         // The front stays under its lease for long; what is pushed beyond it is under none any more.
-        let computed = proto::Progress { lease: front.lease, microbatches: 1, pushed: false };
+        let computed = proto::Progress { lease: front.lease, microbatches: 1, pushed: false, waits: false };
         hand.say(1, vec![computed]).await.unwrap();
         sleep(ttl / 2).await;
         let redone = stage.count(|call| call.is("eager", THIRD, "Push"));

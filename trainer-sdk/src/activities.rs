@@ -39,8 +39,18 @@ impl Activities {
         self.present = activity;
     }
 
+    /// All gradients are pushed. If that was what it was at, it waits for what they make from now on.
+    pub(crate) fn pushed(&mut self, now: Duration) {
+        if self.present == Activity::Push {
+            self.enter(Activity::Pull, now);
+        }
+    }
+
     /// An answer to a pull came: until `published` it was for others to do something, since then it was on its way.
     pub(crate) fn answered(&mut self, published: Duration, now: Duration) {
+        if self.present != Activity::Pull {
+            return;
+        }
         let published = published.clamp(self.since, now.max(self.since));
         self.spent[Activity::Wait as usize] += published - self.since;
         self.since = published;
@@ -96,6 +106,19 @@ mod tests {
         activities.answered(at(20), at(99));
         activities.enter(Compute, at(100));
         assert_eq!(spent(&activities, 100), [80, 0, 20, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_pulled_before_all_is_pushed_is_pushing_until_it_is() {
+        let mut activities = Activities::new();
+        activities.enter(Push, at(10));
+        activities.answered(at(20), at(30));
+        activities.pushed(at(50));
+        activities.answered(at(70), at(75));
+        assert_eq!(spent(&activities, 75), [30, 0, 5, 0, 40]);
+        activities.enter(Compute, at(75));
+        activities.pushed(at(80));
+        assert_eq!(spent(&activities, 90), [30, 0, 5, 15, 40]);
     }
 
     #[test]

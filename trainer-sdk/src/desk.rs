@@ -4,6 +4,8 @@
 use crate::chunks::MicrobatchRecords;
 use crate::complaint::Complaint;
 use crate::kept::Kept;
+use crate::origin::NodeOf;
+use crate::taken::Taken;
 use shoal_runtime::cluster::{LeaseId, Rewind, Routing, Step, Task, Work};
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
@@ -22,8 +24,10 @@ pub(crate) struct Desk {
     rewind: Rewind,
     /// The job's.
     delay: u64,
-    /// Sums of finished tasks.
+    /// Sums of computed tasks.
     pub(crate) kept: Kept,
+    /// Whether the lowest that is due waits for room at some pserver, and has for a while.
+    pub(crate) waits: bool,
     /// Set when there will be no more tasks: the job is done, or the trainer was asked to leave.
     pub(crate) is_closed: bool,
     /// What the master has yet to hear of.
@@ -36,8 +40,6 @@ struct OnDesk {
     records: Option<Arc<Vec<MicrobatchRecords>>>,
     microbatches: u32,
     is_finished: bool,
-    /// How often a block had no room for it.
-    put_off: u32,
 }
 
 /// A task whose records are in memory.
@@ -51,7 +53,7 @@ impl Desk {
     /// An empty desk under the routing that came with joining, in a job of this delay.
     pub(crate) fn new(routing: &Routing, delay: u64) -> Desk {
         let (tasks, rewind, kept) = (BTreeMap::new(), routing.rewind(), Kept::default());
-        Desk { tasks, rewind, delay, kept, is_closed: false, complaints: Vec::new() }
+        Desk { tasks, rewind, delay, kept, waits: false, is_closed: false, complaints: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, tasks: Vec<Task>) {
@@ -61,14 +63,24 @@ impl Desk {
                     continue;
                 }
                 // The front is no further back, and all before it is applied.
-                self.kept.published(Step(step.0.saturating_sub(1 + self.delay)));
+                self.published(Step(step.0.saturating_sub(1 + self.delay)));
             }
             // Leased once more: the lease before it has expired.
-            self.tasks.retain(|_, old| old.put_off == 0 || old.task.work != task.work);
+            self.tasks.retain(|_, old| old.is_finished || old.task.work != task.work);
             let task = Arc::new(task);
-            let on_desk = OnDesk { task, records: None, microbatches: 0, is_finished: false, put_off: 0 };
+            let microbatches = if self.is_computed(&task) { task.microbatches.len() as u32 } else { 0 };
+            let on_desk = OnDesk { task, records: None, microbatches, is_finished: false };
             self.tasks.insert(place(&on_desk.task), on_desk);
         }
+    }
+
+    /// Every block has published `step`: what is of earlier steps is done, whoever did it.
+    pub(crate) fn published(&mut self, step: Step) {
+        self.kept.published(step);
+        let is_done = |task: &Task| NodeOf::of(task).is_some_and(|of| of.step < step);
+        let done: Vec<Arc<Task>> =
+            self.tasks.values().map(|on_desk| on_desk.task.clone()).filter(|task| is_done(task)).collect();
+        done.iter().for_each(|task| self.finished(task));
     }
 
     /// Follows a newer routing. When all blocks have gone back, what was done since is worth nothing: it is dropped
@@ -91,15 +103,34 @@ impl Desk {
         self.tasks.clear();
     }
 
-    /// How many more tasks may be asked for. One that was put off waits for a lower one, which may be anybody's to do:
-    /// so there is room until this trainer has that one, whatever it has of later steps.
+    /// How many more tasks may be asked for. A sum that finds no room waits for a lower one, which may be anybody's to
+    /// compute: so there is room until this trainer has that one, whatever else it has that must wait.
     pub(crate) fn room(&self) -> u32 {
-        let unfinished = || self.tasks.values().filter(|task| !task.is_finished);
-        let waits = unfinished().filter(|task| task.put_off > 0).map(|task| task.task.work.order()).min();
-        let counts =
-            |task: &&OnDesk| task.put_off == 0 && waits.is_none_or(|at| task.task.work.order() <= at);
-        let in_hand = unfinished().filter(counts).count() as u32;
+        let due = self.kept.due().map(|kept| kept.of.step).filter(|_| self.waits);
+        let may_wait = |task: &Task| {
+            let is_later = due.is_some_and(|due| task.work.order() > due.0);
+            is_later || self.is_computed(task) || self.must_wait(task)
+        };
+        let unfinished = self.tasks.values().filter(|on_desk| !on_desk.is_finished);
+        let in_hand = unfinished.filter(|on_desk| !(self.waits && may_wait(&on_desk.task))).count() as u32;
         if self.is_closed { 0 } else { IN_HAND.saturating_sub(in_hand) }
+    }
+
+    /// Whether its sum is kept for blocks that lack it.
+    fn is_computed(&self, task: &Task) -> bool {
+        NodeOf::of(task).is_some_and(|of| self.kept.has_due(of))
+    }
+
+    /// Whether a sum must be pushed before this task is begun, or there would be too many that wait.
+    fn must_wait(&self, task: &Task) -> bool {
+        let Some((due, of)) = self.kept.due().zip(NodeOf::of(task)) else { return false };
+        let is_below = (of.step, of.node.first()) < (due.of.step, due.of.node.first());
+        !(is_below || self.kept.has_room())
+    }
+
+    /// Whether what `step` reads cannot be published before this trainer has pushed a sum.
+    pub(crate) fn holds_up(&self, step: Step) -> bool {
+        self.kept.due().is_some_and(|due| due.of.step.0 + self.delay < step.0)
     }
 
     /// What the master is to be told.
@@ -108,8 +139,16 @@ impl Desk {
             lease: on_desk.task.lease.0,
             microbatches: on_desk.microbatches,
             pushed: on_desk.is_finished,
+            waits: self.waits && !on_desk.is_finished && self.is_computed(&on_desk.task),
         };
         self.tasks.values().map(word).collect()
+    }
+
+    /// Whether something that was told to wait for room is pushed now.
+    pub(crate) fn has_pushed(&self, told: &[proto::Progress]) -> bool {
+        let waited =
+            |on_desk: &OnDesk| told.iter().any(|word| word.waits && word.lease == on_desk.task.lease.0);
+        self.tasks.values().any(|on_desk| on_desk.is_finished && waited(on_desk))
     }
 
     /// A task cannot be done here: it leaves the desk, and the master is told why.
@@ -151,23 +190,32 @@ impl Desk {
         }
     }
 
-    /// The lowest unfinished task of the present history whose records are there; of one step the one put off least
-    /// often.
+    /// The lowest task of the present history that is to be computed, whose records are there and which need not wait.
     pub(crate) fn ready(&self) -> Option<Ready> {
         let is_present = |task: &Task| rewind_of(task).is_none_or(|rewind| self.is_present(rewind));
-        let unfinished = self
-            .tasks
-            .values()
-            .filter(|on_desk| !on_desk.is_finished && on_desk.records.is_some() && is_present(&on_desk.task));
-        let next = unfinished.min_by_key(|on_desk| (on_desk.task.work.order(), on_desk.put_off))?;
+        let unfinished = self.tasks.values().filter(|on_desk| {
+            let task = &on_desk.task;
+            let is_to_do = !on_desk.is_finished && !self.is_computed(task);
+            is_to_do && on_desk.records.is_some() && is_present(task) && !self.must_wait(task)
+        });
+        let next = unfinished.min_by_key(|on_desk| place(&on_desk.task))?;
         Some(Ready { task: next.task.clone(), records: next.records.clone()? })
     }
 
-    /// Some block has no room for it until a lower node is there: others go first, and then it is done again.
-    pub(crate) fn put_off(&mut self, task: &Task) {
-        if let Some(on_desk) = self.tasks.get_mut(&place(task)) {
-            on_desk.put_off += 1;
-        }
+    /// A sum was pushed, as far as `taken` says. Returns how many tasks that has finished.
+    pub(crate) fn pushed(&mut self, of: NodeOf, taken: Taken, routing: &Routing) -> u64 {
+        let is_taken = taken.lacking(routing).is_empty() && of.rewind == routing.rewind();
+        self.kept.pushed(of, taken, routing);
+        let is_it = |on_desk: &&OnDesk| !on_desk.is_finished && NodeOf::of(&on_desk.task) == Some(of);
+        let tasks: Vec<Arc<Task>> = self
+            .tasks
+            .values()
+            .filter(is_it)
+            .filter(|_| is_taken)
+            .map(|on_desk| on_desk.task.clone())
+            .collect();
+        tasks.iter().for_each(|task| self.finished(task));
+        tasks.len() as u64
     }
 
     /// So many of its microbatches are computed (in asynchronous jobs: applied).
@@ -197,114 +245,4 @@ fn rewind_of(task: &Task) -> Option<Rewind> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pending::tests::routing;
-    use shoal_runtime::cluster::{Microbatch, Node};
-
-    fn node(lease: u64, step: u64, rewind: u64) -> Task {
-        let work = Work::Node { step: Step(step), node: Node::leaf(lease as u32), rewind: Rewind(rewind) };
-        let microbatches = vec![Microbatch { index: 0, slices: Vec::new() }];
-        Task { lease: LeaseId(lease), work, microbatches }
-    }
-    fn run(lease: u64, first: u64) -> Task {
-        Task { work: Work::Run { first }, ..node(lease, 0, 0) }
-    }
-    fn at(rewind: u64) -> Routing {
-        routing(rewind, &[(0, rewind, rewind)])
-    }
-    fn desk(rewind: u64, tasks: Vec<Task>) -> Desk {
-        let mut desk = Desk::new(&at(rewind), 0);
-        desk.add(tasks.clone());
-        tasks.iter().for_each(|task| desk.was_read(task, Vec::new()));
-        desk
-    }
-    fn has(desk: &Desk, task: &Task) -> bool {
-        desk.tasks.contains_key(&place(task))
-    }
-    fn next(desk: &Desk) -> Option<u64> {
-        desk.ready().map(|ready| ready.task.lease.0)
-    }
-
-    #[test]
-    fn a_task_of_an_older_history_is_dropped_and_one_of_a_newer_waits_for_its_routing() {
-        let mut desk = desk(5, vec![node(1, 9, 4), node(2, 9, 5), node(3, 2, 8)]);
-        assert_eq!((next(&desk), desk.progress().len(), desk.room()), (Some(2), 2, 0));
-        desk.follow(&at(8));
-        assert_eq!(next(&desk), Some(3));
-        assert!(!has(&desk, &node(2, 9, 5)) && desk.room() == 1);
-        assert_eq!(desk.progress().iter().map(|word| word.lease).collect::<Vec<_>>(), [3]);
-    }
-
-    #[test]
-    fn a_finished_task_of_an_older_history_is_told_to_nobody() {
-        let mut desk = desk(5, vec![node(1, 9, 5)]);
-        desk.finished(&node(1, 9, 5));
-        desk.follow(&at(6));
-        assert!(desk.progress().is_empty());
-    }
-
-    #[test]
-    fn a_run_survives_the_restore_of_a_block() {
-        let mut desk = desk(1, vec![run(1, 40), run(2, 8)]);
-        desk.follow(&at(9));
-        assert_eq!((next(&desk), desk.room()), (Some(2), 0));
-    }
-
-    #[test]
-    fn records_are_waited_for_while_an_unfinished_task_lacks_them() {
-        let mut desk = Desk::new(&at(1), 0);
-        assert!(!desk.is_reading(), "there is no task");
-        desk.add(vec![node(1, 3, 1)]);
-        assert!(desk.is_reading());
-        desk.was_read(&node(1, 3, 1), Vec::new());
-        assert!(!desk.is_reading());
-    }
-
-    #[test]
-    fn the_lowest_step_goes_first_and_of_one_step_what_was_put_off_least() {
-        let mut desk = desk(1, vec![node(1, 4, 1), node(2, 3, 1), node(3, 3, 1)]);
-        assert_eq!(next(&desk), Some(2));
-        desk.put_off(&node(2, 3, 1));
-        assert_eq!(next(&desk), Some(3));
-        desk.finished(&node(3, 3, 1));
-        // What lies beyond the one that waits takes no room from what it waits for.
-        assert_eq!((next(&desk), desk.room()), (Some(2), 2));
-    }
-
-    #[test]
-    fn a_task_leased_once_more_takes_the_place_of_the_one_put_off() {
-        let mut desk = desk(1, vec![node(1, 3, 1)]);
-        desk.put_off(&node(1, 3, 1));
-        let again = Task { lease: LeaseId(7), ..node(1, 3, 1) };
-        desk.add(vec![again.clone()]);
-        assert!(!has(&desk, &node(1, 3, 1)) && has(&desk, &again));
-    }
-
-    #[test]
-    fn a_task_tells_that_the_steps_before_the_open_ones_are_published() {
-        use crate::origin::NodeOf;
-        use crate::reduce::NodeSum;
-        use crate::taken::Taken;
-        let mut desk = desk(1, vec![]);
-        let sum = Arc::new(NodeSum { values: vec![vec![0.0]], weight: 1, ..NodeSum::default() });
-        let of = |step| NodeOf { step: Step(step), node: Node::leaf(0), rewind: Rewind(1) };
-        for step in 3..5 {
-            desk.kept.keep(of(step), sum.clone(), Taken::by_none(1), &at(1));
-        }
-        desk.add(vec![node(1, 4, 1)]);
-        assert!(desk.kept.has(of(3)), "steps 3 and 4 are open");
-        desk.add(vec![node(2, 5, 1)]);
-        assert!(!desk.kept.has(of(3)) && desk.kept.has(of(4)), "steps 4 and 5 are open");
-    }
-
-    #[test]
-    fn told_tasks_leave_the_desk_only_when_they_are_pushed() {
-        let mut desk = desk(1, vec![node(1, 3, 1), node(2, 3, 1)]);
-        desk.finished(&node(1, 3, 1));
-        let told = desk.progress();
-        desk.finished(&node(2, 3, 1));
-        desk.heard(&told);
-        assert!(!has(&desk, &node(1, 3, 1)) && has(&desk, &node(2, 3, 1)));
-    }
-}
+mod tests;

@@ -5,17 +5,19 @@
 use crate::calls::Callee;
 use crate::error::TrainError;
 use crate::pending::{Batch, Pending};
+use crate::queues::Queues;
 use crate::session::Session;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable, FutureExt, LocalBoxFuture};
 use futures_util::stream::FuturesUnordered;
 use shoal_runtime::cluster::refusal::NextMove;
-use shoal_runtime::cluster::{BlockId, Routing, Term};
+use shoal_runtime::cluster::{BlockId, Routing};
 use shoal_runtime::host::rpc::PserverClient;
 use shoal_runtime::wire::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -32,22 +34,22 @@ pub(crate) trait Errand {
     /// The blocks still to be asked under `routing`, or the end if the errand is pointless under it.
     fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Self::End, BTreeSet<BlockId>>;
 
-    /// The call for some blocks of one pserver.
-    fn call(&self, client: PserverClient, blocks: &[(BlockId, Term)]) -> Calling<Self::Reply>;
+    /// The call for a batch.
+    fn call(&self, client: PserverClient, batch: &Batch) -> Calling<Self::Reply>;
 
     /// What a block adds to a message.
     fn bytes(&self, block: BlockId) -> usize;
 
-    /// How long a pserver may keep the call open.
-    fn open(&self) -> Duration;
+    /// How long a pserver may keep the call for a batch open.
+    fn open(&self, batch: &Batch) -> Duration;
 
-    /// Takes in an answer and leaves in the batch what must be asked again. `now` is the time since the errand began.
-    fn hear(
-        &mut self,
-        batch: &mut Batch,
-        reply: Self::Reply,
-        now: Duration,
-    ) -> Result<ControlFlow<Self::End>, TrainError>;
+    /// Whether a pserver may have no room, and is asked for it before it is sent more than one message.
+    fn asks_for_room(&self) -> bool {
+        false
+    }
+
+    /// Takes in an answer and leaves in the batch what must be asked again.
+    fn hear(&mut self, batch: &mut Batch, reply: Self::Reply) -> Result<ControlFlow<Self::End>, TrainError>;
 
     /// A pserver says that all of it is done; none where that is no sensible answer.
     fn gone(&mut self) -> Option<Self::End>;
@@ -69,6 +71,8 @@ struct Calls<'a, T> {
     handles: BTreeMap<u64, AbortHandle>,
     /// By pserver.
     room: BTreeMap<u64, Arc<Semaphore>>,
+    /// Batches for which there may be no room.
+    queues: Queues,
 }
 
 /// Runs an errand to its end.
@@ -85,10 +89,12 @@ pub(crate) async fn run<E: Errand>(session: &Session, errand: &mut E) -> Result<
             ControlFlow::Continue(wanted) => wanted,
         };
         let followed = pending.follow(&routing, &wanted, |block| errand.bytes(block));
-        followed.abandoned.iter().for_each(|id| calls.abandon(*id));
-        for id in followed.begun {
-            calls.begin(errand, &mut pending, id, Duration::ZERO)?;
+        for id in followed.abandoned {
+            calls.abandon(id);
+            let next = calls.queues.leave(id);
+            calls.ask(errand, &mut pending, next, Duration::ZERO)?;
         }
+        calls.send(errand, &mut pending, &followed.begun)?;
         while !pending.is_empty() {
             let (id, answer) = tokio::select! {
                 biased;
@@ -107,13 +113,57 @@ pub(crate) async fn run<E: Errand>(session: &Session, errand: &mut E) -> Result<
 
 impl<'a, T: Send + 'static> Calls<'a, T> {
     fn new(session: &'a Session) -> Calls<'a, T> {
-        Calls { session, under_way: FuturesUnordered::new(), handles: BTreeMap::new(), room: BTreeMap::new() }
+        let (handles, room, queues) = (BTreeMap::new(), BTreeMap::new(), Queues::default());
+        Calls { session, under_way: FuturesUnordered::new(), handles, room, queues }
     }
 
     fn abandon(&mut self, id: u64) {
         if let Some(handle) = self.handles.remove(&id) {
             handle.abort();
         }
+    }
+
+    /// Calls for new batches. A pserver that gets more than one is asked for room first.
+    fn send<E: Errand<Reply = T>>(
+        &mut self,
+        errand: &E,
+        pending: &mut Pending,
+        begun: &[u64],
+    ) -> Result<(), TrainError> {
+        let mut by_pserver: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for id in begun {
+            let Some(batch) = pending.batch(*id) else { continue };
+            by_pserver.entry(batch.pserver.incarnation.0).or_default().push(*id);
+        }
+        for (pserver, batches) in by_pserver {
+            if errand.asks_for_room() && (batches.len() > 1 || self.queues.has(pserver)) {
+                let first = self.queues.join(pserver, batches);
+                self.ask(errand, pending, first, Duration::ZERO)?;
+                continue;
+            }
+            for id in batches {
+                self.begin(errand, pending, id, Duration::ZERO)?;
+            }
+        }
+        self.ask(errand, pending, None, Duration::ZERO)
+    }
+
+    /// Lets a batch ask for room, after a pause.
+    fn ask<E: Errand<Reply = T>>(
+        &mut self,
+        errand: &E,
+        pending: &mut Pending,
+        id: Option<u64>,
+        pause: Duration,
+    ) -> Result<(), TrainError> {
+        if errand.asks_for_room() {
+            self.session.is_waiting_for_room.store(!self.queues.is_empty(), Relaxed);
+        }
+        let Some(id) = id else { return Ok(()) };
+        if let Some(batch) = pending.batch(id) {
+            batch.asks = true;
+        }
+        self.begin(errand, pending, id, pause)
     }
 
     /// Calls for a batch after a pause.
@@ -128,7 +178,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         let room = self.room.entry(batch.pserver.incarnation.0);
         let room = room.or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_PSERVER))).clone();
         let client = self.session.routes.client(&batch.pserver.address)?;
-        let (call, open) = (errand.call(client, &batch.blocks), errand.open());
+        let (call, open) = (errand.call(client, batch), errand.open(batch));
         let caller = &self.session.master.leaders.caller;
         let calling = async move {
             if !pause.is_zero() {
@@ -171,8 +221,12 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
             Ok(reply) => {
                 batch.silent.succeed();
                 batch.untrusted_since = None;
-                if let ControlFlow::Break(end) = errand.hear(batch, reply, now)? {
+                if let ControlFlow::Break(end) = errand.hear(batch, reply)? {
                     return Ok(ControlFlow::Break(end));
+                }
+                if batch.asks || batch.is_refused {
+                    self.heard_of_room(errand, pending, id)?;
+                    return Ok(ControlFlow::Continue(()));
                 }
                 if batch.blocks.is_empty() {
                     pending.done(id);
@@ -209,5 +263,34 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         };
         self.begin(errand, pending, id, pause)?;
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// A batch was told that there is room, or that there is none.
+    fn heard_of_room<E: Errand<Reply = T>>(
+        &mut self,
+        errand: &E,
+        pending: &mut Pending,
+        id: u64,
+    ) -> Result<(), TrainError> {
+        let Some(batch) = pending.batch(id) else { return Ok(()) };
+        let (pserver, asked, is_refused) = (batch.pserver.incarnation.0, batch.asks, batch.is_refused);
+        (batch.asks, batch.is_refused) = (false, false);
+        if is_refused {
+            // A question was kept open for as long as it may be: no pause on top of that.
+            let pause = match asked {
+                true => Duration::ZERO,
+                false => self.session.master.leaders.caller.pause(&mut batch.answered),
+            };
+            let next = if asked { self.queues.turn(pserver) } else { self.queues.join(pserver, [id]) };
+            return self.ask(errand, pending, next, pause);
+        }
+        for id in self.queues.open(pserver) {
+            match pending.batch(id) {
+                Some(batch) if batch.blocks.is_empty() => pending.done(id),
+                Some(_) => self.begin(errand, pending, id, Duration::ZERO)?,
+                None => {}
+            }
+        }
+        self.ask(errand, pending, None, Duration::ZERO)
     }
 }

@@ -1,7 +1,8 @@
-//! The sums of finished tasks, kept until their step is published everywhere: a block whose primary was lost with what
-//! it held is given them again, and nobody has to compute them twice. Pure.
+//! The sums of computed tasks, until their step is published everywhere: what some block lacks is *due*, to be pushed, the
+//! lowest first; and a block whose primary was lost with what it held is given the others again, so that nobody has to
+//! compute them twice. Pure.
 //!
-//! Forgetting one costs work and nothing else: the master leases again what a block lacks.
+//! Forgetting one costs work and nothing else: its task is computed again, or the master leases again what a block lacks.
 
 use crate::origin::NodeOf;
 use crate::reduce::NodeSum;
@@ -9,10 +10,11 @@ use crate::taken::Taken;
 use shoal_runtime::cluster::{Routing, Step};
 use std::sync::Arc;
 
-/// Bytes of sums that a trainer keeps besides the one it finished last: when there are more, the oldest are forgotten.
-pub(crate) const KEPT_BYTES_MAX: usize = 256 << 20;
+/// Sums that a trainer keeps, and bytes of those besides the one it computed last: when there are more, some are forgotten.
+const KEPT_MAX: usize = 4;
+const KEPT_BYTES_MAX: usize = 256 << 20;
 
-/// One finished task's sum.
+/// One computed task's sum.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptSum {
     pub(crate) of: NodeOf,
@@ -20,29 +22,47 @@ pub(crate) struct KeptSum {
     pub(crate) taken: Taken,
     /// Whether some block must be given it.
     is_due: bool,
-    /// How often a block had no room for it.
-    put_off: u32,
 }
 
-/// In the order in which they were finished.
+/// In the order in which they were computed.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     sums: Vec<KeptSum>,
 }
 
 impl Kept {
-    /// Keeps the sum of a finished task, unless every block has applied it.
+    /// Keeps the sum of a computed task, as far as `taken` says pushed, unless every block has applied it.
     pub(crate) fn keep(&mut self, of: NodeOf, sum: Arc<NodeSum>, taken: Taken, routing: &Routing) {
+        self.forget(of);
+        if taken.is_applied() || of.rewind != routing.rewind() {
+            return;
+        }
+        let is_full =
+            |kept: &Kept| kept.sums.len() >= KEPT_MAX || kept.bytes() + bytes(&sum) > KEPT_BYTES_MAX;
+        while !self.sums.is_empty() && is_full(self) {
+            // Those that are held first, in the order in which they came; then what has room last.
+            let held = self.sums.iter().position(|kept| !kept.is_due);
+            let highest = || (0..self.sums.len()).max_by_key(|at| place(self.sums[*at].of)).unwrap_or(0);
+            let at = held.unwrap_or_else(highest);
+            self.sums.remove(at);
+        }
+        let is_due = !taken.lacking(routing).is_empty();
+        self.sums.push(KeptSum { of, sum, taken, is_due });
+    }
+
+    /// Keeps it no more.
+    pub(crate) fn forget(&mut self, of: NodeOf) {
         self.sums.retain(|kept| kept.of != of);
-        if !taken.is_applied() && of.rewind == routing.rewind() {
-            let is_due = !taken.lacking(routing).is_empty();
-            self.sums.push(KeptSum { of, sum, taken, is_due, put_off: 0 });
-        }
-        while self.sums.len() > 1
-            && self.sums.iter().map(|kept| bytes(&kept.sum)).sum::<usize>() > KEPT_BYTES_MAX
-        {
-            self.sums.remove(0);
-        }
+    }
+
+    /// Whether another may be computed beside those that are due: one at most, and no larger than what may be kept.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut due = self.sums.iter().filter(|kept| kept.is_due).map(|kept| bytes(&kept.sum));
+        due.next().is_none_or(|first| 2 * first <= KEPT_BYTES_MAX) && due.next().is_none()
+    }
+
+    fn bytes(&self) -> usize {
+        self.sums.iter().map(|kept| bytes(&kept.sum)).sum()
     }
 
     /// Every block has published `step`: sums of earlier steps can be lost no more.
@@ -58,26 +78,34 @@ impl Kept {
         }
     }
 
-    /// The sum to push again: of those that some block lacks, the one put off least often, lowest step and node first.
-    pub(crate) fn due(&self) -> Option<KeptSum> {
-        let due = self.sums.iter().filter(|kept| kept.is_due);
-        due.min_by_key(|kept| (kept.put_off, kept.of.step, kept.of.node.first())).cloned()
+    /// The sum to push: of those that some block lacks the lowest, for which there is room before there is for any other.
+    pub(crate) fn due(&self) -> Option<&KeptSum> {
+        self.sums.iter().filter(|kept| kept.is_due).min_by_key(|kept| place(kept.of))
     }
 
     /// Whether the sum is still kept.
+    #[cfg(test)]
     pub(crate) fn has(&self, of: NodeOf) -> bool {
         self.sums.iter().any(|kept| kept.of == of)
     }
 
-    /// It was pushed again, as far as `taken` says. What then still lacks it had no room.
+    /// Whether it is, and some block lacks it.
+    pub(crate) fn has_due(&self, of: NodeOf) -> bool {
+        self.sums.iter().any(|kept| kept.of == of && kept.is_due)
+    }
+
+    /// It was pushed, as far as `taken` says.
     pub(crate) fn pushed(&mut self, of: NodeOf, taken: Taken, routing: &Routing) {
         self.sums.retain(|kept| kept.of != of || !taken.is_applied());
         if let Some(kept) = self.sums.iter_mut().find(|kept| kept.of == of) {
             kept.is_due = !taken.lacking(routing).is_empty();
-            kept.put_off += u32::from(kept.is_due);
             kept.taken = taken;
         }
     }
+}
+
+fn place(of: NodeOf) -> (Step, u32) {
+    (of.step, of.node.first())
 }
 
 fn bytes(sum: &NodeSum) -> usize {
@@ -117,7 +145,7 @@ mod tests {
         kept.follow(&changed);
         let due = kept.due().unwrap();
         assert_eq!(due.taken.lacking(&changed).into_iter().collect::<Vec<_>>(), [BlockId(1)]);
-        let mut taken = due.taken;
+        let mut taken = due.taken.clone();
         taken.held(BlockId(1), Term(4));
         kept.pushed(of(3, 0), taken, &changed);
         assert!(kept.due().is_none() && kept.has(of(3, 0)));
@@ -153,15 +181,48 @@ mod tests {
     }
 
     #[test]
-    fn one_that_finds_no_room_lets_the_others_go_first() {
+    fn the_lowest_that_some_block_lacks_is_due() {
         let mut kept = Kept::default();
         let changed = terms(4, 4, 4);
-        kept.keep(of(3, 5), sum(1), held(), &changed);
-        kept.keep(of(3, 2), sum(1), held(), &changed);
-        kept.keep(of(4, 0), sum(1), held(), &changed);
+        for (step, index) in [(3, 5), (3, 2), (4, 0)] {
+            kept.keep(of(step, index), sum(1), held(), &changed);
+        }
         assert_eq!(kept.due().unwrap().of, of(3, 2));
-        kept.pushed(of(3, 2), held(), &changed);
+        let mut taken = held();
+        taken.held(BlockId(0), Term(4));
+        kept.pushed(of(3, 2), taken.clone(), &changed);
+        assert_eq!(kept.due().unwrap().of, of(3, 2), "a block lacks it still");
+        taken.held(BlockId(1), Term(4));
+        kept.pushed(of(3, 2), taken, &changed);
         assert_eq!(kept.due().unwrap().of, of(3, 5));
+    }
+
+    #[test]
+    fn of_what_is_due_the_highest_is_forgotten_and_only_once_nothing_is_held() {
+        let mut kept = Kept::default();
+        let (now, quarter) = (terms(1, 1, 1), sum(KEPT_BYTES_MAX / 16));
+        let due = Taken::by_none(2);
+        for (index, taken) in [(7, due.clone()), (2, due.clone()), (3, held()), (5, due.clone())] {
+            kept.keep(of(3, index), quarter.clone(), taken, &now);
+        }
+        kept.keep(of(3, 4), quarter.clone(), due.clone(), &now);
+        assert!(!kept.has(of(3, 3)) && kept.has(of(3, 7)));
+        kept.keep(of(3, 6), quarter, due, &now);
+        assert!(!kept.has(of(3, 7)) && kept.has(of(3, 2)) && kept.has(of(3, 6)));
+    }
+
+    #[test]
+    fn another_is_computed_beside_one_that_is_due_but_not_beside_two_or_a_large_one() {
+        let (now, due) = (terms(1, 1, 1), Taken::by_none(2));
+        let mut kept = Kept::default();
+        kept.keep(of(3, 0), sum(1), held(), &now);
+        kept.keep(of(3, 1), sum(1), due.clone(), &now);
+        assert!(kept.has_room());
+        kept.keep(of(3, 2), sum(1), due.clone(), &now);
+        assert!(!kept.has_room());
+        let mut kept = Kept::default();
+        kept.keep(of(3, 1), sum(KEPT_BYTES_MAX / 8 + 1), due, &now);
+        assert!(!kept.has_room());
     }
 
     #[test]

@@ -135,6 +135,7 @@ mod place;
 mod pull;
 mod push;
 mod push_log;
+mod queues;
 mod reduce;
 mod routes;
 mod session;

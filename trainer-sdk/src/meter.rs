@@ -52,6 +52,12 @@ impl Meter {
         self.activities().enter(activity, now);
     }
 
+    /// Every gradient is pushed.
+    pub(crate) fn pushed(&self) {
+        let now = self.began.elapsed();
+        self.activities().pushed(now);
+    }
+
     /// A pull was answered with what was published at `published`.
     pub(crate) fn answered(&self, published: Instant) {
         let (published, now) = (published.saturating_duration_since(self.began), self.began.elapsed());

@@ -1,6 +1,6 @@
 //! What a gradient is of, and which state it was computed from.
 
-use shoal_runtime::cluster::{Node, Rewind, Step, Version};
+use shoal_runtime::cluster::{Node, Rewind, Step, Task, Version, Work};
 
 /// A node of a step's tree, in a history of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,6 +8,16 @@ pub(crate) struct NodeOf {
     pub(crate) step: Step,
     pub(crate) node: Node,
     pub(crate) rewind: Rewind,
+}
+
+impl NodeOf {
+    /// What a task's gradient is of, in synchronous jobs.
+    pub(crate) fn of(task: &Task) -> Option<NodeOf> {
+        match task.work {
+            Work::Node { step, node, rewind } => Some(NodeOf { step, node, rewind }),
+            Work::Run { .. } => None,
+        }
+    }
 }
 
 /// What a gradient is of.

@@ -16,8 +16,10 @@ pub(crate) struct Batch {
     pub(crate) pserver: PserverAddress,
     /// Each with the term under which it is asked.
     pub(crate) blocks: Vec<(BlockId, Term)>,
-    /// Since when some block has had no room, as time since the errand began.
-    pub(crate) busy_since: Option<Duration>,
+    /// Whether it only asks for room yet: of its last block, for all that wait with it.
+    pub(crate) asks: bool,
+    /// Whether it was told that there is none.
+    pub(crate) is_refused: bool,
     /// Since when the pserver and we do not believe one another, as time since the errand began.
     pub(crate) untrusted_since: Option<Duration>,
     /// Pauses after answers that left something to ask, and after silence.
@@ -91,7 +93,8 @@ impl Pending {
             let batch = self.batches.entry(id).or_insert_with(|| Batch {
                 pserver: pserver.clone(),
                 blocks: Vec::new(),
-                busy_since: None,
+                asks: false,
+                is_refused: false,
                 untrusted_since: None,
                 answered: Backoff::new(Duration::from_millis(2), Duration::from_millis(200)),
                 silent: Backoff::new(Duration::from_millis(20), silence_max),

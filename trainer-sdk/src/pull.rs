@@ -8,7 +8,7 @@ use crate::pending::Batch;
 use crate::session::Session;
 use crate::tables::{BucketRows, Keys, TableRows, read_by_bucket};
 use futures_util::future::FutureExt;
-use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Term, Version};
+use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Version};
 use shoal_runtime::host::rpc::PserverClient;
 use shoal_runtime::wire::proto;
 use shoal_runtime::wire::rows;
@@ -166,7 +166,8 @@ impl Errand for Pull<'_> {
         }
     }
 
-    fn call(&self, mut client: PserverClient, blocks: &[(BlockId, Term)]) -> Calling<Answered> {
+    fn call(&self, mut client: PserverClient, batch: &Batch) -> Calling<Answered> {
+        let blocks = &batch.blocks;
         let (with_rows, others): (Vec<BlockId>, Vec<BlockId>) =
             blocks.iter().map(|(block, _)| *block).partition(|block| self.buckets.contains_key(block));
         let (read, unread): (Vec<BlockId>, Vec<BlockId>) =
@@ -188,7 +189,7 @@ impl Errand for Pull<'_> {
             rewind,
             blocks: read.into_iter().map(|block| block.0).collect(),
             without_data: unread.into_iter().map(|block| block.0).collect(),
-            wait_millis: self.open().as_millis() as u32,
+            wait_millis: self.open(batch).as_millis() as u32,
             rows: rows.collect(),
         };
         async move {
@@ -210,16 +211,11 @@ impl Errand for Pull<'_> {
         places.len() * (8 + 4 * dimension)
     }
 
-    fn open(&self) -> Duration {
+    fn open(&self, _: &Batch) -> Duration {
         self.session.master.wait()
     }
 
-    fn hear(
-        &mut self,
-        batch: &mut Batch,
-        answered: Answered,
-        _: Duration,
-    ) -> Result<ControlFlow<Pulled>, TrainError> {
+    fn hear(&mut self, batch: &mut Batch, answered: Answered) -> Result<ControlFlow<Pulled>, TrainError> {
         let Answered { reply, published } = answered;
         self.session.meter.answered(published);
         if reply.moved.is_empty() && self.at != At::Latest {

@@ -56,8 +56,6 @@ impl AsRef<[u8]> for Part {
 pub(crate) enum Pushed {
     /// Every block has it.
     Done,
-    /// Some block has had no room for an eighth of a lease's time to live: a lower node must come first.
-    PutOff,
     /// The gradient, or for some blocks its part, is of a history that is no more: to be computed again.
     Rewound,
 }
@@ -148,7 +146,9 @@ impl<'a> Push<'a> {
             (PushAnswer::Held, Of::Microbatch(_)) => return Ok(true),
             // Steps go back with all blocks: the routing will say so.
             (PushAnswer::Rewound, Of::Node(_)) => return Ok(true),
-            (PushAnswer::Busy | PushAnswer::Moved | PushAnswer::Unspecified, _) => return Ok(true),
+            (PushAnswer::Busy | PushAnswer::Moved | PushAnswer::Room | PushAnswer::Unspecified, _) => {
+                return Ok(true);
+            }
         }
         Ok(false)
     }
@@ -177,13 +177,22 @@ impl Errand for Push<'_> {
         ControlFlow::Continue(lacking)
     }
 
-    fn call(&self, mut client: PserverClient, blocks: &[(BlockId, Term)]) -> Calling<proto::PushReply> {
+    fn call(&self, mut client: PserverClient, batch: &Batch) -> Calling<proto::PushReply> {
+        let blocks = match batch.blocks.last() {
+            Some((block, _)) if batch.asks => {
+                let rewind = self.base(*block).rewind.0;
+                vec![proto::BlockGradient { block: block.0, rewind, ..Default::default() }]
+            }
+            _ => batch.blocks.iter().map(|(block, _)| self.gradient(*block)).collect(),
+        };
         let mut request = proto::PushRequest {
             job: self.session.master.job.job.0.clone(),
             incarnation: self.session.incarnation().0,
             weight: self.sum.weight,
             exclusions: self.sum.exclusions,
-            blocks: blocks.iter().map(|(block, _)| self.gradient(*block)).collect(),
+            blocks,
+            asks: batch.asks,
+            wait_millis: self.open(batch).as_millis() as u32,
             ..Default::default()
         };
         match self.of {
@@ -200,38 +209,40 @@ impl Errand for Push<'_> {
         self.session.names.gradient_bytes(block) + rows
     }
 
-    fn open(&self) -> Duration {
-        Duration::ZERO
+    fn open(&self, batch: &Batch) -> Duration {
+        if batch.asks { self.session.master.wait() } else { Duration::ZERO }
+    }
+
+    fn asks_for_room(&self) -> bool {
+        matches!(self.of, Of::Node(_))
     }
 
     fn hear(
         &mut self,
         batch: &mut Batch,
         reply: proto::PushReply,
-        now: Duration,
     ) -> Result<ControlFlow<Pushed>, TrainError> {
         let mut answers = reply.answers();
-        let (mut is_busy, mut is_rewound) = (false, false);
-        let mut left = Vec::new();
-        for (block, term) in std::mem::take(&mut batch.blocks) {
+        // Positions apply in any order, so that no other microbatch makes room for one.
+        let may_ask = self.asks_for_room();
+        let (mut is_refused, mut is_rewound) = (false, false);
+        let kept = if batch.asks { batch.blocks.len().saturating_sub(1) } else { 0 };
+        let asked = batch.blocks.split_off(kept);
+        for (block, term) in asked {
             let answer = answers.next().unwrap_or(PushAnswer::Busy);
-            is_busy |= answer == PushAnswer::Busy;
+            is_refused |= answer == PushAnswer::Busy && may_ask;
             is_rewound |= answer == PushAnswer::Rewound;
             if self.answered(block, term, answer)? {
-                left.push((block, term));
+                batch.blocks.push((block, term));
             }
         }
-        batch.blocks = left;
+        batch.is_refused = is_refused;
         let is_outdated = self.session.exclusions.present().number > self.sum.exclusions;
-        if matches!(self.of, Of::Node(_)) && is_rewound && is_outdated {
+        if may_ask && is_rewound && is_outdated {
             // Records were excluded since, and this trainer knows: it is to be computed without them.
             return Ok(ControlFlow::Break(Pushed::Rewound));
         }
-        batch.busy_since = batch.busy_since.or(Some(now)).filter(|_| is_busy);
-        let room_at = batch.busy_since.map(|since| since + self.session.master.ttl() / 8);
-        // Positions apply in any order, so that no other microbatch makes room for one.
-        let is_put_off = matches!(self.of, Of::Node(_)) && room_at.is_some_and(|room_at| now >= room_at);
-        Ok(if is_put_off { ControlFlow::Break(Pushed::PutOff) } else { ControlFlow::Continue(()) })
+        Ok(ControlFlow::Continue(()))
     }
 
     fn gone(&mut self) -> Option<Pushed> {

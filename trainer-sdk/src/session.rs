@@ -15,7 +15,7 @@ use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::wire::proto;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How long a trainer that leaves tries to say so.
@@ -32,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) meter: Arc<Meter>,
     /// Where outputs go, in a job that predicts.
     pub(crate) outputs: Option<Outputs>,
+    /// Whether some pserver has yet to find room for the gradient that is pushed.
+    pub(crate) is_waiting_for_room: AtomicBool,
     incarnation: AtomicU64,
 }
 
@@ -51,7 +53,18 @@ impl Session {
         let names = Arc::new(Names::new(declaration, master.job.seed, master.job.gradients));
         let routes = Routes::new(routing, names.layout.len(), dial)?;
         let (exclusions, incarnation) = (Known::default(), AtomicU64::new(incarnation.0));
-        Ok(Session { master, names, routes, exclusions, push_log, meter, outputs, incarnation })
+        let is_waiting_for_room = AtomicBool::new(false);
+        Ok(Session {
+            master,
+            names,
+            routes,
+            exclusions,
+            push_log,
+            meter,
+            outputs,
+            is_waiting_for_room,
+            incarnation,
+        })
     }
 
     /// Who this trainer is to the master that knew it last.

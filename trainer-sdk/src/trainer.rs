@@ -1,12 +1,12 @@
-//! The life of one trainer: loops over one desk (lease, route, read, work, push again), joined in one future.
+//! The life of one trainer: loops over one desk (lease, route, read, work, push), joined in one future.
 //!
 //! Nothing is spawned, so that a simulation can pause or end a whole trainer at any await. The loops stop when the
 //! job is done, when the trainer is asked to leave, or when one of them fails; then it leaves with a word to the
 //! master.
 
 mod compute;
-mod keeping;
 mod node;
+mod pushing;
 mod reading;
 mod run;
 mod talk;
@@ -130,7 +130,7 @@ impl Trainer {
             ended = self.lease_loop() => ended,
             failed = self.route_loop() => Err(failed),
             never = self.read_loop(reader) => match never {},
-            failed = self.push_again_loop() => Err(failed),
+            failed = self.push_loop() => Err(failed),
             failed = self.work_loop(model) => Err(failed),
         }
     }
@@ -166,18 +166,24 @@ impl Trainer {
         }
     }
 
-    /// The task to be done next. Until there is one, time goes to reading if a task lacks nothing else, or to waiting.
+    /// The task to be done next. Until there is one, time goes to pushing what is due, to reading if a task lacks nothing else,
+    /// or to waiting.
     async fn next_ready(&self) -> Ready {
         loop {
             let changed = self.changed.notified();
-            let (ready, is_reading) = {
+            let (ready, activity) = {
                 let desk = self.desk();
-                (desk.ready(), desk.is_reading())
+                let activity = match desk.kept.due() {
+                    Some(_) => Activity::Push,
+                    None if desk.is_reading() => Activity::Read,
+                    None => Activity::Wait,
+                };
+                (desk.ready(), activity)
             };
             if let Some(ready) = ready {
                 return ready;
             }
-            self.session.meter.enter(if is_reading { Activity::Read } else { Activity::Wait });
+            self.session.meter.enter(activity);
             changed.await;
         }
     }

@@ -99,7 +99,7 @@ impl Job {
             };
             ensure!(node.width() == MICROBATCHES_PER_TRAINER, "node {node} is no fair share");
             leased(grant);
-            held.push(Progress { lease, microbatches: 0, pushed: false });
+            held.push(Progress { lease, microbatches: 0, pushed: false, waits: false });
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ impl Client {
         Ok(self.client(way).pull(request).await?.into_inner())
     }
 
-    /// Pushes the gradient of the next step, as it travels; it is applied and published when this returns.
+    /// Asks for room and pushes the gradient of the next step, as it travels; it is applied and published when this returns.
     pub(crate) async fn push(
         &mut self,
         way: Way,
@@ -83,6 +83,10 @@ impl Client {
         let bytes = precision.bytes() * BLOCK;
         let blocks = gradient.len().div_ceil(bytes);
         let part = |block: usize| gradient.slice(bytes * block..gradient.len().min(bytes * (block + 1)));
+        let question = self.message(blocks as u32 - 1, Bytes::new());
+        let question = proto::PushRequest { asks: true, wait_millis: 1000, ..question };
+        let told = self.client(way).push(question).await?.into_inner();
+        ensure!(told.answers().eq([PushAnswer::Room]), "{told:?}");
         let calls = (0..blocks).map(|block| self.push_once(way, block as u32, part(block)));
         let mut calls = stream::iter(calls).buffer_unordered(CALLS);
         while let Some(reply) = calls.next().await {
@@ -95,7 +99,11 @@ impl Client {
     }
 
     async fn push_once(&self, way: Way, block: u32, gradient: Bytes) -> anyhow::Result<proto::PushReply> {
-        let request = proto::PushRequest {
+        Ok(self.client(way).push(self.message(block, gradient)).await?.into_inner())
+    }
+
+    fn message(&self, block: u32, gradient: Bytes) -> proto::PushRequest {
+        proto::PushRequest {
             job: JOB.into(),
             incarnation: 9,
             step: self.step,
@@ -103,7 +111,6 @@ impl Client {
             weight: 1,
             blocks: vec![proto::BlockGradient { block, gradient, rewind: REWIND.0, version: 0 }],
             ..Default::default()
-        };
-        Ok(self.client(way).push(request).await?.into_inner())
+        }
     }
 }

@@ -257,7 +257,7 @@ impl Shared {
                     .filter(|position| !self.applied.borrow_mut().insert(*position));
                 self.again.set(self.again.get() + again.count() as u64);
                 let (lease, microbatches) = (task.lease, microbatches as u32);
-                progress.push(proto::Progress { lease, microbatches, pushed: true });
+                progress.push(proto::Progress { lease, microbatches, pushed: true, waits: false });
             }
         }
         bail!("it has leased for ever")

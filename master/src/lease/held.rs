@@ -1,5 +1,6 @@
 //! The leases of one step, found by place, by slot and by age: none of these walks over the others. Pure.
 
+use super::Progress;
 use crate::free_nodes::FreeNodes;
 use shoal_runtime::cluster::tree::aligned;
 use shoal_runtime::cluster::{Incarnation, LeaseId, Node};
@@ -15,9 +16,18 @@ pub(super) struct Lease {
     pub(super) trainer: Incarnation,
     pub(super) microbatches: u32,
     pub(super) pushed: bool,
+    /// Its trainer said last that pservers have yet to find room for it.
+    pub(super) waits: bool,
     pub(super) renewed: Duration,
     /// How many of its halves were given to others as well.
     pub(super) speculated: u8,
+}
+
+impl Lease {
+    /// Whether its trainer said that it is pushed or waits for room: nobody can help it then.
+    fn is_computed(&self) -> bool {
+        self.pushed || self.waits
+    }
 }
 
 /// Where a lease is among those of its step. Once it has ended, others may be there; they have other numbers.
@@ -33,9 +43,9 @@ pub(super) struct HeldLeases {
     places: Places,
     /// How many leases hold each present slot: speculation leases slots twice.
     holders: Vec<u32>,
-    /// By when they were last renewed, those that are pushed apart.
+    /// By when they were last renewed, those that are computed as far as is known apart.
     waiting: Ages,
-    pushed: Ages,
+    computed: Ages,
 }
 
 /// A lease keeps its place until it ends: as many places as there have been leases at one time.
@@ -57,7 +67,7 @@ impl HeldLeases {
             places: Places::default(),
             holders: vec![0; present as usize],
             waiting: Ages::default(),
-            pushed: Ages::default(),
+            computed: Ages::default(),
         }
     }
 
@@ -65,9 +75,9 @@ impl HeldLeases {
     pub(super) fn insert(&mut self, lease: Lease) -> Place {
         let slots = self.slots(lease.node);
         self.holders[slots].iter_mut().for_each(|holders| *holders += 1);
-        let (renewed, pushed) = (lease.renewed, lease.pushed);
+        let (renewed, is_computed) = (lease.renewed, lease.is_computed());
         let place = self.places.insert(lease);
-        self.ages(pushed).0.push_back((renewed, place));
+        self.ages(is_computed).0.push_back((renewed, place));
         place
     }
 
@@ -80,25 +90,28 @@ impl HeldLeases {
         Some(lease)
     }
 
-    /// How far its trainer is with one; what it has said before changes nothing. Returns how many more it has computed.
-    pub(super) fn progress(&mut self, place: Place, microbatches: u32, pushed: bool, now: Duration) -> u32 {
+    /// How far its trainer is with one; what it has said before changes nothing, but that it waits renews it each time. Returns
+    /// how many more it has computed.
+    pub(super) fn progress(&mut self, place: Place, word: Progress, now: Duration) -> u32 {
         let Some(lease) = self.places.get_mut(place) else { return 0 };
-        let more = microbatches.saturating_sub(lease.microbatches);
-        let is_more = more > 0 || (pushed && !lease.pushed);
-        lease.microbatches = lease.microbatches.max(microbatches);
-        lease.pushed |= pushed;
-        if is_more {
+        let more = word.microbatches.saturating_sub(lease.microbatches);
+        let waits = word.waits && !lease.pushed && !word.pushed;
+        let is_renewed = more > 0 || (word.pushed && !lease.pushed) || waits || lease.waits;
+        lease.microbatches = lease.microbatches.max(word.microbatches);
+        lease.pushed |= word.pushed;
+        lease.waits = waits;
+        if is_renewed {
             lease.renewed = now;
-            let pushed = lease.pushed;
-            self.ages(pushed).0.push_back((now, place));
+            let is_computed = lease.is_computed();
+            self.ages(is_computed).0.push_back((now, place));
             self.tidy();
         }
         more
     }
 
-    /// Its trainer got on with what it does before this one. One that is pushed is renewed by nothing.
+    /// Its trainer got on with what it does before this one.
     pub(super) fn renew(&mut self, place: Place, now: Duration) {
-        let Some(lease) = self.places.get_mut(place).filter(|lease| !lease.pushed) else { return };
+        let Some(lease) = self.places.get_mut(place).filter(|lease| !lease.is_computed()) else { return };
         lease.renewed = now;
         self.waiting.0.push_back((now, place));
         self.tidy();
@@ -124,17 +137,18 @@ impl HeldLeases {
 
     /// When the one that was renewed longest ago was.
     pub(super) fn oldest(&self) -> Option<Duration> {
-        [&self.waiting, &self.pushed].into_iter().filter_map(|ages| ages.0.front()).map(|(at, _)| *at).min()
+        [&self.waiting, &self.computed].into_iter().filter_map(|ages| ages.0.front()).map(|(at, _)| *at).min()
     }
     /// Those that were last renewed at `until` or before.
     pub(super) fn renewed_until(&self, until: Duration) -> Vec<Place> {
-        let old = [(&self.waiting, false), (&self.pushed, true)].into_iter().flat_map(|(ages, pushed)| {
-            let present = ages.0.iter().take_while(|(at, _)| *at <= until);
-            present.filter(move |entry| self.places.count(pushed, entry)).map(|(_, place)| *place)
-        });
+        let old =
+            [(&self.waiting, false), (&self.computed, true)].into_iter().flat_map(|(ages, is_computed)| {
+                let present = ages.0.iter().take_while(|(at, _)| *at <= until);
+                present.filter(move |entry| self.places.count(is_computed, entry)).map(|(_, place)| *place)
+            });
         old.collect()
     }
-    /// Those that are not pushed, the one that was renewed longest ago first.
+    /// Those that are not computed as far as is known, the one that was renewed longest ago first.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (Place, &Lease)> {
         let present = self.waiting.0.iter().filter(|entry| self.places.count(false, entry));
         present.filter_map(|(_, place)| Some((*place, self.get(*place)?)))
@@ -163,16 +177,16 @@ impl HeldLeases {
         slots(node, self.holders.len())
     }
 
-    fn ages(&mut self, pushed: bool) -> &mut Ages {
-        if pushed { &mut self.pushed } else { &mut self.waiting }
+    fn ages(&mut self, is_computed: bool) -> &mut Ages {
+        if is_computed { &mut self.computed } else { &mut self.waiting }
     }
 
     /// The first of each age counts, and no more than about half of the entries do not.
     fn tidy(&mut self) {
-        for (ages, pushed) in [(&mut self.waiting, false), (&mut self.pushed, true)] {
-            while ages.0.pop_front_if(|entry| !self.places.count(pushed, entry)).is_some() {}
+        for (ages, is_computed) in [(&mut self.waiting, false), (&mut self.computed, true)] {
+            while ages.0.pop_front_if(|entry| !self.places.count(is_computed, entry)).is_some() {}
             if ages.0.len() > 2 * self.places.len() + 16 {
-                ages.0.retain(|entry| self.places.count(pushed, entry));
+                ages.0.retain(|entry| self.places.count(is_computed, entry));
             }
         }
     }
@@ -211,8 +225,8 @@ impl Places {
     }
 
     /// Whether an entry of those ages is of a lease as it is now.
-    fn count(&self, pushed: bool, (at, place): &(Duration, Place)) -> bool {
-        self.get(*place).is_some_and(|lease| (lease.renewed, lease.pushed) == (*at, pushed))
+    fn count(&self, is_computed: bool, (at, place): &(Duration, Place)) -> bool {
+        self.get(*place).is_some_and(|lease| (lease.renewed, lease.is_computed()) == (*at, is_computed))
     }
 }
 
@@ -228,7 +242,7 @@ mod tests {
     enum Call {
         Insert { trainer: u64, slot: u32, level: u8 },
         Remove { which: usize },
-        Progress { which: usize, microbatches: u32, pushed: bool },
+        Progress { which: usize, microbatches: u32, pushed: bool, waits: bool },
         Renew { which: usize },
     }
 
@@ -240,10 +254,8 @@ mod tests {
                 level
             }),
             (0..9usize).prop_map(|which| Call::Remove { which }),
-            (0..9usize, 0..4u32, any::<bool>()).prop_map(|(which, microbatches, pushed)| Call::Progress {
-                which,
-                microbatches,
-                pushed
+            (0..9usize, 0..4u32, any::<(bool, bool)>()).prop_map(|(which, microbatches, (pushed, waits))| {
+                Call::Progress { which, microbatches, pushed, waits }
             }),
             (0..9usize).prop_map(|which| Call::Renew { which }),
         ]
@@ -261,9 +273,9 @@ mod tests {
         let waiting: Vec<(Duration, LeaseId)> =
             held.waiting().map(|(place, lease)| (lease.renewed, place.id)).collect();
         assert!(waiting.is_sorted_by_key(|(renewed, _)| *renewed));
-        let unpushed = all.iter().filter(|lease| !lease.pushed).map(|lease| lease.id);
-        assert_eq!(waiting.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>(), unpushed.collect());
-        let entries = held.waiting.0.len() + held.pushed.0.len();
+        let uncomputed = all.iter().filter(|lease| !lease.pushed && !lease.waits).map(|lease| lease.id);
+        assert_eq!(waiting.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>(), uncomputed.collect());
+        let entries = held.waiting.0.len() + held.computed.0.len();
         assert!(entries <= 2 * (2 * all.len() + 16), "{entries} entries of {} leases", all.len());
         let mut free = FreeNodes::new(PRESENT, []);
         held.release(Node { level: 4, index: 0 }, &mut free);
@@ -284,8 +296,10 @@ mod tests {
                 match call {
                     Call::Insert { trainer, slot, level } => {
                         let (node, trainer) = (Node { level, index: slot >> level }, Incarnation(trainer));
-                        let (microbatches, pushed, speculated) = (0, false, 0);
-                        present.push(held.insert(Lease { id, node, trainer, microbatches, pushed, renewed: now, speculated }));
+                        let lease = Lease {
+                            id, node, trainer, microbatches: 0, pushed: false, waits: false, renewed: now, speculated: 0,
+                        };
+                        present.push(held.insert(lease));
                     }
                     Call::Remove { which } => {
                         let place = present.get(which).copied().unwrap_or(ended);
@@ -293,15 +307,21 @@ mod tests {
                         present.retain(|held| *held != place);
                         ended = place;
                     }
-                    Call::Progress { which, microbatches, pushed } => {
+                    Call::Progress { which, microbatches, pushed, waits } => {
                         let place = present.get(which).copied().unwrap_or(ended);
-                        held.progress(place, microbatches, pushed, now);
+                        let was_pushed = held.get(place).is_some_and(|lease| lease.pushed);
+                        held.progress(place, Progress { lease: id, microbatches, pushed, waits }, now);
+                        if let Some(lease) = held.get(place) {
+                            prop_assert_eq!(lease.pushed, pushed || was_pushed);
+                            prop_assert_eq!(lease.waits, waits && !lease.pushed);
+                            prop_assert!(!lease.waits || lease.renewed == now, "whoever waits is not late");
+                        }
                     }
                     Call::Renew { which } => {
                         let place = present.get(which).copied().unwrap_or(ended);
                         held.renew(place, now);
                         let lease = held.get(place);
-                        prop_assert!(lease.is_none_or(|lease| lease.pushed || lease.renewed == now));
+                        prop_assert!(lease.is_none_or(|lease| lease.is_computed() || lease.renewed == now));
                     }
                 }
                 most = most.max(present.len());

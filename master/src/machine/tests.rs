@@ -172,7 +172,7 @@ fn an_overtaken_call_changes_nothing() {
     let (mut machine, _, a) = training();
     let task = only_task(machine.call(a, 5, &[], 1));
     let before = digest(&machine);
-    let progress = [Progress { lease: task.lease, microbatches: 8, pushed: true }];
+    let progress = [Progress { lease: task.lease, microbatches: 8, pushed: true, waits: false }];
     for call in [4, 5] {
         let counters = TrainerCounters { records: 9, ..TrainerCounters::default() };
         assert!(!machine.hear_trainer(a, TrainerWord { call, counters }, &progress, &[], at(1000)).unwrap());
@@ -210,7 +210,7 @@ fn what_a_leaving_trainer_says_it_has_pushed_is_not_leased_to_others_before_it_e
     let b = machine.trainer("b", 1, 0).unwrap();
     let task = only_task(machine.call(a, 1, &[], 1));
     let ours = only_task(machine.call(b, 1, &[], 1));
-    let pushed = Progress { lease: task.lease, microbatches: 4, pushed: true };
+    let pushed = Progress { lease: task.lease, microbatches: 4, pushed: true, waits: false };
     machine.leave(a, &[pushed], TrainerCounters::default(), "", &[], at(2)).unwrap();
     let next = only_task(machine.call(b, 2, &[knows(&ours)], 2));
     assert_eq!(step(&next), Step(1));
@@ -225,7 +225,7 @@ fn what_a_leaving_trainer_says_it_has_pushed_is_not_leased_to_others_before_it_e
 fn the_front_follows_the_pservers_reports_of_all_blocks() {
     let (mut machine, [p0, p1], a) = training();
     let task = only_task(machine.call(a, 1, &[], 1));
-    machine.call(a, 2, &[Progress { lease: task.lease, microbatches: 8, pushed: true }], 2);
+    machine.call(a, 2, &[Progress { lease: task.lease, microbatches: 8, pushed: true, waits: false }], 2);
     assert_eq!(machine.front(), Step(0), "a trainer's word moves nothing");
     machine.publish(p0, 1, 3);
     assert_eq!(machine.front(), Step(0));
@@ -272,7 +272,7 @@ fn a_job_is_done_only_after_all_blocks_have_reported_the_last_step() {
     machine.publish_everywhere(steps - 1, 1);
     let last = only_task(machine.call(a, 1, &[], 2));
     assert_eq!(step(&last), Step(steps - 1));
-    let pushed = [Progress { lease: last.lease, microbatches: 8, pushed: true }];
+    let pushed = [Progress { lease: last.lease, microbatches: 8, pushed: true, waits: false }];
     assert_eq!(machine.call(a, 2, &pushed, 3), LeaseOutcome::Wait);
     machine.publish(p0, steps, 4);
     assert_eq!((machine.phase(), machine.call(a, 3, &pushed, 4)), (Phase::Training, LeaseOutcome::Wait));

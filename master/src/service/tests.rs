@@ -107,8 +107,12 @@ impl Office {
         wait_millis: u32,
     ) -> Open<proto::LeaseReply> {
         let service = self.service.clone();
-        let progress =
-            known.iter().map(|lease| proto::Progress { lease: *lease, microbatches: 0, pushed: false });
+        let progress = known.iter().map(|lease| proto::Progress {
+            lease: *lease,
+            microbatches: 0,
+            pushed: false,
+            waits: false,
+        });
         let request = proto::LeaseRequest {
             job: JOB.to_owned(),
             incarnation: trainer.0,

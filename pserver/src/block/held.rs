@@ -75,6 +75,17 @@ pub enum Difference {
     Row(RowDifference),
 }
 
+/// Whether there is room for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// None is needed: a held node covers it.
+    Covered,
+    /// There always is: it covers the lowest missing slot.
+    Lowest,
+    /// Were it taken in, so many nodes would be held beyond the lowest missing slot.
+    Beyond(usize),
+}
+
 /// What `arrive` would do, without doing it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Judgement {
@@ -128,12 +139,23 @@ impl HeldNodes {
             let difference = if is_same { held.difference(weight, gradient) } else { None };
             return difference.map_or(Judgement::Covered, Judgement::Nondeterministic);
         }
-        let lowest_missing = self.lowest_missing();
-        let covers_lowest = node.first() <= lowest_missing && lowest_missing < node.end();
-        if !covers_lowest && self.beyond_after(node, lowest_missing) > self.window {
-            return Judgement::Busy;
+        match self.room(node) {
+            Room::Beyond(held) if held > self.window => Judgement::Busy,
+            Room::Covered | Room::Lowest | Room::Beyond(_) => Judgement::Take,
         }
-        Judgement::Take
+    }
+
+    /// What room there is for a node of the tree.
+    pub fn room(&self, node: Node) -> Room {
+        let node = self.raised(node);
+        if self.root().is_some() || self.covering(node).is_some() {
+            return Room::Covered;
+        }
+        let lowest_missing = self.lowest_missing();
+        if node.first() <= lowest_missing && lowest_missing < node.end() {
+            return Room::Lowest;
+        }
+        Room::Beyond(self.beyond_after(node, lowest_missing))
     }
 
     /// Takes an arrival in. `node` must be in the tree and `gradient` of the block's shape.

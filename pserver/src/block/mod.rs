@@ -20,6 +20,7 @@ mod positions;
 pub mod primary;
 pub mod published;
 pub mod restoring;
+mod room;
 mod row_counts;
 mod scalars;
 pub mod shape;
@@ -193,25 +194,13 @@ impl Block {
     /// Takes in a gradient, computed under `rewind`, that has passed the shape's check.
     pub fn push(&mut self, rewind: Rewind, arriving: NodeGradient<'_>) -> Result<PushOutcome, Refusal> {
         self.check(rewind, &arriving)?;
-        if let Err(outcome) = self.led(rewind) {
+        let NodeGradient { step, node, weight, came } = arriving;
+        if let Err(outcome) = self.led(rewind).and_then(|(_, version)| self.before_taking(step, version)) {
             return Ok(outcome);
         }
-        let NodeGradient { step, node, weight, came } = arriving;
-        let is_open = self.is_open(step.0);
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
             return Ok(PushOutcome::Moved);
         };
-        if step.replaces() < self.published {
-            return Ok(PushOutcome::Late);
-        }
-        if step.replaces() < state.version() {
-            // Applied, but some copy has yet to say that it has it: it may be lost.
-            return Ok(PushOutcome::Held { replaced: 0 });
-        }
-        let is_closed = self.placement.heir.is_some() || !is_open;
-        if self.job.reads(step) > self.published || is_closed {
-            return Ok(PushOutcome::Busy);
-        }
         let may_save =
             self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, came.rows()));
         if !may_save || !may_update(&mut self.holds) {

@@ -31,6 +31,7 @@ fn push(step: u64, node: (u32, u32), weight: u64) -> Request<proto::PushRequest>
         blocks: vec![gradient(0, 6), gradient(1, 1)],
         position: 0,
         exclusions: 0,
+        ..Default::default()
     })
 }
 
@@ -92,6 +93,74 @@ async fn a_push_is_answered_busy_held_or_applied() {
     let (held, applied, busy) =
         (proto::PushAnswer::Held, proto::PushAnswer::Applied, proto::PushAnswer::Busy);
     assert_eq!(answers, [busy, held, held, applied, applied].map(i32::from));
+}
+
+/// Whether there is room in block 1 for a leaf of step 0.
+fn question(leaf: u32, wait_millis: u32) -> proto::PushRequest {
+    let blocks = vec![proto::BlockGradient { block: 1, rewind: 3, ..Default::default() }];
+    proto::PushRequest { blocks, asks: true, wait_millis, ..push(0, (0, leaf), 0).into_inner() }
+}
+
+async fn told(service: &PserverService, question: proto::PushRequest) -> proto::PushAnswer {
+    let reply = service.push(Request::new(question)).await.unwrap().into_inner();
+    assert_eq!(reply.answers.len(), 1);
+    reply.answers().next().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_for_room_is_kept_open_until_there_is_some() {
+    let service = service();
+    let started = Instant::now();
+    assert_eq!(told(&service, question(1, 300)).await, proto::PushAnswer::Busy);
+    assert_eq!(started.elapsed(), Duration::from_millis(300));
+    assert_eq!(told(&service, question(0, 300)).await, proto::PushAnswer::Room);
+    let waiting = async { (told(&service, question(1, 5000)).await, started.elapsed()) };
+    let pushed = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        service.push(push(0, (0, 0), 1)).await.unwrap();
+    };
+    let ((answer, waited), ()) = tokio::join!(waiting, pushed);
+    assert_eq!((answer, waited), (proto::PushAnswer::Room, Duration::from_millis(400)));
+    assert_eq!(told(&service, question(0, 0)).await, proto::PushAnswer::Held, "it is there");
+    assert_eq!(service.shard.counters().pushes, 1, "questions are none");
+    service.push(push(0, (0, 1), 1)).await.unwrap();
+    assert_eq!(told(&service, question(1, 0)).await, proto::PushAnswer::Applied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_nobody_waits_for_any_more_keeps_no_place() {
+    let service = service();
+    let gone = tokio::time::timeout(Duration::from_millis(50), told(&service, question(1, 5000))).await;
+    assert!(gone.is_err());
+    assert!(service.shard.is_room_queue_empty());
+    assert_eq!(told(&service, question(0, 0)).await, proto::PushAnswer::Room);
+}
+
+#[tokio::test]
+async fn a_question_of_an_older_history_for_a_block_elsewhere_or_without_sense_is_told_so() {
+    let service = service();
+    let mut older = question(0, 5000);
+    older.blocks[0].rewind = 2;
+    assert_eq!(told(&service, older).await, proto::PushAnswer::Rewound);
+    let nowhere = PserverService::new(Arc::new(Shard::new(job(5, 2), 0, ME)));
+    assert_eq!(told(&nowhere, question(0, 5000)).await, proto::PushAnswer::Moved);
+    let unknown = |block| {
+        let mut question = question(0, 0);
+        question.blocks[0].block = block;
+        question
+    };
+    for senseless in [
+        proto::PushRequest { node: None, ..question(0, 0) },
+        proto::PushRequest { blocks: Vec::new(), ..question(0, 0) },
+        push(0, (0, 0), 1).into_inner(),
+    ] {
+        let senseless = proto::PushRequest { asks: true, ..senseless };
+        assert_eq!(refusal(service.push(Request::new(senseless)).await), RefusalKind::Malformed);
+    }
+    let far = proto::PushRequest { step: 5, ..question(0, 0) };
+    assert_eq!(refusal(service.push(Request::new(far)).await), RefusalKind::OutOfRange);
+    assert_eq!(refusal(service.push(Request::new(question(2, 0))).await), RefusalKind::OutOfRange);
+    assert_eq!(refusal(service.push(Request::new(unknown(77))).await), RefusalKind::UnknownBlock);
 }
 
 #[tokio::test]

@@ -91,6 +91,7 @@ impl Shard {
             }
         }
         self.note(push, &outcomes);
+        self.note_room(push.what, push.gradients.iter().map(|gradient| gradient.block));
         Ok(outcomes)
     }
 
@@ -121,7 +122,7 @@ impl Shard {
     }
 
     /// Refuses what the job has not.
-    fn check_what(&self, what: Pushed) -> Result<(), Refusal> {
+    pub(super) fn check_what(&self, what: Pushed) -> Result<(), Refusal> {
         match what {
             Pushed::Node(step, node) if self.job.is_sync() => {
                 if step.0 >= self.job.steps() {

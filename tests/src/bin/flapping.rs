@@ -364,6 +364,7 @@ async fn train(
                 lease: task.lease,
                 microbatches: microbatches as u32,
                 pushed: true,
+                waits: false,
             });
         }
     }

@@ -138,6 +138,7 @@ impl Hand {
             blocks: blocks.collect(),
             position: 0,
             exclusions: 0,
+            ..Default::default()
         }
     }
 

@@ -1,4 +1,4 @@
-//! Work of synchronous jobs: pull one exact step, reduce a node of its tree, push it. A node of a history that is no
+//! Work of synchronous jobs: pull one exact step, reduce a node of its tree, keep it to be pushed. A node of a history that is no
 //! more is dropped wherever that is noticed.
 
 use super::Trainer;
@@ -8,8 +8,7 @@ use crate::error::TrainError;
 use crate::model::{Model, Parameters};
 use crate::origin::NodeOf;
 use crate::pull::{At, Pulled, pull, pull_rows};
-use crate::push::{Push, Pushed};
-use crate::reduce::{LocalTree, NodeSum};
+use crate::reduce::LocalTree;
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Step, Work};
 use std::sync::Arc;
@@ -69,7 +68,8 @@ impl Trainer {
         known: Option<Parameters>,
         spent: Option<Vec<Vec<f32>>>,
     ) -> Result<Option<Parameters>, TrainError> {
-        self.session.meter.enter(Activity::Pull);
+        let is_held_up = self.desk().holds_up(step);
+        self.session.meter.enter(if is_held_up { Activity::Push } else { Activity::Pull });
         // A task of an earlier step goes first, or this one may wait for ever.
         let is_earlier =
             |ready: &Ready| matches!(ready.task.work, Work::Node { step: earlier, .. } if earlier < step);
@@ -88,14 +88,14 @@ impl Trainer {
             Pulled::Gone => {
                 self.change(|desk| {
                     desk.finished(&ready.task);
-                    desk.kept.published(step.next());
+                    desk.published(step.next());
                 });
                 None
             }
             Pulled::Parameters { values, rows, .. } => {
                 // Every block has published what this step reads.
                 let published = self.session.master.job.reads(step);
-                self.change(|desk| desk.kept.published(Step(published.0)));
+                self.change(|desk| desk.published(Step(published.0)));
                 let values = known.map_or_else(|| Arc::new(values), |known| known.values);
                 Some(Parameters { names: self.session.names.clone(), values, rows: Arc::new(rows) })
             }
@@ -126,27 +126,8 @@ impl Trainer {
             let what = format!("{} came with {} microbatches", ready.task.work, ready.records.len());
             return Err(TrainError::Settings(format!("{what}: build all roles from the same version")));
         };
-        self.push_node(ready, of, Arc::new(sum)).await?;
+        let (taken, routing) = (self.session.names.untaken(), self.session.routes.present());
+        self.change(|desk| desk.kept.keep(of, Arc::new(sum), taken, &routing));
         Ok(model)
-    }
-
-    async fn push_node(&self, ready: &Ready, of: NodeOf, sum: Arc<NodeSum>) -> Result<(), TrainError> {
-        self.session.meter.enter(Activity::Push);
-        let taken = self.session.names.untaken();
-        let mut push = Push::of_node(&self.session, of, sum.clone(), taken);
-        let pushed = push.run().await?;
-        match pushed {
-            Pushed::Done => {
-                self.session.meter.tasks.fetch_add(1, Relaxed);
-                let routing = self.session.routes.present();
-                self.change(|desk| {
-                    desk.finished(&ready.task);
-                    desk.kept.keep(of, sum, push.taken, &routing);
-                });
-            }
-            Pushed::PutOff => self.change(|desk| desk.put_off(&ready.task)),
-            Pushed::Rewound => {}
-        }
-        Ok(())
     }
 }

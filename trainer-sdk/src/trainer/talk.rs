@@ -22,7 +22,13 @@ impl Trainer {
                 tokio::time::timeout(ttl / 4, self.wait_for(|desk| (desk.room() > 0).then_some(()))).await;
             let request = self.words(call);
             let (told, complaints) = (request.progress.clone(), request.complaints.clone());
-            match self.session.lease(request).await? {
+            let leased = tokio::select! {
+                biased;
+                leased = self.session.lease(request) => leased?,
+                // Whoever is done with what it was told to wait for may help others: that is not to wait for an answer.
+                () = self.wait_for(|desk| desk.has_pushed(&told).then_some(())) => continue,
+            };
+            match leased {
                 Leased::Done => return Ok(Ended::JobDone),
                 Leased::Tasks(tasks) => {
                     (silent_since, backoff) = (None, Backoff::new(Duration::from_millis(20), ttl / 4));

@@ -212,7 +212,7 @@ proptest! {
             // Incarnations of both roles are counted from one, so that unknown, live and final ones all occur.
             let member = Incarnation::new(1, who * 2 + nonce);
             let name = format!("{}{who}", if who % 2 == 0 { 'a' } else { 'p' });
-            let tasks = [Progress { lease: LeaseId(nonce + 1), microbatches: who as u32, pushed: who == 3 }];
+            let tasks = [Progress { lease: LeaseId(nonce + 1), microbatches: who as u32, pushed: who == 3, waits: false }];
             let word = TrainerWord { call: now / 100, ..TrainerWord::default() };
             let counters = PserverCounters { pushes: now, ..PserverCounters::default() };
             let progress = vec![progress(0, Term(2), who)];

@@ -269,7 +269,7 @@ pub(super) fn step(task: &Task) -> Step {
     work(task).0
 }
 pub(super) fn knows(task: &Task) -> Progress {
-    Progress { lease: task.lease, microbatches: 0, pushed: false }
+    Progress { lease: task.lease, microbatches: 0, pushed: false, waits: false }
 }
 pub(super) fn node(level: u8, index: u32) -> Node {
     Node { level, index }

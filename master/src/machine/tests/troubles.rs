@@ -22,7 +22,7 @@ fn fails(job: &mut Job, trainer: Incarnation, call: u64, millis: u64) -> bool {
     let LeaseOutcome::Tasks(tasks) = job.call(trainer, call, &[], millis) else { return false };
     let refused = refused(&tasks[0]);
     let (word, knows) = (TrainerWord { call: call + 1, ..TrainerWord::default() }, refused.lease);
-    let knows = [Progress { lease: knows, microbatches: 0, pushed: false }];
+    let knows = [Progress { lease: knows, microbatches: 0, pushed: false, waits: false }];
     job.hear_trainer(trainer, word, &knows, &[refused], at(millis)).unwrap();
     job.settle(millis);
     true
@@ -90,7 +90,7 @@ fn a_word_that_comes_after_its_lease_has_ended_counts_once_however_often_it_is_s
                 let word = job.word(pserver, 0);
                 job.report(pserver, word, now).unwrap();
             }
-            let knows = [Progress { lease: tasks[0].lease, microbatches: 0, pushed: false }];
+            let knows = [Progress { lease: tasks[0].lease, microbatches: 0, pushed: false, waits: false }];
             let word = TrainerWord { call, ..TrainerWord::default() };
             job.hear_trainer(a, word, &knows, &[], at(now)).unwrap();
             job.pass(now);

@@ -69,7 +69,11 @@ pub(super) struct State {
     /// Pservers that never answer pushes, and pulls.
     pub(super) no_pushes: [bool; 2],
     pub(super) no_pulls: [bool; 2],
+    /// Of a block of parameters.
+    pub(super) elements: usize,
     pub(super) answer: Answers,
+    /// Whether a pserver has room for what it is asked about.
+    pub(super) has_room: Box<dyn FnMut(&Pushed) -> bool + Send>,
     /// The highest published step, and per block the version and rewind number that the latest parameters are of.
     pub(super) published: u64,
     pub(super) latest: [(u64, u64); 3],
@@ -83,6 +87,8 @@ pub(super) struct State {
     pub(super) leases: Vec<(Instant, proto::LeaseRequest)>,
     pub(super) leaves: Vec<proto::LeaveRequest>,
     pub(super) pushes: Vec<(Instant, Pushed)>,
+    /// Of room, without gradients.
+    pub(super) questions: Vec<(Instant, Pushed)>,
     pub(super) pulls: Vec<(Instant, usize, proto::PullRequest)>,
 }
 
@@ -140,7 +146,9 @@ impl Fake {
             is_dead: [false; 2],
             no_pushes: [false; 2],
             no_pulls: [false; 2],
+            elements: 1,
             answer: Box::new(|_| PushAnswer::Held),
+            has_room: Box::new(|_| true),
             published: 1000,
             latest: [(0, 1); 3],
             unpublished: None,
@@ -151,6 +159,7 @@ impl Fake {
             leases: Vec::new(),
             leaves: Vec::new(),
             pushes: Vec::new(),
+            questions: Vec::new(),
             pulls: Vec::new(),
         })))
     }
@@ -235,6 +244,8 @@ impl Dial for Fake {
 #[derive(Clone, Default)]
 pub(super) struct Slope {
     pub(super) computed: Arc<AtomicU32>,
+    /// Elements of a block less one.
+    pub(super) more_elements: usize,
 }
 
 impl Slope {
@@ -245,8 +256,9 @@ impl Slope {
 
 impl Model for Slope {
     fn declare(&mut self, _: &Job) -> Declaration {
-        let w = Parameter::new("w", &[2], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
-        Declaration { parameters: vec![w, Parameter::sum("loss", &[1])], block_elements: 1 }
+        let elements = self.more_elements as u64 + 1;
+        let w = Parameter::new("w", &[2 * elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+        Declaration { parameters: vec![w, Parameter::sum("loss", &[1])], block_elements: elements }
     }
     fn step(
         &mut self,

@@ -137,6 +137,34 @@ impl master_server::Master for Master {
 }
 
 impl Pserver {
+    fn pushed(&self, request: &proto::PushRequest, block: &proto::BlockGradient, value: f32) -> Pushed {
+        Pushed {
+            pserver: self.at,
+            block: block.block,
+            step: request.step,
+            index: request.node.map_or(0, |node| node.index),
+            position: request.position,
+            rewind: block.rewind,
+            version: block.version,
+            value,
+            bytes: block.gradient.len(),
+        }
+    }
+
+    /// There is room for what would not be answered `Busy`.
+    async fn find_room(&self, request: &proto::PushRequest) -> proto::PushReply {
+        let asked = self.pushed(request, &request.blocks[0], 0.0);
+        self.fake.state().questions.push((Instant::now(), asked.clone()));
+        let until = Instant::now() + Duration::from_millis(request.wait_millis.into());
+        while !(self.fake.state().has_room)(&asked) {
+            if Instant::now() >= until {
+                return proto::PushReply { answers: vec![PushAnswer::Busy.into()] };
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        proto::PushReply { answers: vec![PushAnswer::Room.into()] }
+    }
+
     fn is_primary(&self, state: &State, block: u32) -> bool {
         state.routing.blocks[block as usize].primary as usize == self.at
     }
@@ -146,23 +174,16 @@ impl Pserver {
 impl pserver_server::Pserver for Pserver {
     async fn push(&self, request: Request<proto::PushRequest>) -> Answer<proto::PushReply> {
         let request = request.into_inner();
+        if request.asks {
+            return Ok(Response::new(self.find_room(&request).await));
+        }
         let mut answers = Vec::new();
         for block in &request.blocks {
             let value = match block.gradient.as_ref() {
                 [low, high] => f32::from_le_bytes([0, 0, *low, *high]),
-                word => f32::from_le_bytes(word.try_into().unwrap()),
+                words => f32::from_le_bytes(words[..4].try_into().unwrap()),
             };
-            let pushed = Pushed {
-                pserver: self.at,
-                block: block.block,
-                step: request.step,
-                index: request.node.map_or(0, |node| node.index),
-                position: request.position,
-                rewind: block.rewind,
-                version: block.version,
-                value,
-                bytes: block.gradient.len(),
-            };
+            let pushed = self.pushed(&request, block, value);
             let mut state = self.fake.state();
             let is_primary = self.is_primary(&state, block.block);
             let answer = if is_primary { (state.answer)(&pushed) } else { PushAnswer::Moved };
@@ -194,8 +215,11 @@ impl pserver_server::Pserver for Pserver {
             if !self.is_primary(&state, block) {
                 reply.moved.push(block);
             } else if state.unpublished != Some(block) && (!is_sync || request.step <= state.published) {
-                let parameters =
-                    if with_data { (version as f32 + 0.5).to_le_bytes().to_vec() } else { Vec::new() };
+                let parameters = if with_data {
+                    (version as f32 + 0.5).to_le_bytes().repeat(state.elements)
+                } else {
+                    Vec::new()
+                };
                 reply.blocks.push(proto::PulledBlock {
                     block,
                     parameters: parameters.into(),

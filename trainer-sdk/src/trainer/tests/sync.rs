@@ -175,22 +175,69 @@ async fn a_block_that_has_moved_to_nobody_knows_where_is_asked_again_after_bound
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_without_room_is_put_off_and_the_lower_node_goes_first() {
+async fn a_sum_without_room_waits_without_being_sent_and_the_lower_node_goes_first() {
     let (fake, model) = with_task(0);
     let mut has_lower = false;
     fake.state().answer = Box::new(move |push| {
         has_lower |= push.index == 0;
         if has_lower || push.block > 0 { PushAnswer::Held } else { PushAnswer::Busy }
     });
+    fake.state().has_room = Box::new(|_| false);
     let script = async |fake: &Fake, _| {
-        fake.until("it finds no room", |state| !state.pushes.is_empty()).await;
-        let asked = |state: &State| state.leases.last().map(|(_, words)| words.want);
-        let began = Instant::now();
-        fake.until("it asks for one more", |state| asked(state) == Some(2)).await;
-        assert!(began.elapsed() > TTL / 10, "not at the first answer: {:?}", began.elapsed());
+        fake.until("it asks for room", |state| !state.questions.is_empty()).await;
+        let words =
+            |state: &State| state.leases.last().map(|(_, words)| (words.want, words.progress[0].waits));
+        fake.until("it asks for one more", |state| words(state) == Some((2, true))).await;
+        sleep(2 * TTL).await;
+        assert_eq!(blocks_pushed_to(&fake.state(), 0), [0], "it is sent once");
+        assert!(fake.state().questions.len() < 12, "each is kept open");
         assert!(!is_told_pushed(&fake.state(), 1));
         fake.state().tasks.push_back(node(2, 0, Node::leaf(0), 1));
         fake.until("both are pushed", |state| is_told_pushed(state, 1) && is_told_pushed(state, 2)).await;
+        let state = fake.state();
+        let of_block: Vec<u32> =
+            state.pushes.iter().filter(|(_, push)| push.block == 0).map(|(_, push)| push.index).collect();
+        assert_eq!(of_block, [LEAF.index, 0, LEAF.index]);
+    };
+    assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    assert_eq!(model.computed(), 2, "nothing is computed twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_gradient_of_several_messages_none_is_sent_before_there_is_room_for_all() {
+    let (fake, model) = with_task(0);
+    let model = Slope { more_elements: (256 << 10) - 1, ..model };
+    fake.state().routing = routing(1, [(0, 1, 1); 3]);
+    fake.state().elements = 256 << 10;
+    fake.state().has_room = Box::new(|_| false);
+    let script = async |fake: &Fake, _| {
+        fake.until("it asks for room", |state| !state.questions.is_empty()).await;
+        sleep(Duration::from_secs(1)).await;
+        assert!(fake.state().pushes.is_empty());
+        assert_eq!(fake.state().questions[0].1.block, 2, "the last is asked for: it is sent last");
+        fake.state().has_room = Box::new(|_| true);
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        let state = fake.state();
+        let sent: Vec<(u32, usize)> = state.pushes.iter().map(|(_, push)| (push.block, push.bytes)).collect();
+        assert_eq!(sent, [(0, 1 << 20), (1, 1 << 20), (2, 4)], "first layers first");
+        assert_eq!(state.questions.len(), 1);
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_task_of_a_step_is_computed_while_a_sum_is_pushed_and_the_next_step_is_not() {
+    let (fake, model) = with_task(0);
+    fake.state().no_pushes[1] = true;
+    let computed = model.clone();
+    let script = async |fake: &Fake, _| {
+        fake.until("a push hangs", |state| !blocks_pushed_to(state, 1).is_empty()).await;
+        fake.state().tasks.push_back(node(2, 0, Node { level: 0, index: LEAF.index + 1 }, 1));
+        fake.state().tasks.push_back(node(3, 1, Node::leaf(0), 1));
+        sleep(TTL).await;
+        assert_eq!(computed.computed(), 2);
+        let counters = fake.state().leases.last().unwrap().1.counters.unwrap();
+        assert!(counters.push_micros > 5_000_000, "{counters:?}");
     };
     assert!(fake.train(settings(), model, script).await.is_none());
 }

@@ -1,0 +1,31 @@
+//! Whether a gradient would be taken in, before it is sent. Changes nothing.
+
+use super::held::Room;
+use super::{Block, PushOutcome};
+use shoal_runtime::cluster::{Node, Rewind, Step, Version};
+
+impl Block {
+    /// What room there is for a node whose gradient was computed under `rewind`; or what a push of it would be answered,
+    /// whatever it brings.
+    pub fn room(&self, rewind: Rewind, step: Step, node: Node) -> Result<Room, PushOutcome> {
+        let (primary, version) = self.led(rewind)?;
+        self.before_taking(step, version)?;
+        primary.held.of(step).map(|held| held.room(node)).ok_or(PushOutcome::Busy)
+    }
+
+    /// What a push for `step` is answered whatever it brings, the block being at `version`.
+    pub(super) fn before_taking(&self, step: Step, version: Version) -> Result<(), PushOutcome> {
+        if step.replaces() < self.published {
+            return Err(PushOutcome::Late);
+        }
+        if step.replaces() < version {
+            // Applied, but some copy has yet to say that it has it: it may be lost.
+            return Err(PushOutcome::Held { replaced: 0 });
+        }
+        let is_closed = self.placement.heir.is_some() || !self.is_open(step.0);
+        if self.job.reads(step) > self.published || is_closed {
+            return Err(PushOutcome::Busy);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! Who is told next that there is room for a node: the lowest first, and no more at a time than there is room for. Pure: time
+//! and what blocks say come in as arguments.
+//!
+//! A gradient may be the size of the model, a question never is: so trainers ask before they send more than a message, and
+//! what a pserver holds and what is on its way to it stay within a block's window together. Invariants:
+//! - who is told finds room, whatever of those told comes first: no more nodes are on their way than the window has room for
+//!   beside what is held, but for the one that covers the lowest missing slot. There always is room for that, or the step could
+//!   never go on;
+//! - of those that wait the lowest is told first, for the window moves with what is lowest;
+//! - who was told and does not come is forgotten after a while.
+
+use crate::block::PushOutcome;
+use crate::block::held::Room;
+use shoal_runtime::cluster::{BlockId, Node, Rewind, Step};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long after its last message a node counts as on its way.
+const ON_ITS_WAY: Duration = Duration::from_secs(4);
+
+/// A question: whether there is room for a node in a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The step.
+    pub step: Step,
+    /// Of its tree.
+    pub node: Node,
+    /// The block that would be sent last: the others are ahead of it.
+    pub block: BlockId,
+    /// The rewind number under which the gradient was computed.
+    pub rewind: Rewind,
+    /// The number of the exclusions that it was computed with.
+    pub exclusions: u64,
+}
+
+/// What a question is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoomAnswer {
+    /// There is room, for as long as it takes to send it.
+    Room,
+    /// No room is needed, or none will be given: what a push would be answered.
+    Instead(PushOutcome),
+}
+
+/// Names one who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(Step, u32, u64);
+
+/// Who waits, each with what to tell it by, and who was told.
+#[derive(Debug)]
+pub struct RoomQueue<T> {
+    window: usize,
+    waiting: BTreeMap<Ticket, (Asked, T)>,
+    /// Since when.
+    told: Vec<(Asked, Instant)>,
+    next: u64,
+}
+
+impl<T> RoomQueue<T> {
+    /// Nobody waits. Blocks hold at most `window` nodes beyond the lowest missing slot.
+    pub fn new(window: usize) -> RoomQueue<T> {
+        RoomQueue { window, waiting: BTreeMap::new(), told: Vec::new(), next: 0 }
+    }
+
+    /// Whether nobody waits and nothing is on its way.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.told.is_empty()
+    }
+
+    /// Somebody asks, and waits for [`next`](Self::next).
+    pub fn wait(&mut self, asked: Asked, by: T) -> Ticket {
+        let ticket = Ticket(asked.step, asked.node.first(), self.next);
+        self.next += 1;
+        self.waiting.insert(ticket, (asked, by));
+        ticket
+    }
+
+    /// Somebody waits no more. Returns what it had asked, if it was not told yet.
+    pub fn leave(&mut self, ticket: Ticket) -> Option<Asked> {
+        self.waiting.remove(&ticket).map(|(asked, _)| asked)
+    }
+
+    /// Some blocks were sent a node.
+    pub fn came(&mut self, step: Step, node: Node, blocks: &[BlockId], now: Instant) {
+        let is_it = |asked: &Asked| (asked.step, asked.node) == (step, node);
+        self.told.retain(|(asked, _)| !is_it(asked) || !blocks.contains(&asked.block));
+        self.told.iter_mut().filter(|(asked, _)| is_it(asked)).for_each(|(_, since)| *since = now);
+    }
+
+    /// The next to be told something, and what. `look` says what room a block has, or what a push would be answered.
+    pub fn next(
+        &mut self,
+        now: Instant,
+        mut look: impl FnMut(&Asked) -> Result<Room, PushOutcome>,
+    ) -> Option<(T, RoomAnswer)> {
+        let mut found = None;
+        for (ticket, (asked, _)) in &self.waiting {
+            let room = look(asked);
+            let answer = self.answer(asked, room, now);
+            if let Some(answer) = answer {
+                found = Some((*ticket, answer));
+                break;
+            }
+            // One that waits for its version or a new primary holds up nobody.
+            if room != Err(PushOutcome::Busy) {
+                break;
+            }
+        }
+        let (ticket, answer) = found?;
+        let (asked, by) = self.waiting.remove(&ticket)?;
+        self.tell(asked, answer, now);
+        Some((by, answer))
+    }
+
+    /// Answers one out of turn: it can wait no longer.
+    pub fn last(&mut self, asked: Asked, room: Result<Room, PushOutcome>, now: Instant) -> RoomAnswer {
+        let answer = self.answer(&asked, room, now).unwrap_or(RoomAnswer::Instead(PushOutcome::Busy));
+        self.tell(asked, answer, now);
+        answer
+    }
+
+    fn answer(&self, asked: &Asked, room: Result<Room, PushOutcome>, now: Instant) -> Option<RoomAnswer> {
+        match room {
+            Ok(Room::Lowest) => Some(RoomAnswer::Room),
+            Ok(Room::Beyond(held)) => {
+                let comes = self.told.iter().filter(|(told, since)| {
+                    told.step == asked.step && told.node != asked.node && now < *since + ON_ITS_WAY
+                });
+                (held + comes.count() <= self.window).then_some(RoomAnswer::Room)
+            }
+            Ok(Room::Covered) => Some(RoomAnswer::Instead(PushOutcome::Covered)),
+            Err(PushOutcome::Busy | PushOutcome::Throttled) => None,
+            Err(outcome) => Some(RoomAnswer::Instead(outcome)),
+        }
+    }
+
+    fn tell(&mut self, asked: Asked, answer: RoomAnswer, now: Instant) {
+        self.told.retain(|(told, since)| now < *since + ON_ITS_WAY && *told != asked);
+        if answer == RoomAnswer::Room {
+            self.told.push((asked, now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
