@@ -41,7 +41,7 @@ pub struct Counters {
     pub pieces_written: u64,
     /// Bytes of their files.
     pub bytes_written: u64,
-    /// Push messages of which some block waited for its piece to be written.
+    /// Pushes and questions for room of which some block waited for its piece to be written.
     pub throttled: u64,
     /// Rows of tables that updates of blocks led here let go of.
     pub rows_evicted: u64,

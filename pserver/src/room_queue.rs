@@ -102,8 +102,8 @@ impl<T> RoomQueue<T> {
                 found = Some((*ticket, answer));
                 break;
             }
-            // One that waits for its version or a new primary holds up nobody.
-            if room != Err(PushOutcome::Busy) {
+            // One that waits for its version, a new primary or a checkpoint's memory holds up nobody.
+            if room.is_ok() {
                 break;
             }
         }

@@ -210,6 +210,7 @@ impl Shard {
             self.logged.send();
             self.whole.send();
         }
+        self.tell_of_room();
         Ok(())
     }
 

@@ -16,6 +16,8 @@ use shoal_tests::sim::spoiled::{Poisoned, Spoiled};
 use shoal_tests::sim::stage::{Asked, FIRST, ROOT, SECOND, Stage, all, millis, rewinds};
 use shoal_tests::sim::world::World;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -207,14 +209,22 @@ fn a_record_that_panics_every_trainer_is_left_out() {
     });
 }
 
-/// Attempts are counted in the document: a master that is started again counts on.
+/// Attempts are counted in the document: a master that is started again counts on. The third is told only the second.
 #[test]
 fn attempts_that_failed_are_not_forgotten_with_their_master() {
     in_paused_time(async {
         let mut stage = Stage::set(allowing(1));
+        let told = AtomicU64::new(0);
+        let third = stage.lose(move |call| {
+            call.is("a", "master", "Lease")
+                && !call.message::<proto::LeaseRequest>().complaints.is_empty()
+                && told.fetch_add(1, Relaxed) >= 2
+        });
+        third.on();
         poisoned(&mut stage, &["a"], 9);
         stage.until("it was tried", |document| document.troubles.iter().any(|it| it.attempts == 2)).await;
         stage.world.masters[0].crash();
+        third.off();
         stage.world.start_master();
         let document = stage.until("it is left out", |document| !document.exclusions.list.is_empty()).await;
         assert_eq!(document.master_term, 2);

@@ -198,14 +198,10 @@ impl Block {
         if let Err(outcome) = self.led(rewind).and_then(|(_, version)| self.before_taking(step, version)) {
             return Ok(outcome);
         }
-        let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
-            return Ok(PushOutcome::Moved);
-        };
-        let may_save =
-            self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, came.rows()));
-        if !may_save || !may_update(&mut self.holds) {
+        if !self.has_memory(came.rows()) {
             return Ok(PushOutcome::Throttled);
         }
+        let Role::Primary(primary) = &mut self.role else { return Ok(PushOutcome::Moved) };
         let Some(held) = primary.held.of_mut(step) else { return Ok(PushOutcome::Busy) };
         let is_short = held.tree().present() < self.job.microbatches_per_step;
         match held.arrive(node, weight, came) {

@@ -2,7 +2,6 @@
 //! lacks it. A ledger answer speaks of what is published only.
 
 use super::answer::{PushOutcome, Reading};
-use super::memory::may_update;
 use super::primary::{LOG_MAX, Primary};
 use super::state::{State, Update};
 use super::sum::Came;
@@ -35,7 +34,7 @@ impl Block {
         let is_closed =
             self.placement.heir.is_some() || self.waits_for_rest() || !self.is_open(arriving.position);
         let rate = self.rate(arriving.position);
-        let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
+        let (Role::Primary(primary), Some(state)) = (&self.role, &self.state) else {
             return PushOutcome::Moved;
         };
         // Until all that was inherited is published, nobody knows which of it is.
@@ -50,11 +49,10 @@ impl Block {
         if version.0 - self.published.0 >= IN_FLIGHT_MAX || is_closed {
             return PushOutcome::Busy;
         }
-        let rows = arriving.came.rows();
-        let may_save = self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, rows));
-        if !may_save || !may_update(&mut self.holds) {
+        if !self.has_memory(arriving.came.rows()) {
             return PushOutcome::Throttled;
         }
+        let Role::Primary(primary) = &mut self.role else { return PushOutcome::Moved };
         primary.pending.push_back((Version(version.0 + 1), arriving.position));
         self.update(Update {
             weight: arriving.weight,

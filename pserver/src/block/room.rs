@@ -1,16 +1,29 @@
-//! Whether a gradient would be taken in, before it is sent. Changes nothing.
+//! Whether a gradient would be taken in, before it is sent.
 
 use super::held::Room;
+use super::memory::may_update;
 use super::{Block, PushOutcome};
 use shoal_runtime::cluster::{Node, Rewind, Step, Version};
 
 impl Block {
     /// What room there is for a node whose gradient was computed under `rewind`; or what a push of it would be answered,
-    /// whatever it brings.
-    pub fn room(&self, rewind: Rewind, step: Step, node: Node) -> Result<Room, PushOutcome> {
-        let (primary, version) = self.led(rewind)?;
+    /// whatever it brings. Where there is room, pieces under way are charged for as for an update.
+    pub fn room(&mut self, rewind: Rewind, step: Step, node: Node) -> Result<Room, PushOutcome> {
+        let (_, version) = self.led(rewind)?;
         self.before_taking(step, version)?;
+        if !self.has_memory(0) {
+            return Err(PushOutcome::Throttled);
+        }
+        let (primary, _) = self.led(rewind)?;
         primary.held.of(step).map(|held| held.room(node)).ok_or(PushOutcome::Busy)
+    }
+
+    /// Whether a change of so many rows may cost what pieces under way still need.
+    pub(super) fn has_memory(&mut self, rows: usize) -> bool {
+        let state = self.state.as_ref();
+        let saved = self.piece.as_ref().zip(state);
+        saved.is_none_or(|(piece, state)| piece.may_save(&self.shape, state, rows))
+            && may_update(&mut self.holds)
     }
 
     /// What a push for `step` is answered whatever it brings, the block being at `version`.

@@ -1,3 +1,5 @@
+//! The queue for room: whatever comes and goes, who is told, in which order, and that nobody is forgotten.
+
 use super::*;
 use crate::block::held::{Arrival, HeldNodes};
 use crate::block::sum::Came;
@@ -180,15 +182,19 @@ fn what_is_on_its_way_for_one_step_takes_no_room_of_another() {
 }
 
 #[test]
-fn one_that_must_wait_for_its_version_holds_up_nobody() {
+fn one_that_must_wait_for_its_version_or_for_memory_holds_up_nobody() {
+    for why in [PushOutcome::Busy, PushOutcome::Throttled] {
+        let mut queue = RoomQueue::new(1);
+        let now = Instant::now();
+        queue.wait(leaf(1), 1);
+        queue.wait(Asked { block: BlockId(3), ..leaf(2) }, 2);
+        let look = |asked: &Asked| if asked.block == BlockId(9) { Err(why) } else { Ok(Room::Lowest) };
+        assert_eq!(queue.next(now, look), Some((2, RoomAnswer::Room)));
+        assert_eq!(queue.next(now, look), None);
+    }
     let mut queue = RoomQueue::new(1);
     let now = Instant::now();
     queue.wait(leaf(1), 1);
-    queue.wait(Asked { block: BlockId(3), ..leaf(2) }, 2);
-    let look =
-        |asked: &Asked| if asked.block == BlockId(9) { Err(PushOutcome::Busy) } else { Ok(Room::Lowest) };
-    assert_eq!(queue.next(now, look), Some((2, RoomAnswer::Room)));
-    assert_eq!(queue.next(now, look), None);
     let late = |_: &Asked| Err(PushOutcome::Late);
     assert_eq!(queue.next(now, late), Some((1, RoomAnswer::Instead(PushOutcome::Late))));
 }

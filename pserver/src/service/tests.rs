@@ -1,11 +1,12 @@
 //! The service over messages: jobs, long polls, answers.
 
 use super::*;
-use crate::block::Placement;
 use crate::block::primary::PlacedCopy;
 use crate::block::tests::{ME, alone, async_job, job};
+use crate::block::{NamedCheckpoint, Placement};
+use crate::hosting::Assignment;
 use crate::shard::tests::{assigned, assignment, host};
-use shoal_runtime::cluster::{Fill, JobSettings};
+use shoal_runtime::cluster::{CheckpointId, Fill, JobSettings, Version};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::pserver_server::Pserver;
 
@@ -127,6 +128,26 @@ async fn a_question_for_room_is_kept_open_until_there_is_some() {
     assert_eq!(told(&service, question(1, 0)).await, proto::PushAnswer::Applied);
 }
 
+/// What is still to be written of a checkpoint may hold nothing: the question waits until it is.
+#[tokio::test(start_paused = true)]
+async fn a_question_waits_for_a_checkpoints_memory() {
+    let shard = Shard::new(job(5, 2), 0, ME).with_checkpoint_memory(0);
+    let named = NamedCheckpoint { checkpoint: CheckpointId(1), version: Some(Version(0)), since: None };
+    host(&shard, Assignment { checkpoint: Some(named), ..assignment(3, &[0, 1]) });
+    let service = PserverService::new(Arc::new(shard));
+    let started = Instant::now();
+    assert_eq!(told(&service, question(0, 300)).await, proto::PushAnswer::Busy);
+    let waiting = async { (told(&service, question(0, 5000)).await, started.elapsed()) };
+    let written = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(service.shard.give_pieces(usize::MAX).unwrap().is_some());
+        service.shard.go_on().unwrap();
+    };
+    let ((answer, waited), ()) = tokio::join!(waiting, written);
+    assert_eq!((answer, waited), (proto::PushAnswer::Room, Duration::from_millis(400)));
+    assert_eq!(service.shard.counters().throttled, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_question_that_nobody_waits_for_any_more_keeps_no_place() {
     let service = service();
@@ -157,10 +178,10 @@ async fn a_question_of_an_older_history_for_a_block_elsewhere_or_without_sense_i
         let senseless = proto::PushRequest { asks: true, ..senseless };
         assert_eq!(refusal(service.push(Request::new(senseless)).await), RefusalKind::Malformed);
     }
-    let far = proto::PushRequest { step: 5, ..question(0, 0) };
+    let far = proto::PushRequest { step: 99, ..question(0, 0) };
     assert_eq!(refusal(service.push(Request::new(far)).await), RefusalKind::OutOfRange);
     assert_eq!(refusal(service.push(Request::new(question(2, 0))).await), RefusalKind::OutOfRange);
-    assert_eq!(refusal(service.push(Request::new(unknown(77))).await), RefusalKind::UnknownBlock);
+    assert_eq!(refusal(service.push(Request::new(unknown(77))).await), RefusalKind::OutOfRange);
 }
 
 #[tokio::test]

@@ -25,6 +25,9 @@ impl Shard {
         if let Some(hosting) = self.hosting() {
             hosting.check(asked.block)?;
         }
+        if look(self.hosting().as_deref(), &asked) == Err(PushOutcome::Throttled) {
+            self.count(|counters| counters.throttled += 1);
+        }
         let (sender, answer) = oneshot::channel();
         let ticket = self.room().wait(asked, sender);
         self.tell_of_room();
@@ -100,6 +103,6 @@ fn look(hosting: Option<&Hosting>, asked: &Asked) -> Result<Room, PushOutcome> {
     }
     let hosted = hosting.block(asked.block).ok_or(PushOutcome::Moved)?;
     // A block that panicked says so to whoever sends it something.
-    let block = hosted.lock().map_err(|_| PushOutcome::Busy)?;
+    let mut block = hosted.lock().map_err(|_| PushOutcome::Busy)?;
     block.room(asked.rewind, asked.step, asked.node)
 }
