@@ -65,10 +65,14 @@ impl Desk {
                 // The front is no further back, and all before it is applied.
                 self.published(Step(step.0.saturating_sub(1 + self.delay)));
             }
-            // Leased once more: the lease before it has expired.
-            self.tasks.retain(|_, old| old.is_finished || old.task.work != task.work);
+            let is_computed = self.is_computed(&task);
+            if is_computed {
+                // Leased once more: the lease before it has expired. What is still to be computed stays on the desk beside it, so
+                // that one that cannot go on is given no more than it can hold.
+                self.tasks.retain(|_, old| old.is_finished || old.task.work != task.work);
+            }
             let task = Arc::new(task);
-            let microbatches = if self.is_computed(&task) { task.microbatches.len() as u32 } else { 0 };
+            let microbatches = if is_computed { task.microbatches.len() as u32 } else { 0 };
             let on_desk = OnDesk { task, records: None, microbatches, is_finished: false };
             self.tasks.insert(place(&on_desk.task), on_desk);
         }

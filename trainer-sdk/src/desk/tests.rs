@@ -144,6 +144,18 @@ fn a_task_leased_once_more_takes_the_place_of_the_one_before_and_keeps_its_sum()
     assert_eq!(next(&desk), None);
 }
 
+/// Whoever cannot go on would be given the same again for ever, and everybody would wait for it.
+#[test]
+fn what_is_still_to_be_computed_stays_beside_what_is_leased_once_more() {
+    for task in [node(1, 3, 1), run(1, 40)] {
+        let mut desk = desk(1, vec![task.clone()]);
+        let again = Task { lease: LeaseId(7), ..task.clone() };
+        desk.add(vec![again.clone()]);
+        assert!(has(&desk, &task) && has(&desk, &again));
+        assert_eq!((next(&desk), desk.room()), (Some(1), 0));
+    }
+}
+
 #[test]
 fn what_others_have_published_is_done() {
     let mut desk = desk(1, vec![node(1, 3, 1), node(2, 4, 1)]);
