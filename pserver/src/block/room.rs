@@ -7,7 +7,7 @@ use shoal_runtime::cluster::{Node, Rewind, Step, Version};
 
 impl Block {
     /// What room there is for a node whose gradient was computed under `rewind`; or what a push of it would be answered,
-    /// whatever it brings. Where there is room, pieces under way are charged for as for an update.
+    /// whatever it brings. Pieces that an update would have to copy are charged for, as a push does.
     pub fn room(&mut self, rewind: Rewind, step: Step, node: Node) -> Result<Room, PushOutcome> {
         let (_, version) = self.led(rewind)?;
         self.before_taking(step, version)?;
