@@ -7,6 +7,7 @@ pub mod block;
 pub mod bucket;
 pub mod counters;
 pub mod decider;
+pub mod device;
 pub mod exact;
 pub mod follower;
 pub mod hosting;
@@ -42,11 +43,12 @@ use tonic::service::Routes;
 /// for that no longer than its grace.
 ///
 /// # Errors
-/// An address that cannot be bound or reached by trainers, arithmetic that is not exact, a master that refuses us,
-/// blocks that are still here when the grace is over.
+/// An address that cannot be bound or reached by trainers, arithmetic that is not exact, a device that cannot be used or
+/// fails, a master that refuses us, blocks that are still here when the grace is over.
 pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
     exact::assert_exact_arithmetic()?;
     keep_large_buffers();
+    let device = device::Device::open(settings.device).context("--device")?;
     let mut random = Random::from_os();
     let limits = Limits::default();
     let security = settings.security()?;
@@ -67,7 +69,7 @@ pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> 
     let dial = TcpDial { limits, security: security.clone() };
     let masters = Masters::new(&settings.master, &dial).map_err(|why| anyhow!("--master: {why}"))?;
     let watched = metrics::Watched::new(&masters, &security);
-    let pserver = Pserver { settings, dial, masters: &masters, watched: &watched, identity, random };
+    let pserver = Pserver { settings, device, dial, masters: &masters, watched: &watched, identity, random };
     tokio::select! {
         biased;
         ended = pserver.live(listener, leave, stop) => ended,
@@ -78,6 +80,7 @@ pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> 
 /// A pserver that has what it needs from outside.
 struct Pserver<'a> {
     settings: PserverSettings,
+    device: Option<device::Device>,
     dial: TcpDial,
     masters: &'a Masters,
     watched: &'a metrics::Watched<'a>,
@@ -88,7 +91,7 @@ struct Pserver<'a> {
 impl Pserver<'_> {
     /// Registers, then serves until its end.
     async fn live(self, listener: TcpListener, mut leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
-        let Pserver { settings, dial, masters, watched, mut identity, mut random } = self;
+        let Pserver { settings, device, dial, masters, watched, mut identity, mut random } = self;
         let registered = tokio::select! {
             biased;
             () = leave.wait() => return Ok(()),
@@ -103,12 +106,14 @@ impl Pserver<'_> {
         let storage = Storage::open(&place).await.context("checkpoints")?;
         tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");
         let shard = shard::Shard::new(job, shard::HELD_WINDOW, incarnation);
-        let shard = Arc::new(shard.with_checkpoint_memory(settings.checkpoint_memory << 20));
+        let shard = shard.with_checkpoint_memory(settings.checkpoint_memory << 20).with_device(device);
+        let shard = Arc::new(shard);
         watched.registered(&shard);
         let routes = Routes::new(service::PserverService::new(Arc::clone(&shard)).server(dial.limits));
         tokio::select! {
             biased;
             served = rpc::serve(listener, routes, dial.limits, dial.security.clone(), stop) => served.context("serving failed"),
+            lost = shard.device_failure() => Err(lost).context("--device"),
             left = life::leave(&shard, leave, Duration::from_secs(settings.grace_seconds)) => left,
             fault = life::live(&shard, &dial, masters, &storage, &mut identity, &mut random) => {
                 Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))

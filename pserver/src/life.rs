@@ -88,6 +88,7 @@ async fn live_once(
         refusal = write(shard, storage, writing) => refusal.into(),
         refusal = follow(shard, dial, following) => refusal.into(),
         refusal = decide(shard, dial, deciding) => refusal.into(),
+        refusal = shard.land() => refusal.into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A pserver's settings: flag, then `SHOAL_*`, then default.
 
+use crate::device::DeviceChoice;
 use anyhow::ensure;
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::rpc::tls::Role;
@@ -45,6 +46,11 @@ pub struct PserverSettings {
     #[arg(long, env = "SHOAL_CHECKPOINT_MEMORY", default_value_t = 1024, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(0..=1 << 30))]
     pub checkpoint_memory: u64,
+    /// Where dense blocks are updated, to the same bits: cpu; cuda:N, an NVIDIA device from compute capability 8.0 on, or an
+    /// error; auto, the first device if it can be used. Blocks that its memory has no room for are updated by the processor,
+    /// as are tables
+    #[arg(long, env = "SHOAL_DEVICE", default_value = "cpu", value_name = "DEVICE")]
+    pub device: DeviceChoice,
     /// Name of this pserver, unique in the job; by default made from the process id and a random number
     #[arg(long, env = "SHOAL_PSERVER_NAME")]
     pub name: Option<String>,

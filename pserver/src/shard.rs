@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod decisions;
+mod device;
 mod follow;
 mod pull;
 mod push;

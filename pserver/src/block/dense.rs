@@ -1,30 +1,40 @@
 //! The values of a dense block: parameters of the newest versions and the rule's slots.
 //!
 //! Buffers are shared and never written again while somebody else has them (copy on write), so that a copy costs
-//! nothing until the next update.
+//! nothing until the next update. Of a block that lives on a device the published parameters are here, and its slots there: a
+//! copy fetches them.
 
 use super::published::{Published, bytes_of};
 use super::shape::{BlockShape, Divisor, Pace};
 use super::sum::DenseSum;
 use super::verdicts::Turn;
+use crate::device::{Device, PieceUpdate, Resident};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockCopy, Refusal, RefusalKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Parameters and slots.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Dense {
     /// The newest versions in order.
     kept: VecDeque<Published>,
-    slots: Vec<Arc<Vec<f32>>>,
+    slots: Slots,
+}
+
+/// The rule's state, and with it the place where the block is updated.
+#[derive(Debug)]
+enum Slots {
+    Here(Vec<Arc<Vec<f32>>>),
+    /// With the newest parameters.
+    There(Resident),
 }
 
 impl Dense {
     /// These parameters, and slots of zero.
     pub(super) fn beginning(shape: &BlockShape, parameters: Vec<f32>) -> Dense {
         let slots = (0..shape.slots).map(|_| Arc::new(vec![0.0; shape.elements])).collect();
-        Dense { kept: VecDeque::from([Published::new(parameters)]), slots }
+        Dense { kept: VecDeque::from([Published::new(parameters)]), slots: Slots::Here(slots) }
     }
 
     /// Those that a copy carries. Refuses one that is not of this block's shape.
@@ -47,7 +57,21 @@ impl Dense {
         let earlier = copy.earlier.iter().skip(surplus);
         let kept = earlier.chain([&copy.parameters]).map(|bytes| Published::new(values(bytes)));
         let slots = copy.slots.iter().map(|slot| Arc::new(values(slot)));
-        Ok(Dense { kept: kept.collect(), slots: slots.collect() })
+        Ok(Dense { kept: kept.collect(), slots: Slots::Here(slots.collect()) })
+    }
+
+    /// From now on it is updated on a device, if that has memory for it.
+    pub(super) fn house(&mut self, shape: &BlockShape, device: &Device) {
+        let Slots::Here(slots) = &self.slots else { return };
+        let slots: Vec<&[f32]> = slots.iter().map(|slot| slot.as_slice()).collect();
+        if let Ok(resident) = device.place(shape.id, self.newest().values(), &slots) {
+            self.slots = Slots::There(resident);
+        }
+    }
+
+    /// How many of the newest versions are still to come.
+    pub(super) fn coming(&self) -> usize {
+        self.kept.iter().rev().take_while(|kept| !kept.is_here()).count()
     }
 
     /// Versions before the newest.
@@ -60,12 +84,18 @@ impl Dense {
         self.kept.get((self.kept.len() - 1).checked_sub(back)?)
     }
 
-    /// Puts them into a copy, with at most so many versions before the newest, sharing the buffers.
-    pub(super) fn copy_into(&self, copy: &mut BlockCopy, earlier: usize) {
+    /// Puts them into a copy, with at most so many versions before the newest, sharing the buffers. None while some of it is
+    /// still to come from a device, or if that has failed.
+    pub(super) fn copy_into(&self, mut copy: BlockCopy, earlier: usize) -> Option<BlockCopy> {
         let skipped = self.earlier().saturating_sub(earlier);
-        copy.earlier = self.kept.range(skipped..self.earlier()).map(Published::bytes).collect();
-        copy.parameters = self.newest().bytes();
-        copy.slots = self.slots.iter().map(|slot| bytes_of(Arc::clone(slot))).collect();
+        copy.earlier =
+            self.kept.range(skipped..self.earlier()).map(Published::bytes).collect::<Option<_>>()?;
+        copy.parameters = self.newest().bytes()?;
+        copy.slots = match &self.slots {
+            Slots::Here(slots) => slots.iter().map(|slot| bytes_of(Arc::clone(slot))).collect(),
+            Slots::There(resident) => resident.slots().ok()?,
+        };
+        Some(copy)
     }
 
     /// The next version: the rule runs once over a gradient sum. Returns the bytes that had to be copied because
@@ -77,11 +107,21 @@ impl Dense {
         divisor: Divisor,
         mut sum: DenseSum,
     ) -> u64 {
+        let slots = match &mut self.slots {
+            Slots::Here(slots) => slots,
+            Slots::There(resident) => {
+                let pieces = shape.passes(pace, divisor);
+                let pieces = pieces.filter_map(|(range, rule, pass)| PieceUpdate::new(range, rule, pass?));
+                let outcome = resident.update(pieces.collect(), |page| sum.read_to(page));
+                self.kept.push_back(Published::coming(outcome));
+                return 0;
+            }
+        };
         let mut copied = 0;
-        let mut slots: Vec<&mut [f32]> = Vec::with_capacity(self.slots.len());
-        for slot in &mut self.slots {
+        let mut borrowed: Vec<&mut [f32]> = Vec::with_capacity(slots.len());
+        for slot in slots {
             copied += if Arc::strong_count(slot) > 1 { 4 * slot.len() as u64 } else { 0 };
-            slots.push(Arc::make_mut(slot).as_mut_slice());
+            borrowed.push(Arc::make_mut(slot).as_mut_slice());
         }
         if sum.is_empty() {
             // A metric's, of no record.
@@ -90,7 +130,7 @@ impl Dense {
         let zeros = if pace.turn == Turn::First { vec![0.0; shape.elements] } else { Vec::new() };
         let newest = self.kept.back().map_or(&[][..], Published::values);
         let newest = if pace.turn == Turn::First { &zeros } else { newest };
-        self.kept.push_back(Published::new(shape.update(pace, newest, sum, &mut slots, divisor)));
+        self.kept.push_back(Published::new(shape.update(pace, newest, sum, &mut borrowed, divisor)));
         copied
     }
 

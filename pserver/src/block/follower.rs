@@ -36,7 +36,7 @@ impl Block {
             News::Entry(entry) => self.append(entry)?,
         }
         if let Some(state) = &mut self.state {
-            self.published = self.published.max(published.min(state.version()));
+            self.published = self.published.max(published.min(state.ready()));
             state.release(self.published, self.job.mode.earlier_states());
         }
         Ok(())
@@ -55,7 +55,10 @@ impl Block {
             return Ok(());
         }
         match &mut self.state {
-            state if is_newer && is_first => *state = Some(State::from_copy(&self.shape, copy)?),
+            _ if is_newer && is_first => {
+                let state = State::from_copy(&self.shape, copy)?;
+                self.state = Some(self.house(state));
+            }
             Some(state) => state.fill(&self.shape, copy)?,
             None => {}
         }

@@ -14,6 +14,7 @@ pub mod entry;
 mod follower;
 pub mod held;
 mod held_steps;
+mod housing;
 pub mod memory;
 mod piece;
 mod positions;
@@ -267,7 +268,7 @@ impl Block {
     /// Publishes what every required copy has.
     fn publish(&mut self) {
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else { return };
-        if let Some(version) = primary.publishable(state.version()) {
+        if let Some(version) = primary.publishable(state.ready()) {
             self.published = self.published.max(version);
         }
         primary.note_published(self.published, state);
@@ -300,7 +301,10 @@ impl Block {
             let detail = format!("the block is at version {}, asked was {version}", self.published);
             return Err(Refusal::new(kind, &self.shape, detail));
         }
-        Ok(state.copy(&self.shape, self.copy_of(0, from)))
+        state.copy(&self.shape, self.copy_of(0, from)).ok_or_else(|| {
+            let detail = "its device does not give it: it has failed";
+            Refusal::new(RefusalKind::NotReady, &self.shape, detail)
+        })
     }
 
     fn copy_of(&self, earlier: u64, from: Slot) -> CopyOf {
@@ -333,10 +337,15 @@ impl Block {
             Next::Entry(entry) => News::Entry(entry),
             Next::State | Next::Segment(_) => {
                 let from = if let Next::Segment(from) = next { from } else { 0 };
-                if from == 0 {
-                    primary.give_state(follower);
+                match state.copy(&self.shape, CopyOf { from, ..whole }) {
+                    Some(copy) => {
+                        if from == 0 {
+                            primary.give_state(follower);
+                        }
+                        News::Copy(Box::new(copy))
+                    }
+                    None => News::Nothing,
                 }
-                News::Copy(Box::new(state.copy(&self.shape, CopyOf { from, ..whole })))
             }
             Next::Broken => News::Broken,
         };

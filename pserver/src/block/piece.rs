@@ -96,7 +96,8 @@ impl Block {
                 self.piece = Some(Piece::Open(checkpoint, Box::new(GivenPiece { copy, hold })));
                 return;
             }
-            let copy = state.copy(&self.shape, of);
+            // A device that does not give it has failed, and with it this process.
+            let Some(copy) = state.copy(&self.shape, of) else { return };
             let hold = self.job.budget.hold(copy.bytes() as u64);
             self.holds.push(Arc::downgrade(&hold));
             self.piece = Some(Piece::Taken(checkpoint, Box::new(GivenPiece { copy, hold })));

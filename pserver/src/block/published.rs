@@ -1,16 +1,20 @@
 //! A published version: an immutable buffer, shared by everyone who sends it. It must never be written again.
 
+use crate::device::Outcome;
 use bytes::Bytes;
 use std::sync::Arc;
 
 #[cfg(target_endian = "big")]
 compile_error!("published buffers are sent as they lie in memory, which must be little-endian");
 
-/// The parameters of a block at one version.
+/// The parameters of a block at one version: here, or still to come from a device.
 #[derive(Clone, Debug)]
-pub struct Published {
-    values: Arc<Vec<f32>>,
-    bytes: Bytes,
+pub struct Published(Content);
+
+#[derive(Clone, Debug)]
+enum Content {
+    Here(Bytes),
+    Coming(Outcome),
 }
 
 struct Owner(Arc<Vec<f32>>);
@@ -29,15 +33,28 @@ pub fn bytes_of(values: Arc<Vec<f32>>) -> Bytes {
 impl Published {
     /// Publishes a buffer without copying it.
     pub fn new(values: Vec<f32>) -> Published {
-        let values = Arc::new(values);
-        Published { bytes: bytes_of(Arc::clone(&values)), values }
+        Published(Content::Here(bytes_of(Arc::new(values))))
     }
-    /// The values.
+    /// What a device makes.
+    pub(super) fn coming(outcome: Outcome) -> Published {
+        Published(Content::Coming(outcome))
+    }
+    fn content(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Content::Here(bytes) => Some(bytes),
+            Content::Coming(outcome) => outcome.bytes(),
+        }
+    }
+    /// Whether it is here.
+    pub fn is_here(&self) -> bool {
+        self.content().is_some()
+    }
+    /// The values; of one that is still to come none.
     pub fn values(&self) -> &[f32] {
-        &self.values
+        self.content().map_or(&[], |bytes| bytemuck::cast_slice(bytes))
     }
-    /// The same as little-endian bytes; clones share the buffer.
-    pub fn bytes(&self) -> Bytes {
-        self.bytes.clone()
+    /// The same as little-endian bytes, if it is here; clones share the buffer.
+    pub fn bytes(&self) -> Option<Bytes> {
+        self.content().cloned()
     }
 }

@@ -5,6 +5,7 @@
 //! and kept as long as states are. So a decision is made once in a history, and can be asked for again.
 
 use super::memory::may_update;
+use super::published::Published;
 use super::state::Update;
 use super::sum::Sum;
 use super::{Block, Role};
@@ -147,7 +148,7 @@ impl Block {
                 format!("what was decided is kept no more, the block is at version {}", self.published);
             Refusal::new(RefusalKind::StepGone, format!("step {step}"), detail)
         };
-        kept.map(|kept| Some(kept.bytes())).ok_or_else(gone)
+        kept.map(Published::bytes).ok_or_else(gone)
     }
 
     fn is_no_scalar_block(&self) -> Refusal {

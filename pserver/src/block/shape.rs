@@ -12,7 +12,8 @@ use crate::kernel::sum::{Half, Single, Word, first_non_finite};
 use shoal_runtime::cluster::layout::{BlockLayout, BucketOf};
 use shoal_runtime::cluster::rows::RowDifference;
 use shoal_runtime::cluster::{
-    BlockId, Decisions, Declaration, Node, Parameter, Partial, Precision, Refusal, RefusalKind, Rows, Step,
+    BlockId, Decisions, Declaration, Node, Parameter, Partial, Precision, Refusal, RefusalKind, Rows, Rule,
+    Step,
 };
 use shoal_runtime::wire::rows;
 use std::ops::Range;
@@ -311,20 +312,35 @@ impl BlockShape {
         slots: &mut [&mut [f32]],
         divisor: Divisor,
     ) -> Vec<f32> {
-        for PieceShape { parameter, range, .. } in &self.pieces {
-            let pass = pass(parameter, pace, divisor);
-            for range in stretches(range.clone()) {
-                let own_slots = slots.iter_mut().take(parameter.slots().len());
+        for (range, rule, pass) in self.passes(pace, divisor) {
+            for range in stretches(range) {
+                let own_slots = slots.iter_mut().take(rule.slots().len());
                 let mut slots: Vec<&mut [f32]> = own_slots.map(|slot| &mut slot[range.clone()]).collect();
                 let (parameters, values) = (&parameters[range.clone()], sum.stretch(range));
-                if parameter.group.is_frozen {
-                    values.copy_from_slice(parameters);
-                    continue;
+                match pass {
+                    Some(pass) => rules::run(rule, pass, parameters, values, &mut slots),
+                    None => values.copy_from_slice(parameters),
                 }
-                rules::run(parameter.rule, pass, parameters, values, &mut slots);
             }
         }
         sum.into_values()
+    }
+
+    /// What an update is of each piece: where it lies, its rule, and the rule's constants; none of a frozen one.
+    pub(super) fn passes(
+        &self,
+        pace: Pace,
+        divisor: Divisor,
+    ) -> impl Iterator<Item = (Range<usize>, Rule, Option<Pass>)> {
+        self.pieces.iter().map(move |PieceShape { parameter, range, .. }| {
+            let pass = (!parameter.group.is_frozen).then(|| pass(parameter, pace, divisor));
+            (range.clone(), parameter.rule, pass)
+        })
+    }
+
+    /// Whether a device can update it: it is dense, and neither counted nor decided by.
+    pub(super) fn is_for_devices(&self) -> bool {
+        self.bucket.is_none() && self.decisions.is_none() && !self.is_metric
     }
 }
 

@@ -13,6 +13,7 @@ use crate::bucket::arena::Slot;
 use crate::bucket::beginning::GivenRows;
 use crate::bucket::plan::Plan;
 use crate::bucket::{self, Bucket};
+use crate::device::Device;
 use bytes::Bytes;
 use shoal_runtime::cluster::block_copy::{Segment, SegmentRow};
 use shoal_runtime::cluster::{
@@ -40,14 +41,14 @@ pub struct Update {
 }
 
 /// The newest versions of a block's values, rule state, and how it is named.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct State {
     name: StateName,
     values: Values,
     ledger: Ledger,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Values {
     Dense(Dense),
     Bucket(Box<Bucket>),
@@ -128,6 +129,23 @@ impl State {
         &self.ledger
     }
 
+    /// Updates whose parameters are here: a device may still be at work on the newest.
+    pub fn ready(&self) -> Version {
+        match &self.values {
+            Values::Dense(dense) => Version(self.name.version.0 - dense.coming() as u64),
+            Values::Bucket(_) => self.name.version,
+        }
+    }
+
+    /// From now on a device updates it, if it can and has memory.
+    pub(super) fn house(&mut self, shape: &BlockShape, device: &Device) {
+        if let Values::Dense(dense) = &mut self.values
+            && shape.is_for_devices()
+        {
+            dense.house(shape, device);
+        }
+    }
+
     /// Rows of a bucket and the bytes of their memory; of a dense block none.
     pub fn rows(&self) -> (u64, u64) {
         match &self.values {
@@ -163,23 +181,22 @@ impl State {
                     .then(|| bucket.read(of, back as usize, keys, &mut bytes))?;
                 Some(bytes.into())
             }
-            _ => self.parameters(version).map(Published::bytes),
+            _ => self.parameters(version).and_then(Published::bytes),
         }
     }
 
     /// A copy of it with at most `earlier` versions before the newest, sharing its buffers; of a bucket the segment from
-    /// slot `from` on.
-    pub fn copy(&self, shape: &BlockShape, of: CopyOf) -> BlockCopy {
-        let mut copy = self.head(shape, of);
+    /// slot `from` on. None while a device has yet to give what is to be in it.
+    pub fn copy(&self, shape: &BlockShape, of: CopyOf) -> Option<BlockCopy> {
+        let copy = self.head(shape, of);
         let earlier = usize::try_from(of.earlier).unwrap_or(usize::MAX);
         match (&self.values, &shape.bucket) {
             (Values::Bucket(bucket), Some(shape)) => {
-                return with_segment(copy, bucket.segment(shape, of.from, of.segment_bytes, earlier));
+                Some(with_segment(copy, bucket.segment(shape, of.from, of.segment_bytes, earlier)))
             }
-            (Values::Dense(dense), _) => dense.copy_into(&mut copy, earlier),
-            (Values::Bucket(_), None) => {}
+            (Values::Dense(dense), _) => dense.copy_into(copy, earlier),
+            (Values::Bucket(_), None) => Some(copy),
         }
-        copy
     }
 
     /// What all copies of it have in common.

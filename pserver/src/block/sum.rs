@@ -2,6 +2,7 @@
 //! the two on the way from a message to an update. Pure.
 
 use super::held::Difference;
+use super::shape::STRETCH;
 use crate::kernel::sum::{
     Half, Single, Word, add_left_words, add_right, add_right_words, first_difference, read_into,
 };
@@ -127,6 +128,14 @@ impl DenseSum {
             }
             Side::Left => add_left_words(words, &mut self.values[range]),
             Side::Right => add_right_words(&mut self.values[range], words),
+        }
+    }
+
+    /// Reads all of it to there, stretch by stretch.
+    pub(super) fn read_to(&mut self, to: &mut [f32]) {
+        for (at, to) in to.chunks_mut(STRETCH).enumerate() {
+            let first = at * STRETCH;
+            to.copy_from_slice(self.stretch(first..first + to.len()));
         }
     }
 

@@ -6,6 +6,7 @@ use super::memory::Budget;
 use super::shape::{BlockShape, Pace};
 use super::state::{State, Update};
 use super::verdicts::{Turn, turn};
+use crate::device::Device;
 use shoal_runtime::cluster::{Course, JobSettings, JobShape, Mode, Precision, Step, Version};
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub struct Terms {
     pub(super) mode: Mode,
     pub(super) budget: Arc<Budget>,
     pub(super) segment_bytes: usize,
+    pub(super) device: Option<Device>,
 }
 
 /// Bytes of a bucket's segment, about.
@@ -32,7 +34,18 @@ impl Terms {
         let (shape, course, microbatches_per_step) = (job.shape(), job.course(), job.microbatches_per_step);
         let (budget, segment_bytes) = (Budget::of(u64::MAX), SEGMENT_BYTES);
         let (seed, mode, gradients) = (job.seed, job.mode, job.gradients);
-        Terms { shape, course, microbatches_per_step, seed, gradients, window, mode, budget, segment_bytes }
+        Terms {
+            shape,
+            course,
+            microbatches_per_step,
+            seed,
+            gradients,
+            window,
+            mode,
+            budget,
+            segment_bytes,
+            device: None,
+        }
     }
 
     /// The same with segments of other sizes, about.
@@ -48,6 +61,16 @@ impl Terms {
     /// The same with a bound on what pieces of checkpoints hold beyond what training needs.
     pub fn with_budget(&self, budget: Arc<Budget>) -> Terms {
         Terms { budget, ..self.clone() }
+    }
+
+    /// The same on a pserver with a device.
+    pub fn with_device(&self, device: Device) -> Terms {
+        Terms { device: Some(device), ..self.clone() }
+    }
+
+    /// The device that updates blocks here, if any does.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
     }
 
     /// What initial values are a function of.

@@ -96,7 +96,7 @@ impl Block {
             Mode::Sync { .. } => self.published.0 >= end,
             Mode::Async { .. } => primary.ledger.as_ref().is_some_and(|ledger| ledger.is_full(end)),
         };
-        let sums = state.parameters(self.published).filter(|_| is_whole)?.bytes();
+        let sums = state.parameters(self.published).filter(|_| is_whole)?.bytes()?;
         Some(EvaluatedBlock { term: self.placement.term, number, sums })
     }
 }

@@ -61,7 +61,7 @@ fn content(block: &Block) -> Vec<(u64, u32, u32, Vec<[u8; 4]>)> {
     let state = block.state.as_ref().unwrap();
     let (mut from, mut content) = (0, Vec::new());
     while from != u32::MAX {
-        let copy = state.copy(&block.shape, block.copy_of(0, from));
+        let copy = state.copy(&block.shape, block.copy_of(0, from)).unwrap();
         let rows = decode_rows(&copy.parameters, 2 * DIMENSION).unwrap();
         content.extend(rows.map(|row| (row.key, row.last, row.occurrences, row.values.to_vec())));
         from = copy.segment.unwrap().slots.end;

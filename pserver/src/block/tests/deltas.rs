@@ -46,7 +46,7 @@ type Content = (Vec<Row>, Bytes);
 /// All rows of a block's newest state, with the keys that are counted and not admitted.
 fn content(block: &Block) -> Content {
     let of = CopyOf { segment_bytes: usize::MAX, ..block.copy_of(0, 0) };
-    let copy = block.state.as_ref().unwrap().copy(&block.shape, of);
+    let copy = block.state.as_ref().unwrap().copy(&block.shape, of).unwrap();
     let rows = decode_rows(&copy.parameters, 2 * DIMENSION).unwrap();
     let mut rows: Vec<Row> =
         rows.map(|row| (row.key, row.last, row.occurrences, row.values.to_vec())).collect();

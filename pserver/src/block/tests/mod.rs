@@ -130,7 +130,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 /// Everything that a block's state holds.
 fn state(block: &Block) -> BlockCopy {
     let state = block.state.as_ref().unwrap();
-    state.copy(&block.shape, block.copy_of(block.job.mode.earlier_states(), 0))
+    state.copy(&block.shape, block.copy_of(block.job.mode.earlier_states(), 0)).unwrap()
 }
 
 /// The newest parameters.

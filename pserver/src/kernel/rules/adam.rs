@@ -34,6 +34,12 @@ impl Moments {
         }
     }
 
+    /// In the order in which device code names them.
+    pub(super) fn constants(&self) -> [f32; 7] {
+        let Moments { beta1, rest1, beta2, rest2, epsilon, correction1, correction2, .. } = *self;
+        [beta1, rest1, beta2, rest2, epsilon, correction1, correction2]
+    }
+
     #[inline(always)]
     fn take(&self, gradient: f32, first: &mut f32, second: &mut f32) {
         *first = self.beta1 * *first + self.rest1 * gradient;

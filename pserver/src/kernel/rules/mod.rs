@@ -6,6 +6,7 @@
 
 mod adagrad;
 mod adam;
+mod constants;
 mod decide;
 mod descent;
 mod ftrl;
@@ -16,6 +17,7 @@ mod statistics;
 
 use super::width::{Loop, Width};
 use adam::Moments;
+pub use constants::Constants;
 use ftrl::Penalties;
 pub use rows::RowPass;
 use shoal_runtime::cluster::Rule;

@@ -1,0 +1,267 @@
+//! The two threads of a device: one launches, one waits for what was launched.
+//!
+//! An update is `queued -> in flight -> done`, or never done. Invariants:
+//! - kernels and copies out run in the order in which work was queued: a lane waits for the one before it between its copies in
+//!   and its kernel. So copies in overlap all else, and no two updates of a block meet;
+//! - a flight has each block at most once: its blocks are updated by one launch, in any order;
+//! - a page belongs to whoever queued it, then to its lane, then to who reads it: never to two;
+//! - the first error is the last thing that happens: nothing is launched and nothing is done after it.
+//!
+//! While all lanes are under way updates gather in the queue, and leave it together: the busier, the more blocks a launch.
+
+#![allow(unsafe_code, reason = "the kernel is given addresses")]
+
+use super::Shared;
+use super::batch::{Addresses, Operand, PieceUpdate, Tables};
+use super::cuda::Memory;
+use super::error::DeviceError;
+use super::lane::{Done, Lane};
+use super::pool::PoolPage;
+use bytes::Bytes;
+use shoal_runtime::cluster::BlockId;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// As many as copy in, compute and copy out at a time.
+const LANES: usize = 3;
+/// Bytes of gradient sums that one lane takes at a time: long copies, and many more blocks than a launch costs.
+pub(super) const STAGING_BYTES: usize = 32 << 20;
+/// Where buffers begin on the device.
+const ALIGNMENT: usize = 256;
+/// Bytes of tables that a lane has room for at first.
+const TABLES_BYTES: usize = 1 << 20;
+const THREADS: u32 = 256;
+/// How long one flight may take: a thousand times what the slowest does.
+const STALLED: Duration = Duration::from_secs(60);
+
+/// What is queued.
+#[derive(Debug)]
+pub(super) enum Work {
+    Update(Update),
+    /// The first content of a block's memory.
+    Upload(PoolPage, Arc<Memory>),
+    /// So many bytes of a block's memory from there on.
+    Fetch(Arc<Memory>, usize, usize, Sender<PoolPage>),
+}
+
+/// One block's update. Its page has the gradient sum, and will have the new parameters.
+#[derive(Debug)]
+pub(super) struct Update {
+    pub(super) block: BlockId,
+    pub(super) memory: Arc<Memory>,
+    pub(super) at: Addresses,
+    pub(super) pieces: Vec<PieceUpdate>,
+    pub(super) page: PoolPage,
+    pub(super) outcome: Arc<OnceLock<Bytes>>,
+}
+
+/// A lane with memory of its own.
+#[derive(Debug)]
+struct Equipped {
+    lane: Lane,
+    staging: Arc<Memory>,
+    tables: Arc<Memory>,
+}
+
+/// What a lane is under way with.
+struct Flight {
+    equipped: Equipped,
+    then: Then,
+}
+
+/// What becomes of a flight's pages.
+enum Then {
+    Publish(Vec<(BlockId, Arc<OnceLock<Bytes>>)>),
+    Answer(Sender<PoolPage>),
+    Nothing,
+}
+
+/// Starts both threads; they end with the queue.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<Sender<Work>, DeviceError> {
+    let (queue, work) = channel();
+    let (idle, lanes) = channel();
+    let (flights, landings) = sync_channel(LANES);
+    for _ in 0..LANES {
+        let lane = Lane::new(&shared.context)?;
+        let staging = Arc::new(shared.context.allocate("room for gradients", STAGING_BYTES)?);
+        let tables = Arc::new(shared.context.allocate("room for tables", TABLES_BYTES)?);
+        // The receiver is there.
+        let _ = idle.send(Equipped { lane, staging, tables });
+    }
+    let launcher = Launcher { shared: Arc::clone(shared), work, lanes, flights, last: None };
+    spawn("device-launch", shared, move || launcher.run())?;
+    let waiting = Arc::clone(shared);
+    spawn("device-wait", shared, move || land(&waiting, &landings, &idle))?;
+    Ok(queue)
+}
+
+fn spawn(
+    name: &str,
+    shared: &Arc<Shared>,
+    body: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
+) -> Result<(), DeviceError> {
+    let told = Arc::clone(shared);
+    let run = move || body().unwrap_or_else(|error| told.fail(error));
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned
+        .map(|_| ())
+        .map_err(|error| shared.context.unsuitable(format!("no thread can be started for it: {error}")))
+}
+
+struct Launcher {
+    shared: Arc<Shared>,
+    work: Receiver<Work>,
+    lanes: Receiver<Equipped>,
+    flights: SyncSender<Flight>,
+    /// The end of the newest flight.
+    last: Option<Done>,
+}
+
+impl Launcher {
+    fn run(mut self) -> Result<(), DeviceError> {
+        let mut next = self.work.recv().ok();
+        while let Some(first) = next.take() {
+            // Nobody gives lanes back any more after an error, which is told.
+            let Ok(mut equipped) = self.lanes.recv() else { return Ok(()) };
+            self.shared.context.enter()?;
+            let then = match first {
+                Work::Update(update) => {
+                    let updates = self.gather(update, &mut next);
+                    self.update(&mut equipped, updates)?
+                }
+                Work::Upload(page, memory) => {
+                    let bytes = page.bytes().len();
+                    equipped.lane.copy_in(page, bytes, &memory, 0)?;
+                    self.follow(&mut equipped.lane)?;
+                    Then::Nothing
+                }
+                Work::Fetch(memory, at, bytes, answer) => {
+                    self.follow(&mut equipped.lane)?;
+                    let page = equipped.lane.keep(self.shared.pool.page(bytes)?);
+                    equipped.lane.copy_out(&memory, at, bytes, page)?;
+                    Then::Answer(answer)
+                }
+            };
+            self.last = Some(equipped.lane.close()?);
+            if self.flights.send(Flight { equipped, then }).is_err() {
+                return Ok(());
+            }
+            next = next.or_else(|| self.work.recv().ok());
+        }
+        Ok(())
+    }
+
+    /// The updates that are queued by now, as many as fit a lane; what does not fit is the next.
+    fn gather(&self, first: Update, next: &mut Option<Work>) -> Vec<Update> {
+        let (mut bytes, mut updates) = (room(&first), vec![first]);
+        while let Ok(work) = self.work.try_recv() {
+            match work {
+                Work::Update(update)
+                    if bytes + room(&update) <= STAGING_BYTES
+                        && updates.iter().all(|other| !Arc::ptr_eq(&other.memory, &update.memory)) =>
+                {
+                    bytes += room(&update);
+                    updates.push(update);
+                }
+                other => {
+                    *next = Some(other);
+                    break;
+                }
+            }
+        }
+        updates
+    }
+
+    /// What follows comes after all that was launched before.
+    fn follow(&self, lane: &mut Lane) -> Result<(), DeviceError> {
+        self.last.as_ref().map_or(Ok(()), |last| lane.after(last))
+    }
+
+    fn update(&self, equipped: &mut Equipped, updates: Vec<Update>) -> Result<Then, DeviceError> {
+        let Equipped { lane, staging, tables: room_for_tables } = equipped;
+        let (mut tables, mut staged) = (Tables::default(), 0);
+        let (mut outcomes, mut memories) =
+            (Vec::with_capacity(updates.len()), Vec::with_capacity(updates.len()));
+        for update in updates {
+            let Update { block, memory, at, pieces, page, outcome } = update;
+            let sum = Operand { address: staging.address() + staged as u64, is_half: 0, nothing: 0 };
+            tables.add(at, &[sum], false, &pieces);
+            let bytes = page.bytes().len();
+            lane.copy_in(page, bytes, staging, staged)?;
+            staged += bytes.next_multiple_of(ALIGNMENT);
+            outcomes.push((block, outcome));
+            memories.push((memory, bytes));
+        }
+        if tables.chunks() > 0 {
+            let bytes = tables.bytes().next_power_of_two();
+            if room_for_tables.bytes() < bytes {
+                *room_for_tables = Arc::new(self.shared.context.allocate("room for tables", bytes)?);
+            }
+            let mut page = self.shared.pool.page(bytes)?;
+            tables.write(page.bytes_mut());
+            lane.copy_in(page, bytes, room_for_tables, 0)?;
+        }
+        self.follow(lane)?;
+        if tables.chunks() > 0 {
+            let mut arguments = tables.addresses(room_for_tables.address());
+            let named = memories.iter().map(|(memory, _)| Arc::clone(memory));
+            let named = named.chain([Arc::clone(staging), Arc::clone(room_for_tables)]);
+            let (kernel, grid) = (&self.shared.kernel, (tables.chunks(), THREADS));
+            // SAFETY: the kernel takes three tables. All addresses in them are of `named`: each block's own, which no other
+            // piece of the tables has and which are written by launches alone, one after another, and of the staging and the
+            // tables of this lane.
+            unsafe { lane.launch(kernel, grid, &mut arguments, named)? };
+        }
+        for (index, (memory, bytes)) in memories.iter().enumerate() {
+            lane.copy_out(memory, 0, *bytes, index)?;
+        }
+        Ok(Then::Publish(outcomes))
+    }
+}
+
+/// What an update takes of a lane's staging.
+fn room(update: &Update) -> usize {
+    update.page.bytes().len().next_multiple_of(ALIGNMENT)
+}
+
+/// Waits for flights in the order in which they were launched, and says what is done.
+fn land(shared: &Shared, landings: &Receiver<Flight>, idle: &Sender<Equipped>) -> Result<(), DeviceError> {
+    while let Ok(Flight { mut equipped, then }) = landings.recv() {
+        let mut pages = wait(&mut equipped.lane)?.into_iter();
+        match then {
+            Then::Publish(outcomes) => {
+                let blocks: Vec<BlockId> = outcomes.iter().map(|(block, _)| *block).collect();
+                for ((_, outcome), page) in outcomes.into_iter().zip(pages.by_ref()) {
+                    // Set once, here.
+                    let _ = outcome.set(Bytes::from_owner(page));
+                }
+                shared.finish(&blocks);
+            }
+            // Whoever asked may be gone.
+            Then::Answer(answer) => drop(pages.next().map(|page| answer.send(page))),
+            Then::Nothing => {}
+        }
+        drop(pages);
+        // The launcher may be gone.
+        let _ = idle.send(equipped);
+    }
+    Ok(())
+}
+
+/// Looks often at first: most flights take some hundred microseconds.
+fn wait(lane: &mut Lane) -> Result<Vec<PoolPage>, DeviceError> {
+    let began = Instant::now();
+    let mut pause = Duration::from_micros(10);
+    loop {
+        if let Some(pages) = lane.finish()? {
+            return Ok(pages);
+        }
+        if began.elapsed() > STALLED {
+            return Err(DeviceError::Stalled { seconds: STALLED.as_secs() });
+        }
+        std::thread::park_timeout(pause);
+        pause = (pause * 2).min(Duration::from_micros(200));
+    }
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Makes the device code of update.cu: PTX for compute capability 8.0 and what comes after it, machine code for 8.x and 9.x.
+
+    python3 build.py           writes the files beside this one
+    python3 build.py --check   writes nothing; fails if they are not what the source gives, byte for byte
+
+Needs no GPU and no CUDA: the compiler is NVIDIA's NVRTC from PyPI, pinned, fetched by pip on first use.
+"""
+
+import argparse
+import ctypes
+import importlib.util
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = "update.cu"
+# 12.4: what drivers from 550 on can translate. Later ones make PTX that they refuse.
+WHEEL = "nvidia-cuda-nvrtc-cu12==12.4.127"
+# No contraction, no flush to zero, correctly rounded division and square root.
+EXACT = ["--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"]
+# For measuring what exactness costs, and for nothing else.
+FAST = ["--fmad=true", "--ftz=true", "--prec-div=false", "--prec-sqrt=false"]
+# File, architecture, flags, and what NVRTC calls the result.
+OUTPUTS = [
+    ("update.compute_80.ptx", "compute_80", EXACT, "PTX"),
+    ("update.sm_80.cubin", "sm_80", EXACT, "CUBIN"),
+    ("update.sm_90.cubin", "sm_90", EXACT, "CUBIN"),
+    ("../../../../benches/src/device/fast.compute_80.ptx", "compute_80", FAST, "PTX"),
+]
+
+
+def nvrtc(folder):
+    """The compiler: of this Python, or of the wheel unpacked in `folder`."""
+    spec = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_nvrtc")
+    places = [pathlib.Path(place) for place in spec.submodule_search_locations] if spec else []
+    for place in places:
+        if compiler := load(place / "lib"):
+            return compiler
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    subprocess.run([*install, "--target", folder, WHEEL], check=True)
+    compiler = load(pathlib.Path(folder) / "nvidia" / "cuda_nvrtc" / "lib")
+    return compiler or sys.exit(f"{WHEEL} has no libnvrtc.so.12 of version 12.4")
+
+
+def load(place):
+    library = place / "libnvrtc.so.12"
+    if not library.exists():
+        return None
+    # It looks for the other by its name alone.
+    for builtins in place.glob("libnvrtc-builtins.so.*"):
+        ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+    compiler = ctypes.CDLL(str(library))
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    compiler.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return compiler if (major.value, minor.value) == (12, 4) else None
+
+
+def compile_source(compiler, architecture, flags, kind):
+    source = (HERE / SOURCE).read_bytes()
+    program = ctypes.c_void_p()
+    made = compiler.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.encode(), 0, None, None)
+    options = [option.encode() for option in [f"--gpu-architecture={architecture}", "--std=c++17", *flags]]
+    compiled = made or compiler.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+    log = fetch(compiler, program, "ProgramLog").rstrip(b"\0\n").decode()
+    if log:
+        print(f"{SOURCE} for {architecture}:\n{log}", file=sys.stderr)
+    if compiled:
+        sys.exit(f"{SOURCE} for {architecture}: NVRTC error {compiled}")
+    result = fetch(compiler, program, kind)
+    compiler.nvrtcDestroyProgram(ctypes.byref(program))
+    return result.rstrip(b"\0") if kind == "PTX" else result
+
+
+def fetch(compiler, program, what):
+    size = ctypes.c_size_t()
+    getattr(compiler, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    buffer = ctypes.create_string_buffer(size.value)
+    getattr(compiler, f"nvrtcGet{what}")(program, buffer)
+    return buffer.raw
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if a file differs")
+    check = parser.parse_args().check
+    differing = []
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = nvrtc(folder)
+        for name, architecture, flags, kind in OUTPUTS:
+            made, path = compile_source(compiler, architecture, flags, kind), (HERE / name).resolve()
+            if not check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(made)
+            elif not path.exists() or path.read_bytes() != made:
+                differing.append(str(path))
+            print(f"{path.name}: {len(made)} bytes")
+    if differing:
+        sys.exit(f"not what {SOURCE} gives: {', '.join(differing)}\nrun python3 {pathlib.Path(__file__).name}")
+
+
+if __name__ == "__main__":
+    main()
