@@ -2,6 +2,7 @@
 //! Decides nothing, and puts the name of no trainer and no block on anything.
 
 use crate::counters::Counters;
+use crate::device::DeviceUsage;
 use crate::shard::{HeldRows, Shard};
 use shoal_runtime::cluster::Staleness;
 use shoal_runtime::host::http::{self, Exposition};
@@ -64,11 +65,26 @@ pub fn text(shard: Option<&Shard>) -> String {
         rows(&mut page, &counters, held);
         copies(&mut page, &counters);
         checkpoints(&mut page, &counters, shard);
+        if let Some(device) = shard.device() {
+            device_usage(&mut page, device.usage());
+        }
         if !shard.job().is_sync() {
             staleness(&mut page, &counters.staleness);
         }
     }
     page.into_text()
+}
+
+fn device_usage(page: &mut Exposition, usage: DeviceUsage) {
+    page.gauge(
+        "shoal_pserver_device_bytes",
+        "Device memory that this pserver has taken, in bytes.",
+        usage.bytes,
+    );
+    let help = "Blocks whose updates run on the device.";
+    page.gauge("shoal_pserver_device_blocks", help, usage.blocks);
+    let help = "Blocks so far that the device had no memory for: the processor updates them.";
+    page.counter("shoal_pserver_device_overflow_total", help, usage.overflow);
 }
 
 fn holdings(page: &mut Exposition, shard: &Shard) {

@@ -2,6 +2,7 @@
 
 use super::folder::RunFolder;
 use shoal_master::settings::JobArguments;
+use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::host::rpc::tls::Role;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -22,6 +23,8 @@ pub(crate) struct JobPlan {
     pub(crate) pace: Duration,
     /// MiB that pieces of a checkpoint may hold on each pserver; its own default where absent.
     pub(crate) checkpoint_memory: Option<u64>,
+    /// Where pservers update dense blocks.
+    pub(crate) device: DeviceChoice,
     /// Where the master's pages for probes are, if anywhere.
     pub(crate) http: Option<SocketAddr>,
     /// Whether all speak over TLS, by credentials of the run's own making.
@@ -108,6 +111,7 @@ impl JobPlan {
         std::iter::once(shoal.clone())
             .chain(words.map(OsString::from))
             .chain(memory)
+            .chain(["--device".into(), self.device.to_string().into()])
             .chain(self.tls_flags(Role::Pserver))
             .collect()
     }

@@ -60,7 +60,8 @@ pub(super) fn run(device: &Device) -> Result<(), DeviceError> {
     let mut outcomes = Vec::new();
     for update in 1..=UPDATES {
         let pass = Pass { weight: 48.0, rate: 0.01, scale: 0.5, weight_decay: 0.1, update };
-        let mut next = values(10 + update, length);
+        // Sums are canonical: without -0.0.
+        let mut next: Vec<f32> = values(10 + update, length).iter().map(|value| value + 0.0).collect();
         let piece = |at: usize| at * ELEMENTS..(at + 1) * ELEMENTS;
         let pieces =
             RULES.iter().enumerate().filter_map(|(at, rule)| PieceUpdate::new(piece(at), *rule, pass));

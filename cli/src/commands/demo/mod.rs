@@ -13,6 +13,7 @@ use crate::runner::{JobPlan, Supervisor};
 use anyhow::Context;
 use proof::Proof;
 use shoal_master::settings::{JobArguments, ModeArgument, PrecisionArgument};
+use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::path::{Path, PathBuf};
@@ -146,6 +147,7 @@ async fn start(
         program: vec![shoal, "demo-trainer".into()],
         pace,
         checkpoint_memory: None,
+        device: DeviceChoice::Cpu,
         http: None,
         tls: false,
         has_network: false,

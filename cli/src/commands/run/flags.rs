@@ -7,6 +7,7 @@ use crate::runner::chaos::kind::{Kind, Kinds};
 use crate::runner::folder::RunFolder;
 use crate::runner::plan::{Bounds, Resumed};
 use shoal_master::settings::JobArguments;
+use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::cluster::plan::EpochShape;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -40,6 +41,9 @@ pub(crate) struct JobFlags {
     /// Memory of each pserver for pieces of a checkpoint that wait to be written, in MiB [default: 1024]
     #[arg(long, env = "SHOAL_CHECKPOINT_MEMORY", value_name = "MIB")]
     pub(crate) checkpoint_memory: Option<u64>,
+    /// Where pservers update dense blocks: see `shoal pserver --help`
+    #[arg(long, env = "SHOAL_DEVICE", default_value = "cpu", value_name = "DEVICE")]
+    pub(crate) device: DeviceChoice,
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pub(crate) pace_millis: Option<u64>,
@@ -100,6 +104,7 @@ impl JobFlags {
             program: self.program.clone(),
             pace,
             checkpoint_memory: self.checkpoint_memory,
+            device: self.device,
             http,
             tls: self.tls,
             has_network: strikes(Kind::needs_network),

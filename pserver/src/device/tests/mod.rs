@@ -1,4 +1,7 @@
-//! Tests of devices on machines without one: the kernel's source runs on the processor.
+//! Tests of devices on machines without one: the kernel's source runs on the processor, under a driver of ours.
 
 mod compiled;
+mod fake;
 mod kernel;
+mod opening;
+mod updates;
