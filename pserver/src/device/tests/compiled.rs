@@ -1,19 +1,23 @@
 //! C sources of ours as a library for this processor. It must never be called from anything but tests.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
-/// A folder with the library `name` made of `sources`, files of this package. Made once for each content.
+/// A folder with the library `name` made of `sources`, files of the pserver's package. Made once for each content.
 pub(crate) fn library(name: &str, sources: &[&str]) -> PathBuf {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let package = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../pserver"));
     let content =
         |file: &Path| std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let kernel = package.join("src/device/kernels/update.cu");
-    let mut hash = crc32fast::Hasher::new();
+    let mut hash = DefaultHasher::new();
     let files: Vec<PathBuf> = sources.iter().map(|source| package.join(source)).collect();
-    files.iter().chain([&kernel]).for_each(|file| hash.update(&content(file)));
+    files.iter().chain([&kernel]).for_each(|file| content(file).hash(&mut hash));
     let here = std::env::current_exe().unwrap();
-    let folder = here.parent().unwrap().join(format!("compiled-{:08x}", hash.finalize()));
+    let folder = here.parent().unwrap().join(format!("compiled-{:016x}", hash.finish()));
     let library = folder.join(name);
     if !library.exists() {
         std::fs::create_dir_all(&folder).unwrap();

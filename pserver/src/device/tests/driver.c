@@ -3,7 +3,7 @@
 //
 // Work is queued, and done as late and as mixed as streams and events permit: only while somebody asks about an event, a few
 // steps at a time, of streams drawn at random. Memory is poison until it is written, and every address is checked. Settings
-// and faults come from SHOAL_FAKE_CUDA_* or shoal_fake_cuda_set.
+// and faults come from shoal_fake_cuda_set, or from the file that SHOAL_FAKE_CUDA names as the process begins: NAME=VALUE.
 
 #include <pthread.h>
 #include <stdint.h>
@@ -48,34 +48,40 @@ static size_t taken;
 static u64 draws = 1, launches, copied_in, copied_out;
 static int failed;
 
-// Settings by name; the environment until they are set.
-static struct { const char *name; char value[32]; int is_set; } settings[] = {
-  {"DEVICES", "1", 0}, {"CAPABILITY", "9.0", 0}, {"MEMORY", "1073741824", 0}, {"LOSE_AFTER", "", 0}, {"STALL_AFTER", "", 0},
-  {"FLUSH", "", 0}, {"REFUSE_CUBIN", "", 0}, {"REFUSE_PTX", "", 0},
+static struct { const char *name; char value[32]; } settings[] = {
+  {"DEVICES", "1"}, {"CAPABILITY", "9.0"}, {"MEMORY", "1073741824"}, {"LOSE_AFTER", ""}, {"STALL_AFTER", ""}, {"FLUSH", ""},
+  {"REFUSE_CUBIN", ""}, {"REFUSE_PTX", ""},
 };
 
-static const char *setting(const char *name) {
+static char *setting(const char *name) {
   for (size_t at = 0; at < sizeof settings / sizeof *settings; at++) {
-    if (strcmp(settings[at].name, name)) continue;
-    char variable[64];
-    snprintf(variable, sizeof variable, "SHOAL_FAKE_CUDA_%s", name);
-    const char *outside = getenv(variable);
-    return settings[at].is_set || !outside ? settings[at].value : outside;
+    if (!strcmp(settings[at].name, name)) return settings[at].value;
   }
+  fprintf(stderr, "fake CUDA: there is no setting %s\n", name);
   abort();
 }
 
-// A process that is forked by tests has its own.
+// What was lost or has stalled is there again.
 void shoal_fake_cuda_set(const char *name, const char *value) {
   pthread_mutex_lock(&lock);
   launches = 0;
   failed = 0;
-  for (size_t at = 0; at < sizeof settings / sizeof *settings; at++) {
-    if (strcmp(settings[at].name, name)) continue;
-    snprintf(settings[at].value, sizeof settings[at].value, "%s", value);
-    settings[at].is_set = 1;
-  }
+  snprintf(setting(name), sizeof settings->value, "%s", value);
   pthread_mutex_unlock(&lock);
+}
+
+static void __attribute__((constructor)) begin(void) {
+  const char *name = getenv("SHOAL_FAKE_CUDA");
+  FILE *file = name ? fopen(name, "r") : NULL;
+  char line[64];
+  while (file && fgets(line, sizeof line, file)) {
+    char *value = strchr(line, '=');
+    line[strcspn(line, "\n")] = 0;
+    if (!value) continue;
+    *value = 0;
+    shoal_fake_cuda_set(line, value + 1);
+  }
+  if (file) fclose(file);
 }
 
 void shoal_fake_cuda_counts(u64 counts[4]) {

@@ -1,0 +1,164 @@
+//! Pservers with devices, as real processes under a driver of ours: blocks go to a device and back under training, a device is
+//! lost under way, and the job has the bits that it has without any.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../../pserver/src/device/tests/compiled.rs"]
+mod compiled;
+
+use serde_json::Value;
+use shoal_tests::processes::{Job, Programs, closing, pack_digits, programs};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use tempfile::TempDir;
+
+struct World {
+    programs: Programs,
+    folder: TempDir,
+    data: String,
+    driver: PathBuf,
+}
+
+fn world() -> World {
+    let programs = programs().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let data = pack_digits(&programs, &folder.path().join("data")).unwrap();
+    let driver = compiled::library("libcuda.so", &["src/device/tests/driver.c"]);
+    World { programs, folder, data, driver }
+}
+
+impl World {
+    fn run(&self, more: &[&str]) -> Command {
+        let more = ["--epochs", "2", "--seed", "7"]
+            .iter()
+            .chain(more)
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>();
+        let (programs, data, folder) = (&self.programs, self.data.as_str(), self.folder.path());
+        let (program, trainers) = (programs.digits.as_path(), "2");
+        let pservers = if more.contains(&"--replicas".to_owned()) { 2 } else { 1 };
+        let job = Job { programs, folder, program, data, trainers, pservers, more, hyper: Vec::new() };
+        job.command()
+    }
+
+    /// What the driver says from now on to processes that begin.
+    fn devices(&self, settings: &str) {
+        std::fs::write(self.folder.path().join("driver"), settings).unwrap();
+    }
+
+    /// A job under way, each of whose pservers takes the device that there is as it begins.
+    fn job_under_way(&self, more: &[&str]) -> Child {
+        let auto = ["--device", "auto", "--pace-millis", "150", "--folder", "runs/here"];
+        let mut command = self.run(&[&auto[..], more].concat());
+        command
+            .env("LD_LIBRARY_PATH", &self.driver)
+            .env("SHOAL_FAKE_CUDA", self.folder.path().join("driver"));
+        let child = command.spawn().unwrap();
+        self.wait_for("a step", |status| status["step"].as_u64() > Some(0));
+        child
+    }
+
+    /// Lets a new pserver take the place of another; its name.
+    fn replace(&self, pserver: &str) -> String {
+        let before = live(&self.shoal(&["status"]).unwrap());
+        assert_eq!(self.shoal(&["migrate", "--pserver", pserver, "--wait"]).unwrap()["gone"], true);
+        let is_new = |name: &String| !before.contains(name);
+        self.wait_for("another pserver's blocks", |status| live(status).iter().any(is_new));
+        live(&self.shoal(&["status"]).unwrap()).into_iter().find(is_new).unwrap()
+    }
+
+    fn log(&self, pserver: &str) -> String {
+        let file = self.folder.path().join(format!("runs/here/logs/{pserver}.log"));
+        std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    }
+
+    fn shoal(&self, words: &[&str]) -> anyhow::Result<Value> {
+        let all = [words, &["--run", "runs/here", "-o", "json"]].concat();
+        closing(&Command::new(&self.programs.shoal).current_dir(self.folder.path()).args(all).output()?)
+    }
+
+    fn wait_for(&self, what: &str, is_there: impl Fn(&Value) -> bool) {
+        let mut last = Value::Null;
+        for _ in 0..1000 {
+            if let Ok(status) = self.shoal(&["status"]) {
+                if is_there(&status) {
+                    return;
+                }
+                last = status;
+            }
+            let _ = Command::new("sleep").arg("0.05").status();
+        }
+        panic!("{what} did not come: {last}");
+    }
+
+    fn hash_without_device(&self) -> Value {
+        ended(closing(&self.run(&[]).output().unwrap()).unwrap())
+    }
+}
+
+/// Pservers that have blocks.
+fn live(status: &Value) -> Vec<String> {
+    let pservers = status["pservers"].as_array().into_iter().flatten();
+    let live = pservers.filter(|one| one["lost"] == false && one["blocks"].as_u64() > Some(0));
+    live.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
+}
+
+fn ended(closing: Value) -> Value {
+    assert_eq!((&closing["records_wrong"], &closing["rewinds"]), (&0.into(), &0.into()), "{closing}");
+    closing["parameters_sha256"].clone()
+}
+
+#[test]
+fn a_job_whose_pservers_have_devices_has_the_same_bits() {
+    let world = world();
+    for more in [&[][..], &["--gradients", "bf16"]] {
+        let without = ended(closing(&world.run(more).output().unwrap()).unwrap());
+        let folder = format!("runs/{}", more.len());
+        let mut command = world.run(&[more, &["--device", "cuda:0", "--folder", &folder]].concat());
+        let closed = closing(&command.env("LD_LIBRARY_PATH", &world.driver).output().unwrap()).unwrap();
+        assert_eq!(ended(closed), without);
+        let log =
+            std::fs::read_to_string(world.folder.path().join(folder).join("logs/pserver-0.log")).unwrap();
+        assert!(log.contains("updates run on a device") && log.contains("fake device 0"), "{log}");
+    }
+}
+
+#[test]
+fn blocks_go_to_a_device_and_back_while_a_job_trains_and_it_has_the_same_bits() {
+    let world = world();
+    let without = world.hash_without_device();
+    world.devices("DEVICES=0\n");
+    let child = world.job_under_way(&[]);
+    world.devices("DEVICES=1\n");
+    let second = world.replace("pserver-0");
+    world.devices("DEVICES=0\n");
+    let third = world.replace(&second);
+    assert_eq!(ended(closing(&child.wait_with_output().unwrap()).unwrap()), without);
+    let is_on_device = |name: &str| world.log(name).contains("updates run on a device");
+    assert_eq!(["pserver-0", &second, &third].map(is_on_device), [false, true, false]);
+    assert!(world.log(&third).contains("CUDA_ERROR_NO_DEVICE"), "why not is said");
+}
+
+#[test]
+fn a_device_that_is_lost_ends_its_pserver_and_the_processor_goes_on_with_the_same_bits() {
+    let world = world();
+    let without = world.hash_without_device();
+    world.devices("DEVICES=0\n");
+    let child = world.job_under_way(&["--replicas", "1"]);
+    world.devices("DEVICES=1\nLOSE_AFTER=12\n");
+    let second = world.replace("pserver-0");
+    world.devices("DEVICES=0\n");
+    assert_eq!(ended(closing(&child.wait_with_output().unwrap()).unwrap()), without);
+    let log = world.log(&second);
+    assert!(log.contains("the device is lost") && log.contains("CUDA_ERROR_ECC_UNCORRECTABLE"), "{log}");
+}
+
+#[test]
+fn a_device_that_was_named_and_is_not_there_is_a_clear_error() {
+    let world = world();
+    let mut command = Command::new(&world.programs.shoal);
+    command.args(["pserver", "--device", "cuda:1"]).env("LD_LIBRARY_PATH", &world.driver);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no CUDA device 1: this machine has 1") && !said.contains("panicked"), "{said}");
+}
