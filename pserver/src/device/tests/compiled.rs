@@ -28,7 +28,7 @@ pub(crate) fn library(name: &str, sources: &[&str]) -> PathBuf {
         let exact = ["-ffp-contract=off", "-fno-math-errno"];
         let mut compiler = Command::new("cc");
         compiler.args(flags).args(exact).args([&soname, "-o"]).arg(&making).args(&files);
-        let made = compiler.output().expect("a C compiler is needed: cc");
+        let made = compiler.output().unwrap_or_else(|error| panic!("a C compiler is needed: cc: {error}"));
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         std::fs::rename(&making, &library).unwrap();
     }
