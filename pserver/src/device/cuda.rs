@@ -1,5 +1,5 @@
 //! The CUDA driver's objects as things that are safe to hold: a context, memory on both sides, a kernel. Nothing here knows of
-//! blocks, or of what is done with memory: that is a lane's.
+//! blocks, or of what is done with memory: that is a stream's.
 
 #![allow(unsafe_code, reason = "the driver is called through its C interface")]
 
@@ -175,7 +175,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         self.context.taken.fetch_sub(self.bytes, Ordering::Relaxed);
-        // SAFETY: allocated by `allocate`, freed once; a lane holds whatever it works on.
+        // SAFETY: allocated by `allocate`, freed once; a stream holds whatever it works on.
         let _ = self.context.enter().map(|()| unsafe { result::free_sync(self.address) });
     }
 }
@@ -196,7 +196,7 @@ unsafe impl Sync for Pinned {}
 impl Pinned {
     /// What it holds.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: allocated and filled by `pin`, and not lent to a lane: that takes it whole.
+        // SAFETY: allocated and filled by `pin`, and not lent to a stream: that takes it whole.
         unsafe { std::slice::from_raw_parts(self.address, self.bytes) }
     }
     /// What it holds, to be written.

@@ -1,13 +1,13 @@
 //! The two threads of a device: one launches, one waits for what was launched.
 //!
 //! An update is `queued -> in flight -> done`, or never done. Invariants:
-//! - kernels and copies out run in the order in which work was queued: a lane waits for the one before it between its copies in
+//! - kernels and copies out run in the order in which work was queued: a stream waits for the one before it between its copies in
 //!   and its kernel. So copies in overlap all else, and no two updates of a block meet;
 //! - a flight has each block at most once: its blocks are updated by one launch, in any order;
-//! - a page belongs to whoever queued it, then to its lane, then to who reads it: never to two;
+//! - a page belongs to whoever queued it, then to its stream, then to who reads it: never to two;
 //! - the first error is the last thing that happens: nothing is launched and nothing is done after it.
 //!
-//! While all lanes are under way updates gather in the queue, and leave it together: the busier, the more blocks a launch.
+//! While all streams are under way updates gather in the queue, and leave it together: the busier, the more blocks a launch.
 
 #![allow(unsafe_code, reason = "the kernel is given addresses")]
 
@@ -15,8 +15,8 @@ use super::Shared;
 use super::batch::{Addresses, Operand, PieceUpdate, Tables};
 use super::cuda::Memory;
 use super::error::DeviceError;
-use super::lane::{Done, Lane};
 use super::pool::PoolPage;
+use super::stream::{Done, Stream};
 use bytes::Bytes;
 use shoal_runtime::cluster::BlockId;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -25,13 +25,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// As many as copy in, compute and copy out at a time.
-const LANES: usize = 3;
-/// Bytes of gradient sums that one lane takes at a time: long copies, and many more blocks than a launch costs.
+const STREAMS: usize = 3;
+/// Bytes of gradient sums that one stream takes at a time: long copies, and many more blocks than a launch costs.
 pub(super) const STAGING_BYTES: usize = 32 << 20;
 /// Where buffers begin on the device.
 const ALIGNMENT: usize = 256;
-/// Bytes of tables that a lane has room for at first.
+/// Bytes of tables that a stream has room for at first.
 const TABLES_BYTES: usize = 1 << 20;
+/// Bytes of a page of tables, at least: one length for almost all, so that pages are used again.
+const TABLES_PAGE_BYTES: usize = 64 << 10;
 const THREADS: u32 = 256;
 /// How long one flight may take: a thousand times what the slowest does.
 const STALLED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
@@ -57,15 +59,15 @@ pub(super) struct Update {
     pub(super) outcome: Arc<OnceLock<Bytes>>,
 }
 
-/// A lane with memory of its own.
+/// A stream with memory of its own.
 #[derive(Debug)]
 struct Equipped {
-    lane: Lane,
+    stream: Stream,
     staging: Arc<Memory>,
     tables: Arc<Memory>,
 }
 
-/// What a lane is under way with.
+/// What a stream is under way with.
 struct Flight {
     equipped: Equipped,
     then: Then,
@@ -81,16 +83,16 @@ enum Then {
 /// Starts both threads; they end with the queue.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<Sender<Work>, DeviceError> {
     let (queue, work) = channel();
-    let (idle, lanes) = channel();
-    let (flights, landings) = sync_channel(LANES);
-    for _ in 0..LANES {
-        let lane = Lane::new(&shared.context)?;
+    let (idle, streams) = channel();
+    let (flights, landings) = sync_channel(STREAMS);
+    for _ in 0..STREAMS {
+        let stream = Stream::new(&shared.context)?;
         let staging = Arc::new(shared.context.allocate("room for gradients", STAGING_BYTES)?);
         let tables = Arc::new(shared.context.allocate("room for tables", TABLES_BYTES)?);
         // The receiver is there.
-        let _ = idle.send(Equipped { lane, staging, tables });
+        let _ = idle.send(Equipped { stream, staging, tables });
     }
-    let launcher = Launcher { shared: Arc::clone(shared), work, lanes, flights, last: None };
+    let launcher = Launcher { shared: Arc::clone(shared), work, streams, flights, last: None };
     spawn("device-launch", shared, move || launcher.run())?;
     let waiting = Arc::clone(shared);
     spawn("device-wait", shared, move || land(&waiting, &landings, &idle))?;
@@ -113,7 +115,7 @@ fn spawn(
 struct Launcher {
     shared: Arc<Shared>,
     work: Receiver<Work>,
-    lanes: Receiver<Equipped>,
+    streams: Receiver<Equipped>,
     flights: SyncSender<Flight>,
     /// The end of the newest flight.
     last: Option<Done>,
@@ -123,8 +125,8 @@ impl Launcher {
     fn run(mut self) -> Result<(), DeviceError> {
         let mut next = self.work.recv().ok();
         while let Some(first) = next.take() {
-            // Nobody gives lanes back any more after an error, which is told.
-            let Ok(mut equipped) = self.lanes.recv() else { return Ok(()) };
+            // Nobody gives streams back any more after an error, which is told.
+            let Ok(mut equipped) = self.streams.recv() else { return Ok(()) };
             self.shared.context.enter()?;
             let then = match first {
                 Work::Update(update) => {
@@ -133,18 +135,18 @@ impl Launcher {
                 }
                 Work::Upload(page, memory) => {
                     let bytes = page.bytes().len();
-                    equipped.lane.copy_in(page, bytes, &memory, 0)?;
-                    self.follow(&mut equipped.lane)?;
+                    equipped.stream.copy_in(page, bytes, &memory, 0)?;
+                    self.follow(&mut equipped.stream)?;
                     Then::Nothing
                 }
                 Work::Fetch(memory, at, bytes, answer) => {
-                    self.follow(&mut equipped.lane)?;
-                    let page = equipped.lane.keep(self.shared.pool.page(bytes)?);
-                    equipped.lane.copy_out(&memory, at, bytes, page)?;
+                    self.follow(&mut equipped.stream)?;
+                    let page = equipped.stream.keep(self.shared.pool.page(bytes)?);
+                    equipped.stream.copy_out(&memory, at, bytes, page)?;
                     Then::Answer(answer)
                 }
             };
-            self.last = Some(equipped.lane.close()?);
+            self.last = Some(equipped.stream.close()?);
             if self.flights.send(Flight { equipped, then }).is_err() {
                 return Ok(());
             }
@@ -153,7 +155,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// The updates that are queued by now, as many as fit a lane; what does not fit is the next.
+    /// The updates that are queued by now, as many as fit a stream; what does not fit is the next.
     fn gather(&self, first: Update, next: &mut Option<Work>) -> Vec<Update> {
         let (mut bytes, mut updates) = (room(&first), vec![first]);
         while let Ok(work) = self.work.try_recv() {
@@ -175,12 +177,12 @@ impl Launcher {
     }
 
     /// What follows comes after all that was launched before.
-    fn follow(&self, lane: &mut Lane) -> Result<(), DeviceError> {
-        self.last.as_ref().map_or(Ok(()), |last| lane.after(last))
+    fn follow(&self, stream: &mut Stream) -> Result<(), DeviceError> {
+        self.last.as_ref().map_or(Ok(()), |last| stream.after(last))
     }
 
     fn update(&self, equipped: &mut Equipped, updates: Vec<Update>) -> Result<Then, DeviceError> {
-        let Equipped { lane, staging, tables: room_for_tables } = equipped;
+        let Equipped { stream, staging, tables: room_for_tables } = equipped;
         let (mut tables, mut staged) = (Tables::default(), 0);
         let (mut outcomes, mut memories) =
             (Vec::with_capacity(updates.len()), Vec::with_capacity(updates.len()));
@@ -189,21 +191,21 @@ impl Launcher {
             let sum = Operand { address: staging.address() + staged as u64, is_half: 0, nothing: 0 };
             tables.add(at, &[sum], false, &pieces);
             let bytes = page.bytes().len();
-            lane.copy_in(page, bytes, staging, staged)?;
+            stream.copy_in(page, bytes, staging, staged)?;
             staged += bytes.next_multiple_of(ALIGNMENT);
             outcomes.push((block, outcome));
             memories.push((memory, bytes));
         }
         if tables.chunks() > 0 {
-            let bytes = tables.bytes().next_power_of_two();
+            let bytes = tables.bytes().next_power_of_two().max(TABLES_PAGE_BYTES);
             if room_for_tables.bytes() < bytes {
                 *room_for_tables = Arc::new(self.shared.context.allocate("room for tables", bytes)?);
             }
             let mut page = self.shared.pool.page(bytes)?;
             tables.write(page.bytes_mut());
-            lane.copy_in(page, bytes, room_for_tables, 0)?;
+            stream.copy_in(page, tables.bytes(), room_for_tables, 0)?;
         }
-        self.follow(lane)?;
+        self.follow(stream)?;
         if tables.chunks() > 0 {
             let mut arguments = tables.addresses(room_for_tables.address());
             let named = memories.iter().map(|(memory, _)| Arc::clone(memory));
@@ -211,17 +213,17 @@ impl Launcher {
             let (kernel, grid) = (&self.shared.kernel, (tables.chunks(), THREADS));
             // SAFETY: the kernel takes three tables. All addresses in them are of `named`: each block's own, which no other
             // piece of the tables has and which are written by launches alone, one after another, and of the staging and the
-            // tables of this lane.
-            unsafe { lane.launch(kernel, grid, &mut arguments, named)? };
+            // tables of this stream.
+            unsafe { stream.launch(kernel, grid, &mut arguments, named)? };
         }
         for (index, (memory, bytes)) in memories.iter().enumerate() {
-            lane.copy_out(memory, 0, *bytes, index)?;
+            stream.copy_out(memory, 0, *bytes, index)?;
         }
         Ok(Then::Publish(outcomes))
     }
 }
 
-/// What an update takes of a lane's staging.
+/// What an update takes of a stream's staging.
 fn room(update: &Update) -> usize {
     update.page.bytes().len().next_multiple_of(ALIGNMENT)
 }
@@ -229,7 +231,7 @@ fn room(update: &Update) -> usize {
 /// Waits for flights in the order in which they were launched, and says what is done.
 fn land(shared: &Shared, landings: &Receiver<Flight>, idle: &Sender<Equipped>) -> Result<(), DeviceError> {
     while let Ok(Flight { mut equipped, then }) = landings.recv() {
-        let mut pages = wait(&mut equipped.lane)?.into_iter();
+        let mut pages = wait(&mut equipped.stream)?.into_iter();
         match then {
             Then::Publish(outcomes) => {
                 let blocks: Vec<BlockId> = outcomes.iter().map(|(block, _)| *block).collect();
@@ -251,11 +253,11 @@ fn land(shared: &Shared, landings: &Receiver<Flight>, idle: &Sender<Equipped>) -
 }
 
 /// Looks often at first: most flights take some hundred microseconds.
-fn wait(lane: &mut Lane) -> Result<Vec<PoolPage>, DeviceError> {
+fn wait(stream: &mut Stream) -> Result<Vec<PoolPage>, DeviceError> {
     let began = Instant::now();
     let mut pause = Duration::from_micros(10);
     loop {
-        if let Some(pages) = lane.finish()? {
+        if let Some(pages) = stream.finish()? {
             return Ok(pages);
         }
         if began.elapsed() > STALLED {

@@ -10,9 +10,9 @@ mod choice;
 mod cuda;
 mod engine;
 mod error;
-mod lane;
 mod pool;
 mod self_test;
+mod stream;
 
 use crate::kernel::rules::{Constants, Pass};
 pub use batch::PieceUpdate;
@@ -125,8 +125,11 @@ impl Device {
             }
             Ok((Arc::new(memory), page))
         });
-        let (memory, page) =
-            placed.inspect_err(|_| _ = self.shared.overflow.fetch_add(1, Ordering::Relaxed))?;
+        let (memory, page) = placed.inspect_err(|why| {
+            if self.shared.overflow.fetch_add(1, Ordering::Relaxed) == 0 {
+                tracing::warn!(%block, %why, "it and others to come are updated by the processor");
+            }
+        })?;
         // After a failure nobody takes it: that is told.
         let _ = self.queue.send(Work::Upload(page, Arc::clone(&memory)));
         self.shared.blocks.fetch_add(1, Ordering::Relaxed);

@@ -1,11 +1,12 @@
 //! Pinned pages that are used again: making one costs more than a copy through it.
 //!
-//! As many bytes are kept unused as blocks have parameters on the device: each of them fills one page at a time, and finds it
-//! here at its next update.
+//! As many bytes are kept unused as blocks have parameters on the device, and a little more: each block fills one page at a time,
+//! and finds it here at its next update. What was given back longest ago goes first, so that sizes that nobody asks for any
+//! more do not stay.
 
 use super::cuda::{Context, Pinned};
 use super::error::DeviceError;
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The pages of one device.
@@ -15,10 +16,13 @@ pub(super) struct Pool {
     unused: Mutex<Unused>,
 }
 
-#[derive(Debug, Default)]
+/// Bytes that are kept unused whatever is on the device: tables go through pages, too.
+const UNUSED_BYTES: usize = 16 << 20;
+
+#[derive(Debug)]
 struct Unused {
-    /// By their length.
-    pages: BTreeMap<usize, Vec<Pinned>>,
+    /// Given back one after another.
+    pages: VecDeque<Pinned>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -34,17 +38,13 @@ pub(super) struct PoolPage {
 impl Pool {
     /// None yet.
     pub(super) fn new(context: &Arc<Context>) -> Arc<Pool> {
-        Arc::new(Pool { context: Arc::clone(context), unused: Mutex::default() })
+        let unused = Unused { pages: VecDeque::new(), bytes: 0, bytes_max: UNUSED_BYTES };
+        Arc::new(Pool { context: Arc::clone(context), unused: Mutex::new(unused) })
     }
 
     /// A page of exactly so many bytes, with anything in it.
     pub(super) fn page(self: &Arc<Self>, bytes: usize) -> Result<PoolPage, DeviceError> {
-        let unused = {
-            let mut unused = self.lock();
-            let page = unused.pages.get_mut(&bytes).and_then(Vec::pop);
-            unused.bytes -= page.as_ref().map_or(0, |_| bytes);
-            page
-        };
+        let unused = self.lock().take(bytes);
         let page = unused.map_or_else(|| self.context.pin(bytes), Ok)?;
         Ok(PoolPage { pool: Arc::clone(self), page: Some(page) })
     }
@@ -58,23 +58,34 @@ impl Pool {
     pub(super) fn expect_no_more(&self, bytes: usize) {
         let mut unused = self.lock();
         unused.bytes_max -= bytes;
-        let mut released = Vec::new();
-        while unused.bytes > unused.bytes_max
-            && let Some(mut pages) = unused.pages.last_entry()
-        {
-            if let Some(page) = pages.get_mut().pop() {
-                unused.bytes -= page.bytes().len();
-                released.push(page);
-            } else {
-                pages.remove();
-            }
-        }
+        let released = unused.release();
         // The driver is called without the lock.
         drop(unused);
+        drop(released);
     }
 
     fn lock(&self) -> MutexGuard<'_, Unused> {
         self.unused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unused {
+    fn take(&mut self, bytes: usize) -> Option<Pinned> {
+        let at = self.pages.iter().rposition(|page| page.bytes().len() == bytes)?;
+        self.bytes -= bytes;
+        self.pages.remove(at)
+    }
+
+    /// Those that are too many.
+    fn release(&mut self) -> Vec<Pinned> {
+        let mut released = Vec::new();
+        while self.bytes > self.bytes_max
+            && let Some(page) = self.pages.pop_front()
+        {
+            self.bytes -= page.bytes().len();
+            released.push(page);
+        }
+        released
     }
 }
 
@@ -99,14 +110,11 @@ impl Drop for PoolPage {
     fn drop(&mut self) {
         let Some(page) = self.page.take() else { return };
         let mut unused = self.pool.lock();
-        let bytes = page.bytes().len();
-        if unused.bytes + bytes <= unused.bytes_max {
-            unused.bytes += bytes;
-            unused.pages.entry(bytes).or_default().push(page);
-            return;
-        }
+        unused.bytes += page.bytes().len();
+        unused.pages.push_back(page);
+        let released = unused.release();
         // The driver is called without the lock.
         drop(unused);
-        drop(page);
+        drop(released);
     }
 }

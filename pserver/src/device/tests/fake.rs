@@ -40,7 +40,7 @@ impl Fake {
         }
     }
 
-    /// Launches, bytes copied in, bytes copied out, and pieces of memory that are allocated.
+    /// Launches, bytes copied in, bytes copied out, and allocations of either memory, so far.
     pub(crate) fn counts(&self) -> [u64; 4] {
         let mut counts = [0; 4];
         // SAFETY: `shoal_fake_cuda_counts` of driver.c.

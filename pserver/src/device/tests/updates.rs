@@ -130,6 +130,20 @@ fn updates_that_wait_together_are_launched_together() {
 }
 
 #[test]
+fn updates_that_follow_one_another_allocate_nothing() {
+    let fake = Fake::driver();
+    let device = open();
+    let mut twins: Vec<Twin> = (0..45).map(|n| Twin::new(&device, n, Rule::ADAM, 1 << 17).unwrap()).collect();
+    let mut allocations = Vec::new();
+    for _ in 0..8 {
+        twins.iter_mut().for_each(Twin::update);
+        twins.iter().for_each(Twin::check);
+        allocations.push(fake.counts()[3]);
+    }
+    assert_eq!(allocations[4..], [allocations[4]; 4], "{allocations:?}");
+}
+
+#[test]
 fn a_block_that_there_is_no_memory_for_is_refused_and_others_go_on() {
     let fake = Fake::driver();
     fake.set("MEMORY", "110000000");

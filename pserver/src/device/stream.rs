@@ -1,6 +1,6 @@
-//! Work on the device, in order, beside that of other lanes: copies in, launches, copies out.
+//! Work on the device, in order, beside that of other streams: copies in, launches, copies out.
 //!
-//! What a lane works on is given to it whole and is had back once the work is done, so nobody touches a buffer that the
+//! What a stream works on is given to it whole and is had back once the work is done, so nobody touches a buffer that the
 //! device reads or writes. After a call that failed, what was in flight stays where it is for good: the device may still
 //! write there, and the process is about to end.
 
@@ -14,7 +14,7 @@ use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A moment in a lane's work.
+/// A moment in a stream's work.
 #[derive(Debug)]
 struct Event {
     context: Arc<Context>,
@@ -28,16 +28,16 @@ unsafe impl Sync for Event {}
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: created by `Lane::new`, destroyed once.
+        // SAFETY: created by `Stream::new`, destroyed once.
         let _ = self.context.enter().map(|()| unsafe { result::event::destroy(self.raw) });
     }
 }
 
-/// What is done one after another on the device, beside what other lanes do. It keeps what it works on.
+/// What is done one after another on the device, beside what other streams do. It keeps what it works on.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Stream {
     context: Arc<Context>,
-    stream: sys::CUstream,
+    raw: sys::CUstream,
     done: Arc<Event>,
     /// Work is under way: what is kept may be read and written by the device.
     is_busy: bool,
@@ -47,32 +47,31 @@ pub(super) struct Lane {
 }
 
 // SAFETY: streams are used on any thread that has entered their context.
-unsafe impl Send for Lane {}
+unsafe impl Send for Stream {}
 
-/// The end of what a lane was given, for another to wait for.
+/// The end of what a stream was given, for another to wait for.
 #[derive(Clone, Debug)]
 pub(super) struct Done(Arc<Event>);
 
-impl Lane {
+impl Stream {
     /// An idle one.
-    pub(super) fn new(context: &Arc<Context>) -> Result<Lane, DeviceError> {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Stream, DeviceError> {
         context.enter()?;
-        let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
+        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(lost("cuStreamCreate"))?;
         let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
             .map_err(lost("cuEventCreate"))?;
         let done = Arc::new(Event { context: Arc::clone(context), raw: event });
         let (memories, kernels, pages) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Lane { context: Arc::clone(context), stream, done, is_busy: false, memories, kernels, pages })
+        Ok(Stream { context: Arc::clone(context), raw, done, is_busy: false, memories, kernels, pages })
     }
 }
 
-impl Lane {
+impl Stream {
     fn wait_for(&self, other: &Done) -> Result<(), DeviceError> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are live.
-        unsafe { result::stream::wait_event(self.stream, other.0.raw, flags) }
-            .map_err(lost("cuStreamWaitEvent"))
+        unsafe { result::stream::wait_event(self.raw, other.0.raw, flags) }.map_err(lost("cuStreamWaitEvent"))
     }
 
     /// What comes next waits until all that `other` was given is done.
@@ -96,7 +95,7 @@ impl Lane {
         let Some(page) = self.pages.last() else { return Ok(()) };
         let from = &page.bytes()[..bytes];
         // SAFETY: both ranges are there, and both are kept until the work is done.
-        unsafe { result::memcpy_htod_async(to.address() + at as u64, from, self.stream) }
+        unsafe { result::memcpy_htod_async(to.address() + at as u64, from, self.raw) }
             .map_err(lost("cuMemcpyHtoDAsync"))
     }
 
@@ -113,7 +112,7 @@ impl Lane {
         self.memories.push(Arc::clone(from));
         let to = &mut self.pages[index].bytes_mut()[..bytes];
         // SAFETY: both ranges are there, and both are kept until the work is done.
-        unsafe { result::memcpy_dtoh_async(to, from.address() + at as u64, self.stream) }
+        unsafe { result::memcpy_dtoh_async(to, from.address() + at as u64, self.raw) }
             .map_err(lost("cuMemcpyDtoHAsync"))
     }
 
@@ -147,7 +146,7 @@ impl Lane {
                 (blocks, 1, 1),
                 (threads, 1, 1),
                 0,
-                self.stream,
+                self.raw,
                 &mut addresses,
             )
         }
@@ -157,7 +156,7 @@ impl Lane {
     /// Marks the end of what it was given.
     pub(super) fn close(&mut self) -> Result<Done, DeviceError> {
         // SAFETY: both are live.
-        unsafe { result::event::record(self.done.raw, self.stream) }.map_err(lost("cuEventRecord"))?;
+        unsafe { result::event::record(self.done.raw, self.raw) }.map_err(lost("cuEventRecord"))?;
         Ok(Done(Arc::clone(&self.done)))
     }
 
@@ -178,7 +177,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for Stream {
     fn drop(&mut self) {
         if self.is_busy {
             // The device may still read and write there.
@@ -190,6 +189,6 @@ impl Drop for Lane {
             return;
         }
         // SAFETY: created by `new`, destroyed once, idle.
-        let _ = self.context.enter().map(|()| unsafe { result::stream::destroy(self.stream) });
+        let _ = self.context.enter().map(|()| unsafe { result::stream::destroy(self.raw) });
     }
 }
