@@ -18,7 +18,7 @@ pub struct PieceUpdate {
 
 /// Where the buffers of a block begin on the device: multiples of 16.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Addresses {
+pub struct Addresses {
     /// Its parameters.
     pub parameters: u64,
     /// Its rule state; of slots that it has not, anything.
@@ -28,7 +28,7 @@ pub(super) struct Addresses {
 /// One gradient sum on the device.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Operand {
+pub struct Operand {
     /// Where the block's values begin: a multiple of 16.
     pub address: u64,
     /// 1 if they are bf16, 0 if f32.
@@ -59,7 +59,7 @@ struct Chunk {
 
 /// What one launch is told.
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub struct Tables {
     pieces: Vec<Piece>,
     operands: Vec<Operand>,
     chunks: Vec<Chunk>,
@@ -67,7 +67,7 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Adds a block's update. Its sum is that of `operands`, one after another, rounded to bf16 each time if `rounds`.
-    pub(super) fn add(&mut self, at: Addresses, operands: &[Operand], rounds: bool, pieces: &[PieceUpdate]) {
+    pub fn add(&mut self, at: Addresses, operands: &[Operand], rounds: bool, pieces: &[PieceUpdate]) {
         let first_operand = self.operands.len() as u32;
         self.operands.extend_from_slice(operands);
         for PieceUpdate { range, constants } in pieces {
@@ -90,23 +90,23 @@ impl Tables {
     }
 
     /// How many blocks of threads are launched.
-    pub(super) fn chunks(&self) -> u32 {
+    pub fn chunks(&self) -> u32 {
         self.chunks.len() as u32
     }
 
     /// Bytes of all tables.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.parts().iter().map(|part| part.len()).sum()
     }
 
     /// Where each of the three tables begins, if the first does at `address`.
-    pub(super) fn addresses(&self, address: u64) -> [u64; 3] {
+    pub fn addresses(&self, address: u64) -> [u64; 3] {
         let [pieces, operands, _] = self.parts().map(|part| part.len() as u64);
         [address, address + pieces, address + pieces + operands]
     }
 
     /// Writes all tables to the beginning of `to`.
-    pub(super) fn write(&self, to: &mut [u8]) {
+    pub fn write(&self, to: &mut [u8]) {
         let mut at = 0;
         for part in self.parts() {
             to[at..at + part.len()].copy_from_slice(part);

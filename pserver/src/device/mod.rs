@@ -5,7 +5,7 @@
 //! published. What is queued is no longer here to be undone: the device failing is this process failing, and the job goes on
 //! as it does without any other pserver. Nothing here knows of versions, steps or copies.
 
-mod batch;
+pub mod batch;
 mod choice;
 mod cuda;
 mod engine;
@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Device code, the most special first: for which compute capabilities, and what.
-const IMAGES: [(&str, i32, &[u8]); 3] = [
+/// Device code, the most special first: its name, for which major compute capability (0: for all), and what it is.
+pub const IMAGES: [(&str, i32, &[u8]); 3] = [
     ("sm_90", 9, include_bytes!("kernels/update.sm_90.cubin")),
     ("sm_80", 8, include_bytes!("kernels/update.sm_80.cubin")),
     ("compute_80", 0, include_bytes!("kernels/update.compute_80.ptx")),
@@ -38,7 +38,7 @@ const IMAGES: [(&str, i32, &[u8]); 3] = [
 /// The oldest compute capability that any of it is for.
 const CAPABILITY_MIN: (i32, i32) = (8, 0);
 /// Elements of the buffers of a block: a multiple, so that all of them begin alike.
-const BUFFER_ELEMENTS: usize = 64;
+pub const BUFFER_ELEMENTS: usize = 64;
 
 /// A device that is at work. Clones share it; its threads end with the last.
 #[derive(Clone, Debug)]

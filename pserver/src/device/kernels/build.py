@@ -3,6 +3,7 @@
 
     python3 build.py           writes the files beside this one
     python3 build.py --check   writes nothing; fails if they are not what the source gives, byte for byte
+    python3 build.py --fast F  writes PTX with approximate arithmetic to F, for measuring what exactness costs
 
 Needs no GPU and no CUDA: the compiler is NVIDIA's NVRTC from PyPI, pinned, fetched by pip on first use.
 """
@@ -21,6 +22,8 @@ SOURCE = "update.cu"
 WHEEL = "nvidia-cuda-nvrtc-cu12==12.4.127"
 # No contraction, no flush to zero, correctly rounded division and square root.
 EXACT = ["--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"]
+# What a training framework would take: for measuring, and for nothing else.
+FAST = ["--fmad=true", "--ftz=true", "--prec-div=false", "--prec-sqrt=false"]
 # File, architecture, and what NVRTC calls the result.
 OUTPUTS = [
     ("update.compute_80.ptx", "compute_80", "PTX"),
@@ -55,11 +58,11 @@ def load(place):
     return compiler if (major.value, minor.value) == (12, 4) else None
 
 
-def compile_source(compiler, architecture, kind):
+def compile_source(compiler, architecture, flags, kind):
     source = (HERE / SOURCE).read_bytes()
     program = ctypes.c_void_p()
     made = compiler.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.encode(), 0, None, None)
-    options = [option.encode() for option in [f"--gpu-architecture={architecture}", "--std=c++17", *EXACT]]
+    options = [option.encode() for option in [f"--gpu-architecture={architecture}", "--std=c++17", *flags]]
     compiled = made or compiler.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
     log = fetch(compiler, program, "ProgramLog").rstrip(b"\0\n").decode()
     if log:
@@ -82,13 +85,17 @@ def fetch(compiler, program, what):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a file differs")
-    check = parser.parse_args().check
+    parser.add_argument("--fast", metavar="FILE", help="write PTX with approximate arithmetic there, and nothing else")
+    arguments = parser.parse_args()
     differing = []
     with tempfile.TemporaryDirectory() as folder:
         compiler = nvrtc(folder)
+        if arguments.fast:
+            pathlib.Path(arguments.fast).write_bytes(compile_source(compiler, "compute_80", FAST, "PTX"))
+            return
         for name, architecture, kind in OUTPUTS:
-            made, path = compile_source(compiler, architecture, kind), HERE / name
-            if not check:
+            made, path = compile_source(compiler, architecture, EXACT, kind), HERE / name
+            if not arguments.check:
                 path.write_bytes(made)
             elif not path.exists() or path.read_bytes() != made:
                 differing.append(name)

@@ -1,0 +1,57 @@
+//! What a GPU makes of updates: whether the bits are the processor's, how near the kernel comes to the device's copy bandwidth,
+//! what exact rounding costs, and what is left of it once gradients come from this machine's memory.
+
+#![allow(clippy::print_stdout, reason = "a bench prints its tables")]
+
+mod engine;
+mod equality;
+mod kernel;
+mod raw;
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Updates on a CUDA device, measured; the first part fails if they are not the processor's bit for bit
+#[derive(Parser)]
+struct Arguments {
+    /// Number of the device
+    #[arg(long, default_value_t = 0)]
+    device: u32,
+    /// Only this part
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Device code with approximate arithmetic, to compare with: `build.py --fast FILE` makes it
+    #[arg(long, value_name = "FILE")]
+    fast: Option<PathBuf>,
+    /// Bytes of the largest working set
+    #[arg(long, default_value_t = 20 << 30)]
+    bytes_max: u64,
+    /// Measurements of each figure; the median is shown
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// A thousand updates of every rule on both sides
+    Equality,
+    /// The kernel against copies in the device's memory
+    Kernel,
+    /// Updates from pinned pages to pinned pages against the processor
+    Engine,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let is_wanted = |part| arguments.only.is_none_or(|only| only == part);
+    if is_wanted(Part::Equality) {
+        equality::run(arguments.device)?;
+    }
+    if is_wanted(Part::Kernel) {
+        kernel::run(&arguments)?;
+    }
+    if is_wanted(Part::Engine) {
+        engine::run(&arguments)?;
+    }
+    Ok(())
+}
