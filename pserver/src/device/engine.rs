@@ -19,6 +19,7 @@ use super::pool::PoolPage;
 use super::stream::{Done, Stream};
 use bytes::Bytes;
 use shoal_runtime::cluster::BlockId;
+use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -105,7 +106,12 @@ fn spawn(
     body: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
 ) -> Result<(), DeviceError> {
     let told = Arc::clone(shared);
-    let run = move || body().unwrap_or_else(|error| told.fail(error));
+    // Whoever waits for a thread that has panicked would wait for ever.
+    let run = move || match std::panic::catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => told.fail(error),
+        Err(_) => told.fail(DeviceError::Lost { call: "a thread of ours", code: "a panic".to_owned() }),
+    };
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     spawned
         .map(|_| ())

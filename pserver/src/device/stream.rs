@@ -65,9 +65,7 @@ impl Stream {
         let (memories, kernels, pages) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Stream { context: Arc::clone(context), raw, done, is_busy: false, memories, kernels, pages })
     }
-}
 
-impl Stream {
     fn wait_for(&self, other: &Done) -> Result<(), DeviceError> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are live.
