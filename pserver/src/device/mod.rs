@@ -298,4 +298,4 @@ impl PieceUpdate {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

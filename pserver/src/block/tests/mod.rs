@@ -4,6 +4,7 @@ mod buckets;
 mod copies;
 mod decisions;
 mod deltas;
+mod devices;
 mod evaluations;
 mod filling;
 mod heirs;

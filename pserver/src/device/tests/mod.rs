@@ -5,3 +5,5 @@ mod fake;
 mod kernel;
 mod opening;
 mod updates;
+
+pub(crate) use fake::Fake;
