@@ -1,6 +1,6 @@
 //! A device beside the processor: blocks that live in its memory and are updated there, to the same bits.
 //!
-//! The way of an update: [`Resident::update`] fills a pinned page with the gradient sum and queues it; [`engine`] copies it in,
+//! The way of an update: [`Resident::update`] fills a pinned page with the gradient sum and queues it; `engine` copies it in,
 //! runs the rules of many blocks in one launch, and copies the new parameters out into the same page, which is then what is
 //! published. What is queued is no longer here to be undone: the device failing is this process failing, and the job goes on
 //! as it does without any other pserver. Nothing here knows of versions, steps or copies.
