@@ -216,5 +216,7 @@ fn pserver_counters(counters: PserverCounters) -> proto::PserverCounters {
         row_bytes: counters.row_bytes,
         rows_evicted: counters.rows_evicted,
         keys_refused: counters.keys_refused,
+        device_blocks: counters.device_blocks,
+        device_gradient_bytes: counters.device_gradient_bytes,
     }
 }

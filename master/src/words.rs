@@ -155,6 +155,8 @@ fn pserver_counters(wire: Option<&proto::PserverCounters>) -> PserverCounters {
         row_bytes: wire.row_bytes,
         rows_evicted: wire.rows_evicted,
         keys_refused: wire.keys_refused,
+        device_blocks: wire.device_blocks,
+        device_gradient_bytes: wire.device_gradient_bytes,
     }
 }
 

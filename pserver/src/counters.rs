@@ -88,6 +88,7 @@ impl Counters {
                 | PushOutcome::Late
                 | PushOutcome::Busy
                 | PushOutcome::Throttled
+                | PushOutcome::NoArea
                 | PushOutcome::Moved
                 | PushOutcome::Rewound => {}
             }

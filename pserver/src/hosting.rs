@@ -6,6 +6,7 @@
 use crate::block::shape::BlockShape;
 use crate::block::verdicts::Verdicts;
 use crate::block::{Block, NamedCheckpoint, Placement, Terms};
+use crate::device::WORDS_ALIGNMENT;
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::{BlockId, Declaration, Incarnation, Layout, Refusal, RefusalKind};
 use std::collections::BTreeMap;
@@ -65,6 +66,14 @@ pub struct Hosting {
     pub scalars: Option<Incarnation>,
     /// The number of the exclusions.
     pub exclusions: u64,
+}
+
+impl Hosting {
+    /// Bytes of one gradient of all dense blocks, in an area.
+    pub fn gradient_bytes(&self) -> u64 {
+        let dense = self.layout.iter().filter(|(_, block)| block.bucket.is_none());
+        dense.map(|(_, block)| (4 * block.elements).next_multiple_of(WORDS_ALIGNMENT) as u64).sum()
+    }
 }
 
 impl Hosted {

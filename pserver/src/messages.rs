@@ -26,6 +26,7 @@ pub(crate) fn push(request: &proto::PushRequest) -> Result<Push, Refusal> {
         rewind: Rewind(block.rewind),
         version: Version(block.version),
         bytes: block.gradient.clone(),
+        area: (block.area > 0).then_some((block.area, block.at)),
     });
     let gradients = gradients.collect();
     Ok(Push { what, exclusions: request.exclusions, weight: request.weight, gradients })
@@ -61,6 +62,7 @@ pub(crate) fn answer(outcome: PushOutcome, what: Pushed) -> proto::PushAnswer {
         PushOutcome::Late if matches!(what, Pushed::Position(_)) => proto::PushAnswer::AlreadyApplied,
         PushOutcome::Late => proto::PushAnswer::Applied,
         PushOutcome::Busy | PushOutcome::Throttled => proto::PushAnswer::Busy,
+        PushOutcome::NoArea => proto::PushAnswer::NoArea,
         PushOutcome::Moved => proto::PushAnswer::Moved,
         PushOutcome::Rewound => proto::PushAnswer::Rewound,
     }

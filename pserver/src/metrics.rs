@@ -85,6 +85,10 @@ fn device_usage(page: &mut Exposition, usage: DeviceUsage) {
     page.gauge("shoal_pserver_device_blocks", help, usage.blocks);
     let help = "Blocks so far that the device had no memory for: the processor updates them.";
     page.counter("shoal_pserver_device_overflow_total", help, usage.overflow);
+    let help = "Device memory into which trainers of this machine put gradients, in bytes.";
+    page.gauge("shoal_pserver_device_area_bytes", help, usage.area_bytes);
+    let help = "Gradients that updates found in device memory already, in bytes.";
+    page.counter("shoal_pserver_device_gradient_bytes_total", help, usage.gradient_bytes);
 }
 
 fn holdings(page: &mut Exposition, shard: &Shard) {

@@ -3,6 +3,7 @@
 //! An outage of the master is no reason to stop: blocks are served and the report is sent again until it is heard.
 //! Only a refusal that no repetition can mend ends it.
 
+use crate::device::Device;
 use crate::messages;
 use crate::shard::{Checkpointing, Shard};
 use shoal_runtime::cluster::refusal::NextMove;
@@ -185,6 +186,7 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
     // First: it adds to the counters.
     let held = shard.table_counts().unwrap_or_default();
     let counters = shard.counters();
+    let device = shard.device().map(Device::usage).unwrap_or_default();
     proto::PserverCounters {
         pushes: counters.pushes,
         duplicates_refused: counters.duplicates_refused,
@@ -210,6 +212,8 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         row_bytes: held.bytes,
         rows_evicted: counters.rows_evicted,
         keys_refused: counters.keys_refused,
+        device_blocks: device.blocks,
+        device_gradient_bytes: device.gradient_bytes,
     }
 }
 

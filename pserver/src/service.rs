@@ -3,6 +3,7 @@
 use crate::messages;
 use crate::shard::{Answer as Told, Following, Pull, Pulled, Pushed, Shard, Undecided};
 use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Rewind, Step, Version};
+use shoal_runtime::host::cuda::is_this_machine;
 use shoal_runtime::host::rpc::{Limits, PserverServer};
 use shoal_runtime::wire::proto::{self, pserver_server};
 use shoal_runtime::wire::status_of;
@@ -69,6 +70,20 @@ impl PserverService {
             }
         }
         Ok(proto::PushReply { answers })
+    }
+
+    /// Shares device memory with a trainer of this machine.
+    fn share(&self, request: &proto::ShareRequest) -> Result<proto::ShareReply, Refusal> {
+        self.check_job(&request.job)?;
+        if !is_this_machine(&request.machine) {
+            return Ok(proto::ShareReply::default());
+        }
+        let shared = self.shard.share(Incarnation(request.incarnation), request.bytes, &request.keeps)?;
+        Ok(shared.map_or_else(proto::ShareReply::default, |(area, memory)| proto::ShareReply {
+            area,
+            bytes: memory.bytes() as u64,
+            handle: memory.handle().to_vec().into(),
+        }))
     }
 
     /// Waits until there is room for a node, or the wait is over.
@@ -171,6 +186,11 @@ impl pserver_server::Pserver for PserverService {
             .and_then(|()| self.shard.read_state(Version(request.version), &ids, request.from))
             .map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(proto::ReadStateReply { blocks: copies.into_iter().map(Into::into).collect() }))
+    }
+
+    async fn share(&self, request: Request<proto::ShareRequest>) -> Answer<proto::ShareReply> {
+        let reply = self.share(request.get_ref()).map_err(|refusal| status_of(&refusal))?;
+        Ok(Response::new(reply))
     }
 
     async fn decide(&self, request: Request<proto::DecideRequest>) -> Answer<proto::DecideReply> {

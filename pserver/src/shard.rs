@@ -3,6 +3,7 @@
 //! Locks are taken in block order and never held across an await or while bytes are sent; a refused call changes
 //! nothing.
 
+mod areas;
 mod checkpoint;
 mod decisions;
 mod device;
@@ -18,6 +19,7 @@ use crate::bucket::arena::Slot;
 use crate::counters::Counters;
 use crate::hosting::{Assignment, Hosted, Hosting};
 use crate::room_queue::{RoomAnswer, RoomQueue};
+use areas::Areas;
 pub use checkpoint::Checkpointing;
 pub use decisions::{Answer, Undecided};
 pub use follow::{Followed, Following};
@@ -58,6 +60,7 @@ pub struct Shard {
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,
     room: Mutex<RoomQueue<oneshot::Sender<RoomAnswer>>>,
+    areas: Mutex<Areas>,
 }
 
 /// A primary that is still to be restored, the term under which, and what from.
@@ -89,6 +92,7 @@ impl Shard {
             checkpointing: Mutex::default(),
             damaged: Mutex::default(),
             room: Mutex::new(RoomQueue::new(window)),
+            areas: Mutex::default(),
         }
     }
 

@@ -54,7 +54,7 @@ fn push_words(
         block: *block,
         gradient: word(*block).repeat(*elements).into(),
         rewind: PLACED,
-        version: 0,
+        ..Default::default()
     };
     let request = proto::PushRequest {
         step,

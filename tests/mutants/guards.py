@@ -340,7 +340,7 @@ GUARDS = [
     guard(
         "step-of-this-history",
         "a trainer lets go of what it computed in a history that is no more",
-        ("trainer-sdk/src/push.rs", "Of::Node(of) if of.rewind != routing.rewind() => return ControlFlow::Break(Pushed::Rewound),", "Of::Node(of) if of.rewind != routing.rewind() && false => return ControlFlow::Break(Pushed::Rewound),"),
+        ("trainer-sdk/src/push.rs", "Of::Node(of) if of.rewind != routing.rewind() => {", "Of::Node(of) if of.rewind != routing.rewind() && false => {"),
     ),
     guard(
         "barrier-of-evaluations",

@@ -2,7 +2,7 @@
 //! lost under way, and the job has the bits that it has without any.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#[path = "../../pserver/src/device/tests/compiled.rs"]
+#[path = "../../runtime/src/host/cuda/fake/compiled.rs"]
 mod compiled;
 
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn world() -> World {
     let programs = programs().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let data = pack_digits(&programs, &folder.path().join("data")).unwrap();
-    let driver = compiled::library("libcuda.so", &["src/device/tests/driver.c"]);
+    let driver = compiled::library("libcuda.so", &["runtime/src/host/cuda/fake/driver.c"]);
     World { programs, folder, data, driver }
 }
 
@@ -40,6 +40,19 @@ impl World {
         job.command()
     }
 
+    /// The same with the weights and their gradients on the trainers' device.
+    fn program_on_device(&self, more: &[&str]) -> Command {
+        let mut command = self.run(more);
+        command.args(["--device", "0"]);
+        self.with_driver(&mut command);
+        command
+    }
+
+    fn with_driver(&self, command: &mut Command) {
+        let settings = self.folder.path().join("driver");
+        command.env("LD_LIBRARY_PATH", &self.driver).env("SHOAL_FAKE_CUDA", settings);
+    }
+
     /// What the driver says from now on to processes that begin.
     fn devices(&self, settings: &str) {
         std::fs::write(self.folder.path().join("driver"), settings).unwrap();
@@ -49,9 +62,7 @@ impl World {
     fn job_under_way(&self, more: &[&str]) -> Child {
         let auto = ["--device", "auto", "--pace-millis", "150", "--folder", "runs/here"];
         let mut command = self.run(&[&auto[..], more].concat());
-        command
-            .env("LD_LIBRARY_PATH", &self.driver)
-            .env("SHOAL_FAKE_CUDA", self.folder.path().join("driver"));
+        self.with_driver(&mut command);
         let child = command.spawn().unwrap();
         self.wait_for("a step", |status| status["step"].as_u64() > Some(0));
         child
@@ -150,6 +161,56 @@ fn a_device_that_is_lost_ends_its_pserver_and_the_processor_goes_on_with_the_sam
     assert_eq!(ended(closing(&child.wait_with_output().unwrap()).unwrap()), without);
     let log = world.log(&second);
     assert!(log.contains("the device is lost") && log.contains("CUDA_ERROR_ECC_UNCORRECTABLE"), "{log}");
+}
+
+/// What became of a job whose trainers have their gradients on the device, over a driver that shares memory or does not.
+fn beside(world: &World, more: &[&str], shares: bool) -> (Value, String) {
+    let folder = format!("runs/beside{}-{shares}", more.concat());
+    let shared = world.folder.path().join("shared");
+    std::fs::create_dir_all(&shared).unwrap();
+    world.devices(&if shares { format!("SHARED={}\n", shared.display()) } else { String::new() });
+    let mut command = world.program_on_device(&[more, &["--device", "cuda:0", "--folder", &folder]].concat());
+    let closed = closing(&command.output().unwrap()).unwrap();
+    let logs = world.folder.path().join(folder).join("logs");
+    let log = |name: &str| std::fs::read_to_string(logs.join(name)).unwrap();
+    (closed, [log("trainer-0.log"), log("pserver-0.log")].concat())
+}
+
+#[test]
+fn gradients_on_the_device_of_a_pserver_are_taken_from_there_and_give_the_same_bits() {
+    let world = world();
+    for more in [&[][..], &["--gradients", "bf16"], &["--replicas", "1"]] {
+        let without = ended(closing(&world.run(more).output().unwrap()).unwrap());
+        for shares in [true, false] {
+            let (closed, log) = beside(&world, more, shares);
+            assert_eq!(ended(closed.clone()), without, "{more:?}, {shares}");
+            let said = log.contains("gradients are given to the pserver in device memory");
+            assert_eq!(said, shares, "{log}");
+            // With a follower they are brought here, to be sent to it.
+            let found = closed["device_gradient_bytes"].as_u64() > Some(0);
+            assert_eq!(found, shares && !more.contains(&"--replicas"), "{closed}");
+            assert!(closed["device_blocks"].as_u64() > Some(0), "{closed}");
+        }
+    }
+}
+
+#[test]
+fn gradients_in_device_memory_survive_whatever_happens_to_whoever_has_them() {
+    let world = world();
+    let without = world.hash_without_device();
+    for more in [&["--chaos", "5"][..], &["--chaos", "6", "--replicas", "1"]] {
+        let (closed, log) = beside(&world, more, true);
+        assert_eq!(
+            (&closed["records_wrong"], &closed["parameters_sha256"]),
+            (&0.into(), &without),
+            "{closed}"
+        );
+        assert!(!closed["faults"].as_array().unwrap().is_empty(), "{closed}");
+        assert!(log.contains("gradients are given to the pserver in device memory"), "{log}");
+    }
+    let (closed, _) = beside(&world, &["--chaos", "7", "--mode", "async", "--replicas", "1"], true);
+    let wrong = ["records_wrong", "records_lost"].map(|count| closed[count].as_u64());
+    assert_eq!(wrong, [Some(0), Some(0)], "{closed}");
 }
 
 #[test]

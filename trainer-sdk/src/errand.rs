@@ -35,7 +35,7 @@ pub(crate) trait Errand {
     fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Self::End, BTreeSet<BlockId>>;
 
     /// The call for a batch.
-    fn call(&self, client: PserverClient, batch: &Batch) -> Calling<Self::Reply>;
+    fn call(&self, client: PserverClient, batch: &Batch) -> Result<Calling<Self::Reply>, TrainError>;
 
     /// What a block adds to a message.
     fn bytes(&self, block: BlockId) -> usize;
@@ -178,7 +178,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         let room = self.room.entry(batch.pserver.incarnation.0);
         let room = room.or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_PSERVER))).clone();
         let client = self.session.routes.client(&batch.pserver.address)?;
-        let (call, open) = (errand.call(client, batch), errand.open(batch));
+        let (call, open) = (errand.call(client, batch)?, errand.open(batch));
         let caller = &self.session.master.leaders.caller;
         let calling = async move {
             if !pause.is_zero() {

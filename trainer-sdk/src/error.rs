@@ -1,5 +1,6 @@
 //! Why a trainer gives up. Variants group by what its user does next.
 
+use shoal_runtime::host::cuda::DeviceError;
 use shoal_runtime::wire::Fault;
 
 /// What ended a trainer.
@@ -35,6 +36,9 @@ pub enum TrainError {
     /// The job has failed.
     #[error("the job has failed: {0}")]
     JobFailed(String),
+    /// The device on which the program has parameters cannot be used, or has failed.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
     /// Settings that cannot work.
     #[error("{0}")]
     Settings(String),

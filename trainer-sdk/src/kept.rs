@@ -67,6 +67,7 @@ impl Kept {
 
     /// Every block has published `step`: sums of earlier steps can be lost no more.
     pub(crate) fn published(&mut self, step: Step) {
+        self.sums.iter().filter(|kept| kept.of.step < step).for_each(|kept| kept.sum.applied());
         self.sums.retain(|kept| kept.of.step >= step);
     }
 
@@ -96,6 +97,9 @@ impl Kept {
 
     /// It was pushed, as far as `taken` says.
     pub(crate) fn pushed(&mut self, of: NodeOf, taken: Taken, routing: &Routing) {
+        if let Some(kept) = self.sums.iter().find(|kept| kept.of == of && taken.is_applied()) {
+            kept.sum.applied();
+        }
         self.sums.retain(|kept| kept.of != of || !taken.is_applied());
         if let Some(kept) = self.sums.iter_mut().find(|kept| kept.of == of) {
             kept.is_due = !taken.lacking(routing).is_empty();
@@ -110,7 +114,8 @@ fn place(of: NodeOf) -> (Step, u32) {
 
 fn bytes(sum: &NodeSum) -> usize {
     let rows = sum.rows.iter().map(|rows| 12 * rows.len() + 4 * rows.values().len());
-    sum.values.iter().map(|values| 4 * values.len()).chain(rows).sum()
+    let there = sum.there.iter().map(|there| there.tensors.bytes());
+    sum.values.iter().map(|values| 4 * values.len()).chain(rows).chain(there).sum()
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@
 //! | the master refuses it for good, records or the step function fail | gives up with a message, and tells the master |
 //! | SIGTERM or SIGINT | hands back what it has not finished, and ends |
 
-#![forbid(unsafe_code)]
+#![cfg_attr(not(test), forbid(unsafe_code))]
 
 mod activities;
 mod calls;
@@ -119,6 +119,7 @@ pub mod candle;
 pub mod chunks;
 mod complaint;
 mod desk;
+mod device;
 mod errand;
 mod error;
 mod kept;
@@ -128,6 +129,7 @@ mod master;
 mod meter;
 mod metrics;
 mod model;
+mod names;
 mod origin;
 mod outputs;
 mod pending;
@@ -145,6 +147,7 @@ mod taken;
 mod trainer;
 mod trial;
 
+pub use device::{DeviceSlice, OnDevice};
 pub use error::TrainError;
 pub use metrics::Metrics;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};

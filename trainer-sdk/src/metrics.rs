@@ -1,6 +1,6 @@
 //! What evaluations add up. Knows nothing of the network.
 
-use crate::model::Names;
+use crate::names::Names;
 use shoal_runtime::cluster::{Metric, Rule};
 use std::sync::Arc;
 

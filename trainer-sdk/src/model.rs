@@ -1,21 +1,24 @@
 //! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
 
+use crate::device::{Device, DeviceSlice, OnDevice, Tensors};
 use crate::metrics::Metrics;
+use crate::names::Names;
 use crate::tables::{EmbeddingGradients, Embeddings, Keys, TableRows};
-use crate::taken::Taken;
-use shoal_runtime::cluster::initial::RowInitial;
-use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::parameter::DECISIONS;
-use shoal_runtime::cluster::{
-    BlockId, Decision, Declaration, JobSettings, Layout, Parameter, Precision, Rows,
-};
-use std::collections::BTreeMap;
+use shoal_runtime::cluster::{Decision, Declaration, JobSettings, Rows};
+use shoal_runtime::host::cuda::DeviceError;
 use std::sync::Arc;
 
 /// A training program.
 pub trait Model: Send + 'static {
     /// The parameters, as a function of the job alone: every trainer must declare the same.
     fn declare(&mut self, job: &Job) -> Declaration;
+
+    /// The parameters that this program has on a CUDA device, if any: [`Parameters::on_device`] and
+    /// [`Gradient::on_device_mut`] say where. Asked once, after [`declare`](Self::declare). It changes no bit.
+    fn on_device(&mut self) -> Option<OnDevice> {
+        None
+    }
 
     /// The keys of embedding tables that the batch reads: their rows are pulled before [`step`](Self::step),
     /// [`evaluate`](Self::evaluate) or [`predict`](Self::predict) is called with it, and after a step are those that it has changed. To
@@ -140,110 +143,6 @@ pub struct Batch<'a> {
     pub records: &'a [Record<'a>],
 }
 
-/// The names and places of a job's parameters.
-#[derive(Debug)]
-pub(crate) struct Names {
-    pub(crate) declaration: Declaration,
-    pub(crate) layout: Layout,
-    index: BTreeMap<String, usize>,
-    /// Of tables the first block, and the rows of keys that have none; indexed as declared.
-    tables: Vec<Option<(BlockId, RowInitial)>>,
-    /// In which precision gradients travel, where a block's may be rounded.
-    pub(crate) gradients: Precision,
-    /// Of each parameter, as declared, how many of its first elements have gradients that are rounded.
-    pub(crate) rounded: Arc<[usize]>,
-}
-
-impl Names {
-    pub(crate) fn new(declaration: Declaration, seed: u64, gradients: Precision) -> Names {
-        let layout = Layout::new(&declaration);
-        let index = declaration.parameters.iter().enumerate().map(|(i, p)| (p.name.clone(), i)).collect();
-        let mut tables = vec![None; declaration.parameters.len()];
-        let firsts =
-            layout.iter().filter_map(|(id, block)| Some((id, block.bucket.filter(|b| b.number == 0)?)));
-        for (id, bucket) in firsts {
-            let table = &declaration.parameters[bucket.parameter];
-            tables[bucket.parameter] = Some((id, table.initial.of_rows(seed, &table.name)));
-        }
-        let rounded = rounded(&declaration, &layout, gradients);
-        Names { declaration, layout, index, tables, gradients, rounded }
-    }
-    /// One zeroed vector for each dense parameter.
-    pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
-        self.declaration.parameters.iter().map(|p| vec![0.0; dense_elements(p)]).collect()
-    }
-    /// Whether there are embedding tables.
-    pub(crate) fn has_tables(&self) -> bool {
-        self.tables.iter().any(Option::is_some)
-    }
-    /// Which parameter a table is.
-    pub(crate) fn table(&self, name: &str) -> anyhow::Result<usize> {
-        let at = self.index.get(name).copied().filter(|at| self.tables[*at].is_some());
-        at.ok_or_else(|| anyhow::anyhow!("no embedding table {name:?} was declared"))
-    }
-    /// The places of each bucket's keys among these of a table; nothing of what is no table.
-    pub(crate) fn places(&self, parameter: usize, keys: &[u64]) -> Vec<(BlockId, Vec<u32>)> {
-        let table = self.tables[parameter].as_ref().zip(self.declaration.parameters[parameter].table);
-        let places = table.map(|((first, _), table)| (first.0.., table.places(keys)));
-        places.into_iter().flat_map(|(blocks, places)| blocks.map(BlockId).zip(places)).collect()
-    }
-    /// The row of a key that has none.
-    pub(crate) fn unborn(&self, parameter: usize, key: u64, row: &mut [f32]) {
-        if let Some((_, initial)) = &self.tables[parameter] {
-            initial.fill(key, row);
-        }
-    }
-    /// One zeroed vector for each parameter that takes part in evaluations, or in steps that train; an empty one for others.
-    pub(crate) fn sums(&self, evaluates: bool) -> Vec<Vec<f32>> {
-        let parameters = self.declaration.parameters.iter();
-        let elements = |p: &Parameter| if p.rule.is_metric() == evaluates { dense_elements(p) } else { 0 };
-        parameters.map(|parameter| vec![0.0; elements(parameter)]).collect()
-    }
-    /// A gradient that no block has been given; the scalar block takes none.
-    pub(crate) fn untaken(&self) -> Taken {
-        let mut taken = Taken::by_none(self.layout.len());
-        if let Some(scalars) = self.layout.scalars() {
-            taken.applied(scalars);
-        }
-        taken
-    }
-    /// Whether gradients that are not finite are pushed: the step is then skipped.
-    pub(crate) fn pushes_non_finite(&self) -> bool {
-        self.declaration.decisions().is_some_and(|decisions| decisions.takes_non_finite())
-    }
-    /// What a block adds to a message.
-    pub(crate) fn bytes(&self, block: BlockId) -> usize {
-        4 * self.layout.block(block).map_or(0, |block| block.elements)
-    }
-    /// In which precision a block's gradient travels.
-    pub(crate) fn precision(&self, block: &BlockLayout) -> Precision {
-        block.precision(self.gradients)
-    }
-    /// What a block's gradient adds to a message.
-    pub(crate) fn gradient_bytes(&self, block: BlockId) -> usize {
-        self.layout.block(block).map_or(0, |block| self.precision(block).bytes() * block.elements)
-    }
-    pub(crate) fn find(&self, name: &str) -> anyhow::Result<usize> {
-        self.index.get(name).copied().ok_or_else(|| anyhow::anyhow!("no parameter {name:?} was declared"))
-    }
-}
-
-/// How many first elements of each parameter are rounded: only its last block may have other things than gradients in it.
-fn rounded(declaration: &Declaration, layout: &Layout, gradients: Precision) -> Arc<[usize]> {
-    let mut rounded = vec![0; declaration.parameters.len()];
-    for (_, block) in layout.iter().filter(|(_, block)| block.precision(gradients) == Precision::Bf16) {
-        for piece in &block.pieces {
-            debug_assert_eq!(rounded[piece.parameter], piece.first as usize);
-            rounded[piece.parameter] += piece.range.len();
-        }
-    }
-    rounded.into()
-}
-
-fn dense_elements(parameter: &Parameter) -> usize {
-    if parameter.table.is_none() { parameter.elements() as usize } else { 0 }
-}
-
 /// The parameters at the version that a step reads. Counters (rule `Sum`) and metrics are not pulled: they read as 0.
 #[derive(Clone, Debug)]
 pub struct Parameters {
@@ -251,15 +150,48 @@ pub struct Parameters {
     pub(crate) values: Arc<Vec<Vec<f32>>>,
     /// Of tables the rows that were pulled, indexed as declared.
     pub(crate) rows: Arc<Vec<TableRows>>,
+    /// Those that are on a device, there as well.
+    pub(crate) there: Option<Arc<Tensors>>,
 }
 
 impl Parameters {
+    /// Those that were pulled; some are put on the device.
+    ///
+    /// # Errors
+    /// The device has failed, or has no memory for them.
+    pub(crate) fn pulled(
+        names: &Arc<Names>,
+        values: Vec<Vec<f32>>,
+        rows: Vec<TableRows>,
+    ) -> Result<Parameters, DeviceError> {
+        let there = names.device.as_ref().map(Device::zeros).transpose()?;
+        for (parameter, values) in values.iter().enumerate() {
+            if let Some(slice) = there.as_ref().and_then(|there| there.slice(parameter)) {
+                slice.write(values)?;
+            }
+        }
+        let (values, rows, there) = (Arc::new(values), Arc::new(rows), there.map(Arc::new));
+        Ok(Parameters { names: names.clone(), values, rows, there })
+    }
+
     /// A dense parameter's values in row-major order.
     ///
     /// # Errors
     /// No such parameter.
     pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
         Ok(&self.values[self.names.find(name)?])
+    }
+
+    /// A dense parameter's values in device memory, to be read; ready when the step begins.
+    ///
+    /// # Errors
+    /// No such parameter, or one that [`Model::on_device`] has not named.
+    pub fn on_device(&self, name: &str) -> anyhow::Result<DeviceSlice<'_>> {
+        let at = self.names.find(name)?;
+        let slice = self.there.as_ref().and_then(|there| there.slice(at));
+        slice.ok_or_else(|| {
+            anyhow::anyhow!("parameter {name:?} is on no device: `Model::on_device` names those")
+        })
     }
 
     /// The rows of an embedding table: those of the keys that [`Model::keys`] has named.
@@ -288,13 +220,40 @@ pub struct Gradient {
     pub(crate) values: Vec<Vec<f32>>,
     /// Of tables, indexed as declared.
     pub(crate) rows: Vec<Rows>,
+    /// Those that are on a device.
+    pub(crate) there: Option<Tensors>,
     pub(crate) weight: u64,
 }
 
 impl Gradient {
     /// Of a batch in which these keys occur.
-    pub(crate) fn zeros(names: &Arc<Names>, keys: Keys, weight: u64) -> Gradient {
-        Gradient { names: names.clone(), values: names.sums(false), rows: keys.rows(), weight }
+    ///
+    /// # Errors
+    /// Some are on a device, which has failed or has no memory for them.
+    pub(crate) fn zeros(names: &Arc<Names>, keys: Keys, weight: u64) -> Result<Gradient, DeviceError> {
+        let there = names.device.as_ref().map(Device::zeros).transpose()?;
+        Ok(Gradient { names: names.clone(), values: names.sums(false), rows: keys.rows(), there, weight })
+    }
+
+    /// A dense parameter's gradient sums in device memory, zero at first, to be added to: on whatever streams; when the step
+    /// returns all that the program has queued on the device is waited for.
+    ///
+    /// # Errors
+    /// No such parameter, or one that [`Model::on_device`] has not named.
+    pub fn on_device_mut(&mut self, name: &str) -> anyhow::Result<DeviceSlice<'_>> {
+        let at = self.names.find(name)?;
+        let slice = self.there.as_ref().and_then(|there| there.slice(at));
+        slice.ok_or_else(|| {
+            anyhow::anyhow!("the gradient of {name:?} is on no device: `Model::on_device` names those")
+        })
+    }
+
+    /// Refuses those that are on a device.
+    fn find_here(&self, name: &str) -> anyhow::Result<usize> {
+        let at = self.names.find(name)?;
+        let is_here = !self.names.is_on_device(at);
+        anyhow::ensure!(is_here, "the gradient of {name:?} is on the device: take `on_device_mut`");
+        Ok(at)
     }
 
     /// The gradient sums of an embedding table's rows: those of the keys that [`Model::keys`] has named.
@@ -313,7 +272,7 @@ impl Gradient {
     /// # Errors
     /// No such parameter.
     pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
-        Ok(&self.values[self.names.find(name)?])
+        Ok(&self.values[self.find_here(name)?])
     }
 
     /// A dense parameter's gradient sums in row-major order.
@@ -321,7 +280,7 @@ impl Gradient {
     /// # Errors
     /// No such parameter.
     pub fn slice_mut(&mut self, name: &str) -> anyhow::Result<&mut [f32]> {
-        let at = self.names.find(name)?;
+        let at = self.find_here(name)?;
         let is_metric = self.names.declaration.parameters[at].rule.is_metric();
         anyhow::ensure!(!is_metric, "metric {name:?}: evaluations add to it, steps have `Parameter::sum`");
         Ok(&mut self.values[at])

@@ -166,7 +166,7 @@ impl Errand for Pull<'_> {
         }
     }
 
-    fn call(&self, mut client: PserverClient, batch: &Batch) -> Calling<Answered> {
+    fn call(&self, mut client: PserverClient, batch: &Batch) -> Result<Calling<Answered>, TrainError> {
         let blocks = &batch.blocks;
         let (with_rows, others): (Vec<BlockId>, Vec<BlockId>) =
             blocks.iter().map(|(block, _)| *block).partition(|block| self.buckets.contains_key(block));
@@ -192,15 +192,15 @@ impl Errand for Pull<'_> {
             wait_millis: self.open(batch).as_millis() as u32,
             rows: rows.collect(),
         };
-        async move {
+        let call = async move {
             let asked = Instant::now();
             let reply = client.pull(request).await?;
             Ok(reply.map(|reply| Answered {
                 published: asked + Duration::from_micros(reply.waited_micros),
                 reply,
             }))
-        }
-        .boxed_local()
+        };
+        Ok(call.boxed_local())
     }
 
     fn bytes(&self, block: BlockId) -> usize {

@@ -1,6 +1,7 @@
 //! **Push**: one gradient to every block that lacks it, until each has answered. Idempotent: what is sent twice counts
 //! once, at the pserver.
 
+use crate::device::areas::Values;
 use crate::errand::{Calling, Errand, run};
 use crate::error::TrainError;
 use crate::origin::{Base, NodeOf, Of};
@@ -11,7 +12,8 @@ use crate::tables::{BucketRows, by_bucket};
 use crate::taken::Taken;
 use bytes::Bytes;
 use futures_util::future::FutureExt;
-use shoal_runtime::cluster::layout::BlockLayout;
+use shoal_runtime::cluster::layout::{BlockLayout, Piece};
+use shoal_runtime::cluster::precision::bf16_to_bytes;
 use shoal_runtime::cluster::{BlockId, Precision, Routing, Rows, Term, Version};
 use shoal_runtime::host::rpc::PserverClient;
 use shoal_runtime::wire::proto::{self, PushAnswer};
@@ -21,6 +23,9 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// What a block whose values are in an area adds to a message.
+const AREA_BYTES: usize = 32;
 
 /// One gradient on its way to the blocks.
 pub(crate) struct Push<'a> {
@@ -85,9 +90,30 @@ impl<'a> Push<'a> {
     /// Pushes until every block has it, or that is pointless; `taken` then says who has it.
     pub(crate) async fn run(&mut self) -> Result<Pushed, TrainError> {
         let started = Instant::now();
-        let pushed = run(self.session, self).await?;
+        let pushed = loop {
+            if let Some(values) = self.there() {
+                let routing = self.session.routes.present();
+                values.put(self.session, &routing, &self.taken.lacking(&routing)).await?;
+            }
+            if let Some(pushed) = run(self.session, self).await? {
+                break pushed;
+            }
+        };
+        if self.taken.is_applied() {
+            self.sum.applied();
+        }
         self.session.push_log.lasted(started.elapsed())?;
         Ok(pushed)
+    }
+
+    /// The values, if some of them are on a device.
+    fn there(&self) -> Option<Values<'_>> {
+        Some(Values { there: self.sum.there.as_deref()?, here: &self.sum.values })
+    }
+
+    /// In which area a pserver finds a block's values.
+    fn area(&self, pserver: u64, block: BlockId) -> Option<(u64, u64)> {
+        self.sum.there.as_ref()?.place(pserver, block)
     }
 
     fn base(&self, block: BlockId) -> Base {
@@ -97,37 +123,52 @@ impl<'a> Push<'a> {
         }
     }
 
-    fn gradient(&self, block: BlockId) -> proto::BlockGradient {
+    fn gradient(&self, pserver: u64, block: BlockId) -> Result<proto::BlockGradient, TrainError> {
         let Base { rewind, version } = self.base(block);
+        let (rewind, version) = (rewind.0, version.0);
+        let empty = proto::BlockGradient { block: block.0, rewind, version, ..Default::default() };
+        if let Some((area, at)) = self.area(pserver, block) {
+            return Ok(proto::BlockGradient { area, at, ..empty });
+        }
         let layout = self.session.names.layout.block(block);
         if layout.is_some_and(|layout| layout.bucket.is_some()) {
             let mut gradient = Vec::new();
             if let Some(BucketRows { parameter, places }) = self.buckets.get(&block) {
                 rows::encode_places(&self.sum.rows[*parameter], places, &mut gradient);
             }
-            let (gradient, rewind, version) = (gradient.into(), rewind.0, version.0);
-            return proto::BlockGradient { block: block.0, gradient, rewind, version };
+            return Ok(proto::BlockGradient { gradient: gradient.into(), ..empty });
         }
         // Metrics take no part in training, and nothing else does in evaluations.
         let takes_part = |layout: &&BlockLayout| {
-            layout.pieces.iter().all(|piece| !self.sum.values[piece.parameter].is_empty())
+            let is_there = |parameter| self.sum.there.is_some() && self.session.names.is_on_device(parameter);
+            let has_values = |at: usize| !self.sum.values[at].is_empty() || is_there(at);
+            layout.pieces.iter().all(|piece| has_values(piece.parameter))
         };
-        let gradient = layout.filter(takes_part).map_or(Bytes::new(), |layout| self.values(layout));
-        proto::BlockGradient { block: block.0, gradient, rewind: rewind.0, version: version.0 }
+        let values = layout.filter(takes_part).map(|layout| self.values(layout)).transpose()?;
+        Ok(proto::BlockGradient { gradient: values.unwrap_or_default(), ..empty })
     }
 
     /// A dense block's values, little-endian. Those of a stretch of one parameter are shared, not copied, unless they travel
     /// as bf16.
-    fn values(&self, layout: &BlockLayout) -> Bytes {
-        if self.session.names.precision(layout) == Precision::Bf16 {
-            return layout.gather_bf16(&self.sum.values).into();
+    fn values(&self, layout: &BlockLayout) -> Result<Bytes, TrainError> {
+        let precision = self.session.names.precision(layout);
+        let is_on_device = |piece: &Piece| self.session.names.is_on_device(piece.parameter);
+        if let Some(values) = self.there().filter(|_| layout.pieces.iter().any(is_on_device)) {
+            let values = values.gather(layout)?;
+            return Ok(match precision {
+                Precision::F32 => bytemuck::cast_slice::<f32, u8>(&values).to_vec().into(),
+                Precision::Bf16 => values.iter().flat_map(|value| bf16_to_bytes(*value)).collect(),
+            });
+        }
+        if precision == Precision::Bf16 {
+            return Ok(layout.gather_bf16(&self.sum.values).into());
         }
         if let Some((parameter, range)) = layout.stretch() {
-            return Bytes::from_owner(Part { sum: Arc::clone(&self.sum), parameter, range });
+            return Ok(Bytes::from_owner(Part { sum: Arc::clone(&self.sum), parameter, range }));
         }
         let mut values = Vec::with_capacity(layout.elements);
         layout.gather(&self.sum.values, &mut values);
-        bytemuck::cast_slice::<f32, u8>(&values).to_vec().into()
+        Ok(bytemuck::cast_slice::<f32, u8>(&values).to_vec().into())
     }
 
     /// Takes in one block's answer and says whether it must be asked again.
@@ -146,9 +187,14 @@ impl<'a> Push<'a> {
             (PushAnswer::Held, Of::Microbatch(_)) => return Ok(true),
             // Steps go back with all blocks: the routing will say so.
             (PushAnswer::Rewound, Of::Node(_)) => return Ok(true),
-            (PushAnswer::Busy | PushAnswer::Moved | PushAnswer::Room | PushAnswer::Unspecified, _) => {
-                return Ok(true);
-            }
+            (
+                PushAnswer::Busy
+                | PushAnswer::Moved
+                | PushAnswer::Room
+                | PushAnswer::NoArea
+                | PushAnswer::Unspecified,
+                _,
+            ) => return Ok(true),
         }
         Ok(false)
     }
@@ -156,12 +202,15 @@ impl<'a> Push<'a> {
 
 impl Errand for Push<'_> {
     type Reply = proto::PushReply;
-    type End = Pushed;
+    /// None: an area is gone, and values have to go another way.
+    type End = Option<Pushed>;
 
-    fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Pushed, BTreeSet<BlockId>> {
+    fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Option<Pushed>, BTreeSet<BlockId>> {
         let mut lacking = self.taken.lacking(routing);
         match self.of {
-            Of::Node(of) if of.rewind != routing.rewind() => return ControlFlow::Break(Pushed::Rewound),
+            Of::Node(of) if of.rewind != routing.rewind() => {
+                return ControlFlow::Break(Some(Pushed::Rewound));
+            }
             Of::Node(_) => {}
             Of::Microbatch(_) => {
                 let is_restored = |block: &BlockId| {
@@ -177,13 +226,21 @@ impl Errand for Push<'_> {
         ControlFlow::Continue(lacking)
     }
 
-    fn call(&self, mut client: PserverClient, batch: &Batch) -> Calling<proto::PushReply> {
+    fn call(
+        &self,
+        mut client: PserverClient,
+        batch: &Batch,
+    ) -> Result<Calling<proto::PushReply>, TrainError> {
+        let pserver = batch.pserver.incarnation.0;
         let blocks = match batch.blocks.last() {
             Some((block, _)) if batch.asks => {
                 let rewind = self.base(*block).rewind.0;
                 vec![proto::BlockGradient { block: block.0, rewind, ..Default::default() }]
             }
-            _ => batch.blocks.iter().map(|(block, _)| self.gradient(*block)).collect(),
+            _ => {
+                let blocks = batch.blocks.iter();
+                blocks.map(|(block, _)| self.gradient(pserver, *block)).collect::<Result<_, _>>()?
+            }
         };
         let mut request = proto::PushRequest {
             job: self.session.master.job.job.0.clone(),
@@ -199,10 +256,16 @@ impl Errand for Push<'_> {
             Of::Node(of) => (request.step, request.node) = (of.step.0, Some(of.node.into())),
             Of::Microbatch(position) => request.position = position,
         }
-        async move { client.push(request).await }.boxed_local()
+        Ok(async move { client.push(request).await }.boxed_local())
     }
 
     fn bytes(&self, block: BlockId) -> usize {
+        let routing = self.session.routes.present();
+        let primary =
+            routing.blocks.get(block.0 as usize).and_then(|at| routing.pservers.get(at.primary as usize));
+        if primary.is_some_and(|at| self.area(at.incarnation.0, block).is_some()) {
+            return AREA_BYTES;
+        }
         let rows = self.buckets.get(&block).map_or(0, |BucketRows { parameter, places }| {
             rows::encoded_bytes(places.len(), self.sum.rows[*parameter].dimension())
         });
@@ -221,7 +284,7 @@ impl Errand for Push<'_> {
         &mut self,
         batch: &mut Batch,
         reply: proto::PushReply,
-    ) -> Result<ControlFlow<Pushed>, TrainError> {
+    ) -> Result<ControlFlow<Option<Pushed>>, TrainError> {
         let mut answers = reply.answers();
         // Positions apply in any order, so that no other microbatch makes room for one.
         let may_ask = self.asks_for_room();
@@ -230,6 +293,12 @@ impl Errand for Push<'_> {
         let asked = batch.blocks.split_off(kept);
         for (block, term) in asked {
             let answer = answers.next().unwrap_or(PushAnswer::Busy);
+            if answer == PushAnswer::NoArea
+                && let Some(there) = &self.sum.there
+            {
+                there.is_unknown_to(batch.pserver.incarnation.0);
+                return Ok(ControlFlow::Break(None));
+            }
             is_refused |= answer == PushAnswer::Busy && may_ask;
             is_rewound |= answer == PushAnswer::Rewound;
             if self.answered(block, term, answer)? {
@@ -240,16 +309,16 @@ impl Errand for Push<'_> {
         let is_outdated = self.session.exclusions.present().number > self.sum.exclusions;
         if may_ask && is_rewound && is_outdated {
             // Records were excluded since, and this trainer knows: it is to be computed without them.
-            return Ok(ControlFlow::Break(Pushed::Rewound));
+            return Ok(ControlFlow::Break(Some(Pushed::Rewound)));
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn gone(&mut self) -> Option<Pushed> {
+    fn gone(&mut self) -> Option<Option<Pushed>> {
         None
     }
 
-    fn done(&mut self) -> Pushed {
-        if self.rewound.is_empty() { Pushed::Done } else { Pushed::Rewound }
+    fn done(&mut self) -> Option<Pushed> {
+        Some(if self.rewound.is_empty() { Pushed::Done } else { Pushed::Rewound })
     }
 }

@@ -4,22 +4,35 @@
 //! canonicalised by `x + 0.0` so that 0.0 is a true identity. Where a job rounds gradients, leaves and every sum of two are
 //! rounded to bf16, here as there.
 
-use crate::model::Names;
+use crate::device::areas::There;
+use crate::names::Names;
 use shoal_runtime::cluster::precision::round_bf16;
 use shoal_runtime::cluster::{Node, Precision, Rows, StepTree};
+use shoal_runtime::host::cuda::DeviceError;
 use std::sync::Arc;
 
 /// A gradient sum of one node: a vector for each parameter, and what the mean divides by.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NodeSum {
     /// Sums of dense parameters, indexed as declared.
     pub(crate) values: Vec<Vec<f32>>,
     /// Sums of rows of tables, indexed as declared; empty in evaluations.
     pub(crate) rows: Vec<Rows>,
+    /// Sums of those dense parameters that are on a device; none in evaluations.
+    pub(crate) there: Option<Arc<There>>,
     /// Records (or tokens).
     pub(crate) weight: u64,
     /// The lowest number of the exclusions that its leaves were computed with.
     pub(crate) exclusions: u64,
+}
+
+impl NodeSum {
+    /// Every block has applied it.
+    pub(crate) fn applied(&self) {
+        if let Some(there) = &self.there {
+            there.applied();
+        }
+    }
 }
 
 /// Sums up the leaves of one node as they come, holding at most one sum a level.
@@ -49,8 +62,12 @@ impl LocalTree {
         (self.next < self.node.end().min(self.tree.present())).then_some(self.next)
     }
 
-    /// Adds the leaf of the next slot. Returns how many of its elements were -0.0.
-    pub(crate) fn push(&mut self, mut leaf: NodeSum) -> u64 {
+    /// Adds the leaf of the next slot. Returns how many of its elements were -0.0, beside those on a device, where it has been
+    /// settled.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub(crate) fn push(&mut self, mut leaf: NodeSum) -> Result<u64, DeviceError> {
         assert_eq!(leaf.values.len(), self.rounded.len(), "one vector for each parameter");
         let dense = leaf.values.iter_mut().zip(self.rounded.iter()).map(|(values, rounded)| {
             let (rounded, plain) = halves(values, *rounded);
@@ -61,8 +78,8 @@ impl LocalTree {
         let negative_zeros = negative_zeros + rows.map(canonicalise).sum::<u64>();
         self.held.push((Node::leaf(self.next), leaf));
         self.next += 1;
-        self.merge();
-        negative_zeros
+        self.merge()?;
+        Ok(negative_zeros)
     }
 
     /// The node's sum, once every leaf is there.
@@ -73,11 +90,11 @@ impl LocalTree {
         self.held.pop().map(|(_, sum)| sum)
     }
 
-    fn merge(&mut self) {
+    fn merge(&mut self) -> Result<(), DeviceError> {
         while let Some((node, sum)) = self.held.pop() {
             if node == self.node {
                 self.held.push((node, sum));
-                return;
+                return Ok(());
             }
             if node.is_left() && self.tree.is_absent(node.sibling()) {
                 self.held.push((node.parent(), sum));
@@ -85,8 +102,11 @@ impl LocalTree {
             }
             let Some((left, mut left_sum)) = self.held.pop_if(|(held, _)| *held == node.sibling()) else {
                 self.held.push((node, sum));
-                return;
+                return Ok(());
             };
+            if let (Some(left), Some(right)) = (&left_sum.there, &sum.there) {
+                left.tensors.add(&right.tensors, &self.rounded)?;
+            }
             for ((left, right), rounded) in
                 left_sum.values.iter_mut().zip(&sum.values).zip(self.rounded.iter())
             {
@@ -100,6 +120,7 @@ impl LocalTree {
             left_sum.exclusions = left_sum.exclusions.min(sum.exclusions);
             self.held.push((left.parent(), left_sum));
         }
+        Ok(())
     }
 }
 
@@ -198,7 +219,13 @@ mod tests {
         // One of two tables.
         let mut rows = vec![Rows::default(), Rows::default()];
         rows[slot as usize % 2] = of;
-        NodeSum { values, rows, weight: u64::from(slot) + 1, exclusions: 9 - u64::from(slot % 5) }
+        NodeSum {
+            values,
+            rows,
+            there: None,
+            weight: u64::from(slot) + 1,
+            exclusions: 9 - u64::from(slot % 5),
+        }
     }
 
     /// What is rounded of a node's values, as the design says.
@@ -230,6 +257,7 @@ mod tests {
                     rounded,
                 ),
                 rows: left.rows.into_iter().zip(right.rows).map(|(l, r)| l.merge(r)).collect(),
+                there: None,
                 weight: left.weight + right.weight,
                 exclusions: left.exclusions.min(right.exclusions),
             }),
@@ -247,7 +275,7 @@ mod tests {
         while let Some(slot) = local.next_slot() {
             assert!(local.held.len() <= usize::from(node.level) + 1);
             let is_first = u64::from(slot == 0);
-            assert_eq!(local.push(leaf(slot)), 2 + is_first);
+            assert_eq!(local.push(leaf(slot)), Ok(2 + is_first));
         }
         local.finish().unwrap()
     }
@@ -314,7 +342,7 @@ mod tests {
     #[test]
     fn an_unfinished_sum_is_none() {
         let mut local = LocalTree::new(StepTree::new(4, 4), Node { level: 1, index: 0 }, Arc::from([0, 0]));
-        local.push(leaf(0));
-        assert_eq!(local.finish(), None);
+        local.push(leaf(0)).unwrap();
+        assert!(local.finish().is_none());
     }
 }

@@ -1,11 +1,13 @@
 //! A trainer that has joined: who it is, whom it talks to, where the blocks are. It never holds a gradient: what to do
 //! with the verbs (join, lease, pull, push, leave) is [`crate::trainer`]'s.
 
+use crate::device::areas::Areas;
+use crate::device::{Device, OnDevice};
 use crate::error::TrainError;
 use crate::known::Known;
 use crate::master::{Leased, Master};
 use crate::meter::Meter;
-use crate::model::Names;
+use crate::names::Names;
 use crate::outputs::Outputs;
 use crate::push_log::PushLog;
 use crate::routes::Routes;
@@ -34,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) outputs: Option<Outputs>,
     /// Whether some pserver has yet to find room for the gradient that is pushed.
     pub(crate) is_waiting_for_room: AtomicBool,
+    /// Where gradients of a device are put, in the memory of pservers of this machine.
+    pub(crate) areas: Option<Arc<Areas>>,
     incarnation: AtomicU64,
 }
 
@@ -42,15 +46,19 @@ impl Session {
     pub(crate) async fn join(
         master: Master,
         declaration: Declaration,
+        on_device: Option<OnDevice>,
         dial: Arc<dyn Dial>,
         push_log: PushLog,
         meter: Arc<Meter>,
     ) -> Result<Session, TrainError> {
         declaration.check().map_err(|fault| TrainError::Settings(fault.to_string()))?;
+        let device = on_device.map(|wanted| Device::open(&wanted, &declaration)).transpose()?;
+        let areas = device.as_ref().map(Areas::new);
         let (incarnation, routing) = master.join(&declaration).await?;
         meter.join(master.leaders.clone(), master.ttl());
         let outputs = Outputs::open(&master.job, master.patience()).await?;
-        let names = Arc::new(Names::new(declaration, master.job.seed, master.job.gradients));
+        let names = Names::new(declaration, master.job.seed, master.job.gradients).with_device(device);
+        let names = Arc::new(names);
         let routes = Routes::new(routing, names.layout.len(), dial)?;
         let (exclusions, incarnation) = (Known::default(), AtomicU64::new(incarnation.0));
         let is_waiting_for_room = AtomicBool::new(false);
@@ -63,6 +71,7 @@ impl Session {
             meter,
             outputs,
             is_waiting_for_room,
+            areas,
             incarnation,
         })
     }

@@ -1,7 +1,7 @@
 //! Rows of embedding tables as a training program sees them: the keys of a batch, their rows, their gradients. Knows
 //! nothing of the network.
 
-use crate::model::Names;
+use crate::names::Names;
 use shoal_runtime::cluster::{BlockId, Rows};
 use std::collections::BTreeMap;
 use std::sync::Arc;

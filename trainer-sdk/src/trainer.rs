@@ -90,7 +90,8 @@ async fn train_beside(
         let master = Master::find(&settings, &*dial, random).await?;
         telemetry::identify(&master.job.job.0, &settings.name);
         let declaration = model.declare(&master.job());
-        Session::join(master, declaration, dial.clone(), push_log, meter.clone()).await
+        let on_device = model.on_device();
+        Session::join(master, declaration, on_device, dial.clone(), push_log, meter.clone()).await
     };
     let session = tokio::select! {
         biased;
@@ -211,6 +212,7 @@ impl Trainer {
                 self.complain(&ready.task, &complaint);
                 Ok(None)
             }
+            Computed::Lost(lost) => Err(lost.into()),
             Computed::Panicked(complaint) => {
                 self.complain(&ready.task, &complaint);
                 Err(TrainError::Panicked(complaint.why))

@@ -1,7 +1,8 @@
 //! A model on trial: its declaration and its step function without a job, for the tests of training programs. It must
 //! never reach the network, and leaves updating to pservers.
 
-use crate::model::{Batch, Gradient, Job, Model, Names, Parameters, Record};
+use crate::model::{Batch, Gradient, Job, Model, Parameters, Record};
+use crate::names::Names;
 use crate::reduce::{NonFinite, first_non_finite, first_non_finite_row};
 use crate::tables::{Keys, TableRows};
 use shoal_runtime::cluster::{Precision, Rule};
@@ -119,7 +120,7 @@ impl Trial {
             TableRows { keys: rows.keys().to_vec(), values: rows.keys().iter().flat_map(row).collect() }
         });
         let rows = Arc::new(rows.collect());
-        Parameters { names: self.names.clone(), values: Arc::new(self.values.clone()), rows }
+        Parameters { names: self.names.clone(), values: Arc::new(self.values.clone()), rows, there: None }
     }
 
     /// One microbatch of these records through the step function: the sums that a trainer would push.
@@ -133,7 +134,7 @@ impl Trial {
         let mut keys = Keys::new(&self.names);
         model.keys(&batch, &mut keys)?;
         let parameters = self.parameters_of(keys.clone());
-        let mut gradient = Gradient::zeros(&self.names, keys, records.len() as u64);
+        let mut gradient = Gradient::zeros(&self.names, keys, records.len() as u64)?;
         model.step(&batch, &parameters, &mut gradient)?;
         if let Some((parameter, key)) = first_non_finite_row(&gradient.rows) {
             let name = &self.names.declaration.parameters[parameter].name;

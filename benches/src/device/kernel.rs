@@ -37,7 +37,7 @@ fn work(raw: &Raw, rule: Rule, bytes: u64) -> anyhow::Result<Work> {
             raw.write(buffer(at), bytemuck::cast_slice(&contents))?;
         }
         let slots = std::array::from_fn(|slot| raw.address + buffer((1 + slot as u64).min(buffers - 1)));
-        let sum = Operand { address: raw.address + buffer(buffers - 1), is_half: 0, nothing: 0 };
+        let sum = Operand { address: raw.address + buffer(buffers - 1), is_half: 0, joins: 0 };
         let piece = PieceUpdate::new(0..block as usize, rule, pass).context("a rule of tables")?;
         tables.add(Addresses { parameters: raw.address + buffer(0), slots }, &[sum], false, &[piece]);
     }
@@ -57,7 +57,7 @@ fn measure(raw: &Raw, function: Function, work: &Work, rounds: usize) -> anyhow:
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let rounds = arguments.rounds;
     let raw = Raw::open(arguments.device, arguments.bytes_max + (256 << 20))?;
-    let loaded = IMAGES.iter().find_map(|(name, _, image)| Some((name, raw.function(image).ok()?)));
+    let loaded = IMAGES.iter().find_map(|image| Some((image.name, raw.function(image.code).ok()?)));
     let (name, exact) = loaded.context("the driver takes none of the device code")?;
     println!("\nAdam by {name} against copies in the device's memory, medians of {rounds}");
     println!("{:>12} {:>12} {:>12} {:>7} {:>12}", "MiB", "copy GB/s", "update GB/s", "ratio", "G elements/s");

@@ -109,7 +109,7 @@ impl Client {
             step: self.step,
             node: Some(Node::leaf(0).into()),
             weight: 1,
-            blocks: vec![proto::BlockGradient { block, gradient, rewind: REWIND.0, version: 0 }],
+            blocks: vec![proto::BlockGradient { block, gradient, rewind: REWIND.0, ..Default::default() }],
             ..Default::default()
         }
     }

@@ -81,7 +81,7 @@ impl Client {
             let mut gradient = Vec::new();
             rows::encode_places(gradients, &places, &mut gradient);
             let (bytes, rewind) = (gradient.len(), REWIND.0);
-            (proto::BlockGradient { block, gradient: gradient.into(), rewind, version: 0 }, bytes)
+            (proto::BlockGradient { block, gradient: gradient.into(), rewind, ..Default::default() }, bytes)
         });
         let calls = batches(blocks).into_iter().map(|blocks| self.push_once(blocks));
         for reply in try_join_all(calls).await? {

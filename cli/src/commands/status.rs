@@ -74,10 +74,12 @@ pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
         total.throttled += counters.throttled;
         total.rows_evicted += counters.rows_evicted;
         total.keys_refused += counters.keys_refused;
+        total.device_gradient_bytes += counters.device_gradient_bytes;
         // Others lead what a lost one led.
         if !pserver.lost {
             total.rows += counters.rows;
             total.row_bytes += counters.row_bytes;
+            total.device_blocks += counters.device_blocks;
         }
         // The peaks of several pservers need not have been at one time: so much would do for the worst of them.
         total.checkpoint_memory_peak = total.checkpoint_memory_peak.max(counters.checkpoint_memory_peak);
@@ -139,6 +141,7 @@ pub(crate) fn text(status: &StatusReply) -> String {
         ));
     }
     lines.extend(rows(&pserver_totals(status)));
+    lines.extend(devices(&pserver_totals(status)));
     lines.extend(checkpoints(status));
     lines.extend(troubles(status));
     lines.push(format!("master    term {}", status.master_term));
@@ -171,6 +174,12 @@ fn rows(totals: &PserverCounters) -> Option<String> {
     };
     (rows + rows_evicted + keys_refused > 0)
         .then(|| format!("rows      {rows} in {row_bytes} bytes, {rows_evicted} evicted{refused}"))
+}
+
+/// The blocks that devices update; nothing in a job without any.
+fn devices(totals: &PserverCounters) -> Option<String> {
+    let PserverCounters { device_blocks: blocks, device_gradient_bytes: bytes, .. } = *totals;
+    (blocks > 0).then(|| format!("devices   {blocks} blocks, {bytes} bytes of gradients were there already"))
 }
 
 /// What trainers' time went to, what would help, what was computed in vain, how stale updates were.
@@ -309,11 +318,12 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "advice": breakdown::advice(status),
         "staleness": staleness::of(status).map(|staleness| staleness::json(&staleness)),
     });
-    let evaluated = json!({
+    let others = json!({
         "evaluations": evaluations::json(status), "evaluations_planned": status.evaluations_planned,
         "stopped_early": status.is_stopped_early, "version": status.version,
+        "device_blocks": totals.device_blocks, "device_gradient_bytes": totals.device_gradient_bytes,
     });
-    for more in [evaluated, json_of_checkpoints(status, &totals), Waste::of(status).json()] {
+    for more in [others, json_of_checkpoints(status, &totals), Waste::of(status).json()] {
         if let (Value::Object(all), Value::Object(more)) = (&mut object, more) {
             all.extend(more);
         }

@@ -40,6 +40,8 @@ pub struct PserverCounters {
     pub row_bytes: u64,
     pub rows_evicted: u64,
     pub keys_refused: u64,
+    pub device_blocks: u64,
+    pub device_gradient_bytes: u64,
 }
 
 /// How long a pserver may have no call open before it is asked whether it is still there.

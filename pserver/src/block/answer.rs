@@ -58,6 +58,8 @@ pub enum PushOutcome {
     /// The block's piece of a checkpoint waits to be written, and an update would hold more memory than pieces may;
     /// send it again after a pause.
     Throttled,
+    /// The area that the gradient is said to be in is not here: its values are to be sent.
+    NoArea,
     /// This copy is not the block's primary.
     Moved,
     /// The block has gone back since the gradient was computed, or records have been excluded.

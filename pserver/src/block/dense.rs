@@ -69,6 +69,11 @@ impl Dense {
         }
     }
 
+    /// Whether a device updates it.
+    pub(super) fn is_there(&self) -> bool {
+        matches!(self.slots, Slots::There(_))
+    }
+
     /// How many of the newest versions are still to come.
     pub(super) fn coming(&self) -> usize {
         self.kept.iter().rev().take_while(|kept| !kept.is_here()).count()
@@ -112,7 +117,10 @@ impl Dense {
             Slots::There(resident) => {
                 let pieces = shape.passes(pace, divisor);
                 let pieces = pieces.filter_map(|(range, rule, pass)| PieceUpdate::new(range, rule, pass?));
-                let outcome = resident.update(pieces.collect(), |page| sum.read_to(page));
+                let outcome = match sum.there() {
+                    Some(tree) => resident.update_by(pieces.collect(), tree.clone()),
+                    None => resident.update(pieces.collect(), |page| sum.read_to(page)),
+                };
                 self.kept.push_back(Published::coming(outcome));
                 return 0;
             }

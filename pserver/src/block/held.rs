@@ -8,6 +8,7 @@
 //! Nothing here may depend on the order of arrivals but which arrivals were refused: not one bit of the sum.
 
 use super::sum::{Came, Sum};
+use crate::device::DeviceError;
 use shoal_runtime::cluster::rows::RowDifference;
 use shoal_runtime::cluster::{Node, StepTree};
 use std::collections::BTreeMap;
@@ -156,6 +157,27 @@ impl HeldNodes {
             return Room::Lowest;
         }
         Room::Beyond(self.beyond_after(node, lowest_missing))
+    }
+
+    /// What is held and what comes must be in one place to be added up: on a device if all of it is there, otherwise here.
+    ///
+    /// # Errors
+    /// The device has failed; nothing of what was there is lost.
+    pub fn meet(&mut self, came: &mut Came<'_>) -> Result<(), DeviceError> {
+        let is_there = matches!(came, Came::There(..));
+        if self.nodes.values().all(|held| held.sum.is_there() == is_there) {
+            return Ok(());
+        }
+        came.bring()?;
+        self.nodes.values_mut().try_for_each(|held| held.sum.bring())
+    }
+
+    /// Copies the root here, if it is whole and on a device.
+    ///
+    /// # Errors
+    /// The device has failed; it is there still.
+    pub fn bring_root(&mut self) -> Result<(), DeviceError> {
+        self.nodes.get_mut(&0).map_or(Ok(()), |held| held.sum.bring())
     }
 
     /// Takes an arrival in. `node` must be in the tree and `gradient` of the block's shape.

@@ -4,6 +4,7 @@
 //! whole before its turn has come: it waits.
 
 use super::held::{HeldNode, HeldNodes};
+use crate::device::DeviceError;
 use shoal_runtime::cluster::Step;
 use std::collections::VecDeque;
 
@@ -35,6 +36,14 @@ impl HeldSteps {
         if let Some(held) = self.of_mut(step) {
             held.settle();
         }
+    }
+
+    /// Copies the root of the first step here, if it is on a device.
+    ///
+    /// # Errors
+    /// The device has failed; it is there still.
+    pub(super) fn bring_root(&mut self) -> Result<(), DeviceError> {
+        self.steps.front_mut().map_or(Ok(()), HeldNodes::bring_root)
     }
 
     /// All nodes by step.

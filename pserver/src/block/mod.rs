@@ -195,7 +195,7 @@ impl Block {
     /// Takes in a gradient, computed under `rewind`, that has passed the shape's check.
     pub fn push(&mut self, rewind: Rewind, arriving: NodeGradient<'_>) -> Result<PushOutcome, Refusal> {
         self.check(rewind, &arriving)?;
-        let NodeGradient { step, node, weight, came } = arriving;
+        let NodeGradient { step, node, weight, mut came } = arriving;
         if let Err(outcome) = self.led(rewind).and_then(|(_, version)| self.before_taking(step, version)) {
             return Ok(outcome);
         }
@@ -205,6 +205,10 @@ impl Block {
         let Role::Primary(primary) = &mut self.role else { return Ok(PushOutcome::Moved) };
         let Some(held) = primary.held.of_mut(step) else { return Ok(PushOutcome::Busy) };
         let is_short = held.tree().present() < self.job.microbatches_per_step;
+        if held.meet(&mut came).is_err() {
+            // The device has failed, and the process is about to end.
+            return Ok(PushOutcome::Busy);
+        }
         match held.arrive(node, weight, came) {
             Arrival::Held { replaced } => Ok(PushOutcome::Held { replaced }),
             Arrival::Covered => Ok(PushOutcome::Covered),
@@ -236,6 +240,11 @@ impl Block {
             && self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, root.sum.rows()))
             && may_update(&mut self.holds)
         {
+            let is_needed_here = primary.is_followed() || !state.is_on_device();
+            if is_needed_here && primary.held.bring_root().is_err() {
+                // The device has failed, and the process is about to end.
+                return;
+            }
             let (decision, step) = (primary.scalars.decision(), Step(state.version().0));
             primary.scalars.advance();
             let last = self.job.nothing_of(self.job.last_held(Version(state.version().0 + 1)));

@@ -46,17 +46,23 @@ impl Block {
             return PushOutcome::Held { replaced: 0 };
         }
         let version = state.version();
+        let is_needed_here = primary.is_followed() || !state.is_on_device();
         if version.0 - self.published.0 >= IN_FLIGHT_MAX || is_closed {
             return PushOutcome::Busy;
         }
         if !self.has_memory(arriving.came.rows()) {
             return PushOutcome::Throttled;
         }
+        let mut came = arriving.came;
+        if is_needed_here && came.bring().is_err() {
+            // The device has failed, and the process is about to end.
+            return PushOutcome::Busy;
+        }
         let Role::Primary(primary) = &mut self.role else { return PushOutcome::Moved };
         primary.pending.push_back((Version(version.0 + 1), arriving.position));
         self.update(Update {
             weight: arriving.weight,
-            sum: arriving.came.into_sum(),
+            sum: came.into_sum(),
             plan: Plan::default(),
             position: Some(arriving.position),
             staleness: version.0.saturating_sub(arriving.version.0),

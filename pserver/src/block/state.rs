@@ -146,6 +146,11 @@ impl State {
         }
     }
 
+    /// Whether a device updates it.
+    pub(super) fn is_on_device(&self) -> bool {
+        matches!(&self.values, Values::Dense(dense) if dense.is_there())
+    }
+
     /// Rows of a bucket and the bytes of their memory; of a dense block none.
     pub fn rows(&self) -> (u64, u64) {
         match &self.values {

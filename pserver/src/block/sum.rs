@@ -3,10 +3,12 @@
 
 use super::held::Difference;
 use super::shape::STRETCH;
+use crate::device::{DeviceError, Tree, Words};
 use crate::kernel::sum::{
     Half, Single, Word, add_left_words, add_right, add_right_words, first_difference, read_into,
 };
 use bytes::Bytes;
+use shoal_runtime::cluster::precision::bf16_to_bytes;
 use shoal_runtime::cluster::{Precision, Rows};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,6 +28,8 @@ pub enum Sum {
 pub struct DenseSum {
     values: Vec<f32>,
     unread: Option<(Bytes, Side)>,
+    /// On a device still; then nothing of it is here.
+    there: Option<Tree>,
     /// How messages of the block are to be read, and what becomes of each sum of two.
     precision: Precision,
 }
@@ -45,6 +49,8 @@ enum Side {
 pub enum Came<'a> {
     /// One word for each element of the block, of so many bytes as the precision has.
     Words(Bytes, Precision),
+    /// One f32 for each element of the block, on this pserver's device; as the precision says they are rounded.
+    There(Words, Precision),
     /// Of a bucket, the rows whose keys occurred. Owned ones are kept as they are, not copied.
     Rows(Cow<'a, Rows>),
 }
@@ -54,14 +60,35 @@ impl Came<'_> {
     pub fn as_ref(&self) -> Came<'_> {
         match self {
             Came::Words(words, precision) => Came::Words(words.clone(), *precision),
+            Came::There(words, precision) => Came::There(words.clone(), *precision),
             Came::Rows(rows) => Came::Rows(Cow::Borrowed(rows)),
         }
+    }
+
+    /// Copies here what is on a device.
+    ///
+    /// # Errors
+    /// The device has failed; it is there still.
+    pub fn bring(&mut self) -> Result<(), DeviceError> {
+        if let Came::There(words, precision) = self {
+            let values = Tree::of(words.clone(), *precision).bring()?;
+            let words: Vec<u8> = match precision {
+                Precision::F32 => bytemuck::cast_slice(&values).to_vec(),
+                Precision::Bf16 => values.iter().flat_map(|value| bf16_to_bytes(*value)).collect(),
+            };
+            *self = Came::Words(words.into(), *precision);
+        }
+        Ok(())
     }
 
     /// The same, of a dense block unread.
     pub fn into_sum(self) -> Sum {
         match self {
             Came::Words(words, precision) => Sum::Dense(DenseSum::unread(words, precision)),
+            Came::There(words, precision) => {
+                let there = Some(Tree::of(words, precision));
+                Sum::Dense(DenseSum { values: Vec::new(), unread: None, there, precision })
+            }
             Came::Rows(rows) => Sum::Rows(rows.into_owned()),
         }
     }
@@ -69,7 +96,7 @@ impl Came<'_> {
     /// Rows of a bucket.
     pub(super) fn rows(&self) -> usize {
         match self {
-            Came::Words(..) => 0,
+            Came::Words(..) | Came::There(..) => 0,
             Came::Rows(rows) => rows.len(),
         }
     }
@@ -77,22 +104,40 @@ impl Came<'_> {
 
 impl From<Vec<f32>> for DenseSum {
     fn from(values: Vec<f32>) -> DenseSum {
-        DenseSum { values, unread: None, precision: Precision::F32 }
+        DenseSum { values, unread: None, there: None, precision: Precision::F32 }
     }
 }
 
 impl DenseSum {
     /// What a message says, little-endian, in that precision.
     pub fn unread(words: Bytes, precision: Precision) -> DenseSum {
-        DenseSum { values: Vec::new(), unread: Some((words, Side::All)), precision }
+        DenseSum { values: Vec::new(), unread: Some((words, Side::All)), there: None, precision }
     }
 
     /// Whether it has no values, and none to be read.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty() && self.unread.as_ref().is_none_or(|(words, _)| words.is_empty())
+        let is_unread = self.unread.as_ref().is_some_and(|(words, _)| !words.is_empty());
+        self.values.is_empty() && !is_unread && self.there.as_ref().is_none_or(|tree| tree.elements() == 0)
     }
 
-    /// Reads what is unread, and lets go of the message.
+    /// What it is of on a device, if it is there.
+    pub fn there(&self) -> Option<&Tree> {
+        self.there.as_ref()
+    }
+
+    /// Copies here what is on a device.
+    ///
+    /// # Errors
+    /// The device has failed; it is there still.
+    fn bring(&mut self) -> Result<(), DeviceError> {
+        if let Some(tree) = &self.there {
+            self.values = tree.bring()?;
+            self.there = None;
+        }
+        Ok(())
+    }
+
+    /// Reads what is unread, and lets go of the message. What is on a device stays there.
     pub fn settle(&mut self) {
         let elements = self.elements();
         self.stretch(0..elements);
@@ -102,6 +147,7 @@ impl DenseSum {
     /// All values of one that is settled.
     pub fn values(&self) -> &[f32] {
         debug_assert!(self.unread.is_none(), "it is to be settled before it is looked at");
+        debug_assert!(self.there.is_none(), "it is to be brought here before it is looked at");
         &self.values
     }
 
@@ -148,13 +194,18 @@ impl DenseSum {
         self.unread.as_ref().map_or(self.values.len(), |(words, _)| words.len() / self.precision.bytes())
     }
 
-    /// Both are of one block, and so of one precision.
+    /// Both are of one block, and so of one precision; both are here, or both on a device.
     fn merge(mut self, mut sibling: DenseSum, is_left: bool) -> DenseSum {
         let precision = self.precision;
+        if let (Some(tree), Some(other)) = (&self.there, &sibling.there) {
+            let there =
+                Some(tree.join(other).unwrap_or_else(|| unreachable!("a step's tree is not so deep")));
+            return DenseSum { there, ..self };
+        }
         sibling.settle();
         if let Some((words, Side::All)) = self.unread {
             let side = if is_left { Side::Left } else { Side::Right };
-            return DenseSum { values: sibling.values, unread: Some((words, side)), precision };
+            return DenseSum { values: sibling.values, unread: Some((words, side)), there: None, precision };
         }
         self.settle();
         let (mut left, right) = if is_left { (self, sibling) } else { (sibling, self) };
@@ -180,6 +231,22 @@ impl Sum {
         }
     }
 
+    /// Whether it is on a device.
+    pub(super) fn is_there(&self) -> bool {
+        matches!(self, Sum::Dense(sum) if sum.there.is_some())
+    }
+
+    /// Copies here what is on a device.
+    ///
+    /// # Errors
+    /// The device has failed; it is there still.
+    pub(super) fn bring(&mut self) -> Result<(), DeviceError> {
+        match self {
+            Sum::Dense(sum) => sum.bring(),
+            Sum::Rows(_) => Ok(()),
+        }
+    }
+
     /// Rows of a bucket.
     pub(super) fn rows(&self) -> usize {
         match self {
@@ -202,6 +269,15 @@ impl Sum {
 
     /// The first difference in bits to what came for the same node.
     pub(super) fn first_difference(&self, came: &Came<'_>) -> Option<Difference> {
+        if self.is_there() || matches!(came, Came::There(..)) {
+            // A device that has failed contradicts nothing.
+            let [mut held, mut came] = [self.clone(), came.as_ref().into_sum()];
+            [&mut held, &mut came].into_iter().try_for_each(Sum::bring).ok()?;
+            came.settle();
+            let Sum::Dense(came) = came else { return None };
+            let words = bytemuck::cast_slice::<f32, u8>(came.values()).to_vec().into();
+            return held.first_difference(&Came::Words(words, Precision::F32));
+        }
         match (self, came) {
             (Sum::Dense(held), Came::Words(words, Precision::F32)) => {
                 difference::<Single>(held.values(), words.as_chunks().0)
@@ -210,7 +286,8 @@ impl Sum {
                 difference::<Half>(held.values(), words.as_chunks().0)
             }
             (Sum::Rows(held), Came::Rows(rows)) => held.first_difference(rows).map(Difference::Row),
-            (Sum::Dense(_), Came::Rows(_)) | (Sum::Rows(_), Came::Words(..)) => {
+            (Sum::Dense(_), Came::Rows(_) | Came::There(..))
+            | (Sum::Rows(_), Came::Words(..) | Came::There(..)) => {
                 unreachable!("a block is dense or a bucket: its shape has checked what came")
             }
         }
@@ -223,6 +300,7 @@ impl Sum {
     pub(crate) fn dense(&self) -> Vec<f32> {
         match self.clone() {
             Sum::Dense(mut sum) => {
+                sum.bring().unwrap();
                 sum.settle();
                 sum.into_values()
             }

@@ -33,8 +33,8 @@ pub struct Operand {
     pub address: u64,
     /// 1 if they are bf16, 0 if f32.
     pub is_half: u32,
-    /// Nothing.
-    pub nothing: u32,
+    /// Once it is there, how often the two newest sums become one.
+    pub joins: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -13,12 +13,12 @@
 
 use super::Shared;
 use super::batch::{Addresses, Operand, PieceUpdate, Tables};
-use super::cuda::Memory;
-use super::error::DeviceError;
 use super::pool::PoolPage;
 use super::stream::{Done, Stream};
+use super::tree::Tree;
 use bytes::Bytes;
 use shoal_runtime::cluster::BlockId;
+use shoal_runtime::host::cuda::{DeviceError, Memory};
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -49,7 +49,7 @@ pub(super) enum Work {
     Fetch(Arc<Memory>, usize, usize, Sender<PoolPage>),
 }
 
-/// One block's update. Its page has the gradient sum, and will have the new parameters.
+/// One block's update. Its page will have the new parameters, and has the gradient sum unless that is on the device.
 #[derive(Debug)]
 pub(super) struct Update {
     pub(super) block: BlockId,
@@ -57,6 +57,7 @@ pub(super) struct Update {
     pub(super) at: Addresses,
     pub(super) pieces: Vec<PieceUpdate>,
     pub(super) page: PoolPage,
+    pub(super) there: Option<Tree>,
     pub(super) outcome: Arc<OnceLock<Bytes>>,
 }
 
@@ -192,13 +193,20 @@ impl Launcher {
         let (mut tables, mut staged) = (Tables::default(), 0);
         let (mut outcomes, mut memories) =
             (Vec::with_capacity(updates.len()), Vec::with_capacity(updates.len()));
+        let mut gradients = Vec::new();
         for update in updates {
-            let Update { block, memory, at, pieces, page, outcome } = update;
-            let sum = Operand { address: staging.address() + staged as u64, is_half: 0, nothing: 0 };
-            tables.add(at, &[sum], false, &pieces);
+            let Update { block, memory, at, pieces, page, there, outcome } = update;
             let bytes = page.bytes().len();
-            stream.copy_in(page, bytes, staging, staged)?;
-            staged += bytes.next_multiple_of(ALIGNMENT);
+            if let Some(tree) = there {
+                tables.add(at, &tree.operands(), tree.rounds(), &pieces);
+                gradients.extend(tree.memories());
+                stream.keep(page);
+            } else {
+                let sum = Operand { address: staging.address() + staged as u64, is_half: 0, joins: 0 };
+                tables.add(at, &[sum], false, &pieces);
+                stream.copy_in(page, bytes, staging, staged)?;
+                staged += bytes.next_multiple_of(ALIGNMENT);
+            }
             outcomes.push((block, outcome));
             memories.push((memory, bytes));
         }
@@ -215,11 +223,11 @@ impl Launcher {
         if tables.chunks() > 0 {
             let mut arguments = tables.addresses(room_for_tables.address());
             let named = memories.iter().map(|(memory, _)| Arc::clone(memory));
-            let named = named.chain([Arc::clone(staging), Arc::clone(room_for_tables)]);
+            let named = named.chain(gradients).chain([Arc::clone(staging), Arc::clone(room_for_tables)]);
             let (kernel, grid) = (&self.shared.kernel, (tables.chunks(), THREADS));
             // SAFETY: the kernel takes three tables. All addresses in them are of `named`: each block's own, which no other
-            // piece of the tables has and which are written by launches alone, one after another, and of the staging and the
-            // tables of this stream.
+            // piece of the tables has and which are written by launches alone, one after another, gradients that nobody writes
+            // while a tree has them, and of the staging and the tables of this stream.
             unsafe { stream.launch(kernel, grid, &mut arguments, named)? };
         }
         for (index, (memory, bytes)) in memories.iter().enumerate() {

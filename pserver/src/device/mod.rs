@@ -5,38 +5,38 @@
 //! published. What is queued is no longer here to be undone: the device failing is this process failing, and the job goes on
 //! as it does without any other pserver. Nothing here knows of versions, steps or copies.
 
+mod area;
 pub mod batch;
 mod choice;
-mod cuda;
 mod engine;
-mod error;
 mod pool;
 mod self_test;
 mod stream;
+mod tree;
 
 use crate::kernel::rules::{Constants, Pass};
+pub use area::{Area, WORDS_ALIGNMENT, Words};
 pub use batch::PieceUpdate;
 use bytes::Bytes;
 pub use choice::DeviceChoice;
-use cuda::{Context, Kernel, Memory, name_of};
 use engine::{Update, Work};
-pub use error::DeviceError;
 use pool::{Pool, PoolPage};
 use shoal_runtime::cluster::{BlockId, Rule};
+pub use shoal_runtime::host::cuda::DeviceError;
+use shoal_runtime::host::cuda::{Context, Image, Kernel, Memory};
 use shoal_runtime::host::signal::{Changes, Signal};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+pub use tree::Tree;
 
-/// Device code, the most special first: its name, for which major compute capability (0: for all), and what it is.
-pub const IMAGES: [(&str, i32, &[u8]); 3] = [
-    ("sm_90", 9, include_bytes!("kernels/update.sm_90.cubin")),
-    ("sm_80", 8, include_bytes!("kernels/update.sm_80.cubin")),
-    ("compute_80", 0, include_bytes!("kernels/update.compute_80.ptx")),
+/// Device code, the most special first.
+pub const IMAGES: [Image; 3] = [
+    Image { name: "sm_90", major: 9, code: include_bytes!("kernels/update.sm_90.cubin") },
+    Image { name: "sm_80", major: 8, code: include_bytes!("kernels/update.sm_80.cubin") },
+    Image { name: "compute_80", major: 0, code: include_bytes!("kernels/update.compute_80.ptx") },
 ];
-/// The oldest compute capability that any of it is for.
-const CAPABILITY_MIN: (i32, i32) = (8, 0);
 /// Elements of the buffers of a block: a multiple, so that all of them begin alike.
 pub const BUFFER_ELEMENTS: usize = 64;
 
@@ -59,6 +59,9 @@ struct Shared {
     /// Blocks that are here, and those that there was no memory for.
     blocks: AtomicU64,
     overflow: AtomicU64,
+    /// Bytes of areas; bytes of gradient sums that updates found on the device.
+    area_bytes: AtomicU64,
+    gradient_bytes: AtomicU64,
 }
 
 impl Device {
@@ -87,11 +90,22 @@ impl Device {
     /// Starts a device and sees that it makes the processor's bits.
     fn start(ordinal: u32) -> Result<Device, DeviceError> {
         let context = Context::open(ordinal)?;
-        let kernel = Arc::new(load(&context)?);
+        let kernel = Arc::new(Kernel::of(&context, &IMAGES, c"update")?);
         let (finished, failure, changed) = (Mutex::default(), OnceLock::new(), Signal::new());
-        let (blocks, overflow, pool) = (AtomicU64::new(0), AtomicU64::new(0), Pool::new(&context));
-        let shared = Shared { context, pool, kernel, finished, failure, changed, blocks, overflow };
-        let shared = Arc::new(shared);
+        let pool = Pool::new(&context);
+        let [blocks, overflow, area_bytes, gradient_bytes] = [const { AtomicU64::new(0) }; 4];
+        let shared = Arc::new(Shared {
+            context,
+            pool,
+            kernel,
+            finished,
+            failure,
+            changed,
+            blocks,
+            overflow,
+            area_bytes,
+            gradient_bytes,
+        });
         let device = Device { queue: engine::start(&shared)?, shared };
         self_test::run(&device)?;
         let (name, free) = (device.name(), device.shared.context.free());
@@ -158,6 +172,8 @@ impl Device {
             bytes: self.shared.context.taken() as u64,
             blocks: self.shared.blocks.load(Ordering::Relaxed),
             overflow: self.shared.overflow.load(Ordering::Relaxed),
+            area_bytes: self.shared.area_bytes.load(Ordering::Relaxed),
+            gradient_bytes: self.shared.gradient_bytes.load(Ordering::Relaxed),
         }
     }
 }
@@ -171,6 +187,10 @@ pub struct DeviceUsage {
     pub blocks: u64,
     /// Blocks that there was no memory for, so far: the processor updates them.
     pub overflow: u64,
+    /// Of its memory what is shared with trainers.
+    pub area_bytes: u64,
+    /// Of gradients that updates found there, so far.
+    pub gradient_bytes: u64,
 }
 
 impl Shared {
@@ -185,27 +205,6 @@ impl Shared {
         let _ = self.failure.set(error);
         self.changed.send();
     }
-}
-
-/// Loads the most special code that the driver takes.
-fn load(context: &Arc<Context>) -> Result<Kernel, DeviceError> {
-    let found = context.capability()?;
-    if found < CAPABILITY_MIN {
-        let what = format!("it has compute capability {}.{}, at least 8.0 is needed", found.0, found.1);
-        return Err(context.unsuitable(what));
-    }
-    let mut refusals = Vec::new();
-    for (name, major, image) in IMAGES.into_iter().filter(|(_, major, _)| [0, found.0].contains(major)) {
-        match Kernel::load(context, image, c"update")? {
-            Ok(kernel) => {
-                tracing::debug!(name, major, "device code loaded");
-                return Ok(kernel);
-            }
-            Err(error) => refusals.push(format!("{name}: {}", name_of(error))),
-        }
-    }
-    let what = format!("its driver refuses our code ({}): it has to be 550 or newer", refusals.join(", "));
-    Err(context.unsuitable(what))
 }
 
 /// A block that lives in the memory of a device, until it is dropped.
@@ -234,13 +233,23 @@ impl Outcome {
 impl Resident {
     /// Updates these pieces once. `fill` writes the block's gradient sum.
     pub fn update(&self, pieces: Vec<PieceUpdate>, fill: impl FnOnce(&mut [f32])) -> Outcome {
+        self.queue(pieces, None, fill)
+    }
+
+    /// Updates these pieces once by a gradient sum that is on the device.
+    pub fn update_by(&self, pieces: Vec<PieceUpdate>, tree: Tree) -> Outcome {
+        self.device.shared.gradient_bytes.fetch_add(tree.bytes(), Ordering::Relaxed);
+        self.queue(pieces, Some(tree), |_| {})
+    }
+
+    fn queue(&self, pieces: Vec<PieceUpdate>, there: Option<Tree>, fill: impl FnOnce(&mut [f32])) -> Outcome {
         let outcome = Arc::new(OnceLock::new());
         match self.device.shared.pool.page(4 * self.elements) {
             Ok(mut page) => {
                 fill(bytemuck::cast_slice_mut(page.bytes_mut()));
-                let (memory, at) = (Arc::clone(&self.memory), self.addresses());
-                let update =
-                    Update { block: self.block, memory, at, pieces, page, outcome: Arc::clone(&outcome) };
+                let (block, memory, at) = (self.block, Arc::clone(&self.memory), self.addresses());
+                let told = Arc::clone(&outcome);
+                let update = Update { block, memory, at, pieces, page, there, outcome: told };
                 // After a failure nobody takes it: that is told.
                 let _ = self.device.queue.send(Work::Update(update));
             }

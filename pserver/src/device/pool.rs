@@ -4,8 +4,7 @@
 //! and finds it here at its next update. What was given back longest ago goes first, so that sizes that nobody asks for any
 //! more do not stay.
 
-use super::cuda::{Context, Pinned};
-use super::error::DeviceError;
+use shoal_runtime::host::cuda::{Context, DeviceError, Pinned};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -6,11 +6,10 @@
 
 #![allow(unsafe_code, reason = "the driver is called through its C interface")]
 
-use super::cuda::{Context, Kernel, Memory, lost};
-use super::error::DeviceError;
 use super::pool::PoolPage;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
+use shoal_runtime::host::cuda::{Context, DeviceError, Kernel, Memory, lost};
 use std::ffi::c_void;
 use std::sync::Arc;
 

@@ -121,6 +121,7 @@ fn push(shard: &Shard, what: Pushed, version: u64) {
         rewind: Rewind(3),
         version: Version(version),
         bytes: bytes[block].clone().into(),
+        area: None,
     };
     shard.push(&Push { what, exclusions: 0, weight: 2, gradients: vec![gradient(0), gradient(1)] }).unwrap();
 }
@@ -303,6 +304,7 @@ async fn blocks_of_any_size_fit_the_messages_that_fill_a_follower() {
         rewind: Rewind(3),
         version: Version(0),
         bytes: bytes[block].clone().into(),
+        area: None,
     };
     shards[0]
         .push(&Push { what: root(0), exclusions: 0, weight: 0, gradients: vec![gradient(0), gradient(1)] })

@@ -47,6 +47,7 @@ fn push(shard: &Shard, step: u64) {
         rewind: Rewind(3),
         version: Version(0),
         bytes: bytes::Bytes::copy_from_slice(&bytes),
+        area: None,
     };
     let what = Pushed::Node(Step(step), Node { level: 1, index: 0 });
     shard.push(&Push { what, exclusions: 0, weight: 2, gradients: vec![gradient] }).unwrap();

@@ -21,7 +21,7 @@ fn push(step: u64, node: (u32, u32), weight: u64) -> Request<proto::PushRequest>
         block,
         gradient: 1.0f32.to_le_bytes().repeat(elements).into(),
         rewind: 3,
-        version: 0,
+        ..Default::default()
     };
     Request::new(proto::PushRequest {
         job: "test".into(),

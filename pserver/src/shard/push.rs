@@ -6,12 +6,14 @@ use super::Shard;
 use crate::block::shape::{BlockShape, NodeGradient};
 use crate::block::sum::Came;
 use crate::block::{PositionGradient, PushOutcome};
+use crate::device::Area;
 use crate::exact::assert_exact_arithmetic;
 use crate::hosting::{Hosted, Hosting};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Stage, Step, Version};
 use shoal_runtime::wire::rows;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// One push message.
 #[derive(Clone, Debug)]
@@ -46,6 +48,8 @@ pub struct Gradient {
     pub version: Version,
     /// Little-endian values in the block's precision, or rows of a bucket.
     pub bytes: Bytes,
+    /// In place of them, for dense blocks: an area and where in it, in bytes, the values begin.
+    pub area: Option<(u64, u64)>,
 }
 
 /// What a message brings to one block that is here.
@@ -71,7 +75,7 @@ impl Shard {
             // It may hold what is left out.
             outcomes.fill(PushOutcome::Rewound);
         } else if let Some(hosting) = hosting {
-            let mut arrivals = self.arrivals(&hosting, push)?;
+            let mut arrivals = self.arrivals(&hosting, push, &mut outcomes)?;
             arrivals.sort_unstable_by_key(|arriving| arriving.hosted.shape.id);
             let pair = arrivals.windows(2).find(|pair| pair[0].hosted.shape.id == pair[1].hosted.shape.id);
             if let Some(pair) = pair {
@@ -104,19 +108,34 @@ impl Shard {
         })
     }
 
-    /// What a push message brings to which of the blocks that are here, checked as far as it can be without a lock.
-    fn arrivals<'a>(&self, hosting: &'a Hosting, push: &Push) -> Result<Vec<Arriving<'a>>, Refusal> {
+    /// What a push message brings to which of the blocks that are here, checked as far as it can be without a lock. `outcomes`
+    /// are told of what is in areas that are not here.
+    fn arrivals<'a>(
+        &self,
+        hosting: &'a Hosting,
+        push: &Push,
+        outcomes: &mut [PushOutcome],
+    ) -> Result<Vec<Arriving<'a>>, Refusal> {
         self.check_what(push.what)?;
         let evaluates = self.evaluates(push.what);
         let mut arrivals = Vec::with_capacity(push.gradients.len());
-        for (at, gradient) in push.gradients.iter().enumerate() {
+        for (place, gradient) in push.gradients.iter().enumerate() {
             hosting.check(gradient.block)?;
             let Some(hosted) = hosting.block(gradient.block) else { continue };
-            let came = came(&hosted.shape, gradient, evaluates, push.what)?;
+            let came = match gradient.area {
+                None => came(&hosted.shape, gradient, evaluates, push.what)?,
+                Some((area, at)) => match self.area(area) {
+                    Some(area) => there(&hosted.shape, &area, at, evaluates)?,
+                    None => {
+                        outcomes[place] = PushOutcome::NoArea;
+                        continue;
+                    }
+                },
+            };
             // Who takes no part is given nothing.
             let weight = if hosted.shape.takes_part(evaluates) { push.weight } else { 0 };
             let Gradient { rewind, version, .. } = *gradient;
-            arrivals.push(Arriving { at, hosted, rewind, version, weight, came });
+            arrivals.push(Arriving { at: place, hosted, rewind, version, weight, came });
         }
         Ok(arrivals)
     }
@@ -215,6 +234,22 @@ fn came(
     }
     shape.check_values(&gradient.bytes, evaluates, what)?;
     Ok(Came::Words(gradient.bytes.clone(), shape.precision))
+}
+
+/// The same of what a trainer has put into an area: it has seen to it that all of it is finite, where it must be.
+fn there(shape: &BlockShape, area: &Arc<Area>, at: u64, evaluates: bool) -> Result<Came<'static>, Refusal> {
+    let refused = |detail: &str| Refusal::new(RefusalKind::Malformed, shape, detail);
+    if shape.bucket.is_some() || shape.decisions.is_some() || !shape.takes_part(evaluates) {
+        return Err(refused("it takes no gradient from an area: build all roles from the same version"));
+    }
+    let words = area.words(at, shape.elements);
+    let words = words.ok_or_else(|| refused("its gradient does not lie in the area that is named"))?;
+    let mut came = Came::There(words, shape.precision);
+    if shape.is_decided {
+        // Its norm is to be known before it is applied.
+        came.bring().map_err(|lost| Refusal::new(RefusalKind::NotReady, shape, lost.to_string()))?;
+    }
+    Ok(came)
 }
 
 /// What became of a gradient.

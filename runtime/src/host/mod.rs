@@ -1,4 +1,4 @@
-//! The single doors to the world: time, randomness, rpc, pages for probes, storage, store, telemetry, signals, shutdown.
+//! The single doors to the world: time, randomness, rpc, CUDA devices, pages for probes, storage, store, telemetry, signals, shutdown.
 //!
 //! Time is tokio's (`tokio::time`), which a simulation pauses and advances. Everything else here is passed in
 //! as a value by the composing `main`, never reached for.
@@ -8,6 +8,7 @@ pub mod authority;
 pub mod backoff;
 pub mod checkpoints;
 pub mod clock;
+pub mod cuda;
 pub mod http;
 pub mod memory;
 pub mod random;

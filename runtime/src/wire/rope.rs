@@ -154,7 +154,7 @@ mod tests {
 
     fn gradient(bytes: usize) -> BlockGradient {
         let gradient: Bytes = (0..bytes).map(|at| at as u8).collect();
-        BlockGradient { block: bytes as u32, gradient, rewind: 1 << 40, version: 300 }
+        BlockGradient { block: bytes as u32, gradient, rewind: 1 << 40, version: 300, ..Default::default() }
     }
     fn push(sizes: &[usize]) -> PushRequest {
         let blocks = sizes.iter().map(|size| gradient(*size)).collect();

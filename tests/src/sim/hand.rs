@@ -127,7 +127,7 @@ impl Hand {
             let gradient = self.layout.block(id).map(|block| encoded(block, &sums, world.job.gradients));
             let gradient = gradient.unwrap_or_default();
             let rewind = self.routing.blocks[id.0 as usize].rewind.0;
-            proto::BlockGradient { block: id.0, gradient: gradient.into(), rewind, version: 0 }
+            proto::BlockGradient { block: id.0, gradient: gradient.into(), rewind, ..Default::default() }
         });
         proto::PushRequest {
             job: JOB.to_owned(),

@@ -39,11 +39,15 @@ struct Arguments {
     /// With --eval-data: keep the checkpoint that tells most digits right
     #[arg(long)]
     keep_best: bool,
+    /// Have the weights and their gradients on this CUDA device, as programs with kernels of their own do; a pserver of this
+    /// machine finds them there
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
 }
 
 fn main() -> ExitCode {
     let arguments: Arguments = clap::Parser::parse();
-    let Arguments { pack, clip_norm, loss_scale, spoil_every, stop_after, lower_after, keep_best } =
+    let Arguments { pack, clip_norm, loss_scale, spoil_every, stop_after, lower_after, keep_best, device } =
         arguments;
     let Some(dir) = pack else {
         return shoal_trainer_sdk::main(model::Digits::with(model::Extras {
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
             stop_after,
             lower_after,
             keep_best,
+            device,
         }));
     };
     match data::pack(&dir) {

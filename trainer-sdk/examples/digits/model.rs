@@ -5,7 +5,7 @@ use super::mlp::{self, GradientMut, Weights};
 use super::oracle;
 use shoal_trainer_sdk::{
     Batch, Decisions, Declaration, Fans, Gradient, Initial, Job, LossScale, Metric, Metrics, Model,
-    NonFinite, Parameter, Parameters, Plateau, Rule, Schedule, Target,
+    NonFinite, OnDevice, Parameter, Parameters, Plateau, Rule, Schedule, Target,
 };
 
 /// Adam's learning rate at the start; it falls along half a cosine over the whole job.
@@ -30,6 +30,8 @@ pub(crate) struct Extras {
     pub(crate) lower_after: Option<u32>,
     /// Whether the best checkpoint is kept.
     pub(crate) keep_best: bool,
+    /// The CUDA device that has the weights and their gradients. No kernel computes here: they are copied out, and back.
+    pub(crate) device: Option<u32>,
 }
 
 /// The model, with buffers that steps reuse.
@@ -39,6 +41,8 @@ pub(crate) struct Digits {
     pixels: Vec<f32>,
     labels: Vec<u8>,
     gradients: [Vec<f32>; 4],
+    /// What was copied out of a device.
+    weights: [Vec<f32>; 4],
 }
 
 impl Model for Digits {
@@ -72,6 +76,11 @@ impl Model for Digits {
         }
     }
 
+    fn on_device(&mut self) -> Option<OnDevice> {
+        let parameters = WEIGHTS.map(str::to_owned).to_vec();
+        self.extras.device.map(|ordinal| OnDevice { ordinal, parameters })
+    }
+
     fn step(
         &mut self,
         batch: &Batch<'_>,
@@ -79,7 +88,16 @@ impl Model for Digits {
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
         self.read(batch)?;
-        let weights = weights_of(|name| parameters.slice(name))?;
+        let weights = match self.extras.device {
+            None => weights_of(|name| parameters.slice(name))?,
+            Some(_) => {
+                for (weights, name) in self.weights.iter_mut().zip(WEIGHTS) {
+                    *weights = parameters.on_device(name)?.read()?;
+                }
+                let [hidden_weights, hidden_bias, output_weights, output_bias] = &self.weights;
+                Weights { hidden_weights, hidden_bias, output_weights, output_bias }
+            }
+        };
         for (buffer, name) in self.gradients.iter_mut().zip(WEIGHTS) {
             buffer.clear();
             buffer.resize(parameters.slice(name)?.len(), 0.0);
@@ -94,7 +112,10 @@ impl Model for Digits {
                 buffer.iter_mut().for_each(|sum| *sum *= scale);
             }
             // Copied, not added to the zeros that are there: a -0.0 must reach the reduction as it is.
-            gradient.slice_mut(name)?.copy_from_slice(buffer);
+            match self.extras.device {
+                None => gradient.slice_mut(name)?.copy_from_slice(buffer),
+                Some(_) => gradient.on_device_mut(name)?.write(buffer)?,
+            }
         }
         gradient.slice_mut(LOSS)?[batch.step as usize] += loss as f32;
         oracle::add(batch, gradient)

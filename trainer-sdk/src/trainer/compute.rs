@@ -5,9 +5,12 @@ use super::Trainer;
 use crate::activities::Activity;
 use crate::complaint::Complaint;
 use crate::desk::Ready;
+use crate::device::Tensors;
+use crate::device::areas::There;
 use crate::error::TrainError;
 use crate::metrics::Metrics;
-use crate::model::{Batch, Gradient, Model, Names, Parameters, Record};
+use crate::model::{Batch, Gradient, Model, Parameters, Record};
+use crate::names::Names;
 use crate::outputs;
 use crate::place::Place;
 use crate::reduce::{NodeSum, not_finite};
@@ -15,6 +18,7 @@ use crate::settings::Compute;
 use crate::tables::Keys;
 use bytes::Bytes;
 use shoal_runtime::cluster::{Exclusions, Pass, Rows};
+use shoal_runtime::host::cuda::DeviceError;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,12 +32,21 @@ pub(super) enum Computed {
     Refused(Complaint),
     /// The step function panicked: nobody knows what state the model is in.
     Panicked(Complaint),
+    /// The device on which the program computes has failed: no record is to blame.
+    Lost(DeviceError),
 }
 
 /// Why the step function gave no gradient.
 enum Fault {
     Said(String),
     Panicked(String),
+    Lost(DeviceError),
+}
+
+impl From<DeviceError> for Fault {
+    fn from(lost: DeviceError) -> Fault {
+        Fault::Lost(lost)
+    }
 }
 
 /// What the program is asked to do with a microbatch.
@@ -48,6 +61,7 @@ enum Asked {
 struct Made {
     values: Vec<Vec<f32>>,
     rows: Vec<Rows>,
+    there: Option<Tensors>,
     weight: u64,
     outputs: Vec<Vec<u8>>,
 }
@@ -189,14 +203,16 @@ impl Attempt {
         let (why, is_panic) = match fault {
             Fault::Said(why) => (why, false),
             Fault::Panicked(why) => (why, true),
+            Fault::Lost(lost) => return Computed::Lost(lost),
         };
         let complaint = Complaint { at: self.at, records: self.probe(records, fails), why };
         if is_panic { Computed::Panicked(complaint) } else { Computed::Refused(complaint) }
     }
 
     fn finished(&self, made: Made, records: &[Record<'_>]) -> Result<(NodeSum, Option<Bytes>), Fault> {
-        let Made { values, rows, weight, outputs } = made;
-        let sum = NodeSum { values, rows, weight, exclusions: self.exclusions.number };
+        let Made { values, rows, there, weight, outputs } = made;
+        let there = there.map(|tensors| Arc::new(There::new(tensors)));
+        let sum = NodeSum { values, rows, there, weight, exclusions: self.exclusions.number };
         if self.asked != Asked::Predict {
             return Ok((sum, None));
         }
@@ -222,7 +238,12 @@ impl Attempt {
         if records.is_empty() && self.exclusions.number > 0 {
             return Ok(());
         }
-        match catch_unwind(AssertUnwindSafe(|| function(&self.batch(records)))) {
+        let ended = catch_unwind(AssertUnwindSafe(|| function(&self.batch(records))));
+        if let Some(device) = &self.names.device {
+            // A failure of the device is none of the records', whatever the program says of it.
+            device.synchronize()?;
+        }
+        match ended {
             Err(panic) => Err(Fault::Panicked(format!("the {what} function panicked: {}", words(&*panic)))),
             Ok(Err(error)) => Err(Fault::Said(format!("the {what} function failed: {error:#}"))),
             Ok(Ok(())) => Ok(()),
@@ -250,7 +271,7 @@ impl Attempt {
             Asked::Step => self.keys(model, records)?,
             Asked::Evaluate | Asked::Predict => Keys::new(names),
         };
-        let (mut gradient, mut metrics) = (Gradient::zeros(names, keys, weight), Metrics::zeros(names));
+        let (mut gradient, mut metrics) = (Gradient::zeros(names, keys, weight)?, Metrics::zeros(names));
         let mut outputs = Vec::new();
         self.guarded(self.asked, records, |batch| match self.asked {
             Asked::Step => model.step(batch, parameters, &mut gradient),
@@ -265,10 +286,24 @@ impl Attempt {
             Asked::Step => (gradient.values, gradient.rows, gradient.weight, self.takes_non_finite),
             Asked::Evaluate | Asked::Predict => (metrics.values, Vec::new(), weight, false),
         };
+        let there = gradient.there.filter(|_| self.asked == Asked::Step);
+        if let Some(tensors) = &there {
+            tensors.settle(&names.rounded)?;
+            let found = if takes_non_finite { None } else { tensors.first_non_finite()? };
+            if let Some((parameter, element)) = found {
+                let (name, gradients) =
+                    (&names.declaration.parameters[parameter].name, names.gradients.name());
+                let value = tensors.read(parameter, element..element + 1)?[0];
+                let why = format!(
+                    "the sum for {name:?} is not finite at element {element}: {value:e}, as {gradients}"
+                );
+                return Err(Fault::Said(why));
+            }
+        }
         if let Some(why) = not_finite(names, &values, &rows).filter(|_| !takes_non_finite) {
             return Err(Fault::Said(why));
         }
-        Ok(Made { values, rows, weight, outputs })
+        Ok(Made { values, rows, there, weight, outputs })
     }
 
     /// The records that fail alone. If all of them do, it is not the records.

@@ -96,8 +96,10 @@ impl Trainer {
                 // Every block has published what this step reads.
                 let published = self.session.master.job.reads(step);
                 self.change(|desk| desk.published(Step(published.0)));
-                let values = known.map_or_else(|| Arc::new(values), |known| known.values);
-                Some(Parameters { names: self.session.names.clone(), values, rows: Arc::new(rows) })
+                Some(match known {
+                    Some(known) => Parameters { rows: Arc::new(rows), ..known },
+                    None => Parameters::pulled(&self.session.names, values, rows)?,
+                })
             }
         })
     }
@@ -119,7 +121,7 @@ impl Trainer {
                 return Ok(model);
             }
             let Some(leaf) = self.taken(ready, computed)? else { return Ok(model) };
-            self.session.meter.negative_zeros.fetch_add(local.push(leaf), Relaxed);
+            self.session.meter.negative_zeros.fetch_add(local.push(leaf)?, Relaxed);
             self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
         }
         let Some(sum) = local.finish() else {

@@ -13,7 +13,6 @@ use crate::reduce::{LocalTree, NodeSum};
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Node, StepTree, Work};
 use shoal_runtime::host::backoff::Backoff;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -77,8 +76,7 @@ impl Trainer {
         loop {
             let pulled = pull(&self.session, At::Latest, keys.clone(), None).await?;
             if let Pulled::Parameters { values, rows, bases } = pulled {
-                let names = self.session.names.clone();
-                return Ok((Parameters { names, values: Arc::new(values), rows: Arc::new(rows) }, bases));
+                return Ok((Parameters::pulled(&self.session.names, values, rows)?, bases));
             }
             // No pserver says that the latest is gone; one that does is asked again.
             tokio::time::sleep(self.session.master.ttl() / 8).await;
@@ -89,7 +87,7 @@ impl Trainer {
     fn leaf(&self, gradient: NodeSum) -> Result<NodeSum, TrainError> {
         let rounded = self.session.names.rounded.clone();
         let mut local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0), rounded);
-        self.session.meter.negative_zeros.fetch_add(local.push(gradient), Relaxed);
+        self.session.meter.negative_zeros.fetch_add(local.push(gradient)?, Relaxed);
         let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
         local.finish().ok_or_else(alone)
     }

@@ -1,5 +1,6 @@
 //! Whole trainers against a master and pservers that answer by a script: which calls follow from which answers.
 
+mod areas;
 mod asynchronous;
 mod fake;
 mod master;

@@ -52,7 +52,8 @@ fn sum() -> Rows {
 }
 
 fn push((blocks, bytes): (u32, usize)) -> PushRequest {
-    let gradient = |block| BlockGradient { block, gradient: vec![1; bytes].into(), rewind: 3, version: 0 };
+    let gradient =
+        |block| BlockGradient { block, gradient: vec![1; bytes].into(), rewind: 3, ..Default::default() };
     PushRequest {
         job: "bench".into(),
         weight: 48,

@@ -115,6 +115,9 @@ impl pserver_server::Pserver for Arrivals {
     async fn follow(&self, _: Request<proto::FollowRequest>) -> Answer<proto::FollowReply> {
         Err(Status::unimplemented("it has no copies"))
     }
+    async fn share(&self, _: Request<proto::ShareRequest>) -> Answer<proto::ShareReply> {
+        Err(Status::unimplemented("it shares nothing"))
+    }
     async fn decide(&self, _: Request<proto::DecideRequest>) -> Answer<proto::DecideReply> {
         Err(Status::unimplemented("it decides nothing"))
     }

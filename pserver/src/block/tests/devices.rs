@@ -5,7 +5,7 @@ use crate::device::tests::Fake;
 use crate::device::{Device, DeviceChoice};
 
 /// The block of three rules, on a device and on the processor.
-fn twins(job: &JobSettings) -> (Device, Block, Block) {
+pub(super) fn twins(job: &JobSettings) -> (Device, Block, Block) {
     let device = Device::open(DeviceChoice::Cuda(0)).unwrap().unwrap();
     let declaration = declaration();
     let terms = Arc::new(Terms::new(job, 16).with_device(device.clone()));
@@ -22,7 +22,7 @@ fn push_root(block: &mut Block, job: &JobSettings, step: u64) -> PushOutcome {
 }
 
 /// Waits until the device has done something, as the shard does.
-fn land(device: &Device, block: &mut Block) {
+pub(super) fn land(device: &Device, block: &mut Block) {
     let is_done = |_| {
         std::thread::park_timeout(std::time::Duration::from_millis(1));
         !device.take_finished().is_empty()

@@ -1,5 +1,6 @@
 //! One block by itself and among its copies. This file has what these tests share; it tests nothing.
 
+mod areas;
 mod buckets;
 mod copies;
 mod decisions;

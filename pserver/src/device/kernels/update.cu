@@ -7,21 +7,12 @@
 //
 // Layout: the buffers of a block begin at multiples of 16 bytes, so that four elements at a time lie alike in all of them.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#ifdef __CUDACC__
-#define KERNEL extern "C" __global__ void __launch_bounds__(256)
-#define INSIDE static __device__ __forceinline__
-#define UNROLL _Pragma("unroll")
-#else
-// The processor: who includes this file says which thread of which block it is.
-#define KERNEL void
-#define INSIDE static inline
-#define UNROLL
-#endif
+#include "values.cuh"
 
 #define LANES 4
+
+// Sums that wait for another, at most: of a tree whose deeper side comes first, the logarithm of its leaves.
+#define WAITING 24
 
 // Four neighbours, read and written in one go.
 struct __attribute__((aligned(16))) Quad { float lanes[LANES]; };
@@ -42,17 +33,17 @@ struct Constants {
 struct Piece {
   u64 parameters;      // where the block's parameters begin; the new ones replace them
   u64 slots[3];        // where its rule state begins
-  u32 first_operand;   // what is summed up, in order
+  u32 first_operand;   // what is summed up: a tree, its leaves in order, a sum after what it is of
   u32 operands;
   u32 rule;
-  u32 rounds;          // whether each sum of two is rounded to bf16
+  u32 rounds;          // whether leaves and sums of two are rounded to bf16
   struct Constants constants;
 };
 
 struct Operand {
   u64 address;         // where the block's values begin
   u32 is_half;         // whether they are bf16
-  u32 nothing;
+  u32 joins;           // once it is there, how often the two newest sums become one
 };
 
 struct Chunk {
@@ -61,28 +52,8 @@ struct Chunk {
   u64 first;           // in the block
 };
 
-INSIDE float of_bits(u32 bits) {
-  union { u32 bits; float value; } both;
-  both.bits = bits;
-  return both.value;
-}
-
-INSIDE u32 bits_of(float value) {
-  union { u32 bits; float value; } both;
-  both.value = value;
-  return both.bits;
-}
-
-// As runtime/cluster/precision has it.
-INSIDE float round_bf16(float value) {
-  u32 bits = bits_of(value);
-  u32 rounded = bits + (0x7FFFu + ((bits >> 16) & 1u));
-  if (value != value) rounded = bits | 0x00400000u;
-  return of_bits(rounded & 0xFFFF0000u) + 0.0f;
-}
-
 // The lanes from `begin` to `end` of a quad; what is beyond them is not touched.
-INSIDE void read(const float *from, u64 quad, int begin, int end, float *to) {
+INSIDE void read_quad(const float *from, u64 quad, int begin, int end, float *to) {
   if (end - begin == LANES) {
     struct Quad whole = ((const struct Quad *)from)[quad];
     UNROLL for (int lane = 0; lane < LANES; lane++) to[lane] = whole.lanes[lane];
@@ -93,7 +64,7 @@ INSIDE void read(const float *from, u64 quad, int begin, int end, float *to) {
   }
 }
 
-INSIDE void write(float *to, u64 quad, int begin, int end, const float *from) {
+INSIDE void write_quad(float *to, u64 quad, int begin, int end, const float *from) {
   if (end - begin == LANES) {
     struct Quad whole;
     UNROLL for (int lane = 0; lane < LANES; lane++) whole.lanes[lane] = from[lane];
@@ -118,25 +89,42 @@ INSIDE void read_halves(const unsigned short *from, u64 quad, int begin, int end
 }
 
 // What came, canonical: -0.0 becomes 0.0.
-INSIDE void read_operand(const struct Operand *operand, u64 quad, int begin, int end, float *to) {
+INSIDE void read_leaf(const struct Piece *piece, const struct Operand *operand, u64 quad, int begin, int end, float *to) {
   if (operand->is_half) {
     read_halves((const unsigned short *)operand->address, quad, begin, end, to);
   } else {
-    read((const float *)operand->address, quad, begin, end, to);
+    read_quad((const float *)operand->address, quad, begin, end, to);
   }
-  UNROLL for (int lane = 0; lane < LANES; lane++) to[lane] = to[lane] + 0.0f;
+  UNROLL for (int lane = 0; lane < LANES; lane++) to[lane] = piece->rounds ? round_bf16(to[lane]) : to[lane] + 0.0f;
 }
 
-// A way up the tree: each operand is the sibling of what all before it add up to. An addition has the same bits from
-// either side.
+// The sum of two. An addition has the same bits from either side.
+INSIDE void join(const struct Piece *piece, const float *other, float *sum) {
+  UNROLL for (int lane = 0; lane < LANES; lane++) {
+    float both = sum[lane] + other[lane];
+    sum[lane] = piece->rounds ? round_bf16(both) : both;
+  }
+}
+
+// The root of the tree. On a straight way up it each leaf joins what all before it add up to, and nothing waits.
 INSIDE void sum_up(const struct Piece *piece, const struct Operand *operands, u64 quad, int begin, int end, float *sum) {
-  read_operand(&operands[piece->first_operand], quad, begin, end, sum);
+  float waiting[WAITING][LANES];
+  int waits = 0;
+  read_leaf(piece, &operands[piece->first_operand], quad, begin, end, sum);
   for (u32 at = 1; at < piece->operands; at++) {
-    float sibling[LANES];
-    read_operand(&operands[piece->first_operand + at], quad, begin, end, sibling);
-    UNROLL for (int lane = 0; lane < LANES; lane++) {
-      float both = sum[lane] + sibling[lane];
-      sum[lane] = piece->rounds ? round_bf16(both) : both;
+    const struct Operand *operand = &operands[piece->first_operand + at];
+    u32 joins = operand->joins;
+    float leaf[LANES];
+    read_leaf(piece, operand, quad, begin, end, leaf);
+    if (joins) {
+      join(piece, leaf, sum);
+      for (joins--; joins > 0; joins--) join(piece, waiting[--waits], sum);
+    } else {
+      UNROLL for (int lane = 0; lane < LANES; lane++) {
+        waiting[waits][lane] = sum[lane];
+        sum[lane] = leaf[lane];
+      }
+      waits++;
     }
   }
 }
@@ -259,17 +247,17 @@ INSIDE void update_quad(const struct Piece *piece, const struct Operand *operand
   float *parameters = (float *)piece->parameters;
   int slots = slots_of(rule);
   float values[LANES], sum[LANES], state[3][LANES] = {{0}, {0}, {0}};
-  read(parameters, quad, begin, end, values);
+  read_quad(parameters, quad, begin, end, values);
   UNROLL for (int slot = 0; slot < 3; slot++) {
-    if (slot < slots) read((const float *)piece->slots[slot], quad, begin, end, state[slot]);
+    if (slot < slots) read_quad((const float *)piece->slots[slot], quad, begin, end, state[slot]);
   }
   sum_up(piece, operands, quad, begin, end, sum);
   UNROLL for (int lane = 0; lane < LANES; lane++) {
     values[lane] = next(rule, &piece->constants, sum[lane], values[lane], &state[0][lane], &state[1][lane], &state[2][lane]);
   }
-  write(parameters, quad, begin, end, values);
+  write_quad(parameters, quad, begin, end, values);
   UNROLL for (int slot = 0; slot < 3; slot++) {
-    if (slot < slots) write((float *)piece->slots[slot], quad, begin, end, state[slot]);
+    if (slot < slots) write_quad((float *)piece->slots[slot], quad, begin, end, state[slot]);
   }
 }
 

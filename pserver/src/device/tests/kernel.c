@@ -3,7 +3,7 @@
 struct Index { unsigned int x, y, z; };
 static _Thread_local struct Index threadIdx, blockIdx, blockDim;
 
-#include "../kernels/update.cu"
+#include "update.cu"
 
 void run(const struct Piece *pieces, const struct Operand *operands, const struct Chunk *chunks, u32 blocks, u32 threads) {
   blockDim.x = threads;

@@ -5,7 +5,7 @@
 
 use super::super::batch::{Addresses, Operand, PieceUpdate, Tables};
 use super::super::self_test::{RULES, is_same, values};
-use super::compiled::library;
+use super::fake::library;
 use crate::kernel::rules::{self, Pass};
 use bytemuck::Zeroable;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn aligned(values: &[f32]) -> Vec<Quad> {
 fn launch(tables: &Tables, threads: u32) {
     static LIBRARY: OnceLock<libloading::Library> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
-        let folder = library("libkernel.so", &["src/device/tests/kernel.c"]);
+        let folder = library("libkernel.so", &["pserver/src/device/tests/kernel.c"]);
         // SAFETY: our own library, without initialisers.
         unsafe { libloading::Library::new(folder.join("libkernel.so")) }.unwrap()
     });
@@ -52,15 +52,28 @@ struct Trial {
     range: std::ops::Range<usize>,
     sums: Vec<Vec<f32>>,
     halves: Vec<bool>,
+    /// After each sum, how often the two newest become one.
+    joins: Vec<u32>,
     rounds: bool,
     threads: u32,
+}
+
+/// A tree of so many leaves: after each, as many joins as a draw says of those that there may be; all that are left at the end.
+fn joins(draws: &[u32]) -> Vec<u32> {
+    let mut waiting = 0;
+    let joins = draws.iter().enumerate().map(|(at, draw)| {
+        let joins = if at + 1 == draws.len() { waiting } else { draw % (waiting + 1) };
+        waiting = waiting + 1 - joins;
+        joins
+    });
+    joins.collect()
 }
 
 fn trials() -> impl Strategy<Value = Trial> {
     let cut = (1usize..9000)
         .prop_flat_map(|length| (Just(length), 0..length))
         .prop_flat_map(|(length, first)| (Just(length), (Just(first), first + 1..=length)));
-    let sums = prop::collection::vec((any::<u32>(), any::<bool>()), 1..6);
+    let sums = prop::collection::vec((any::<u32>(), any::<bool>()), 1..10);
     let pass = (1u32..5000, 1u64..100_000, any::<bool>(), any::<bool>());
     (0..RULES.len(), cut, sums, any::<bool>(), pass, 1u32..70).prop_map(
         |(rule, (length, (first, end)), sums, rounds, (weight, update, is_stale, decays), threads)| {
@@ -76,8 +89,9 @@ fn trials() -> impl Strategy<Value = Trial> {
                 let sum = values(u64::from(*of), length);
                 if *is_half { sum.into_iter().map(round_bf16).filter_map(finite).collect() } else { sum }
             };
+            let joins = joins(&sums.iter().map(|(draw, _)| *draw).collect::<Vec<_>>());
             let sums = sums.iter().map(sum).collect();
-            Trial { rule: RULES[rule], pass, length, range: first..end, sums, halves, rounds, threads }
+            Trial { rule: RULES[rule], pass, length, range: first..end, sums, halves, joins, rounds, threads }
         },
     )
 }
@@ -95,7 +109,7 @@ fn half_words(sum: &[f32]) -> Vec<f32> {
 }
 
 fn check(trial: &Trial) -> Result<(), TestCaseError> {
-    let Trial { rule, pass, length, range, sums, halves, rounds, threads } = trial;
+    let Trial { rule, pass, length, range, sums, halves, joins, rounds, threads } = trial;
     let mut parameters = values(1, *length);
     let mut slots: Vec<Vec<f32>> = (0..rule.slots().len())
         .map(|of| values(2 + of as u64, *length).iter().map(|v| v.abs()).collect())
@@ -117,19 +131,27 @@ fn check(trial: &Trial) -> Result<(), TestCaseError> {
     let named: Vec<Operand> = operands
         .iter()
         .zip(halves)
-        .map(|(sum, is_half)| Operand { address: address(sum), is_half: (*is_half).into(), nothing: 0 })
+        .zip(joins)
+        .map(|((sum, is_half), joins)| Operand {
+            address: address(sum),
+            is_half: (*is_half).into(),
+            joins: *joins,
+        })
         .collect();
     let mut tables = Tables::default();
     tables.add(at, &named, *rounds, &[PieceUpdate::new(range.clone(), *rule, *pass).unwrap()]);
     launch(&tables, *threads);
 
-    let mut sum: Vec<f32> = sums[0].iter().map(|value| value + 0.0).collect();
-    for sibling in &sums[1..] {
-        for (sum, sibling) in sum.iter_mut().zip(sibling) {
-            let both = *sum + (sibling + 0.0);
-            *sum = if *rounds { round_bf16(both) } else { both };
+    let settled = |value: f32| if *rounds { round_bf16(value) } else { value + 0.0 };
+    let mut waiting: Vec<Vec<f32>> = Vec::new();
+    for (leaf, joins) in sums.iter().zip(joins) {
+        waiting.push(leaf.iter().map(|value| settled(*value)).collect());
+        for _ in 0..*joins {
+            let (right, left) = (waiting.pop().unwrap(), waiting.pop().unwrap());
+            waiting.push(left.iter().zip(right).map(|(left, right)| settled(left + right)).collect());
         }
     }
+    let mut sum = waiting.pop().unwrap();
     let mut own: Vec<&mut [f32]> = slots.iter_mut().map(|slot| &mut slot[range.clone()]).collect();
     rules::run(*rule, *pass, &parameters[range.clone()], &mut sum[range.clone()], &mut own);
     parameters[range.clone()].copy_from_slice(&sum[range.clone()]);

@@ -1,6 +1,6 @@
 //! Tests of devices on machines without one: the kernel's source runs on the processor, under a driver of ours.
 
-mod compiled;
+#[path = "../../../../runtime/src/host/cuda/fake/mod.rs"]
 mod fake;
 mod kernel;
 mod opening;

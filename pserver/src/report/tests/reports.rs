@@ -22,6 +22,7 @@ fn push(shard: &Shard, step: u64, node: Node) {
         rewind: Rewind(3),
         version: Version(0),
         bytes: bytes::Bytes::copy_from_slice(&bytes),
+        area: None,
     }];
     let (what, weight) = (Pushed::Node(Step(step), node), u64::from(node.width()));
     shard.push(&Push { what, exclusions: 0, weight, gradients }).unwrap();

@@ -1,5 +1,6 @@
 //! The shard over several blocks. This file has what these tests share; it tests nothing.
 
+mod areas;
 mod assignments;
 mod copies;
 mod positions;
@@ -80,7 +81,7 @@ fn push(
 /// Computed in the history that [`assignment`] begins.
 fn gradient(block: u32, bytes: &[u8]) -> Gradient {
     let bytes = bytes::Bytes::copy_from_slice(bytes);
-    Gradient { block: BlockId(block), rewind: Rewind(3), version: Version(0), bytes }
+    Gradient { block: BlockId(block), rewind: Rewind(3), version: Version(0), bytes, area: None }
 }
 
 fn both(shard: &Shard, step: u64, node: Node) -> Vec<PushOutcome> {

@@ -2,6 +2,7 @@
 //! asked and keep no gradient.
 
 use super::services::{Master, Pserver};
+use crate::OnDevice;
 use crate::chunks::{ChunkSource, ReadError};
 use crate::{
     Batch, Compute, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
@@ -46,6 +47,8 @@ pub(super) struct Pushed {
     pub(super) value: f32,
     /// Bytes of the gradient.
     pub(super) bytes: usize,
+    /// The area that has it instead, and where.
+    pub(super) area: (u64, u64),
 }
 
 /// What a pserver answers to one block's push.
@@ -72,6 +75,8 @@ pub(super) struct State {
     /// Of a block of parameters.
     pub(super) elements: usize,
     pub(super) answer: Answers,
+    /// What a trainer that asks for an area is given.
+    pub(super) share: Box<dyn FnMut(&proto::ShareRequest) -> proto::ShareReply + Send>,
     /// Whether a pserver has room for what it is asked about.
     pub(super) has_room: Box<dyn FnMut(&Pushed) -> bool + Send>,
     /// The highest published step, and per block the version and rewind number that the latest parameters are of.
@@ -90,6 +95,7 @@ pub(super) struct State {
     /// Of room, without gradients.
     pub(super) questions: Vec<(Instant, Pushed)>,
     pub(super) pulls: Vec<(Instant, usize, proto::PullRequest)>,
+    pub(super) shares: Vec<proto::ShareRequest>,
 }
 
 impl State {
@@ -148,6 +154,7 @@ impl Fake {
             no_pulls: [false; 2],
             elements: 1,
             answer: Box::new(|_| PushAnswer::Held),
+            share: Box::new(|_| proto::ShareReply::default()),
             has_room: Box::new(|_| true),
             published: 1000,
             latest: [(0, 1); 3],
@@ -161,6 +168,7 @@ impl Fake {
             pushes: Vec::new(),
             questions: Vec::new(),
             pulls: Vec::new(),
+            shares: Vec::new(),
         })))
     }
 
@@ -246,6 +254,8 @@ pub(super) struct Slope {
     pub(super) computed: Arc<AtomicU32>,
     /// Elements of a block less one.
     pub(super) more_elements: usize,
+    /// Whether the two parameters are on a device.
+    pub(super) is_on_device: bool,
 }
 
 impl Slope {
@@ -260,6 +270,9 @@ impl Model for Slope {
         let w = Parameter::new("w", &[2 * elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
         Declaration { parameters: vec![w, Parameter::sum("loss", &[1])], block_elements: elements }
     }
+    fn on_device(&mut self) -> Option<OnDevice> {
+        self.is_on_device.then(|| OnDevice { ordinal: 0, parameters: vec!["w".to_owned()] })
+    }
     fn step(
         &mut self,
         _: &Batch<'_>,
@@ -267,7 +280,10 @@ impl Model for Slope {
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
         self.computed.fetch_add(1, Ordering::Relaxed);
-        gradient.add("w", parameters.slice("w")?)?;
+        match self.is_on_device {
+            false => gradient.add("w", parameters.slice("w")?)?,
+            true => gradient.on_device_mut("w")?.write(&parameters.on_device("w")?.read()?)?,
+        }
         gradient.set_weight(1);
         Ok(())
     }

@@ -148,6 +148,7 @@ impl Pserver {
             version: block.version,
             value,
             bytes: block.gradient.len(),
+            area: (block.area, block.at),
         }
     }
 
@@ -180,6 +181,7 @@ impl pserver_server::Pserver for Pserver {
         let mut answers = Vec::new();
         for block in &request.blocks {
             let value = match block.gradient.as_ref() {
+                [] => 0.0,
                 [low, high] => f32::from_le_bytes([0, 0, *low, *high]),
                 words => f32::from_le_bytes(words[..4].try_into().unwrap()),
             };
@@ -233,6 +235,12 @@ impl pserver_server::Pserver for Pserver {
 
     async fn read_state(&self, _: Request<proto::ReadStateRequest>) -> Answer<proto::ReadStateReply> {
         refused(RefusalKind::Malformed)
+    }
+    async fn share(&self, request: Request<proto::ShareRequest>) -> Answer<proto::ShareReply> {
+        let mut state = self.fake.state();
+        let reply = (state.share)(request.get_ref());
+        state.shares.push(request.into_inner());
+        Ok(Response::new(reply))
     }
     async fn decide(&self, _: Request<proto::DecideRequest>) -> Answer<proto::DecideReply> {
         refused(RefusalKind::Malformed)

@@ -4,7 +4,7 @@ use super::identity::Role;
 use Role::{Client, Master, Pserver, Trainer};
 
 /// Every method, and the roles that may call it.
-const CALLERS: [(&str, &[Role]); 17] = [
+const CALLERS: [(&str, &[Role]); 18] = [
     ("/shoal.v1.Master/Describe", &[Master, Pserver, Trainer, Client]),
     ("/shoal.v1.Master/Join", &[Trainer]),
     ("/shoal.v1.Master/Lease", &[Trainer]),
@@ -19,6 +19,7 @@ const CALLERS: [(&str, &[Role]); 17] = [
     ("/shoal.v1.Master/Drain", &[Client]),
     ("/shoal.v1.Pserver/Push", &[Trainer]),
     ("/shoal.v1.Pserver/Pull", &[Trainer]),
+    ("/shoal.v1.Pserver/Share", &[Trainer]),
     ("/shoal.v1.Pserver/ReadState", &[Client]),
     ("/shoal.v1.Pserver/Follow", &[Pserver]),
     ("/shoal.v1.Pserver/Decide", &[Pserver]),

@@ -56,6 +56,14 @@ impl PserverClient {
         self.call(paths::DECIDE, &request).await
     }
 
+    /// Asks for an area to put gradients into.
+    pub async fn share(
+        &mut self,
+        request: proto::ShareRequest,
+    ) -> Result<Response<proto::ShareReply>, Status> {
+        self.call(paths::SHARE, &request).await
+    }
+
     async fn call<R: Message + Default>(
         &self,
         path: &'static str,

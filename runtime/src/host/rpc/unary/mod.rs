@@ -19,4 +19,5 @@ mod paths {
     pub(super) const READ_STATE: &str = "/shoal.v1.Pserver/ReadState";
     pub(super) const FOLLOW: &str = "/shoal.v1.Pserver/Follow";
     pub(super) const DECIDE: &str = "/shoal.v1.Pserver/Decide";
+    pub(super) const SHARE: &str = "/shoal.v1.Pserver/Share";
 }

@@ -56,6 +56,7 @@ impl<T: Pserver> tower::Service<Request<Body>> for PserverServer<T> {
                 paths::READ_STATE => answered(body, limit, |request| service.read_state(request)).await,
                 paths::FOLLOW => answered(body, limit, |request| service.follow(request)).await,
                 paths::DECIDE => answered(body, limit, |request| service.decide(request)).await,
+                paths::SHARE => answered(body, limit, |request| service.share(request)).await,
                 path => Err(Status::unimplemented(format!("{path}: a pserver has no such method"))),
             };
             Ok(answered.unwrap_or_else(|status| status.into_http()))

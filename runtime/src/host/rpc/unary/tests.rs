@@ -39,6 +39,9 @@ impl Pserver for Numbered {
     async fn follow(&self, _: Request<proto::FollowRequest>) -> Result<Response<proto::FollowReply>, Status> {
         Err(Status::unimplemented(""))
     }
+    async fn share(&self, _: Request<proto::ShareRequest>) -> Result<Response<proto::ShareReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
     async fn decide(&self, _: Request<proto::DecideRequest>) -> Result<Response<proto::DecideReply>, Status> {
         Err(Status::unimplemented(""))
     }

@@ -2,9 +2,14 @@
 
 #![allow(unsafe_code, reason = "a library is opened and called")]
 
-use super::compiled::library;
+mod compiled;
+
+pub(crate) use compiled::library;
 use std::ffi::{CString, c_char};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The driver's source.
+pub(crate) const DRIVER: &str = "runtime/src/host/cuda/fake/driver.c";
 
 /// The only driver of this process, for one test at a time. Dropped, it has no faults any more.
 pub(crate) struct Fake {
@@ -12,9 +17,17 @@ pub(crate) struct Fake {
     _alone: MutexGuard<'static, ()>,
 }
 
-const FAULTS: [&str; 8] =
-    ["DEVICES", "CAPABILITY", "MEMORY", "LOSE_AFTER", "STALL_AFTER", "FLUSH", "REFUSE_CUBIN", "REFUSE_PTX"];
-const NORMAL: [&str; 8] = ["1", "9.0", "1073741824", "", "", "", "", ""];
+const FAULTS: [(&str, &str); 9] = [
+    ("DEVICES", "1"),
+    ("CAPABILITY", "9.0"),
+    ("MEMORY", "1073741824"),
+    ("LOSE_AFTER", ""),
+    ("STALL_AFTER", ""),
+    ("FLUSH", ""),
+    ("REFUSE_CUBIN", ""),
+    ("REFUSE_PTX", ""),
+    ("SHARED", ""),
+];
 
 impl Fake {
     pub(crate) fn driver() -> Fake {
@@ -22,7 +35,7 @@ impl Fake {
         static LIBRARY: OnceLock<libloading::Library> = OnceLock::new();
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let library = LIBRARY.get_or_init(|| {
-            let folder = library("libcuda.so", &["src/device/tests/driver.c"]);
+            let folder = library("libcuda.so", &[DRIVER]);
             // SAFETY: our own library, without initialisers.
             unsafe { libloading::Library::new(folder.join("libcuda.so")) }.unwrap()
         });
@@ -40,9 +53,10 @@ impl Fake {
         }
     }
 
-    /// Launches, bytes copied in, bytes copied out, and allocations of either memory, so far.
-    pub(crate) fn counts(&self) -> [u64; 4] {
-        let mut counts = [0; 4];
+    /// Launches, bytes copied in, bytes copied out, allocations of either memory, so far; and bytes of device memory that are
+    /// taken, by devices that were lost as well.
+    pub(crate) fn counts(&self) -> [u64; 5] {
+        let mut counts = [0; 5];
         // SAFETY: `shoal_fake_cuda_counts` of driver.c.
         unsafe {
             let count = self.library.get::<unsafe extern "C" fn(*mut u64)>(b"shoal_fake_cuda_counts");
@@ -54,6 +68,6 @@ impl Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        FAULTS.iter().zip(NORMAL).for_each(|(name, value)| self.set(name, value));
+        FAULTS.iter().for_each(|(name, value)| self.set(name, value));
     }
 }

@@ -1,24 +1,31 @@
-// A CUDA driver without a device, for tests: libcuda as far as this package calls it. The kernel runs on the processor.
+// A CUDA driver without a device, for tests: libcuda as far as we call it. Kernels run on the processor.
 // It must never be friendlier than a device.
 //
 // Work is queued, and done as late and as mixed as streams and events permit: only while somebody asks about an event, a few
 // steps at a time, of streams drawn at random. Memory is poison until it is written, and every address is checked. Settings
 // and faults come from shoal_fake_cuda_set, or from the file that SHOAL_FAKE_CUDA names as the process begins: NAME=VALUE.
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct Index { unsigned int x, y, z; };
-static _Thread_local struct Index threadIdx, blockIdx, blockDim;
+static _Thread_local struct Index threadIdx, blockIdx, blockDim, gridDim;
+#define atomicMin(at, value) (*(at) = *(at) < (value) ? *(at) : (value))
 
-#include "../kernels/update.cu"
+#include "update.cu"
+#include "reduce.cu"
 
 enum {
   SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, NO_BINARY = 209, ECC = 214,
-  UNSUPPORTED_PTX = 222, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700
+  UNSUPPORTED_PTX = 222, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, TIMEOUT = 702,
+  NOT_SUPPORTED = 801
 };
 
 enum Kind { COPY, LAUNCH, RECORD, WAIT };
@@ -31,7 +38,8 @@ struct Operation {
   void *to;
   const void *from;
   size_t bytes;
-  u64 arguments[3];
+  const char *kernel;
+  u64 arguments[4];
   unsigned int blocks, threads;
   struct Event *event;
   u64 moment;
@@ -39,18 +47,24 @@ struct Operation {
 
 struct Stream { struct Operation *first, *last; struct Stream *next; };
 
-struct Range { char *begin; size_t bytes; int is_device; struct Range *next; };
+// Memory of this process, of its device, or of another process's device. What is shared is a file.
+enum Place { HOST, DEVICE, MAPPED };
+struct Range { char *begin; size_t bytes; enum Place place; char file[32]; struct Range *next; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct Stream *streams;
+// The default stream is always there.
+static struct Stream plain;
+static struct Stream *streams = &plain;
 static struct Range *ranges;
 static size_t taken;
 static u64 draws = 1, launches, copied_in, copied_out, allocations;
 static int failed;
 
-static struct { const char *name; char value[32]; } settings[] = {
+static struct { const char *name; char value[256]; } settings[] = {
   {"DEVICES", "1"}, {"CAPABILITY", "9.0"}, {"MEMORY", "1073741824"}, {"LOSE_AFTER", ""}, {"STALL_AFTER", ""}, {"FLUSH", ""},
   {"REFUSE_CUBIN", ""}, {"REFUSE_PTX", ""},
+  // A folder: device memory is shared with whoever names the same one.
+  {"SHARED", ""},
 };
 
 static char *setting(const char *name) {
@@ -73,7 +87,7 @@ void shoal_fake_cuda_set(const char *name, const char *value) {
 static void __attribute__((constructor)) begin(void) {
   const char *name = getenv("SHOAL_FAKE_CUDA");
   FILE *file = name ? fopen(name, "r") : NULL;
-  char line[64];
+  char line[300];
   while (file && fgets(line, sizeof line, file)) {
     char *value = strchr(line, '=');
     line[strcspn(line, "\n")] = 0;
@@ -84,9 +98,9 @@ static void __attribute__((constructor)) begin(void) {
   if (file) fclose(file);
 }
 
-void shoal_fake_cuda_counts(u64 counts[4]) {
+void shoal_fake_cuda_counts(u64 counts[5]) {
   pthread_mutex_lock(&lock);
-  u64 now[4] = {launches, copied_in, copied_out, allocations};
+  u64 now[5] = {launches, copied_in, copied_out, allocations, taken};
   memcpy(counts, now, sizeof now);
   pthread_mutex_unlock(&lock);
 }
@@ -134,12 +148,16 @@ static int is_sound(const struct Operation *launch) {
     for (int slot = 0; slot < slots_of(piece->rule); slot++) {
       if (!range_of((char *)piece->slots[slot] + first, bytes)) return 0;
     }
+    u32 sums = 0;
     for (u32 at = 0; at < piece->operands; at++) {
       const struct Operand *operand = &operands[piece->first_operand + at];
       size_t shift = operand->is_half ? 1 : 0;
       if (!range_of(operand, sizeof *operand) || operand->address % 16) return 0;
       if (!range_of((char *)operand->address + (first >> shift), bytes >> shift)) return 0;
+      if (operand->joins > sums || sums - operand->joins >= WAITING) return 0;
+      sums += 1 - operand->joins;
     }
+    if (sums != 1) return 0;
   }
   return 1;
 }
@@ -156,13 +174,8 @@ static void flush(const struct Operation *launch) {
   }
 }
 
-static void run(const struct Operation *launch) {
-  if (!is_sound(launch)) {
-    failed = ILLEGAL_ADDRESS;
-    return;
-  }
+static void update_threads(const struct Operation *launch) {
   u64 start = draw() % launch->blocks;
-  blockDim.x = launch->threads;
   for (unsigned int block = 0; block < launch->blocks; block++) {
     blockIdx.x = (unsigned int)((start + block) % launch->blocks);
     for (unsigned int thread = launch->threads; thread-- > 0;) {
@@ -170,7 +183,35 @@ static void run(const struct Operation *launch) {
       update((void *)launch->arguments[0], (void *)launch->arguments[1], (void *)launch->arguments[2]);
     }
   }
-  if (*setting("FLUSH")) flush(launch);
+}
+
+// The kernels of reduce.cu.
+static int reduce(const struct Operation *launch) {
+  const u64 *with = launch->arguments;
+  int is_add = !strcmp(launch->kernel, "add"), is_search = !strcmp(launch->kernel, "find_non_finite");
+  size_t bytes = 4 * (size_t)with[is_add ? 2 : 1];
+  if (!range_of((char *)with[0], bytes) || (is_add && !range_of((char *)with[1], bytes))) return 0;
+  if (is_search && !range_of((char *)with[2], 8)) return 0;
+  for (blockIdx.x = 0; blockIdx.x < launch->blocks; blockIdx.x++) {
+    for (threadIdx.x = 0; threadIdx.x < launch->threads; threadIdx.x++) {
+      if (is_add) add((float *)with[0], (float *)with[1], with[2], with[3]);
+      else if (is_search) find_non_finite((float *)with[0], with[1], (u64 *)with[2]);
+      else settle((float *)with[0], with[1], with[2]);
+    }
+  }
+  return 1;
+}
+
+static void run(const struct Operation *launch) {
+  int is_update = !strcmp(launch->kernel, "update");
+  blockDim.x = launch->threads;
+  gridDim.x = launch->blocks;
+  if (is_update ? !is_sound(launch) : !reduce(launch)) {
+    failed = ILLEGAL_ADDRESS;
+    return;
+  }
+  if (is_update) update_threads(launch);
+  if (is_update && *setting("FLUSH")) flush(launch);
   launches++;
   if (is_due("LOSE_AFTER")) failed = ECC;
 }
@@ -201,6 +242,7 @@ static void work(u64 steps) {
 
 static int queue(struct Stream *stream, struct Operation operation) {
   pthread_mutex_lock(&lock);
+  if (!stream) stream = &plain;
   if (operation.kind == RECORD) operation.moment = ++operation.event->recorded;
   if (operation.kind == WAIT) operation.moment = operation.event->recorded;
   struct Operation *kept = malloc(sizeof *kept);
@@ -213,16 +255,35 @@ static int queue(struct Stream *stream, struct Operation operation) {
   return now;
 }
 
-static int allocate(void **to, size_t bytes, int is_device) {
+// A file as memory.
+static char *shared(const char *file, size_t bytes, int flags) {
+  char path[300];
+  snprintf(path, sizeof path, "%s/%s", setting("SHARED"), file);
+  int opened = open(path, O_RDWR | flags, 0600);
+  if (opened < 0) return NULL;
+  if (flags && ftruncate(opened, (off_t)bytes)) fault("a shared file cannot be made long enough");
+  void *begin = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
+  close(opened);
+  return begin == MAP_FAILED ? NULL : begin;
+}
+
+static int allocate(void **to, size_t bytes, enum Place place) {
   pthread_mutex_lock(&lock);
   int result = failed;
-  if (!result && is_device && taken + bytes > strtoull(setting("MEMORY"), NULL, 10)) result = OUT_OF_MEMORY;
+  if (!result && place == DEVICE && taken + bytes > strtoull(setting("MEMORY"), NULL, 10)) result = OUT_OF_MEMORY;
   if (!result) {
     struct Range *range = malloc(sizeof *range);
-    *range = (struct Range){aligned_alloc(256, (bytes + 255) / 256 * 256), bytes, is_device, ranges};
+    *range = (struct Range){NULL, bytes, place, "", ranges};
+    if (place == DEVICE && *setting("SHARED")) {
+      snprintf(range->file, sizeof range->file, "%d-%llu", getpid(), (unsigned long long)allocations);
+      range->begin = shared(range->file, bytes, O_CREAT | O_EXCL);
+      if (!range->begin) fault("there is no shared file");
+    } else {
+      range->begin = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    }
     memset(range->begin, 0xA5, bytes);
     ranges = range;
-    taken += is_device ? bytes : 0;
+    taken += place == DEVICE ? bytes : 0;
     allocations++;
     *to = range->begin;
   }
@@ -230,11 +291,20 @@ static int allocate(void **to, size_t bytes, int is_device) {
   return result;
 }
 
-static int release(void *begin, int is_device) {
+static void forget(struct Range *range) {
+  char path[300];
+  snprintf(path, sizeof path, "%s/%s", setting("SHARED"), range->file);
+  if (!*range->file) free(range->begin);
+  else munmap(range->begin, range->bytes);
+  if (*range->file && range->place == DEVICE) unlink(path);
+  free(range);
+}
+
+static int release(void *begin, enum Place place) {
   pthread_mutex_lock(&lock);
   for (struct Range **at = &ranges; *at; at = &(*at)->next) {
     struct Range *range = *at;
-    if (range->begin != begin || range->is_device != is_device) continue;
+    if (range->begin != begin || range->place != place) continue;
     for (struct Stream *stream = streams; stream; stream = stream->next) {
       for (struct Operation *each = stream->first; each; each = each->next) {
         int is_used = each->kind == COPY && (overlaps(range, each->to, each->bytes) || overlaps(range, each->from, each->bytes));
@@ -242,15 +312,45 @@ static int release(void *begin, int is_device) {
       }
     }
     *at = range->next;
-    taken -= is_device ? range->bytes : 0;
-    free(range->begin);
-    free(range);
+    taken -= place == DEVICE ? range->bytes : 0;
+    forget(range);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
   }
   fault("memory is freed that was not allocated");
   return ILLEGAL_ADDRESS;
 }
+
+struct Handle { char file[32]; size_t bytes; char nothing[24]; };
+
+int cuIpcGetMemHandle(struct Handle *handle, u64 address) {
+  int result = NOT_SUPPORTED;
+  pthread_mutex_lock(&lock);
+  for (struct Range *range = ranges; range; range = range->next) {
+    if (range->begin != (char *)address || range->place != DEVICE || !*range->file) continue;
+    *handle = (struct Handle){.bytes = range->bytes};
+    memcpy(handle->file, range->file, sizeof handle->file);
+    result = SUCCESS;
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+int cuIpcOpenMemHandle_v2(u64 *address, struct Handle handle, unsigned int flags) {
+  (void)flags;
+  pthread_mutex_lock(&lock);
+  handle.file[sizeof handle.file - 1] = 0;
+  char *begin = *setting("SHARED") ? shared(handle.file, handle.bytes, 0) : NULL;
+  if (begin) {
+    struct Range *range = malloc(sizeof *range);
+    *range = (struct Range){begin, handle.bytes, MAPPED, "", ranges};
+    memcpy(range->file, handle.file, sizeof range->file);
+    ranges = range;
+    *address = (uintptr_t)begin;
+  }
+  pthread_mutex_unlock(&lock);
+  return begin ? SUCCESS : INVALID_HANDLE;
+}
+int cuIpcCloseMemHandle(u64 address) { return release((void *)address, MAPPED); }
 
 int cuInit(unsigned int flags) { (void)flags; return SUCCESS; }
 int cuDeviceGetCount(int *count) { *count = atoi(setting("DEVICES")); return *count ? SUCCESS : NO_DEVICE; }
@@ -278,13 +378,13 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 }
 int cuMemAlloc_v2(u64 *address, size_t bytes) {
   void *begin = NULL;
-  int result = allocate(&begin, bytes, 1);
+  int result = allocate(&begin, bytes, DEVICE);
   *address = (uintptr_t)begin;
   return result;
 }
-int cuMemFree_v2(u64 address) { return release((void *)address, 1); }
-int cuMemHostAlloc(void **begin, size_t bytes, unsigned int flags) { (void)flags; return allocate(begin, bytes, 0); }
-int cuMemFreeHost(void *begin) { return release(begin, 0); }
+int cuMemFree_v2(u64 address) { return release((void *)address, DEVICE); }
+int cuMemHostAlloc(void **begin, size_t bytes, unsigned int flags) { (void)flags; return allocate(begin, bytes, HOST); }
+int cuMemFreeHost(void *begin) { return release(begin, HOST); }
 
 static int copy(void *to, const void *from, size_t bytes, struct Stream *stream, u64 *count) {
   pthread_mutex_lock(&lock);
@@ -304,9 +404,40 @@ int cuMemcpyDtoDAsync_v2(u64 to, u64 from, size_t bytes, struct Stream *stream) 
   u64 uncounted = 0;
   return copy((void *)to, (void *)from, bytes, stream, &uncounted);
 }
+
+// What is not asynchronous comes after what the default stream has, and beside what others have.
+static int at_once(void *to, const void *from, size_t bytes) {
+  pthread_mutex_lock(&lock);
+  while (step(&plain));
+  int result = failed ? failed : plain.first ? TIMEOUT : SUCCESS;
+  if (!result && from) memcpy(to, from, bytes);
+  else if (!result) memset(to, 0, bytes);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
 int cuMemcpyHtoD_v2(u64 to, const void *from, size_t bytes) {
-  memcpy((void *)to, from, bytes);
-  return SUCCESS;
+  if (!range_of((void *)to, bytes)) fault("a copy beyond what is allocated");
+  return at_once((void *)to, from, bytes);
+}
+int cuMemcpyDtoH_v2(void *to, u64 from, size_t bytes) {
+  if (!range_of((void *)from, bytes)) fault("a copy beyond what is allocated");
+  return at_once(to, (void *)from, bytes);
+}
+int cuMemsetD8_v2(u64 to, unsigned char value, size_t bytes) {
+  if (!range_of((void *)to, bytes) || value) fault("memory is filled that is not there, or not with zeros");
+  return at_once((void *)to, NULL, bytes);
+}
+int cuCtxSynchronize(void) {
+  int result = NOT_READY;
+  while (result == NOT_READY) {
+    pthread_mutex_lock(&lock);
+    work(16);
+    int is_idle = 1;
+    for (struct Stream *stream = streams; stream; stream = stream->next) is_idle &= !stream->first;
+    result = failed ? failed : is_due("STALL_AFTER") ? TIMEOUT : is_idle ? SUCCESS : NOT_READY;
+    pthread_mutex_unlock(&lock);
+  }
+  return result;
 }
 
 int cuStreamCreate(struct Stream **stream, unsigned int flags) {
@@ -368,22 +499,27 @@ int cuModuleLoadData(void **module, const char *image) {
   int is_machine_code = !memcmp(image, "\177ELF", 4);
   if (is_machine_code && *setting("REFUSE_CUBIN")) return NO_BINARY;
   if (!is_machine_code && *setting("REFUSE_PTX")) return UNSUPPORTED_PTX;
-  if (!is_machine_code && !strstr(image, ".visible .entry update(")) return INVALID_IMAGE;
+  if (!is_machine_code && !strstr(image, ".visible .entry ")) return INVALID_IMAGE;
   *module = &ranges;
   return SUCCESS;
 }
 int cuModuleUnload(void *module) { (void)module; return SUCCESS; }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
+  static const char *kernels[] = {"update", "settle", "add", "find_non_finite"};
   (void)module;
-  *function = (void *)name;
-  return strcmp(name, "update") ? NOT_FOUND : SUCCESS;
+  for (size_t at = 0; at < sizeof kernels / sizeof *kernels; at++) {
+    if (strcmp(name, kernels[at])) continue;
+    *function = (void *)kernels[at];
+    return SUCCESS;
+  }
+  return NOT_FOUND;
 }
 int cuLaunchKernel(void *function, unsigned int x, unsigned int y, unsigned int z, unsigned int tx, unsigned int ty,
                    unsigned int tz, unsigned int shared, struct Stream *stream, void **arguments, void **extra) {
-  (void)function;
   if (y != 1 || z != 1 || ty != 1 || tz != 1 || shared || extra || !x) fault("a launch of another shape");
-  struct Operation launch = {.kind = LAUNCH, .blocks = x, .threads = tx};
-  for (int at = 0; at < 3; at++) launch.arguments[at] = *(u64 *)arguments[at];
+  struct Operation launch = {.kind = LAUNCH, .blocks = x, .threads = tx, .kernel = function};
+  int count = strcmp(launch.kernel, "add") ? 3 : 4;
+  for (int at = 0; at < count; at++) launch.arguments[at] = *(u64 *)arguments[at];
   return queue(stream, launch);
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the device code of update.cu: PTX for compute capability 8.0 and what comes after it, machine code for 8.x and 9.x.
+"""Makes device code of our sources: PTX for compute capability 8.0 and what comes after it, machine code for 8.x and 9.x.
 
-    python3 build.py           writes the files beside this one
+    python3 build.py           writes it beside each source
     python3 build.py --check   writes nothing; fails if they are not what the source gives, byte for byte
-    python3 build.py --fast F  writes PTX with approximate arithmetic to F, for measuring what exactness costs
+    python3 build.py --fast F  writes PTX of update.cu with approximate arithmetic to F, for measuring what exactness costs
 
 Needs no GPU and no CUDA: the compiler is NVIDIA's NVRTC from PyPI, pinned, fetched by pip on first use.
 """
@@ -11,25 +11,25 @@ Needs no GPU and no CUDA: the compiler is NVIDIA's NVRTC from PyPI, pinned, fetc
 import argparse
 import ctypes
 import importlib.util
+import itertools
 import pathlib
 import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = "update.cu"
+TOP = HERE.parents[4]
+HEADER = HERE / "values.cuh"
+UPDATE = TOP / "pserver/src/device/kernels/update.cu"
+SOURCES = [UPDATE, HERE / "reduce.cu"]
 # 12.4: what drivers from 550 on can translate. Later ones make PTX that they refuse.
 WHEEL = "nvidia-cuda-nvrtc-cu12==12.4.127"
 # No contraction, no flush to zero, correctly rounded division and square root.
 EXACT = ["--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"]
 # What a training framework would take: for measuring, and for nothing else.
 FAST = ["--fmad=true", "--ftz=true", "--prec-div=false", "--prec-sqrt=false"]
-# File, architecture, and what NVRTC calls the result.
-OUTPUTS = [
-    ("update.compute_80.ptx", "compute_80", "PTX"),
-    ("update.sm_80.cubin", "sm_80", "CUBIN"),
-    ("update.sm_90.cubin", "sm_90", "CUBIN"),
-]
+# Architecture, and what NVRTC calls the result.
+OUTPUTS = [("compute_80", "PTX"), ("sm_80", "CUBIN"), ("sm_90", "CUBIN")]
 
 
 def nvrtc(folder):
@@ -58,17 +58,18 @@ def load(place):
     return compiler if (major.value, minor.value) == (12, 4) else None
 
 
-def compile_source(compiler, architecture, flags, kind):
-    source = (HERE / SOURCE).read_bytes()
+def compile_source(compiler, source, architecture, flags, kind):
     program = ctypes.c_void_p()
-    made = compiler.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.encode(), 0, None, None)
+    header, name = (ctypes.c_char_p * 1)(HEADER.read_bytes()), (ctypes.c_char_p * 1)(HEADER.name.encode())
+    text = source.read_bytes()
+    made = compiler.nvrtcCreateProgram(ctypes.byref(program), text, source.name.encode(), 1, header, name)
     options = [option.encode() for option in [f"--gpu-architecture={architecture}", "--std=c++17", *flags]]
     compiled = made or compiler.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
     log = fetch(compiler, program, "ProgramLog").rstrip(b"\0\n").decode()
     if log:
-        print(f"{SOURCE} for {architecture}:\n{log}", file=sys.stderr)
+        print(f"{source.name} for {architecture}:\n{log}", file=sys.stderr)
     if compiled:
-        sys.exit(f"{SOURCE} for {architecture}: NVRTC error {compiled}")
+        sys.exit(f"{source.name} for {architecture}: NVRTC error {compiled}")
     result = fetch(compiler, program, kind)
     compiler.nvrtcDestroyProgram(ctypes.byref(program))
     return result.rstrip(b"\0") if kind == "PTX" else result
@@ -91,17 +92,18 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         compiler = nvrtc(folder)
         if arguments.fast:
-            pathlib.Path(arguments.fast).write_bytes(compile_source(compiler, "compute_80", FAST, "PTX"))
+            pathlib.Path(arguments.fast).write_bytes(compile_source(compiler, UPDATE, "compute_80", FAST, "PTX"))
             return
-        for name, architecture, kind in OUTPUTS:
-            made, path = compile_source(compiler, architecture, EXACT, kind), HERE / name
+        for source, (architecture, kind) in itertools.product(SOURCES, OUTPUTS):
+            made = compile_source(compiler, source, architecture, EXACT, kind)
+            path = source.with_suffix(f".{architecture}.{kind.lower()}")
             if not arguments.check:
                 path.write_bytes(made)
             elif not path.exists() or path.read_bytes() != made:
-                differing.append(name)
+                differing.append(path.name)
             print(f"{path.name}: {len(made)} bytes")
     if differing:
-        sys.exit(f"not what {SOURCE} gives: {', '.join(differing)}\nrun python3 {pathlib.Path(__file__).name}")
+        sys.exit(f"not what their sources give: {', '.join(differing)}\nrun python3 {pathlib.Path(__file__).name}")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,14 @@ pub enum DeviceError {
         /// How much of the device's memory is free, if it says so.
         free: usize,
     },
+    /// Memory of one process cannot be used by another.
+    #[error("device memory cannot be shared with another process: {call} says {code}")]
+    Unshared {
+        /// The driver's function.
+        call: &'static str,
+        /// The driver's name of the error.
+        code: String,
+    },
     /// The device or its driver has failed, and all that it held is gone.
     #[error("the device is lost: {call} says {code}; its blocks begin anew elsewhere")]
     Lost {

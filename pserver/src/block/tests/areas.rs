@@ -1,0 +1,168 @@
+//! Gradients that come to a block in an area of its device's memory, beside those that come in messages.
+
+use super::devices::{land, twins};
+use super::*;
+use crate::block::primary::PlacedCopy;
+use crate::device::tests::Fake;
+use crate::device::{Area, Device};
+use shoal_runtime::cluster::Fill;
+use shoal_runtime::cluster::permutation::mix;
+use shoal_runtime::host::cuda::{Context, Mapped};
+
+/// Bytes of the block's six values, and what is between two blocks of an area.
+const PITCH: usize = 32;
+
+/// A driver whose devices' memory can be shared.
+fn sharing() -> (Fake, tempfile::TempDir) {
+    let (fake, folder) = (Fake::driver(), tempfile::tempdir().unwrap());
+    fake.set("SHARED", folder.path().to_str().unwrap());
+    (fake, folder)
+}
+
+/// A trainer of this machine.
+struct Trainer {
+    context: Arc<Context>,
+    area: Arc<Area>,
+    mapped: Mapped,
+}
+
+impl Trainer {
+    fn beside(device: &Device) -> Trainer {
+        let area = Arc::new(device.area(PITCH * 64).unwrap());
+        let context = Context::open(0).unwrap();
+        let mapped = context.map(area.handle(), area.bytes()).unwrap();
+        Trainer { context, area, mapped }
+    }
+
+    fn put(&self, place: usize, gradient: &[f32], precision: Precision) -> Came<'static> {
+        let memory = self.context.allocate("a gradient", PITCH).unwrap();
+        self.context.write(&memory, 0, &words(gradient)).unwrap();
+        self.context.send(&memory, &self.mapped, [(0, PITCH * place, 24)]).unwrap();
+        let words = self.area.words((PITCH * place) as u64, gradient.len()).unwrap();
+        Came::There(words, precision)
+    }
+}
+
+fn bring(block: &mut Block, step: u64, node: Node, weight: u64, came: Came<'static>) -> PushOutcome {
+    let arriving = NodeGradient { step: Step(step), node, weight, came };
+    block.push(block.placement.rewind, arriving).unwrap()
+}
+
+/// Some cover of `node` by its descendants.
+fn cover(node: Node, draw: &mut impl FnMut(u64) -> u64, to: &mut Vec<Node>) {
+    match node.children() {
+        Some((left, right)) if draw(3) > 0 => {
+            cover(left, draw, to);
+            cover(right, draw, to);
+        }
+        _ => to.push(node),
+    }
+}
+
+#[test]
+fn whatever_of_a_step_comes_in_areas_its_state_has_the_bits_that_messages_give() {
+    let _fake = sharing();
+    for gradients in Precision::ALL {
+        let job = JobSettings { gradients, ..job(64, 16) };
+        let (device, mut there, mut here) = twins(&job);
+        let trainer = Trainer::beside(&device);
+        let mut draws = 0;
+        let mut draw = |below: u64| {
+            draws += 1;
+            mix(draws) % below
+        };
+        for step in 0..12 {
+            let mut nodes = Vec::new();
+            cover(job.shape().training().tree(Step(step)).root(), &mut draw, &mut nodes);
+            for at in (1..nodes.len()).rev() {
+                nodes.swap(at, draw(at as u64 + 1) as usize);
+            }
+            for (place, node) in nodes.into_iter().enumerate() {
+                let Some((weight, gradient)) = node_gradient(&job, step, node) else { continue };
+                push(&mut here, step, node, weight, &gradient).unwrap();
+                // Steps that come in areas alone, by messages alone, and mixed.
+                if step % 3 == 0 || step % 3 == 1 && draw(2) == 0 {
+                    let came = trainer.put(place, &gradient, gradients);
+                    bring(&mut there, step, node, weight, came);
+                } else {
+                    push(&mut there, step, node, weight, &gradient).unwrap();
+                }
+            }
+            land(&device, &mut there);
+            assert_eq!(there.version(), Some(Version(step + 1)));
+            assert_eq!(state(&there), state(&here), "after step {step}, {gradients:?}");
+        }
+    }
+}
+
+#[test]
+fn what_differs_from_an_area_is_nondeterministic_wherever_it_comes() {
+    let (job, _fake) = (job(64, 4), sharing());
+    let (device, mut there, _) = twins(&job);
+    let trainer = Trainer::beside(&device);
+    let leaf = Node::leaf(0);
+    let (weight, gradient) = node_gradient(&job, 0, leaf).unwrap();
+    let came = trainer.put(0, &gradient, Precision::F32);
+    assert_eq!(bring(&mut there, 0, leaf, weight, came.clone()), PushOutcome::Held { replaced: 0 });
+    let before = digest(&there);
+    assert_eq!(bring(&mut there, 0, leaf, weight, came), PushOutcome::Covered);
+    assert_eq!(push(&mut there, 0, leaf, weight, &gradient), Ok(PushOutcome::Covered));
+    let mut other = gradient.clone();
+    other[4] = -other[4];
+    let arriving = |came| NodeGradient { step: Step(0), node: leaf, weight, came };
+    for came in [trainer.put(1, &other, Precision::F32), Came::Words(words(&other), Precision::F32)] {
+        let refused = there.push(there.placement.rewind, arriving(came)).unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Nondeterministic);
+        assert!(refused.detail.contains("element 0 is"), "{refused}");
+    }
+    assert_eq!(digest(&there), before);
+}
+
+#[test]
+fn a_follower_is_given_what_came_in_areas() {
+    let (job, _fake) = (job(64, 2), sharing());
+    let (device, mut there, mut here) = twins(&job);
+    let trainer = Trainer::beside(&device);
+    let copy = PlacedCopy { pserver: Incarnation(2), fill: Fill(2), is_in_sync: false };
+    let mut entries = Vec::new();
+    for block in [&mut there, &mut here] {
+        block.place(Placement { copies: vec![copy], ..alone(1) }, ME);
+        let News::Copy(copy) = block.follow(Incarnation(2), Fill(2), Term(1), None, true) else {
+            panic!("it is new")
+        };
+        let held = Some(Cursor { name: copy.name, filled: None });
+        for slot in 0..2 {
+            let (weight, gradient) = node_gradient(&job, 0, Node::leaf(slot)).unwrap();
+            if entries.is_empty() {
+                let came = trainer.put(slot as usize, &gradient, Precision::F32);
+                bring(block, 0, Node::leaf(slot), weight, came);
+            } else {
+                push(block, 0, Node::leaf(slot), weight, &gradient).unwrap();
+            }
+        }
+        let News::Entry(entry) = block.follow(Incarnation(2), Fill(2), Term(1), held, true) else {
+            panic!("there is a step")
+        };
+        entries.push(entry);
+    }
+    assert_eq!(entries[0], entries[1]);
+    land(&device, &mut there);
+    let of = |block: &Block| (state(block).parameters, state(block).slots);
+    assert_eq!(of(&there), of(&here));
+}
+
+#[test]
+fn a_device_that_is_lost_leaves_what_came_where_it_was() {
+    let (job, fake) = (job(64, 2), sharing());
+    let (device, mut there, _) = twins(&job);
+    let trainer = Trainer::beside(&device);
+    let gradient = |slot| node_gradient(&job, 0, Node::leaf(slot)).unwrap();
+    let (weight, first) = gradient(0);
+    let came = trainer.put(0, &first, Precision::F32);
+    assert_eq!(bring(&mut there, 0, Node::leaf(0), weight, came), PushOutcome::Held { replaced: 0 });
+    fake.0.set("STALL_AFTER", "0");
+    // It comes in a message: the other would have to be brought here.
+    let (weight, second) = gradient(1);
+    assert_eq!(push(&mut there, 0, Node::leaf(1), weight, &second), Ok(PushOutcome::Busy));
+    assert_eq!((there.version(), there.published()), (Some(Version(0)), Version(0)));
+}

@@ -1,0 +1,109 @@
+//! Areas: device memory of this pserver into which a trainer on the same machine puts a gradient.
+//!
+//! The memory is this process's: no trainer's death takes it away. Who writes there is agreed upon by messages: a trainer has
+//! an area to itself, fills it before it pushes what is in it, and writes there again only once every block has applied
+//! that.
+
+use super::engine::Work;
+use super::{Device, DeviceError};
+use bytes::Bytes;
+use shoal_runtime::host::cuda::{HANDLE_BYTES, Memory, SHARED_BYTES};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+
+/// Where the words of a block begin: a multiple, from the beginning of an area.
+pub const WORDS_ALIGNMENT: usize = 16;
+
+/// Device memory that a trainer writes and this pserver reads.
+#[derive(Debug)]
+pub struct Area {
+    device: Device,
+    memory: Arc<Memory>,
+    handle: [u8; HANDLE_BYTES],
+}
+
+/// The f32 values of one gradient for one block, in an area.
+#[derive(Clone, Debug)]
+pub struct Words {
+    area: Arc<Area>,
+    at: usize,
+    elements: usize,
+}
+
+impl Device {
+    /// Memory for another process to write to, of at least so many bytes.
+    ///
+    /// # Errors
+    /// There is no memory for it, or the driver shares none.
+    pub fn area(&self, bytes: usize) -> Result<Area, DeviceError> {
+        let bytes = bytes.max(1).next_multiple_of(SHARED_BYTES);
+        let memory = self.shared.context.allocate("an area for gradients", bytes)?;
+        let handle = memory.export()?;
+        self.shared.area_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(Area { device: self.clone(), memory: Arc::new(memory), handle })
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        self.device.shared.area_bytes.fetch_sub(self.bytes() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Area {
+    /// What the other process has to know to map it.
+    pub fn handle(&self) -> [u8; HANDLE_BYTES] {
+        self.handle
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// So many values from byte `at` on; none that do not lie there, or not as they should.
+    pub fn words(self: &Arc<Self>, at: u64, elements: usize) -> Option<Words> {
+        let at = usize::try_from(at).ok().filter(|at| at.is_multiple_of(WORDS_ALIGNMENT))?;
+        let end = at.checked_add(elements.checked_mul(4)?)?;
+        (end <= self.bytes()).then(|| Words { area: Arc::clone(self), at, elements })
+    }
+}
+
+impl Words {
+    /// Where they are, for the device.
+    pub(super) fn address(&self) -> u64 {
+        self.area.memory.address() + self.at as u64
+    }
+
+    /// What they lie in.
+    pub(super) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.area.memory)
+    }
+
+    /// How many values they are.
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Copies them out, little-endian. Waits for all that was queued before.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn bring(&self) -> Result<Bytes, DeviceError> {
+        if self.elements == 0 {
+            return Ok(Bytes::new());
+        }
+        let (answer, answered) = channel();
+        let device = &self.area.device;
+        let _ = device.queue.send(Work::Fetch(self.memory(), self.at, 4 * self.elements, answer));
+        let page = answered.recv().map_err(|_| device.lost())?;
+        Ok(Bytes::copy_from_slice(page.bytes()))
+    }
+}
+
+impl PartialEq for Words {
+    fn eq(&self, other: &Words) -> bool {
+        Arc::ptr_eq(&self.area, &other.area) && (self.at, self.elements) == (other.at, other.elements)
+    }
+}

@@ -1,0 +1,127 @@
+//! A job's parameters by name and by place: what a trainer knows of them without their values. Pure, but that it knows of the
+//! device that some are on.
+
+use crate::device::Device;
+use crate::taken::Taken;
+use shoal_runtime::cluster::initial::RowInitial;
+use shoal_runtime::cluster::layout::BlockLayout;
+use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter, Precision};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The names and places of a job's parameters.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) declaration: Declaration,
+    pub(crate) layout: Layout,
+    index: BTreeMap<String, usize>,
+    /// Of tables the first block, and the rows of keys that have none; indexed as declared.
+    tables: Vec<Option<(BlockId, RowInitial)>>,
+    /// In which precision gradients travel, where a block's may be rounded.
+    pub(crate) gradients: Precision,
+    /// Of each parameter, as declared, how many of its first elements have gradients that are rounded.
+    pub(crate) rounded: Arc<[usize]>,
+    /// Where some are on a device.
+    pub(crate) device: Option<Arc<Device>>,
+}
+
+impl Names {
+    pub(crate) fn new(declaration: Declaration, seed: u64, gradients: Precision) -> Names {
+        let layout = Layout::new(&declaration);
+        let index = declaration.parameters.iter().enumerate().map(|(i, p)| (p.name.clone(), i)).collect();
+        let mut tables = vec![None; declaration.parameters.len()];
+        let firsts =
+            layout.iter().filter_map(|(id, block)| Some((id, block.bucket.filter(|b| b.number == 0)?)));
+        for (id, bucket) in firsts {
+            let table = &declaration.parameters[bucket.parameter];
+            tables[bucket.parameter] = Some((id, table.initial.of_rows(seed, &table.name)));
+        }
+        let rounded = rounded(&declaration, &layout, gradients);
+        Names { declaration, layout, index, tables, gradients, rounded, device: None }
+    }
+    /// The same with those on a device that it has.
+    pub(crate) fn with_device(self, device: Option<Arc<Device>>) -> Names {
+        Names { device, ..self }
+    }
+    /// Whether a parameter is on a device.
+    pub(crate) fn is_on_device(&self, parameter: usize) -> bool {
+        self.device.as_ref().is_some_and(|device| device.has(parameter))
+    }
+    /// One zeroed vector for each dense parameter.
+    pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
+        self.declaration.parameters.iter().map(|p| vec![0.0; dense_elements(p)]).collect()
+    }
+    /// Whether there are embedding tables.
+    pub(crate) fn has_tables(&self) -> bool {
+        self.tables.iter().any(Option::is_some)
+    }
+    /// Which parameter a table is.
+    pub(crate) fn table(&self, name: &str) -> anyhow::Result<usize> {
+        let at = self.index.get(name).copied().filter(|at| self.tables[*at].is_some());
+        at.ok_or_else(|| anyhow::anyhow!("no embedding table {name:?} was declared"))
+    }
+    /// The places of each bucket's keys among these of a table; nothing of what is no table.
+    pub(crate) fn places(&self, parameter: usize, keys: &[u64]) -> Vec<(BlockId, Vec<u32>)> {
+        let table = self.tables[parameter].as_ref().zip(self.declaration.parameters[parameter].table);
+        let places = table.map(|((first, _), table)| (first.0.., table.places(keys)));
+        places.into_iter().flat_map(|(blocks, places)| blocks.map(BlockId).zip(places)).collect()
+    }
+    /// The row of a key that has none.
+    pub(crate) fn unborn(&self, parameter: usize, key: u64, row: &mut [f32]) {
+        if let Some((_, initial)) = &self.tables[parameter] {
+            initial.fill(key, row);
+        }
+    }
+    /// One zeroed vector for each parameter that takes part in evaluations, or in steps that train; an empty one for others, and
+    /// for those that are on a device.
+    pub(crate) fn sums(&self, evaluates: bool) -> Vec<Vec<f32>> {
+        let parameters = self.declaration.parameters.iter().enumerate();
+        let elements = |(at, p): (usize, &Parameter)| {
+            if p.rule.is_metric() == evaluates && !self.is_on_device(at) { dense_elements(p) } else { 0 }
+        };
+        parameters.map(|parameter| vec![0.0; elements(parameter)]).collect()
+    }
+    /// A gradient that no block has been given; the scalar block takes none.
+    pub(crate) fn untaken(&self) -> Taken {
+        let mut taken = Taken::by_none(self.layout.len());
+        if let Some(scalars) = self.layout.scalars() {
+            taken.applied(scalars);
+        }
+        taken
+    }
+    /// Whether gradients that are not finite are pushed: the step is then skipped.
+    pub(crate) fn pushes_non_finite(&self) -> bool {
+        self.declaration.decisions().is_some_and(|decisions| decisions.takes_non_finite())
+    }
+    /// What a block adds to a message.
+    pub(crate) fn bytes(&self, block: BlockId) -> usize {
+        4 * self.layout.block(block).map_or(0, |block| block.elements)
+    }
+    /// In which precision a block's gradient travels.
+    pub(crate) fn precision(&self, block: &BlockLayout) -> Precision {
+        block.precision(self.gradients)
+    }
+    /// What a block's gradient adds to a message.
+    pub(crate) fn gradient_bytes(&self, block: BlockId) -> usize {
+        self.layout.block(block).map_or(0, |block| self.precision(block).bytes() * block.elements)
+    }
+    pub(crate) fn find(&self, name: &str) -> anyhow::Result<usize> {
+        self.index.get(name).copied().ok_or_else(|| anyhow::anyhow!("no parameter {name:?} was declared"))
+    }
+}
+
+/// How many first elements of each parameter are rounded: only its last block may have other things than gradients in it.
+fn rounded(declaration: &Declaration, layout: &Layout, gradients: Precision) -> Arc<[usize]> {
+    let mut rounded = vec![0; declaration.parameters.len()];
+    for (_, block) in layout.iter().filter(|(_, block)| block.precision(gradients) == Precision::Bf16) {
+        for piece in &block.pieces {
+            debug_assert_eq!(rounded[piece.parameter], piece.first as usize);
+            rounded[piece.parameter] += piece.range.len();
+        }
+    }
+    rounded.into()
+}
+
+fn dense_elements(parameter: &Parameter) -> usize {
+    if parameter.table.is_none() { parameter.elements() as usize } else { 0 }
+}

@@ -1,0 +1,174 @@
+//! Gradients on a device, given to pservers in areas: which are asked for, used again and given up.
+
+use super::fake::{Fake, Slope, routing, settings};
+use super::{is_told_pushed, node};
+use crate::TrainError;
+use crate::device::tests::fake::Fake as Driver;
+use shoal_runtime::cluster::{Mode, Node};
+use shoal_runtime::host::cuda::{Context, Memory, SHARED_BYTES};
+use shoal_runtime::wire::proto::{self, PushAnswer};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+/// The memory of a pserver with a device: its areas, numbered from 1.
+struct Beside {
+    driver: Driver,
+    _folder: TempDir,
+    context: Arc<Context>,
+    areas: Arc<Mutex<Vec<Memory>>>,
+}
+
+impl Beside {
+    /// A trainer's pserver, on its machine. All blocks are there.
+    fn start() -> (Beside, Fake, Slope) {
+        let (driver, folder) = (Driver::driver(), tempfile::tempdir().unwrap());
+        driver.set("SHARED", folder.path().to_str().unwrap());
+        let context = Context::open(0).unwrap();
+        let areas = Arc::default();
+        let fake = Fake::new(Mode::SYNC);
+        fake.state().routing = routing(1, [(0, 1, 1); 3]);
+        let beside = Beside { driver, _folder: folder, context, areas };
+        let (context, areas) = (beside.context.clone(), beside.areas.clone());
+        fake.state().share = Box::new(move |_| {
+            let memory = context.allocate("an area", SHARED_BYTES).unwrap();
+            let handle = memory.export().unwrap().to_vec().into();
+            let mut areas = areas.lock().unwrap();
+            areas.push(memory);
+            proto::ShareReply { area: areas.len() as u64, bytes: SHARED_BYTES as u64, handle }
+        });
+        (beside, fake, Slope { is_on_device: true, ..Slope::default() })
+    }
+
+    /// The values of both blocks in an area.
+    fn values(&self, area: usize) -> [f32; 2] {
+        let areas = self.areas.lock().unwrap();
+        [0, 16].map(|at| {
+            let mut bytes = [0; 4];
+            self.context.read(&areas[area - 1], at, &mut bytes).unwrap();
+            f32::from_le_bytes(bytes)
+        })
+    }
+}
+
+/// By block: the area and where in it, and bytes in the message.
+fn pushes(fake: &Fake) -> Vec<(u32, (u64, u64), usize)> {
+    fake.state().pushes.iter().map(|(_, push)| (push.block, push.area, push.bytes)).collect()
+}
+
+fn in_area(area: u64) -> [(u32, (u64, u64), usize); 3] {
+    [(0, (area, 0), 0), (1, (area, 16), 0), (2, (0, 0), 4)]
+}
+
+fn keeps(fake: &Fake) -> Vec<Vec<u64>> {
+    fake.state().shares.iter().map(|request| request.keeps.clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_area_is_used_again_once_its_gradient_is_published_and_not_before() {
+    let (beside, fake, model) = Beside::start();
+    let leaf = |index| Node { level: 0, index };
+    fake.state().tasks.push_back(node(1, 5, leaf(0), 1));
+    let script = async |fake: &Fake, _| {
+        fake.until("the first is pushed", |state| is_told_pushed(state, 1)).await;
+        assert_eq!((pushes(fake), beside.values(1)), (in_area(1).to_vec(), [5.5; 2]));
+        fake.state().tasks.push_back(node(2, 5, leaf(1), 1));
+        fake.until("another of its step is pushed", |state| is_told_pushed(state, 2)).await;
+        assert_eq!(pushes(fake)[3..], in_area(2));
+        assert_eq!(keeps(fake), [vec![], vec![1]], "the first may be read yet");
+        fake.state().tasks.push_back(node(3, 6, leaf(0), 1));
+        fake.until("one of the next is pushed", |state| is_told_pushed(state, 3)).await;
+        let third = pushes(fake)[6].1.0;
+        assert_eq!(pushes(fake)[6..], in_area(third));
+        assert_eq!(
+            (beside.values(third as usize), keeps(fake).len()),
+            ([6.5; 2], 2),
+            "what it reads is published"
+        );
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+    let first = &fake.state().shares[0];
+    assert_eq!((first.bytes, first.machine.is_empty()), (32, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_with_an_area_that_is_not_there_any_more_goes_with_another() {
+    let (_beside, fake, model) = Beside::start();
+    fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+    fake.state().answer = Box::new(|push| match push.area.0 {
+        1 => PushAnswer::NoArea,
+        _ => PushAnswer::Held,
+    });
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        assert_eq!(keeps(fake), [[0; 0]; 2], "the first is given up");
+        assert!(pushes(fake).ends_with(&in_area(2)), "{:?}", pushes(fake));
+    };
+    assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    assert_eq!(model.computed(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_is_shared_values_go_in_messages_and_nobody_asks_often() {
+    let (beside, fake, model) = Beside::start();
+    for refuses in [true, false] {
+        let fake = Fake::new(Mode::SYNC);
+        fake.state().routing = routing(1, [(0, 1, 1); 3]);
+        match refuses {
+            true => {}
+            // A handle of nothing.
+            false => {
+                fake.state().share =
+                    Box::new(|_| proto::ShareReply { area: 1, bytes: 32, handle: vec![7; 64].into() });
+            }
+        }
+        fake.state().tasks.extend((0..3).map(|lease| node(lease + 1, lease, Node::leaf(0), 1)));
+        let script = async |fake: &Fake, _| {
+            fake.until("all are pushed", |state| (1..4).all(|lease| is_told_pushed(state, lease))).await;
+            assert!(pushes(fake).iter().all(|(_, area, bytes)| (*area, *bytes) == ((0, 0), 4)));
+            for (_, push) in fake.state().pushes.iter().filter(|(_, push)| push.block < 2) {
+                assert_eq!(push.value, push.step as f32 + 0.5);
+            }
+            assert_eq!(fake.state().shares.len(), 1);
+            sleep(Duration::from_secs(31)).await;
+            fake.state().tasks.push_back(node(9, 3, Node::leaf(0), 1));
+            fake.until("one more is pushed", |state| is_told_pushed(state, 9)).await;
+            assert_eq!(fake.state().shares.len(), 2);
+        };
+        assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    }
+    drop((beside, fake));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gradient_of_another_history_takes_its_area_with_it() {
+    let (_beside, fake, model) = Beside::start();
+    fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        fake.state().routing = routing(7, [(0, 7, 7); 3]);
+        fake.state().latest = [(0, 7); 3];
+        fake.state().tasks.push_back(node(2, 5, Node::leaf(0), 7));
+        fake.until("it is computed anew", |state| is_told_pushed(state, 2)).await;
+        assert_eq!(pushes(fake)[3..], in_area(2));
+        assert_eq!(keeps(fake), [[0; 0]; 2], "somebody may read the first yet");
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_is_lost_ends_the_trainer_and_blames_no_record() {
+    let (beside, fake, model) = Beside::start();
+    fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        beside.driver.set("LOSE_AFTER", "1");
+        fake.state().tasks.push_back(node(2, 6, Node::leaf(0), 1));
+        std::future::pending::<()>().await;
+    };
+    let ended = fake.train(settings(), model, script).await;
+    assert!(matches!(ended, Some(Err(TrainError::Device(_)))), "{ended:?}");
+    let leave = fake.state().leaves[0].clone();
+    assert!(leave.failure.contains("the device is lost") && leave.complaints.is_empty(), "{leave:?}");
+}
