@@ -3,6 +3,7 @@
 use super::Arguments;
 use super::equality::{RULES, value};
 use super::raw::{Function, Raw};
+use super::torch::Torch;
 use anyhow::Context;
 use shoal_pserver::device::IMAGES;
 use shoal_pserver::device::batch::{Addresses, Operand, PieceUpdate, Tables};
@@ -59,8 +60,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let raw = Raw::open(arguments.device, arguments.bytes_max + (256 << 20))?;
     let loaded = IMAGES.iter().find_map(|image| Some((image.name, raw.function(image.code).ok()?)));
     let (name, exact) = loaded.context("the driver takes none of the device code")?;
-    println!("\nAdam by {name} against copies in the device's memory, medians of {rounds}");
-    println!("{:>12} {:>12} {:>12} {:>7} {:>12}", "MiB", "copy GB/s", "update GB/s", "ratio", "G elements/s");
+    let mut torch = Torch::start(arguments)?;
+    println!(
+        "\nAdam by {name} against copies in the device's memory and {}, medians of {rounds}",
+        torch.told()
+    );
+    println!(
+        "{:>12} {:>12} {:>12} {:>7} {:>12} {:>12}",
+        "MiB", "copy GB/s", "update GB/s", "ratio", "G elements/s", "of PyTorch"
+    );
     for bytes in
         SIZES.into_iter().filter(|bytes| *bytes <= arguments.bytes_max && bytes + (64 << 20) <= raw.bytes)
     {
@@ -70,7 +78,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let update = work.traffic as f64 / seconds;
         let elements = work.elements as f64 / seconds / 1e9;
         let (mib, ratio) = (bytes >> 20, update / copy);
-        println!("{mib:>12} {:>12.1} {:>12.1} {ratio:>7.2} {elements:>12.2}", copy / 1e9, update / 1e9);
+        let of_torch = torch.bytes_per_second(bytes)?.map(|theirs| format!("{:.2}", update / theirs));
+        let of_torch = of_torch.unwrap_or_else(|| "not measured".to_owned());
+        let (copy, update) = (copy / 1e9, update / 1e9);
+        println!("{mib:>12} {copy:>12.1} {update:>12.1} {ratio:>7.2} {elements:>12.2} {of_torch:>12}");
     }
     let fast =
         arguments.fast.as_ref().map(|file| anyhow::Ok(raw.function(&std::fs::read(file)?)?)).transpose()?;

@@ -1,15 +1,19 @@
 //! What a GPU makes of updates: whether the bits are the processor's, how near the kernel comes to the device's copy bandwidth,
-//! what exact rounding costs, and what is left of it once gradients come from this machine's memory.
+//! what exact rounding costs, what is left of it once gradients come from this machine's memory, and what of that once they
+//! come from another process.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its tables")]
 
 mod engine;
 mod equality;
+mod jobs;
 mod kernel;
 mod raw;
+mod torch;
 
 use clap::Parser;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Updates on a CUDA device, measured; the first part fails if they are not the processor's bit for bit
 #[derive(Parser)]
@@ -29,6 +33,12 @@ struct Arguments {
     /// Measurements of each figure; the median is shown
     #[arg(long, default_value_t = 9)]
     rounds: usize,
+    /// A Python with PyTorch, to compare with its fused Adam
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// As a trainer of one of the jobs that are measured
+    #[arg(long, hide = true)]
+    train: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -39,10 +49,15 @@ enum Part {
     Kernel,
     /// Updates from pinned pages to pinned pages against the processor
     Engine,
+    /// Whole jobs, with gradients in messages and in device memory
+    Jobs,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
+    if let Some(training) = &arguments.train {
+        return jobs::train(training);
+    }
     let is_wanted = |part| arguments.only.is_none_or(|only| only == part);
     if is_wanted(Part::Equality) {
         equality::run(arguments.device)?;
@@ -53,5 +68,8 @@ fn main() -> anyhow::Result<()> {
     if is_wanted(Part::Engine) {
         engine::run(&arguments)?;
     }
-    Ok(())
+    if is_wanted(Part::Jobs) {
+        jobs::run(&arguments)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
