@@ -16,6 +16,24 @@ pub trait Model: Send + 'static {
 
     /// The parameters that this program has on a CUDA device, if any: [`Parameters::on_device`] and
     /// [`Gradient::on_device_mut`] say where. Asked once, after [`declare`](Self::declare). It changes no bit.
+    ///
+    /// ```
+    /// # use shoal_trainer_sdk::{Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule};
+    /// use shoal_trainer_sdk::OnDevice;
+    /// # struct Mine;
+    /// impl Model for Mine {
+    ///     fn on_device(&mut self) -> Option<OnDevice> {
+    ///         Some(OnDevice { ordinal: 0, parameters: vec!["weight".to_owned()] })
+    ///     }
+    ///     fn step(&mut self, _: &Batch<'_>, parameters: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
+    ///         let weight = parameters.on_device("weight")?;
+    ///         let sums = gradient.on_device_mut("weight")?;
+    ///         launch(weight.address(), sums.address(), weight.elements())
+    ///     }
+    /// #   fn declare(&mut self, _: &Job) -> Declaration { Declaration { parameters: Vec::new(), block_elements: 0 } }
+    /// }
+    /// # fn launch(_: u64, _: u64, _: usize) -> anyhow::Result<()> { Ok(()) }
+    /// ```
     fn on_device(&mut self) -> Option<OnDevice> {
         None
     }

@@ -206,10 +206,10 @@ impl There {
         self.leases().remove(&pserver);
     }
 
-    /// Every block has applied it: nobody reads its areas any more.
+    /// Every block has applied it: once it is dropped here, its areas are free. Not before: a push that is about to end may
+    /// still name them.
     pub(crate) fn applied(&self) {
         self.leases().values().for_each(|lease| lease.is_applied.store(true, Ordering::Relaxed));
-        self.leases().clear();
     }
 }
 
