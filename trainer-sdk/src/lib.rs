@@ -142,6 +142,7 @@ mod reduce;
 mod routes;
 mod session;
 mod settings;
+mod share;
 mod tables;
 mod taken;
 mod trainer;

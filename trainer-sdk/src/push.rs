@@ -1,13 +1,13 @@
 //! **Push**: one gradient to every block that lacks it, until each has answered. Idempotent: what is sent twice counts
 //! once, at the pserver.
 
-use crate::device::areas::Values;
 use crate::errand::{Calling, Errand, run};
 use crate::error::TrainError;
 use crate::origin::{Base, NodeOf, Of};
 use crate::pending::Batch;
 use crate::reduce::NodeSum;
 use crate::session::Session;
+use crate::share::Values;
 use crate::tables::{BucketRows, by_bucket};
 use crate::taken::Taken;
 use bytes::Bytes;

@@ -11,7 +11,7 @@ pub(crate) mod tests;
 use crate::error::TrainError;
 use shoal_runtime::cluster::{Declaration, Rule};
 pub use shoal_runtime::host::cuda::Slice as DeviceSlice;
-use shoal_runtime::host::cuda::{Context, DeviceError, Memory, Reduction, Slice};
+use shoal_runtime::host::cuda::{Context, DeviceError, HANDLE_BYTES, Mapped, Memory, Reduction, Slice};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,6 +63,11 @@ impl Device {
         self.context.synchronize()
     }
 
+    /// Maps memory that a pserver has shared.
+    pub(crate) fn map(&self, handle: [u8; HANDLE_BYTES], bytes: usize) -> Result<Mapped, DeviceError> {
+        self.context.map(handle, bytes)
+    }
+
     /// A zero for every element.
     pub(crate) fn zeros(self: &Arc<Device>) -> Result<Tensors, DeviceError> {
         let unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -98,6 +103,13 @@ fn places(wanted: &OnDevice, declaration: &Declaration) -> Result<Vec<Option<(us
         end = (end + 4 * elements).next_multiple_of(ALIGNMENT);
     }
     Ok(places)
+}
+
+/// A stretch of a parameter that goes to a pserver's memory, from its byte `to` on.
+pub(crate) struct Copied {
+    pub(crate) parameter: usize,
+    pub(crate) range: Range<usize>,
+    pub(crate) to: usize,
 }
 
 /// Values of all parameters that are on the device.
@@ -146,6 +158,29 @@ impl Tensors {
             }
         }
         Ok(None)
+    }
+
+    /// Copies stretches of parameters to a pserver's memory. Those that follow one another on both sides go at once.
+    pub(crate) fn send(&self, copies: Vec<Copied>, to: &Mapped) -> Result<(), DeviceError> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let mut joined: Vec<(usize, usize, usize)> = Vec::new();
+        for Copied { parameter, range, to } in copies {
+            let Some((at, elements)) = self.device.places[parameter] else { continue };
+            assert!(range.end <= elements, "values of a parameter");
+            let (from, bytes) = (at + 4 * range.start, 4 * range.len());
+            match joined.last_mut() {
+                Some((at, there, before)) if (*at + *before, *there + *before) == (from, to) => {
+                    *before += bytes;
+                }
+                _ => joined.push((from, to, bytes)),
+            }
+        }
+        self.device.context.send(memory, to, joined)
+    }
+
+    /// Copies values that are not on the device to a pserver's memory, from its byte `at` on.
+    pub(crate) fn send_here(&self, values: &[f32], to: &Mapped, at: usize) -> Result<(), DeviceError> {
+        self.device.context.write_mapped(to, at, bytemuck::cast_slice(values))
     }
 
     /// Copies some values of a parameter out.
