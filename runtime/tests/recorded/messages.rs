@@ -44,7 +44,7 @@ messages! {
     Parameter, Partial, PieceRef, Progress, PserverAddress, PserverCounters, PserverStatus, PullReply,
     PullRequest, PulledBlock, PushReply, PushRequest, RateChange, ReadStateReply, ReadStateRequest,
     RecordRange, Refusal, RegisterReply, RegisterRequest, ReportReply, ReportRequest, RouteReply,
-    RouteRequest, Routing, RoutingRange, Rule, ScaleReply, ScaleRequest, Schedule, Slice, Stage, Staleness,
+    RouteRequest, Routing, RoutingRange, Rule, ScaleReply, ScaleRequest, Schedule, ShareReply, ShareRequest, Slice, Stage, Staleness,
     Segment, StateName, StatusReply, StatusRequest, Table, Target, Task, TrainerCounters, TrainerStatus, TroubleStatus,
     WantedRows, WarmStart, WatchReply, WatchRequest, WrittenFile,
 }

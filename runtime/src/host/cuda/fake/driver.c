@@ -49,7 +49,7 @@ struct Stream { struct Operation *first, *last; struct Stream *next; };
 
 // Memory of this process, of its device, or of another process's device. What is shared is a file.
 enum Place { HOST, DEVICE, MAPPED };
-struct Range { char *begin; size_t bytes; enum Place place; char file[32]; struct Range *next; };
+struct Range { char *begin; size_t bytes; enum Place place; char file[32]; u64 life; struct Range *next; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 // The default stream is always there.
@@ -59,6 +59,8 @@ static struct Range *ranges;
 static size_t taken;
 static u64 draws = 1, launches, copied_in, copied_out, allocations;
 static int failed;
+// What was allocated before MEMORY was set is not counted: those who have it may be slow to go, or have lost it.
+static u64 life;
 
 static struct { const char *name; char value[256]; } settings[] = {
   {"DEVICES", "1"}, {"CAPABILITY", "9.0"}, {"MEMORY", "1073741824"}, {"LOSE_AFTER", ""}, {"STALL_AFTER", ""}, {"FLUSH", ""},
@@ -80,6 +82,10 @@ void shoal_fake_cuda_set(const char *name, const char *value) {
   pthread_mutex_lock(&lock);
   launches = 0;
   failed = 0;
+  if (!strcmp(name, "MEMORY")) {
+    life++;
+    taken = 0;
+  }
   snprintf(setting(name), sizeof settings->value, "%s", value);
   pthread_mutex_unlock(&lock);
 }
@@ -98,9 +104,9 @@ static void __attribute__((constructor)) begin(void) {
   if (file) fclose(file);
 }
 
-void shoal_fake_cuda_counts(u64 counts[5]) {
+void shoal_fake_cuda_counts(u64 counts[4]) {
   pthread_mutex_lock(&lock);
-  u64 now[5] = {launches, copied_in, copied_out, allocations, taken};
+  u64 now[4] = {launches, copied_in, copied_out, allocations};
   memcpy(counts, now, sizeof now);
   pthread_mutex_unlock(&lock);
 }
@@ -273,7 +279,7 @@ static int allocate(void **to, size_t bytes, enum Place place) {
   if (!result && place == DEVICE && taken + bytes > strtoull(setting("MEMORY"), NULL, 10)) result = OUT_OF_MEMORY;
   if (!result) {
     struct Range *range = malloc(sizeof *range);
-    *range = (struct Range){NULL, bytes, place, "", ranges};
+    *range = (struct Range){NULL, bytes, place, "", life, ranges};
     if (place == DEVICE && *setting("SHARED")) {
       snprintf(range->file, sizeof range->file, "%d-%llu", getpid(), (unsigned long long)allocations);
       range->begin = shared(range->file, bytes, O_CREAT | O_EXCL);
@@ -312,7 +318,7 @@ static int release(void *begin, enum Place place) {
       }
     }
     *at = range->next;
-    taken -= place == DEVICE ? range->bytes : 0;
+    taken -= place == DEVICE && range->life == life ? range->bytes : 0;
     forget(range);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
@@ -342,7 +348,7 @@ int cuIpcOpenMemHandle_v2(u64 *address, struct Handle handle, unsigned int flags
   char *begin = *setting("SHARED") ? shared(handle.file, handle.bytes, 0) : NULL;
   if (begin) {
     struct Range *range = malloc(sizeof *range);
-    *range = (struct Range){begin, handle.bytes, MAPPED, "", ranges};
+    *range = (struct Range){begin, handle.bytes, MAPPED, "", life, ranges};
     memcpy(range->file, handle.file, sizeof range->file);
     ranges = range;
     *address = (uintptr_t)begin;

@@ -53,10 +53,9 @@ impl Fake {
         }
     }
 
-    /// Launches, bytes copied in, bytes copied out, allocations of either memory, so far; and bytes of device memory that are
-    /// taken, by devices that were lost as well.
-    pub(crate) fn counts(&self) -> [u64; 5] {
-        let mut counts = [0; 5];
+    /// Launches, bytes copied in, bytes copied out, and allocations of either memory, so far.
+    pub(crate) fn counts(&self) -> [u64; 4] {
+        let mut counts = [0; 4];
         // SAFETY: `shoal_fake_cuda_counts` of driver.c.
         unsafe {
             let count = self.library.get::<unsafe extern "C" fn(*mut u64)>(b"shoal_fake_cuda_counts");

@@ -19,10 +19,10 @@ const CALLERS: [(&str, &[Role]); 18] = [
     ("/shoal.v1.Master/Drain", &[Client]),
     ("/shoal.v1.Pserver/Push", &[Trainer]),
     ("/shoal.v1.Pserver/Pull", &[Trainer]),
-    ("/shoal.v1.Pserver/Share", &[Trainer]),
     ("/shoal.v1.Pserver/ReadState", &[Client]),
     ("/shoal.v1.Pserver/Follow", &[Pserver]),
     ("/shoal.v1.Pserver/Decide", &[Pserver]),
+    ("/shoal.v1.Pserver/Share", &[Trainer]),
 ];
 
 /// Whether who holds a certificate of this role may call `path`.
