@@ -214,6 +214,25 @@ fn gradients_in_device_memory_survive_whatever_happens_to_whoever_has_them() {
 }
 
 #[test]
+fn of_several_devices_each_pserver_takes_the_next_and_blocks_go_through_all_of_them() {
+    let world = world();
+    let without = world.hash_without_device();
+    world.devices("DEVICES=2\n");
+    let mut command = world.run(&["--device", "cpu,cuda:1", "--pace-millis", "150", "--folder", "runs/here"]);
+    world.with_driver(&mut command);
+    let child = command.spawn().unwrap();
+    world.wait_for("a step", |status| status["step"].as_u64() > Some(0));
+    let second = world.replace("pserver-0");
+    let third = world.replace(&second);
+    assert_eq!(ended(closing(&child.wait_with_output().unwrap()).unwrap()), without);
+    let device = |name: &str| {
+        let log = world.log(name);
+        (0..2).find(|device| log.contains(&format!("updates run on a device device={device}")))
+    };
+    assert_eq!(["pserver-0", &second, &third].map(device), [None, Some(1), None]);
+}
+
+#[test]
 fn a_device_that_was_named_and_is_not_there_is_a_clear_error() {
     let world = world();
     let mut command = Command::new(&world.programs.shoal);

@@ -259,7 +259,7 @@ mod tests {
         let mut model = Given(|_| unreachable!());
         let trial = Trial::new(&mut model, 1).unwrap();
         let names = trial.parameters().names;
-        let mut gradient = Gradient::zeros(&names, Keys::new(&names), 1);
+        let mut gradient = Gradient::zeros(&names, Keys::new(&names), 1).unwrap();
         let turned = Tensor::new(&[[1_f32, 2.0]], &Device::Cpu).unwrap();
         let refused = add(&mut gradient, "used", &turned).unwrap_err().to_string();
         assert_eq!(refused, "parameter \"used\" has shape [2, 1], its gradient [1, 2]");

@@ -1,19 +1,21 @@
 //! Whole jobs as a user runs them, of one trainer and one pserver, each a process of its own: steps per second with the pserver's
 //! updates on the processor and on the device, and with the trainer's gradients here and there.
 //!
-//! The program computes nothing: its gradients are zeros. What is left is the way of a gradient and back.
+//! The program computes nothing: its gradients are zeros. What is left is the way of a gradient and back. And one job that does
+//! compute, whose blocks go to the device and back.
 
 use super::Arguments;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use shoal_recordio::{Writer, WriterOptions};
+use shoal_runtime::cluster::permutation::mix;
 use shoal_trainer_sdk::{
     Batch, Declaration, Gradient, Initial, Job, Model, OnDevice, Parameter, Parameters, Rule, Schedule,
 };
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 
@@ -31,6 +33,8 @@ pub(crate) struct Training {
     device: Option<u32>,
     /// Where it writes down when each step begins.
     begins: PathBuf,
+    /// Whether its gradients are not zeros.
+    moves: bool,
 }
 
 /// Where updates run, and where gradients are.
@@ -90,6 +94,79 @@ impl Programs {
         std::fs::copy(build()?, &shoal).context("copying `shoal`")?;
         Ok(Programs { _folder: folder, shoal, train })
     }
+
+    /// A job of one trainer and one pserver.
+    fn job(&self) -> Command {
+        let mut command = Command::new(&self.shoal);
+        command.args([
+            "run",
+            "--pservers",
+            "1",
+            "--trainers",
+            "1",
+            "--microbatch-records",
+            "1",
+            "-o",
+            "json",
+        ]);
+        command.args(["--microbatches-per-step", &MICROBATCHES.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+}
+
+/// As many as there are microbatches; what is in them is nobody's business.
+fn write_records(path: &Path) -> anyhow::Result<()> {
+    let mut writer = Writer::new(File::create(path)?, WriterOptions::default());
+    (0..STEPS * MICROBATCHES).try_for_each(|record| writer.write(&record.to_le_bytes()))?;
+    writer.finish()?;
+    Ok(())
+}
+
+/// A job whose blocks go from the processor to the device and back while it trains: whether its parameters have the bits of one
+/// whose blocks stay.
+///
+/// # Errors
+/// They have not.
+pub(crate) fn migrate(arguments: &Arguments) -> anyhow::Result<()> {
+    let (programs, folder) = (Programs::build()?, tempfile::tempdir()?);
+    let data = folder.path().join("data.recordio");
+    write_records(&data)?;
+    let job = |run: &Path, devices: &str| {
+        let (device, begins) = (None, folder.path().join(format!("{devices}-begins")));
+        let training = Training { elements: 1 << 20, device, begins, moves: true };
+        let mut command = programs.job();
+        command.args(["--pace-millis", "200", "--device", devices]).arg("--data").arg(&data);
+        command.arg("--folder").arg(run).arg("--").arg(&programs.train);
+        command.args(["--train", &serde_json::to_string(&training)?]);
+        anyhow::Ok(command.stderr(File::create(folder.path().join("said"))?).spawn()?)
+    };
+    let ended = |run: &Path, mut running: Child| {
+        let status = running.wait()?;
+        let said = || std::fs::read_to_string(folder.path().join("said")).unwrap_or_default();
+        ensure!(status.success(), "`shoal run` ended with {status}:\n{}", said());
+        let closing: serde_json::Value = serde_json::from_slice(&std::fs::read(run.join("result.json"))?)?;
+        ensure!(closing["rewinds"] == 0, "it went back: {closing}");
+        anyhow::Ok((closing["parameters_sha256"].to_string(), closing["pservers"].to_string()))
+    };
+    let [stays, goes] = ["stays", "goes"].map(|name| folder.path().join(name));
+    let (stayed, _) = ended(&stays, job(&stays, "cpu")?)?;
+    let mut running = job(&goes, &format!("cpu,cuda:{}", arguments.device))?;
+    for pserver in ["pserver-0", "pserver-1"] {
+        let mut command = Command::new(&programs.shoal);
+        command.args(["migrate", "--wait", "--pserver", pserver, "--run"]).arg(&goes).stdout(Stdio::null());
+        // Until the job is there.
+        while !command.stderr(Stdio::null()).status()?.success() {
+            ensure!(running.try_wait()?.is_none(), "the job has ended before {pserver} was given up");
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+    }
+    let (went, pservers) = ended(&goes, running)?;
+    ensure!(stayed == went, "parameters {stayed} where blocks stay, {went} where they go");
+    println!(
+        "\nblocks that went from the processor to the device and back: {went}, as where they stay\n{pservers}"
+    );
+    Ok(())
 }
 
 /// Builds `shoal` in this build's own profile; where it is.
@@ -119,20 +196,16 @@ fn build() -> anyhow::Result<PathBuf> {
 fn measure(arguments: &Arguments, programs: &Programs, row: &Row, bytes: u64) -> anyhow::Result<(f64, u64)> {
     let folder = tempfile::tempdir()?;
     let [data, begins, run] = ["data.recordio", "begins", "run"].map(|name| folder.path().join(name));
-    let mut writer = Writer::new(File::create(&data)?, WriterOptions::default());
-    (0..STEPS * MICROBATCHES).try_for_each(|record| writer.write(&record.to_le_bytes()))?;
-    writer.finish()?;
+    write_records(&data)?;
     let device = row.is_trainer_on_device.then_some(arguments.device);
-    let training = Training { elements: bytes / 4, device, begins: begins.clone() };
-    let mut command = Command::new(&programs.shoal);
-    command.args(["run", "--pservers", "1", "--trainers", "1", "--microbatch-records", "1", "-o", "json"]);
-    command.args(["--microbatches-per-step", &MICROBATCHES.to_string()]);
+    let training = Training { elements: bytes / 4, device, begins: begins.clone(), moves: false };
+    let mut command = programs.job();
     if row.is_pserver_on_device {
         command.args(["--device", &format!("cuda:{}", arguments.device)]);
     }
     command.arg("--data").arg(&data).arg("--folder").arg(&run).arg("--").arg(&programs.train);
     command.args(["--train", &serde_json::to_string(&training)?]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(folder.path().join("said"))?);
+    command.stderr(File::create(folder.path().join("said"))?);
     let status = command.status().with_context(|| format!("starting {}", programs.shoal.display()))?;
     let said = || std::fs::read_to_string(folder.path().join("said")).unwrap_or_default();
     ensure!(status.success(), "{}: `shoal run` ended with {status}:\n{}", row.name, said());
@@ -156,7 +229,7 @@ pub(crate) fn train(training: &str) -> anyhow::Result<std::process::ExitCode> {
     Ok(shoal_trainer_sdk::main(Still { training, step: None }))
 }
 
-/// A model that stands still.
+/// A model that stands still, or moves at random.
 struct Still {
     training: Training,
     step: Option<u64>,
@@ -173,7 +246,11 @@ impl Model for Still {
         self.training.device.map(|ordinal| OnDevice { ordinal, parameters: vec!["w".to_owned()] })
     }
 
-    fn step(&mut self, batch: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> {
+    fn step(&mut self, batch: &Batch<'_>, _: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
+        if self.training.moves {
+            let draw = |at: usize| (mix(batch.seed ^ at as u64) as i32) as f32 / 1e9;
+            gradient.slice_mut("w")?.iter_mut().enumerate().for_each(|(at, sum)| *sum = draw(at));
+        }
         if self.step != Some(batch.step) {
             self.step = Some(batch.step);
             let now = UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO).as_secs_f64();

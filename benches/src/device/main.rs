@@ -15,7 +15,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Updates on a CUDA device, measured; the first part fails if they are not the processor's bit for bit
+/// Updates on a CUDA device, measured; the first parts fail if they are not the processor's bit for bit
 #[derive(Parser)]
 struct Arguments {
     /// Number of the device
@@ -49,6 +49,8 @@ enum Part {
     Kernel,
     /// Updates from pinned pages to pinned pages against the processor
     Engine,
+    /// A job whose blocks go to the device and back
+    Migration,
     /// Whole jobs, with gradients in messages and in device memory
     Jobs,
 }
@@ -61,6 +63,9 @@ fn main() -> anyhow::Result<ExitCode> {
     let is_wanted = |part| arguments.only.is_none_or(|only| only == part);
     if is_wanted(Part::Equality) {
         equality::run(arguments.device)?;
+    }
+    if is_wanted(Part::Migration) {
+        jobs::migrate(&arguments)?;
     }
     if is_wanted(Part::Kernel) {
         kernel::run(&arguments)?;

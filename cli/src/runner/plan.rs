@@ -23,8 +23,8 @@ pub(crate) struct JobPlan {
     pub(crate) pace: Duration,
     /// MiB that pieces of a checkpoint may hold on each pserver; its own default where absent.
     pub(crate) checkpoint_memory: Option<u64>,
-    /// Where pservers update dense blocks.
-    pub(crate) device: DeviceChoice,
+    /// Where pservers update dense blocks, in turn; at least one.
+    pub(crate) devices: Vec<DeviceChoice>,
     /// Where the master's pages for probes are, if anywhere.
     pub(crate) http: Option<SocketAddr>,
     /// Whether all speak over TLS, by credentials of the run's own making.
@@ -97,21 +97,24 @@ impl JobPlan {
         command
     }
 
-    /// A pserver's command line.
+    /// The command line of the pserver of that number.
     pub(crate) fn pserver_command(
         &self,
         shoal: &OsString,
         listen: &str,
         master: &str,
         name: &str,
+        number: usize,
     ) -> Vec<OsString> {
+        let device = self.devices.iter().cycle().nth(number % self.devices.len().max(1));
+        let device = device.copied().unwrap_or_default();
         let words = ["pserver", "--listen", listen, "--master", master, "--name", name, "--job", &self.name];
         let memory = self.checkpoint_memory.map(|mib| ["--checkpoint-memory".to_owned(), mib.to_string()]);
         let memory = memory.into_iter().flatten().map(OsString::from);
         std::iter::once(shoal.clone())
             .chain(words.map(OsString::from))
             .chain(memory)
-            .chain(["--device".into(), self.device.to_string().into()])
+            .chain(["--device".into(), device.to_string().into()])
             .chain(self.tls_flags(Role::Pserver))
             .collect()
     }

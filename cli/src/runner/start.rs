@@ -83,12 +83,13 @@ impl Supervisor {
     }
 
     pub(super) fn start_pserver(&mut self) -> anyhow::Result<()> {
-        let name = format!("pserver-{}", self.next_pserver);
+        let number = self.next_pserver as usize;
+        let name = format!("pserver-{number}");
         self.next_pserver += 1;
         let (address, host) = place(&mut self.network, &name)?;
         let listen = format!("{address}:0");
-        let command =
-            [host, self.plan.pserver_command(&self.shoal, &listen, &self.master_address, &name)].concat();
+        let pserver = self.plan.pserver_command(&self.shoal, &listen, &self.master_address, &name, number);
+        let command = [host, pserver].concat();
         let pserver = Process::start(&name, &command, &[], &self.plan.folder.logs())?;
         self.record.joined(Role::Pserver, &name, pserver.pid);
         self.pservers.push(pserver);

@@ -147,7 +147,7 @@ async fn start(
         program: vec![shoal, "demo-trainer".into()],
         pace,
         checkpoint_memory: None,
-        device: DeviceChoice::Cpu,
+        devices: vec![DeviceChoice::Cpu],
         http: None,
         tls: false,
         has_network: false,

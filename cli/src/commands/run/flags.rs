@@ -41,9 +41,10 @@ pub(crate) struct JobFlags {
     /// Memory of each pserver for pieces of a checkpoint that wait to be written, in MiB [default: 1024]
     #[arg(long, env = "SHOAL_CHECKPOINT_MEMORY", value_name = "MIB")]
     pub(crate) checkpoint_memory: Option<u64>,
-    /// Where pservers update dense blocks: see `shoal pserver --help`
-    #[arg(long, env = "SHOAL_DEVICE", default_value = "cpu", value_name = "DEVICE")]
-    pub(crate) device: DeviceChoice,
+    /// Where pservers update dense blocks: see `shoal pserver --help`. Of several, with commas between them, each pserver takes
+    /// the next, round and round
+    #[arg(long, env = "SHOAL_DEVICE", value_delimiter = ',', default_value = "cpu", value_name = "DEVICES")]
+    pub(crate) device: Vec<DeviceChoice>,
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pub(crate) pace_millis: Option<u64>,
@@ -104,7 +105,7 @@ impl JobFlags {
             program: self.program.clone(),
             pace,
             checkpoint_memory: self.checkpoint_memory,
-            device: self.device,
+            devices: self.device.clone(),
             http,
             tls: self.tls,
             has_network: strikes(Kind::needs_network),
