@@ -18,6 +18,7 @@ pub mod free_nodes;
 pub mod keeper;
 mod lanes;
 pub mod lease;
+mod linger;
 pub mod machine;
 pub mod members;
 pub mod metrics;
@@ -48,11 +49,11 @@ use shoal_runtime::host::store;
 use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto::master_server::MasterServer;
 
-/// Runs a master until `shutdown`. Prints nothing; `ready` is called once with the address it listens on.
+/// Runs a master until `shutdown`, or until its job is over where it is not to stay. Prints nothing; `ready` is called once with the address it listens on.
 ///
 /// # Errors
 /// An unreadable data set, an address that cannot be bound, settings that make no job, a store that is damaged or
-/// holds another job.
+/// holds another job; with `--linger-seconds`, a job that failed.
 pub async fn run(
     settings: settings::MasterSettings,
     ready: impl FnOnce(std::net::SocketAddr),
@@ -104,9 +105,11 @@ pub async fn run(
     tokio::select! {
         biased;
         served = rpc::serve(listener, tonic::service::Routes::new(server), limits, security.clone(), shutdown) => {
-            served.context("serving failed")
+            served.context("serving failed")?;
+            linger::stopped(&service, settings.linger())
         }
         error = keeper.keep(&service, &mut random) => Err(error).with_context(|| format!("store {}", settings.store())),
+        over = linger::over(&service, settings.linger()) => over,
         never = http::serve(pages, &watched) => match never {},
     }
 }

@@ -242,6 +242,10 @@ pub struct MasterSettings {
     /// Trainers that a supervisor should run; changed later by `shoal scale`
     #[arg(long, env = "SHOAL_TRAINERS", default_value_t = 1)]
     pub trainers: u32,
+    /// Once the job is over, stay so long for those who have not heard of it, then end: with 0 if it is done, with 1 if it
+    /// failed. Without this the master stays until it is stopped
+    #[arg(long, env = "SHOAL_LINGER_SECONDS", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub linger_seconds: Option<u64>,
 }
 
 impl std::ops::Deref for MasterSettings {
@@ -304,6 +308,10 @@ impl MasterSettings {
         );
         let folder = std::path::absolute(std::path::Path::new(&store).join("checkpoints"))?;
         Ok(folder.display().to_string())
+    }
+    /// How long to stay once the job is over, if not for ever.
+    pub fn linger(&self) -> Option<Duration> {
+        self.linger_seconds.map(Duration::from_secs)
     }
     /// What to wait for and to run.
     pub fn wanted(&self) -> Wanted {
