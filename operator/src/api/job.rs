@@ -1,0 +1,329 @@
+//! The resource `TrainingJob`: what to train on what, with how many trainers and pservers. Decides nothing.
+
+#![allow(clippy::duplicated_attributes, reason = "columns have fields of the same names")]
+
+use super::status::TrainingJobStatus;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A training job: a master, pservers that hold the model, and trainers that come and go.
+#[derive(kube::CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "shoal.dev",
+    version = "v1alpha1",
+    kind = "TrainingJob",
+    doc = "A training job: a master, pservers that hold the model, and trainers that come and go.",
+    namespaced,
+    status = "TrainingJobStatus",
+    shortname = "tj",
+    category = "shoal",
+    derive = "PartialEq",
+    scale(
+        spec_replicas_path = ".spec.trainer.replicas",
+        status_replicas_path = ".status.trainer.replicas",
+        label_selector_path = ".status.trainer.selector"
+    ),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Progress", type_ = "string", json_path = ".status.progress.text"),
+    printcolumn(name = "ETA", type_ = "string", json_path = ".status.progress.eta"),
+    printcolumn(name = "Trainers", type_ = "string", json_path = ".status.trainer.text"),
+    printcolumn(name = "Pservers", type_ = "string", json_path = ".status.pserver.text"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Steps/s",
+        type_ = "string",
+        json_path = ".status.progress.stepsPerSecond",
+        priority = 1
+    ),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1)
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TrainingJobSpec {
+    /// RecordIO files to train on, in order: paths, file:///PATH, s3://BUCKET/NAME or gs://BUCKET/NAME, each may be a glob.
+    /// Master and trainers read them under the same names. May not change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub data: Vec<String>,
+    /// RecordIO files to evaluate the model on: after every epoch unless stated, and at the end. May not change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub eval_data: Vec<String>,
+    /// Evaluate after every so many steps. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub eval_steps: Option<u64>,
+    /// Evaluate after every so many epochs. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub eval_epochs: Option<u64>,
+    /// Do not train: write what the program predicts of each record of data into this place, a folder or a URL that every
+    /// trainer reaches. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predict: Option<String>,
+    /// Passes over the data; 0 to evaluate only. By default 1. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1_000_000))]
+    pub epochs: Option<u64>,
+    /// Seeds shuffling, initial values and the randomness inside trainers. By default 0. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// How updates follow one another: sync, one for each step, the same bits whoever computes; or async, one for each
+    /// microbatch, as it comes. By default sync. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Records in a microbatch: what one trainer computes at a time. By default 8. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16_777_216))]
+    pub microbatch_records: Option<u32>,
+    /// Microbatches in a step, whatever the number of trainers: about 8 for each trainer expected. By default 16. May not
+    /// change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub microbatches_per_step: Option<u32>,
+    /// Records that stay together when a chunk is shuffled. By default 1. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub shuffle_run: Option<u32>,
+    /// How long a task may go without progress before another trainer is given it as well, in milliseconds. By default 5000.
+    /// May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 50, max = 3_600_000))]
+    pub lease_ttl_millis: Option<u64>,
+    /// Async: microbatches beyond the lowest unapplied one that may be under way. By default those of a step. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub staleness_window: Option<u32>,
+    /// Async: divide the learning rate of an update by 1 + its staleness. May not change.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub scale_by_staleness: bool,
+    /// Sync: take the gradients of a step so many versions before the one that it replaces; hides the network. By default 0.
+    /// May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<u32>,
+    /// How precise gradients travel: f32, or bf16 in half the bytes. By default f32. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradients: Option<Gradients>,
+    /// Copies of each block beside its primary: with one, a lost pserver costs a moment and no work. By default 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 8))]
+    pub copies: Option<u32>,
+    /// Leave out up to so many records that no trainer can read or use; more of them fail the job. By default 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclude_max: Option<u64>,
+    /// A safetensors file that master and pservers reach: parameters named as its tensors begin at its values. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_start: Option<String>,
+    /// Where and how often the model is saved.
+    pub checkpoint: CheckpointSpec,
+    /// The master, which hands out the data.
+    pub master: MasterSpec,
+    /// The parameter servers, which hold the model.
+    pub pserver: PserverSpec,
+    /// The trainers, which run your program.
+    pub trainer: TrainerSpec,
+    /// Priority class of the master, the pservers and the least trainers. Trainers beyond the least have the operator's
+    /// class for them, which everything else may preempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// What failures the job survives.
+    pub failure_policy: FailurePolicy,
+    /// What becomes of pods when the job has ended: Running deletes those that still run and keeps the others, whose logs can
+    /// be read then; All deletes all; None deletes none. By default Running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clean_pod_policy: Option<CleanPodPolicy>,
+    /// Delete the job itself so many seconds after its end. By default it stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds_after_finished: Option<u64>,
+    /// Whether to stop: a checkpoint is made and all pods are deleted. Set to false, the job goes on from there. Queues such
+    /// as Kueue set it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// Certificates for the job's connections. Without them the pods speak plaintext with one another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSpec>,
+}
+
+/// How updates follow one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One update for each step.
+    #[default]
+    Sync,
+    /// One update for each microbatch.
+    Async,
+}
+
+/// How precise gradients travel and are summed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Gradients {
+    /// As they were computed.
+    #[default]
+    F32,
+    /// Rounded, in half the bytes.
+    Bf16,
+}
+
+/// Where and how often the model is saved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CheckpointSpec {
+    /// A folder on a volume that master and pservers mount under the same path, or an object store's URL. A job of its own
+    /// each: a place that holds another job's checkpoints is refused. May not change.
+    pub place: String,
+    /// Make a checkpoint every so many steps. By default 0: by time alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_steps: Option<u64>,
+    /// Make a checkpoint every so many seconds; 0 for none but the last. By default 600.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_seconds: Option<u64>,
+    /// Checkpoints to keep. By default 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub keep_last: Option<u32>,
+    /// Of so many checkpoints at least one has all rows of embedding tables. By default 8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub full_every: Option<u32>,
+}
+
+/// The master of a job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MasterSpec {
+    /// Where the job's state is kept, so that it outlives the master's pod: a folder on a volume, or etcd://HOST:PORT/PREFIX.
+    /// By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints. May not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// What its container asks for and may use, as in a pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::template::any_object")]
+    pub resources: Option<Value>,
+    /// A pod template with what the operator's own lacks: volumes, mounts, node selector, tolerations, another image. The
+    /// container is named "master".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::template::any_object")]
+    pub template: Option<Value>,
+}
+
+/// The parameter servers of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PserverSpec {
+    /// The least that the job may have.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub min_replicas: u32,
+    /// The most that it may have; by default the least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_replicas: Option<u32>,
+    /// Exactly so many, from the least to the most; ScalePlans set it. By default the operator decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 10_000))]
+    pub replicas: Option<u32>,
+    /// What the container of each asks for and may use, as in a pod. A ScalePlan may give one pserver others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::template::any_object")]
+    pub resources: Option<Value>,
+    /// Where dense blocks are updated: cpu, auto, or cuda:N. By default cpu.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// A pod template with what the operator's own lacks. The container is named "pserver".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::template::any_object")]
+    pub template: Option<Value>,
+}
+
+impl Default for PserverSpec {
+    fn default() -> PserverSpec {
+        PserverSpec {
+            min_replicas: 1,
+            max_replicas: None,
+            replicas: None,
+            resources: None,
+            device: None,
+            template: None,
+        }
+    }
+}
+
+/// The trainers of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TrainerSpec {
+    /// The least with which the job runs: it waits for room until so many fit.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub min_replicas: u32,
+    /// The most that it may have; by default the least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_replicas: Option<u32>,
+    /// Exactly so many, from the least to the most: what `kubectl scale`, an autoscaler or a ScalePlan sets. By default the
+    /// operator decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 10_000))]
+    pub replicas: Option<u32>,
+    /// What the container of each asks for and may use, as in a pod; instead of the template's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::template::any_object")]
+    pub resources: Option<Value>,
+    /// The pod template: its first container, or the one named trainer, is your program, with its image, command, arguments
+    /// and environment.
+    #[schemars(schema_with = "super::template::any_object")]
+    pub template: Value,
+}
+
+impl Default for TrainerSpec {
+    fn default() -> TrainerSpec {
+        let template = Value::Object(serde_json::Map::new());
+        TrainerSpec { min_replicas: 1, max_replicas: None, replicas: None, resources: None, template }
+    }
+}
+
+/// What failures a job survives. Preemption, eviction and lost nodes never count.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FailurePolicy {
+    /// Trainers that may end with an error, without a step made in between. By default 5.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trainer_failures: Option<u32>,
+    /// The same for pservers and the master together. By default 20.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_failures: Option<u32>,
+    /// A container that was killed for want of memory comes back with twice as much, up to this, such as 64Gi. By default
+    /// four times what it had at first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_max: Option<String>,
+    /// How long an image may be unusable before the job fails. By default 600.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_seconds: Option<u64>,
+    /// How long a trainer with work in hand may make no progress before it is started again. By default 600; 0 for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hang_seconds: Option<u64>,
+    /// How long after its node was lost a pod is given up. By default 30.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_lost_seconds: Option<i64>,
+}
+
+/// What becomes of pods when the job has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CleanPodPolicy {
+    /// Those that still run are deleted.
+    #[default]
+    Running,
+    /// All are deleted.
+    All,
+    /// None is deleted.
+    None,
+}
+
+/// Secrets with certificates, one for each role, as `shoal certs issue` or cert-manager make them (ca.crt, tls.crt, tls.key).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TlsSpec {
+    /// The job's name in the certificates.
+    pub job: String,
+    /// Secrets by role: master, pserver, trainer.
+    pub secrets: BTreeMap<String, String>,
+}

@@ -1,0 +1,87 @@
+//! A job's settings as flags of `shoal master`. Every field of the spec is named here, so that none can be forgotten.
+
+use super::job::{CheckpointSpec, Gradients, Mode, TrainingJobSpec};
+
+/// The flags that say to a master what a job's spec says of training, each with its value. Where its state and its
+/// checkpoints are is the caller's to add.
+pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>)> {
+    let TrainingJobSpec {
+        data,
+        eval_data,
+        eval_steps,
+        eval_epochs,
+        predict,
+        epochs,
+        seed,
+        mode,
+        microbatch_records,
+        microbatches_per_step,
+        shuffle_run,
+        lease_ttl_millis,
+        staleness_window,
+        scale_by_staleness,
+        delay,
+        gradients,
+        copies,
+        exclude_max,
+        warm_start,
+        checkpoint: CheckpointSpec { place: _, every_steps, every_seconds, keep_last, full_every },
+        master: _,
+        pserver: _,
+        trainer: _,
+        priority_class_name: _,
+        failure_policy: _,
+        clean_pod_policy: _,
+        ttl_seconds_after_finished: _,
+        suspend: _,
+        tls: _,
+    } = spec;
+    fn text(number: &Option<impl std::fmt::Display>) -> Option<String> {
+        number.as_ref().map(ToString::to_string)
+    }
+    let list = |patterns: &[String]| Some(patterns.join(",")).filter(|_| !patterns.is_empty());
+    let values = [
+        ("--data", list(data)),
+        ("--eval-data", list(eval_data)),
+        ("--eval-steps", text(eval_steps)),
+        ("--eval-epochs", text(eval_epochs)),
+        ("--predict", predict.clone()),
+        ("--epochs", text(epochs)),
+        ("--seed", text(seed)),
+        ("--mode", mode.map(Mode::name).map(str::to_owned)),
+        ("--microbatch-records", text(microbatch_records)),
+        ("--microbatches-per-step", text(microbatches_per_step)),
+        ("--shuffle-run", text(shuffle_run)),
+        ("--lease-ttl-millis", text(lease_ttl_millis)),
+        ("--staleness-window", text(staleness_window)),
+        ("--delay", text(delay)),
+        ("--gradients", gradients.map(Gradients::name).map(str::to_owned)),
+        ("--replicas", text(copies)),
+        ("--exclude-max", text(exclude_max)),
+        ("--warm-start", warm_start.clone()),
+        ("--checkpoint-steps", text(every_steps)),
+        ("--checkpoint-seconds", text(every_seconds)),
+        ("--keep-last", text(keep_last)),
+        ("--checkpoint-full-every", text(full_every)),
+    ];
+    let stated = values.into_iter().filter_map(|(flag, value)| Some((flag, Some(value?))));
+    stated.chain(scale_by_staleness.then_some(("--scale-by-staleness", None))).collect()
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Async => "async",
+        }
+    }
+}
+
+impl Gradients {
+    fn name(self) -> &'static str {
+        match self {
+            Gradients::F32 => "f32",
+            Gradients::Bf16 => "bf16",
+        }
+    }
+}

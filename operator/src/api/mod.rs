@@ -1,0 +1,35 @@
+//! What people write and read: the resources `TrainingJob` and `ScalePlan` of the group `shoal.dev/v1alpha1`.
+//!
+//! Doc comments here are what `kubectl explain` shows. Nothing here talks to a cluster.
+
+mod job;
+mod master_flags;
+mod moment;
+mod plan;
+mod quantity;
+mod schema;
+mod status;
+mod template;
+mod validate;
+
+pub use job::{
+    CheckpointSpec, CleanPodPolicy, FailurePolicy, Gradients, MasterSpec, Mode, PserverSpec, TlsSpec,
+    TrainerSpec, TrainingJob, TrainingJobSpec,
+};
+pub use master_flags::master_flags;
+pub use moment::Moment;
+pub use plan::{MigratePod, ReplicaResourceSpec, ScalePlan, ScalePlanPhase, ScalePlanSpec, ScalePlanStatus};
+pub use quantity::{bytes, doubled};
+pub use schema::{definitions, definitions_as_yaml};
+pub use status::{
+    CheckpointStatus, Condition, DecisionRecord, Ends, Failure, Failures, MemoryGrant, Phase, Progress,
+    PserverRoleStatus, Seat, Suspending, TrainerRoleStatus, TrainingJobStatus,
+};
+pub use template::{TRAINER_CONTAINER, container, typed_template};
+pub(crate) use validate::pinned;
+pub use validate::{changed, faults};
+
+/// The API group of all resources here.
+pub const GROUP: &str = "shoal.dev";
+/// Their version.
+pub const VERSION: &str = "v1alpha1";

@@ -1,0 +1,333 @@
+//! The loop: what changes is looked at, its job is decided on, what was decided is done. One look at a job at a time.
+
+use super::apply::{self, Outcome};
+use super::master::{Masters, Which, masters};
+use super::{Leader, pods, surroundings, unseen::Unseen};
+use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
+use crate::decide::{Act, Decision, MasterView, Memory, PodState, PodView, Role, View, decide, target};
+use crate::manifest::{Defaults, JOB_LABEL, identity};
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use shoal_runtime::host::clock::wall_seconds;
+use shoal_runtime::host::rpc::Security;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Jobs that are looked at side by side.
+const CONCURRENCY: u16 = 16;
+/// A master is asked at most so often.
+const ASKED_EVERY: Duration = Duration::from_millis(900);
+/// Progress alone is written at most so often, in seconds.
+const PROGRESS_SECONDS: u64 = 10;
+/// Services and the like are applied again after so long: somebody may have changed them.
+const SURROUNDINGS_EVERY: Duration = Duration::from_secs(600);
+/// After an error of the API server.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What all looks have in common.
+pub struct Fleet {
+    pub(super) client: Client,
+    pub(super) defaults: Defaults,
+    pub(super) budget_version: &'static str,
+    pub(super) masters: Masters,
+    leader: Arc<Leader>,
+    pods: Store<Pod>,
+    plans: Store<ScalePlan>,
+    /// By uid, what is known of a job besides what the API server has.
+    known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
+    looks: Arc<Looks>,
+}
+
+/// How many looks there were, and how long they took.
+#[derive(Debug, Default)]
+pub struct Looks {
+    /// Looks at jobs.
+    pub count: AtomicU64,
+    /// Of those, the ones that failed.
+    pub failed: AtomicU64,
+    /// How long all took.
+    pub micros: AtomicU64,
+}
+
+/// What is known of one job.
+#[derive(Default)]
+struct Known {
+    memory: Memory,
+    unseen: Unseen,
+    master: Option<Which>,
+    said: Option<(Instant, Option<MasterView>)>,
+    /// For which generation, and when, its surroundings were made; none once they are deleted.
+    surroundings: Option<(Option<i64>, Instant)>,
+    are_surroundings_deleted: bool,
+}
+
+/// Why a look failed: it is repeated.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error("{}", said(.0))]
+    Api(#[from] kube::Error),
+    #[error("this operator does not lead any more")]
+    NotLeading,
+}
+
+/// What an error of the API server says, without what programs read in it.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Where jobs are looked for.
+fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Looks after all jobs of a namespace, or of the cluster, for as long as it is polled.
+///
+/// # Errors
+/// A server that cannot be asked which APIs it has.
+pub async fn run(
+    client: Client,
+    namespace: Option<&str>,
+    defaults: Defaults,
+    security: Security,
+    leader: Arc<Leader>,
+    looks: Arc<Looks>,
+) -> kube::Result<()> {
+    let budget_version = surroundings::budget_version(&client).await?;
+    let (job_store, job_writer) = reflector::store::<TrainingJob>();
+    let (pod_store, pod_writer) = reflector::store::<Pod>();
+    let (plan_store, plan_writer) = reflector::store::<ScalePlan>();
+    let of_jobs = watcher::Config::default().labels(JOB_LABEL);
+    let jobs = watcher(api::<TrainingJob>(&client, namespace), watcher::Config::default());
+    let pods = watcher(api::<Pod>(&client, namespace), of_jobs);
+    let plans = watcher(api::<ScalePlan>(&client, namespace), watcher::Config::default());
+    let (masters, calls) = masters();
+    let fleet = Arc::new(Fleet {
+        client,
+        defaults,
+        budget_version,
+        masters,
+        leader,
+        pods: pod_store,
+        plans: plan_store,
+        known: Mutex::default(),
+        looks,
+    });
+    let of_plan = |plan: ScalePlan| {
+        let job = ObjectRef::new(&plan.spec.owner_job);
+        plan.namespace().map(|namespace| job.within(&namespace))
+    };
+    let ready = Arc::clone(&fleet);
+    let controller =
+        Controller::for_stream(jobs.default_backoff().reflect(job_writer).touched_objects(), job_store)
+            .owns_stream(pods.default_backoff().reflect(pod_writer).touched_objects())
+            .watches_stream(plans.default_backoff().reflect(plan_writer).touched_objects(), of_plan)
+            .with_config(Config::default().concurrency(CONCURRENCY));
+    let looking =
+        controller.run(look, |_, _, _| Action::requeue(RETRY), ready).for_each(|looked| async move {
+            if let Err(error) = looked {
+                tracing::trace!(%error, "a look is repeated");
+            }
+        });
+    tokio::select! {
+        () = looking => Ok(()),
+        never = calls.make(security) => match never {},
+    }
+}
+
+/// One look at one job.
+async fn look(job: Arc<TrainingJob>, fleet: Arc<Fleet>) -> Result<Action, LookError> {
+    let began = Instant::now();
+    let looked = fleet.look_at(&job).await;
+    fleet.looks.count.fetch_add(1, Ordering::Relaxed);
+    fleet.looks.micros.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+    if let Err(error) = &looked {
+        fleet.looks.failed.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(job = job.name_any(), %error, "a look at a job failed: it is repeated");
+    }
+    looked
+}
+
+impl Fleet {
+    async fn look_at(&self, cached: &TrainingJob) -> Result<Action, LookError> {
+        if !self.leader.is_leading() {
+            return Err(LookError::NotLeading);
+        }
+        // A job without its pods looks like one that has lost them all.
+        let are_here = (self.pods.wait_until_ready().await, self.plans.wait_until_ready().await);
+        if are_here.0.is_err() || are_here.1.is_err() {
+            return Err(LookError::NotLeading);
+        }
+        let uid = cached.uid().unwrap_or_default();
+        let known = self.known_of(&uid);
+        let mut known = known.lock().await;
+        let job = known.unseen.newest(cached);
+        let pods = known.unseen.with_made(self.pods_of(&job));
+        let plans = self.plans_of(&job);
+        self.ask(&job, &pods, &mut known).await;
+        let said = known.said.as_ref().and_then(|(_, said)| said.clone());
+        let target = target(&job.spec);
+        let view = View {
+            job: &job,
+            pods: &pods,
+            master: said.as_ref(),
+            plans: &plans,
+            target: &target,
+            has_store: self.defaults.store.is_some(),
+            now: crate::api::Moment(i64::try_from(wall_seconds()).unwrap_or(i64::MAX)),
+        };
+        let decision = decide(&view, &mut known.memory);
+        let again = Duration::from_secs(decision.again_after);
+        let is_going = decision.acts.contains(&Act::RemoveFinalizer);
+        self.apply(cached, &job, decision, &mut known).await?;
+        if is_going {
+            self.forget(&uid);
+        }
+        Ok(Action::requeue(again))
+    }
+
+    fn known_of(&self, uid: &str) -> Arc<tokio::sync::Mutex<Known>> {
+        let mut all = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Arc::clone(all.entry(uid.to_owned()).or_default())
+    }
+
+    fn forget(&self, uid: &str) {
+        self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(uid);
+    }
+
+    fn pods_of(&self, job: &TrainingJob) -> Vec<PodView> {
+        let uid = job.uid();
+        let is_ours = |pod: &Arc<Pod>| {
+            let owners = pod.metadata.owner_references.iter().flatten();
+            pod.namespace() == job.namespace()
+                && owners.into_iter().any(|owner| Some(&owner.uid) == uid.as_ref())
+        };
+        let mut pods: Vec<PodView> =
+            self.pods.state().iter().filter(|pod| is_ours(pod)).filter_map(|pod| pods::seen(pod)).collect();
+        pods.sort_by_key(|pod| (pod.role, pod.ordinal));
+        pods
+    }
+
+    /// The job's plans that are not over, the oldest first.
+    fn plans_of(&self, job: &TrainingJob) -> Vec<ScalePlan> {
+        let is_due = |plan: &Arc<ScalePlan>| {
+            plan.namespace() == job.namespace()
+                && plan.spec.owner_job == job.name_any()
+                && plan.metadata.deletion_timestamp.is_none()
+                && !plan.status.as_ref().is_some_and(|status| status.phase.is_over())
+        };
+        let mut plans: Vec<ScalePlan> =
+            self.plans.state().iter().filter(|plan| is_due(plan)).map(|plan| (**plan).clone()).collect();
+        plans.sort_by_key(|plan| {
+            (plan.metadata.creation_timestamp.clone().map(|time| time.0), plan.name_any())
+        });
+        plans
+    }
+
+    /// Asks the job's master how it is, unless that was just asked.
+    async fn ask(&self, job: &TrainingJob, pods: &[PodView], known: &mut Known) {
+        let running = pods.iter().find(|pod| pod.role == Role::Master && pod.state == PodState::Running);
+        let Some(ip) = running.and_then(|pod| pod.ip.as_deref()) else {
+            (known.master, known.said) = (None, None);
+            return;
+        };
+        if known.said.as_ref().is_some_and(|(at, _)| at.elapsed() < ASKED_EVERY) {
+            return;
+        }
+        let master = Which { ip: ip.to_owned(), job: identity(job) };
+        let said = self.masters.status(&master).await;
+        known.master = Some(master);
+        if let Err(why) = &said {
+            tracing::debug!(job = job.name_any(), why, "the master does not answer");
+        }
+        known.said = Some((Instant::now(), said.ok()));
+    }
+
+    /// Writes what must not be forgotten, then acts.
+    async fn apply(
+        &self,
+        cached: &TrainingJob,
+        job: &TrainingJob,
+        decision: Decision,
+        known: &mut Known,
+    ) -> Result<(), LookError> {
+        let before = job.status.clone().unwrap_or_default();
+        if is_worth_writing(&before, &decision.status) {
+            let written = apply::write_status(self, job, &decision.status).await?;
+            known.unseen.wrote(cached, written);
+        }
+        let namespace = job.namespace().unwrap_or_default();
+        for (name, status) in &decision.plans {
+            apply::write_plan(self, &namespace, name, status).await?;
+        }
+        let mut blocked = None;
+        for act in &decision.acts {
+            if !self.leader.is_leading() {
+                return Err(LookError::NotLeading);
+            }
+            if !is_due(act, job, known) {
+                continue;
+            }
+            match apply::act(self, job, act, &mut known.unseen, known.master.as_ref()).await? {
+                Outcome::Done => note_done(act, job, known),
+                Outcome::Refused(reason, why) => {
+                    blocked.get_or_insert((reason, why));
+                }
+            }
+        }
+        known.memory.blocked = blocked;
+        Ok(())
+    }
+}
+
+/// Whether an act has still to be done: surroundings are not looked at each time.
+fn is_due(act: &Act, job: &TrainingJob, known: &Known) -> bool {
+    match act {
+        Act::MakeSurroundings => known.surroundings.is_none_or(|(generation, at)| {
+            generation != job.metadata.generation || at.elapsed() >= SURROUNDINGS_EVERY
+        }),
+        Act::DeleteSurroundings => !known.are_surroundings_deleted,
+        _ => true,
+    }
+}
+
+fn note_done(act: &Act, job: &TrainingJob, known: &mut Known) {
+    match act {
+        Act::MakeSurroundings => {
+            known.surroundings = Some((job.metadata.generation, Instant::now()));
+            known.are_surroundings_deleted = false;
+        }
+        Act::DeleteSurroundings => {
+            known.surroundings = None;
+            known.are_surroundings_deleted = true;
+        }
+        _ => {}
+    }
+}
+
+/// Whether a status differs from the one before in more than how far the job is, or by enough time.
+fn is_worth_writing(before: &TrainingJobStatus, now: &TrainingJobStatus) -> bool {
+    let at = |status: &TrainingJobStatus| status.progress.as_ref().and_then(|progress| progress.at);
+    let is_late = match (at(before), at(now)) {
+        (Some(before), Some(now)) => now.since(before) >= PROGRESS_SECONDS,
+        (before, now) => before != now,
+    };
+    let rest =
+        |status: &TrainingJobStatus| TrainingJobStatus { progress: None, checkpoint: None, ..status.clone() };
+    (is_late && before != now) || rest(before) != rest(now)
+}

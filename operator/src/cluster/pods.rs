@@ -1,0 +1,228 @@
+//! A pod as the API server shows it, as a [`PodView`]: what became of it, and whose doing that was. Asks nobody.
+
+use crate::api::{Moment, bytes};
+use crate::decide::{Deleted, EndClass, Ended, PodState, PodView, Role, Stuck};
+use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+
+/// Why a kubelet says that it cannot run a container as it is written.
+const UNUSABLE: [&str; 9] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+];
+/// Exit codes of a program that was called wrongly (2), may not be run (126) or is not there (127).
+const HOPELESS_CODES: [i32; 3] = [2, 126, 127];
+/// The exit code of a trainer or a pserver whose master did not answer for too long.
+const UNREACHED_CODE: i32 = 3;
+/// What a shell and a kubelet make of SIGTERM.
+const TERMINATED_CODE: i32 = 143;
+
+/// A job's pod; none for others.
+pub(super) fn seen(pod: &Pod) -> Option<PodView> {
+    let metadata = &pod.metadata;
+    let labels = metadata.labels.as_ref()?;
+    let role = match labels.get(ROLE_LABEL)?.as_str() {
+        "master" => Role::Master,
+        "pserver" => Role::Pserver,
+        "trainer" => Role::Trainer,
+        _ => return None,
+    };
+    let status = pod.status.as_ref();
+    let target = condition(pod, "DisruptionTarget").filter(|one| one.status == "True");
+    Some(PodView {
+        name: metadata.name.clone()?,
+        uid: metadata.uid.clone()?,
+        role,
+        ordinal: labels.get(ORDINAL_LABEL)?.parse().ok()?,
+        state: state(pod, target),
+        is_ready: condition(pod, "Ready").is_some_and(|ready| ready.status == "True"),
+        created: metadata.creation_timestamp.as_ref().map_or(Moment::default(), |time| Moment::from(time.0)),
+        deleted: metadata.deletion_timestamp.as_ref().map(|time| Deleted {
+            // Kubernetes writes there when the time to end is over.
+            grace_ends: Moment::from(time.0),
+            class: target.map_or(EndClass::Evicted, disruption),
+        }),
+        ip: status.and_then(|status| status.pod_ip.clone()),
+        memory: container_memory(pod, role),
+    })
+}
+
+fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|one| one.type_ == type_)
+}
+
+fn container_memory(pod: &Pod, role: Role) -> Option<u64> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let of_role = containers.iter().find(|one| one.name == role.name()).or_else(|| containers.first())?;
+    bytes(&of_role.resources.as_ref()?.limits.as_ref()?.get("memory")?.0)
+}
+
+fn state(pod: &Pod, target: Option<&PodCondition>) -> PodState {
+    let Some(status) = &pod.status else { return PodState::Waiting(None) };
+    let containers = status.container_statuses.as_deref().unwrap_or_default();
+    match status.phase.as_deref() {
+        Some("Succeeded" | "Failed") => PodState::Ended(ended(pod, containers, target)),
+        Some("Running") => PodState::Running,
+        _ => PodState::Waiting(stuck(pod, containers)),
+    }
+}
+
+/// Why the container of a pod does not run yet, if that is said.
+fn stuck(pod: &Pod, containers: &[ContainerStatus]) -> Option<Stuck> {
+    let waiting = containers.iter().filter_map(|one| one.state.as_ref()?.waiting.as_ref());
+    for waiting in waiting {
+        let reason = waiting.reason.clone().unwrap_or_default();
+        if UNUSABLE.contains(&reason.as_str()) {
+            return Some(Stuck::Unusable { reason, message: waiting.message.clone().unwrap_or_default() });
+        }
+    }
+    let scheduled = condition(pod, "PodScheduled").filter(|one| one.status == "False")?;
+    Some(Stuck::Unschedulable(scheduled.message.clone().unwrap_or_default()))
+}
+
+/// How a pod ended.
+fn ended(pod: &Pod, containers: &[ContainerStatus], target: Option<&PodCondition>) -> Ended {
+    let all = || containers.iter().filter_map(|one| one.state.as_ref()?.terminated.as_ref());
+    // Of several, the one that failed.
+    let terminated = all().find(|one| one.exit_code != 0).or_else(|| all().next());
+    let status = pod.status.as_ref();
+    let reason = status.and_then(|status| status.reason.clone()).unwrap_or_default();
+    let class = match (status.and_then(|status| status.phase.as_deref()), target) {
+        (Some("Succeeded"), _) => EndClass::Completed,
+        (_, Some(target)) => disruption(target),
+        _ => by_reason(&reason).unwrap_or_else(|| terminated.map_or(EndClass::Error, by_container)),
+    };
+    let said = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
+    let message = terminated.and_then(|one| said(one.message.as_ref()));
+    let message =
+        message.or_else(|| status.and_then(|status| said(status.message.as_ref()))).unwrap_or(reason);
+    Ended {
+        class,
+        exit_code: terminated.map(|one| one.exit_code),
+        message,
+        at: terminated.and_then(|one| one.finished_at.as_ref()).map(|time| Moment::from(time.0)),
+    }
+}
+
+/// What a kubelet or a controller says of a whole pod.
+fn by_reason(reason: &str) -> Option<EndClass> {
+    Some(match reason {
+        "Preempting" | "Preempted" => EndClass::Preempted,
+        "Evicted"
+        | "Shutdown"
+        | "NodeShutdown"
+        | "Terminated"
+        | "NodeAffinity"
+        | "UnexpectedAdmissionError" => EndClass::Evicted,
+        // What a kubelet calls a pod for which it has less room than the scheduler thought: OutOfcpu, OutOfpods…
+        room if room.starts_with("OutOf") => EndClass::Evicted,
+        "NodeLost" => EndClass::NodeLost,
+        _ => return None,
+    })
+}
+
+/// What a container's end says.
+fn by_container(terminated: &ContainerStateTerminated) -> EndClass {
+    match (terminated.reason.as_deref(), terminated.exit_code) {
+        (Some("OOMKilled"), _) => EndClass::OutOfMemory,
+        (Some("ContainerCannotRun" | "StartError"), _) => EndClass::Hopeless,
+        (_, 0) => EndClass::Completed,
+        (_, code) if HOPELESS_CODES.contains(&code) => EndClass::Hopeless,
+        (_, UNREACHED_CODE) => EndClass::Unreached,
+        (_, TERMINATED_CODE) => EndClass::Evicted,
+        _ => EndClass::Error,
+    }
+}
+
+/// What a server from 1.26 on says of why it ends a pod.
+fn disruption(target: &PodCondition) -> EndClass {
+    match target.reason.as_deref() {
+        Some("PreemptionByScheduler") => EndClass::Preempted,
+        Some("DeletionByTaintManager" | "DeletionByPodGC") => EndClass::NodeLost,
+        _ => EndClass::Evicted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(status: Value, metadata: Value) -> PodView {
+        let mut all = json!({
+            "name": "j-trainer-1", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": { "shoal.dev/role": "trainer", "shoal.dev/ordinal": "1" },
+        });
+        metadata.as_object().unwrap().iter().for_each(|(key, value)| all[key] = value.clone());
+        let container = json!({ "name": "trainer", "resources": { "limits": { "memory": "1Gi" } } });
+        let pod = json!({ "metadata": all, "spec": { "containers": [container] }, "status": status });
+        seen(&serde_json::from_value(pod).unwrap()).unwrap()
+    }
+
+    fn failed(terminated: Value) -> EndClass {
+        let containers = json!([{ "name": "trainer", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": terminated } }]);
+        match pod(json!({ "phase": "Failed", "containerStatuses": containers }), json!({})).state {
+            PodState::Ended(ended) => ended.class,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_end_is_told_by_what_the_container_and_the_cluster_say() {
+        assert_eq!(failed(json!({ "exitCode": 137, "reason": "OOMKilled" })), EndClass::OutOfMemory);
+        assert_eq!(failed(json!({ "exitCode": 137, "reason": "Error" })), EndClass::Error);
+        assert_eq!(failed(json!({ "exitCode": 128, "reason": "StartError" })), EndClass::Hopeless);
+        assert_eq!(failed(json!({ "exitCode": 2, "reason": "Error" })), EndClass::Hopeless);
+        assert_eq!(failed(json!({ "exitCode": 3, "reason": "Error" })), EndClass::Unreached);
+        assert_eq!(failed(json!({ "exitCode": 143, "reason": "Error" })), EndClass::Evicted);
+        assert_eq!(failed(json!({ "exitCode": 101, "reason": "Error" })), EndClass::Error);
+        let whole = [
+            ("Evicted", EndClass::Evicted),
+            ("OutOfcpu", EndClass::Evicted),
+            ("NodeLost", EndClass::NodeLost),
+            ("Preempting", EndClass::Preempted),
+            ("Other", EndClass::Error),
+        ];
+        for (reason, wanted) in whole {
+            let view = pod(json!({ "phase": "Failed", "reason": reason, "message": "why" }), json!({}));
+            let PodState::Ended(ended) = view.state else { panic!("{reason}") };
+            assert_eq!((ended.class, ended.message.as_str()), (wanted, "why"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_pod_says_by_whom_where_the_server_does() {
+        let deleted = json!({ "deletionTimestamp": "2026-01-01T00:01:00Z" });
+        let plain = pod(json!({ "phase": "Running" }), deleted.clone());
+        assert_eq!((plain.state, plain.deleted.unwrap().class), (PodState::Running, EndClass::Evicted));
+        let target = |reason: &str| json!({ "phase": "Running", "conditions": [{ "type": "DisruptionTarget", "status": "True", "reason": reason }] });
+        let class = |reason: &str| pod(target(reason), deleted.clone()).deleted.unwrap().class;
+        assert_eq!(class("PreemptionByScheduler"), EndClass::Preempted);
+        assert_eq!(class("DeletionByTaintManager"), EndClass::NodeLost);
+        assert_eq!(class("EvictionByEvictionAPI"), EndClass::Evicted);
+    }
+
+    #[test]
+    fn a_pod_that_waits_says_for_what() {
+        let unscheduled = json!({ "phase": "Pending", "conditions": [
+            { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes" }] });
+        assert_eq!(
+            pod(unscheduled, json!({})).state,
+            PodState::Waiting(Some(Stuck::Unschedulable("0/3 nodes".to_owned())))
+        );
+        let containers = json!([{ "name": "trainer", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no such image" } } }]);
+        let view = pod(json!({ "phase": "Pending", "containerStatuses": containers }), json!({}));
+        assert!(matches!(view.state, PodState::Waiting(Some(Stuck::Unusable { .. }))));
+        assert_eq!(view.memory, Some(1 << 30));
+        assert_eq!(pod(json!({ "phase": "Pending" }), json!({})).state, PodState::Waiting(None));
+    }
+}

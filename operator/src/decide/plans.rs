@@ -1,0 +1,200 @@
+//! Scale plans: one at a time, the oldest first, each carried out once. Pure.
+//!
+//! A plan becomes part of the job (its spec's numbers, its seats) and only then is `Scaling`; from then on the job is kept as
+//! it says by the same code as always, and the plan only watches.
+
+use super::seats;
+use super::upkeep::Upkeep;
+use super::view::{Act, PodState, Role};
+use crate::api::{ScalePlan, ScalePlanPhase, ScalePlanStatus};
+use serde_json::{Value, json};
+
+/// The label by which a plan says whose it is, and the only value of it that people's plans have.
+const SCALE_TYPE: (&str, &str) = ("scale-type", "manual");
+
+/// What a plan asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    trainers: Option<u32>,
+    pservers: Option<u32>,
+    /// Ordinals of pservers that move.
+    moves: Vec<u32>,
+}
+
+/// Carries on the oldest plan; the others wait.
+pub(super) fn take_up(next: &mut Upkeep<'_>) {
+    let Some((first, waiting)) = next.view.plans.split_first() else { return };
+    let before = first.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    status.create_time.get_or_insert(next.view.now);
+    let outcome = match status.phase {
+        ScalePlanPhase::Pending => begin(next, first, &mut status),
+        _ => go_on(next, first, &mut status),
+    };
+    if let Err(why) = outcome {
+        status.phase = ScalePlanPhase::Failed;
+        status.message = why;
+    }
+    if status.phase.is_over() {
+        status.finish_time = Some(next.view.now);
+        let is_warning = status.phase == ScalePlanPhase::Failed;
+        let reason = if is_warning { "ScalePlanFailed" } else { "ScalePlanSucceeded" };
+        next.event(is_warning, reason, format!("{}: {}", name(first), status.message));
+    }
+    if status != before {
+        next.plans.push((name(first).to_owned(), status));
+    }
+    let message = format!("waits for {}", name(first));
+    for plan in waiting {
+        let before = plan.status.clone().unwrap_or_default();
+        if before.message != message {
+            next.plans.push((name(plan).to_owned(), ScalePlanStatus { message: message.clone(), ..before }));
+        }
+    }
+}
+
+fn name(plan: &ScalePlan) -> &str {
+    plan.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Makes a plan part of the job.
+fn begin(next: &mut Upkeep<'_>, plan: &ScalePlan, status: &mut ScalePlanStatus) -> Result<(), String> {
+    // Before that there are no pservers that could move, and the numbers are the job's own.
+    if next.status.pserver.seats.is_empty() {
+        status.message = "waits until the job has begun".to_owned();
+        return Ok(());
+    }
+    let asked = asked(next, plan)?;
+    let spec = &next.view.job.spec;
+    let is_said = |asked: Option<u32>, said: Option<u32>| asked.is_none() || asked == said;
+    // Until the job itself says so; what it says later is somebody else's wish.
+    let is_set =
+        is_said(asked.trainers, spec.trainer.replicas) && is_said(asked.pservers, spec.pserver.replicas);
+    if !is_set {
+        next.acts.push(Act::SetReplicas { trainers: asked.trainers, pservers: asked.pservers });
+    }
+    status.moved_to.clear();
+    for (ordinal, pod) in asked.moves.iter().zip(&plan.spec.migrate_pods) {
+        let resources = pod.resource.as_ref().map(resources);
+        let is_new = seats::staying(&next.status).any(|seat| seat.ordinal == *ordinal);
+        let Some(new) = seats::replace(&mut next.status, *ordinal, resources) else {
+            return Err(format!("{}: it is leaving already", pod.name));
+        };
+        if is_new {
+            next.decided(format!("pserver {ordinal} moves to pserver {new}"), format!("plan {}", name(plan)));
+        }
+        status.moved_to.push(new);
+    }
+    if is_set {
+        status.phase = ScalePlanPhase::Scaling;
+    }
+    status.message = "on its way".to_owned();
+    Ok(())
+}
+
+/// What a container asks for and may use, of a plan's list of quantities; whole requirements are taken as they are.
+fn resources(stated: &Value) -> Value {
+    if stated.get("requests").is_some() || stated.get("limits").is_some() {
+        return stated.clone();
+    }
+    json!({ "requests": stated, "limits": stated })
+}
+
+/// What a plan asks for, if it can be had.
+fn asked(next: &Upkeep<'_>, plan: &ScalePlan) -> Result<Asked, String> {
+    let said = plan.metadata.labels.as_ref().and_then(|labels| labels.get(SCALE_TYPE.0));
+    if let Some(other) = said.filter(|said| *said != SCALE_TYPE.1) {
+        return Err(format!(
+            "label {}: {other:?} is no plan of a person's: give {}",
+            SCALE_TYPE.0, SCALE_TYPE.1
+        ));
+    }
+    let spec = &next.view.job.spec;
+    let mut asked = Asked::default();
+    for (role, numbers) in &plan.spec.replica_resource_specs {
+        let at = format!("spec.replicaResourceSpecs.{role}");
+        let (slot, min, max) = match role.as_str() {
+            "worker" | "trainer" => {
+                (&mut asked.trainers, spec.trainer.min_replicas, spec.trainer.max_replicas)
+            }
+            "ps" | "pserver" => (&mut asked.pservers, spec.pserver.min_replicas, spec.pserver.max_replicas),
+            _ => return Err(format!("{at}: there is no such role: give worker or trainer, ps or pserver")),
+        };
+        let Some(replicas) = numbers.replicas else { return Err(format!("{at}.replicas: say how many")) };
+        let max = max.unwrap_or(min);
+        if !(min..=max).contains(&replicas) {
+            return Err(format!(
+                "{at}.replicas: {replicas} is not within the job's {min} to {max}: change those first"
+            ));
+        }
+        if slot.replace(replicas).is_some_and(|before| before != replicas) {
+            return Err(format!("{at}: the same role is named twice, with other numbers"));
+        }
+    }
+    for pod in &plan.spec.migrate_pods {
+        let ordinal = ordinal(next, &pod.name)?;
+        if asked.moves.contains(&ordinal) {
+            return Err(format!("spec.migratePods: {} is named twice", pod.name));
+        }
+        asked.moves.push(ordinal);
+    }
+    if asked == Asked::default() {
+        return Err("spec: it asks for nothing: give replicaResourceSpecs or migratePods".to_owned());
+    }
+    Ok(asked)
+}
+
+/// The pserver that a plan names: by its pod, or by the end of a name, as in `JOB-edljob-ps-0`.
+fn ordinal(next: &Upkeep<'_>, named: &str) -> Result<u32, String> {
+    let job = next.view.name();
+    let number = |named: &str| {
+        let (before, number) = named.rsplit_once('-')?;
+        let role = before.rsplit_once('-').map_or(before, |(_, role)| role);
+        let is_ours = before == role || before.starts_with(job);
+        number.parse::<u32>().ok().filter(|_| is_ours && matches!(role, "ps" | "pserver"))
+    };
+    // Its own history is gone through as well: one that has been replaced by this very plan is still there.
+    let there = next.status.pserver.seats.iter().filter(|seat| !seat.leaving).map(|seat| seat.ordinal);
+    number(named).filter(|number| there.clone().any(|one| one == *number)).ok_or_else(|| {
+        let names: Vec<String> = there.map(|ordinal| Role::Pserver.pod_name(job, ordinal)).collect();
+        format!("spec.migratePods: {named:?} is no pserver of {job}: there are {}", names.join(", "))
+    })
+}
+
+/// Whether the job is as the plan says by now.
+fn go_on(next: &mut Upkeep<'_>, plan: &ScalePlan, status: &mut ScalePlanStatus) -> Result<(), String> {
+    let mut missing = Vec::new();
+    let spec = &next.view.job.spec;
+    for (role, numbers) in &plan.spec.replica_resource_specs {
+        let is_trainer = matches!(role.as_str(), "worker" | "trainer");
+        let now = if is_trainer { spec.trainer.replicas } else { spec.pserver.replicas };
+        let Some(wanted) = numbers.replicas else { continue };
+        if now != Some(wanted) {
+            let now = now.map_or_else(|| "the operator's choice".to_owned(), |now| now.to_string());
+            return Err(format!("spec.{role}: the job was changed to {now} before there were {wanted}"));
+        }
+        let kind = if is_trainer { Role::Trainer } else { Role::Pserver };
+        let pods = next.view.of(kind).count() as u32;
+        let ready = next.view.of(kind).filter(|pod| pod.is_ready && pod.deleted.is_none()).count() as u32;
+        if ready != wanted || pods != wanted {
+            missing.push(format!("{ready} of {wanted} {}s are ready, of {pods}", kind.name()));
+        }
+    }
+    for new in &status.moved_to {
+        let pod = next.view.pod(Role::Pserver, *new);
+        let is_ready = pod.is_some_and(|pod| pod.is_ready && pod.state == PodState::Running);
+        let seats = &next.status.pserver.seats;
+        if let Some(old) = seats.iter().find(|seat| seat.replaced_by == Some(*new)) {
+            missing.push(format!("pserver {} still has what moves to pserver {new}", old.ordinal));
+        } else if !is_ready && seats.iter().any(|seat| seat.ordinal == *new) {
+            missing.push(format!("pserver {new} is not ready"));
+        }
+    }
+    if missing.is_empty() {
+        status.phase = ScalePlanPhase::Succeeded;
+        status.message = "done".to_owned();
+    } else {
+        status.message = missing.join("; ");
+    }
+    Ok(())
+}

@@ -1,0 +1,416 @@
+//! A model of a cluster with one job in it, and of what may happen there. For the properties beside it.
+
+use super::super::*;
+use crate::api::{Moment, ScalePlan, TrainingJob};
+use proptest::prelude::*;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Happening {
+    /// The operator looks, and dies after so many acts.
+    Look {
+        acts: usize,
+    },
+    /// It looks at what it saw last time.
+    LookAtThePast,
+    /// So many seconds pass, and pods do what they are about to.
+    Pass {
+        seconds: u64,
+    },
+    Fail {
+        which: usize,
+        class: EndClass,
+    },
+    Evict {
+        which: usize,
+    },
+    LoseNode {
+        which: usize,
+    },
+    Scale {
+        trainers: u32,
+        pservers: u32,
+    },
+    Plan {
+        pservers: u32,
+    },
+    Move,
+    Suspend {
+        is_on: bool,
+    },
+}
+
+pub(super) fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        6 => Just(Happening::Look { acts: usize::MAX }),
+        2 => (0usize..3).prop_map(|acts| Happening::Look { acts }),
+        1 => Just(Happening::LookAtThePast),
+        6 => (1u64..20).prop_map(|seconds| Happening::Pass { seconds }),
+        1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::Error }),
+        1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::OutOfMemory }),
+        1 => (0usize..20).prop_map(|which| Happening::Evict { which }),
+        1 => (0usize..20).prop_map(|which| Happening::LoseNode { which }),
+        1 => (2u32..6, 1u32..4).prop_map(|(trainers, pservers)| Happening::Scale { trainers, pservers }),
+        1 => (1u32..4).prop_map(|pservers| Happening::Plan { pservers }),
+        1 => Just(Happening::Move),
+        1 => any::<bool>().prop_map(|is_on| Happening::Suspend { is_on }),
+    ]
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Master {
+    /// By name, whether it was told to leave.
+    pub(super) pservers: BTreeMap<String, bool>,
+    pub(super) replaced: BTreeSet<String>,
+    pub(super) wanted: (u32, u32),
+    pub(super) step: u64,
+    pub(super) checkpoint: u64,
+}
+
+pub(super) struct World {
+    pub(super) now: i64,
+    pub(super) job: TrainingJob,
+    pub(super) pods: BTreeMap<String, PodView>,
+    pub(super) lost: BTreeSet<String>,
+    pub(super) plans: Vec<ScalePlan>,
+    pub(super) master: Master,
+    pub(super) memory: Memory,
+    pub(super) uids: u64,
+    /// What the operator saw when it last looked.
+    pub(super) past: Option<(TrainingJob, Vec<PodView>)>,
+    /// Ordinals of pservers whose pods were ever made, and of seats that were given up.
+    pub(super) given_up: BTreeSet<u32>,
+    pub(super) ends: u32,
+    pub(super) is_gone: bool,
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
+        let spec = json!({
+            "data": ["/d"], "checkpoint": { "place": "/c" },
+            "pserver": { "minReplicas": 1, "maxReplicas": 3 },
+            "trainer": { "minReplicas": 2, "maxReplicas": 5, "template": template },
+            // Failures are not what these tests are to end by.
+            "failurePolicy": { "trainerFailures": 1000, "serverFailures": 1000 },
+        });
+        let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
+        job.metadata.generation = Some(1);
+        World {
+            now: 1_000_000,
+            job,
+            pods: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            plans: Vec::new(),
+            master: Master { wanted: (2, 1), ..Master::default() },
+            memory: Memory::default(),
+            uids: 0,
+            past: None,
+            given_up: BTreeSet::new(),
+            ends: 0,
+            is_gone: false,
+        }
+    }
+
+    pub(super) fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Look { acts } => self.look(acts),
+            Happening::LookAtThePast => self.look_at_the_past(),
+            Happening::Pass { seconds } => self.pass(seconds),
+            Happening::Fail { which, class } => self.fail(which, class),
+            Happening::Evict { which } | Happening::LoseNode { which } => {
+                let Some(name) = self.running(which) else { return };
+                if matches!(happening, Happening::LoseNode { .. }) {
+                    self.lost.insert(self.pods[&name].uid.clone());
+                }
+                let now = Moment(self.now);
+                let pod = self.pods.get_mut(&name).unwrap();
+                if pod.deleted.is_none() {
+                    pod.deleted = Some(Deleted { grace_ends: now.plus(30), class: EndClass::Evicted });
+                    self.ends += 1;
+                }
+            }
+            Happening::Scale { trainers, pservers } => {
+                self.job.spec.trainer.replicas = Some(trainers.min(5));
+                self.job.spec.pserver.replicas = Some(pservers);
+            }
+            Happening::Plan { pservers } => self.plan(json!({ "ps": { "replicas": pservers } }), json!([])),
+            Happening::Move => {
+                let name =
+                    self.pods.values().find(|pod| pod.role == Role::Pserver).map(|pod| pod.name.clone());
+                self.plan(json!({}), json!([{ "name": name.unwrap_or_default() }]));
+            }
+            Happening::Suspend { is_on } => self.job.spec.suspend = is_on,
+        }
+    }
+
+    fn plan(&mut self, numbers: serde_json::Value, moves: serde_json::Value) {
+        let spec = json!({ "ownerJob": "j", "replicaResourceSpecs": numbers, "migratePods": moves });
+        let plan = ScalePlan::new(&format!("p{}", self.plans.len()), serde_json::from_value(spec).unwrap());
+        self.plans.push(plan);
+    }
+
+    fn running(&self, which: usize) -> Option<String> {
+        let running: Vec<&PodView> =
+            self.pods.values().filter(|pod| pod.state == PodState::Running).collect();
+        Some(running.get(which % running.len().max(1))?.name.clone())
+    }
+
+    fn fail(&mut self, which: usize, class: EndClass) {
+        let Some(name) = self.running(which) else { return };
+        let pod = self.pods.get_mut(&name).unwrap();
+        if self.lost.contains(&pod.uid) {
+            return;
+        }
+        // One that is being deleted was counted then, or is no loss.
+        self.ends += u32::from(pod.deleted.is_none());
+        pod.is_ready = false;
+        pod.state = PodState::Ended(Ended { class, exit_code: Some(1), message: String::new(), at: None });
+        self.master.pservers.remove(&name);
+    }
+
+    /// Pods go on with what they are about.
+    fn pass(&mut self, seconds: u64) {
+        self.now += seconds as i64;
+        let now = Moment(self.now);
+        let live = self.master.pservers.values().filter(|is_leaving| !**is_leaving).count();
+        for pod in self.pods.values_mut().filter(|pod| !self.lost.contains(&pod.uid)) {
+            let is_left = self.master.pservers.get(&pod.name) == Some(&true) && live > 0;
+            match (&pod.state, pod.deleted) {
+                (PodState::Running, _) if is_left => {
+                    pod.is_ready = false;
+                    let class = EndClass::Completed;
+                    pod.state = PodState::Ended(Ended {
+                        class,
+                        exit_code: Some(0),
+                        message: String::new(),
+                        at: Some(now),
+                    });
+                    self.master.pservers.remove(&pod.name);
+                }
+                (PodState::Waiting(_), None) => {
+                    pod.state = PodState::Running;
+                    pod.is_ready = true;
+                    if pod.role == Role::Pserver {
+                        self.master.pservers.insert(pod.name.clone(), false);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let lost = self.lost.clone();
+        let is_over = |pod: &PodView| {
+            pod.deleted.is_some_and(|deleted| {
+                let has_ended = !matches!(pod.state, PodState::Running);
+                !lost.contains(&pod.uid)
+                    && (has_ended || now >= deleted.grace_ends || pod.role == Role::Trainer)
+            })
+        };
+        self.pods.retain(|_, pod| !is_over(pod));
+        let names: BTreeSet<String> = self.pods.keys().cloned().collect();
+        self.master.pservers.retain(|name, _| names.contains(name));
+        for name in self.master.replaced.clone() {
+            // Another has come: the one that is replaced may leave.
+            if live as u32 > self.master.wanted.1 && self.master.pservers.contains_key(&name) {
+                self.master.pservers.insert(name.clone(), true);
+            }
+        }
+        if self.pods.contains_key("j-master") && live > 0 {
+            self.master.step += seconds;
+        }
+    }
+
+    fn master_view(&self) -> Option<MasterView> {
+        self.pods.get("j-master").filter(|pod| pod.is_ready && !self.lost.contains(&pod.uid))?;
+        let pending =
+            self.master.replaced.iter().filter(|name| self.master.pservers.get(*name) == Some(&false));
+        Some(MasterView {
+            phase: "training".to_owned(),
+            is_progress_known: true,
+            step: self.master.step,
+            steps: u64::MAX,
+            trainers_wanted: self.master.wanted.0,
+            pservers_wanted: self.master.wanted.1 + pending.count() as u32,
+            pservers: self
+                .master
+                .pservers
+                .iter()
+                .map(|(name, is_leaving)| MemberView {
+                    name: name.clone(),
+                    is_live: true,
+                    is_leaving: *is_leaving,
+                    ..MemberView::default()
+                })
+                .collect(),
+            checkpoint: self.master.checkpoint,
+            ..MasterView::default()
+        })
+    }
+
+    pub(super) fn look(&mut self, acts_done: usize) {
+        let (job, pods) = (self.job.clone(), self.pods.values().cloned().collect::<Vec<_>>());
+        self.past = Some((job.clone(), pods.clone()));
+        self.decide_on(&job, &pods, acts_done);
+    }
+
+    /// What a cache shows may be older than what is: then pods are refused by their uid. But the shell goes by the status
+    /// that it has written itself, and adds the pods that it has made and not seen yet (`cluster/unseen.rs`).
+    fn look_at_the_past(&mut self) {
+        let Some((mut job, mut pods)) = self.past.clone() else { return };
+        job.status = self.job.status.clone();
+        pods.retain(|seen| self.pods.get(&seen.name).is_none_or(|pod| pod.uid == seen.uid));
+        let unseen = |pod: &&PodView| pods.iter().all(|seen| seen.name != pod.name);
+        let made: Vec<PodView> = self.pods.values().filter(unseen).cloned().collect();
+        pods.extend(made.into_iter().map(|pod| PodView {
+            state: PodState::Waiting(None),
+            is_ready: false,
+            ..pod
+        }));
+        self.decide_on(&job, &pods, usize::MAX);
+    }
+
+    fn decide_on(&mut self, job: &TrainingJob, pods: &[PodView], acts_done: usize) {
+        if self.is_gone {
+            return;
+        }
+        let spec = &job.spec;
+        let target = Target {
+            trainers: spec.trainer.replicas.unwrap_or(spec.trainer.min_replicas),
+            pservers: spec.pserver.replicas.unwrap_or(spec.pserver.min_replicas),
+            ..Target::default()
+        };
+        let plans: Vec<ScalePlan> = self
+            .plans
+            .iter()
+            .filter(|plan| !plan.status.as_ref().is_some_and(|status| status.phase.is_over()))
+            .cloned()
+            .collect();
+        let master = self.master_view();
+        let view = View {
+            job,
+            pods,
+            master: master.as_ref(),
+            plans: &plans,
+            target: &target,
+            has_store: false,
+            now: Moment(self.now),
+        };
+        let decision = decide(&view, &mut self.memory);
+        assert!((1..=300).contains(&decision.again_after));
+        self.keep_status(decision.status);
+        for (name, status) in decision.plans {
+            let plan =
+                self.plans.iter_mut().find(|plan| plan.metadata.name.as_deref() == Some(&name)).unwrap();
+            plan.status = Some(status);
+        }
+        for act in decision.acts.into_iter().take(acts_done) {
+            self.act(act);
+        }
+    }
+
+    fn keep_status(&mut self, status: TrainingJobStatus) {
+        let seats = |status: &TrainingJobStatus| -> BTreeSet<u32> {
+            status.pserver.seats.iter().map(|seat| seat.ordinal).collect()
+        };
+        let before = self.job.status.take().unwrap_or_default();
+        let (was, is) = (seats(&before), seats(&status));
+        assert_eq!(is.len(), status.pserver.seats.len(), "an ordinal has one seat");
+        assert!(
+            is.iter()
+                .all(|ordinal| *ordinal < status.pserver.next_ordinal && !self.given_up.contains(ordinal))
+        );
+        for ordinal in was.difference(&is) {
+            let name = Role::Pserver.pod_name("j", *ordinal);
+            assert!(!self.pods.contains_key(&name), "seat {ordinal} was given up while its pod is there");
+            self.given_up.insert(*ordinal);
+        }
+        self.job.status = Some(status);
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::CreatePod(plan) => {
+                let name = plan.role.pod_name("j", plan.ordinal);
+                assert!(!self.is_settled(), "a pod is made for a job that is to have none: {name}");
+                self.uids += 1;
+                let pod = PodView {
+                    name: name.clone(),
+                    uid: format!("u{}", self.uids),
+                    role: plan.role,
+                    ordinal: plan.ordinal,
+                    state: PodState::Waiting(None),
+                    is_ready: false,
+                    created: Moment(self.now),
+                    deleted: None,
+                    ip: None,
+                    memory: Some(plan.memory.unwrap_or(1 << 20)),
+                };
+                self.pods.entry(name).or_insert(pod);
+            }
+            Act::DeletePod { name, uid, grace } => {
+                let now = Moment(self.now);
+                let Some(pod) = self.pods.get_mut(&name).filter(|pod| pod.uid == uid) else { return };
+                match grace {
+                    Grace::Force => {
+                        assert!(
+                            pod.deleted.is_some_and(|deleted| now > deleted.grace_ends),
+                            "{name} was forced early"
+                        );
+                        self.pods.remove(&name);
+                    }
+                    Grace::Own | Grace::Seconds(_) => {
+                        let deleted = Deleted { grace_ends: now.plus(30), class: EndClass::Evicted };
+                        pod.deleted.get_or_insert(deleted);
+                    }
+                }
+            }
+            Act::SetReplicas { trainers, pservers } => {
+                self.job.spec.trainer.replicas = trainers.or(self.job.spec.trainer.replicas);
+                self.job.spec.pserver.replicas = pservers.or(self.job.spec.pserver.replicas);
+            }
+            Act::Tell(Command::Scale { trainers, pservers }) => {
+                self.master.wanted = (trainers, pservers.unwrap_or(self.master.wanted.1));
+            }
+            Act::Tell(Command::Drain { pserver, is_replaced }) => {
+                if is_replaced {
+                    self.master.replaced.insert(pserver);
+                } else if self.master.wanted.1 > 1
+                    && let Some(is_leaving) = self.master.pservers.get_mut(&pserver)
+                {
+                    self.master.wanted.1 -= u32::from(!*is_leaving);
+                    *is_leaving = true;
+                }
+            }
+            Act::Tell(Command::Checkpoint) => self.master.checkpoint += 1,
+            Act::AddFinalizer => self.job.metadata.finalizers = Some(vec![FINALIZER.to_owned()]),
+            Act::RemoveFinalizer => {
+                assert!(self.pods.is_empty(), "the job goes while pods are there");
+                self.is_gone = true;
+            }
+            Act::DeleteJob | Act::MakeSurroundings | Act::DeleteSurroundings | Act::Event { .. } => {}
+        }
+    }
+
+    /// Whether the job is to have no pods.
+    fn is_settled(&self) -> bool {
+        self.job
+            .status
+            .as_ref()
+            .is_some_and(|status| status.phase.is_over() || status.phase == Phase::Suspended)
+            || self.job.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Nothing happens any more but time, and looks.
+    pub(super) fn rest(&mut self) {
+        for _ in 0..120 {
+            self.look(usize::MAX);
+            self.pass(5);
+        }
+    }
+
+    pub(super) fn running_of(&self, role: Role) -> usize {
+        self.pods.values().filter(|pod| pod.role == role && pod.state == PodState::Running).count()
+    }
+}

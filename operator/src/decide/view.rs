@@ -1,0 +1,351 @@
+//! What is seen of a job, and what may be done about it: plain values, without Kubernetes' types for pods.
+
+use crate::api::{Moment, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The finalizer that lets the operator end a job's pods in order.
+pub const FINALIZER: &str = "shoal.dev/drain";
+
+/// All that is seen of a job at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The job as it is written, with the status as it was last.
+    pub job: &'a TrainingJob,
+    /// Its pods.
+    pub pods: &'a [PodView],
+    /// What its master says, if it answers.
+    pub master: Option<&'a MasterView>,
+    /// Its plans that are not over, the oldest first.
+    pub plans: &'a [ScalePlan],
+    /// How many of whom there should be.
+    pub target: &'a Target,
+    /// Whether the operator has a place for the states of jobs.
+    pub has_store: bool,
+    /// The time of the cluster's clocks.
+    pub now: Moment,
+}
+
+impl View<'_> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.job.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn has_finalizer(&self) -> bool {
+        self.job.metadata.finalizers.iter().flatten().any(|one| one == FINALIZER)
+    }
+
+    pub(super) fn of(&self, role: Role) -> impl Iterator<Item = &PodView> {
+        self.pods.iter().filter(move |pod| pod.role == role)
+    }
+
+    pub(super) fn pod(&self, role: Role, ordinal: u32) -> Option<&PodView> {
+        self.of(role).find(|pod| pod.ordinal == ordinal)
+    }
+}
+
+/// How many of whom there should be, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Trainers, within the job's bounds.
+    pub trainers: u32,
+    /// Pservers, within the job's bounds.
+    pub pservers: u32,
+    /// Why so many trainers.
+    pub why_trainers: String,
+    /// Why so many pservers.
+    pub why_pservers: String,
+}
+
+/// What a pod is to its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Hands out the data.
+    Master,
+    /// Holds the model.
+    Pserver,
+    /// Runs the author's program.
+    Trainer,
+}
+
+impl Role {
+    /// Its name, in labels and in pods' names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Master => "master",
+            Role::Pserver => "pserver",
+            Role::Trainer => "trainer",
+        }
+    }
+
+    /// The pod's name, which nothing else of the cluster has.
+    pub fn pod_name(self, job: &str, ordinal: u32) -> String {
+        match self {
+            Role::Master => format!("{job}-master"),
+            Role::Pserver | Role::Trainer => format!("{job}-{}-{ordinal}", self.name()),
+        }
+    }
+}
+
+/// A pod of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// Its name.
+    pub name: String,
+    /// What tells it from others that have had, or will have, its name.
+    pub uid: String,
+    /// What it is.
+    pub role: Role,
+    /// Which of them; 0 for the master.
+    pub ordinal: u32,
+    /// How it is.
+    pub state: PodState,
+    /// Whether it is ready.
+    pub is_ready: bool,
+    /// When it was made.
+    pub created: Moment,
+    /// When the time is over that it was given to end, if somebody has deleted it.
+    pub deleted: Option<Deleted>,
+    /// Its address.
+    pub ip: Option<String>,
+    /// The most memory that its container may use, in bytes.
+    pub memory: Option<u64>,
+}
+
+/// That a pod was deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// When its time to end is over.
+    pub grace_ends: Moment,
+    /// By whom, as far as that is said.
+    pub class: EndClass,
+}
+
+/// How a pod is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodState {
+    /// Its container does not run yet, perhaps because of something.
+    Waiting(Option<Stuck>),
+    /// Its container runs.
+    Running,
+    /// It will never run again.
+    Ended(Ended),
+}
+
+/// Why a container does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// No node has room for it: what the scheduler says.
+    Unschedulable(String),
+    /// Its image cannot be had, or its container cannot be made as it is written: what the kubelet says.
+    Unusable {
+        /// In one word.
+        reason: String,
+        /// For people.
+        message: String,
+    },
+}
+
+/// How a pod ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Why.
+    pub class: EndClass,
+    /// What its container returned.
+    pub exit_code: Option<i32>,
+    /// Its last words.
+    pub message: String,
+    /// When.
+    pub at: Option<Moment>,
+}
+
+/// Why a pod ended, or is about to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndClass {
+    /// It had nothing left to do.
+    Completed,
+    /// For something of a higher priority.
+    Preempted,
+    /// By its node, or by whoever deleted it.
+    Evicted,
+    /// With its node.
+    NodeLost,
+    /// For want of memory.
+    OutOfMemory,
+    /// It gave up waiting for its master.
+    Unreached,
+    /// By an error that another start may not meet.
+    Error,
+    /// As every other start of it would: it was called wrongly, or is no program.
+    Hopeless,
+    /// It made no progress.
+    Hung,
+}
+
+/// What a master says of its job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MasterView {
+    /// `waiting`, `training`, `done` or `failed`.
+    pub phase: String,
+    /// Why it failed.
+    pub failure: String,
+    /// Whether it has heard of every block: before that the step says nothing.
+    pub is_progress_known: bool,
+    /// Steps made.
+    pub step: u64,
+    /// Steps of the whole job.
+    pub steps: u64,
+    /// The epoch that is trained on.
+    pub epoch: u64,
+    /// Records that count.
+    pub records: u64,
+    /// Records that were left out.
+    pub excluded: u64,
+    /// Trainers that it says there should be.
+    pub trainers_wanted: u32,
+    /// Pservers that it says there should be, those included that come in the place of others.
+    pub pservers_wanted: u32,
+    /// Pservers that it knows.
+    pub pservers: Vec<MemberView>,
+    /// Trainers that it knows.
+    pub trainers: Vec<MemberView>,
+    /// The newest durable checkpoint; 0 for none.
+    pub checkpoint: u64,
+    /// The version of the model in it.
+    pub checkpoint_version: u64,
+    /// Where checkpoints lie.
+    pub checkpoint_place: String,
+}
+
+/// A member as its master sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its name, which is its pod's.
+    pub name: String,
+    /// Whether it is heard of.
+    pub is_live: bool,
+    /// Whether it was told to leave.
+    pub is_leaving: bool,
+    /// Trainers: tasks in hand.
+    pub tasks: u32,
+    /// Trainers: what grows while it makes progress.
+    pub work: u64,
+}
+
+/// What the operator remembers of a job besides its status. Lost with its process, which costs a delay and nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// By trainer, what it had done and since when it has done no more.
+    pub(super) work: BTreeMap<String, (u64, Moment)>,
+    /// Why the API server would not have some pod when the job was last looked at: in one word, and for people.
+    pub blocked: Option<(&'static str, String)>,
+}
+
+/// What is to be done, after the status is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The job's status from now on.
+    pub status: TrainingJobStatus,
+    /// By name, the status of plans from now on.
+    pub plans: Vec<(String, ScalePlanStatus)>,
+    /// What is to be done then, in this order.
+    pub acts: Vec<Act>,
+    /// Look again after so many seconds, even if nothing is heard.
+    pub again_after: u64,
+}
+
+/// One thing that is to be done. Repeated, it changes nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// Be asked before the job goes.
+    AddFinalizer,
+    /// Let the job go.
+    RemoveFinalizer,
+    /// Delete the job.
+    DeleteJob,
+    /// Make the service, the disruption budget and the network policy, or see that they are as they should be.
+    MakeSurroundings,
+    /// Delete them.
+    DeleteSurroundings,
+    /// Make a pod.
+    CreatePod(PodPlan),
+    /// Delete a pod: this one, and none that has its name later.
+    DeletePod {
+        /// Its name.
+        name: String,
+        /// Which of that name.
+        uid: String,
+        /// How long it may take to end.
+        grace: Grace,
+    },
+    /// Write these numbers into the job's spec.
+    SetReplicas {
+        /// Trainers.
+        trainers: Option<u32>,
+        /// Pservers.
+        pservers: Option<u32>,
+    },
+    /// Tell the master.
+    Tell(Command),
+    /// Tell people.
+    Event {
+        /// Whether it is bad news.
+        is_warning: bool,
+        /// In one word.
+        reason: &'static str,
+        /// For people.
+        note: String,
+    },
+}
+
+/// How long a pod may take to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grace {
+    /// As long as it was made with.
+    Own,
+    /// So many seconds.
+    Seconds(u32),
+    /// None: its node does not answer. Whatever still runs there is fenced by its incarnation.
+    Force,
+}
+
+/// What is told to a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// How many of whom there should be.
+    Scale {
+        /// Trainers.
+        trainers: u32,
+        /// Pservers.
+        pservers: Option<u32>,
+    },
+    /// That a pserver is to be left.
+    Drain {
+        /// Its name.
+        pserver: String,
+        /// Whether another takes its place.
+        is_replaced: bool,
+    },
+    /// To make a checkpoint now.
+    Checkpoint,
+}
+
+/// A pod to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodPlan {
+    /// What it is.
+    pub role: Role,
+    /// Which of them.
+    pub ordinal: u32,
+    /// Whether anything may preempt it: a trainer beyond the least.
+    pub is_elastic: bool,
+    /// What its container asks for, if not what its role's does.
+    pub resources: Option<Value>,
+    /// The least memory that its container is given, in bytes.
+    pub memory: Option<u64>,
+    /// Pservers to begin with, for a master.
+    pub pservers: u32,
+    /// Trainers to begin with, for a master.
+    pub trainers: u32,
+}

@@ -1,0 +1,72 @@
+//! The Kubernetes operator: runs training jobs that are written down as resources, scales, moves and repairs them.
+//!
+//! It observes, decides, applies. [`api`] is what people write, [`decide`] is pure, [`manifest`] makes objects of what was
+//! decided, [`cluster`] is the shell around them. It never computes, counts or restores anything of a model: masters and
+//! pservers do.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod cluster;
+pub mod decide;
+pub mod manifest;
+mod pages;
+pub mod settings;
+
+use anyhow::{Context, bail};
+use cluster::Leader;
+use shoal_runtime::host::http;
+use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::Security;
+use shoal_runtime::host::shutdown::Shutdown;
+use shoal_runtime::host::telemetry;
+use std::sync::Arc;
+
+/// Runs an operator until `shutdown`: it waits to be elected, then looks after jobs.
+///
+/// # Errors
+/// No cluster to be found, an address that cannot be bound, a lease that was lost: whoever runs it starts it again.
+pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -> anyhow::Result<()> {
+    let client = kube::Client::try_default()
+        .await
+        .context("no cluster: run it in a pod with a service account, or with a KUBECONFIG")?;
+    let security = Security::open(settings.tls.as_deref(), settings.tls.is_none(), None);
+    let security = security.map_err(anyhow::Error::msg)?;
+    let identity = settings.identity.clone().unwrap_or_else(|| {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
+        format!("{host}-{:08x}", Random::from_os().bits() as u32)
+    });
+    telemetry::identify("", &identity);
+    let leader = Leader::new(client.clone(), &settings.lease_namespace, &settings.lease_name, identity);
+    let leader = Arc::new(leader);
+    let looks = Arc::new(cluster::Looks::default());
+    let listener = http::listen(settings.http).await?;
+    let watched = pages::Pages { leader: Arc::clone(&leader), looks: Arc::clone(&looks) };
+    let defaults = manifest::Defaults {
+        master_image: settings.master_image.clone(),
+        pserver_image: settings.pserver_image.clone(),
+        elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
+        store: settings.store.clone(),
+    };
+    let lead = async {
+        leader.elected().await;
+        tracing::info!("elected: looking after jobs");
+        let namespace = settings.namespace.as_deref();
+        tokio::select! {
+            ran = cluster::run(client, namespace, defaults, security, Arc::clone(&leader), looks) => {
+                ran.context("the API server cannot be asked")?;
+                bail!("the watches ended")
+            }
+            () = leader.keep() => bail!("the lease is another's, or could not be renewed"),
+        }
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.wait() => {
+            leader.resign().await;
+            Ok(())
+        }
+        led = lead => led,
+        never = http::serve(listener, &watched) => match never {},
+    }
+}

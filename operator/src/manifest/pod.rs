@@ -1,0 +1,182 @@
+//! A job's pod: what the operator gives it, under and over what the author's template says.
+
+use super::containers::{TLS_VOLUME, container, environment, grace_seconds};
+use super::{Defaults, JOB_LABEL, ORDINAL_LABEL, ROLE_LABEL, labels, metadata};
+use crate::api::{self, TrainingJob, bytes, typed_template};
+use crate::decide::{PodPlan, Role};
+use k8s_openapi::DeepMerge;
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, Pod, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, Toleration, Volume, WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How long after its node was lost a pod is given up, where the job does not say.
+const NODE_LOST_SECONDS: i64 = 30;
+
+/// The pod that a plan asks for.
+///
+/// # Errors
+/// Resources or a template that are none; a job's faults name them first.
+pub fn pod(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Result<Pod, String> {
+    let at = format!("spec.{}.template", plan.role.name());
+    let (template, resources) = match plan.role {
+        Role::Master => (job.spec.master.template.as_ref(), job.spec.master.resources.as_ref()),
+        Role::Pserver => (job.spec.pserver.template.as_ref(), job.spec.pserver.resources.as_ref()),
+        Role::Trainer => (Some(&job.spec.trainer.template), job.spec.trainer.resources.as_ref()),
+    };
+    let template = typed_template(template.unwrap_or(&Value::Object(Default::default())), &at)?;
+    let mut metadata = metadata(job, plan.role.pod_name(&job.name_any(), plan.ordinal));
+    let theirs = template.metadata.unwrap_or_default();
+    metadata.annotations = theirs.annotations;
+    let ours = metadata.labels.take().unwrap_or_default();
+    let role = [(ROLE_LABEL, plan.role.name().to_owned()), (ORDINAL_LABEL, plan.ordinal.to_string())];
+    let role = role.into_iter().map(|(key, value)| (key.to_owned(), value));
+    metadata.labels = Some(theirs.labels.unwrap_or_default().into_iter().chain(ours).chain(role).collect());
+    let mut theirs = template.spec.unwrap_or_default();
+    let program = program(&mut theirs, plan.role);
+    let mut ours = container(job, defaults, plan);
+    ours.name = program.clone();
+    let mut spec = base(job, defaults, plan);
+    spec.containers = vec![ours];
+    merge(&mut spec, theirs);
+    tolerations(job, &mut spec);
+    let container =
+        spec.containers.iter_mut().find(|one| one.name == program).ok_or("the container is lost")?;
+    finish(container, job, plan);
+    let stated = plan.resources.as_ref().or(resources);
+    if let Some(stated) = stated {
+        let typed: ResourceRequirements = serde_json::from_value(stated.clone())
+            .map_err(|why| format!("spec.{}.resources: {why}", plan.role.name()))?;
+        container.resources = Some(typed);
+    }
+    if let Some(memory) = plan.memory {
+        at_least(container.resources.get_or_insert_default(), memory);
+    }
+    // One pod is one incarnation: whether it is started again, and with what, is decided in one place.
+    spec.restart_policy = Some("Never".to_owned());
+    spec.automount_service_account_token = Some(false);
+    Ok(Pod { metadata, spec: Some(spec), status: None })
+}
+
+/// The name of the container that is the role's; in a template without any it is given its place.
+fn program(theirs: &mut PodSpec, role: Role) -> String {
+    let named = theirs.containers.iter().position(|one| one.name == role.name());
+    match (named, role) {
+        (Some(_), _) => role.name().to_owned(),
+        (None, Role::Trainer) => theirs
+            .containers
+            .first()
+            .map_or_else(|| api::TRAINER_CONTAINER.to_owned(), |one| one.name.clone()),
+        (None, _) => role.name().to_owned(),
+    }
+}
+
+/// What pods of a role are, before the author's template.
+fn base(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> PodSpec {
+    let class = if plan.is_elastic { defaults.elastic_class.clone() } else { None };
+    PodSpec {
+        affinity: (plan.role == Role::Pserver).then(|| apart(job)),
+        enable_service_links: Some(false),
+        priority_class_name: class.or_else(|| job.spec.priority_class_name.clone()),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..PodSecurityContext::default()
+        }),
+        termination_grace_period_seconds: Some(grace_seconds(plan.role)),
+        volumes: job.spec.tls.as_ref().map(|tls| {
+            let secret_name = tls.secrets.get(plan.role.name()).cloned();
+            let secret = Some(SecretVolumeSource { secret_name, ..SecretVolumeSource::default() });
+            vec![Volume { name: TLS_VOLUME.to_owned(), secret, ..Volume::default() }]
+        }),
+        ..PodSpec::default()
+    }
+}
+
+/// Pservers would rather be on different nodes: one that is lost takes one of them.
+fn apart(job: &TrainingJob) -> Affinity {
+    let mut selected: BTreeMap<String, String> = labels(job);
+    selected.retain(|key, _| key == JOB_LABEL);
+    selected.insert(ROLE_LABEL.to_owned(), Role::Pserver.name().to_owned());
+    let term = PodAffinityTerm {
+        label_selector: Some(LabelSelector { match_labels: Some(selected), match_expressions: None }),
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        ..PodAffinityTerm::default()
+    };
+    let wished = vec![WeightedPodAffinityTerm { pod_affinity_term: term, weight: 100 }];
+    let pod_anti_affinity = PodAntiAffinity {
+        preferred_during_scheduling_ignored_during_execution: Some(wished),
+        required_during_scheduling_ignored_during_execution: None,
+    };
+    Affinity { pod_anti_affinity: Some(pod_anti_affinity), ..Affinity::default() }
+}
+
+/// The author's template over ours. What is a whole of its own is taken whole, not mixed.
+fn merge(ours: &mut PodSpec, mut theirs: PodSpec) {
+    if theirs.affinity.is_some() {
+        ours.affinity = None;
+    }
+    for theirs in &mut theirs.containers {
+        let Some(ours) = ours.containers.iter_mut().find(|ours| ours.name == theirs.name) else { continue };
+        if theirs.command.is_some() {
+            ours.command = None;
+        }
+        if theirs.args.is_some() {
+            ours.args = None;
+        }
+        for (theirs, ours) in [
+            (&theirs.readiness_probe, &mut ours.readiness_probe),
+            (&theirs.liveness_probe, &mut ours.liveness_probe),
+        ] {
+            if theirs.is_some() {
+                *ours = None;
+            }
+        }
+    }
+    ours.merge_from(theirs);
+}
+
+/// What the protocol rests on is ours, whatever the template says.
+fn finish(container: &mut Container, job: &TrainingJob, plan: &PodPlan) {
+    let ours = environment(job, plan);
+    let theirs = container.env.take().unwrap_or_default();
+    let is_theirs = |name: &str| ours.iter().all(|one| one.name != name);
+    let theirs: Vec<_> = theirs.into_iter().filter(|one| is_theirs(&one.name)).collect();
+    container.env = Some(ours.iter().cloned().chain(theirs).collect());
+}
+
+/// Requests and limits of at least so much memory.
+fn at_least(resources: &mut ResourceRequirements, memory: u64) {
+    for list in [&mut resources.requests, &mut resources.limits] {
+        let list = list.get_or_insert_default();
+        if list.get("memory").and_then(|stated| bytes(&stated.0)).is_none_or(|stated| stated < memory) {
+            list.insert("memory".to_owned(), Quantity(memory.to_string()));
+        }
+    }
+}
+
+/// For how long pods stay bound to a node that does not answer.
+fn tolerations(job: &TrainingJob, spec: &mut PodSpec) {
+    let seconds = job.spec.failure_policy.node_lost_seconds.unwrap_or(NODE_LOST_SECONDS);
+    let stated = spec.tolerations.get_or_insert_default();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        if stated.iter().any(|one| one.key.as_deref().is_none_or(|theirs| theirs == key)) {
+            continue;
+        }
+        stated.push(Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some("NoExecute".to_owned()),
+            toleration_seconds: Some(seconds),
+            value: None,
+        });
+    }
+}

@@ -1,0 +1,72 @@
+//! What a job has besides pods: the service that names its master, the budget that keeps its pservers from being drained
+//! all at once, and the policy that keeps others off.
+
+use super::{HTTP_PORT, JOB_LABEL, MASTER_PORT, ROLE_LABEL, metadata, service_name};
+use crate::api::TrainingJob;
+use crate::decide::Role;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+fn selector(job: &TrainingJob, role: Option<Role>) -> BTreeMap<String, String> {
+    let job = (JOB_LABEL.to_owned(), job.name_any());
+    std::iter::once(job).chain(role.map(|role| (ROLE_LABEL.to_owned(), role.name().to_owned()))).collect()
+}
+
+/// The service at which a job's master is found, whichever pod it is.
+pub fn service(job: &TrainingJob) -> Service {
+    let port = |name: &str, port: u16| ServicePort {
+        name: Some(name.to_owned()),
+        port: port.into(),
+        // The default, which servers of the age of 1.20 want to see where an object is applied.
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    };
+    Service {
+        metadata: metadata(job, service_name(job)),
+        spec: Some(ServiceSpec {
+            // Names alone: a connection goes to the pod itself.
+            cluster_ip: Some("None".to_owned()),
+            publish_not_ready_addresses: Some(true),
+            selector: Some(selector(job, Some(Role::Master))),
+            ports: Some(vec![port("rpc", MASTER_PORT), port("http", HTTP_PORT)]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The disruption budget of a job's pservers, in the version of the API that the server has. Trainers have none: they may
+/// go at any time.
+pub fn disruption_budget(job: &TrainingJob, api_version: &str) -> Value {
+    json!({
+        "apiVersion": api_version,
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(job, format!("{}-pserver", job.name_any())),
+        "spec": { "maxUnavailable": 1, "selector": { "matchLabels": selector(job, Some(Role::Pserver)) } },
+    })
+}
+
+/// Who may connect to a job's pods: the job's own, the operator, and whoever reads the pages for probes.
+pub fn network_policy(job: &TrainingJob) -> Result<NetworkPolicy, serde_json::Error> {
+    serde_json::from_value(json!({
+        "metadata": metadata(job, job.name_any()),
+        "spec": {
+            "podSelector": { "matchLabels": selector(job, None) },
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                { "from": [{ "podSelector": { "matchLabels": selector(job, None) } }] },
+                {
+                    "from": [{
+                        "namespaceSelector": {},
+                        "podSelector": { "matchLabels": { "app.kubernetes.io/name": "shoal-operator" } },
+                    }],
+                    "ports": [{ "port": MASTER_PORT, "protocol": "TCP" }],
+                },
+                { "ports": [{ "port": HTTP_PORT, "protocol": "TCP" }] },
+            ],
+        },
+    }))
+}

@@ -1,0 +1,153 @@
+//! What pods become of templates. Tests only.
+
+use super::*;
+use crate::decide::{PodPlan, Role};
+use serde_json::{Value, json};
+
+fn job(more: Value) -> TrainingJob {
+    let mut spec = json!({
+        "data": ["/data/*.recordio"], "epochs": 3, "checkpoint": { "place": "/shared/digits" },
+        "priorityClassName": "important",
+        "trainer": { "minReplicas": 1, "template": {
+            "metadata": { "labels": { "team": "a", "shoal.dev/job": "other" } },
+            "spec": { "containers": [
+                { "name": "sidecar", "image": "s" },
+                { "name": "trainer", "image": "digits", "command": ["/digits"],
+                  "env": [{ "name": "SHOAL_JOB", "value": "theirs" }, { "name": "RATE", "value": "1" }] },
+            ] },
+        } },
+    });
+    more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
+    let mut job = TrainingJob::new("digits", serde_json::from_value(spec).unwrap());
+    job.metadata.namespace = Some("ns".to_owned());
+    job.metadata.uid = Some("0a1b2c3d-0000-0000-0000-000000000000".to_owned());
+    job
+}
+
+fn defaults() -> Defaults {
+    Defaults {
+        master_image: "m".to_owned(),
+        pserver_image: "p".to_owned(),
+        elastic_class: Some("shoal-elastic".to_owned()),
+        store: None,
+    }
+}
+
+fn plan(role: Role, ordinal: u32) -> PodPlan {
+    PodPlan { role, ordinal, is_elastic: false, resources: None, memory: None, pservers: 2, trainers: 3 }
+}
+
+fn made(job: &TrainingJob, plan: &PodPlan) -> Value {
+    json!(pod(job, &defaults(), plan).unwrap())
+}
+
+#[test]
+fn a_trainer_is_the_authors_container_with_the_jobs_names_in_its_environment() {
+    let pod = made(&job(json!({})), &plan(Role::Trainer, 4));
+    assert_eq!(pod["metadata"]["name"], "digits-trainer-4");
+    assert_eq!(pod["metadata"]["labels"]["team"], "a");
+    assert_eq!(pod["metadata"]["labels"]["shoal.dev/job"], "digits");
+    assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], "0a1b2c3d-0000-0000-0000-000000000000");
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    assert_eq!(containers.len(), 2);
+    let program = containers.iter().find(|one| one["name"] == "trainer").unwrap();
+    assert_eq!((&program["image"], &program["command"]), (&json!("digits"), &json!(["/digits"])));
+    let value = |name: &str| {
+        let env = program["env"].as_array().unwrap();
+        assert_eq!(env.iter().filter(|one| one["name"] == name).count(), 1, "{name}");
+        env.iter().find(|one| one["name"] == name).unwrap()["value"].clone()
+    };
+    assert_eq!(value("SHOAL_JOB"), "digits-0a1b2c3d");
+    assert_eq!(value("SHOAL_MASTER"), "digits-master.ns.svc:7400");
+    assert_eq!(value("SHOAL_TRAINER_NAME"), "digits-trainer-4");
+    assert_eq!(value("RATE"), "1");
+}
+
+#[test]
+fn every_pod_is_restricted_and_has_no_token() {
+    for role in [Role::Master, Role::Pserver, Role::Trainer] {
+        let pod = made(&job(json!({})), &plan(role, 0));
+        let spec = &pod["spec"];
+        assert_eq!(spec["automountServiceAccountToken"], false);
+        assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        assert_eq!(spec["restartPolicy"], "Never");
+        let of_role =
+            spec["containers"].as_array().unwrap().iter().find(|one| one["name"] == role.name()).unwrap();
+        assert_eq!(of_role["securityContext"]["allowPrivilegeEscalation"], false);
+        assert_eq!(of_role["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+        assert_eq!(spec["tolerations"][0]["tolerationSeconds"], 30);
+    }
+}
+
+#[test]
+fn only_trainers_beyond_the_least_may_be_preempted_by_anything() {
+    let class = |plan: &PodPlan| made(&job(json!({})), plan)["spec"]["priorityClassName"].clone();
+    assert_eq!(class(&plan(Role::Trainer, 0)), "important");
+    assert_eq!(class(&PodPlan { is_elastic: true, ..plan(Role::Trainer, 1) }), "shoal-elastic");
+}
+
+#[test]
+fn a_master_is_told_what_the_job_says_and_where_its_state_is() {
+    let arguments =
+        |job: &TrainingJob| made(job, &plan(Role::Master, 0))["spec"]["containers"][0]["args"].to_string();
+    let said = arguments(&job(json!({ "data": ["/data/$(X)"] })));
+    for wanted in [
+        r#""--store","/shared/digits/state/digits-0a1b2c3d""#,
+        r#""--checkpoints","/shared/digits""#,
+        r#""--pservers","2","--trainers","3""#,
+        r#""--epochs","3""#,
+        r#""--data","/data/$$(X)""#,
+        r#""--listen","$(SHOAL_POD_IP):7400""#,
+    ] {
+        assert!(said.contains(wanted), "{wanted} in {said}");
+    }
+    assert!(
+        arguments(&job(json!({ "master": { "store": "etcd://e:2379/x" } })))
+            .contains(r#""--store","etcd://e:2379/x""#)
+    );
+    let kept = Defaults { store: Some("etcd://e:2379/jobs/".to_owned()), ..defaults() };
+    let pod = json!(pod(&job(json!({})), &kept, &plan(Role::Master, 0)).unwrap());
+    assert!(pod.to_string().contains("etcd://e:2379/jobs/ns/digits-0a1b2c3d"));
+}
+
+#[test]
+fn a_template_adds_to_the_operators_pods_and_takes_their_commands_whole() {
+    let template = json!({ "spec": {
+        "volumes": [{ "name": "shared", "hostPath": { "path": "/shared" } }],
+        "affinity": { "nodeAffinity": {} },
+        "tolerations": [{ "key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 5 }],
+        "containers": [{ "name": "pserver", "command": ["/other"], "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }] }],
+    } });
+    let job =
+        job(json!({ "pserver": { "template": template, "resources": { "limits": { "memory": "1Gi" } } } }));
+    let pod = made(&job, &PodPlan { memory: Some(1 << 31), ..plan(Role::Pserver, 1) });
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(container["command"], json!(["/other"]));
+    assert_eq!(
+        (&container["image"], &container["volumeMounts"][0]["mountPath"]),
+        (&json!("p"), &json!("/shared"))
+    );
+    assert_eq!(pod["spec"]["affinity"], json!({ "nodeAffinity": {} }));
+    assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 2);
+    assert_eq!(pod["spec"]["tolerations"][0]["tolerationSeconds"], 5);
+    assert_eq!(container["resources"]["limits"]["memory"], (1u64 << 31).to_string());
+    let own =
+        json!({ "requests": { "cpu": "2", "memory": "4Gi" }, "limits": { "cpu": "2", "memory": "4Gi" } });
+    let moved = made(&job, &PodPlan { resources: Some(own.clone()), ..plan(Role::Pserver, 2) });
+    assert_eq!(moved["spec"]["containers"][0]["resources"], own);
+}
+
+#[test]
+fn the_surroundings_are_the_jobs_own() {
+    let job = job(json!({}));
+    let service = json!(service(&job));
+    assert_eq!(service["spec"]["selector"], json!({ "shoal.dev/job": "digits", "shoal.dev/role": "master" }));
+    let budget = disruption_budget(&job, "policy/v1");
+    assert_eq!(budget["spec"]["selector"]["matchLabels"]["shoal.dev/role"], "pserver");
+    let policy = json!(network_policy(&job).unwrap());
+    assert_eq!(policy["spec"]["ingress"].as_array().unwrap().len(), 3);
+    for one in [service, budget, policy] {
+        assert_eq!(one["metadata"]["ownerReferences"][0]["controller"], true);
+    }
+}

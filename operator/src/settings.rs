@@ -1,0 +1,44 @@
+//! The operator's settings: flag, then `SHOAL_*`, then default.
+
+use shoal_runtime::host::telemetry::LogFormat;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Settings of one operator.
+#[derive(clap::Args, Clone, Debug)]
+pub struct OperatorSettings {
+    /// Look after the jobs of this namespace only; by default of the whole cluster
+    #[arg(long, env = "SHOAL_NAMESPACE", value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Image of masters
+    #[arg(long, env = "SHOAL_MASTER_IMAGE", default_value = concat!("shoal-master:", env!("CARGO_PKG_VERSION")), value_name = "IMAGE")]
+    pub master_image: String,
+    /// Image of pservers
+    #[arg(long, env = "SHOAL_PSERVER_IMAGE", default_value = concat!("shoal-pserver:", env!("CARGO_PKG_VERSION")), value_name = "IMAGE")]
+    pub pserver_image: String,
+    /// Priority class of trainers beyond the least of their job, which anything may preempt; empty for none
+    #[arg(long, env = "SHOAL_ELASTIC_PRIORITY_CLASS", default_value = "shoal-elastic", value_name = "CLASS")]
+    pub elastic_priority_class: String,
+    /// Where the states of jobs are kept that name no place of their own: etcd://HOST:PORT/PREFIX. Without it, in the folder
+    /// of their checkpoints
+    #[arg(long, env = "SHOAL_JOB_STORE", value_name = "PLACE")]
+    pub store: Option<String>,
+    /// Namespace of the Lease by which one of several operators is elected
+    #[arg(long, env = "SHOAL_LEASE_NAMESPACE", default_value = "shoal-system", value_name = "NAMESPACE")]
+    pub lease_namespace: String,
+    /// Name of that Lease
+    #[arg(long, env = "SHOAL_LEASE_NAME", default_value = "shoal-operator", value_name = "NAME")]
+    pub lease_name: String,
+    /// Name of this operator among those that may lead; by default the host's name and a random number
+    #[arg(long, env = "SHOAL_OPERATOR_IDENTITY", value_name = "NAME")]
+    pub identity: Option<String>,
+    /// Folder with ca.pem, cert.pem and key.pem, for jobs with TLS
+    #[arg(long, env = "SHOAL_TLS", value_name = "DIR")]
+    pub tls: Option<PathBuf>,
+    /// How logs are written, on standard error: text or json, one object a line. SHOAL_LOG or else RUST_LOG filters them
+    #[arg(long, env = "SHOAL_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
+    /// Address of the pages /metrics, /healthz and /readyz; none by default
+    #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
+    pub http: Option<SocketAddr>,
+}
