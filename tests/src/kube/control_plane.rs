@@ -1,0 +1,311 @@
+//! etcd, API server, controller manager and scheduler as child processes, each test with its own. Found by the field's
+//! convention `KUBEBUILDER_ASSETS`: a folder with kube-apiserver, kube-controller-manager, kube-scheduler, etcd and kubectl.
+
+use anyhow::{Context, bail, ensure};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+/// What the folder must have.
+const PROGRAMS: [&str; 5] =
+    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubectl"];
+/// How long the API server may take to be ready.
+const START_MAX: Duration = Duration::from_secs(90);
+/// The administrator's token.
+const TOKEN: &str = "admin-token";
+
+/// A running control plane. Its processes end with it.
+pub struct ControlPlane {
+    folder: TempDir,
+    programs: PathBuf,
+    ports: [u16; 3],
+    processes: Vec<(&'static str, Child)>,
+}
+
+/// Why there can be no control plane here; none if there can.
+pub fn missing() -> Option<String> {
+    let how = "bash .ci/control-plane makes one, and says what to set";
+    let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) else {
+        return Some(format!("KUBEBUILDER_ASSETS names no folder with a Kubernetes control plane: {how}"));
+    };
+    let lacks = PROGRAMS.iter().find(|program| !folder.join(program).is_file());
+    lacks.map(|program| format!("KUBEBUILDER_ASSETS: {} is missing: {how}", folder.join(program).display()))
+}
+
+impl ControlPlane {
+    /// Starts one. `definitions` are applied before the controller manager starts: what is defined later it learns of after
+    /// up to 30 s only.
+    pub async fn start(definitions: &Path) -> anyhow::Result<ControlPlane> {
+        if let Some(why) = missing() {
+            bail!("{why}");
+        }
+        let programs = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default());
+        let mut plane = ControlPlane {
+            folder: tempfile::tempdir()?,
+            programs,
+            ports: [free_port()?, free_port()?, free_port()?],
+            processes: Vec::new(),
+        };
+        plane.write_credentials()?;
+        plane.start_etcd()?;
+        plane.start_api_server().await?;
+        plane.kubectl(&["apply", "--validate=false", "-f", &definitions.to_string_lossy()])?;
+        plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"])?;
+        plane.start_controllers()?;
+        plane
+            .wait_for("the default service account", |plane| {
+                plane.kubectl(&["get", "serviceaccount", "default", "--namespace", "default"]).map(drop)
+            })
+            .await?;
+        Ok(plane)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// A file that kubectl and every client take.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// The same for whoever has the rights of `user`, and no others.
+    pub fn kubeconfig_as(&self, user: &str) -> anyhow::Result<PathBuf> {
+        let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(self.kubeconfig())?)?;
+        config["users"][0]["user"]["as"] = user.into();
+        // Service accounts are in groups, without which they may not even ask which APIs there are.
+        let groups = ["system:serviceaccounts", "system:authenticated"];
+        config["users"][0]["user"]["as-groups"] = groups.to_vec().into();
+        let file = self.folder.path().join(format!("kubeconfig-{}", user.replace(':', "-")));
+        std::fs::write(&file, config.to_string())?;
+        Ok(file)
+    }
+
+    /// A client with all rights.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        let read = Kubeconfig::read_from(self.kubeconfig())?;
+        let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// What kubectl prints.
+    ///
+    /// # Errors
+    /// It failed; the message has what it said.
+    pub fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut kubectl = Command::new(self.programs.join("kubectl"));
+        let output = kubectl
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), said.trim());
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Applies what is written in a manifest.
+    pub fn apply(&self, manifest: &str) -> anyhow::Result<String> {
+        let file = self.folder.path().join("manifest.yaml");
+        std::fs::write(&file, manifest)?;
+        self.kubectl(&["apply", "-f", &file.to_string_lossy()])
+    }
+
+    fn write_credentials(&self) -> anyhow::Result<()> {
+        let key = rcgen::KeyPair::generate()?;
+        std::fs::write(self.path("sa.key"), key.serialize_pem())?;
+        std::fs::write(self.path("sa.pub"), key.public_key_pem())?;
+        std::fs::write(self.path("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
+        let server = format!("https://127.0.0.1:{}", self.ports[0]);
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{ "name": "test", "cluster": { "server": server, "insecure-skip-tls-verify": true } }],
+            "users": [{ "name": "admin", "user": { "token": TOKEN } }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "admin", "namespace": "default" } }],
+        });
+        std::fs::write(self.kubeconfig(), config.to_string())?;
+        Ok(())
+    }
+
+    fn start_etcd(&mut self) -> anyhow::Result<()> {
+        let [_, client, peer] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
+        let data = self.path("etcd");
+        self.spawn(
+            "etcd",
+            &[
+                "--data-dir",
+                &data,
+                "--listen-client-urls",
+                &client,
+                "--advertise-client-urls",
+                &client,
+                "--listen-peer-urls",
+                &peer,
+                "--initial-advertise-peer-urls",
+                &peer,
+                "--initial-cluster",
+                &format!("default={peer}"),
+                // What is lost with a test's power nobody misses.
+                "--unsafe-no-fsync",
+            ],
+        )
+    }
+
+    /// Starts the API server, at first or after [`ControlPlane::stop_api_server`].
+    pub async fn start_api_server(&mut self) -> anyhow::Result<()> {
+        let (etcd, port) = (format!("http://127.0.0.1:{}", self.ports[1]), self.ports[0].to_string());
+        let [certificates, tokens, key, public] =
+            ["certificates", "tokens.csv", "sa.key", "sa.pub"].map(|name| self.path(name));
+        self.spawn(
+            "kube-apiserver",
+            &[
+                "--etcd-servers",
+                &etcd,
+                "--bind-address",
+                "127.0.0.1",
+                "--advertise-address",
+                "127.0.0.1",
+                "--secure-port",
+                &port,
+                "--cert-dir",
+                &certificates,
+                "--token-auth-file",
+                &tokens,
+                "--authorization-mode",
+                "RBAC",
+                "--service-cluster-ip-range",
+                "10.0.0.0/24",
+                "--service-account-issuer",
+                "https://kubernetes.default.svc",
+                "--service-account-key-file",
+                &public,
+                "--service-account-signing-key-file",
+                &key,
+                "--allow-privileged=true",
+                "--default-not-ready-toleration-seconds",
+                "5",
+                "--default-unreachable-toleration-seconds",
+                "5",
+                "--endpoint-reconciler-type",
+                "none",
+            ],
+        )?;
+        self.wait_for("the API server", |plane| plane.kubectl(&["get", "--raw", "/readyz"]).map(drop)).await
+    }
+
+    /// Ends the API server, as an upgrade or a fault would.
+    pub fn stop_api_server(&mut self) {
+        self.end("kube-apiserver");
+    }
+
+    fn start_controllers(&mut self) -> anyhow::Result<()> {
+        let (config, key) = (self.kubeconfig().display().to_string(), self.path("sa.key"));
+        let certificates = self.path("certificates");
+        // Up to 1.23 there was a port without TLS, open unless it is closed.
+        let is_old = self.minor_version()? < 24;
+        let plain: &[&str] = if is_old { &["--port=0"] } else { &[] };
+        let all = [
+            "--kubeconfig",
+            &config,
+            "--bind-address",
+            "127.0.0.1",
+            "--secure-port",
+            "0",
+            "--leader-elect=false",
+            "--kube-api-qps",
+            "500",
+            "--kube-api-burst",
+            "1000",
+        ];
+        let nodes = [
+            "--cert-dir",
+            &certificates,
+            "--service-account-private-key-file",
+            &key,
+            // A node that is silent for 6 s is taken for lost.
+            "--node-monitor-period=1s",
+            "--node-monitor-grace-period=6s",
+            "--node-startup-grace-period=6s",
+        ];
+        self.spawn("kube-controller-manager", &[&all[..], &nodes[..], plain].concat())?;
+        self.spawn("kube-scheduler", &[&all[..], plain].concat())
+    }
+
+    /// 20 of v1.20.2.
+    fn minor_version(&self) -> anyhow::Result<u32> {
+        let output = Command::new(self.programs.join("kube-apiserver")).arg("--version").output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let minor = said.split('.').nth(1).and_then(|minor| minor.parse().ok());
+        minor.with_context(|| format!("kube-apiserver --version said {said:?}"))
+    }
+
+    fn spawn(&mut self, name: &'static str, arguments: &[&str]) -> anyhow::Result<()> {
+        let log = File::options().create(true).append(true).open(self.path(&format!("{name}.log")))?;
+        // Whatever becomes of the test, they do not outlive it.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(self.programs.join(name))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("setpriv {name}"))?;
+        self.processes.push((name, child));
+        Ok(())
+    }
+
+    fn end(&mut self, name: &str) {
+        for (_, child) in self.processes.iter_mut().filter(|(one, _)| *one == name) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.processes.retain(|(one, _)| *one != name);
+    }
+
+    async fn wait_for(
+        &mut self,
+        what: &str,
+        ask: impl Fn(&ControlPlane) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_MAX;
+        loop {
+            let Err(why) = ask(self) else { return Ok(()) };
+            let ended = self
+                .processes
+                .iter_mut()
+                .find_map(|(name, child)| child.try_wait().ok().flatten().map(|status| (*name, status)));
+            if let Some((name, status)) = ended {
+                bail!("{name} ended with {status}: {}", last_lines(&self.path(&format!("{name}.log"))));
+            }
+            ensure!(Instant::now() < deadline, "{what} is not there after {START_MAX:?}: {why:#}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        for name in ["kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"] {
+            self.end(name);
+        }
+    }
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn last_lines(file: &str) -> String {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,27 @@
+//! A real Kubernetes control plane on loopback addresses, and kubelets that run pods as processes of this machine. For
+//! tests of the operator; it must know nothing of what is in the pods.
+
+mod control_plane;
+mod hosts;
+mod kubelet;
+mod pod;
+mod process;
+
+pub use control_plane::{ControlPlane, missing};
+pub use kubelet::{Kubelet, KubeletSettings, Run};
+
+/// Annotations by which a pod says what is to become of it, all of them optional.
+pub mod annotations {
+    /// Pretended pods: seconds until it runs.
+    pub const START_SECONDS: &str = "kubelet.shoal.dev/start-seconds";
+    /// Pretended pods: seconds that it runs; without it until it is deleted.
+    pub const RUN_SECONDS: &str = "kubelet.shoal.dev/run-seconds";
+    /// Pretended pods: what it ends with then.
+    pub const EXIT_CODE: &str = "kubelet.shoal.dev/exit-code";
+    /// Pretended pods: why its container ended, as in `OOMKilled`.
+    pub const REASON: &str = "kubelet.shoal.dev/reason";
+    /// Processes: "true" where a process may have no more memory than its container's limit.
+    pub const ENFORCE_MEMORY: &str = "kubelet.shoal.dev/enforce-memory";
+    /// On a node: "true" for a machine that is lost.
+    pub const DEAD: &str = "kubelet.shoal.dev/dead";
+}

@@ -1,0 +1,344 @@
+//! The life of one pod on its node: it starts, says how it is, and ends by itself, by its deletion, or with its node.
+
+use super::annotations::{EXIT_CODE, REASON, RUN_SECONDS, START_SECONDS};
+use super::hosts::Named;
+use super::kubelet::{Run, Shared, locked, now};
+use super::process::{self, Place};
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Pod, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Of a log, so much is a container's message.
+const MESSAGE_BYTES_MAX: usize = 2048;
+/// How often a container is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What runs, or seems to.
+enum Content {
+    Process { child: Child, log: PathBuf },
+    Pretended { ends: Option<Instant>, exit_code: i32, reason: Option<String> },
+}
+
+/// How a container ended.
+struct End {
+    exit_code: i32,
+    reason: String,
+    message: String,
+}
+
+/// One pod, for as long as it is on its node.
+struct Life {
+    shared: Arc<Shared>,
+    node: String,
+    told: watch::Receiver<Pod>,
+    ip: String,
+    restarts: u32,
+    is_ready: bool,
+}
+
+/// Gives a pod its life. Returns when it is gone.
+pub(super) async fn live(shared: Arc<Shared>, node: String, told: watch::Receiver<Pod>) {
+    let pod = told.borrow().clone();
+    if matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
+    {
+        return;
+    }
+    let ip = shared.address();
+    let mut life = Life { shared, node, told, ip, restarts: 0, is_ready: false };
+    let key = pod.uid().unwrap_or_default();
+    life.run(&pod).await;
+    locked(&life.shared.named).remove(&key);
+}
+
+impl Life {
+    async fn run(&mut self, pod: &Pod) {
+        let image = container(pod).and_then(|one| one.image.clone()).unwrap_or_default();
+        if !self.shared.settings.images.contains(&image) {
+            return self.without_image(pod, &image).await;
+        }
+        loop {
+            let started = self.start(pod).await;
+            let end = match started {
+                Err(why) => End { exit_code: 128, reason: "StartError".to_owned(), message: why },
+                Ok(mut running) => {
+                    let has_probe = container(pod).is_some_and(|one| one.readiness_probe.is_some());
+                    let is_ready = !has_probe || matches!(running, Content::Pretended { .. });
+                    self.say_running(pod, is_ready).await;
+                    match self.attend(pod, &mut running).await {
+                        Some(end) => end,
+                        // Its machine is lost: nobody says anything of it any more.
+                        None => return,
+                    }
+                }
+            };
+            if self.deleted().is_none() && is_restarted(pod, end.exit_code) {
+                self.restarts += 1;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                continue;
+            }
+            self.say_ended(pod, &end).await;
+            return self.wait_for_deletion(pod).await;
+        }
+    }
+
+    /// Kubelets try for ever.
+    async fn without_image(&mut self, pod: &Pod, image: &str) {
+        for reason in ["ErrImagePull", "ImagePullBackOff"] {
+            let waiting = json!({ "waiting": { "reason": reason, "message": format!("image {image:?} is not there") } });
+            self.say(pod, "Pending", &waiting, false).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        self.wait_for_deletion(pod).await;
+    }
+
+    async fn start(&mut self, pod: &Pod) -> Result<Content, String> {
+        let seconds = |name: &str| {
+            annotation(pod, name).and_then(|text| text.parse::<f64>().ok()).map(Duration::from_secs_f64)
+        };
+        if self.shared.settings.run == Run::Pretended {
+            tokio::time::sleep(seconds(START_SECONDS).unwrap_or(Duration::from_millis(200))).await;
+            return Ok(Content::Pretended {
+                ends: seconds(RUN_SECONDS).map(|after| Instant::now() + after),
+                exit_code: annotation(pod, EXIT_CODE).and_then(|code| code.parse().ok()).unwrap_or(0),
+                reason: annotation(pod, REASON),
+            });
+        }
+        let folder = self.shared.folder.path().join(pod.uid().unwrap_or_default());
+        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        let hosts = locked(&self.shared.hosts).path().to_owned();
+        let place = Place { ip: &self.ip, hosts: &hosts, folder: &folder, path: &self.shared.settings.path };
+        let (child, log) = process::start(pod, &place).map_err(|error| format!("{error:#}"))?;
+        Ok(Content::Process { child, log })
+    }
+
+    /// Until the container has ended; none if its machine is lost.
+    async fn attend(&mut self, pod: &Pod, running: &mut Content) -> Option<End> {
+        let probe = container(pod)
+            .and_then(|one| one.readiness_probe.clone())
+            .filter(|_| matches!(running, Content::Process { .. }));
+        let mut next_probe = Instant::now();
+        let mut next_word = Instant::now() + Duration::from_secs(1);
+        let mut killed_after = None;
+        loop {
+            if self.shared.is_dead(&self.node) {
+                if let Content::Process { child, .. } = running {
+                    let _ = child.start_kill();
+                    let _ = child.wait().await;
+                }
+                return None;
+            }
+            if let Some(end) = ended(running, pod) {
+                return Some(end);
+            }
+            // While a node is silent, the controller manager says for it that its pods are not ready.
+            if self.deleted().is_none()
+                && self.is_ready
+                && !self.is_said_to_be_ready()
+                && Instant::now() >= next_word
+            {
+                next_word = Instant::now() + Duration::from_secs(1);
+                self.say_running(pod, true).await;
+            }
+            if let Some(grace) = self.deleted() {
+                let now = Instant::now();
+                let until = *killed_after.get_or_insert_with(|| {
+                    signal(running, Signal::TERM);
+                    now + grace
+                });
+                if now >= until {
+                    signal(running, Signal::KILL);
+                }
+            } else if let Some(probe) = probe.as_ref().filter(|_| Instant::now() >= next_probe) {
+                next_probe =
+                    Instant::now() + Duration::from_secs(probe.period_seconds.unwrap_or(10).max(1) as u64);
+                let is_ready = self.answers(probe).await;
+                if is_ready != self.is_ready {
+                    self.say_running(pod, is_ready).await;
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// How long a deleted pod may take; none for one that is not.
+    fn deleted(&self) -> Option<Duration> {
+        let pod = self.told.borrow();
+        pod.metadata.deletion_timestamp.as_ref()?;
+        Some(Duration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0).max(0) as u64))
+    }
+
+    fn is_said_to_be_ready(&self) -> bool {
+        let pod = self.told.borrow();
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
+    }
+
+    async fn answers(&self, probe: &Probe) -> bool {
+        let Some(get) = &probe.http_get else { return true };
+        let asked = tokio::time::timeout(Duration::from_secs(1), get_page(&self.ip, get)).await;
+        asked.is_ok_and(|answered| answered.is_ok_and(|code| (200..400).contains(&code)))
+    }
+
+    async fn say_running(&mut self, pod: &Pod, is_ready: bool) {
+        self.is_ready = is_ready;
+        self.say(pod, "Running", &json!({ "running": { "startedAt": now() } }), is_ready).await;
+    }
+
+    async fn say_ended(&mut self, pod: &Pod, end: &End) {
+        let phase = if end.exit_code == 0 { "Succeeded" } else { "Failed" };
+        let terminated = json!({ "terminated": {
+            "exitCode": end.exit_code, "reason": end.reason, "message": end.message, "finishedAt": now(),
+        } });
+        self.say(pod, phase, &terminated, false).await;
+    }
+
+    /// Writes the pod's status: of this pod, and of none that has its name later.
+    async fn say(&self, pod: &Pod, phase: &str, state: &Value, is_ready: bool) {
+        let Some(container) = container(pod) else { return };
+        let condition = |type_: &str, is: bool| json!({ "type": type_, "status": if is { "True" } else { "False" }, "lastTransitionTime": now() });
+        let (name, image) = (&container.name, &container.image);
+        let status = json!({
+            "phase": phase,
+            "hostIP": "127.0.0.1",
+            "podIP": self.ip,
+            "podIPs": [{ "ip": self.ip }],
+            "startTime": pod.status.as_ref().and_then(|status| status.start_time.clone()).map_or_else(|| json!(now()), |at| json!(at)),
+            "conditions": [
+                condition("Initialized", true), condition("Ready", is_ready),
+                condition("ContainersReady", is_ready), condition("PodScheduled", true),
+            ],
+            "containerStatuses": [{
+                "name": name, "image": image, "imageID": "", "ready": is_ready,
+                "restartCount": self.restarts, "state": state,
+            }],
+        });
+        let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
+        let named = Named {
+            namespace: pod.namespace().unwrap_or_default(),
+            labels: pod.labels().clone(),
+            ip: self.ip.clone(),
+            is_ready,
+        };
+        locked(&self.shared.named).insert(pod.uid().unwrap_or_default(), named);
+        // An API server that is away for a while is told later; one that knows no such pod, never.
+        for _ in 0..600 {
+            let said = self
+                .pods(pod)
+                .patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&patch))
+                .await;
+            match said {
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+                Ok(_) => return,
+            }
+        }
+    }
+
+    fn pods(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.shared.client.clone(), &pod.namespace().unwrap_or_default())
+    }
+
+    /// What has ended stays until somebody deletes it; then its object goes.
+    async fn wait_for_deletion(&mut self, pod: &Pod) {
+        while self.deleted().is_none() {
+            if self.told.changed().await.is_err() {
+                return;
+            }
+        }
+        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+        let how = DeleteParams::default().grace_period(0).preconditions(preconditions);
+        while !self.shared.is_dead(&self.node) {
+            match self.pods(pod).delete(&pod.name_any(), &how).await {
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+                Ok(_) => return,
+            }
+        }
+    }
+}
+
+fn container(pod: &Pod) -> Option<&Container> {
+    pod.spec.as_ref()?.containers.first()
+}
+
+fn annotation(pod: &Pod, name: &str) -> Option<String> {
+    pod.metadata.annotations.as_ref()?.get(name).cloned()
+}
+
+fn is_restarted(pod: &Pod, exit_code: i32) -> bool {
+    match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
+        Some("Never") => false,
+        Some("OnFailure") => exit_code != 0,
+        _ => true,
+    }
+}
+
+fn signal(running: &mut Content, signal: Signal) {
+    match running {
+        Content::Process { child, .. } => {
+            let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+            if let Some(pid) = pid {
+                let _ = kill_process(pid, signal);
+            }
+        }
+        Content::Pretended { ends, exit_code, .. } => {
+            *ends = Some(Instant::now() + Duration::from_millis(200));
+            *exit_code = 143;
+        }
+    }
+}
+
+fn ended(running: &mut Content, pod: &Pod) -> Option<End> {
+    match running {
+        Content::Pretended { ends, exit_code, reason } => {
+            ends.filter(|ends| Instant::now() >= *ends)?;
+            let plain = if *exit_code == 0 { "Completed" } else { "Error" };
+            let reason = reason.clone().unwrap_or_else(|| plain.to_owned());
+            Some(End { exit_code: *exit_code, reason, message: String::new() })
+        }
+        Content::Process { child, log } => {
+            let status = child.try_wait().ok().flatten()?;
+            let said = std::fs::read(log).unwrap_or_default();
+            let tail =
+                String::from_utf8_lossy(&said[said.len().saturating_sub(MESSAGE_BYTES_MAX)..]).into_owned();
+            // Rust's allocator says so before it ends a process that may have no more.
+            let is_short =
+                status.signal() == Some(Signal::ABORT.as_raw()) && tail.contains("memory allocation of");
+            if is_short && annotation(pod, super::annotations::ENFORCE_MEMORY).is_some() {
+                return Some(End { exit_code: 137, reason: "OOMKilled".to_owned(), message: tail });
+            }
+            let exit_code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            let reason = if exit_code == 0 { "Completed" } else { "Error" };
+            let message = if exit_code == 0 { String::new() } else { tail };
+            Some(End { exit_code, reason: reason.to_owned(), message })
+        }
+    }
+}
+
+/// The status code of a page.
+async fn get_page(ip: &str, get: &HTTPGetAction) -> std::io::Result<u16> {
+    let IntOrString::Int(port) = get.port else { return Err(std::io::ErrorKind::InvalidInput.into()) };
+    let mut stream = tokio::net::TcpStream::connect(format!("{ip}:{port}")).await?;
+    let path = get.path.as_deref().unwrap_or("/");
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n").as_bytes())
+        .await?;
+    let mut head = vec![0; 64];
+    let read = stream.read(&mut head).await?;
+    let head = String::from_utf8_lossy(&head[..read]).into_owned();
+    head.split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+}
