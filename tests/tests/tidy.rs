@@ -122,6 +122,11 @@ const PURE: &[Pure] = &[
         reason: "a state machine: time comes as an argument",
     },
     Pure {
+        prefix: "operator/src/decide/",
+        forbidden: WORLD,
+        reason: "a model of a cluster replays it, and the next operator decides the same",
+    },
+    Pure {
         prefix: "pserver/src/block/",
         forbidden: WORLD,
         reason: "a block's state follows from its log alone",

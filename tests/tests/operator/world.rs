@@ -1,0 +1,200 @@
+//! A cluster of one machine with an operator in it: a real control plane, kubelets, the operator as a process. For tests.
+#![allow(dead_code, reason = "each of the test programs uses some of it")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use shoal_tests::kube::{ControlPlane, Kubelet, KubeletSettings, Run, missing};
+use shoal_tests::processes::{Programs, programs};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct World {
+    // One control plane at a time: several starve one another, and then nodes seem lost.
+    _alone: tokio::sync::MutexGuard<'static, ()>,
+    pub(crate) plane: ControlPlane,
+    pub(crate) kubelet: Kubelet,
+    pub(crate) programs: Programs,
+    pub(crate) folder: tempfile::TempDir,
+    operators: Vec<Child>,
+}
+
+impl World {
+    /// A cluster of so many nodes; none where none can be had.
+    pub(crate) async fn start(nodes: usize, run: Run) -> Option<World> {
+        if let Some(why) = missing() {
+            assert_ne!(std::env::var("SHOAL_REQUIRE_ALL").as_deref(), Ok("1"), "{why}");
+            eprintln!("nothing was tested: {why}");
+            return None;
+        }
+        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let alone = ALONE.lock().await;
+        let programs = programs().unwrap();
+        let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds.yaml");
+        let plane = ControlPlane::start(&definitions).await.unwrap();
+        // As a platform engineer installs it; the operator's own pods have no image here, and it is run beside them.
+        let deploy = definitions.with_file_name("");
+        plane.kubectl(&["apply", "--validate=false", "-k", &deploy.to_string_lossy()]).unwrap();
+        plane
+            .kubectl(&["scale", "deployment", "shoal-operator", "--namespace=shoal-system", "--replicas=0"])
+            .unwrap();
+        let mut settings =
+            KubeletSettings::of(nodes, run, &["shoal-master:test", "shoal-pserver:test", "digits:test"]);
+        settings.path =
+            vec![programs.shoal.parent().unwrap().to_owned(), programs.digits.parent().unwrap().to_owned()];
+        let kubelet = Kubelet::start(plane.client().await.unwrap(), settings).await.unwrap();
+        let mut world = World {
+            _alone: alone,
+            plane,
+            kubelet,
+            programs,
+            folder: tempfile::tempdir().unwrap(),
+            operators: Vec::new(),
+        };
+        world.start_operator("first");
+        Some(world)
+    }
+
+    /// Another operator, under a name that it may share with one that has died. It leads once the lease is free.
+    pub(crate) fn start_operator(&mut self, identity: &str) {
+        let log = File::create(self.path(&format!("operator-{}.log", self.operators.len()))).unwrap();
+        let operator = Command::new(self.programs.shoal.with_file_name("shoal-operator"))
+            .env(
+                "KUBECONFIG",
+                self.plane.kubeconfig_as("system:serviceaccount:shoal-system:shoal-operator").unwrap(),
+            )
+            .env("SHOAL_LOG", "info,shoal_operator=debug")
+            .args(["--identity", identity])
+            .args(["--master-image", "shoal-master:test", "--pserver-image", "shoal-pserver:test"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.operators.push(operator);
+    }
+
+    /// Kills the operator that was started last.
+    pub(crate) fn kill_operator(&mut self) {
+        let operator = self.operators.last_mut().unwrap();
+        operator.kill().unwrap();
+        operator.wait().unwrap();
+    }
+
+    /// Sends a signal to the operator of that number.
+    pub(crate) fn signal_operator(&self, number: usize, signal: Signal) {
+        let pid = Pid::from_raw(self.operators[number].id() as i32).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// What the operator of that number ended with, if it has ended.
+    pub(crate) fn operator_end(&mut self, number: usize) -> Option<i32> {
+        self.operators[number].try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn kubectl(&self, words: &[&str]) -> String {
+        self.plane.kubectl(words).unwrap_or_else(|error| panic!("{error:#}\n{}", self.operator_log()))
+    }
+
+    /// The newest operator's last words.
+    pub(crate) fn operator_log(&self) -> String {
+        let file = self.path(&format!("operator-{}.log", self.operators.len() - 1));
+        let log = std::fs::read_to_string(file).unwrap_or_default();
+        let last: Vec<&str> =
+            log.lines().rev().take(12).map(|line| line.get(..400).unwrap_or(line)).collect();
+        last.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Names of the pods there are, in order.
+    pub(crate) fn pods(&self) -> Vec<String> {
+        let listed = self.kubectl(&["get", "pods", "--no-headers", "-o", "custom-columns=:metadata.name"]);
+        let mut names: Vec<String> =
+            listed.lines().map(|line| line.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn job(&self, name: &str) -> Value {
+        serde_json::from_str(&self.kubectl(&["get", "trainingjob", name, "-o", "json"])).unwrap()
+    }
+
+    /// Waits until something is so; says what there was when it did not come to be.
+    pub(crate) async fn wait_for(&self, what: &str, is_so: impl AsyncFn(&World) -> bool) {
+        #[allow(clippy::disallowed_methods, reason = "real processes take real time")]
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self).await {
+            #[allow(clippy::disallowed_methods, reason = "real processes take real time")]
+            let is_late = Instant::now() >= deadline;
+            assert!(
+                !is_late,
+                "{what}: not after {PATIENCE:?}\n{}\n{}\n{}",
+                self.kubectl(&["get", "trainingjobs,scaleplans", "-o", "wide"]),
+                self.kubectl(&["get", "pods", "-o", "wide"]),
+                self.operator_log()
+            );
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// By pod, its uid: another pod of the same name has another.
+    pub(crate) fn uids(&self) -> BTreeMap<String, String> {
+        let listed = self.kubectl(&[
+            "get",
+            "pods",
+            "--no-headers",
+            "-o",
+            "custom-columns=:metadata.name,:metadata.uid",
+        ]);
+        let pairs = listed.lines().filter_map(|line| line.trim().split_once(' '));
+        pairs.map(|(name, uid)| (name.to_owned(), uid.trim().to_owned())).collect()
+    }
+
+    /// A job whose pods are pretended, as small as one can be.
+    pub(crate) fn pretended(&self, name: &str, more: Value) -> Value {
+        let template = json!({ "spec": {
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{ "name": "trainer", "image": "digits:test", "resources": { "requests": { "cpu": "1" } } }],
+        } });
+        let mut spec = json!({
+            "data": ["/data/*.recordio"],
+            "checkpoint": { "place": "/shared/place" },
+            "failurePolicy": { "nodeLostSeconds": 3, "imageSeconds": 3 },
+            "pserver": { "minReplicas": 1, "maxReplicas": 3, "template": { "spec": { "terminationGracePeriodSeconds": 2 } } },
+            "trainer": { "minReplicas": 2, "maxReplicas": 8, "template": template },
+        });
+        more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
+        json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": spec })
+    }
+
+    pub(crate) fn apply(&self, manifest: &Value) {
+        self.plane.apply(&manifest.to_string()).unwrap();
+    }
+
+    /// Waits for a condition, as a person would.
+    pub(crate) async fn wait_for_condition(&self, job: &str, condition: &str) {
+        let is_so = async |world: &World| {
+            let job = world.job(job);
+            let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|one| one["type"] == condition && one["status"] == "True")
+        };
+        self.wait_for(&format!("{job} is {condition}"), is_so).await;
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for operator in &mut self.operators {
+            let _ = operator.kill();
+            let _ = operator.wait();
+        }
+    }
+}
