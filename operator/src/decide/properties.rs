@@ -1,12 +1,14 @@
 //! The operator's decisions against a model of a cluster: pods that start, end, are deleted and get lost; a master that
 //! drains; an operator that dies between two acts and looks at what is no longer so. Tests only.
 
+mod happening;
 mod world;
 
 use super::*;
 use crate::api::ScalePlanPhase;
+use happening::happening;
 use proptest::prelude::*;
-use world::{World, happening};
+use world::World;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]

@@ -1,63 +1,10 @@
 //! A model of a cluster with one job in it, and of what may happen there. For the properties beside it.
 
 use super::super::*;
+use super::happening::Happening;
 use crate::api::{Moment, ScalePlan, TrainingJob};
-use proptest::prelude::*;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What happens next.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Happening {
-    /// The operator looks, and dies after so many acts.
-    Look {
-        acts: usize,
-    },
-    /// It looks at what it saw last time.
-    LookAtThePast,
-    /// So many seconds pass, and pods do what they are about to.
-    Pass {
-        seconds: u64,
-    },
-    Fail {
-        which: usize,
-        class: EndClass,
-    },
-    Evict {
-        which: usize,
-    },
-    LoseNode {
-        which: usize,
-    },
-    Scale {
-        trainers: u32,
-        pservers: u32,
-    },
-    Plan {
-        pservers: u32,
-    },
-    Move,
-    Suspend {
-        is_on: bool,
-    },
-}
-
-pub(super) fn happening() -> impl Strategy<Value = Happening> {
-    prop_oneof![
-        6 => Just(Happening::Look { acts: usize::MAX }),
-        2 => (0usize..3).prop_map(|acts| Happening::Look { acts }),
-        1 => Just(Happening::LookAtThePast),
-        6 => (1u64..20).prop_map(|seconds| Happening::Pass { seconds }),
-        1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::Error }),
-        1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::OutOfMemory }),
-        1 => (0usize..20).prop_map(|which| Happening::Evict { which }),
-        1 => (0usize..20).prop_map(|which| Happening::LoseNode { which }),
-        1 => (2u32..6, 1u32..4).prop_map(|(trainers, pservers)| Happening::Scale { trainers, pservers }),
-        1 => (1u32..4).prop_map(|pservers| Happening::Plan { pservers }),
-        1 => Just(Happening::Move),
-        1 => any::<bool>().prop_map(|is_on| Happening::Suspend { is_on }),
-    ]
-}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Master {
