@@ -2,6 +2,7 @@
 //!
 //! Doc comments here are what `kubectl explain` shows. Nothing here talks to a cluster.
 
+mod file;
 mod job;
 mod master_flags;
 mod moment;
@@ -12,6 +13,7 @@ mod status;
 mod template;
 mod validate;
 
+pub use file::{WrittenJob, written_jobs};
 pub use job::{
     CheckpointSpec, CleanPodPolicy, FailurePolicy, Gradients, MasterSpec, Mode, PserverSpec, TlsSpec,
     TrainerSpec, TrainingJob, TrainingJobSpec,
