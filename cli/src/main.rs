@@ -9,6 +9,7 @@ mod commands;
 mod evaluations;
 mod exit;
 mod losses;
+mod manifest;
 mod model_state;
 mod programs;
 #[allow(clippy::print_stdout)] // Its output is what it is for.
@@ -69,7 +70,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let arguments = match manifest::expanded(&Arguments::command(), std::env::args_os().collect()) {
+        Ok((words, notes)) => {
+            notes.iter().for_each(|note| eprintln!("{note}"));
+            Arguments::parse_from(words)
+        }
+        Err(error) => return failed(&error),
+    };
+    let outcome = match arguments.command {
         Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
         Command::New(arguments) => commands::new::run(&arguments),
         Command::Run(arguments) => block_on(commands::run::run(arguments)),
@@ -91,10 +99,12 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
     };
-    outcome.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        exit::code_of(&error)
-    })
+    outcome.unwrap_or_else(|error| failed(&error))
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    exit::code_of(error)
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {

@@ -7,7 +7,7 @@ mod world;
 
 use serde_json::{Value, json};
 use shoal_tests::kube::Run;
-use shoal_tests::processes::{Job, closing, pack_digits};
+use shoal_tests::processes::{closing, pack_digits};
 use std::process::Command;
 use world::World;
 
@@ -51,7 +51,8 @@ async fn carried_out(world: &World, name: &str, manifest: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_applied_with_kubectl_is_scaled_by_plans_and_trains_to_the_model_that_shoal_run_gives() {
     let Some(world) = World::start(3, Run::Processes).await else { return };
-    world.plane.apply(&digits(&world, "deepctr", json!({})).to_string()).unwrap();
+    let job = digits(&world, "deepctr", json!({}));
+    world.apply(&job);
     world.wait_for_condition("deepctr", "Running").await;
     assert_eq!(world.pods(), ["deepctr-master", "deepctr-pserver-0", "deepctr-trainer-0"]);
 
@@ -95,7 +96,7 @@ async fn a_job_applied_with_kubectl_is_scaled_by_plans_and_trains_to_the_model_t
     };
     world.wait_for("everything is released", is_released).await;
 
-    assert_eq!(trained(&world, "deepctr"), undisturbed(&world));
+    assert_eq!(trained(&world, "deepctr"), undisturbed(&world, &job));
 }
 
 /// The hash of the model that a job of the cluster has left in its newest checkpoint.
@@ -111,26 +112,26 @@ fn trained(world: &World, job: &str) -> Value {
     closing(&exported).unwrap()["parameters_sha256"].clone()
 }
 
-/// That of the same job on this machine, without a cluster.
-fn undisturbed(world: &World) -> Value {
-    let data = world.path("data/train-*.recordio");
-    let local = Job {
-        programs: &world.programs,
-        folder: world.folder.path(),
-        program: &world.programs.digits,
-        data: data.to_str().unwrap(),
-        trainers: "2",
-        pservers: 1,
-        more: ["--epochs", "4", "--seed", "7"].map(str::to_owned).to_vec(),
-        hyper: Vec::new(),
-    };
-    local.run().unwrap()["parameters_sha256"].clone()
+/// That of the same manifest on this machine, without a cluster.
+fn undisturbed(world: &World, job: &Value) -> Value {
+    let manifest = world.path("job.yaml");
+    std::fs::write(&manifest, job.to_string()).unwrap();
+    let programs = [world.programs.digits.parent().unwrap()];
+    let ran = Command::new(&world.programs.shoal)
+        .args(["run", "-o", "json", "--pace-millis", "0", "-f"])
+        .arg(&manifest)
+        .current_dir(world.folder.path())
+        .env("PATH", std::env::join_paths(programs).unwrap())
+        .output()
+        .unwrap();
+    closing(&ran).unwrap()["parameters_sha256"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_was_suspended_and_lost_pods_has_the_same_model() {
     let Some(world) = World::start(3, Run::Processes).await else { return };
-    world.plane.apply(&digits(&world, "paused", json!({})).to_string()).unwrap();
+    let job = digits(&world, "paused", json!({}));
+    world.apply(&job);
     world.wait_for_condition("paused", "Running").await;
     let is_under_way =
         async |world: &World| world.job("paused")["status"]["progress"]["step"].as_u64() > Some(0);
@@ -150,7 +151,7 @@ async fn a_job_that_was_suspended_and_lost_pods_has_the_same_model() {
     world.wait_for_condition("paused", "Ready").await;
     world.kubectl(&["delete", "pod", "paused-pserver-0", "--wait=false"]);
     world.wait_for_condition("paused", "Succeeded").await;
-    assert_eq!(trained(&world, "paused"), undisturbed(&world));
+    assert_eq!(trained(&world, "paused"), undisturbed(&world, &job));
     let ends = world.job("paused")["status"]["ends"].clone();
     assert_eq!(ends, json!({ "evicted": 3 }), "each was counted once, as nobody's failure");
 }

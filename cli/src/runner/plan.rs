@@ -19,6 +19,8 @@ pub(crate) struct JobPlan {
     pub(crate) trainers_at_start: u32,
     /// The training program and its arguments.
     pub(crate) program: Vec<OsString>,
+    /// What trainers have in their environment beside this one's, by name.
+    pub(crate) environment: Vec<(String, String)>,
     /// A pause before each microbatch, which changes no bit.
     pub(crate) pace: Duration,
     /// MiB that pieces of a checkpoint may hold on each pserver; its own default where absent.
@@ -129,7 +131,7 @@ impl JobPlan {
     }
 
     /// What a trainer finds in its environment.
-    pub(crate) fn trainer_environment(&self, master: &str, name: &str) -> Vec<(&'static str, String)> {
+    pub(crate) fn trainer_environment(&self, master: &str, name: &str) -> Vec<(&str, String)> {
         let tls = self.tls.then(|| ("SHOAL_TLS", self.folder.tls_of(Role::Trainer).display().to_string()));
         let plaintext = (self.has_network && !self.tls).then(|| ("SHOAL_PLAINTEXT", "true".to_owned()));
         let always = [
@@ -138,7 +140,8 @@ impl JobPlan {
             ("SHOAL_TRAINER_NAME", name.to_owned()),
             ("SHOAL_PACE_MILLIS", self.pace.as_millis().to_string()),
         ];
-        always.into_iter().chain(tls).chain(plaintext).collect()
+        let own = self.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        own.chain(always).chain(tls).chain(plaintext).collect()
     }
 }
 

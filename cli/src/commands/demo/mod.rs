@@ -145,6 +145,7 @@ async fn start(
         trainers: Bounds { min: 1, max: 8 },
         trainers_at_start: trainers,
         program: vec![shoal, "demo-trainer".into()],
+        environment: Vec::new(),
         pace,
         checkpoint_memory: None,
         devices: vec![DeviceChoice::Cpu],

@@ -48,6 +48,9 @@ pub(crate) struct JobFlags {
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pub(crate) pace_millis: Option<u64>,
+    /// A variable in the environment of the trainers, beside this command's own; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
     /// Speak TLS: an authority is made in the folder, and every process of the run is given a certificate of it
     #[arg(long)]
     pub(crate) tls: bool,
@@ -57,6 +60,12 @@ pub(crate) struct JobFlags {
     /// The training program, and arguments of its own: they reach it as they are, in every trainer that is ever started
     #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
     pub(crate) program: Vec<OsString>,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = named.ok_or_else(|| "give NAME=VALUE".to_owned())?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// What is to be struck, and by what.
@@ -103,6 +112,7 @@ impl JobFlags {
             trainers,
             trainers_at_start: trainers.min,
             program: self.program.clone(),
+            environment: self.env.clone(),
             pace,
             checkpoint_memory: self.checkpoint_memory,
             devices: self.device.clone(),

@@ -26,11 +26,16 @@ use std::process::ExitCode;
 /// Run a training job on this machine
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  shoal run --trainers 2:4 --pservers 2 --replicas 1 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits\n  \
+    after_help = "Examples:\n  shoal run -f job.yaml\n  shoal run -f job.yaml --data 'data/*.recordio' -- target/release/my-program\n  shoal run --trainers 2:4 --pservers 2 --replicas 1 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits\n  \
 shoal run --data 's3://bucket/train-*.recordio' -- target/release/my-program --learning-rate 0.05 --layers 3\n  \
 shoal run --chaos 7 --chaos-kinds kill,partition --trainers 2:4 --pservers 3 --replicas 1 --data 'data/train-*.recordio' -- target/release/my-program"
 )]
 pub(crate) struct RunArguments {
+    /// A TrainingJob as a cluster runs it, in YAML or JSON, or - for standard input: its data, settings, numbers and program are
+    /// taken where no flag and no variable says otherwise. Places, images, resources and volumes are left to clusters
+    // Whoever parses the command line has put its content there: see `manifest`.
+    #[arg(id = "file", short = 'f', long = "file", value_name = "FILE")]
+    _file: Option<PathBuf>,
     #[command(flatten)]
     flags: JobFlags,
     /// Name of the job; by default the program's name
