@@ -1,4 +1,4 @@
-//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable. One place for all commands.
+//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long. One place for all commands.
 
 use std::process::ExitCode;
 
@@ -11,6 +11,9 @@ pub(crate) enum Exit {
     /// A role does not answer.
     #[error("{0}")]
     Unreachable(String),
+    /// What was waited for has not come to be in time.
+    #[error("{0}")]
+    TimedOut(String),
 }
 
 impl Exit {
@@ -25,6 +28,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Exit>() {
         Some(Exit::Usage(_)) => ExitCode::from(2),
         Some(Exit::Unreachable(_)) => ExitCode::from(3),
+        Some(Exit::TimedOut(_)) => ExitCode::from(4),
         None => ExitCode::FAILURE,
     }
 }

@@ -5,6 +5,7 @@
 mod at_rest;
 mod breakdown;
 mod client;
+mod cluster;
 mod commands;
 mod evaluations;
 mod exit;
@@ -35,7 +36,7 @@ use std::time::Duration;
     name = "shoal",
     version,
     after_help = "Begin with: shoal demo, then shoal new my-job\nSettings: flag > SHOAL_* variable > default.\n\
-Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable."
+Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -56,9 +57,16 @@ enum Command {
     Export(commands::export::ExportArguments),
     Checkpoint(commands::checkpoint::CheckpointArguments),
     Certs(commands::certs::CertsArguments),
+    Submit(commands::cluster::SubmitArguments),
+    Get(commands::cluster::GetArguments),
+    Logs(commands::cluster::LogsArguments),
+    Why(commands::cluster::WhyArguments),
+    Wait(commands::cluster::WaitArguments),
+    Delete(commands::cluster::DeleteArguments),
     Recordio(recordio_command::RecordioArgs),
     Master(commands::roles::MasterArguments),
     Pserver(commands::roles::PserverArguments),
+    Operator(commands::roles::OperatorArguments),
     #[command(hide = true)]
     DemoTrainer,
     /// Print a completion script for a shell
@@ -90,9 +98,16 @@ fn main() -> ExitCode {
         Command::Export(arguments) => block_on(commands::export::run(arguments)),
         Command::Checkpoint(arguments) => block_on(commands::checkpoint::run(arguments)),
         Command::Certs(arguments) => commands::certs::run(&arguments),
+        Command::Submit(arguments) => block_on(commands::cluster::submit(arguments)),
+        Command::Get(arguments) => block_on(commands::cluster::get(arguments)),
+        Command::Logs(arguments) => block_on(commands::cluster::logs(arguments)),
+        Command::Why(arguments) => block_on(commands::cluster::why(arguments)),
+        Command::Wait(arguments) => block_on(commands::cluster::wait(arguments)),
+        Command::Delete(arguments) => block_on(commands::cluster::delete(arguments)),
         Command::Recordio(arguments) => recordio_command::run(arguments),
         Command::Master(arguments) => block_on(commands::roles::master(arguments)),
         Command::Pserver(arguments) => block_on(commands::roles::pserver(arguments)),
+        Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
         Command::DemoTrainer => return shoal_trainer_sdk::main(programs::digits::Digits::default()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "shoal", &mut std::io::stdout());

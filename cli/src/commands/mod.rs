@@ -3,6 +3,7 @@
 pub(crate) mod certs;
 pub(crate) mod chaos;
 pub(crate) mod checkpoint;
+pub(crate) mod cluster;
 pub(crate) mod demo;
 pub(crate) mod drain;
 pub(crate) mod export;

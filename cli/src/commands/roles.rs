@@ -1,4 +1,4 @@
-//! `shoal master`, `shoal pserver`: the roles by hand, as an operator or the local runner starts them.
+//! `shoal master`, `shoal pserver`, `shoal operator`: the roles by hand, as a cluster or the local runner starts them.
 
 use crate::exit;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -25,6 +25,17 @@ pub(crate) struct PserverArguments {
     settings: shoal_pserver::PserverSettings,
 }
 
+/// Run the Kubernetes operator, which looks after TrainingJobs
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: KUBECONFIG=~/.kube/config shoal operator --namespace default --http 127.0.0.1:8080\n\
+In a cluster it is installed by kubectl apply -k deploy/."
+)]
+pub(crate) struct OperatorArguments {
+    #[command(flatten)]
+    settings: shoal_operator::settings::OperatorSettings,
+}
+
 pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCode> {
     telemetry::start("master", arguments.settings.log_format);
     take_open_files();
@@ -44,6 +55,11 @@ pub(crate) async fn pserver(arguments: PserverArguments) -> anyhow::Result<ExitC
     take_open_files();
     let (leave, stop) = Shutdown::on_second_signal()?;
     Ok(ended(shoal_pserver::run(arguments.settings, leave, stop).await))
+}
+
+pub(crate) async fn operator(arguments: OperatorArguments) -> anyhow::Result<ExitCode> {
+    telemetry::start("operator", arguments.settings.log_format);
+    Ok(ended(shoal_operator::run(arguments.settings, Shutdown::on_signal()?).await))
 }
 
 /// As many open files as this process may have: each connection is one.

@@ -35,7 +35,7 @@ pub fn written_jobs(text: &str) -> Result<Vec<WrittenJob>, Vec<String>> {
             Ok(job) => jobs.push(job),
             Err(faults) if is_one => wrong.extend(faults),
             Err(faults) => {
-                wrong.extend(faults.into_iter().map(|fault| format!("document {number}: {fault}")))
+                wrong.extend(faults.into_iter().map(|fault| format!("document {number}: {fault}")));
             }
         }
     }

@@ -95,6 +95,12 @@ pub enum Phase {
     Failed,
 }
 
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
 impl Phase {
     /// Whether nothing will change it.
     pub fn is_over(self) -> bool {

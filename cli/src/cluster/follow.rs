@@ -1,0 +1,72 @@
+//! Watching one job of a cluster until something is so. An API server that is away for a while is waited for.
+
+use super::{Cluster, explained};
+use crate::exit::Exit;
+use futures_util::StreamExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use shoal_operator::api::TrainingJob;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How long an API server may be away.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What "no deadline" is.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// How following a job ended.
+pub(crate) enum Followed<T> {
+    /// What was waited for.
+    Seen(T),
+    /// The job is not there, or is there no more.
+    Gone,
+    /// The deadline came first.
+    TimedOut,
+}
+
+/// Shows every state of a job to `seen`, until it says something.
+///
+/// # Errors
+/// The cluster refuses, or does not answer for a minute.
+pub(crate) async fn follow<T>(
+    cluster: &Cluster,
+    name: &str,
+    timeout: Option<Duration>,
+    mut seen: impl FnMut(&TrainingJob) -> Option<T>,
+) -> anyhow::Result<Followed<T>> {
+    let deadline = Instant::now() + timeout.unwrap_or(FOR_EVER);
+    let mut states = std::pin::pin!(watcher::watch_object(cluster.jobs(), name).default_backoff());
+    let mut silent_since = None;
+    loop {
+        let Ok(state) = timeout_at(deadline, states.next()).await else { return Ok(Followed::TimedOut) };
+        match state {
+            Some(Ok(Some(job))) => {
+                silent_since = None;
+                if let Some(found) = seen(&job) {
+                    return Ok(Followed::Seen(found));
+                }
+            }
+            Some(Ok(None)) | None => return Ok(Followed::Gone),
+            Some(Err(error)) => {
+                let error = of_watch(error);
+                let is_first = silent_since.is_none();
+                let since = silent_since.get_or_insert_with(Instant::now);
+                if !Exit::is_unreachable(&error) || since.elapsed() >= PATIENCE {
+                    return Err(error);
+                }
+                if is_first {
+                    eprintln!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
+                }
+            }
+        }
+    }
+}
+
+fn of_watch(error: watcher::Error) -> anyhow::Error {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => explained(error),
+        watcher::Error::WatchError(status) => explained(kube::Error::Api(status)),
+        other => Exit::Unreachable(other.to_string()).into(),
+    }
+}
