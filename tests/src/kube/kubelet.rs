@@ -3,6 +3,7 @@
 
 use super::annotations::DEAD;
 use super::hosts::{Hosts, Named};
+use super::logs::{self, Log};
 use super::pod;
 use futures_util::TryStreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -73,6 +74,9 @@ pub(super) struct Shared {
     pub(super) named: Mutex<BTreeMap<String, Named>>,
     /// Nodes that are lost.
     pub(super) dead: watch::Sender<Vec<String>>,
+    /// By namespace, pod and container.
+    pub(super) logs: Mutex<BTreeMap<String, Log>>,
+    log_port: u16,
     addresses: Mutex<u32>,
 }
 
@@ -107,6 +111,7 @@ impl Kubelet {
         let folder = tempfile::tempdir()?;
         let hosts = Mutex::new(Hosts::new(folder.path())?);
         let (dead, _) = watch::channel(Vec::new());
+        let (listener, tls) = logs::listen().await?;
         let shared = Shared {
             client,
             settings,
@@ -114,6 +119,8 @@ impl Kubelet {
             hosts,
             named: Mutex::default(),
             dead,
+            logs: Mutex::default(),
+            log_port: listener.local_addr()?.port(),
             addresses: Mutex::default(),
         };
         let shared = Arc::new(shared);
@@ -121,6 +128,7 @@ impl Kubelet {
             register(&shared, &node).await?;
         }
         let mut tasks = JoinSet::new();
+        tasks.spawn(logs::serve(listener, tls, Arc::clone(&shared)));
         tasks.spawn(beat(Arc::clone(&shared)));
         tasks.spawn(watch_pods(Arc::clone(&shared)));
         if shared.settings.run == Run::Processes {
@@ -148,11 +156,6 @@ impl Kubelet {
         nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
-
-    /// What a pod's process has said, while it or its successor of that name is there.
-    pub fn log(&self, pod_uid: &str) -> String {
-        std::fs::read_to_string(self.shared.folder.path().join(pod_uid).join("log")).unwrap_or_default()
-    }
 }
 
 fn names(settings: &KubeletSettings) -> Vec<String> {
@@ -172,6 +175,7 @@ async fn register(shared: &Shared, name: &str) -> anyhow::Result<()> {
         "allocatable": shared.settings.capacity,
         "conditions": conditions(),
         "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
+        "daemonEndpoints": { "kubeletEndpoint": { "Port": shared.log_port } },
     });
     nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(json!({ "status": status }))).await?;
     Ok(renew(shared, name).await?)

@@ -4,6 +4,7 @@
 mod control_plane;
 mod hosts;
 mod kubelet;
+mod logs;
 mod pod;
 mod process;
 

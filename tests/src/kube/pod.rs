@@ -3,6 +3,7 @@
 use super::annotations::{EXIT_CODE, REASON, RUN_SECONDS, START_SECONDS};
 use super::hosts::Named;
 use super::kubelet::{Run, Shared, locked, now};
+use super::logs::Log;
 use super::process::{self, Place};
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Pod, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -119,6 +120,7 @@ impl Life {
         let hosts = locked(&self.shared.hosts).path().to_owned();
         let place = Place { ip: &self.ip, hosts: &hosts, folder: &folder, path: &self.shared.settings.path };
         let (child, log) = process::start(pod, &place).map_err(|error| format!("{error:#}"))?;
+        locked(&self.shared.logs).insert(log_key(pod), Log { file: log.clone(), is_over: false });
         Ok(Content::Process { child, log })
     }
 
@@ -196,6 +198,9 @@ impl Life {
     }
 
     async fn say_ended(&mut self, pod: &Pod, end: &End) {
+        if let Some(log) = locked(&self.shared.logs).get_mut(&log_key(pod)) {
+            log.is_over = true;
+        }
         let phase = if end.exit_code == 0 { "Succeeded" } else { "Failed" };
         let terminated = json!({ "terminated": {
             "exitCode": end.exit_code, "reason": end.reason, "message": end.message, "finishedAt": now(),
@@ -270,6 +275,12 @@ impl Life {
 
 fn container(pod: &Pod) -> Option<&Container> {
     pod.spec.as_ref()?.containers.first()
+}
+
+/// As the API server asks for it.
+fn log_key(pod: &Pod) -> String {
+    let container = container(pod).map(|one| one.name.clone()).unwrap_or_default();
+    format!("{}/{}/{container}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 fn annotation(pod: &Pod, name: &str) -> Option<String> {
