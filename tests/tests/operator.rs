@@ -7,8 +7,7 @@ mod world;
 
 use serde_json::{Value, json};
 use shoal_tests::kube::Run;
-use shoal_tests::processes::{closing, pack_digits};
-use std::process::Command;
+use shoal_tests::processes::pack_digits;
 use world::World;
 
 /// A job over the digits, which lasts long enough to be changed.
@@ -96,35 +95,7 @@ async fn a_job_applied_with_kubectl_is_scaled_by_plans_and_trains_to_the_model_t
     };
     world.wait_for("everything is released", is_released).await;
 
-    assert_eq!(trained(&world, "deepctr"), undisturbed(&world, &job));
-}
-
-/// The hash of the model that a job of the cluster has left in its newest checkpoint.
-fn trained(world: &World, job: &str) -> Value {
-    let exported = Command::new(&world.programs.shoal)
-        .args(["checkpoint", "export", "--file"])
-        .arg(world.path(&format!("{job}.safetensors")))
-        .arg("--place")
-        .arg(world.path(&format!("checkpoints-{job}")))
-        .args(["-o", "json"])
-        .output()
-        .unwrap();
-    closing(&exported).unwrap()["parameters_sha256"].clone()
-}
-
-/// That of the same manifest on this machine, without a cluster.
-fn undisturbed(world: &World, job: &Value) -> Value {
-    let manifest = world.path("job.yaml");
-    std::fs::write(&manifest, job.to_string()).unwrap();
-    let programs = [world.programs.digits.parent().unwrap()];
-    let ran = Command::new(&world.programs.shoal)
-        .args(["run", "-o", "json", "--pace-millis", "0", "-f"])
-        .arg(&manifest)
-        .current_dir(world.folder.path())
-        .env("PATH", std::env::join_paths(programs).unwrap())
-        .output()
-        .unwrap();
-    closing(&ran).unwrap()["parameters_sha256"].clone()
+    assert_eq!(world.trained("checkpoints-deepctr"), world.undisturbed(&job));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +122,7 @@ async fn a_job_that_was_suspended_and_lost_pods_has_the_same_model() {
     world.wait_for_condition("paused", "Ready").await;
     world.kubectl(&["delete", "pod", "paused-pserver-0", "--wait=false"]);
     world.wait_for_condition("paused", "Succeeded").await;
-    assert_eq!(trained(&world, "paused"), undisturbed(&world, &job));
+    assert_eq!(world.trained("checkpoints-paused"), world.undisturbed(&job));
     let ends = world.job("paused")["status"]["ends"].clone();
     assert_eq!(ends, json!({ "evicted": 3 }), "each was counted once, as nobody's failure");
 }

@@ -120,32 +120,6 @@ async fn of_two_operators_the_one_that_was_paused_finds_that_it_leads_no_more_an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_api_server_is_away_nothing_changes_and_afterwards_all_is_done_once() {
-    let Some(mut world) = World::start(3, Run::Pretended).await else { return };
-    world.apply(&world.pretended("j", json!({})));
-    world.wait_for_condition("j", "Ready").await;
-    let before = world.uids();
-    world.kubectl(&["scale", "trainingjob", "j", "--replicas=4"]);
-    world.plane.stop_api_server();
-    // Beyond the operator's lease: it ends, and whoever supervises it starts it again.
-    tokio::time::sleep(Duration::from_secs(outage_seconds())).await;
-    world.plane.start_api_server().await.unwrap();
-    if world.operator_end(0).is_some() {
-        world.start_operator("first");
-    }
-    wait_for_pods(&world, whole("j", 0..1, 4)).await;
-    world.wait_for_condition("j", "Ready").await;
-    let after: BTreeMap<String, String> =
-        world.uids().into_iter().filter(|(name, _)| before.contains_key(name)).collect();
-    assert_eq!(after, before, "pods that ran went on");
-}
-
-/// `SHOAL_OUTAGE_SECONDS`, or as long as makes sense in a run of all tests.
-fn outage_seconds() -> u64 {
-    std::env::var("SHOAL_OUTAGE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_image_or_memory_cannot_do_fails_and_says_so_and_what_is_deleted_in_any_phase_goes() {
     let Some(world) = World::start(2, Run::Pretended).await else { return };
     let no_image = json!({ "spec": { "containers": [{ "name": "trainer", "image": "missing:1" }] } });

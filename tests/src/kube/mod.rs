@@ -1,7 +1,8 @@
-//! A real Kubernetes control plane on loopback addresses, and kubelets that run pods as processes of this machine. For
-//! tests of the operator; it must know nothing of what is in the pods.
+//! A real Kubernetes control plane on loopback addresses, kubelets that run pods as processes of this machine, and
+//! a proxy that misbehaves. For tests of the operator; it must know nothing of what is in the pods.
 
 mod control_plane;
+mod faults;
 mod hosts;
 mod kubelet;
 mod logs;
@@ -9,6 +10,7 @@ mod pod;
 mod process;
 
 pub use control_plane::{ControlPlane, missing};
+pub use faults::{Call, Cut, Faults, Refusal};
 pub use kubelet::{Kubelet, KubeletSettings, Run};
 
 /// Annotations by which a pod says what is to become of it, all of them optional.

@@ -3,8 +3,8 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use shoal_tests::kube::{ControlPlane, Kubelet, KubeletSettings, Run, missing};
-use shoal_tests::processes::{Programs, programs};
+use shoal_tests::kube::{ControlPlane, Faults, Kubelet, KubeletSettings, Run, missing};
+use shoal_tests::processes::{Programs, closing, programs};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,16 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Who the operator is, with the rights that it is installed with.
+pub(crate) const OPERATOR: &str = "system:serviceaccount:shoal-system:shoal-operator";
 
 pub(crate) struct World {
     // One control plane at a time: several starve one another, and then nodes seem lost.
     _alone: tokio::sync::MutexGuard<'static, ()>,
     pub(crate) plane: ControlPlane,
     pub(crate) kubelet: Kubelet,
+    /// What the operators speak with instead of the API server.
+    pub(crate) faults: Faults,
     pub(crate) programs: Programs,
     pub(crate) folder: tempfile::TempDir,
     operators: Vec<Child>,
@@ -48,10 +52,12 @@ impl World {
         settings.path =
             vec![programs.shoal.parent().unwrap().to_owned(), programs.digits.parent().unwrap().to_owned()];
         let kubelet = Kubelet::start(plane.client().await.unwrap(), settings).await.unwrap();
+        let faults = Faults::start(&plane.kubeconfig_as(OPERATOR).unwrap()).await.unwrap();
         let mut world = World {
             _alone: alone,
             plane,
             kubelet,
+            faults,
             programs,
             folder: tempfile::tempdir().unwrap(),
             operators: Vec::new(),
@@ -64,10 +70,7 @@ impl World {
     pub(crate) fn start_operator(&mut self, identity: &str) {
         let log = File::create(self.path(&format!("operator-{}.log", self.operators.len()))).unwrap();
         let operator = Command::new(self.programs.shoal.with_file_name("shoal-operator"))
-            .env(
-                "KUBECONFIG",
-                self.plane.kubeconfig_as("system:serviceaccount:shoal-system:shoal-operator").unwrap(),
-            )
+            .env("KUBECONFIG", self.faults.kubeconfig())
             .env("SHOAL_LOG", "info,shoal_operator=debug")
             .args(["--identity", identity])
             .args(["--master-image", "shoal-master:test", "--pserver-image", "shoal-pserver:test"])
@@ -95,6 +98,11 @@ impl World {
     /// What the operator of that number ended with, if it has ended.
     pub(crate) fn operator_end(&mut self, number: usize) -> Option<i32> {
         self.operators[number].try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
+    }
+
+    /// The same of the operator that was started last.
+    pub(crate) fn newest_operator_end(&mut self) -> Option<i32> {
+        self.operator_end(self.operators.len() - 1)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -156,6 +164,32 @@ impl World {
         ]);
         let pairs = listed.lines().filter_map(|line| line.trim().split_once(' '));
         pairs.map(|(name, uid)| (name.to_owned(), uid.trim().to_owned())).collect()
+    }
+
+    /// The hash of the model in the newest checkpoint of a folder.
+    pub(crate) fn trained(&self, checkpoints: &str) -> Value {
+        let exported = Command::new(&self.programs.shoal)
+            .args(["checkpoint", "export", "-o", "json", "--file"])
+            .arg(self.path(&format!("{checkpoints}.safetensors")))
+            .arg("--place")
+            .arg(self.path(checkpoints))
+            .output()
+            .unwrap();
+        closing(&exported).unwrap()["parameters_sha256"].clone()
+    }
+
+    /// That of the same manifest on this machine, without a cluster.
+    pub(crate) fn undisturbed(&self, job: &Value) -> Value {
+        let manifest = self.path("job.yaml");
+        std::fs::write(&manifest, job.to_string()).unwrap();
+        let ran = Command::new(&self.programs.shoal)
+            .args(["run", "-o", "json", "--pace-millis", "0", "-f"])
+            .arg(&manifest)
+            .current_dir(self.folder.path())
+            .env("PATH", self.programs.digits.parent().unwrap())
+            .output()
+            .unwrap();
+        closing(&ran).unwrap()["parameters_sha256"].clone()
     }
 
     /// A job whose pods are pretended, as small as one can be.
