@@ -46,7 +46,7 @@ pub(crate) async fn get(arguments: GetArguments) -> anyhow::Result<ExitCode> {
         Output::Json => print(json!({ "jobs": jobs.iter().map(object).collect::<Vec<_>>() })),
         Output::Text if jobs.is_empty() && all_namespaces => eprintln!("there are no training jobs"),
         Output::Text if jobs.is_empty() => {
-            eprintln!("there are no training jobs in namespace {}", cluster.namespace)
+            eprintln!("there are no training jobs in namespace {}", cluster.namespace);
         }
         Output::Text => print(table(&jobs, all_namespaces, now())),
     }
