@@ -2,7 +2,7 @@
 
 use super::apply::{self, Outcome};
 use super::master::{Masters, Which, masters};
-use super::{Leader, pods, surroundings, unseen::Unseen};
+use super::{Leader, orphans, pods, surroundings, unseen::Unseen};
 use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{Act, Decision, MasterView, Memory, PodState, PodView, Role, View, decide, target};
 use crate::manifest::{Defaults, JOB_LABEL, identity};
@@ -132,7 +132,7 @@ pub async fn run(
         let job = ObjectRef::new(&plan.spec.owner_job);
         plan.namespace().map(|namespace| job.within(&namespace))
     };
-    let ready = Arc::clone(&fleet);
+    let (ready, all_jobs) = (Arc::clone(&fleet), job_store.clone());
     let controller =
         Controller::for_stream(jobs.default_backoff().reflect(job_writer).touched_objects(), job_store)
             .owns_stream(pods.default_backoff().reflect(pod_writer).touched_objects())
@@ -147,6 +147,7 @@ pub async fn run(
     tokio::select! {
         () = looking => Ok(()),
         never = calls.make(security) => match never {},
+        never = orphans::tell(&fleet, &all_jobs) => match never {},
     }
 }
 
@@ -165,7 +166,7 @@ async fn look(job: Arc<TrainingJob>, fleet: Arc<Fleet>) -> Result<Action, LookEr
 
 impl Fleet {
     async fn look_at(&self, cached: &TrainingJob) -> Result<Action, LookError> {
-        if !self.leader.is_leading() {
+        if !self.is_leading() {
             return Err(LookError::NotLeading);
         }
         // A job without its pods looks like one that has lost them all.
@@ -225,18 +226,28 @@ impl Fleet {
 
     /// The job's plans that are not over, the oldest first.
     fn plans_of(&self, job: &TrainingJob) -> Vec<ScalePlan> {
-        let is_due = |plan: &Arc<ScalePlan>| {
-            plan.namespace() == job.namespace()
-                && plan.spec.owner_job == job.name_any()
-                && plan.metadata.deletion_timestamp.is_none()
-                && !plan.status.as_ref().is_some_and(|status| status.phase.is_over())
+        let is_its = |plan: &Arc<ScalePlan>| {
+            plan.namespace() == job.namespace() && plan.spec.owner_job == job.name_any()
         };
         let mut plans: Vec<ScalePlan> =
-            self.plans.state().iter().filter(|plan| is_due(plan)).map(|plan| (**plan).clone()).collect();
+            self.due_plans().iter().filter(|plan| is_its(plan)).map(|plan| (**plan).clone()).collect();
         plans.sort_by_key(|plan| {
             (plan.metadata.creation_timestamp.clone().map(|time| time.0), plan.name_any())
         });
         plans
+    }
+
+    /// All plans that are not over.
+    pub(super) fn due_plans(&self) -> Vec<Arc<ScalePlan>> {
+        let is_due = |plan: &Arc<ScalePlan>| {
+            plan.metadata.deletion_timestamp.is_none()
+                && !plan.status.as_ref().is_some_and(|status| status.phase.is_over())
+        };
+        self.plans.state().into_iter().filter(is_due).collect()
+    }
+
+    pub(super) fn is_leading(&self) -> bool {
+        self.leader.is_leading()
     }
 
     /// Asks the job's master how it is, unless that was just asked.
@@ -277,7 +288,7 @@ impl Fleet {
         }
         let mut blocked = None;
         for act in &decision.acts {
-            if !self.leader.is_leading() {
+            if !self.is_leading() {
                 return Err(LookError::NotLeading);
             }
             if !is_due(act, job, known) {

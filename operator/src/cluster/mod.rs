@@ -4,6 +4,7 @@ mod apply;
 mod controller;
 mod leader;
 mod master;
+mod orphans;
 mod pods;
 mod surroundings;
 mod unseen;

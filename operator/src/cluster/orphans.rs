@@ -1,0 +1,63 @@
+//! Plans of jobs that are not there: nobody looks at them with a job, so they are told here what they wait for.
+
+use super::apply;
+use super::controller::Fleet;
+use crate::api::{ScalePlan, ScalePlanStatus, TrainingJob};
+use kube::ResourceExt;
+use kube::runtime::reflector::{ObjectRef, Store};
+use std::time::Duration;
+
+/// A plan may be made a moment before its job.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Tells plans without a job so, for ever.
+pub(super) async fn tell(fleet: &Fleet, jobs: &Store<TrainingJob>) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if jobs.wait_until_ready().await.is_err() || !fleet.is_leading() {
+            continue;
+        }
+        for plan in fleet.due_plans() {
+            if let Some(status) = orphaned(&plan, |job| jobs.get(job).is_some())
+                && let Err(error) =
+                    apply::write_plan(fleet, &plan.namespace().unwrap_or_default(), &plan.name_any(), &status)
+                        .await
+            {
+                tracing::warn!(plan = plan.name_any(), %error, "a plan could not be told that its job is not there");
+            }
+        }
+    }
+}
+
+/// What is to be said of a plan whose job is not there; nothing if it is, or if that was said.
+fn orphaned(plan: &ScalePlan, is_there: impl Fn(&ObjectRef<TrainingJob>) -> bool) -> Option<ScalePlanStatus> {
+    let namespace = plan.namespace().unwrap_or_default();
+    let name = &plan.spec.owner_job;
+    if is_there(&ObjectRef::new(name).within(&namespace)) {
+        return None;
+    }
+    let before = plan.status.clone().unwrap_or_default();
+    let message = format!("spec.ownerJob: there is no job {name} in namespace {namespace}");
+    (before.message != message).then_some(ScalePlanStatus { message, ..before })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ScalePlanPhase, ScalePlanSpec};
+
+    #[test]
+    fn a_plan_without_a_job_is_told_so_once_and_goes_on_waiting() {
+        let mut plan =
+            ScalePlan::new("p", ScalePlanSpec { owner_job: "j".to_owned(), ..ScalePlanSpec::default() });
+        plan.metadata.namespace = Some("n".to_owned());
+        assert_eq!(orphaned(&plan, |job| job.name == "j" && job.namespace.as_deref() == Some("n")), None);
+        let status = orphaned(&plan, |_| false).unwrap();
+        assert_eq!(
+            (status.message.as_str(), status.phase),
+            ("spec.ownerJob: there is no job j in namespace n", ScalePlanPhase::Pending)
+        );
+        plan.status = Some(status);
+        assert_eq!(orphaned(&plan, |_| false), None);
+    }
+}
