@@ -196,7 +196,7 @@ pub struct MasterSpec {
     /// By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints. May not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// What its container asks for and may use, as in a pod.
+    /// What its container asks for and may use, as in a pod. Without a word it asks for 100m of a processor and 128Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::template::any_object")]
     pub resources: Option<Value>,
@@ -222,7 +222,8 @@ pub struct PserverSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10_000))]
     pub replicas: Option<u32>,
-    /// What the container of each asks for and may use, as in a pod. A ScalePlan may give one pserver others.
+    /// What the container of each asks for and may use, as in a pod; without a word 250m of a processor and 256Mi. A
+    /// ScalePlan may give one pserver others.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::template::any_object")]
     pub resources: Option<Value>,
@@ -264,7 +265,8 @@ pub struct TrainerSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10_000))]
     pub replicas: Option<u32>,
-    /// What the container of each asks for and may use, as in a pod; instead of the template's.
+    /// What the container of each asks for and may use, as in a pod; instead of the template's. Without a word it asks for
+    /// 250m of a processor and 256Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::template::any_object")]
     pub resources: Option<Value>,

@@ -54,6 +54,7 @@ pub fn pod(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Result<Pod
             .map_err(|why| format!("spec.{}.resources: {why}", plan.role.name()))?;
         container.resources = Some(typed);
     }
+    start_small(container.resources.get_or_insert_default(), plan.role);
     if let Some(memory) = plan.memory {
         at_least(container.resources.get_or_insert_default(), memory);
     }
@@ -151,6 +152,22 @@ fn finish(container: &mut Container, job: &TrainingJob, plan: &PodPlan) {
     let is_theirs = |name: &str| ours.iter().all(|one| one.name != name);
     let theirs: Vec<_> = theirs.into_iter().filter(|one| is_theirs(&one.name)).collect();
     container.env = Some(ours.iter().cloned().chain(theirs).collect());
+}
+
+/// What a job says nothing of it asks for a little of: whoever asks for nothing is put anywhere, is the first to go, and is
+/// refused where a quota counts requests.
+fn start_small(resources: &mut ResourceRequirements, role: Role) {
+    let small = match role {
+        Role::Master => [("cpu", "100m"), ("memory", "128Mi")],
+        Role::Pserver | Role::Trainer => [("cpu", "250m"), ("memory", "256Mi")],
+    };
+    for (name, amount) in small {
+        // A limit alone is a request, too.
+        if resources.limits.as_ref().is_none_or(|limits| !limits.contains_key(name)) {
+            let requests = resources.requests.get_or_insert_default();
+            requests.entry(name.to_owned()).or_insert_with(|| Quantity(amount.to_owned()));
+        }
+    }
 }
 
 /// Requests and limits of at least so much memory.

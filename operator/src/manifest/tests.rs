@@ -81,6 +81,21 @@ fn every_pod_is_restricted_and_has_no_token() {
 }
 
 #[test]
+fn what_a_job_says_nothing_of_it_asks_a_little_of() {
+    let resources = |pserver: Value| {
+        made(&job(json!({ "pserver": pserver })), &plan(Role::Pserver, 0))["spec"]["containers"][0]
+            ["resources"]
+            .clone()
+    };
+    let small = json!({ "requests": { "cpu": "250m", "memory": "256Mi" } });
+    assert_eq!(resources(json!({})), small);
+    let stated = json!({ "resources": { "requests": { "cpu": "3" }, "limits": { "memory": "1Gi" } } });
+    assert_eq!(resources(stated.clone()), stated["resources"]);
+    let limits = json!({ "resources": { "limits": { "cpu": "1" } } });
+    assert_eq!(resources(limits), json!({ "requests": { "memory": "256Mi" }, "limits": { "cpu": "1" } }));
+}
+
+#[test]
 fn only_trainers_beyond_the_least_may_be_preempted_by_anything() {
     let class = |plan: &PodPlan| made(&job(json!({})), plan)["spec"]["priorityClassName"].clone();
     assert_eq!(class(&plan(Role::Trainer, 0)), "important");
