@@ -46,6 +46,7 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
         master_image: settings.master_image.clone(),
         pserver_image: settings.pserver_image.clone(),
         elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
+        namespace: settings.lease_namespace.clone(),
         store: settings.store.clone(),
     };
     let lead = async {

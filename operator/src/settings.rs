@@ -23,7 +23,7 @@ pub struct OperatorSettings {
     /// of their checkpoints
     #[arg(long, env = "SHOAL_JOB_STORE", value_name = "PLACE")]
     pub store: Option<String>,
-    /// Namespace of the Lease by which one of several operators is elected
+    /// Namespace in which the operators run, and have the Lease by which one of several is elected
     #[arg(long, env = "SHOAL_LEASE_NAMESPACE", default_value = "shoal-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
     /// Name of that Lease

@@ -10,45 +10,13 @@ use serde_json::{Value, json};
 use shoal_tests::kube::Run;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use world::World;
-
-/// What a job has when as many run as are wanted.
-fn whole(job: &str, pservers: std::ops::Range<u32>, trainers: u32) -> Vec<String> {
-    let master = [format!("{job}-master")];
-    let pservers = pservers.map(|ordinal| format!("{job}-pserver-{ordinal}"));
-    master
-        .into_iter()
-        .chain(pservers)
-        .chain((0..trainers).map(|ordinal| format!("{job}-trainer-{ordinal}")))
-        .collect()
-}
+use world::{World, whole};
 
 /// Why a condition is so.
 fn reason(world: &World, job: &str, condition: &str) -> String {
     let conditions = world.job(job)["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.iter().find(|one| one["type"] == condition && one["status"] == "True");
     found.map(|one| one["reason"].as_str().unwrap_or_default().to_owned()).unwrap_or_default()
-}
-
-async fn wait_for_pods(world: &World, pods: Vec<String>) {
-    world.wait_for(&format!("pods {pods:?}"), async |world| world.pods() == pods).await;
-}
-
-async fn nothing_is_left(world: &World, job: &str) {
-    let labels = format!("shoal.dev/job={job}");
-    let is_gone = async |world: &World| {
-        let left = world.kubectl(&[
-            "get",
-            "pods,services,networkpolicies,poddisruptionbudgets",
-            "-l",
-            &labels,
-            "-o",
-            "name",
-        ]);
-        left.is_empty()
-            && world.kubectl(&["get", "trainingjobs", "--ignore-not-found", job, "-o", "name"]).is_empty()
-    };
-    world.wait_for(&format!("nothing is left of {job}"), is_gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +52,7 @@ async fn an_operator_killed_fifty_times_leaves_one_pod_for_each_name_and_what_wa
             world.kubectl(&["scale", "trainingjob", "j", &format!("--replicas={trainers}")]);
         }
     }
-    wait_for_pods(&world, whole("j", 0..1, trainers)).await;
+    world.wait_for_pods(whole("j", 0..1, trainers)).await;
     world.wait_for_condition("j", "Ready").await;
     let before = world.uids();
     world.kill_operator();
@@ -102,12 +70,12 @@ async fn of_two_operators_the_one_that_was_paused_finds_that_it_leads_no_more_an
     world.start_operator("second");
     world.signal_operator(0, Signal::STOP);
     world.kubectl(&["scale", "trainingjob", "j", "--replicas=4"]);
-    wait_for_pods(&world, whole("j", 0..1, 4)).await;
+    world.wait_for_pods(whole("j", 0..1, 4)).await;
     world.wait_for_condition("j", "Ready").await;
     let before = world.uids();
     world.signal_operator(0, Signal::CONT);
     world.kubectl(&["scale", "trainingjob", "j", "--replicas=5"]);
-    wait_for_pods(&world, whole("j", 0..1, 5)).await;
+    world.wait_for_pods(whole("j", 0..1, 5)).await;
     let mut end = None;
     for _ in 0..100 {
         end = end.or_else(|| world.operator_end(0));
@@ -178,7 +146,7 @@ async fn a_job_whose_image_or_memory_cannot_do_fails_and_says_so_and_what_is_del
         world.kubectl(&["delete", "trainingjob", job, "--wait=false"]);
     }
     for job in ["image", "memory", "pending", "running", "suspended"] {
-        nothing_is_left(&world, job).await;
+        world.nothing_is_left(job).await;
     }
     assert_eq!(world.pods(), Vec::<String>::new());
 }

@@ -90,7 +90,9 @@ pub(super) async fn act(
                 .preconditions(Preconditions { uid: job.uid(), resource_version: None });
             unless_gone(jobs.delete(&job.name_any(), &how).await)?;
         }
-        Act::MakeSurroundings => surroundings::make(&fleet.client, job, fleet.budget_version).await?,
+        Act::MakeSurroundings => {
+            surroundings::make(&fleet.client, job, &fleet.defaults, fleet.budget_version).await?;
+        }
         Act::DeleteSurroundings => surroundings::delete(&fleet.client, job, fleet.budget_version).await?,
         Act::CreatePod(plan) => return create(fleet, job, plan, unseen).await,
         Act::DeletePod { name, uid, grace } => delete(fleet, job, name, uid, *grace).await?,

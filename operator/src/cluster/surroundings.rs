@@ -1,7 +1,7 @@
 //! Services, disruption budgets and network policies of jobs: applied once, and again now and then. Decides nothing.
 
 use crate::api::TrainingJob;
-use crate::manifest::{FIELD_MANAGER, disruption_budget, network_policy, service, service_name};
+use crate::manifest::{Defaults, FIELD_MANAGER, disruption_budget, network_policy, service, service_name};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams};
@@ -30,7 +30,12 @@ fn budget_name(job: &TrainingJob) -> String {
 }
 
 /// Applies all of them.
-pub(super) async fn make(client: &Client, job: &TrainingJob, budget_version: &str) -> kube::Result<()> {
+pub(super) async fn make(
+    client: &Client,
+    job: &TrainingJob,
+    defaults: &Defaults,
+    budget_version: &str,
+) -> kube::Result<()> {
     let namespace = job.namespace().unwrap_or_default();
     let how = PatchParams::apply(FIELD_MANAGER).force();
     let services: Api<Service> = Api::namespaced(client.clone(), &namespace);
@@ -38,7 +43,7 @@ pub(super) async fn make(client: &Client, job: &TrainingJob, budget_version: &st
     let budget = disruption_budget(job, &format!("policy/{budget_version}"));
     budgets(client, &namespace, budget_version).patch(&budget_name(job), &how, &Patch::Apply(budget)).await?;
     let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), &namespace);
-    let policy = network_policy(job).map_err(kube::Error::SerdeError)?;
+    let policy = network_policy(job, defaults).map_err(kube::Error::SerdeError)?;
     policies.patch(&job.name_any(), &how, &Patch::Apply(policy)).await?;
     Ok(())
 }

@@ -39,6 +39,8 @@ pub struct Defaults {
     pub pserver_image: String,
     /// The priority class of trainers beyond the least, if there is one.
     pub elastic_class: Option<String>,
+    /// The namespace in which operators run.
+    pub namespace: String,
     /// Below what the states of jobs are kept, if anywhere: `etcd://HOST:PORT/PREFIX`.
     pub store: Option<String>,
 }

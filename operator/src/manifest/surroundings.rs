@@ -1,7 +1,7 @@
 //! What a job has besides pods: the service that names its master, the budget that keeps its pservers from being drained
 //! all at once, and the policy that keeps others off.
 
-use super::{HTTP_PORT, JOB_LABEL, MASTER_PORT, ROLE_LABEL, metadata, service_name};
+use super::{Defaults, HTTP_PORT, JOB_LABEL, MASTER_PORT, ROLE_LABEL, metadata, service_name};
 use crate::api::TrainingJob;
 use crate::decide::Role;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -50,7 +50,14 @@ pub fn disruption_budget(job: &TrainingJob, api_version: &str) -> Value {
 }
 
 /// Who may connect to a job's pods: the job's own, the operator, and whoever reads the pages for probes.
-pub fn network_policy(job: &TrainingJob) -> Result<NetworkPolicy, serde_json::Error> {
+pub fn network_policy(job: &TrainingJob, defaults: &Defaults) -> Result<NetworkPolicy, serde_json::Error> {
+    let mut operator =
+        json!({ "podSelector": { "matchLabels": { "app.kubernetes.io/name": "shoal-operator" } } });
+    // Anybody may give a pod that label, but not in the operator's namespace.
+    if job.namespace().as_ref() != Some(&defaults.namespace) {
+        let label = json!({ "kubernetes.io/metadata.name": defaults.namespace });
+        operator["namespaceSelector"] = json!({ "matchLabels": label });
+    }
     serde_json::from_value(json!({
         "metadata": metadata(job, job.name_any()),
         "spec": {
@@ -58,13 +65,7 @@ pub fn network_policy(job: &TrainingJob) -> Result<NetworkPolicy, serde_json::Er
             "policyTypes": ["Ingress"],
             "ingress": [
                 { "from": [{ "podSelector": { "matchLabels": selector(job, None) } }] },
-                {
-                    "from": [{
-                        "namespaceSelector": {},
-                        "podSelector": { "matchLabels": { "app.kubernetes.io/name": "shoal-operator" } },
-                    }],
-                    "ports": [{ "port": MASTER_PORT, "protocol": "TCP" }],
-                },
+                { "from": [operator], "ports": [{ "port": MASTER_PORT, "protocol": "TCP" }] },
                 { "ports": [{ "port": HTTP_PORT, "protocol": "TCP" }] },
             ],
         },

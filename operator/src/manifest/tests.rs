@@ -29,6 +29,7 @@ fn defaults() -> Defaults {
         master_image: "m".to_owned(),
         pserver_image: "p".to_owned(),
         elastic_class: Some("shoal-elastic".to_owned()),
+        namespace: "operators".to_owned(),
         store: None,
     }
 }
@@ -160,8 +161,16 @@ fn the_surroundings_are_the_jobs_own() {
     assert_eq!(service["spec"]["selector"], json!({ "shoal.dev/job": "digits", "shoal.dev/role": "master" }));
     let budget = disruption_budget(&job, "policy/v1");
     assert_eq!(budget["spec"]["selector"]["matchLabels"]["shoal.dev/role"], "pserver");
-    let policy = json!(network_policy(&job).unwrap());
+    let policy = json!(network_policy(&job, &defaults()).unwrap());
     assert_eq!(policy["spec"]["ingress"].as_array().unwrap().len(), 3);
+    let operators = &policy["spec"]["ingress"][1]["from"][0];
+    assert_eq!(
+        operators["namespaceSelector"]["matchLabels"],
+        json!({ "kubernetes.io/metadata.name": "operators" })
+    );
+    let beside = Defaults { namespace: "ns".to_owned(), ..defaults() };
+    let beside = json!(network_policy(&job, &beside).unwrap());
+    assert_eq!(beside["spec"]["ingress"][1]["from"][0].get("namespaceSelector"), None);
     for one in [service, budget, policy] {
         assert_eq!(one["metadata"]["ownerReferences"][0]["controller"], true);
     }

@@ -66,6 +66,13 @@ impl ControlPlane {
         Ok(plane)
     }
 
+    /// Installs what a folder of manifests says, as a platform engineer does. There are no images of operators here: they are
+    /// run beside it.
+    pub fn install(&self, deploy: &Path) -> anyhow::Result<()> {
+        self.kubectl(&["apply", "--validate=false", "-k", &deploy.to_string_lossy()])?;
+        self.kubectl(&["scale", "deployment", "--all", "--namespace=shoal-system", "--replicas=0"]).map(drop)
+    }
+
     fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }

@@ -41,12 +41,7 @@ impl World {
         let programs = programs().unwrap();
         let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds.yaml");
         let plane = ControlPlane::start(&definitions).await.unwrap();
-        // As a platform engineer installs it; the operator's own pods have no image here, and it is run beside them.
-        let deploy = definitions.with_file_name("");
-        plane.kubectl(&["apply", "--validate=false", "-k", &deploy.to_string_lossy()]).unwrap();
-        plane
-            .kubectl(&["scale", "deployment", "shoal-operator", "--namespace=shoal-system", "--replicas=0"])
-            .unwrap();
+        plane.install(&definitions.with_file_name("")).unwrap();
         let mut settings =
             KubeletSettings::of(nodes, run, &["shoal-master:test", "shoal-pserver:test", "digits:test"]);
         settings.path =
@@ -68,11 +63,16 @@ impl World {
 
     /// Another operator, under a name that it may share with one that has died. It leads once the lease is free.
     pub(crate) fn start_operator(&mut self, identity: &str) {
+        self.start_operator_with(&self.faults.kubeconfig(), &["--identity", identity]);
+    }
+
+    /// Another operator, which finds its cluster there.
+    pub(crate) fn start_operator_with(&mut self, kubeconfig: &Path, arguments: &[&str]) {
         let log = File::create(self.path(&format!("operator-{}.log", self.operators.len()))).unwrap();
         let operator = Command::new(self.programs.shoal.with_file_name("shoal-operator"))
-            .env("KUBECONFIG", self.faults.kubeconfig())
+            .env("KUBECONFIG", kubeconfig)
             .env("SHOAL_LOG", "info,shoal_operator=debug")
-            .args(["--identity", identity])
+            .args(arguments)
             .args(["--master-image", "shoal-master:test", "--pserver-image", "shoal-pserver:test"])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -213,6 +213,21 @@ impl World {
         self.plane.apply(&manifest.to_string()).unwrap();
     }
 
+    pub(crate) async fn wait_for_pods(&self, pods: Vec<String>) {
+        self.wait_for(&format!("pods {pods:?}"), async |world| world.pods() == pods).await;
+    }
+
+    /// Waits until neither a job nor anything that was made for it is there.
+    pub(crate) async fn nothing_is_left(&self, job: &str) {
+        let labels = format!("shoal.dev/job={job}");
+        let made = "pods,services,networkpolicies,poddisruptionbudgets";
+        let is_gone = async |world: &World| {
+            world.kubectl(&["get", made, "-l", &labels, "-o", "name"]).is_empty()
+                && world.kubectl(&["get", "trainingjobs", "--ignore-not-found", job, "-o", "name"]).is_empty()
+        };
+        self.wait_for(&format!("nothing is left of {job}"), is_gone).await;
+    }
+
     /// Waits for a condition, as a person would.
     pub(crate) async fn wait_for_condition(&self, job: &str, condition: &str) {
         let is_so = async |world: &World| {
@@ -231,4 +246,12 @@ impl Drop for World {
             let _ = operator.wait();
         }
     }
+}
+
+/// What a job has when as many run as are wanted.
+pub(crate) fn whole(job: &str, pservers: std::ops::Range<u32>, trainers: u32) -> Vec<String> {
+    let master = [format!("{job}-master")];
+    let pservers = pservers.map(|ordinal| format!("{job}-pserver-{ordinal}"));
+    let trainers = (0..trainers).map(|ordinal| format!("{job}-trainer-{ordinal}"));
+    master.into_iter().chain(pservers).chain(trainers).collect()
 }
