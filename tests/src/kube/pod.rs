@@ -85,6 +85,8 @@ impl Life {
             };
             if self.deleted().is_none() && is_restarted(pod, end.exit_code) {
                 self.restarts += 1;
+                let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff", "message": end.message } });
+                self.say(pod, "Running", &waiting, false).await;
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 continue;
             }
