@@ -81,8 +81,8 @@ pub(super) async fn act(
     master: Option<&Which>,
 ) -> kube::Result<Outcome> {
     match act {
-        Act::AddFinalizer => finalizers(fleet, job, true).await?,
-        Act::RemoveFinalizer => finalizers(fleet, job, false).await?,
+        Act::AddFinalizer => finalizers(fleet, job, true, unseen).await?,
+        Act::RemoveFinalizer => finalizers(fleet, job, false, unseen).await?,
         Act::DeleteJob => {
             let jobs: Api<TrainingJob> =
                 Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
@@ -107,7 +107,12 @@ pub(super) async fn act(
     Ok(Outcome::Done)
 }
 
-async fn finalizers(fleet: &Fleet, job: &TrainingJob, has_ours: bool) -> kube::Result<()> {
+async fn finalizers(
+    fleet: &Fleet,
+    job: &TrainingJob,
+    has_ours: bool,
+    unseen: &mut Unseen,
+) -> kube::Result<()> {
     let jobs: Api<TrainingJob> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
     let mut all = job.metadata.finalizers.clone().unwrap_or_default();
     all.retain(|one| one != FINALIZER);
@@ -115,9 +120,13 @@ async fn finalizers(fleet: &Fleet, job: &TrainingJob, has_ours: bool) -> kube::R
     // Others' finalizers are in the list too: the version says that none has come or gone meanwhile.
     let patch = json!({ "metadata": { "resourceVersion": job.resource_version(), "finalizers": all } });
     match jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(written) => {
+            unseen.wrote(written);
+            Ok(())
+        }
         // The next look sees the newer version and tries again.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        other => other.map(drop),
+        Err(error) => Err(error),
     }
 }
 

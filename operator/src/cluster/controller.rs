@@ -195,7 +195,7 @@ impl Fleet {
         let decision = decide(&view, &mut known.memory);
         let again = Duration::from_secs(decision.again_after);
         let is_going = decision.acts.contains(&Act::RemoveFinalizer);
-        self.apply(cached, &job, decision, &mut known).await?;
+        self.apply(job, decision, &mut known).await?;
         if is_going {
             self.forget(&uid);
         }
@@ -272,16 +272,16 @@ impl Fleet {
     /// Writes what must not be forgotten, then acts.
     async fn apply(
         &self,
-        cached: &TrainingJob,
-        job: &TrainingJob,
+        mut job: TrainingJob,
         decision: Decision,
         known: &mut Known,
     ) -> Result<(), LookError> {
         let before = job.status.clone().unwrap_or_default();
         if is_worth_writing(&before, &decision.status) {
-            let written = apply::write_status(self, job, &decision.status).await?;
-            known.unseen.wrote(cached, written);
+            job = apply::write_status(self, &job, &decision.status).await?;
+            known.unseen.wrote(job.clone());
         }
+        let job = &job;
         let namespace = job.namespace().unwrap_or_default();
         for (name, status) in &decision.plans {
             apply::write_plan(self, &namespace, name, status).await?;

@@ -14,8 +14,10 @@ const UNSEEN_MAX: Duration = Duration::from_secs(30);
 /// What was written of one job.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
-    /// The version that the newest write replaced, and what it made.
-    written: Option<(String, TrainingJob)>,
+    /// The version that the cache showed last.
+    cached: Option<String>,
+    /// The job after the newest write, and all versions before it that the cache may still come to show.
+    written: Option<(Vec<String>, TrainingJob)>,
     /// By name, pods that were made, and when.
     made: BTreeMap<String, (Instant, PodView)>,
 }
@@ -23,8 +25,11 @@ pub(super) struct Unseen {
 impl Unseen {
     /// The job as it is at least: what the cache shows, or what was written over exactly that.
     pub(super) fn newest(&mut self, cached: &TrainingJob) -> TrainingJob {
+        self.cached = cached.resource_version();
         match &self.written {
-            Some((before, after)) if cached.resource_version().as_ref() == Some(before) => after.clone(),
+            Some((replaced, after)) if self.cached.as_ref().is_some_and(|one| replaced.contains(one)) => {
+                after.clone()
+            }
             _ => {
                 self.written = None;
                 cached.clone()
@@ -32,9 +37,14 @@ impl Unseen {
         }
     }
 
-    /// Notes that `after` was written over what had the version `before`.
-    pub(super) fn wrote(&mut self, cached: &TrainingJob, after: TrainingJob) {
-        self.written = cached.resource_version().map(|before| (before, after));
+    /// Notes that the job is so, written over what [`Unseen::newest`] or the write before has given.
+    pub(super) fn wrote(&mut self, after: TrainingJob) {
+        let (mut replaced, before) = match self.written.take() {
+            Some((replaced, before)) => (replaced, before.resource_version()),
+            None => (Vec::new(), self.cached.clone()),
+        };
+        replaced.extend(before);
+        self.written = Some((replaced, after));
     }
 
     /// Notes that a pod was made.
@@ -96,9 +106,15 @@ mod tests {
             job
         };
         let mut unseen = Unseen::default();
-        unseen.wrote(&version("1"), version("2"));
+        unseen.newest(&version("1"));
+        unseen.wrote(version("2"));
         assert_eq!(unseen.newest(&version("1")), version("2"));
+        unseen.wrote(version("3"));
+        // The cache comes to show one write after the other.
+        assert_eq!(unseen.newest(&version("1")), version("3"));
+        assert_eq!(unseen.newest(&version("2")), version("3"));
         assert_eq!(unseen.newest(&version("3")), version("3"));
-        assert_eq!(unseen.newest(&version("1")), version("1"));
+        assert_eq!(unseen.newest(&version("4")), version("4"), "somebody else wrote");
+        assert_eq!(unseen.newest(&version("2")), version("2"), "and all that was written is forgotten");
     }
 }
