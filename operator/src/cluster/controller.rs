@@ -2,11 +2,11 @@
 
 use super::apply::{self, Outcome};
 use super::master::{Masters, Which, masters};
-use super::{Leader, orphans, pods, surroundings, unseen::Unseen};
+use super::{Leader, orphans, pod_index::PodIndex, surroundings, unseen::Unseen};
 use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{Act, Decision, MasterView, Memory, PodState, PodView, Role, View, decide, target};
 use crate::manifest::{Defaults, JOB_LABEL, identity};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -38,7 +38,7 @@ pub struct Fleet {
     pub(super) budget_version: &'static str,
     pub(super) masters: Masters,
     leader: Arc<Leader>,
-    pods: Store<Pod>,
+    pods: Arc<PodIndex>,
     plans: Store<ScalePlan>,
     /// By uid, what is known of a job besides what the API server has.
     known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
@@ -110,11 +110,11 @@ pub async fn run(
 ) -> kube::Result<()> {
     let budget_version = surroundings::budget_version(&client).await?;
     let (job_store, job_writer) = reflector::store::<TrainingJob>();
-    let (pod_store, pod_writer) = reflector::store::<Pod>();
+    let pod_index = Arc::new(PodIndex::new());
     let (plan_store, plan_writer) = reflector::store::<ScalePlan>();
     let of_jobs = watcher::Config::default().labels(JOB_LABEL);
     let jobs = watcher(api::<TrainingJob>(&client, namespace), watcher::Config::default());
-    let pods = watcher(api::<Pod>(&client, namespace), of_jobs);
+    let pods = watcher(api::<Pod>(&client, namespace), of_jobs).default_backoff();
     let plans = watcher(api::<ScalePlan>(&client, namespace), watcher::Config::default());
     let (masters, calls) = masters();
     let fleet = Arc::new(Fleet {
@@ -123,7 +123,7 @@ pub async fn run(
         budget_version,
         masters,
         leader,
-        pods: pod_store,
+        pods: Arc::clone(&pod_index),
         plans: plan_store,
         known: Mutex::default(),
         looks,
@@ -132,10 +132,11 @@ pub async fn run(
         let job = ObjectRef::new(&plan.spec.owner_job);
         plan.namespace().map(|namespace| job.within(&namespace))
     };
+    let pods = pods.inspect_ok(move |event| pod_index.note(event));
     let (ready, all_jobs) = (Arc::clone(&fleet), job_store.clone());
     let controller =
         Controller::for_stream(jobs.default_backoff().reflect(job_writer).touched_objects(), job_store)
-            .owns_stream(pods.default_backoff().reflect(pod_writer).touched_objects())
+            .owns_stream(pods.touched_objects())
             .watches_stream(plans.default_backoff().reflect(plan_writer).touched_objects(), of_plan)
             .with_config(Config::default().concurrency(CONCURRENCY));
     let looking =
@@ -170,15 +171,15 @@ impl Fleet {
             return Err(LookError::NotLeading);
         }
         // A job without its pods looks like one that has lost them all.
-        let are_here = (self.pods.wait_until_ready().await, self.plans.wait_until_ready().await);
-        if are_here.0.is_err() || are_here.1.is_err() {
+        self.pods.wait_until_ready().await;
+        if self.plans.wait_until_ready().await.is_err() {
             return Err(LookError::NotLeading);
         }
         let uid = cached.uid().unwrap_or_default();
         let known = self.known_of(&uid);
         let mut known = known.lock().await;
         let job = known.unseen.newest(cached);
-        let pods = known.unseen.with_made(self.pods_of(&job));
+        let pods = known.unseen.with_made(self.pods.of(&job));
         let plans = self.plans_of(&job);
         self.ask(&job, &pods, &mut known).await;
         let said = known.said.as_ref().and_then(|(_, said)| said.clone());
@@ -209,19 +210,6 @@ impl Fleet {
 
     fn forget(&self, uid: &str) {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(uid);
-    }
-
-    fn pods_of(&self, job: &TrainingJob) -> Vec<PodView> {
-        let uid = job.uid();
-        let is_ours = |pod: &Arc<Pod>| {
-            let owners = pod.metadata.owner_references.iter().flatten();
-            pod.namespace() == job.namespace()
-                && owners.into_iter().any(|owner| Some(&owner.uid) == uid.as_ref())
-        };
-        let mut pods: Vec<PodView> =
-            self.pods.state().iter().filter(|pod| is_ours(pod)).filter_map(|pod| pods::seen(pod)).collect();
-        pods.sort_by_key(|pod| (pod.role, pod.ordinal));
-        pods
     }
 
     /// The job's plans that are not over, the oldest first.

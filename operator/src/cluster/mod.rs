@@ -5,6 +5,7 @@ mod controller;
 mod leader;
 mod master;
 mod orphans;
+mod pod_index;
 mod pods;
 mod surroundings;
 mod unseen;
