@@ -119,7 +119,7 @@ async fn finalizers(
     all.extend(has_ours.then(|| FINALIZER.to_owned()));
     // Others' finalizers are in the list too: the version says that none has come or gone meanwhile.
     let patch = json!({ "metadata": { "resourceVersion": job.resource_version(), "finalizers": all } });
-    match jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+    match jobs.patch(&job.name_any(), &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
         Ok(written) => {
             unseen.wrote(written);
             Ok(())
@@ -190,9 +190,8 @@ async fn set_replicas(
             spec[role] = json!({ "replicas": replicas });
         }
     }
-    unless_gone(
-        jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await,
-    )
+    let how = PatchParams::apply(FIELD_MANAGER);
+    unless_gone(jobs.patch(&job.name_any(), &how, &Patch::Merge(json!({ "spec": spec }))).await)
 }
 
 /// A master that does not listen is told again at the next look.
