@@ -101,6 +101,8 @@ async fn a_job_makes_its_steps_whatever_the_api_server_answers_and_what_was_aske
     let after = world.uids();
     assert_eq!(after.len(), before.len() + 1, "{after:?}");
     assert!(before.iter().all(|(pod, uid)| after.get(pod) == Some(uid)), "nobody was made anew");
+    // What is left of the job after the outage grows with it.
+    world.patience += Duration::from_secs(2 * outage_seconds());
     world.wait_for_condition("j", "Succeeded").await;
     assert_eq!(world.job("j")["status"]["ends"], Value::Null, "no pod has ended before its time");
     assert_eq!(world.trained("checkpoints"), world.undisturbed(&job));

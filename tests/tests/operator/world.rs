@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take.
+/// How long anything may take, where a test does not say.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Who the operator is, with the rights that it is installed with.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:shoal-system:shoal-operator";
@@ -25,6 +25,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) programs: Programs,
     pub(crate) folder: tempfile::TempDir,
+    /// How long anything may take.
+    pub(crate) patience: Duration,
     operators: Vec<Child>,
 }
 
@@ -55,6 +57,7 @@ impl World {
             faults,
             programs,
             folder: tempfile::tempdir().unwrap(),
+            patience: PATIENCE,
             operators: Vec::new(),
         };
         world.start_operator("first");
@@ -138,13 +141,14 @@ impl World {
     /// Waits until something is so; says what there was when it did not come to be.
     pub(crate) async fn wait_for(&self, what: &str, is_so: impl AsyncFn(&World) -> bool) {
         #[allow(clippy::disallowed_methods, reason = "real processes take real time")]
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         while !is_so(self).await {
             #[allow(clippy::disallowed_methods, reason = "real processes take real time")]
             let is_late = Instant::now() >= deadline;
             assert!(
                 !is_late,
-                "{what}: not after {PATIENCE:?}\n{}\n{}\n{}",
+                "{what}: not after {:?}\n{}\n{}\n{}",
+                self.patience,
                 self.kubectl(&["get", "trainingjobs,scaleplans", "-o", "wide"]),
                 self.kubectl(&["get", "pods", "-o", "wide"]),
                 self.operator_log()
