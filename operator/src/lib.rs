@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod decide;
 pub mod manifest;
 mod pages;
+pub mod plan;
 pub mod settings;
 
 use anyhow::{Context, bail};
