@@ -9,6 +9,7 @@ mod cluster;
 mod commands;
 mod evaluations;
 mod exit;
+mod experiment;
 mod losses;
 mod manifest;
 mod model_state;
@@ -17,6 +18,7 @@ mod programs;
 mod recordio_command;
 mod report;
 mod runner;
+mod simulator;
 mod staleness;
 mod table_file;
 mod table_state;
@@ -63,6 +65,7 @@ enum Command {
     Why(commands::cluster::WhyArguments),
     Wait(commands::cluster::WaitArguments),
     Delete(commands::cluster::DeleteArguments),
+    Simulate(commands::simulate::SimulateArguments),
     Recordio(recordio_command::RecordioArgs),
     Master(commands::roles::MasterArguments),
     Pserver(commands::roles::PserverArguments),
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Command::Why(arguments) => block_on(commands::cluster::why(arguments)),
         Command::Wait(arguments) => block_on(commands::cluster::wait(arguments)),
         Command::Delete(arguments) => block_on(commands::cluster::delete(arguments)),
+        Command::Simulate(arguments) => commands::simulate::run(&arguments),
         Command::Recordio(arguments) => recordio_command::run(arguments),
         Command::Master(arguments) => block_on(commands::roles::master(arguments)),
         Command::Pserver(arguments) => block_on(commands::roles::pserver(arguments)),

@@ -12,6 +12,7 @@ pub(crate) mod report;
 pub(crate) mod roles;
 pub(crate) mod run;
 pub(crate) mod scale;
+pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod watch;
 

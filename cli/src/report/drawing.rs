@@ -7,7 +7,7 @@ use super::text::escape;
 
 /// Which end of a text its position names.
 #[derive(Clone, Copy)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
@@ -15,12 +15,12 @@ pub(super) enum Anchor {
 
 /// Shapes in the order in which they were drawn, later ones on top.
 #[derive(Default)]
-pub(super) struct Drawing {
+pub(crate) struct Drawing {
     shapes: String,
 }
 
 impl Drawing {
-    pub(super) fn text(&mut self, class: &str, x: f64, y: f64, anchor: Anchor, text: &str) {
+    pub(crate) fn text(&mut self, class: &str, x: f64, y: f64, anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -32,7 +32,7 @@ impl Drawing {
         ));
     }
 
-    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+    pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let (x1, y1, x2, y2) = (finite(from.0), finite(from.1), finite(to.0), finite(to.1));
         self.push(format_args!(
             r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#
@@ -40,7 +40,7 @@ impl Drawing {
     }
 
     /// A rectangle with a word for whoever rests the pointer on it.
-    pub(super) fn bar(&mut self, class: &str, corner: (f64, f64), size: (f64, f64), word: &str) {
+    pub(crate) fn bar(&mut self, class: &str, corner: (f64, f64), size: (f64, f64), word: &str) {
         let (x, y, word) = (finite(corner.0), finite(corner.1), escape(word));
         let (width, height) = (finite(size.0).max(0.0), finite(size.1).max(0.0));
         self.push(format_args!(
@@ -49,7 +49,7 @@ impl Drawing {
     }
 
     /// Lines through points, one path for each run of points.
-    pub(super) fn path(&mut self, class: &str, runs: &[Vec<(f64, f64)>]) {
+    pub(crate) fn path(&mut self, class: &str, runs: &[Vec<(f64, f64)>]) {
         let mut steps = String::new();
         for run in runs {
             for (index, (x, y)) in run.iter().enumerate() {
@@ -67,13 +67,13 @@ impl Drawing {
     }
 
     /// A shape given by its own relative path, moved to a point.
-    pub(super) fn mark(&mut self, class: &str, at: (f64, f64), steps: &str) {
+    pub(crate) fn mark(&mut self, class: &str, at: (f64, f64), steps: &str) {
         let (x, y) = (finite(at.0), finite(at.1));
         self.push(format_args!(r#"<path class="{class}" d="M{x:.1} {y:.1}{steps}"/>"#));
     }
 
     /// The shapes drawn so far.
-    pub(super) fn into_shapes(self) -> String {
+    pub(crate) fn into_shapes(self) -> String {
         self.shapes
     }
 

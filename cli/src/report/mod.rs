@@ -13,8 +13,11 @@ mod svg;
 mod text;
 mod time;
 
+pub(crate) use drawing::{Anchor, Drawing};
 pub(crate) use page::html;
+pub(crate) use scale::{Scale, ticks};
 pub(crate) use svg::svg;
+pub(crate) use text::escape;
 
 /// A training run from its first second to its last. Times are seconds since its start.
 #[derive(Clone, Debug, serde::Serialize)]

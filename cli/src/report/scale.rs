@@ -3,7 +3,7 @@
 
 /// A straight or logarithmic mapping of a range of values to a range of pixels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     low: f64,
     high: f64,
     from: f64,
@@ -13,7 +13,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// `low` is drawn at `from`, `high` at `to`.
-    pub(super) fn linear((low, high): (f64, f64), from: f64, to: f64) -> Self {
+    pub(crate) fn linear((low, high): (f64, f64), from: f64, to: f64) -> Self {
         Self { low, high, from, to, logarithmic: false }
     }
 
@@ -23,7 +23,7 @@ impl Scale {
     }
 
     /// Where a value lies; values outside the range are drawn at its ends.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         let value = if self.logarithmic { libm::log10(value) } else { value };
         let span = self.high - self.low;
         let share = if span > 0.0 && span.is_finite() { (value - self.low) / span } else { 0.0 };
@@ -33,7 +33,7 @@ impl Scale {
 }
 
 /// Multiples of 1, 2 or 5 times a power of ten within a range: about `count` of them, never above twice as many.
-pub(super) fn ticks((low, high): (f64, f64), count: u32) -> Vec<f64> {
+pub(crate) fn ticks((low, high): (f64, f64), count: u32) -> Vec<f64> {
     let span = high - low;
     if !(span > 0.0 && span.is_finite()) {
         return vec![low];

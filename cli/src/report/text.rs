@@ -2,7 +2,7 @@
 //! It must never let a character through that ends a tag or an attribute, or that XML 1.0 forbids.
 
 /// Safe between tags and inside quoted attributes, of XML and of HTML.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

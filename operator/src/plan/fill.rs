@@ -21,7 +21,8 @@ pub(super) fn bound(state: &mut State<'_>, job: usize) {
     let now = state.jobs[job].trainers.len() as u32;
     let mut most = (trainers.max, Blocker::Most(trainers.max));
     if let Some(curve) = SpeedCurve::fitted(&trainers.speeds) {
-        let useful = curve.useful(trainers.max).max(trainers.min);
+        // Half of them stay: a speed that was measured wrongly is measured again before the rest goes.
+        let useful = curve.useful(trainers.max).max(trainers.min).max(now.div_ceil(2));
         if useful < most.0 {
             most = (useful, Blocker::Slow { useful, marginal: curve.marginal(useful) });
         }

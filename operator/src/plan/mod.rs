@@ -32,6 +32,7 @@ mod view;
 pub use pservers::{HOT, Load, PserverPlan, pservers};
 pub use reason::Blocker;
 pub use resources::{CPU, DEVICES, KINDS, MEMORY, PODS, Resources};
+pub use room::Room;
 pub use settings::Settings;
 pub use speed::{MARGINAL_LEAST, SpeedCurve, SpeedSample};
 pub use view::{Ask, ClusterView, JobView, Node, Pools, Seconds, Servers, Trainers, WaitingPod};

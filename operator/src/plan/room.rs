@@ -9,7 +9,7 @@ use super::view::{Ask, Node};
 
 /// The nodes' room.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub struct Room {
     free: Vec<Resources>,
     /// For a node that takes new pods: its pool's place in `pools`, and its leaf there.
     places: Vec<Option<(usize, usize)>>,
@@ -29,7 +29,8 @@ struct Pool {
 }
 
 impl Room {
-    pub(super) fn new(nodes: &[Node]) -> Room {
+    /// The room of nodes.
+    pub fn new(nodes: &[Node]) -> Room {
         let free: Vec<Resources> = nodes
             .iter()
             .map(|node| {
@@ -64,7 +65,7 @@ impl Room {
     }
 
     /// The first node that has room for it.
-    pub(super) fn first_fit(&self, ask: &Ask) -> Option<usize> {
+    pub fn first_fit(&self, ask: &Ask) -> Option<usize> {
         let suiting = self.pools.iter().filter(|pool| ask.pools.has(pool.number));
         suiting.into_iter().find_map(|pool| pool.first_fit(&ask.request))
     }
@@ -88,11 +89,13 @@ impl Room {
         self.places[node].is_some()
     }
 
-    pub(super) fn take(&mut self, node: usize, request: &Resources) {
+    /// A pod comes to a node, whether it has room or not.
+    pub fn take(&mut self, node: usize, request: &Resources) {
         self.change(node, |free| free.take(request));
     }
 
-    pub(super) fn give(&mut self, node: usize, request: &Resources) {
+    /// A pod leaves a node.
+    pub fn give(&mut self, node: usize, request: &Resources) {
         self.change(node, |free| free.add(request));
     }
 
@@ -105,7 +108,7 @@ impl Room {
     }
 
     /// What the nodes that take new pods have.
-    pub(super) fn whole(&self) -> &Resources {
+    pub fn whole(&self) -> &Resources {
         &self.whole
     }
 

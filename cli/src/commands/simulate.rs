@@ -1,0 +1,103 @@
+//! `shoal simulate`: a scenario on a simulated cluster, under static jobs, EDL's rules and our planner, side by side.
+
+use super::{Output, print};
+use crate::exit::Exit;
+use crate::experiment::{self, Experiment};
+use crate::simulator::{Policy, Scenario, simulate};
+use crate::whole_file::write_whole;
+use anyhow::Context;
+use serde_json::{Map, Value, json};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Simulate a cluster's jobs, services and failures under several schedulers, ours with the operator's own planner
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  shoal simulate benches/scenarios/elasticdl-1.yaml\n  \
+    shoal simulate day.yaml --policy shoal -o json\n\nA scenario is YAML; docs/planner.md describes it.")]
+pub(crate) struct SimulateArguments {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.yaml")]
+    scenario: PathBuf,
+    /// Who decides; may be repeated. By default all
+    #[arg(long, value_enum, value_name = "POLICY")]
+    policy: Vec<Policy>,
+    /// Write a page with the figures there
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+    /// Print the time series as well, a line for each sample
+    #[arg(long)]
+    series: bool,
+    /// How to print the figures
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+}
+
+pub(crate) fn run(arguments: &SimulateArguments) -> anyhow::Result<ExitCode> {
+    let shown = arguments.scenario.display();
+    let text = std::fs::read_to_string(&arguments.scenario)
+        .map_err(|why| Exit::Usage(format!("{shown}: it cannot be read: {why}")))?;
+    let scenario = Scenario::read(&text).map_err(|wrong| {
+        Exit::Usage(wrong.iter().map(|one| format!("{shown}: {one}")).collect::<Vec<_>>().join("\n"))
+    })?;
+    let all = [Policy::Gang, Policy::Edl, Policy::Shoal];
+    let policies = if arguments.policy.is_empty() { &all[..] } else { &arguments.policy[..] };
+    let experiments: Vec<Experiment> = policies.iter().map(|policy| watched(&scenario, *policy)).collect();
+    if let Some(out) = &arguments.html {
+        let page = experiment::html(&scenario.name, &scenario.about, &experiments, &scenario.published);
+        write_whole(out, page.as_bytes()).with_context(|| format!("cannot write {}", out.display()))?;
+        eprintln!("Page: {}", out.display());
+    }
+    match arguments.output {
+        Output::Json => print(json(&scenario, &experiments)),
+        Output::Text => {
+            for one in experiments.iter().filter(|_| arguments.series) {
+                let lines: Vec<String> = one.samples.iter().map(experiment::series_line).collect();
+                print(format_args!("{}: {}\n{}", one.policy, experiment::series_title(), lines.join("\n")));
+            }
+            for one in experiments.iter().filter(|one| one.jobs.len() <= JOBS_SHOWN) {
+                print(format_args!("{}:\n{}", one.policy, experiment::job_table(one)));
+            }
+            print(experiment::figures(&experiments, &scenario.published).trim_end());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Of more jobs the figures alone are shown.
+const JOBS_SHOWN: usize = 20;
+
+/// A simulation whose progress is told, on a terminal alone.
+fn watched(scenario: &Scenario, policy: Policy) -> Experiment {
+    let is_terminal = std::io::stderr().is_terminal();
+    let mut told = -1;
+    let experiment = simulate(scenario, policy, |done| {
+        let percent = (100.0 * done) as i32;
+        if is_terminal && percent > told {
+            told = percent;
+            eprint!("\r{}: {percent} %", policy.name());
+            // A terminal that is gone is told nothing.
+            let _ = std::io::stderr().flush();
+        }
+    });
+    if is_terminal {
+        eprintln!();
+    }
+    experiment
+}
+
+/// The figures by policy, and what others published.
+fn json(scenario: &Scenario, experiments: &[Experiment]) -> Value {
+    let mut policies = Map::new();
+    for one in experiments {
+        let mut figures = json!(one.summary());
+        figures["jobs_table"] = json!(one.jobs);
+        figures["notes"] = one.notes.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        policies.insert(one.policy.clone(), figures);
+    }
+    let mut all = Value::Object(policies);
+    all["scenario"] = json!(scenario.name);
+    all["resource"] = json!(scenario.resource);
+    all["published"] = json!(scenario.published);
+    all
+}

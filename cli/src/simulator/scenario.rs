@@ -1,0 +1,451 @@
+//! A scenario as people write it: a cluster, jobs, services, failures. Reads YAML, opens no file, simulates nothing.
+
+use crate::experiment::Published;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// An experiment that can be simulated.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Scenario {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it shows, and where it is from.
+    #[serde(default)]
+    pub(crate) about: String,
+    /// It ends after so many seconds, if jobs have not ended before.
+    pub(crate) seconds: f64,
+    /// It lasts for all of them, even if all jobs have ended.
+    #[serde(default)]
+    pub(crate) to_the_end: bool,
+    /// The series has a sample every so many seconds.
+    #[serde(default = "five")]
+    pub(crate) sample_seconds: f64,
+    /// The resource whose use counts: cpu, memory or gpu.
+    #[serde(default = "cpu")]
+    pub(crate) resource: String,
+    /// Use counts until then; by default until the last job has ended.
+    #[serde(default)]
+    pub(crate) until_seconds: Option<f64>,
+    /// Seeds what is drawn: start times within their bounds, jobs of a crowd.
+    #[serde(default)]
+    pub(crate) seed: u64,
+    /// How often each policy looks at the cluster.
+    #[serde(default)]
+    pub(crate) every: EverySeconds,
+    /// From a pod's place on a node to its running, in seconds: one number, or the least and the most.
+    #[serde(default)]
+    pub(crate) start_seconds: StartSeconds,
+    /// From a pod's deletion to its end.
+    #[serde(default = "one")]
+    pub(crate) stop_seconds: f64,
+    /// The share of cpu and memory that our planner keeps free.
+    #[serde(default = "headroom")]
+    pub(crate) headroom: f64,
+    /// The cluster.
+    pub(crate) nodes: Vec<NodeGroup>,
+    /// The jobs.
+    #[serde(default)]
+    pub(crate) jobs: Vec<JobGroup>,
+    /// Services that are not trained.
+    #[serde(default)]
+    pub(crate) serving: Vec<Service>,
+    /// Nodes that are lost for a while.
+    #[serde(default)]
+    pub(crate) failures: Vec<Failure>,
+    /// What others published of the same experiment.
+    #[serde(default)]
+    pub(crate) published: Vec<Published>,
+}
+
+/// How often each policy looks at the cluster, in seconds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct EverySeconds {
+    pub(crate) gang: f64,
+    pub(crate) edl: f64,
+    pub(crate) shoal: f64,
+}
+
+impl Default for EverySeconds {
+    fn default() -> EverySeconds {
+        EverySeconds { gang: 1.0, edl: 30.0, shoal: 5.0 }
+    }
+}
+
+/// How long pods take to start, by role.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct StartSeconds {
+    pub(crate) master: Span,
+    pub(crate) pserver: Span,
+    pub(crate) trainer: Span,
+    pub(crate) serving: Span,
+}
+
+/// One number of seconds, or the least and the most.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Span {
+    Exactly(f64),
+    Between(f64, f64),
+}
+
+impl Default for Span {
+    fn default() -> Span {
+        Span::Exactly(5.0)
+    }
+}
+
+impl Span {
+    /// The one at this place between least and most, from 0 to 1.
+    pub(crate) fn at(self, place: f64) -> f64 {
+        match self {
+            Span::Exactly(seconds) => seconds,
+            Span::Between(least, most) => least + (most - least) * place,
+        }
+    }
+}
+
+/// Nodes alike.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct NodeGroup {
+    /// Their names begin with it.
+    #[serde(default = "node")]
+    pub(crate) name: String,
+    pub(crate) count: u32,
+    /// What each has.
+    #[serde(flatten)]
+    pub(crate) amounts: Amounts,
+    /// Pods on each at most.
+    #[serde(default = "pods")]
+    pub(crate) pods: i64,
+}
+
+/// What a node has, or a pod asks for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Amounts {
+    /// Cores.
+    pub(crate) cpu: f64,
+    /// GiB.
+    pub(crate) memory: f64,
+    pub(crate) gpu: i64,
+}
+
+/// Jobs alike.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct JobGroup {
+    pub(crate) name: String,
+    #[serde(default = "one_job")]
+    pub(crate) count: u32,
+    /// When the first is submitted.
+    #[serde(default)]
+    pub(crate) submit_seconds: f64,
+    /// The others follow each after so many seconds; with `drawn`, at random within `count` times as many.
+    #[serde(default)]
+    pub(crate) every_seconds: f64,
+    /// Whether times, sizes (half to twice) and work (a quarter to four times) are drawn.
+    #[serde(default)]
+    pub(crate) drawn: bool,
+    #[serde(default)]
+    pub(crate) priority: i32,
+    #[serde(default)]
+    pub(crate) master: Amounts,
+    pub(crate) pservers: Role,
+    pub(crate) trainers: TrainerRole,
+    /// Steps to make.
+    pub(crate) steps: f64,
+    pub(crate) speed: Speed,
+}
+
+/// Pservers of a job.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Role {
+    pub(crate) count: u32,
+    #[serde(flatten)]
+    pub(crate) amounts: Amounts,
+}
+
+/// Trainers of a job.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct TrainerRole {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+    /// How many the job has where jobs are not elastic; by default the most.
+    #[serde(rename = "static")]
+    pub(crate) fixed: Option<u32>,
+    /// Whether their author said what they ask for.
+    #[serde(default = "yes")]
+    pub(crate) stated: bool,
+    #[serde(flatten)]
+    pub(crate) amounts: Amounts,
+}
+
+/// How fast a job is: a step takes `computeSeconds / n + fixedSeconds + 2 n modelMB / (pservers pserverMBps)`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Speed {
+    /// A step's work for one trainer.
+    pub(crate) compute_seconds: f64,
+    /// What takes as long with any number of trainers.
+    pub(crate) fixed_seconds: f64,
+    /// The model's size, in MB: each trainer sends as much and gets as much.
+    #[serde(rename = "modelMB")]
+    pub(crate) model_mb: f64,
+    /// What a pserver takes in and gives out, in MB/s.
+    #[serde(rename = "pserverMBps")]
+    pub(crate) pserver_mbps: f64,
+}
+
+impl Default for Speed {
+    fn default() -> Speed {
+        Speed { compute_seconds: 1.0, fixed_seconds: 0.0, model_mb: 0.0, pserver_mbps: 1000.0 }
+    }
+}
+
+impl Speed {
+    /// Steps in a second.
+    pub(crate) fn per_second(&self, trainers: u32, pservers: u32) -> f64 {
+        let n = f64::from(trainers);
+        let traffic = 2.0 * n * self.model_mb / (f64::from(pservers.max(1)) * self.pserver_mbps);
+        let step = self.compute_seconds / n + self.fixed_seconds + traffic;
+        if trainers == 0 { 0.0 } else { 1.0 / step }
+    }
+}
+
+/// Pods that serve requests, scaled by what they are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Service {
+    pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) amounts: Amounts,
+    #[serde(default)]
+    pub(crate) priority: i32,
+    /// From these seconds on, so many requests a second.
+    pub(crate) load: Vec<(f64, f64)>,
+    /// Requests a second that one pod bears: what a HorizontalPodAutoscaler aims at.
+    pub(crate) per_pod: f64,
+    #[serde(default = "one_job")]
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+    /// It is scaled every so many seconds; 15 as by default in Kubernetes.
+    #[serde(default = "fifteen")]
+    pub(crate) every_seconds: f64,
+}
+
+impl Service {
+    /// How many pods there should be then.
+    pub(crate) fn wanted(&self, at: f64) -> u32 {
+        let load = self.load.iter().rev().find(|(from, _)| *from <= at).map_or(0.0, |(_, load)| *load);
+        ((load / self.per_pod).ceil().max(0.0) as u32).clamp(self.min, self.max)
+    }
+}
+
+/// A node that is lost for a while.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Failure {
+    /// Its name: that of its group, a dash, and its number.
+    pub(crate) node: String,
+    pub(crate) from_seconds: f64,
+    pub(crate) to_seconds: f64,
+}
+
+fn five() -> f64 {
+    5.0
+}
+fn fifteen() -> f64 {
+    15.0
+}
+fn one() -> f64 {
+    1.0
+}
+fn headroom() -> f64 {
+    0.03
+}
+fn one_job() -> u32 {
+    1
+}
+fn pods() -> i64 {
+    110
+}
+fn yes() -> bool {
+    true
+}
+fn cpu() -> String {
+    "cpu".to_owned()
+}
+fn node() -> String {
+    "node".to_owned()
+}
+
+/// More pods than this at a time are no scenario but a mistake.
+const PODS_MAX: u64 = 5_000_000;
+
+impl Scenario {
+    /// The scenario that a text describes.
+    ///
+    /// # Errors
+    /// What is no YAML, fields that there are not, values that cannot be; each by its place.
+    pub(crate) fn read(text: &str) -> Result<Scenario, Vec<String>> {
+        let scenario: Scenario = serde_saphyr::from_str(text).map_err(|why| vec![why.to_string()])?;
+        let wrong = scenario.faults();
+        if wrong.is_empty() { Ok(scenario) } else { Err(wrong) }
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut check = |is_right: bool, at: &str, what: &str| {
+            if !is_right {
+                wrong.push(format!("{at}: {what}"));
+            }
+        };
+        let positive = |number: f64| number.is_finite() && number > 0.0;
+        let natural = |number: f64| number.is_finite() && number >= 0.0;
+        check(positive(self.seconds), "seconds", "give how long it lasts at most, more than 0");
+        check(
+            self.seconds / self.sample_seconds <= 1e6,
+            "sampleSeconds",
+            "give more than a millionth of seconds",
+        );
+        check(
+            ["cpu", "memory", "gpu"].contains(&self.resource.as_str()),
+            "resource",
+            "give cpu, memory or gpu",
+        );
+        check((0.0..1.0).contains(&self.headroom), "headroom", "give a share from 0 to below 1");
+        check(natural(self.stop_seconds), "stopSeconds", "give 0 or more");
+        for (name, every) in [("gang", self.every.gang), ("edl", self.every.edl), ("shoal", self.every.shoal)]
+        {
+            check(every.is_finite() && every >= 0.1, &format!("every.{name}"), "give 0.1 seconds or more");
+        }
+        check(self.nodes.iter().any(|group| group.count > 0), "nodes", "give at least one");
+        let nodes: u64 = self.nodes.iter().map(|group| u64::from(group.count)).sum();
+        check(nodes <= 1_000_000, "nodes", "give at most a million");
+        let mut pods = 0_u64;
+        for (index, job) in self.jobs.iter().enumerate() {
+            let at = |field: &str| format!("jobs[{index}].{field}");
+            let trainers = &job.trainers;
+            check(trainers.min >= 1 && trainers.min <= trainers.max, &at("trainers"), "give 1 <= min <= max");
+            let fixed = trainers.fixed.is_none_or(|fixed| fixed >= 1);
+            check(fixed, &at("trainers.static"), "give 1 or more");
+            check(positive(job.steps), &at("steps"), "give more than 0");
+            check(natural(job.submit_seconds), &at("submitSeconds"), "give 0 or more");
+            check(natural(job.every_seconds), &at("everySeconds"), "give 0 or more");
+            let speed = &job.speed;
+            let parts = [speed.compute_seconds, speed.fixed_seconds, speed.model_mb];
+            let is_some = parts.iter().all(|part| natural(*part)) && parts.iter().any(|part| *part > 0.0);
+            check(
+                is_some && positive(speed.pserver_mbps),
+                &at("speed"),
+                "give seconds of 0 or more, not all 0",
+            );
+            pods += u64::from(job.count) * u64::from(trainers.max.max(trainers.fixed.unwrap_or(0)));
+        }
+        check(pods <= PODS_MAX, "jobs", "give at most five million trainers");
+        for (index, service) in self.serving.iter().enumerate() {
+            let at = |field: &str| format!("serving[{index}].{field}");
+            check(positive(service.per_pod), &at("perPod"), "give more than 0");
+            check(
+                service.min <= service.max && service.max <= 1_000_000,
+                &at("max"),
+                "give min or more, a million at most",
+            );
+            check(
+                service.every_seconds.is_finite() && service.every_seconds >= 1.0,
+                &at("everySeconds"),
+                "give 1 or more",
+            );
+            let is_ordered = service.load.windows(2).all(|pair| pair[0].0 < pair[1].0);
+            check(is_ordered, &at("load"), "give later and later seconds");
+        }
+        let names: BTreeMap<&str, u32> =
+            self.nodes.iter().map(|group| (group.name.as_str(), group.count)).collect();
+        for (index, failure) in self.failures.iter().enumerate() {
+            let known = failure.node.rsplit_once('-').and_then(|(group, number)| {
+                let count = names.get(group)?;
+                number.parse::<u32>().ok().filter(|number| number < count)
+            });
+            let what = "name a node: the name of its group, a dash, its number from 0";
+            check(known.is_some(), &format!("failures[{index}].node"), what);
+            let at = format!("failures[{index}].toSeconds");
+            check(failure.to_seconds > failure.from_seconds, &at, "give more than fromSeconds");
+        }
+        wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "
+name: least
+seconds: 100
+nodes: [{count: 2, cpu: 4, memory: 8, gpu: 1}]
+jobs:
+- name: a
+  pservers: {count: 1, cpu: 1}
+  trainers: {min: 1, max: 4, static: 2, cpu: 1, memory: 0.5}
+  steps: 10
+  speed: {computeSeconds: 2, modelMB: 100, pserverMBps: 1000}
+";
+
+    #[test]
+    fn a_scenario_is_read_and_what_it_does_not_say_has_its_default() {
+        let scenario = Scenario::read(LEAST).unwrap();
+        assert_eq!(
+            (scenario.sample_seconds, scenario.resource.as_str(), scenario.every.edl),
+            (5.0, "cpu", 30.0)
+        );
+        assert_eq!(
+            (scenario.nodes[0].amounts.gpu, scenario.nodes[0].pods, scenario.jobs[0].count),
+            (1, 110, 1)
+        );
+        assert_eq!(scenario.jobs[0].trainers.fixed, Some(2));
+        assert_eq!(scenario.jobs[0].speed.per_second(2, 1), 1.0 / 1.4);
+        assert_eq!(scenario.jobs[0].speed.per_second(0, 1), 0.0);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_place() {
+        let told = |text: &str| Scenario::read(text).unwrap_err().join("\n");
+        assert!(
+            told(&LEAST.replace("  steps: 10\n", "  steps: 0\n")).contains("jobs[0].steps: give more than 0")
+        );
+        assert!(
+            told(&LEAST.replace("min: 1, max: 4", "min: 5, max: 4"))
+                .contains("jobs[0].trainers: give 1 <= min")
+        );
+        assert!(told(&LEAST.replace("count: 2, cpu", "count: 0, cpu")).contains("nodes: give at least one"));
+        assert!(
+            told(&LEAST.replace("seconds: 100", "secnds: 100")).contains("secnds"),
+            "{}",
+            told(&LEAST.replace("seconds: 100", "secnds: 100"))
+        );
+        assert!(told("[").contains("line"), "{}", told("["));
+        let lost = format!("{LEAST}failures: [{{node: node-2, fromSeconds: 1, toSeconds: 1}}]\n");
+        assert!(
+            told(&lost).contains("failures[0].node: name a node")
+                && told(&lost).contains("failures[0].toSeconds")
+        );
+    }
+
+    #[test]
+    fn a_service_is_as_large_as_its_load() {
+        let service = Service {
+            load: vec![(0.0, 100.0), (60.0, 1000.0)],
+            per_pod: 30.0,
+            min: 2,
+            max: 20,
+            ..Service::default()
+        };
+        assert_eq!([0.0, 59.0, 60.0].map(|at| service.wanted(at)), [4, 4, 20]);
+    }
+}
