@@ -7,8 +7,8 @@ use anyhow::ensure;
 use clap::{Parser, ValueEnum};
 use std::path::{Path, PathBuf};
 
-/// Records, epochs and seeds of `--quick`.
-const QUICK: (u64, u32, u64) = (4_000, 3, 1);
+/// Records, epochs, seeds and changes of `--quick`.
+const QUICK: (u64, u32, u64, u32) = (6_000, 4, 1, 2);
 /// Changes of an elastic job unless stated.
 const CHANGES: u32 = 6;
 /// Seeds of asynchronous jobs unless stated.
@@ -38,13 +38,13 @@ pub(crate) struct Arguments {
     /// not whatever the seed
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) seeds: Option<u64>,
-    /// How often the number of trainers of an elastic job changes
-    #[arg(long, default_value_t = CHANGES, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) changes: u32,
+    /// How often the number of trainers of an elastic job changes; by default 6
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) changes: Option<u32>,
     /// Modes that are trained in
     #[arg(long, value_delimiter = ',', default_value = "sync,async")]
     pub(crate) modes: Vec<Mode>,
-    /// 4000 records, 3 epochs, one seed, unless stated: a minute or two, to see that it works
+    /// 6000 records, 4 epochs, one seed, 2 changes, unless stated: a few minutes, to see that it works
     #[arg(long)]
     pub(crate) quick: bool,
     /// The folder of `shoal`, and in its folder `examples` of mnist and resnet; by default they are built, in this build's
@@ -102,7 +102,7 @@ impl Arguments {
         for Place { set, folder } in &self.data {
             ensure!(plans.iter().all(|plan| plan.set != *set), "--data {set}=… is given twice");
             let (records, epochs) = set.records_and_epochs();
-            let usual = if self.quick { QUICK } else { (records, epochs, SEEDS) };
+            let usual = if self.quick { QUICK } else { (records, epochs, SEEDS, CHANGES) };
             plans.push(Plan {
                 set: *set,
                 folder: folder.clone(),
@@ -110,7 +110,7 @@ impl Arguments {
                 epochs: self.epochs.unwrap_or(usual.1),
                 seeds: self.seeds.unwrap_or(usual.2),
                 modes: self.modes.clone(),
-                changes: Changes::evenly(self.changes),
+                changes: Changes::evenly(self.changes.unwrap_or(usual.3)),
                 seconds_max: self.seconds_max,
             });
         }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn quick_is_small_unless_stated() {
         let quick = &plans(&["--data", "mnist=a", "--quick", "--records", "500"]).unwrap()[0];
-        assert_eq!((quick.records, quick.epochs, quick.seeds), (500, 3, 1));
+        assert_eq!((quick.records, quick.epochs, quick.seeds), (500, 4, 1));
     }
 
     #[test]

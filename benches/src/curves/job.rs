@@ -2,7 +2,7 @@
 //! whose numbers of trainers did not arrive, is no curve.
 
 use super::arguments::Plan;
-use super::changes::{FEW, MANY};
+use super::changes::{Changes, FEW, Following, MANY, Seen};
 use super::pack::Packed;
 use super::programs::Programs;
 use super::results::{Curve, Live, Mode, Trainers};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between two looks at a job.
-const POLL: Duration = Duration::from_millis(150);
+const POLL: Duration = Duration::from_millis(100);
 const MICROBATCH_RECORDS: &str = "32";
 const MICROBATCHES_PER_STEP: &str = "8";
 /// How much of its running statistics a network keeps with each microbatch of an asynchronous job: about as much as with 8 of
@@ -31,14 +31,6 @@ pub(crate) struct Job<'a> {
     pub(crate) mode: Mode,
     pub(crate) trainers: Trainers,
     pub(crate) seed: u64,
-}
-
-/// What a running job says of itself.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Seen {
-    /// The share of the records of all epochs that is trained on.
-    share: f64,
-    live: u32,
 }
 
 impl Programs {
@@ -63,34 +55,26 @@ impl Programs {
     fn follow(&self, job: &Job<'_>, running: &mut Running, run: &Path) -> anyhow::Result<Vec<Live>> {
         let Plan { epochs, seconds_max, changes, .. } = job.plan;
         let deadline = Instant::now() + Duration::from_secs(*seconds_max);
-        let (mut live, mut wanted): (Vec<Live>, u32) = (Vec::new(), job.bounds()[0]);
-        let mut changes = changes.0.iter().filter(|_| job.trainers == Trainers::Elastic).peekable();
+        let changes = if job.trainers == Trainers::Elastic { changes.clone() } else { Changes::default() };
+        let mut following = Following::new(job.bounds()[0], changes);
         loop {
             if let Some(status) = running.0.try_wait()? {
                 ensure!(status.success(), "it ended with {status}");
                 break;
             }
             ensure!(Instant::now() < deadline, "not done within {seconds_max} s; give it more --seconds-max");
-            let Some(seen) = self.ask(run, &["status"]).ok().and_then(|status| Seen::of(&status)) else {
-                pause(POLL);
-                continue;
-            };
-            if live.last().is_none_or(|last| last.trainers != seen.live) {
-                live.push(Live { epoch: seen.share * f64::from(*epochs), trainers: seen.live });
-            }
-            // One after another: a change that nobody saw has not arrived.
-            if let Some(due) = changes.next_if(|due| seen.live == wanted && seen.share >= due.share) {
-                wanted = due.trainers;
+            let seen = self.ask(run, &["status"]).ok().and_then(|status| seen(&status));
+            if let Some(wanted) = seen.and_then(|seen| following.see(seen)) {
                 self.ask(run, &["scale", "--trainers", &wanted.to_string()])?;
             }
             pause(POLL);
         }
-        let left = changes.count();
+        let left = following.to_come();
         ensure!(
-            left == 0 && live.iter().any(|live| live.trainers == wanted),
+            left == 0,
             "it ended with {left} changes of trainers to come: take more --epochs or --records, or fewer --changes"
         );
-        Ok(live)
+        Ok(following.live(*epochs))
     }
 
     /// The answer of `shoal` about a run.
@@ -136,14 +120,12 @@ impl Job<'_> {
     }
 }
 
-impl Seen {
-    /// From `shoal status -o json`; nothing while the job has not begun.
-    fn of(status: &Value) -> Option<Seen> {
-        let number = |name: &str| status[name].as_f64();
-        let all = number("records")? * number("epochs")?;
-        let live = status["trainers_live"].as_u64()? as u32;
-        (all > 0.0).then_some(Seen { share: number("records_trained")? / all, live })
-    }
+/// From `shoal status -o json`; nothing while the job has not begun.
+fn seen(status: &Value) -> Option<Seen> {
+    let number = |name: &str| status[name].as_f64();
+    let all = number("records")? * number("epochs")?;
+    let live = status["trainers_live"].as_u64()? as u32;
+    (all > 0.0).then_some(Seen { share: number("records_trained")? / all, live })
 }
 
 /// How many trainers, those that have left too, computed something.
@@ -195,11 +177,8 @@ mod tests {
     #[test]
     fn progress_is_the_share_of_all_records_of_all_epochs() {
         let status = json!({"records": 50, "epochs": 4, "records_trained": 150, "trainers_live": 3});
-        assert_eq!(Seen::of(&status), Some(Seen { share: 0.75, live: 3 }));
-        assert_eq!(
-            Seen::of(&json!({"records": 0, "epochs": 4, "records_trained": 0, "trainers_live": 0})),
-            None
-        );
-        assert_eq!(Seen::of(&json!({})), None);
+        assert_eq!(seen(&status), Some(Seen { share: 0.75, live: 3 }));
+        assert_eq!(seen(&json!({"records": 0, "epochs": 4, "records_trained": 0, "trainers_live": 0})), None);
+        assert_eq!(seen(&json!({})), None);
     }
 }
