@@ -22,6 +22,8 @@ pub struct Programs {
     pub count_rows: PathBuf,
     /// The MNIST example.
     pub mnist: PathBuf,
+    /// The residual network of the same data.
+    pub resnet: PathBuf,
     /// The housing example.
     pub housing: PathBuf,
     /// The text example.
@@ -37,8 +39,10 @@ pub fn programs() -> anyhow::Result<Programs> {
     let folder = folder.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
     let example = |name: &str| folder.join("examples").join(name);
     let [digits, count, count_rows] = ["digits", "count", "count_rows"].map(example);
-    let [mnist, housing, text, clicks] = ["mnist", "housing", "text", "clicks"].map(example);
-    Ok(Programs { shoal: folder.join("shoal"), digits, count, count_rows, mnist, housing, text, clicks })
+    let [mnist, resnet, housing, text, clicks] =
+        ["mnist", "resnet", "housing", "text", "clicks"].map(example);
+    let shoal = folder.join("shoal");
+    Ok(Programs { shoal, digits, count, count_rows, mnist, resnet, housing, text, clicks })
 }
 
 /// Cargo, as a person would call it: without what it tells a test of the test's own package. The build script of `ring`

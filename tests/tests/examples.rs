@@ -77,12 +77,9 @@ fn texts(file: &Path) -> Vec<String> {
     chunks.flat_map(of_chunk).collect()
 }
 
-#[test]
-fn mnist_tells_bars_apart() {
-    let (programs, folder) = (programs().unwrap(), tempfile::tempdir().unwrap());
-    let here = |name: &str| folder.path().join(name);
-    // A bar of two rows whose place is the label, over a pattern that says nothing.
-    let images = 400_u32;
+/// Packs so many images of a bar of two rows whose place is the label, over a pattern that says nothing.
+fn packed_bars(folder: &Path, images: u32) -> PathBuf {
+    let here = |name: &str| folder.join(name);
     let pixel = |image: u32, at: u32| match at / 28 / 2 == image % 10 + 2 {
         true => 230,
         false => (at * 7 + image * 13) % 60,
@@ -96,22 +93,47 @@ fn mnist_tells_bars_apart() {
     std::fs::write(here("images"), file).unwrap();
     let labels = (0..images).map(|image| (image % 10) as u8);
     std::fs::write(here("labels"), header(&[images]).into_iter().chain(labels).collect::<Vec<_>>()).unwrap();
-    let train = here("train.recordio");
     let words =
         ["recordio", "pack", "idx", "--images", "images", "--labels", "labels", "--output", "train.recordio"];
     let words =
         words.map(|word| if here(word).exists() || word.contains('.') { here(word) } else { word.into() });
-    packed(&programs.shoal, words);
+    packed(&programs().unwrap().shoal, words);
+    here("train.recordio")
+}
+
+/// What is told of such images when every bar is told by its place.
+fn places(images: u32) -> Vec<String> {
+    (0..images).map(|image| (image % 10).to_string()).collect()
+}
+
+#[test]
+fn mnist_tells_bars_apart() {
+    let (programs, folder) = (programs().unwrap(), tempfile::tempdir().unwrap());
+    let (images, folder) = (400, folder.path());
+    let train = packed_bars(folder, images);
     let more = ["--epochs", "4", "--microbatch-records", "4", "--microbatches-per-step", "4"];
-    let example =
-        Example { program: &programs.mnist, folder: folder.path(), train: &train, test: &train, hyper: &[] };
+    let example = Example { program: &programs.mnist, folder, train: &train, test: &train, hyper: &[] };
     let means = example.train(&more);
     assert_eq!(means["accuracy"], 1.0, "{means}");
     assert!(means["log_loss"].as_f64() < Some(0.2), "{means}");
     // Ten classes that are about equally likely have ln 10 = 2.3.
     let untrained = example.untrained("log_loss");
     assert!((1.5..5.0).contains(&untrained), "{untrained}");
-    assert_eq!(example.predict(), (0..images).map(|image| (image % 10).to_string()).collect::<Vec<_>>());
+    assert_eq!(example.predict(), places(images));
+}
+
+#[test]
+fn resnet_tells_bars_apart_by_its_running_statistics() {
+    let (programs, folder) = (programs().unwrap(), tempfile::tempdir().unwrap());
+    let (images, folder) = (200, folder.path());
+    let train = packed_bars(folder, images);
+    let more = ["--epochs", "12", "--microbatch-records", "10", "--microbatches-per-step", "2"];
+    let hyper = ["--rate", "0.02"];
+    let example = Example { program: &programs.resnet, folder, train: &train, test: &train, hyper: &hyper };
+    let means = example.train(&more);
+    assert_eq!(means["accuracy"], 1.0, "{means}");
+    assert!(means["log_loss"].as_f64() < Some(0.5), "{means}");
+    assert_eq!(example.predict(), places(images));
 }
 
 #[test]

@@ -198,6 +198,16 @@ const PURE: &[Pure] = &[
         forbidden: WORLD,
         reason: "a verdict follows from how a job ended alone",
     },
+    Pure {
+        prefix: "benches/src/curves/figure/",
+        forbidden: WORLD,
+        reason: "the same curves are the same figure",
+    },
+    Pure {
+        prefix: "benches/src/curves/judge",
+        forbidden: WORLD,
+        reason: "a verdict follows from the curves alone",
+    },
     Pure { prefix: "recordio/src/", forbidden: FRAMEWORK, reason: "a file format that stands by itself" },
 ];
 
