@@ -127,6 +127,11 @@ const PURE: &[Pure] = &[
         reason: "a model of a cluster replays it, and the next operator decides the same",
     },
     Pure {
+        prefix: "operator/src/plan/",
+        forbidden: WORLD,
+        reason: "the same plan in a cluster and in a simulation",
+    },
+    Pure {
         prefix: "pserver/src/block/",
         forbidden: WORLD,
         reason: "a block's state follows from its log alone",

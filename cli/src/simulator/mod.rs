@@ -9,6 +9,7 @@
 
 mod cluster;
 mod edl;
+mod faults;
 mod gang;
 mod job;
 mod scenario;

@@ -2,7 +2,6 @@
 
 use crate::experiment::Published;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 
 /// An experiment that can be simulated.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -285,9 +284,6 @@ fn node() -> String {
     "node".to_owned()
 }
 
-/// More pods than this at a time are no scenario but a mistake.
-const PODS_MAX: u64 = 5_000_000;
-
 impl Scenario {
     /// The scenario that a text describes.
     ///
@@ -295,89 +291,8 @@ impl Scenario {
     /// What is no YAML, fields that there are not, values that cannot be; each by its place.
     pub(crate) fn read(text: &str) -> Result<Scenario, Vec<String>> {
         let scenario: Scenario = serde_saphyr::from_str(text).map_err(|why| vec![why.to_string()])?;
-        let wrong = scenario.faults();
+        let wrong = super::faults::faults(&scenario);
         if wrong.is_empty() { Ok(scenario) } else { Err(wrong) }
-    }
-
-    fn faults(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        let mut check = |is_right: bool, at: &str, what: &str| {
-            if !is_right {
-                wrong.push(format!("{at}: {what}"));
-            }
-        };
-        let positive = |number: f64| number.is_finite() && number > 0.0;
-        let natural = |number: f64| number.is_finite() && number >= 0.0;
-        check(positive(self.seconds), "seconds", "give how long it lasts at most, more than 0");
-        check(
-            self.seconds / self.sample_seconds <= 1e6,
-            "sampleSeconds",
-            "give more than a millionth of seconds",
-        );
-        check(
-            ["cpu", "memory", "gpu"].contains(&self.resource.as_str()),
-            "resource",
-            "give cpu, memory or gpu",
-        );
-        check((0.0..1.0).contains(&self.headroom), "headroom", "give a share from 0 to below 1");
-        check(natural(self.stop_seconds), "stopSeconds", "give 0 or more");
-        for (name, every) in [("gang", self.every.gang), ("edl", self.every.edl), ("shoal", self.every.shoal)]
-        {
-            check(every.is_finite() && every >= 0.1, &format!("every.{name}"), "give 0.1 seconds or more");
-        }
-        check(self.nodes.iter().any(|group| group.count > 0), "nodes", "give at least one");
-        let nodes: u64 = self.nodes.iter().map(|group| u64::from(group.count)).sum();
-        check(nodes <= 1_000_000, "nodes", "give at most a million");
-        let mut pods = 0_u64;
-        for (index, job) in self.jobs.iter().enumerate() {
-            let at = |field: &str| format!("jobs[{index}].{field}");
-            let trainers = &job.trainers;
-            check(trainers.min >= 1 && trainers.min <= trainers.max, &at("trainers"), "give 1 <= min <= max");
-            let fixed = trainers.fixed.is_none_or(|fixed| fixed >= 1);
-            check(fixed, &at("trainers.static"), "give 1 or more");
-            check(positive(job.steps), &at("steps"), "give more than 0");
-            check(natural(job.submit_seconds), &at("submitSeconds"), "give 0 or more");
-            check(natural(job.every_seconds), &at("everySeconds"), "give 0 or more");
-            let speed = &job.speed;
-            let parts = [speed.compute_seconds, speed.fixed_seconds, speed.model_mb];
-            let is_some = parts.iter().all(|part| natural(*part)) && parts.iter().any(|part| *part > 0.0);
-            check(
-                is_some && positive(speed.pserver_mbps),
-                &at("speed"),
-                "give seconds of 0 or more, not all 0",
-            );
-            pods += u64::from(job.count) * u64::from(trainers.max.max(trainers.fixed.unwrap_or(0)));
-        }
-        check(pods <= PODS_MAX, "jobs", "give at most five million trainers");
-        for (index, service) in self.serving.iter().enumerate() {
-            let at = |field: &str| format!("serving[{index}].{field}");
-            check(positive(service.per_pod), &at("perPod"), "give more than 0");
-            check(
-                service.min <= service.max && service.max <= 1_000_000,
-                &at("max"),
-                "give min or more, a million at most",
-            );
-            check(
-                service.every_seconds.is_finite() && service.every_seconds >= 1.0,
-                &at("everySeconds"),
-                "give 1 or more",
-            );
-            let is_ordered = service.load.windows(2).all(|pair| pair[0].0 < pair[1].0);
-            check(is_ordered, &at("load"), "give later and later seconds");
-        }
-        let names: BTreeMap<&str, u32> =
-            self.nodes.iter().map(|group| (group.name.as_str(), group.count)).collect();
-        for (index, failure) in self.failures.iter().enumerate() {
-            let known = failure.node.rsplit_once('-').and_then(|(group, number)| {
-                let count = names.get(group)?;
-                number.parse::<u32>().ok().filter(|number| number < count)
-            });
-            let what = "name a node: the name of its group, a dash, its number from 0";
-            check(known.is_some(), &format!("failures[{index}].node"), what);
-            let at = format!("failures[{index}].toSeconds");
-            check(failure.to_seconds > failure.from_seconds, &at, "give more than fromSeconds");
-        }
-        wrong
     }
 }
 
