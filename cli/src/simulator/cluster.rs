@@ -140,9 +140,9 @@ impl Cluster {
         pods.iter().for_each(|pod| self.remove(*pod));
         let all = self.nodes[node].allocatable;
         if is_lost {
-            self.room.take(node, &all)
+            self.room.take(node, &all);
         } else {
-            self.room.give(node, &all)
+            self.room.give(node, &all);
         }
         pods
     }

@@ -189,18 +189,18 @@ fn seat(
         let Some(made) = find(state, ask) else {
             for (part, made) in done.into_iter().rev() {
                 if part == trainers {
-                    state.retract(job)
+                    state.retract(job);
                 } else {
-                    state.unserve(job, part)
+                    state.unserve(job, part);
                 }
                 state.give_back(&made.taken);
             }
             return None;
         };
         if part == trainers {
-            state.push(job, made.node)
+            state.push(job, made.node);
         } else {
-            state.serve(job, part, made.node)
+            state.serve(job, part, made.node);
         }
         done.push((part, made));
     }

@@ -87,7 +87,7 @@ impl SpeedCurve {
 /// The `x` of least |Ax − 1| with no part below 0: of all choices of parts that may be more than 0, the best that is allowed.
 fn least_squares(rows: &[[f64; 3]]) -> [f64; 3] {
     let error = |x: &[f64; 3]| -> f64 {
-        rows.iter().map(|row| (row[0] * x[0] + row[1] * x[1] + row[2] * x[2] - 1.0).powi(2)).sum()
+        rows.iter().map(|row| square(row[0] * x[0] + row[1] * x[1] + row[2] * x[2] - 1.0)).sum()
     };
     let mut best = [0.0; 3];
     for free in 1..8_u32 {
@@ -101,12 +101,16 @@ fn least_squares(rows: &[[f64; 3]]) -> [f64; 3] {
     best
 }
 
+fn square(number: f64) -> f64 {
+    number * number
+}
+
 /// Least squares over some parts, by the normal equations; none if they do not tell the parts apart.
 fn solved(rows: &[[f64; 3]], parts: &[usize]) -> Option<[f64; 3]> {
     let count = parts.len();
     // Columns of one size: w/n and d·n may differ by thousands.
     let scale: Vec<f64> =
-        parts.iter().map(|part| rows.iter().map(|row| row[*part].powi(2)).sum::<f64>().sqrt()).collect();
+        parts.iter().map(|part| rows.iter().map(|row| square(row[*part])).sum::<f64>().sqrt()).collect();
     let mut matrix = vec![vec![0.0; count + 1]; count];
     for (i, a) in parts.iter().enumerate() {
         for (j, b) in parts.iter().enumerate() {
