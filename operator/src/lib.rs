@@ -1,7 +1,8 @@
 //! The Kubernetes operator: runs training jobs that are written down as resources, scales, moves and repairs them.
 //!
-//! It observes, decides, applies. [`api`] is what people write, [`decide`] is pure, [`manifest`] makes objects of what was
-//! decided, [`cluster`] is the shell around them. It never computes, counts or restores anything of a model: masters and
+//! It observes, decides, applies. [`api`] is what people write, [`inventory`] is what there is, [`plan`] says who gets how much of
+//! it, [`decide`] what each job needs next; all of these are pure. [`manifest`] makes objects of what was decided, [`cluster`] is
+//! the shell around them. It never computes, counts or restores anything of a model: masters and
 //! pservers do.
 
 #![forbid(unsafe_code)]
@@ -9,6 +10,7 @@
 pub mod api;
 pub mod cluster;
 pub mod decide;
+pub mod inventory;
 pub mod manifest;
 mod pages;
 pub mod plan;
@@ -41,8 +43,9 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let leader = Leader::new(client.clone(), &settings.lease_namespace, &settings.lease_name, identity);
     let leader = Arc::new(leader);
     let looks = Arc::new(cluster::Looks::default());
+    let plans = Arc::new(cluster::Plans::default());
     let listener = http::listen(settings.http).await?;
-    let watched = pages::Pages { leader: Arc::clone(&leader), looks: Arc::clone(&looks) };
+    let watched = pages::Pages { leader: Arc::clone(&leader), looks: Arc::clone(&looks), plans: Arc::clone(&plans) };
     let defaults = manifest::Defaults {
         master_image: settings.master_image.clone(),
         pserver_image: settings.pserver_image.clone(),
@@ -53,9 +56,11 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let lead = async {
         leader.elected().await;
         tracing::info!("elected: looking after jobs");
-        let namespace = settings.namespace.as_deref();
+        let planning = plan::Settings { headroom: settings.headroom, ..plan::Settings::default() };
+        let scope = cluster::Scope { namespace: settings.namespace.as_deref(), planning };
+        let counted = (looks, plans);
         tokio::select! {
-            ran = cluster::run(client, namespace, defaults, security, Arc::clone(&leader), looks) => {
+            ran = cluster::run(client, scope, defaults, security, Arc::clone(&leader), counted) => {
                 ran.context("the API server cannot be asked")?;
                 bail!("the watches ended")
             }

@@ -1,6 +1,6 @@
 //! The operator's pages for probes and Prometheus. Decides nothing.
 
-use crate::cluster::{Leader, Looks};
+use crate::cluster::{Leader, Looks, Plans};
 use shoal_runtime::host::http::{Exposition, Watched};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Pages {
     pub(crate) leader: Arc<Leader>,
     pub(crate) looks: Arc<Looks>,
+    pub(crate) plans: Arc<Plans>,
 }
 
 impl Watched for Pages {
@@ -25,6 +26,14 @@ impl Watched for Pages {
         page.counter("shoal_operator_looks_failed_total", "Looks that failed.", read(&self.looks.failed));
         let seconds = read(&self.looks.micros) as f64 / 1e6;
         page.counter("shoal_operator_looks_seconds_total", "How long looks took.", seconds);
+        page.counter("shoal_operator_plans_total", "Plans for all jobs.", read(&self.plans.count));
+        let seconds = read(&self.plans.micros) as f64 / 1e6;
+        page.counter("shoal_operator_plans_seconds_total", "How long plans took.", seconds);
+        page.gauge(
+            "shoal_operator_waiting_jobs",
+            "Jobs that have no room for their least.",
+            read(&self.plans.waiting),
+        );
         page.into_text()
     }
 

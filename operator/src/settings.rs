@@ -4,10 +4,17 @@ use shoal_runtime::host::telemetry::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// A number from 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("{text:?} is no share: give a number from 0 to 1, such as 0.03"))
+}
+
 /// Settings of one operator.
 #[derive(clap::Args, Clone, Debug)]
 pub struct OperatorSettings {
-    /// Look after the jobs of this namespace only; by default of the whole cluster
+    /// Look after the jobs of this namespace only; by default of the whole cluster. For one namespace nothing is planned, for
+    /// that takes a view of all nodes: jobs have the replicas of their spec, or their least
     #[arg(long, env = "SHOAL_NAMESPACE", value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// Image of masters
@@ -19,6 +26,9 @@ pub struct OperatorSettings {
     /// Priority class of trainers beyond the least of their job, which anything may preempt; empty for none
     #[arg(long, env = "SHOAL_ELASTIC_PRIORITY_CLASS", default_value = "shoal-elastic", value_name = "CLASS")]
     pub elastic_priority_class: String,
+    /// Share of the cluster's cpu and memory, from 0 to 1, that trainers beyond their job's least leave free
+    #[arg(long, env = "SHOAL_HEADROOM", default_value = "0.03", value_name = "SHARE", value_parser = share)]
+    pub headroom: f64,
     /// Where the states of jobs are kept that name no place of their own: etcd://HOST:PORT/PREFIX. Without it, in the folder
     /// of their checkpoints
     #[arg(long, env = "SHOAL_JOB_STORE", value_name = "PLACE")]

@@ -260,8 +260,8 @@ pub struct TrainerSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub max_replicas: Option<u32>,
-    /// Exactly so many, from the least to the most: what `kubectl scale`, an autoscaler or a ScalePlan sets. By default the
-    /// operator decides.
+    /// So many, from the least to the most, as soon as there is room: what `kubectl scale`, an autoscaler or a ScalePlan sets.
+    /// By default the operator decides, by the room that there is and by what more trainers bring.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10_000))]
     pub replicas: Option<u32>,
@@ -270,6 +270,10 @@ pub struct TrainerSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::template::any_object")]
     pub resources: Option<Value>,
+    /// Whether to ask for trainers that fit no present node, because something brings nodes: a cluster autoscaler. By default
+    /// no pod is made that has no room.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub allow_node_scale_up: bool,
     /// The pod template: its first container, or the one named trainer, is your program, with its image, command, arguments
     /// and environment.
     #[schemars(schema_with = "super::template::any_object")]
@@ -279,7 +283,14 @@ pub struct TrainerSpec {
 impl Default for TrainerSpec {
     fn default() -> TrainerSpec {
         let template = Value::Object(serde_json::Map::new());
-        TrainerSpec { min_replicas: 1, max_replicas: None, replicas: None, resources: None, template }
+        TrainerSpec {
+            min_replicas: 1,
+            max_replicas: None,
+            replicas: None,
+            resources: None,
+            allow_node_scale_up: false,
+            template,
+        }
     }
 }
 

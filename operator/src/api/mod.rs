@@ -21,11 +21,11 @@ pub use job::{
 pub use master_flags::master_flags;
 pub use moment::Moment;
 pub use plan::{MigratePod, ReplicaResourceSpec, ScalePlan, ScalePlanPhase, ScalePlanSpec, ScalePlanStatus};
-pub use quantity::{bytes, doubled};
+pub use quantity::{bytes, doubled, quantity_value};
 pub use schema::{definitions, definitions_as_yaml};
 pub use status::{
-    CheckpointStatus, Condition, DecisionRecord, Ends, Failure, Failures, MemoryGrant, Phase, Progress,
-    PserverRoleStatus, Seat, Suspending, TrainerRoleStatus, TrainingJobStatus,
+    CheckpointStatus, Condition, DecisionRecord, Ends, Failure, Failures, MemoryGrant, Phase, PlanStatus, Progress,
+    PserverRoleStatus, Seat, Speed, Suspending, TrainerRoleStatus, TrainingJobStatus,
 };
 pub use template::{TRAINER_CONTAINER, container, typed_template};
 pub(crate) use validate::pinned;

@@ -1,15 +1,22 @@
-//! Quantities of memory as Kubernetes writes them. Pure.
+//! Quantities as Kubernetes writes them. Pure.
 
 /// Bytes of a quantity such as `4Gi`, `500M`, `1.5G` or `1e9`; none if it is no quantity.
+pub fn bytes(quantity: &str) -> Option<u64> {
+    Some(quantity_value(quantity)?.ceil() as u64)
+}
+
+/// The number that a quantity such as `250m`, `2`, `4Gi` or `1e9` says; none if it is no quantity, or negative.
 ///
 /// Suffixes as in Kubernetes' serialization format of quantities.
-pub fn bytes(quantity: &str) -> Option<u64> {
+pub fn quantity_value(quantity: &str) -> Option<f64> {
     let digits = quantity.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(quantity.len());
     let (number, suffix) = quantity.split_at(digits);
     let number: f64 = number.parse().ok()?;
     let factor = match suffix {
         "" => 1.0,
-        "m" => 0.001,
+        "n" => 1e-9,
+        "u" => 1e-6,
+        "m" => 1e-3,
         "k" => 1e3,
         "M" => 1e6,
         "G" => 1e9,
@@ -25,7 +32,7 @@ pub fn bytes(quantity: &str) -> Option<u64> {
             format!("1e{exponent}").parse().ok()?
         }
     };
-    Some((number * factor).ceil() as u64)
+    Some(number * factor)
 }
 
 /// Twice as many bytes, but not more than `most`; none if that is no more than there was.

@@ -27,6 +27,12 @@ pub struct TrainingJobStatus {
     /// What may not change, as it was when the job began.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pinned: String,
+    /// Since when it has its room: its least fits, and it may have pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admitted: Option<Moment>,
+    /// What the operator's planner says of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanStatus>,
     /// How far it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
@@ -129,6 +135,35 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
+/// What the planner says of a job. Refreshed at most once a minute while it says the same.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlanStatus {
+    /// Its share of the cluster, as 12.5%: of the resource of which it has most.
+    pub share: String,
+    /// Why it has as many trainers as it has.
+    pub why: String,
+    /// In one word, why it has no more or is not let in: NoRoom, NoRoomForLeast, FairShare, Behind, Headroom, AtMost,
+    /// NotWorthIt, Unmeasured, Settles or QuotaExceeded.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub blocker: String,
+    /// The same for people, with the figures.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub blocked_by: String,
+    /// When this was so.
+    pub at: Moment,
+}
+
+/// How fast a job was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Speed {
+    /// With so many trainers.
+    pub trainers: u32,
+    /// Steps in a second.
+    pub steps_per_second: f64,
+}
+
 /// How far a job is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -180,6 +215,9 @@ pub struct TrainerRoleStatus {
     pub wanted: u32,
     /// What selects them, for autoscalers.
     pub selector: String,
+    /// How fast the job was with how many trainers: what the planner goes by.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub speeds: Vec<Speed>,
     /// Failures since a step was made.
     #[serde(skip_serializing_if = "Failures::is_none")]
     pub failures: Failures,

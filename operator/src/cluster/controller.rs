@@ -2,12 +2,18 @@
 
 use super::apply::{self, Outcome};
 use super::master::{Masters, Which, masters};
+use super::planner::{Planner, Plans, class};
 use super::{Leader, orphans, pod_index::PodIndex, surroundings, unseen::Unseen};
 use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
-use crate::decide::{Act, Decision, MasterView, Memory, PodState, PodView, Role, View, decide, target};
+use crate::decide::{
+    Act, Choice, Decision, MasterView, Memory, PodState, PodView, QUOTA, Role, View, decide, target,
+};
+use crate::inventory::{Site, Tenant};
 use crate::manifest::{Defaults, JOB_LABEL, identity};
-use futures_util::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
+use crate::plan;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
@@ -15,9 +21,11 @@ use kube::{Api, Client, Resource, ResourceExt};
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::rpc::Security;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// Jobs that are looked at side by side.
@@ -40,6 +48,8 @@ pub struct Fleet {
     leader: Arc<Leader>,
     pods: Arc<PodIndex>,
     plans: Store<ScalePlan>,
+    /// None for an operator of one namespace: it sees no nodes.
+    planner: Option<Arc<Planner>>,
     /// By uid, what is known of a job besides what the API server has.
     known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
     looks: Arc<Looks>,
@@ -96,26 +106,39 @@ where
     }
 }
 
+/// What an operator looks after.
+pub struct Scope<'a> {
+    /// The jobs of this namespace only; by default of the whole cluster, for which it plans.
+    pub namespace: Option<&'a str>,
+    /// How the cluster is planned for.
+    pub planning: plan::Settings,
+}
+
 /// Looks after all jobs of a namespace, or of the cluster, for as long as it is polled.
 ///
 /// # Errors
 /// A server that cannot be asked which APIs it has.
 pub async fn run(
     client: Client,
-    namespace: Option<&str>,
+    Scope { namespace, planning }: Scope<'_>,
     defaults: Defaults,
     security: Security,
     leader: Arc<Leader>,
-    looks: Arc<Looks>,
+    (looks, made): (Arc<Looks>, Arc<Plans>),
 ) -> kube::Result<()> {
     let budget_version = surroundings::budget_version(&client).await?;
     let (job_store, job_writer) = reflector::store::<TrainingJob>();
     let pod_index = Arc::new(PodIndex::new());
     let (plan_store, plan_writer) = reflector::store::<ScalePlan>();
-    let of_jobs = watcher::Config::default().labels(JOB_LABEL);
+    let planner = namespace.is_none().then(|| Planner::new(planning, defaults.clone(), job_store.clone(), made));
+    let planner = planner.map(Arc::new);
+    // Without a planner nobody asks for pods of others.
+    let which = watcher::Config::default();
+    let which = if planner.is_some() { which } else { which.labels(JOB_LABEL) };
     let jobs = watcher(api::<TrainingJob>(&client, namespace), watcher::Config::default());
-    let pods = watcher(api::<Pod>(&client, namespace), of_jobs).default_backoff();
+    let pods = watcher(api::<Pod>(&client, namespace), which).default_backoff();
     let plans = watcher(api::<ScalePlan>(&client, namespace), watcher::Config::default());
+    let watched = watched_for(planner.clone(), client.clone());
     let (masters, calls) = masters();
     let fleet = Arc::new(Fleet {
         client,
@@ -125,6 +148,7 @@ pub async fn run(
         leader,
         pods: Arc::clone(&pod_index),
         plans: plan_store,
+        planner: planner.clone(),
         known: Mutex::default(),
         looks,
     });
@@ -132,12 +156,28 @@ pub async fn run(
         let job = ObjectRef::new(&plan.spec.owner_job);
         plan.namespace().map(|namespace| job.within(&namespace))
     };
-    let pods = pods.inspect_ok(move |event| pod_index.note(event));
+    let of_pods = planner.clone();
+    let pods = pods.inspect_ok(move |event| {
+        pod_index.note(event);
+        if let Some(planner) = &of_pods {
+            planner.pods.note(event, Tenant::of);
+            planner.changed.notify_one();
+        }
+    });
+    let of_jobs = planner.clone();
+    let jobs = jobs.default_backoff().reflect(job_writer).inspect_ok(move |_| {
+        if let Some(planner) = &of_jobs {
+            planner.changed.notify_one();
+        }
+    });
+    let (to_look_at, replanned) = mpsc::channel(64);
+    let replanned = stream::unfold(replanned, async |mut replanned| Some((replanned.recv().await?, replanned)));
     let (ready, all_jobs) = (Arc::clone(&fleet), job_store.clone());
     let controller =
-        Controller::for_stream(jobs.default_backoff().reflect(job_writer).touched_objects(), job_store)
+        Controller::for_stream(jobs.touched_objects(), job_store)
             .owns_stream(pods.touched_objects())
             .watches_stream(plans.default_backoff().reflect(plan_writer).touched_objects(), of_plan)
+            .reconcile_on(Box::pin(replanned))
             .with_config(Config::default().concurrency(CONCURRENCY));
     let looking =
         controller.run(look, |_, _, _| Action::requeue(RETRY), ready).for_each(|looked| async move {
@@ -149,6 +189,41 @@ pub async fn run(
         () = looking => Ok(()),
         never = calls.make(security) => match never {},
         never = orphans::tell(&fleet, &all_jobs) => match never {},
+        never = watched => match never {},
+        never = plan_again(planner, to_look_at) => match never {},
+    }
+}
+
+/// Keeps what a planner knows of nodes and priority classes up to date.
+async fn watched_for(planner: Option<Arc<Planner>>, client: Client) -> Infallible {
+    let Some(planner) = planner else { return std::future::pending().await };
+    let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default()).default_backoff();
+    let classes = watcher(Api::<PriorityClass>::all(client), watcher::Config::default()).default_backoff();
+    let noted = |what: &'static str, error: &watcher::Error| {
+        tracing::warn!(what, %error, "not seen: nothing new is planned until they are");
+    };
+    let nodes = nodes.for_each(async |event| match event {
+        Ok(event) => {
+            planner.nodes.note(&event, |node| Some(Site::of(node)));
+            planner.changed.notify_one();
+        }
+        Err(error) => noted("nodes", &error),
+    });
+    let classes = classes.for_each(async |event| match event {
+        Ok(event) => planner.classes.note(&event, |one| Some(class(one))),
+        Err(error) => noted("priority classes", &error),
+    });
+    tokio::join!(nodes, classes);
+    std::future::pending().await
+}
+
+async fn plan_again(
+    planner: Option<Arc<Planner>>,
+    to_look_at: mpsc::Sender<ObjectRef<TrainingJob>>,
+) -> Infallible {
+    match planner {
+        Some(planner) => planner.keep(to_look_at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -183,7 +258,13 @@ impl Fleet {
         let plans = self.plans_of(&job);
         self.ask(&job, &pods, &mut known).await;
         let said = known.said.as_ref().and_then(|(_, said)| said.clone());
-        let target = target(&job.spec);
+        let planned = self.planner.as_ref().map(|planner| planner.of(&uid));
+        let choice = match &planned {
+            None => Choice::Spec,
+            Some(None) => Choice::NotYet,
+            Some(Some(planned)) => Choice::Plan(planned),
+        };
+        let target = target(&job.spec, job.status.as_ref(), choice);
         let view = View {
             job: &job,
             pods: &pods,
@@ -197,6 +278,10 @@ impl Fleet {
         let again = Duration::from_secs(decision.again_after);
         let is_going = decision.acts.contains(&Act::RemoveFinalizer);
         self.apply(job, decision, &mut known).await?;
+        if let (Some(planner), Some((QUOTA, why))) = (&self.planner, &known.memory.blocked) {
+            let trainers = pods.iter().filter(|pod| pod.role == Role::Trainer).count() as u32;
+            planner.refused(&uid, trainers, why);
+        }
         if is_going {
             self.forget(&uid);
         }

@@ -2,13 +2,16 @@
 
 mod apply;
 mod controller;
+mod index;
 mod leader;
 mod master;
 mod orphans;
+mod planner;
 mod pod_index;
 mod pods;
 mod surroundings;
 mod unseen;
 
-pub use controller::{Fleet, Looks, run};
+pub use controller::{Fleet, Looks, Scope, run};
 pub use leader::Leader;
+pub use planner::Plans;

@@ -18,11 +18,11 @@ pub(super) fn reached(next: &mut Upkeep<'_>) -> bool {
     });
     match view.master.map(|master| (master, master.phase.as_str())) {
         Some((master, "done")) => {
-            progress::see(&mut next.status, master, view.now);
+            progress::see(&mut next.status, master, view.ready(Role::Trainer), view.now);
             succeed(next);
         }
         Some((master, "failed")) => {
-            progress::see(&mut next.status, master, view.now);
+            progress::see(&mut next.status, master, view.ready(Role::Trainer), view.now);
             fail(next, "JobFailed", &master.failure);
         }
         // A master ends with 0 only once its job is done.

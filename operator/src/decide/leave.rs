@@ -59,6 +59,9 @@ pub(super) fn suspended(next: &mut Upkeep<'_>) {
         }
         next.status.phase = Phase::Suspended;
         next.status.suspending = None;
+        next.status.admitted = None;
+        next.status.plan = None;
+        next.status.trainer.wanted = 0;
         next.status.pserver.seats.retain(|seat| !seat.leaving && seat.replaced_by.is_none());
         next.acts.push(Act::DeleteSurroundings);
         return;
@@ -82,7 +85,7 @@ fn is_saved(next: &mut Upkeep<'_>) -> bool {
     let was_saved = suspending.saved;
     let is_saved = match next.view.master {
         Some(master) => {
-            progress::see(&mut next.status, master, now);
+            progress::see(&mut next.status, master, next.view.ready(Role::Trainer), now);
             let before = *suspending.after.get_or_insert(master.checkpoint);
             // A master without a step has nothing to save.
             master.checkpoint > before || (master.is_progress_known && master.step == 0)

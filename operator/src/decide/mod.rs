@@ -8,12 +8,14 @@
 //! 2. A seat is given up only when its pod is gone; no ordinal of a pserver is given twice to another seat.
 //! 3. An end of a pod is counted once.
 //! 4. A job that is over, suspended or deleted has, after its policy, no pods, and gets none.
-//! 5. From whatever state, with the cluster at rest and room for all, as many pods run as are wanted.
+//! 5. A job that was not let in has no pods and gets none; one that was stays in until it is over or suspended.
+//! 6. From whatever state, with the cluster at rest and room for all, as many pods run as are wanted.
 
 mod budget;
 mod end;
 mod leave;
 mod plans;
+mod planned;
 mod progress;
 #[cfg(test)]
 mod properties;
@@ -25,10 +27,10 @@ mod upkeep;
 mod view;
 
 pub use report::QUOTA;
-pub use target::target;
+pub use target::{Choice, pservers_wanted, target};
 pub use view::{
     Act, Command, Decision, Deleted, EndClass, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
-    PodPlan, PodState, PodView, Role, Stuck, Target, View,
+    Planned, PodPlan, PodState, PodView, Role, Stuck, Target, View,
 };
 
 use crate::api::{DecisionRecord, Phase, TrainingJobStatus, changed, faults};
@@ -60,6 +62,7 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
         leave::suspended(&mut next);
     } else {
         next.resume();
+        planned::note(&mut next);
         plans::take_up(&mut next);
         next.keep(memory);
         if let Some((reason, why)) = next.failed.take() {

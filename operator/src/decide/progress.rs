@@ -1,15 +1,18 @@
 //! How far a job is, how fast it goes, and when it will be done. Pure.
 
 use super::view::MasterView;
-use crate::api::{CheckpointStatus, Moment, Progress, TrainingJobStatus};
+use crate::api::{CheckpointStatus, Moment, Progress, Speed, TrainingJobStatus};
 
 /// How much of the speed that is told is the newest measurement's.
 const NEWEST_SHARE: f64 = 0.4;
 /// Speeds are measured over so many seconds at least.
 const MEASURED_SECONDS: u64 = 5;
 
-/// Takes in what the master says.
-pub(super) fn see(status: &mut TrainingJobStatus, master: &MasterView, now: Moment) {
+/// Of how many numbers of trainers the speed is remembered.
+const SPEEDS_MAX: usize = 8;
+
+/// Takes in what the master says, with so many trainers ready.
+pub(super) fn see(status: &mut TrainingJobStatus, master: &MasterView, ready: u32, now: Moment) {
     if master.checkpoint > 0 {
         let (number, version) = (master.checkpoint, master.checkpoint_version);
         status.checkpoint =
@@ -23,6 +26,10 @@ pub(super) fn see(status: &mut TrainingJobStatus, master: &MasterView, now: Mome
     let speed = match before.at {
         Some(at) if master.step >= before.step && now.since(at) >= MEASURED_SECONDS => {
             let newest = (master.step - before.step) as f64 / now.since(at) as f64;
+            // The status is written when who is ready changes: since then they were as many.
+            if ready == status.trainer.ready && ready == status.trainer.wanted {
+                note_speed(&mut status.trainer.speeds, ready, newest);
+            }
             Some(speed.map_or(newest, |speed| speed + NEWEST_SHARE * (newest - speed)))
         }
         Some(_) if master.step >= before.step => speed,
@@ -41,6 +48,22 @@ pub(super) fn see(status: &mut TrainingJobStatus, master: &MasterView, now: Mome
         eta: seconds.map_or_else(String::new, duration),
         at: Some(now),
     });
+}
+
+/// Takes in how fast the job was with so many trainers; the newest number of trainers is last.
+fn note_speed(speeds: &mut Vec<Speed>, trainers: u32, newest: f64) {
+    if newest <= 0.0 {
+        return;
+    }
+    let known = speeds.iter().position(|one| one.trainers == trainers).map(|at| speeds.remove(at));
+    let steps_per_second = known.map_or(newest, |known| {
+        known.steps_per_second + NEWEST_SHARE * (newest - known.steps_per_second)
+    });
+    // Three places are more than the measurement has.
+    let steps_per_second = (steps_per_second * 1000.0).round() / 1000.0;
+    speeds.push(Speed { trainers, steps_per_second });
+    let beyond = speeds.len().saturating_sub(SPEEDS_MAX);
+    speeds.drain(..beyond);
 }
 
 /// A job that is done is at its end, whoever heard its master's last word.
@@ -81,21 +104,41 @@ mod tests {
     #[test]
     fn speed_and_time_left_follow_from_what_was_done_meanwhile() {
         let mut status = TrainingJobStatus::default();
-        see(&mut status, &said(0), Moment(100));
+        see(&mut status, &said(0), 0, Moment(100));
         assert_eq!(status.progress.as_ref().unwrap().eta, "");
-        see(&mut status, &said(100), Moment(110));
+        see(&mut status, &said(100), 0, Moment(110));
         let progress = status.progress.clone().unwrap();
         assert_eq!(
             (progress.text.as_str(), progress.steps_per_second.as_str(), progress.eta.as_str()),
             ("10%", "10.0", "90s")
         );
-        see(&mut status, &said(100), Moment(120));
+        see(&mut status, &said(100), 0, Moment(120));
         let progress = status.progress.clone().unwrap();
         assert_eq!((progress.steps_per_second.as_str(), progress.eta.as_str()), ("6.0", "2m"));
         // It went back.
-        see(&mut status, &said(50), Moment(130));
+        see(&mut status, &said(50), 0, Moment(130));
         let progress = status.progress.unwrap();
         assert_eq!((progress.step, progress.steps_per_second.as_str()), (50, ""));
+    }
+
+    #[test]
+    fn speeds_are_measured_while_as_many_trainers_are_ready_as_are_wanted() {
+        let mut status = TrainingJobStatus::default();
+        (status.trainer.ready, status.trainer.wanted) = (2, 2);
+        see(&mut status, &said(0), 2, Moment(100));
+        see(&mut status, &said(100), 2, Moment(110));
+        assert_eq!(status.trainer.speeds, [Speed { trainers: 2, steps_per_second: 10.0 }]);
+        see(&mut status, &said(120), 1, Moment(120));
+        assert_eq!(status.trainer.speeds.len(), 1, "one of two was lost meanwhile");
+        see(&mut status, &said(320), 2, Moment(130));
+        assert_eq!(status.trainer.speeds, [Speed { trainers: 2, steps_per_second: 14.0 }]);
+        for trainers in 3..20 {
+            (status.trainer.ready, status.trainer.wanted) = (trainers, trainers);
+            let (step, at) = (u64::from(trainers) * 1000, 1000 + 10 * i64::from(trainers));
+            see(&mut status, &said(step), trainers, Moment(at));
+        }
+        let known: Vec<u32> = status.trainer.speeds.iter().map(|one| one.trainers).collect();
+        assert_eq!(known, (12..20).collect::<Vec<_>>());
     }
 
     #[test]

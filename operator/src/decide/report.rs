@@ -1,6 +1,6 @@
 //! What is told of a job: its phase, its counts, its conditions, each with the reason. Pure.
 
-use super::is_kept;
+use super::{is_kept, planned};
 use super::upkeep::Upkeep;
 use super::view::{Memory, PodState, Role, Stuck};
 use crate::api::{Condition, Moment, Phase, TrainingJobStatus};
@@ -29,7 +29,8 @@ pub(super) fn conditions(next: &mut Upkeep<'_>, memory: &Memory) {
         other => (None, other),
     };
     let stuck = stuck(next).or(refused);
-    let waits = is_kept(next.status.phase).then(|| quota.or_else(|| waits_for(next))).flatten();
+    let waits = || planned::waits_for(next).or(quota).or_else(|| waits_for(next));
+    let waits = is_kept(next.status.phase).then(waits).flatten();
     if is_kept(next.status.phase) {
         let is_running = can_train(next);
         if is_running && next.status.phase == Phase::Pending {
@@ -64,8 +65,7 @@ fn can_train(next: &Upkeep<'_>) -> bool {
 fn counts(next: &mut Upkeep<'_>) {
     let count = |role: Role| {
         let there = next.view.of(role).filter(|pod| !matches!(pod.state, PodState::Ended(_)));
-        let are_ready = there.map(|pod| pod.is_ready && pod.deleted.is_none()).collect::<Vec<_>>();
-        (are_ready.len() as u32, are_ready.iter().filter(|is_ready| **is_ready).count() as u32)
+        (there.count() as u32, next.view.ready(role))
     };
     let spec = &next.view.job.spec;
     let text = |ready: u32, min: u32, max: Option<u32>| match max.filter(|max| *max != min) {
@@ -95,6 +95,9 @@ fn stuck(next: &Upkeep<'_>) -> Option<(&'static str, String)> {
 /// What a job that is kept up waits for, if it is not as it should be.
 fn waits_for(next: &Upkeep<'_>) -> Option<String> {
     let (view, status) = (next.view, &next.status);
+    if let Some(lacks) = &view.target.lacks {
+        return Some(lacks.clone());
+    }
     let unschedulable = view.pods.iter().find_map(|pod| match &pod.state {
         PodState::Waiting(Some(Stuck::Unschedulable(why))) => {
             Some(format!("{} waits for room: {why}", pod.name))

@@ -4,7 +4,7 @@ use super::budget;
 use super::view::{
     Act, Command, Decision, EndClass, Ended, Grace, Memory, PodPlan, PodState, PodView, Role, View,
 };
-use super::{is_kept, progress, remember, seats, trainers};
+use super::{is_kept, planned, progress, remember, seats, trainers};
 use crate::api::{DecisionRecord, Phase, ScalePlanStatus, TrainingJobStatus};
 
 /// Who was given a time to end, and lets it pass by so many seconds, is on a node that does not answer.
@@ -86,12 +86,17 @@ impl<'a> Upkeep<'a> {
 
     /// Everything that a job that is to run needs.
     pub(super) fn keep(&mut self, memory: &mut Memory) {
+        if !planned::is_admitted(self) {
+            // What an earlier job of this name has left goes its way.
+            self.clear();
+            return;
+        }
         if self.status.pinned.is_empty() {
             self.status.pinned = crate::api::pinned(&self.view.job.spec).to_string();
             self.status.start_time = Some(self.view.now);
         }
         if let Some(master) = self.view.master {
-            progress::see(&mut self.status, master, self.view.now);
+            progress::see(&mut self.status, master, self.view.ready(Role::Trainer), self.view.now);
             budget::see_progress(&mut self.status, master);
         }
         self.acts.push(Act::MakeSurroundings);
@@ -161,8 +166,7 @@ impl<'a> Upkeep<'a> {
         let PodState::Ended(ended) = &pod.state else { return };
         let is_believed = ended.class == EndClass::Completed
             && pod.role == Role::Trainer
-            && ended.at.is_none_or(|at| now < at.plus(BELIEVED_SECONDS))
-            && pod.ordinal < self.status.trainer.wanted;
+            && ended.at.is_none_or(|at| now < at.plus(BELIEVED_SECONDS));
         if !is_believed {
             self.delete(pod, Grace::Own);
         }

@@ -1,6 +1,6 @@
 //! What is seen of a job, and what may be done about it: plain values, without Kubernetes' types for pods.
 
-use crate::api::{Moment, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
+use crate::api::{Moment, PlanStatus, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -43,11 +43,53 @@ impl View<'_> {
     pub(super) fn pod(&self, role: Role, ordinal: u32) -> Option<&PodView> {
         self.of(role).find(|pod| pod.ordinal == ordinal)
     }
+
+    /// How many of a role are ready and stay.
+    pub(super) fn ready(&self, role: Role) -> u32 {
+        let is_ready = |pod: &&PodView| {
+            pod.is_ready && pod.deleted.is_none() && !matches!(pod.state, PodState::Ended(_))
+        };
+        self.of(role).filter(is_ready).count() as u32
+    }
+}
+
+/// What was planned for a job among all jobs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Planned {
+    /// Whether it is let in: all of its least has room.
+    pub is_admitted: bool,
+    /// Trainers that it is to have.
+    pub trainers: u32,
+    /// Uids of trainers that go, whoever else stays: others need their nodes.
+    pub let_go: Vec<String>,
+    /// Why it has as many as it has.
+    pub why: String,
+    /// Why it has no more, or is not let in: in one word, and for people.
+    pub blocker: Option<(&'static str, String)>,
+    /// What it lacks of its least although it was let in.
+    pub lacks: Option<String>,
+    /// Its dominant share of the cluster, from 0 to 1.
+    pub share: f64,
+}
+
+impl Planned {
+    /// What a job that is not let in waits for.
+    pub(super) fn waits_for(&self) -> String {
+        self.blocker.as_ref().map_or_else(|| "it waits for room".to_owned(), |(_, why)| why.clone())
+    }
 }
 
 /// How many of whom there should be, and why.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
+    /// What a job waits for that may have no pods yet; none once it was let in.
+    pub waits_for: Option<String>,
+    /// Uids of trainers that go, whoever else stays.
+    pub let_go: Vec<String>,
+    /// What it lacks of its least although it was let in.
+    pub lacks: Option<String>,
+    /// What the plan says, but for the time.
+    pub plan: Option<PlanStatus>,
     /// Trainers, within the job's bounds.
     pub trainers: u32,
     /// Pservers, within the job's bounds.

@@ -1,0 +1,294 @@
+//! Plans for all jobs again and again, and tells which of them have another plan than before. The plan itself is `crate::plan`.
+
+use super::index::Index;
+use crate::api::{Phase, TrainingJob, TrainingJobStatus, faults};
+use crate::decide::{Planned, pservers_wanted};
+use crate::inventory::{Asks, JobFacts, Site, Tenant, asks, cluster_view};
+use crate::manifest::Defaults;
+use crate::plan::{JobPlan, Seconds, Settings, SpeedSample, plan};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::ResourceExt;
+use kube::runtime::reflector::{ObjectRef, Store};
+use shoal_runtime::host::clock::wall_seconds;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+/// After something has changed, the next plan is made so much later, with whatever else has changed by then.
+const GATHERED: Duration = Duration::from_millis(200);
+/// Planning takes at most one part in so many of a processor.
+const IDLE_PARTS: u32 = 4;
+/// A plan is made at least so often, for time itself changes it.
+const PLANNED_EVERY: Duration = Duration::from_secs(5);
+/// A job whose pods a quota has refused is asked to have no more for so long.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// How many plans there were, and how long they took.
+#[derive(Debug, Default)]
+pub struct Plans {
+    /// Plans for all jobs.
+    pub count: AtomicU64,
+    /// How long all took.
+    pub micros: AtomicU64,
+    /// Jobs that waited to be let in when the newest was made.
+    pub waiting: AtomicU64,
+}
+
+/// Plans for all jobs of a cluster.
+pub(super) struct Planner {
+    pub(super) nodes: Index<Site>,
+    pub(super) pods: Index<Tenant>,
+    /// Priority classes: their value, and whether it is that of pods without a class.
+    pub(super) classes: Index<(i32, bool)>,
+    settings: Settings,
+    defaults: Defaults,
+    jobs: Store<TrainingJob>,
+    plans: Arc<Plans>,
+    /// Something has changed.
+    pub(super) changed: Notify,
+    book: Mutex<Book>,
+}
+
+/// What is known of jobs, by their uid, beyond what the API server has. Lost with the process, which costs nobody a pod.
+#[derive(Debug, Default)]
+struct Book {
+    entries: BTreeMap<String, Entry>,
+    refused: BTreeMap<String, (Instant, u32, String)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// None before it was planned for.
+    planned: Option<Arc<Planned>>,
+    yielded: Option<Seconds>,
+    /// What its pods ask for, of that generation and with that much memory.
+    asks: Arc<Asks>,
+    asked_for: AskedFor,
+}
+
+/// What asks follow from: a job's generation, and memory that was granted.
+type AskedFor = (Option<i64>, Vec<u64>);
+
+impl Planner {
+    pub(super) fn new(
+        settings: Settings,
+        defaults: Defaults,
+        jobs: Store<TrainingJob>,
+        plans: Arc<Plans>,
+    ) -> Planner {
+        Planner {
+            nodes: Index::new(),
+            pods: Index::new(),
+            classes: Index::new(),
+            settings,
+            defaults,
+            jobs,
+            plans,
+            changed: Notify::new(),
+            book: Mutex::default(),
+        }
+    }
+
+    /// What was planned for a job; none before it was planned for.
+    pub(super) fn of(&self, uid: &str) -> Option<Arc<Planned>> {
+        self.book().entries.get(uid)?.planned.clone()
+    }
+
+    /// Notes that a quota has no room for more pods of a job than so many trainers.
+    pub(super) fn refused(&self, uid: &str, trainers: u32, why: &str) {
+        self.book().refused.insert(uid.to_owned(), (Instant::now(), trainers, why.to_owned()));
+        self.changed.notify_one();
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Plans whenever something has changed; jobs with another plan are sent to be looked at.
+    pub(super) async fn keep(self: &Arc<Planner>, to_look_at: mpsc::Sender<ObjectRef<TrainingJob>>) -> Infallible {
+        self.nodes.wait_until_ready().await;
+        self.pods.wait_until_ready().await;
+        self.classes.wait_until_ready().await;
+        loop {
+            let began = Instant::now();
+            let planner = Arc::clone(self);
+            // Some hundred milliseconds of computing, in a large cluster.
+            let changed = tokio::task::spawn_blocking(move || planner.plan_once()).await;
+            let took = began.elapsed();
+            self.plans.count.fetch_add(1, Ordering::Relaxed);
+            self.plans.micros.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+            match changed {
+                Ok(changed) => {
+                    for job in changed {
+                        // Nobody looks at jobs any more: the operator ends.
+                        let _ = to_look_at.send(job).await;
+                    }
+                }
+                Err(error) => tracing::error!(%error, "planning failed: jobs stay as they are"),
+            }
+            tokio::time::sleep(took * IDLE_PARTS).await;
+            let _ = tokio::time::timeout(PLANNED_EVERY, self.changed.notified()).await;
+            tokio::time::sleep(GATHERED).await;
+        }
+    }
+
+    /// Plans for all jobs. Returns those whose plan is another than before.
+    fn plan_once(&self) -> Vec<ObjectRef<TrainingJob>> {
+        let now = wall_seconds();
+        let jobs: Vec<Arc<TrainingJob>> = self.jobs.state();
+        let (jobs, facts): (Vec<_>, Vec<_>) =
+            jobs.into_iter().filter_map(|job| Some((self.facts(&job)?, job))).map(|(facts, job)| (job, facts)).unzip();
+        let sites: Vec<Site> = self.nodes.seen().all().values().cloned().collect();
+        let inventory = {
+            let pods = self.pods.seen();
+            let named = pods.all().iter().map(|((namespace, name), pod)| (format!("{namespace}/{name}"), pod));
+            cluster_view(&sites, named, &facts)
+        };
+        let plans = plan(&inventory.view, &self.settings, now);
+        let waiting = plans.iter().filter(|plan| !plan.is_admitted).count() as u64;
+        self.plans.waiting.store(waiting, Ordering::Relaxed);
+        let mut book = self.book();
+        let mut changed = Vec::new();
+        let of_jobs = jobs.iter().zip(&facts).zip(plans).zip(inventory.trainers).zip(inventory.going);
+        for ((((job, facts), plan), trainers), going) in of_jobs {
+            let refused = book.refused.get(&facts.uid).map(|(.., why)| why.clone());
+            let Some(entry) = book.entries.get_mut(&facts.uid) else { continue };
+            entry.yielded = plan.yielded;
+            let planned = planned(plan, &trainers, going, refused);
+            if entry.planned.as_ref().is_none_or(|before| !is_alike(before, &planned)) {
+                changed.push(ObjectRef::from_obj(&**job));
+            }
+            entry.planned = Some(Arc::new(planned));
+        }
+        book.entries.retain(|uid, _| facts.iter().any(|job| job.uid == *uid));
+        book.refused.retain(|_, (at, ..)| at.elapsed() < REFUSED_FOR);
+        changed
+    }
+
+    /// What the planner needs to know of a job; none for one that is not to run.
+    fn facts(&self, job: &TrainingJob) -> Option<JobFacts> {
+        let status = job.status.clone().unwrap_or_default();
+        let is_to_run =
+            job.metadata.deletion_timestamp.is_none() && !status.phase.is_over() && !job.spec.suspend;
+        let is_stopping = matches!(status.phase, Phase::Suspending);
+        if !is_to_run || is_stopping {
+            return None;
+        }
+        let uid = job.uid()?;
+        let asks = self.asks(&uid, job)?;
+        let book = self.book();
+        let entry = book.entries.get(&uid)?;
+        let (spec, known) = (&job.spec.trainer, entry.planned.as_deref());
+        let least = spec.min_replicas;
+        let most = spec.max_replicas.unwrap_or(least).max(least);
+        let stated = spec.replicas.map(|replicas| replicas.clamp(least, most));
+        let refused = book.refused.get(&uid).map(|(_, trainers, _)| *trainers);
+        let admitted = known.filter(|known| known.is_admitted);
+        let is_admitted = admitted.is_some() || was_admitted(&status);
+        let wanted = admitted.map_or(status.trainer.wanted, |known| known.trainers);
+        let made = job.metadata.creation_timestamp.as_ref().map_or(0, |made| made.0.as_second());
+        Some(JobFacts {
+            name: format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any()),
+            priority: self.priority(job.spec.priority_class_name.as_deref()),
+            since: u64::try_from(made).unwrap_or(0),
+            is_admitted,
+            asks: (*asks).clone(),
+            pservers: pservers_wanted(&job.spec),
+            least,
+            most: stated.unwrap_or(most).min(refused.unwrap_or(u32::MAX)).max(least),
+            wanted: if is_admitted { wanted.max(least) } else { 0 },
+            let_go: known.map(|known| known.let_go.clone()).unwrap_or_default(),
+            // Who says how many has thought of what they ask for, and of how many are worth it.
+            is_stated: stated.is_some() || says_what_it_asks_for(job),
+            speeds: if stated.is_some() { Vec::new() } else { speeds(&status) },
+            yielded: entry.yielded,
+            allows_new_nodes: spec.allow_node_scale_up,
+            uid,
+        })
+    }
+
+    /// What a job's pods ask for, made anew when the job has changed; none for a job with faults.
+    fn asks(&self, uid: &str, job: &TrainingJob) -> Option<Arc<Asks>> {
+        let granted = job.status.as_ref().map(|status| status.memory.values().map(|grant| grant.now).collect());
+        let asked_for = (job.metadata.generation, granted.unwrap_or_default());
+        if let Some(entry) = self.book().entries.get(uid).filter(|entry| entry.asked_for == asked_for) {
+            return Some(Arc::clone(&entry.asks));
+        }
+        if !faults(job, self.defaults.store.is_some()).is_empty() {
+            return None;
+        }
+        let made = Arc::new(asks(job, &self.defaults).ok()?);
+        let mut book = self.book();
+        match book.entries.get_mut(uid) {
+            Some(entry) => (entry.asks, entry.asked_for) = (Arc::clone(&made), asked_for),
+            None => {
+                let entry = Entry { planned: None, yielded: None, asks: Arc::clone(&made), asked_for };
+                book.entries.insert(uid.to_owned(), entry);
+            }
+        }
+        Some(made)
+    }
+
+    fn priority(&self, class: Option<&str>) -> i32 {
+        let classes = self.classes.seen();
+        let value = match class.filter(|class| !class.is_empty()) {
+            Some(class) => classes.all().get(&(String::new(), class.to_owned())),
+            None => classes.all().values().find(|(_, is_default)| *is_default),
+        };
+        value.map_or(0, |(value, _)| *value)
+    }
+}
+
+/// A priority class: its value, and whether it is that of pods without a class.
+pub(super) fn class(class: &PriorityClass) -> (i32, bool) {
+    (class.value.unwrap_or(0), class.global_default.unwrap_or(false))
+}
+
+/// Jobs of operators that knew no plans have pods and are let in by that.
+fn was_admitted(status: &TrainingJobStatus) -> bool {
+    status.admitted.is_some() || status.trainer.replicas + status.pserver.replicas > 0
+}
+
+fn says_what_it_asks_for(job: &TrainingJob) -> bool {
+    let template = &job.spec.trainer.template;
+    let containers = template.pointer("/spec/containers").and_then(serde_json::Value::as_array);
+    let says = |one: &serde_json::Value| one.get("resources").is_some();
+    job.spec.trainer.resources.is_some() || containers.is_some_and(|all| all.iter().any(says))
+}
+
+fn speeds(status: &TrainingJobStatus) -> Vec<SpeedSample> {
+    let sample = |one: &crate::api::Speed| SpeedSample { trainers: one.trainers, per_second: one.steps_per_second };
+    status.trainer.speeds.iter().map(sample).collect()
+}
+
+/// What a plan is to one job.
+fn planned(plan: JobPlan, trainers: &[String], going: Vec<String>, refused: Option<String>) -> Planned {
+    let named = plan.let_go.iter().filter_map(|place| trainers.get(*place).cloned());
+    // Who was to go before goes, whatever there is room for by now.
+    let let_go = going.into_iter().chain(named).collect();
+    let blocker = plan.blocker.map(|blocker| (blocker.word(), blocker.to_string()));
+    let blocker = match refused {
+        Some(why) if plan.is_admitted => Some((crate::decide::QUOTA, why)),
+        _ => blocker,
+    };
+    Planned {
+        is_admitted: plan.is_admitted,
+        trainers: plan.trainers,
+        let_go,
+        why: plan.why,
+        blocker,
+        lacks: plan.lacks,
+        share: plan.share,
+    }
+}
+
+/// Whether two plans ask for the same, whatever their figures.
+fn is_alike(before: &Planned, now: &Planned) -> bool {
+    let word = |planned: &Planned| planned.blocker.as_ref().map(|(word, _)| *word);
+    (before.is_admitted, before.trainers, &before.let_go, word(before), before.lacks.is_some())
+        == (now.is_admitted, now.trainers, &now.let_go, word(now), now.lacks.is_some())
+}
