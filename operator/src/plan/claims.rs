@@ -136,8 +136,8 @@ impl<'a> Least<'a> {
         let trainers = view.trainers.min.saturating_sub(state.jobs[job].trainers.len() as u32);
         let parts = vec![
             (&view.master.ask, missing(&view.master), "its master"),
-            (&view.pservers.ask, missing(&view.pservers), "its pservers"),
-            (&view.trainers.ask, trainers, "its trainers"),
+            (&view.pservers.ask, missing(&view.pservers), "its pserver"),
+            (&view.trainers.ask, trainers, "its trainer"),
         ];
         Least { parts }
     }

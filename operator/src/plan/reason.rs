@@ -110,7 +110,7 @@ impl fmt::Display for Blocker {
                 write!(f, "it waits for room for its least: ")?;
                 match count {
                     1 => write!(f, "{who} asks for {asked}")?,
-                    _ => write!(f, "{count} of {who}, each asking for {asked}, have no room together")?,
+                    _ => write!(f, "{count} of {who}s, each asking for {asked}, have no room together")?,
                 }
                 write!(
                     f,

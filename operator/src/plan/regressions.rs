@@ -130,8 +130,8 @@ fn a_job_gets_all_of_its_least_or_waits_and_says_for_what() {
     let told = plan(&view, &settings, 10).remove(1).blocker.unwrap().to_string();
     assert_eq!(
         told,
-        "it waits for room for its least: one of its least trainers (8 are missing) asks for cpu 1, memory 1.0Gi, nodes \
-         have at most cpu 4, memory 60.0Gi free even without trainers that others may give up"
+        "it waits for room for its least: 8 of its trainers, each asking for cpu 1, memory 1.0Gi, have no room together; nodes \
+         have at most cpu 4, memory 60.0Gi free, even without trainers that others may give up"
     );
 }
 
