@@ -124,14 +124,16 @@ async fn a_job_that_waits_says_why_and_waiting_for_it_ends_in_time() {
     assert!(late.code == Some(4) && late.err.contains("`shoal why digits`"), "{late:?}");
     let why = shoal(&world, &["why", "digits"]).await;
     assert!(
-        why.out.contains("digits-trainer-2: Unschedulable: 0/2 nodes are available")
-            && why.out.contains("trainers 2 -> 3"),
+        why.out.contains(
+            "digits is Running: 2 of 3 trainers: no node has room for one more: it asks for cpu 12"
+        ) && why.out.contains("no more (NoRoom): "),
         "{why:?}"
     );
     let why = shoal(&world, &["why", "digits", "-o", "json"]).await.json();
     assert_eq!(
-        (why["waiting"][0]["pod"].as_str(), why["trainers"]["wanted"].as_u64()),
-        (Some("digits-trainer-2"), Some(3))
+        (why["waiting"].as_array().map(Vec::len), why["trainers"]["wanted"].as_u64()),
+        (Some(0), Some(2)),
+        "no pod is made that has no room"
     );
 
     let following = shoal(&world, &["logs", "digits", "--follow"]);

@@ -127,6 +127,11 @@ const PURE: &[Pure] = &[
         reason: "a model of a cluster replays it, and the next operator decides the same",
     },
     Pure {
+        prefix: "operator/src/inventory/",
+        forbidden: WORLD,
+        reason: "what is planned for follows from what the API server has, and from nothing else",
+    },
+    Pure {
         prefix: "operator/src/plan/",
         forbidden: WORLD,
         reason: "the same plan in a cluster and in a simulation",

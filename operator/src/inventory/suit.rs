@@ -89,6 +89,9 @@ fn is_met(wanted: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     }
 }
 
+/// What tells nodes apart: values of the labels that wishes look at, taints, the name if wishes look at names.
+type Kind<'a> = (Vec<Option<&'a str>>, Vec<(&'a str, &'a str, &'a str)>, &'a str);
+
 /// Nodes that no wish tells apart are of one pool.
 #[derive(Debug)]
 pub(super) struct PoolMap<'a> {
@@ -102,7 +105,7 @@ impl<'a> PoolMap<'a> {
     pub(super) fn new<'w>(sites: &'a [Site], wishes: impl Iterator<Item = &'w Wish> + Clone) -> PoolMap<'a> {
         let keys: BTreeSet<&str> = wishes.clone().flat_map(Wish::keys).collect();
         let by_name = wishes.clone().any(Wish::looks_at_names);
-        let mut known: BTreeMap<(Vec<Option<&str>>, Vec<(&str, &str, &str)>, &str), u32> = BTreeMap::new();
+        let mut known: BTreeMap<Kind<'_>, u32> = BTreeMap::new();
         let mut map = PoolMap { of_pools: Vec::new(), pools: Vec::with_capacity(sites.len()) };
         for site in sites {
             let labels = keys.iter().map(|key| site.labels.get(*key).map(String::as_str)).collect();
