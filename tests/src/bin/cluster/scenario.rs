@@ -152,13 +152,11 @@ pub(crate) fn shortened(mut scenario: Value, factor: f64) -> Value {
     };
     shorten(&mut scenario["seconds"]);
     scenario["sampleSeconds"] = 1.into();
-    for job in scenario["jobs"].as_array_mut().into_iter().flatten() {
-        shorten(&mut job["steps"]);
-    }
-    for service in scenario["serving"].as_array_mut().into_iter().flatten() {
-        for point in service["load"].as_array_mut().into_iter().flatten() {
-            shorten(&mut point[0]);
-        }
-    }
+    each(&mut scenario, "jobs", &|job| shorten(&mut job["steps"]));
+    each(&mut scenario, "serving", &|service| each(service, "load", &|point| shorten(&mut point[0])));
     scenario
+}
+
+fn each(of: &mut Value, list: &str, change: &dyn Fn(&mut Value)) {
+    of.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
 }
