@@ -45,7 +45,8 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let looks = Arc::new(cluster::Looks::default());
     let plans = Arc::new(cluster::Plans::default());
     let listener = http::listen(settings.http).await?;
-    let watched = pages::Pages { leader: Arc::clone(&leader), looks: Arc::clone(&looks), plans: Arc::clone(&plans) };
+    let watched =
+        pages::Pages { leader: Arc::clone(&leader), looks: Arc::clone(&looks), plans: Arc::clone(&plans) };
     let defaults = manifest::Defaults {
         master_image: settings.master_image.clone(),
         pserver_image: settings.pserver_image.clone(),
@@ -56,7 +57,11 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let lead = async {
         leader.elected().await;
         tracing::info!("elected: looking after jobs");
-        let planning = plan::Settings { headroom: settings.headroom, ..plan::Settings::default() };
+        let planning = plan::Settings {
+            headroom: settings.headroom,
+            regrow_seconds: settings.regrow_seconds,
+            ..plan::Settings::default()
+        };
         let scope = cluster::Scope { namespace: settings.namespace.as_deref(), planning };
         let counted = (looks, plans);
         tokio::select! {

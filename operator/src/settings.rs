@@ -29,6 +29,9 @@ pub struct OperatorSettings {
     /// Share of the cluster's cpu and memory, from 0 to 1, that trainers beyond their job's least leave free
     #[arg(long, env = "SHOAL_HEADROOM", default_value = "0.03", value_name = "SHARE", value_parser = share)]
     pub headroom: f64,
+    /// A job that gave trainers up to other pods grows again after so many seconds
+    #[arg(long, env = "SHOAL_REGROW_SECONDS", default_value = "60", value_name = "SECONDS")]
+    pub regrow_seconds: u64,
     /// Where the states of jobs are kept that name no place of their own: etcd://HOST:PORT/PREFIX. Without it, in the folder
     /// of their checkpoints
     #[arg(long, env = "SHOAL_JOB_STORE", value_name = "PLACE")]

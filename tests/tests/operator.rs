@@ -19,7 +19,7 @@ fn digits(world: &World, name: &str, more: Value) -> Value {
         "seed": 7,
         "checkpoint": { "place": world.path(&format!("checkpoints-{name}")) },
         "pserver": { "minReplicas": 1, "maxReplicas": 3, "resources": { "requests": { "cpu": "1", "memory": "1Gi" } } },
-        "trainer": { "minReplicas": 1, "maxReplicas": 4, "template": { "spec": { "containers": [{
+        "trainer": { "minReplicas": 1, "maxReplicas": 4, "replicas": 1, "template": { "spec": { "containers": [{
             "name": "trainer", "image": "digits:test", "command": ["digits"],
             "env": [{ "name": "SHOAL_PACE_MILLIS", "value": "60" }],
             "resources": { "requests": { "cpu": "1" } },

@@ -32,7 +32,7 @@ fn digits(world: &World) -> Value {
     });
     json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": "j" }, "spec": {
         "data": [data], "epochs": epochs, "checkpoint": { "place": world.path("checkpoints") },
-        "trainer": { "minReplicas": 2, "maxReplicas": 3, "template": { "spec": { "containers": [container] } } },
+        "trainer": { "minReplicas": 2, "maxReplicas": 3, "replicas": 2, "template": { "spec": { "containers": [container] } } },
     } })
 }
 

@@ -70,7 +70,9 @@ async fn the_scheduler_takes_elastic_trainers_alone_for_what_matters_more_and_th
         assert_eq!(now.get(kept), before.get(kept), "{kept} is not elastic");
     }
     world
-        .wait_for("it says what it waits for", async |world| message(world, "j").contains("j-trainer-"))
+        .wait_for("it says what it waits for", async |world| {
+            message(world, "j").contains("1 of 3 trainers: ")
+        })
         .await;
     assert_eq!(world.job("j")["status"]["phase"], "Running", "it goes on with its least");
     let said = status(&world, "j");
@@ -146,7 +148,7 @@ async fn a_job_that_is_deleted_while_it_stops_scales_or_has_ended_leaves_nothing
         json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": {
             "data": [data], "epochs": epochs, "checkpoint": { "place": world.path(&format!("checkpoints-{name}")) },
             "pserver": pserver,
-            "trainer": { "minReplicas": 1, "maxReplicas": 3, "template": { "spec": { "containers": [container] } } },
+            "trainer": { "minReplicas": 1, "maxReplicas": 3, "replicas": 1, "template": { "spec": { "containers": [container] } } },
         } })
     };
     let orphan = "apiVersion: shoal.dev/v1alpha1\nkind: ScalePlan\nmetadata:\n  name: early\nspec:\n  ownerJob: scaling\n  \

@@ -130,7 +130,8 @@ pub async fn run(
     let (job_store, job_writer) = reflector::store::<TrainingJob>();
     let pod_index = Arc::new(PodIndex::new());
     let (plan_store, plan_writer) = reflector::store::<ScalePlan>();
-    let planner = namespace.is_none().then(|| Planner::new(planning, defaults.clone(), job_store.clone(), made));
+    let planner =
+        namespace.is_none().then(|| Planner::new(planning, defaults.clone(), job_store.clone(), made));
     let planner = planner.map(Arc::new);
     // Without a planner nobody asks for pods of others.
     let which = watcher::Config::default();
@@ -171,14 +172,14 @@ pub async fn run(
         }
     });
     let (to_look_at, replanned) = mpsc::channel(64);
-    let replanned = stream::unfold(replanned, async |mut replanned| Some((replanned.recv().await?, replanned)));
+    let replanned =
+        stream::unfold(replanned, async |mut replanned| Some((replanned.recv().await?, replanned)));
     let (ready, all_jobs) = (Arc::clone(&fleet), job_store.clone());
-    let controller =
-        Controller::for_stream(jobs.touched_objects(), job_store)
-            .owns_stream(pods.touched_objects())
-            .watches_stream(plans.default_backoff().reflect(plan_writer).touched_objects(), of_plan)
-            .reconcile_on(Box::pin(replanned))
-            .with_config(Config::default().concurrency(CONCURRENCY));
+    let controller = Controller::for_stream(jobs.touched_objects(), job_store)
+        .owns_stream(pods.touched_objects())
+        .watches_stream(plans.default_backoff().reflect(plan_writer).touched_objects(), of_plan)
+        .reconcile_on(Box::pin(replanned))
+        .with_config(Config::default().concurrency(CONCURRENCY));
     let looking =
         controller.run(look, |_, _, _| Action::requeue(RETRY), ready).for_each(|looked| async move {
             if let Err(error) = looked {

@@ -109,7 +109,10 @@ impl Planner {
     }
 
     /// Plans whenever something has changed; jobs with another plan are sent to be looked at.
-    pub(super) async fn keep(self: &Arc<Planner>, to_look_at: mpsc::Sender<ObjectRef<TrainingJob>>) -> Infallible {
+    pub(super) async fn keep(
+        self: &Arc<Planner>,
+        to_look_at: mpsc::Sender<ObjectRef<TrainingJob>>,
+    ) -> Infallible {
         self.nodes.wait_until_ready().await;
         self.pods.wait_until_ready().await;
         self.classes.wait_until_ready().await;
@@ -140,12 +143,16 @@ impl Planner {
     fn plan_once(&self) -> Vec<ObjectRef<TrainingJob>> {
         let now = wall_seconds();
         let jobs: Vec<Arc<TrainingJob>> = self.jobs.state();
-        let (jobs, facts): (Vec<_>, Vec<_>) =
-            jobs.into_iter().filter_map(|job| Some((self.facts(&job)?, job))).map(|(facts, job)| (job, facts)).unzip();
+        let (jobs, facts): (Vec<_>, Vec<_>) = jobs
+            .into_iter()
+            .filter_map(|job| Some((self.facts(&job)?, job)))
+            .map(|(facts, job)| (job, facts))
+            .unzip();
         let sites: Vec<Site> = self.nodes.seen().all().values().cloned().collect();
         let inventory = {
             let pods = self.pods.seen();
-            let named = pods.all().iter().map(|((namespace, name), pod)| (format!("{namespace}/{name}"), pod));
+            let named =
+                pods.all().iter().map(|((namespace, name), pod)| (format!("{namespace}/{name}"), pod));
             cluster_view(&sites, named, &facts)
         };
         let plans = plan(&inventory.view, &self.settings, now);
@@ -213,7 +220,8 @@ impl Planner {
 
     /// What a job's pods ask for, made anew when the job has changed; none for a job with faults.
     fn asks(&self, uid: &str, job: &TrainingJob) -> Option<Arc<Asks>> {
-        let granted = job.status.as_ref().map(|status| status.memory.values().map(|grant| grant.now).collect());
+        let granted =
+            job.status.as_ref().map(|status| status.memory.values().map(|grant| grant.now).collect());
         let asked_for = (job.metadata.generation, granted.unwrap_or_default());
         if let Some(entry) = self.book().entries.get(uid).filter(|entry| entry.asked_for == asked_for) {
             return Some(Arc::clone(&entry.asks));
@@ -261,7 +269,8 @@ fn says_what_it_asks_for(job: &TrainingJob) -> bool {
 }
 
 fn speeds(status: &TrainingJobStatus) -> Vec<SpeedSample> {
-    let sample = |one: &crate::api::Speed| SpeedSample { trainers: one.trainers, per_second: one.steps_per_second };
+    let sample =
+        |one: &crate::api::Speed| SpeedSample { trainers: one.trainers, per_second: one.steps_per_second };
     status.trainer.speeds.iter().map(sample).collect()
 }
 

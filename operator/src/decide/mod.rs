@@ -14,8 +14,8 @@
 mod budget;
 mod end;
 mod leave;
-mod plans;
 mod planned;
+mod plans;
 mod progress;
 #[cfg(test)]
 mod properties;

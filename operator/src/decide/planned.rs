@@ -13,14 +13,16 @@ pub(super) fn note(next: &mut Upkeep<'_>) {
         next.status.admitted = Some(now);
         // Without a plan nobody has to be let in.
         if let Some(plan) = &target.plan {
-            let waited = next.view.job.metadata.creation_timestamp.as_ref().map(|made| now.since(made.0.into()));
+            let waited =
+                next.view.job.metadata.creation_timestamp.as_ref().map(|made| now.since(made.0.into()));
             let waited = waited.map_or_else(String::new, |seconds| format!("after {seconds} s: "));
             next.event(false, "Admitted", format!("{waited}{}", plan.why));
         }
     }
     let Some(plan) = &target.plan else { return };
     let before = next.status.plan.as_ref();
-    let is_same = before.is_some_and(|before| before.blocker == plan.blocker && now.since(before.at) < REFRESHED_SECONDS);
+    let is_same = before
+        .is_some_and(|before| before.blocker == plan.blocker && now.since(before.at) < REFRESHED_SECONDS);
     let is_changed = next.status.admitted.is_some() && next.status.trainer.wanted != target.trainers;
     if is_same && !is_changed {
         return;
@@ -42,4 +44,11 @@ pub(super) fn waits_for(next: &Upkeep<'_>) -> Option<String> {
     let now = next.view.target.waits_for.as_ref().filter(|_| !is_admitted(next))?;
     let noted = next.status.plan.as_ref().map(|plan| plan.blocked_by.clone()).filter(|said| !said.is_empty());
     Some(noted.unwrap_or_else(|| now.clone()))
+}
+
+/// Why a job has fewer trainers than its spec says in so many words.
+pub(super) fn fewer_than_asked_for(next: &Upkeep<'_>) -> Option<String> {
+    let (asked, wanted) = (next.view.job.spec.trainer.replicas?, next.status.trainer.wanted);
+    let plan = next.status.plan.as_ref().filter(|plan| wanted < asked && !plan.blocked_by.is_empty())?;
+    Some(format!("{wanted} of {asked} trainers: {}", plan.blocked_by))
 }

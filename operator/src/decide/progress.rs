@@ -56,9 +56,8 @@ fn note_speed(speeds: &mut Vec<Speed>, trainers: u32, newest: f64) {
         return;
     }
     let known = speeds.iter().position(|one| one.trainers == trainers).map(|at| speeds.remove(at));
-    let steps_per_second = known.map_or(newest, |known| {
-        known.steps_per_second + NEWEST_SHARE * (newest - known.steps_per_second)
-    });
+    let steps_per_second = known
+        .map_or(newest, |known| known.steps_per_second + NEWEST_SHARE * (newest - known.steps_per_second));
     // Three places are more than the measurement has.
     let steps_per_second = (steps_per_second * 1000.0).round() / 1000.0;
     speeds.push(Speed { trainers, steps_per_second });

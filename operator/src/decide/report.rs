@@ -1,8 +1,8 @@
 //! What is told of a job: its phase, its counts, its conditions, each with the reason. Pure.
 
-use super::{is_kept, planned};
 use super::upkeep::Upkeep;
 use super::view::{Memory, PodState, Role, Stuck};
+use super::{is_kept, planned};
 use crate::api::{Condition, Moment, Phase, TrainingJobStatus};
 
 /// The word for pods that a quota leaves no room for.
@@ -95,15 +95,14 @@ fn stuck(next: &Upkeep<'_>) -> Option<(&'static str, String)> {
 /// What a job that is kept up waits for, if it is not as it should be.
 fn waits_for(next: &Upkeep<'_>) -> Option<String> {
     let (view, status) = (next.view, &next.status);
-    if let Some(lacks) = &view.target.lacks {
-        return Some(lacks.clone());
-    }
     let unschedulable = view.pods.iter().find_map(|pod| match &pod.state {
         PodState::Waiting(Some(Stuck::Unschedulable(why))) => {
             Some(format!("{} waits for room: {why}", pod.name))
         }
         _ => None,
     });
+    let fewer = || planned::fewer_than_asked_for(next);
+    let unschedulable = unschedulable.or_else(|| view.target.lacks.clone()).or_else(fewer);
     if unschedulable.is_some() {
         return unschedulable;
     }

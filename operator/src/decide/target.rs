@@ -31,7 +31,7 @@ pub fn target(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>, choice
         Choice::Spec => by_spec,
         // Who was let in stays in: a plan that says otherwise is older than that.
         Choice::Plan(planned) if planned.is_admitted || !is_in(status) => by_plan(spec, planned, by_spec),
-        Choice::Plan(_) | Choice::NotYet => as_before(status, by_spec),
+        Choice::Plan(_) | Choice::NotYet => as_before(spec, status, by_spec),
     }
 }
 
@@ -69,10 +69,10 @@ fn by_plan(spec: &TrainingJobSpec, planned: &Planned, by_spec: Target) -> Target
 }
 
 /// What there was stays until there is a plan.
-fn as_before(status: Option<&TrainingJobStatus>, by_spec: Target) -> Target {
+fn as_before(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>, by_spec: Target) -> Target {
     let wanted = status.filter(|_| is_in(status)).map(|status| status.trainer.wanted);
     match wanted {
-        Some(wanted) => Target { trainers: wanted.max(1), ..by_spec },
+        Some(wanted) => Target { trainers: wanted.max(spec.trainer.min_replicas), ..by_spec },
         None => Target { waits_for: Some("it waits to be planned for".to_owned()), trainers: 0, ..by_spec },
     }
 }

@@ -81,7 +81,9 @@ impl Amounts {
         let mut all = [0; KINDS];
         (all[CPU], all[MEMORY], all[PODS]) = (self.cpu_millis, self.memory, self.pods);
         for (name, amount) in &self.devices {
-            if let Some(slot) = devices.iter().position(|one| one == name).and_then(|at| all.get_mut(DEVICES + at)) {
+            if let Some(slot) =
+                devices.iter().position(|one| one == name).and_then(|at| all.get_mut(DEVICES + at))
+            {
                 *slot = *amount;
             }
         }
@@ -91,7 +93,8 @@ impl Amounts {
 
 /// Whether a resource is a device: those of vendors have a domain of their own. Huge pages, volumes and the like are not planned.
 fn is_device(name: &str) -> bool {
-    name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+    name.split_once('/')
+        .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
 }
 
 fn requested(container: &Container) -> Amounts {

@@ -23,14 +23,18 @@ impl Site {
     /// What a node is.
     pub fn of(node: &Node) -> Site {
         let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
-        let ready = status.and_then(|status| status.conditions.as_ref()?.iter().find(|one| one.type_ == "Ready"));
+        let ready =
+            status.and_then(|status| status.conditions.as_ref()?.iter().find(|one| one.type_ == "Ready"));
         let is_ready = ready.is_none_or(|ready| ready.status == "True");
         let is_cordoned = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
         let keeps_away = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
         let taints = spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
         Site {
             name: node.metadata.name.clone().unwrap_or_default(),
-            allocatable: status.and_then(|status| status.allocatable.as_ref()).map(Amounts::of).unwrap_or_default(),
+            allocatable: status
+                .and_then(|status| status.allocatable.as_ref())
+                .map(Amounts::of)
+                .unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints.filter(keeps_away).cloned().collect(),
             is_open: is_ready && !is_cordoned,
@@ -47,7 +51,10 @@ mod tests {
         let conditions: Vec<Value> =
             ready.map(|ready| json!({ "type": "Ready", "status": ready })).into_iter().collect();
         let status = json!({ "allocatable": { "cpu": "7910m", "pods": "110" }, "conditions": conditions });
-        Site::of(&serde_json::from_value(json!({ "metadata": { "name": "n" }, "spec": spec, "status": status })).unwrap())
+        Site::of(
+            &serde_json::from_value(json!({ "metadata": { "name": "n" }, "spec": spec, "status": status }))
+                .unwrap(),
+        )
     }
 
     #[test]

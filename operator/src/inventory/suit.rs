@@ -4,9 +4,7 @@
 
 use super::Site;
 use crate::plan::Pools;
-use k8s_openapi::api::core::v1::{
-    NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
-};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a pod wants to be.
@@ -22,7 +20,8 @@ impl Wish {
     /// What a pod says.
     pub fn of(spec: &PodSpec) -> Wish {
         let affinity = spec.affinity.as_ref().and_then(|all| all.node_affinity.as_ref());
-        let required = affinity.and_then(|all| all.required_during_scheduling_ignored_during_execution.as_ref());
+        let required =
+            affinity.and_then(|all| all.required_during_scheduling_ignored_during_execution.as_ref());
         Wish {
             selector: spec.node_selector.clone().unwrap_or_default(),
             terms: required.map(|required| required.node_selector_terms.clone()),
@@ -52,11 +51,12 @@ impl Wish {
 
     fn tolerates(&self, taint: &Taint) -> bool {
         self.tolerations.iter().any(|one| {
-            let is_effect = one.effect.as_ref().is_none_or(|effect| effect.is_empty() || *effect == taint.effect);
+            let is_effect =
+                one.effect.as_ref().is_none_or(|effect| effect.is_empty() || *effect == taint.effect);
             let key = one.key.as_deref().unwrap_or_default();
             let exists = one.operator.as_deref() == Some("Exists");
-            let is_value =
-                exists || one.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default();
+            let is_value = exists
+                || one.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default();
             is_effect && is_value && (key == taint.key || (key.is_empty() && exists))
         })
     }
@@ -68,7 +68,9 @@ fn holds(term: &NodeSelectorTerm, site: &Site) -> bool {
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let by_label = |one: &NodeSelectorRequirement| is_met(one, site.labels.get(&one.key).map(String::as_str));
     let by_name = |one: &NodeSelectorRequirement| one.key == "metadata.name" && is_met(one, Some(&site.name));
-    !(expressions.is_empty() && fields.is_empty()) && expressions.iter().all(by_label) && fields.iter().all(by_name)
+    !(expressions.is_empty() && fields.is_empty())
+        && expressions.iter().all(by_label)
+        && fields.iter().all(by_name)
 }
 
 fn is_met(wanted: &NodeSelectorRequirement, value: Option<&str>) -> bool {
@@ -153,7 +155,11 @@ mod tests {
 
     #[test]
     fn selectors_affinity_and_taints_are_read_as_the_scheduler_reads_them() {
-        let gpu = site("a", json!({ "zone": "x", "gpus": "4" }), json!([{ "key": "gpu", "value": "yes", "effect": "NoSchedule" }]));
+        let gpu = site(
+            "a",
+            json!({ "zone": "x", "gpus": "4" }),
+            json!([{ "key": "gpu", "value": "yes", "effect": "NoSchedule" }]),
+        );
         let plain = site("b", json!({ "zone": "y" }), json!([]));
         let tolerates = |toleration: Value| wish(json!({ "tolerations": [toleration] })).suits(&gpu);
         assert!(wish(json!({})).suits(&plain) && !wish(json!({})).suits(&gpu));
@@ -168,12 +174,25 @@ mod tests {
             terms(json!([{ "matchExpressions": [{ "key": key, "operator": operator, "values": values }] }]))
         };
         let bare = Site { taints: Vec::new(), ..gpu };
-        assert!(one("zone", "In", json!(["x", "z"])).suits(&bare) && !one("zone", "In", json!(["z"])).suits(&bare));
-        assert!(one("zone", "NotIn", json!(["z"])).suits(&bare) && one("none", "NotIn", json!(["z"])).suits(&bare));
-        assert!(one("zone", "Exists", json!([])).suits(&bare) && one("none", "DoesNotExist", json!([])).suits(&bare));
-        assert!(one("gpus", "Gt", json!(["3"])).suits(&bare) && !one("gpus", "Lt", json!(["4"])).suits(&bare));
+        assert!(
+            one("zone", "In", json!(["x", "z"])).suits(&bare)
+                && !one("zone", "In", json!(["z"])).suits(&bare)
+        );
+        assert!(
+            one("zone", "NotIn", json!(["z"])).suits(&bare)
+                && one("none", "NotIn", json!(["z"])).suits(&bare)
+        );
+        assert!(
+            one("zone", "Exists", json!([])).suits(&bare)
+                && one("none", "DoesNotExist", json!([])).suits(&bare)
+        );
+        assert!(
+            one("gpus", "Gt", json!(["3"])).suits(&bare) && !one("gpus", "Lt", json!(["4"])).suits(&bare)
+        );
         let named = |name: &str| {
-            terms(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [name] }] }]))
+            terms(
+                json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [name] }] }]),
+            )
         };
         assert!(named("a").suits(&bare) && !named("c").suits(&bare));
         assert!(!terms(json!([{}])).suits(&bare), "an empty term suits nobody");
@@ -181,9 +200,11 @@ mod tests {
 
     #[test]
     fn nodes_that_no_wish_tells_apart_are_one_pool() {
-        let sites =
-            [site("a", json!({ "zone": "x" }), json!([])), site("b", json!({ "zone": "y" }), json!([])),
-             site("c", json!({ "zone": "x", "more": "1" }), json!([]))];
+        let sites = [
+            site("a", json!({ "zone": "x" }), json!([])),
+            site("b", json!({ "zone": "y" }), json!([])),
+            site("c", json!({ "zone": "x", "more": "1" }), json!([])),
+        ];
         let any = wish(json!({}));
         let map = PoolMap::new(&sites, [&any].into_iter());
         assert_eq!((map.pools.as_slice(), map.suiting(&any)), ([0, 0, 0].as_slice(), Pools::Any));

@@ -61,7 +61,8 @@ impl Tenant {
         let made = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         Some(Tenant {
             amounts: Amounts::of_pod(spec),
-            place: node.map_or_else(|| Place::Wants(Box::new(Wish::of(spec))), |node| Place::On(node.clone())),
+            place: node
+                .map_or_else(|| Place::Wants(Box::new(Wish::of(spec))), |node| Place::On(node.clone())),
             priority: spec.priority.unwrap_or(0),
             since: u64::try_from(made).unwrap_or(0),
             is_leaving: metadata.deletion_timestamp.is_some(),

@@ -34,8 +34,10 @@ pub fn cluster_view<'a>(
     tenants: impl Iterator<Item = (String, &'a Tenant)>,
     jobs: &'a [JobFacts],
 ) -> Inventory {
-    let places: BTreeMap<&str, usize> = sites.iter().enumerate().map(|(at, site)| (site.name.as_str(), at)).collect();
-    let by_uid: BTreeMap<&str, usize> = jobs.iter().enumerate().map(|(at, job)| (job.uid.as_str(), at)).collect();
+    let places: BTreeMap<&str, usize> =
+        sites.iter().enumerate().map(|(at, site)| (site.name.as_str(), at)).collect();
+    let by_uid: BTreeMap<&str, usize> =
+        jobs.iter().enumerate().map(|(at, job)| (job.uid.as_str(), at)).collect();
     let devices = devices(sites, jobs);
     let mut used = vec![Resources::default(); sites.len()];
     let mut waiting: Vec<(String, &Tenant, &Wish)> = Vec::new();
@@ -60,7 +62,10 @@ pub fn cluster_view<'a>(
     }
     let asks = jobs.iter().flat_map(|job| [&job.asks.master, &job.asks.pserver, &job.asks.trainer]);
     let pools = PoolMap::new(sites, asks.map(|ask| &ask.wish).chain(waiting.iter().map(|(.., wish)| *wish)));
-    let ask = |amounts: &Amounts, wish: &Wish| Ask { request: amounts.planned(&devices), pools: pools.suiting(wish) };
+    let ask = |amounts: &Amounts, wish: &Wish| Ask {
+        request: amounts.planned(&devices),
+        pools: pools.suiting(wish),
+    };
     let going = members.iter_mut().map(|members| std::mem::take(&mut members.going)).collect();
     let trainers = members.iter_mut().zip(jobs).map(|(members, job)| chosen(members, job)).collect();
     let jobs = jobs.iter().zip(members).map(|(job, members)| job_view(job, members, &ask)).collect();
@@ -154,5 +159,101 @@ fn job_view(job: &JobFacts, members: Members<'_>, ask: &impl Fn(&Amounts, &Wish)
             yielded: job.yielded,
         },
         allows_new_nodes: job.allows_new_nodes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Asks, Member};
+    use super::*;
+    use crate::plan::CPU;
+    use serde_json::json;
+
+    fn site(name: &str, cpu: i64) -> Site {
+        let allocatable = Amounts { cpu_millis: cpu, pods: 10, ..Amounts::default() };
+        Site { name: name.to_owned(), allocatable, is_open: true, ..Site::default() }
+    }
+
+    fn pod(node: Option<&str>, cpu: i64, member: Option<(Role, u32)>) -> Tenant {
+        let wish = || Wish::of(&serde_json::from_value(json!({ "containers": [] })).unwrap());
+        let uid = member.map_or_else(String::new, |(_, ordinal)| format!("u{ordinal}"));
+        Tenant {
+            amounts: Amounts { cpu_millis: cpu, pods: 1, ..Amounts::default() },
+            place: node.map_or_else(|| Place::Wants(Box::new(wish())), |node| Place::On(node.to_owned())),
+            priority: 0,
+            since: 0,
+            is_leaving: false,
+            uid,
+            member: member.map(|(role, ordinal)| Member { job: "job".to_owned(), role, ordinal }),
+        }
+    }
+
+    fn facts(wanted: u32, let_go: &[&str]) -> JobFacts {
+        let ask = |cpu: i64| PodAsk {
+            amounts: Amounts { cpu_millis: cpu, pods: 1, ..Amounts::default() },
+            wish: Wish::default(),
+        };
+        JobFacts {
+            uid: "job".to_owned(),
+            is_admitted: true,
+            asks: Asks { master: ask(100), pserver: ask(200), trainer: ask(1000) },
+            pservers: 1,
+            least: 1,
+            most: 9,
+            wanted,
+            let_go: let_go.iter().map(|uid| (*uid).to_owned()).collect(),
+            ..JobFacts::default()
+        }
+    }
+
+    fn seen(pods: &[Tenant], job: JobFacts) -> Inventory {
+        let named = pods.iter().enumerate().map(|(at, pod)| (format!("p{at}"), pod));
+        cluster_view(&[site("a", 8000), site("b", 8000)], named, &[job])
+    }
+
+    #[test]
+    fn others_use_room_and_a_jobs_own_pods_are_its_own() {
+        let trainer = |node, ordinal| pod(Some(node), 1000, Some((Role::Trainer, ordinal)));
+        let pods = [
+            pod(Some("a"), 500, None),
+            pod(Some("a"), 100, Some((Role::Master, 0))),
+            pod(Some("b"), 200, Some((Role::Pserver, 3))),
+            trainer("b", 4),
+            trainer("a", 0),
+            trainer("a", 2),
+            pod(None, 1000, Some((Role::Trainer, 5))),
+            pod(None, 700, None),
+            pod(Some("gone"), 700, None),
+        ];
+        let inventory = seen(&pods, facts(4, &["u2"]));
+        let view = &inventory.view;
+        assert_eq!(view.nodes.iter().map(|node| node.used.0[CPU]).collect::<Vec<_>>(), [500, 0]);
+        let job = &view.jobs[0];
+        assert_eq!((&job.master.nodes, &job.pservers.nodes), (&vec![0], &vec![1]));
+        assert_eq!(job.trainers.nodes, [0, 1], "in the order of ordinals, without the one that goes");
+        assert_eq!(inventory.trainers, [["u0", "u4"]]);
+        assert_eq!(inventory.going, [["u2"]]);
+        let waiting: Vec<&str> = view.waiting.iter().map(|pod| pod.name.as_str()).collect();
+        assert_eq!(waiting, ["p7"], "a job's own pods that wait are in what it wants");
+    }
+
+    #[test]
+    fn what_is_leaving_or_too_much_has_no_room_and_what_has_more_uses_more() {
+        let mut leaving = pod(Some("a"), 3000, None);
+        leaving.is_leaving = true;
+        let grown = pod(Some("a"), 1500, Some((Role::Trainer, 0)));
+        let surplus = pod(Some("b"), 1000, Some((Role::Trainer, 1)));
+        let inventory = seen(&[leaving, grown, surplus], facts(1, &[]));
+        assert_eq!(inventory.view.nodes.iter().map(|node| node.used.0[CPU]).collect::<Vec<_>>(), [500, 0]);
+        assert_eq!(inventory.view.jobs[0].trainers.nodes, [0]);
+    }
+
+    #[test]
+    fn the_pods_of_a_job_that_is_not_planned_for_are_others() {
+        let mut other = facts(1, &[]);
+        other.uid = "another".to_owned();
+        let pods = [pod(Some("a"), 1000, Some((Role::Trainer, 0))), pod(None, 1, Some((Role::Trainer, 1)))];
+        let view = seen(&pods, other).view;
+        assert_eq!((view.nodes[0].used.0[CPU], view.waiting.len()), (1000, 0));
     }
 }

@@ -136,8 +136,8 @@ impl<'a> Least<'a> {
         let trainers = view.trainers.min.saturating_sub(state.jobs[job].trainers.len() as u32);
         let parts = vec![
             (&view.master.ask, missing(&view.master), "its master"),
-            (&view.pservers.ask, missing(&view.pservers), "its pserver"),
-            (&view.trainers.ask, trainers, "one of its least trainers"),
+            (&view.pservers.ask, missing(&view.pservers), "its pservers"),
+            (&view.trainers.ask, trainers, "its trainers"),
         ];
         Least { parts }
     }
@@ -214,10 +214,14 @@ fn note_refusal(state: &mut State<'_>, job: usize, least: &Least<'_>) {
     let part = parts.iter().find(needed).or_else(|| parts.iter().rev().find(|(_, count, _)| *count > 0));
     let Some((ask, count, who)) = part else { return };
     let devices = &state.view.devices;
-    let who = if *count > 1 { format!("{who} ({count} are missing)") } else { (*who).to_owned() };
+    if !state.room.has_suiting(ask) {
+        let unsuited = Blocker::Unsuited { who: (*who).to_owned(), nodes: state.room.open_nodes() };
+        state.jobs[job].blocker = Some(unsuited);
+        return;
+    }
     let most_free = state.yielding.most_free(ask).told(&ask.request, devices).to_string();
     let asked = ask.request.told(&ask.request, devices).to_string();
-    state.jobs[job].blocker = Some(Blocker::Least { who, asked, most_free });
+    state.jobs[job].blocker = Some(Blocker::Least { who, count: *count, asked, most_free });
 }
 
 /// Whether the job would fit the cluster if nothing else were there: who never fits holds nobody up.

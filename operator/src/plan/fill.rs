@@ -150,6 +150,9 @@ fn grow(state: &mut State<'_>, job: usize) -> Result<(), Blocker> {
         made.to_come = made.most - made.trainers.len() as u32;
         return Ok(());
     }
+    if !state.room.has_suiting(ask) {
+        return Err(Blocker::Unsuited { who: "a trainer".to_owned(), nodes: state.room.open_nodes() });
+    }
     let devices = &state.view.devices;
     Err(match state.headroom_hit(&ask.request) {
         Some(kind) if state.room.first_fit(ask).is_some() => Blocker::headroom(kind, devices),

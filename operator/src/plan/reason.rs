@@ -32,12 +32,21 @@ pub enum Blocker {
     },
     /// Its least does not fit: who lacks room, what it asks for, the most that nodes have free.
     Least {
-        /// Such as `its pserver` or `trainer 3 of at least 4`.
-        who: String,
+        /// Such as `its pserver`.
+        who: &'static str,
+        /// How many of them are missing.
+        count: u32,
         /// What it asks for.
         asked: String,
         /// The most that any node could have of each of these.
         most_free: String,
+    },
+    /// No node that takes pods is one on which it may be: who, of how many nodes that take pods.
+    Unsuited {
+        /// Such as `its master`.
+        who: String,
+        /// Nodes that take pods.
+        nodes: usize,
     },
     /// An older job of its priority or more has waited long, and is not overtaken any more.
     Behind(String),
@@ -64,6 +73,7 @@ impl Blocker {
             Blocker::NoRoom { is_fair: true, .. } => "FairShare",
             Blocker::NoRoom { .. } => "NoRoom",
             Blocker::Least { .. } => "NoRoomForLeast",
+            Blocker::Unsuited { .. } => "NoSuitableNode",
             Blocker::Behind(_) => "Behind",
         }
     }
@@ -96,10 +106,21 @@ impl fmt::Display for Blocker {
                 }
                 Ok(())
             }
-            Blocker::Least { who, asked, most_free } => write!(
+            Blocker::Least { who, count, asked, most_free } => {
+                write!(f, "it waits for room for its least: ")?;
+                match count {
+                    1 => write!(f, "{who} asks for {asked}")?,
+                    _ => write!(f, "{count} of {who}, each asking for {asked}, have no room together")?,
+                }
+                write!(
+                    f,
+                    "; nodes have at most {most_free} free, even without trainers that others may give up"
+                )
+            }
+            Blocker::Unsuited { who, nodes } => write!(
                 f,
-                "it waits for room for its least: {who} asks for {asked}, nodes have at most {most_free} free even without \
-                 trainers that others may give up"
+                "none of the {nodes} nodes that take pods suits {who}: see its node selector, its affinity and its tolerations of \
+                 the nodes' taints"
             ),
             Blocker::Behind(job) => {
                 write!(f, "it waits behind {job}, which has waited so long that it is not overtaken any more")

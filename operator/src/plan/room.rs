@@ -64,6 +64,16 @@ impl Room {
         room
     }
 
+    /// Whether there is a node on which it may be, with or without room.
+    pub(super) fn has_suiting(&self, ask: &Ask) -> bool {
+        self.pools.iter().any(|pool| ask.pools.has(pool.number))
+    }
+
+    /// How many nodes take pods.
+    pub(super) fn open_nodes(&self) -> usize {
+        self.pools.iter().map(|pool| pool.nodes.len()).sum()
+    }
+
     /// The first node that has room for it.
     pub fn first_fit(&self, ask: &Ask) -> Option<usize> {
         let suiting = self.pools.iter().filter(|pool| ask.pools.has(pool.number));

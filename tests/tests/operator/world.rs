@@ -76,6 +76,7 @@ impl World {
             .env("KUBECONFIG", kubeconfig)
             .env("SHOAL_LOG", "info,shoal_operator=debug")
             .args(arguments)
+            .args(["--regrow-seconds", "5"])
             .args(["--master-image", "shoal-master:test", "--pserver-image", "shoal-pserver:test"])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -207,7 +208,7 @@ impl World {
             "checkpoint": { "place": "/shared/place" },
             "failurePolicy": { "nodeLostSeconds": 3, "imageSeconds": 3 },
             "pserver": { "minReplicas": 1, "maxReplicas": 3, "template": { "spec": { "terminationGracePeriodSeconds": 2 } } },
-            "trainer": { "minReplicas": 2, "maxReplicas": 8, "template": template },
+            "trainer": { "minReplicas": 2, "maxReplicas": 8, "replicas": 2, "template": template },
         });
         more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
         json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": spec })

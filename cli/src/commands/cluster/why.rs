@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
-use shoal_operator::api::{Moment, TrainingJob};
+use shoal_operator::api::{Moment, PlanStatus, TrainingJob};
 use shoal_operator::manifest::JOB_LABEL;
 use std::process::ExitCode;
 
@@ -130,6 +130,16 @@ fn text(
             })
             .collect(),
     );
+    part("planned", status.plan.iter().flat_map(planned).collect());
+    part(
+        "measured",
+        status
+            .trainer
+            .speeds
+            .iter()
+            .map(|one| format!("{} steps/s with {} trainers", one.steps_per_second, one.trainers))
+            .collect(),
+    );
     part("waits", waiting.iter().map(|(pod, why)| format!("{pod}: {why}")).collect());
     part(
         "decided",
@@ -151,6 +161,14 @@ fn text(
     );
     part("warnings", warnings.iter().map(|(at, what)| format!("{}: {what}", ago(*at))).collect());
     lines.join("\n")
+}
+
+/// What the plan says of a job, and what keeps it from more.
+fn planned(plan: &PlanStatus) -> Vec<String> {
+    let blocked =
+        (!plan.blocked_by.is_empty()).then(|| format!("no more ({}): {}", plan.blocker, plan.blocked_by));
+    let why = Some(plan.why.clone()).filter(|why| !why.is_empty());
+    why.into_iter().chain(blocked).collect()
 }
 
 fn said(message: &str) -> &str {
@@ -219,6 +237,9 @@ mod tests {
             "phase": "Running", "message": "as wanted",
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Whole", "message": "", "lastTransitionTime": "2026-11-24T12:00:00Z" }],
             "decisions": [{ "at": "2026-11-24T12:00:30Z", "what": "trainers 2 -> 4", "why": "the spec says so" }],
+            "plan": { "share": "12.5%", "why": "there is room for 2 more", "blocker": "NoRoom", "blockedBy": "no node has room",
+                "at": "2026-11-24T12:00:30Z" },
+            "trainer": { "speeds": [{ "trainers": 2, "stepsPerSecond": 10.5 }] },
             "ends": { "preempted": 2 },
             "lastFailure": { "pod": "j-trainer-1", "reason": "Error", "message": "it\nfell\n", "at": "2026-11-24T12:00:00Z" },
         });
@@ -227,7 +248,8 @@ mod tests {
             text(&job, &[("j-trainer-3".to_owned(), "Unschedulable".to_owned())], &[], Moment(1_795_521_660));
         assert_eq!(
             told,
-            "j is Running: as wanted\nit is:\n  Ready (Whole) since 60s\nwaits:\n  j-trainer-3: Unschedulable\n\
+            "j is Running: as wanted\nit is:\n  Ready (Whole) since 60s\nplanned:\n  there is room for 2 more\n  \
+             no more (NoRoom): no node has room\nmeasured:\n  10.5 steps/s with 2 trainers\nwaits:\n  j-trainer-3: Unschedulable\n\
              decided:\n  30s ago: trainers 2 -> 4: the spec says so\npods that have ended before their time:\n  preempted: 2\n\
              the last failure:\n  60s ago: j-trainer-1, Error: it\n  fell"
         );

@@ -37,6 +37,14 @@ pub(super) enum Happening {
     Suspend {
         is_on: bool,
     },
+    /// The planner lets a trainer go, whose node others need.
+    LetGo {
+        which: usize,
+    },
+    /// The planner lets the job in, or would not.
+    Admit {
+        is_on: bool,
+    },
 }
 
 pub(super) fn happening() -> impl Strategy<Value = Happening> {
@@ -53,5 +61,7 @@ pub(super) fn happening() -> impl Strategy<Value = Happening> {
         1 => (1u32..4).prop_map(|pservers| Happening::Plan { pservers }),
         1 => Just(Happening::Move),
         1 => any::<bool>().prop_map(|is_on| Happening::Suspend { is_on }),
+        1 => (0usize..20).prop_map(|which| Happening::LetGo { which }),
+        1 => any::<bool>().prop_map(|is_on| Happening::Admit { is_on }),
     ]
 }

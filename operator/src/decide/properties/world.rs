@@ -31,6 +31,10 @@ pub(super) struct World {
     pub(super) given_up: BTreeSet<u32>,
     pub(super) ends: u32,
     pub(super) is_gone: bool,
+    /// Uids of trainers that the planner has let go.
+    pub(super) let_go: Vec<String>,
+    /// Whether the planner would let the job in now.
+    pub(super) has_room: bool,
 }
 
 impl World {
@@ -58,6 +62,8 @@ impl World {
             given_up: BTreeSet::new(),
             ends: 0,
             is_gone: false,
+            let_go: Vec::new(),
+            has_room: true,
         }
     }
 
@@ -90,6 +96,13 @@ impl World {
                 self.plan(json!({}), json!([{ "name": name.unwrap_or_default() }]));
             }
             Happening::Suspend { is_on } => self.job.spec.suspend = is_on,
+            Happening::LetGo { which } => {
+                let trainers: Vec<&PodView> =
+                    self.pods.values().filter(|pod| pod.role == Role::Trainer).collect();
+                let uid = trainers.get(which % trainers.len().max(1)).map(|pod| pod.uid.clone());
+                self.let_go.extend(uid);
+            }
+            Happening::Admit { is_on } => self.has_room = is_on,
         }
     }
 
@@ -222,12 +235,14 @@ impl World {
         if self.is_gone {
             return;
         }
-        let spec = &job.spec;
-        let target = Target {
-            trainers: spec.trainer.replicas.unwrap_or(spec.trainer.min_replicas),
-            pservers: spec.pserver.replicas.unwrap_or(spec.pserver.min_replicas),
-            ..Target::default()
+        let spec = &job.spec.trainer;
+        let planned = Planned {
+            is_admitted: self.has_room,
+            trainers: spec.replicas.unwrap_or(spec.min_replicas),
+            let_go: self.let_go.clone(),
+            ..Planned::default()
         };
+        let target = target(&job.spec, job.status.as_ref(), Choice::Plan(&planned));
         let plans: Vec<ScalePlan> = self
             .plans
             .iter()
@@ -245,6 +260,14 @@ impl World {
             now: Moment(self.now),
         };
         let decision = decide(&view, &mut self.memory);
+        let was_in = job.status.as_ref().is_some_and(|status| status.admitted.is_some());
+        if !was_in && !self.has_room {
+            let makes = decision.acts.iter().any(|act| matches!(act, Act::CreatePod(_)));
+            assert!(!makes, "a job that was not let in gets pods");
+        }
+        if was_in && !job.spec.suspend {
+            assert!(decision.status.admitted.is_some(), "who was let in stays in");
+        }
         assert!((1..=300).contains(&decision.again_after));
         self.keep_status(decision.status);
         for (name, status) in decision.plans {
@@ -351,6 +374,7 @@ impl World {
 
     /// Nothing happens any more but time, and looks.
     pub(super) fn rest(&mut self) {
+        self.has_room = true;
         for _ in 0..120 {
             self.look(usize::MAX);
             self.pass(5);
