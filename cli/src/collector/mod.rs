@@ -127,7 +127,8 @@ impl Collector {
         self.take_jobs(look.jobs, &has, span);
         let serving = self.take_serving(&pods, span);
         let on_nodes = || pods.iter().filter(|(_, tenant)| tenant.node().is_some());
-        let asked: f64 = on_nodes().map(|(_, tenant)| self.resource.of(&tenant.amounts)).sum();
+        // From 0, for the sum of nothing is -0 in Rust.
+        let asked = on_nodes().fold(0.0, |sum, (_, tenant)| sum + self.resource.of(&tenant.amounts));
         let whole: f64 = look.nodes.iter().map(|node| self.resource.of(&Site::of(node).allocatable)).sum();
         let count =
             |is_so: &dyn Fn(&Watched) -> bool| self.jobs.iter().filter(|job| is_so(job)).count() as u32;
