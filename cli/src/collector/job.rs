@@ -3,7 +3,6 @@
 use super::{seconds_since, within};
 use crate::cluster::text::status_of;
 use crate::experiment::JobRow;
-use kube::ResourceExt;
 use shoal_operator::api::{Moment, Phase, TrainingJob};
 use shoal_operator::decide::pservers_wanted;
 
@@ -34,10 +33,10 @@ pub(super) fn was_over(job: &TrainingJob, began: Moment) -> bool {
 impl Watched {
     /// One that was not there at the last look: `span` is from then to now.
     pub(super) fn new(job: &TrainingJob, began: Moment, span: (f64, f64)) -> Watched {
-        let made = job.creation_timestamp().map(|at| seconds_since(began, at.0.into()));
+        let made = job.metadata.creation_timestamp.as_ref().map(|at| seconds_since(began, at.0.into()));
         Watched {
-            uid: job.uid().unwrap_or_default(),
-            name: job.name_any(),
+            uid: job.metadata.uid.clone().unwrap_or_default(),
+            name: job.metadata.name.clone().unwrap_or_default(),
             submitted: within(made.unwrap_or(span.1), span),
             started: None,
             whole: None,

@@ -6,7 +6,6 @@ mod job;
 use crate::experiment::{Experiment, Sample};
 use job::Watched;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::ResourceExt;
 use shoal_operator::api::{Moment, TrainingJob};
 use shoal_operator::decide::Role;
 use shoal_operator::inventory::{Amounts, Site, Tenant};
@@ -204,9 +203,9 @@ impl Collector {
 
     fn take_jobs(&mut self, jobs: &[Arc<TrainingJob>], has: &BTreeMap<String, Has>, span: (f64, f64)) {
         let mut jobs: Vec<&TrainingJob> = jobs.iter().map(|job| &**job).collect();
-        jobs.sort_by_key(|job| (job.creation_timestamp(), job.name_any()));
+        jobs.sort_by_key(|job| (job.metadata.creation_timestamp.clone(), job.metadata.name.clone()));
         for job in &jobs {
-            let uid = job.uid().unwrap_or_default();
+            let uid = job.metadata.uid.clone().unwrap_or_default();
             let ready = has.get(&uid).copied().unwrap_or_default().ready;
             let known = self.jobs.iter_mut().find(|known| known.uid == uid);
             let one = match known {
@@ -221,7 +220,7 @@ impl Collector {
             };
             one.take(job, ready, self.began, span);
         }
-        let is_there = |known: &Watched| jobs.iter().any(|job| job.uid().as_deref() == Some(&known.uid));
+        let is_there = |known: &Watched| jobs.iter().any(|job| job.metadata.uid.as_ref() == Some(&known.uid));
         // Who was deleted before the end has ended by that.
         for gone in self.jobs.iter_mut().filter(|known| known.ended.is_none() && !is_there(known)) {
             gone.ended = Some(span.1);
@@ -233,7 +232,8 @@ impl Collector {
         let Some(serving) = &self.serving else { return 0 };
         let mut count = 0;
         for (pod, tenant) in pods {
-            let is_ours = serving.iter().all(|(name, value)| pod.labels().get(name) == Some(value));
+            let label = |name: &str| pod.metadata.labels.as_ref()?.get(name);
+            let is_ours = serving.iter().all(|(name, value)| label(name) == Some(value));
             if !is_ours || tenant.is_leaving {
                 continue;
             }
