@@ -6,6 +6,7 @@ mod at_rest;
 mod breakdown;
 mod client;
 mod cluster;
+mod collector;
 mod commands;
 mod evaluations;
 mod exit;
@@ -65,6 +66,7 @@ enum Command {
     Why(commands::cluster::WhyArguments),
     Wait(commands::cluster::WaitArguments),
     Delete(commands::cluster::DeleteArguments),
+    Collect(commands::cluster::CollectArguments),
     Simulate(commands::simulate::SimulateArguments),
     Recordio(recordio_command::RecordioArgs),
     Master(commands::roles::MasterArguments),
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Command::Why(arguments) => block_on(commands::cluster::why(arguments)),
         Command::Wait(arguments) => block_on(commands::cluster::wait(arguments)),
         Command::Delete(arguments) => block_on(commands::cluster::delete(arguments)),
+        Command::Collect(arguments) => block_on(commands::cluster::collect(arguments)),
         Command::Simulate(arguments) => commands::simulate::run(&arguments),
         Command::Recordio(arguments) => recordio_command::run(arguments),
         Command::Master(arguments) => block_on(commands::roles::master(arguments)),

@@ -209,6 +209,11 @@ const PURE: &[Pure] = &[
         reason: "a verdict follows from how a job ended alone",
     },
     Pure {
+        prefix: "cli/src/collector/",
+        forbidden: WORLD,
+        reason: "what is made of a cluster follows from what it is told",
+    },
+    Pure {
         prefix: "benches/src/curves/figure/",
         forbidden: WORLD,
         reason: "the same curves are the same figure",

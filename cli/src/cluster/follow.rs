@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// How long an API server may be away.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// What "no deadline" is.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -61,7 +61,8 @@ pub(crate) async fn follow<T>(
     }
 }
 
-fn of_watch(error: watcher::Error) -> anyhow::Error {
+/// What an error of a watch means.
+pub(super) fn of_watch(error: watcher::Error) -> anyhow::Error {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)

@@ -2,6 +2,7 @@
 //! what a person asked for: the operator does the rest.
 
 pub(crate) mod follow;
+pub(crate) mod mirror;
 pub(crate) mod text;
 
 use crate::exit::Exit;

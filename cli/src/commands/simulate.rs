@@ -25,7 +25,7 @@ pub(crate) struct SimulateArguments {
     /// Write a page with the figures there
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
-    /// Print the time series as well, a line for each sample
+    /// Print the time series as well: a line for each sample, with -o json as `samples`
     #[arg(long)]
     series: bool,
     /// How to print the figures
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> anyhow::Result<ExitCode> {
         eprintln!("Page: {}", out.display());
     }
     match arguments.output {
-        Output::Json => print(json(&scenario, &experiments)),
+        Output::Json => print(json(&scenario, &experiments, arguments.series)),
         Output::Text => {
             for one in experiments.iter().filter(|_| arguments.series) {
                 let lines: Vec<String> = one.samples.iter().map(experiment::series_line).collect();
@@ -87,13 +87,10 @@ fn watched(scenario: &Scenario, policy: Policy) -> Experiment {
 }
 
 /// The figures by policy, and what others published.
-fn json(scenario: &Scenario, experiments: &[Experiment]) -> Value {
+fn json(scenario: &Scenario, experiments: &[Experiment], has_series: bool) -> Value {
     let mut policies = Map::new();
     for one in experiments {
-        let mut figures = json!(one.summary());
-        figures["jobs_table"] = json!(one.jobs);
-        figures["notes"] = one.notes.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        policies.insert(one.policy.clone(), figures);
+        policies.insert(one.policy.clone(), experiment::object(one, has_series));
     }
     let mut all = Value::Object(policies);
     all["scenario"] = json!(scenario.name);

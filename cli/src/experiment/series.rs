@@ -26,6 +26,8 @@ pub(crate) struct Sample {
     pub(crate) at_seconds: f64,
     /// Of the resource, the share that pods on nodes ask for, from 0 to 1.
     pub(crate) utilisation: f64,
+    /// Jobs that are yet to be submitted.
+    pub(crate) jobs_absent: u32,
     /// Jobs that are submitted and have no running trainer yet.
     pub(crate) jobs_pending: u32,
     /// Jobs that have had one.
@@ -40,6 +42,8 @@ pub(crate) struct Sample {
     pub(crate) serving: u32,
     /// Running trainers by job, in the order of the jobs.
     pub(crate) trainers: Vec<u32>,
+    /// What its pods on nodes ask for of the resource, by job in the same order: cores, GiB or devices.
+    pub(crate) asked: Vec<f64>,
 }
 
 /// A job's life.

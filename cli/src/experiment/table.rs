@@ -50,25 +50,30 @@ pub(crate) fn job_table(experiment: &Experiment) -> String {
     aligned(&rows)
 }
 
-/// What the columns of [`series_line`] are: those of the program of PaddleCloud's experiment, and pods that wait.
+/// What the columns of [`series_line`] are: those of the program of PaddleCloud's experiment, and pods that
+/// wait. What is by job is in the order of the jobs, with `|` between.
 pub(crate) fn series_title() -> &'static str {
-    "seconds,utilisation %,running trainers,pending jobs,running jobs,done jobs,serving pods,pending pods,trainers by job"
+    "seconds,utilisation %,running trainers,absent jobs,pending jobs,running jobs,done jobs,serving pods,pending pods,\
+     trainers by job,asked by job"
 }
 
 /// One moment in a line.
 pub(crate) fn series_line(sample: &Sample) -> String {
     let trainers: Vec<String> = sample.trainers.iter().map(u32::to_string).collect();
+    let asked: Vec<String> = sample.asked.iter().map(f64::to_string).collect();
     format!(
-        "{:.0},{:.2},{},{},{},{},{},{},{}",
+        "{:.0},{:.2},{},{},{},{},{},{},{},{},{}",
         sample.at_seconds,
         100.0 * sample.utilisation,
         sample.trainers.iter().sum::<u32>(),
+        sample.jobs_absent,
         sample.jobs_pending,
         sample.jobs_running,
         sample.jobs_done,
         sample.serving,
         sample.pods_pending,
-        trainers.join("|")
+        trainers.join("|"),
+        asked.join("|")
     )
 }
 
@@ -135,13 +140,15 @@ mod tests {
         let sample = Sample {
             at_seconds: 7.0,
             utilisation: 0.053,
+            jobs_absent: 3,
             jobs_running: 1,
             pods_pending: 2,
             serving: 9,
             trainers: vec![7, 0],
+            asked: vec![8.5, 0.0],
             ..Sample::default()
         };
-        assert_eq!(series_line(&sample), "7,5.30,7,0,1,0,9,2,7|0");
+        assert_eq!(series_line(&sample), "7,5.30,7,3,0,1,0,9,2,7|0,8.5|0");
         assert_eq!(series_title().split(',').count(), series_line(&sample).split(',').count());
     }
 }

@@ -47,6 +47,14 @@ pub(super) struct Cluster {
     placed: u32,
 }
 
+fn kind(resource: &str) -> usize {
+    match resource {
+        "memory" => MEMORY,
+        "gpu" => DEVICES,
+        _ => CPU,
+    }
+}
+
 /// What is asked for, in the planner's units.
 pub(super) fn resources(amounts: &Amounts) -> Resources {
     let memory = (amounts.memory * (1u64 << 30) as f64).round() as i64;
@@ -147,13 +155,21 @@ impl Cluster {
         pods
     }
 
+    /// What those of some pods that are placed ask for of a resource: cores, GiB or devices.
+    pub(super) fn asked_by(&self, pods: impl Iterator<Item = usize>, resource: &str) -> f64 {
+        let kind = kind(resource);
+        let unit = match kind {
+            MEMORY => (1u64 << 30) as f64,
+            CPU => 1000.0,
+            _ => 1.0,
+        };
+        let placed = pods.filter(|pod| self.pods[*pod].node.is_some());
+        placed.map(|pod| self.pods[pod].request.0[kind]).sum::<i64>() as f64 / unit
+    }
+
     /// The share of a resource that placed pods ask for.
     pub(super) fn utilisation(&self, resource: &str) -> f64 {
-        let kind = match resource {
-            "memory" => MEMORY,
-            "gpu" => DEVICES,
-            _ => CPU,
-        };
+        let kind = kind(resource);
         self.used.0[kind] as f64 / self.whole.0[kind].max(1) as f64
     }
 

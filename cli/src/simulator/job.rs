@@ -106,6 +106,11 @@ impl Job {
         }
     }
 
+    /// Its pods that are to stay.
+    pub(super) fn pods(&self) -> impl Iterator<Item = usize> {
+        [&self.masters, &self.pservers, &self.trainers].into_iter().flatten().copied()
+    }
+
     /// Whether it is there.
     pub(super) fn is_live(&self) -> bool {
         self.is_submitted && !self.is_done

@@ -287,8 +287,7 @@ impl<'a> World<'a> {
         let one = &mut self.jobs[job];
         one.is_done = true;
         one.ended = Some(self.now);
-        let pods: Vec<usize> =
-            [&one.masters, &one.pservers, &one.trainers].into_iter().flatten().copied().collect();
+        let pods: Vec<usize> = one.pods().collect();
         pods.into_iter().for_each(|pod| self.stop(pod));
     }
 
@@ -333,6 +332,7 @@ impl<'a> World<'a> {
         let sample = Sample {
             at_seconds: self.now,
             utilisation: self.cluster.utilisation(&self.scenario.resource),
+            jobs_absent: self.jobs.iter().filter(|job| !job.is_submitted).count() as u32,
             jobs_pending: jobs().filter(|job| job.started.is_none()).count() as u32,
             jobs_running: jobs().filter(|job| job.started.is_some() && !job.is_done).count() as u32,
             jobs_done: jobs().filter(|job| job.is_done).count() as u32,
@@ -340,6 +340,11 @@ impl<'a> World<'a> {
             pods_placed: self.cluster.placed(),
             serving: self.services.iter().map(running).sum(),
             trainers: self.jobs.iter().map(|job| if job.is_done { 0 } else { job.running[2] }).collect(),
+            asked: self
+                .jobs
+                .iter()
+                .map(|job| self.cluster.asked_by(job.pods(), &self.scenario.resource))
+                .collect(),
         };
         self.samples.push(sample);
     }

@@ -2,18 +2,17 @@
 
 use super::apply::{self, Outcome};
 use super::master::{Masters, Which, masters};
-use super::planner::{Planner, Plans, class};
-use super::{Leader, orphans, pod_index::PodIndex, surroundings, unseen::Unseen};
+use super::planner::{Planner, Plans};
+use super::{Leader, orphans, pod_index::PodIndex, surroundings, unseen::Unseen, watches};
 use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{
     Act, Choice, Decision, MasterView, Memory, PodState, PodView, QUOTA, Role, View, decide, target,
 };
-use crate::inventory::{Site, Tenant};
+use crate::inventory::Tenant;
 use crate::manifest::{Defaults, JOB_LABEL, identity};
 use crate::plan;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
@@ -21,7 +20,6 @@ use kube::{Api, Client, Resource, ResourceExt};
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::rpc::Security;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -139,7 +137,7 @@ pub async fn run(
     let jobs = watcher(api::<TrainingJob>(&client, namespace), watcher::Config::default());
     let pods = watcher(api::<Pod>(&client, namespace), which).default_backoff();
     let plans = watcher(api::<ScalePlan>(&client, namespace), watcher::Config::default());
-    let watched = watched_for(planner.clone(), client.clone());
+    let planning_watches = watches::of_planner(planner.clone(), client.clone());
     let (masters, calls) = masters();
     let fleet = Arc::new(Fleet {
         client,
@@ -190,41 +188,8 @@ pub async fn run(
         () = looking => Ok(()),
         never = calls.make(security) => match never {},
         never = orphans::tell(&fleet, &all_jobs) => match never {},
-        never = watched => match never {},
-        never = plan_again(planner, to_look_at) => match never {},
-    }
-}
-
-/// Keeps what a planner knows of nodes and priority classes up to date.
-async fn watched_for(planner: Option<Arc<Planner>>, client: Client) -> Infallible {
-    let Some(planner) = planner else { return std::future::pending().await };
-    let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default()).default_backoff();
-    let classes = watcher(Api::<PriorityClass>::all(client), watcher::Config::default()).default_backoff();
-    let noted = |what: &'static str, error: &watcher::Error| {
-        tracing::warn!(what, %error, "not seen: nothing new is planned until they are");
-    };
-    let nodes = nodes.for_each(async |event| match event {
-        Ok(event) => {
-            planner.nodes.note(&event, |node| Some(Site::of(node)));
-            planner.changed.notify_one();
-        }
-        Err(error) => noted("nodes", &error),
-    });
-    let classes = classes.for_each(async |event| match event {
-        Ok(event) => planner.classes.note(&event, |one| Some(class(one))),
-        Err(error) => noted("priority classes", &error),
-    });
-    tokio::join!(nodes, classes);
-    std::future::pending().await
-}
-
-async fn plan_again(
-    planner: Option<Arc<Planner>>,
-    to_look_at: mpsc::Sender<ObjectRef<TrainingJob>>,
-) -> Infallible {
-    match planner {
-        Some(planner) => planner.keep(to_look_at).await,
-        None => std::future::pending().await,
+        never = planning_watches => match never {},
+        never = watches::plan_again(planner, to_look_at) => match never {},
     }
 }
 

@@ -11,6 +11,7 @@ mod pod_index;
 mod pods;
 mod surroundings;
 mod unseen;
+mod watches;
 
 pub use controller::{Fleet, Looks, Scope, run};
 pub use leader::Leader;

@@ -240,6 +240,9 @@ impl ControlPlane {
             "--node-monitor-period=1s",
             "--node-monitor-grace-period=6s",
             "--node-startup-grace-period=6s",
+            // What a pod uses counts from when it is ready, for pods here need no warming up.
+            "--horizontal-pod-autoscaler-cpu-initialization-period=0s",
+            "--horizontal-pod-autoscaler-initial-readiness-delay=0s",
         ];
         self.spawn("kube-controller-manager", &[&all[..], &nodes[..], plain].concat())?;
         self.spawn("kube-scheduler", &[&all[..], plain].concat())

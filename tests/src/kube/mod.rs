@@ -6,19 +6,23 @@ mod faults;
 mod hosts;
 mod kubelet;
 mod logs;
+mod metrics;
 mod pod;
 mod process;
 
 pub use control_plane::{ControlPlane, missing};
 pub use faults::{Call, Cut, Faults, Refusal};
 pub use kubelet::{Kubelet, KubeletSettings, Run};
+pub use metrics::{Metrics, PodUse};
 
 /// Annotations by which a pod says what is to become of it, all of them optional.
 pub mod annotations {
-    /// Pretended pods: seconds until it runs.
+    /// Pretended pods: seconds until it runs, or the least and the most of them, as in `10-30`.
     pub const START_SECONDS: &str = "kubelet.shoal.dev/start-seconds";
-    /// Pretended pods: seconds that it runs; without it until it is deleted.
+    /// Pretended pods: seconds that it runs, which may be said while it does; without it until it is deleted.
     pub const RUN_SECONDS: &str = "kubelet.shoal.dev/run-seconds";
+    /// Pretended pods: seconds that it takes to end once it is deleted.
+    pub const STOP_SECONDS: &str = "kubelet.shoal.dev/stop-seconds";
     /// Pretended pods: what it ends with then.
     pub const EXIT_CODE: &str = "kubelet.shoal.dev/exit-code";
     /// Pretended pods: why its container ended, as in `OOMKilled`.

@@ -1,6 +1,6 @@
 //! The life of one pod on its node: it starts, says how it is, and ends by itself, by its deletion, or with its node.
 
-use super::annotations::{EXIT_CODE, REASON, RUN_SECONDS, START_SECONDS};
+use super::annotations::{EXIT_CODE, REASON, RUN_SECONDS, START_SECONDS, STOP_SECONDS};
 use super::hosts::Named;
 use super::kubelet::{Run, Shared, locked, now};
 use super::logs::Log;
@@ -11,6 +11,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use shoal_runtime::host::random::Random;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,13 +23,15 @@ use tokio::time::Instant;
 
 /// Of a log, so much is a container's message.
 const MESSAGE_BYTES_MAX: usize = 2048;
+/// How long a pretended pod takes to end that says nothing of it, and one that is killed.
+const STOP: Duration = Duration::from_millis(200);
 /// How often a container is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What runs, or seems to.
 enum Content {
     Process { child: Child, log: PathBuf },
-    Pretended { ends: Option<Instant>, exit_code: i32, reason: Option<String> },
+    Pretended { started: Instant, stops: Option<Instant>, exit_code: i32, reason: Option<String> },
 }
 
 /// How a container ended.
@@ -106,13 +109,12 @@ impl Life {
     }
 
     async fn start(&mut self, pod: &Pod) -> Result<Content, String> {
-        let seconds = |name: &str| {
-            annotation(pod, name).and_then(|text| text.parse::<f64>().ok()).map(Duration::from_secs_f64)
-        };
         if self.shared.settings.run == Run::Pretended {
-            tokio::time::sleep(seconds(START_SECONDS).unwrap_or(Duration::from_millis(200))).await;
+            let starts = annotation(pod, START_SECONDS).and_then(|text| drawn(&text));
+            tokio::time::sleep(starts.unwrap_or(Duration::from_millis(200))).await;
             return Ok(Content::Pretended {
-                ends: seconds(RUN_SECONDS).map(|after| Instant::now() + after),
+                started: Instant::now(),
+                stops: None,
                 exit_code: annotation(pod, EXIT_CODE).and_then(|code| code.parse().ok()).unwrap_or(0),
                 reason: annotation(pod, REASON),
             });
@@ -142,8 +144,9 @@ impl Life {
                 }
                 return None;
             }
-            if let Some(end) = ended(running, pod) {
-                return Some(end);
+            let end = ended(running, &self.told.borrow());
+            if end.is_some() {
+                return end;
             }
             // While a node is silent, the controller manager says for it that its pods are not ready.
             if self.deleted().is_none()
@@ -157,11 +160,11 @@ impl Life {
             if let Some(grace) = self.deleted() {
                 let now = Instant::now();
                 let until = *killed_after.get_or_insert_with(|| {
-                    signal(running, Signal::TERM);
+                    signal(running, pod, Signal::TERM);
                     now + grace
                 });
                 if now >= until {
-                    signal(running, Signal::KILL);
+                    signal(running, pod, Signal::KILL);
                 }
             } else if let Some(probe) = probe.as_ref().filter(|_| Instant::now() >= next_probe) {
                 next_probe =
@@ -297,7 +300,19 @@ fn is_restarted(pod: &Pod, exit_code: i32) -> bool {
     }
 }
 
-fn signal(running: &mut Content, signal: Signal) {
+fn seconds(pod: &Pod, name: &str) -> Option<Duration> {
+    annotation(pod, name).and_then(|text| text.parse().ok()).map(Duration::from_secs_f64)
+}
+
+/// A time between the least and the most that a text names, or just the one.
+fn drawn(text: &str) -> Option<Duration> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    let (least, most): (f64, f64) = (least.parse().ok()?, most.parse().ok()?);
+    let place = Random::from_os().below(1 << 20) as f64 / (1 << 20) as f64;
+    Some(Duration::from_secs_f64(least + (most - least) * place))
+}
+
+fn signal(running: &mut Content, pod: &Pod, signal: Signal) {
     match running {
         Content::Process { child, .. } => {
             let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
@@ -305,8 +320,11 @@ fn signal(running: &mut Content, signal: Signal) {
                 let _ = kill_process(pid, signal);
             }
         }
-        Content::Pretended { ends, exit_code, .. } => {
-            *ends = Some(Instant::now() + Duration::from_millis(200));
+        Content::Pretended { stops, exit_code, .. } => {
+            let takes =
+                if signal == Signal::KILL { STOP } else { seconds(pod, STOP_SECONDS).unwrap_or(STOP) };
+            let then = Instant::now() + takes;
+            *stops = Some(stops.map_or(then, |earlier| earlier.min(then)));
             *exit_code = 143;
         }
     }
@@ -314,8 +332,9 @@ fn signal(running: &mut Content, signal: Signal) {
 
 fn ended(running: &mut Content, pod: &Pod) -> Option<End> {
     match running {
-        Content::Pretended { ends, exit_code, reason } => {
-            ends.filter(|ends| Instant::now() >= *ends)?;
+        Content::Pretended { started, stops, exit_code, reason } => {
+            let runs_until = seconds(pod, RUN_SECONDS).map(|runs| *started + runs);
+            runs_until.into_iter().chain(*stops).find(|end| Instant::now() >= *end)?;
             let plain = if *exit_code == 0 { "Completed" } else { "Error" };
             let reason = reason.clone().unwrap_or_else(|| plain.to_owned());
             Some(End { exit_code: *exit_code, reason, message: String::new() })

@@ -1,5 +1,6 @@
-//! Jobs of a Kubernetes cluster: `shoal submit`, `get`, `logs`, `why`, `wait`, `delete`.
+//! Jobs of a Kubernetes cluster: `shoal submit`, `get`, `logs`, `why`, `wait`, `collect`, `delete`.
 
+mod collect;
 mod delete;
 mod get;
 mod logs;
@@ -7,6 +8,7 @@ mod submit;
 mod wait;
 mod why;
 
+pub(crate) use collect::{CollectArguments, collect};
 pub(crate) use delete::{DeleteArguments, delete};
 pub(crate) use get::{GetArguments, get};
 pub(crate) use logs::{LogsArguments, logs};

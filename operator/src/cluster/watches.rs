@@ -1,0 +1,48 @@
+//! What the planner watches beside pods and jobs: nodes and priority classes. Decides nothing.
+
+use super::planner::{Planner, class};
+use crate::api::TrainingJob;
+use crate::inventory::Site;
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Keeps what a planner knows of nodes and priority classes up to date.
+pub(super) async fn of_planner(planner: Option<Arc<Planner>>, client: Client) -> Infallible {
+    let Some(planner) = planner else { return std::future::pending().await };
+    let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default()).default_backoff();
+    let classes = watcher(Api::<PriorityClass>::all(client), watcher::Config::default()).default_backoff();
+    let noted = |what: &'static str, error: &watcher::Error| {
+        tracing::warn!(what, %error, "not seen: nothing new is planned until they are");
+    };
+    let nodes = nodes.for_each(async |event| match event {
+        Ok(event) => {
+            planner.nodes.note(&event, |node| Some(Site::of(node)));
+            planner.changed.notify_one();
+        }
+        Err(error) => noted("nodes", &error),
+    });
+    let classes = classes.for_each(async |event| match event {
+        Ok(event) => planner.classes.note(&event, |one| Some(class(one))),
+        Err(error) => noted("priority classes", &error),
+    });
+    tokio::join!(nodes, classes);
+    std::future::pending().await
+}
+
+/// Plans for as long as it is polled; an operator of one namespace never does.
+pub(super) async fn plan_again(
+    planner: Option<Arc<Planner>>,
+    to_look_at: mpsc::Sender<ObjectRef<TrainingJob>>,
+) -> Infallible {
+    match planner {
+        Some(planner) => planner.keep(to_look_at).await,
+        None => std::future::pending().await,
+    }
+}
