@@ -87,11 +87,8 @@ async fn the_scheduler_takes_elastic_trainers_alone_for_what_matters_more_and_th
     world.wait_for_condition("j", "Succeeded").await;
     let status = world.job("j")["status"].clone();
     assert_eq!(status["lastFailure"], Value::Null, "preemption is nobody's failure");
-    assert_eq!(
-        status["ends"].as_object().unwrap().keys().filter(|why| *why == "errors").count(),
-        0,
-        "{status}"
-    );
+    // Whether the scheduler was first, or the plan that let them go: neither is an error.
+    assert_eq!(status["ends"]["errors"], Value::Null, "{status}");
     assert_eq!(world.trained("checkpoints"), world.undisturbed(&job));
 }
 
