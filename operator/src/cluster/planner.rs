@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 use shoal_runtime::host::clock::wall_seconds;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -171,7 +172,8 @@ impl Planner {
             }
             entry.planned = Some(Arc::new(planned));
         }
-        book.entries.retain(|uid, _| facts.iter().any(|job| job.uid == *uid));
+        let known: BTreeSet<&str> = facts.iter().map(|job| job.uid.as_str()).collect();
+        book.entries.retain(|uid, _| known.contains(uid.as_str()));
         book.refused.retain(|_, (at, ..)| at.elapsed() < REFUSED_FOR);
         changed
     }

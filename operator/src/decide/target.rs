@@ -51,10 +51,12 @@ fn by_plan(spec: &TrainingJobSpec, planned: &Planned, by_spec: Target) -> Target
     };
     let least = spec.trainer.min_replicas;
     let most = spec.trainer.max_replicas.unwrap_or(least).max(least);
-    // What is held up may be held up by what the plan could not know.
-    let why_trainers = match blocked_by.as_str() {
-        "" => planned.why.clone(),
-        blocked_by => format!("{}; no more, for {blocked_by}", planned.why),
+    let why_trainers = if spec.trainer.replicas == Some(planned.trainers) {
+        by_spec.why_trainers.clone()
+    } else if blocked_by.is_empty() {
+        planned.why.clone()
+    } else {
+        format!("{}; no more, for {blocked_by}", planned.why)
     };
     Target {
         waits_for: (!planned.is_admitted).then(|| planned.waits_for()),
@@ -79,4 +81,48 @@ fn as_before(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>, by_spec
 
 fn is_in(status: Option<&TrainingJobStatus>) -> bool {
     status.is_some_and(|status| status.admitted.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(replicas: Option<u32>) -> TrainingJobSpec {
+        let trainer = json!({ "minReplicas": 2, "maxReplicas": 6, "replicas": replicas, "template": {} });
+        serde_json::from_value(json!({ "trainer": trainer })).unwrap()
+    }
+
+    fn planned(trainers: u32, blocked_by: &str) -> Planned {
+        let blocker = Some(("NoRoom", blocked_by.to_owned()));
+        Planned { is_admitted: true, trainers, why: "room".to_owned(), blocker, ..Planned::default() }
+    }
+
+    #[test]
+    fn a_plan_says_how_many_and_why_unless_they_are_as_the_spec_says() {
+        let by = |spec: &TrainingJobSpec, trainers| {
+            let target = target(spec, None, Choice::Plan(&planned(trainers, "full")));
+            (target.trainers, target.why_trainers)
+        };
+        assert_eq!(by(&spec(Some(4)), 4), (4, "replicas, as the job's spec says".to_owned()));
+        assert_eq!(by(&spec(Some(4)), 3), (3, "room; no more, for full".to_owned()));
+        assert_eq!(by(&spec(None), 3), (3, "room; no more, for full".to_owned()));
+        assert_eq!(by(&spec(None), 9).0, 6, "a plan may be older than the spec");
+        assert_eq!(by(&spec(None), 1).0, 2);
+    }
+
+    #[test]
+    fn without_a_plan_what_there_was_stays_and_nobody_is_let_in() {
+        let status: TrainingJobStatus =
+            serde_json::from_value(json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 5 } }))
+                .unwrap();
+        for choice in [Choice::NotYet, Choice::Plan(&Planned::default())] {
+            let stays = target(&spec(None), Some(&status), choice);
+            assert_eq!((stays.trainers, stays.waits_for), (5, None));
+        }
+        assert!(target(&spec(None), None, Choice::NotYet).waits_for.is_some());
+        let refused = Planned { is_admitted: false, ..planned(0, "full") };
+        let waits = target(&spec(None), None, Choice::Plan(&refused));
+        assert_eq!((waits.trainers, waits.waits_for.as_deref()), (0, Some("full")));
+    }
 }

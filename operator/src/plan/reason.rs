@@ -82,7 +82,10 @@ impl Blocker {
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Blocker::Most(most) => write!(f, "it has the most that it may have, {most}: raise maxReplicas"),
+            Blocker::Most(most) => write!(
+                f,
+                "it has the most that it may have, {most}: raise maxReplicas, or replicas where the spec has it"
+            ),
             Blocker::Slow { useful, marginal } => write!(
                 f,
                 "more than {useful} are not worth their room: the next would add {:.0} % of what one does on average",
