@@ -1,7 +1,7 @@
 //! A pod as the API server shows it, as a [`PodView`]: what became of it, and whose doing that was. Asks nobody.
 
 use crate::api::{Moment, bytes};
-use crate::decide::{Deleted, EndClass, Ended, PodState, PodView, Role, Stuck};
+use crate::decide::{Deleted, EndClass, Ended, PodState, PodView, Role, Unusable};
 use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 
@@ -65,26 +65,27 @@ fn container_memory(pod: &Pod, role: Role) -> Option<u64> {
 }
 
 fn state(pod: &Pod, target: Option<&PodCondition>) -> PodState {
-    let Some(status) = &pod.status else { return PodState::Waiting(None) };
+    let Some(status) = &pod.status else { return PodState::Unplaced(None) };
     let containers = status.container_statuses.as_deref().unwrap_or_default();
     match status.phase.as_deref() {
         Some("Succeeded" | "Failed") => PodState::Ended(ended(pod, containers, target)),
         Some("Running") => PodState::Running,
-        _ => PodState::Waiting(stuck(pod, containers)),
+        _ if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) => {
+            PodState::Starting(unusable(containers))
+        }
+        _ => {
+            let scheduled = condition(pod, "PodScheduled").filter(|one| one.status == "False");
+            PodState::Unplaced(scheduled.map(|one| one.message.clone().unwrap_or_default()))
+        }
     }
 }
 
-/// Why the container of a pod does not run yet, if that is said.
-fn stuck(pod: &Pod, containers: &[ContainerStatus]) -> Option<Stuck> {
-    let waiting = containers.iter().filter_map(|one| one.state.as_ref()?.waiting.as_ref());
-    for waiting in waiting {
-        let reason = waiting.reason.clone().unwrap_or_default();
-        if UNUSABLE.contains(&reason.as_str()) {
-            return Some(Stuck::Unusable { reason, message: waiting.message.clone().unwrap_or_default() });
-        }
-    }
-    let scheduled = condition(pod, "PodScheduled").filter(|one| one.status == "False")?;
-    Some(Stuck::Unschedulable(scheduled.message.clone().unwrap_or_default()))
+/// Why the container of a pod cannot be started, if that is said.
+fn unusable(containers: &[ContainerStatus]) -> Option<Unusable> {
+    containers.iter().filter_map(|one| one.state.as_ref()?.waiting.as_ref()).find_map(|waiting| {
+        let reason = waiting.reason.clone().filter(|reason| UNUSABLE.contains(&reason.as_str()))?;
+        Some(Unusable { reason, message: waiting.message.clone().unwrap_or_default() })
+    })
 }
 
 /// How a pod ended.
@@ -156,13 +157,17 @@ mod tests {
     use serde_json::{Value, json};
 
     fn pod(status: Value, metadata: Value) -> PodView {
+        pod_on(Some("n1"), status, metadata)
+    }
+
+    fn pod_on(node: Option<&str>, status: Value, metadata: Value) -> PodView {
         let mut all = json!({
             "name": "j-trainer-1", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": { "shoal.dev/role": "trainer", "shoal.dev/ordinal": "1" },
         });
         metadata.as_object().unwrap().iter().for_each(|(key, value)| all[key] = value.clone());
         let container = json!({ "name": "trainer", "resources": { "limits": { "memory": "1Gi" } } });
-        let pod = json!({ "metadata": all, "spec": { "containers": [container] }, "status": status });
+        let pod = json!({ "metadata": all, "spec": { "containers": [container], "nodeName": node }, "status": status });
         seen(&serde_json::from_value(pod).unwrap()).unwrap()
     }
 
@@ -215,14 +220,15 @@ mod tests {
         let unscheduled = json!({ "phase": "Pending", "conditions": [
             { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes" }] });
         assert_eq!(
-            pod(unscheduled, json!({})).state,
-            PodState::Waiting(Some(Stuck::Unschedulable("0/3 nodes".to_owned())))
+            pod_on(None, unscheduled, json!({})).state,
+            PodState::Unplaced(Some("0/3 nodes".to_owned()))
         );
         let containers = json!([{ "name": "trainer", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no such image" } } }]);
         let view = pod(json!({ "phase": "Pending", "containerStatuses": containers }), json!({}));
-        assert!(matches!(view.state, PodState::Waiting(Some(Stuck::Unusable { .. }))));
+        assert!(matches!(view.state, PodState::Starting(Some(_))));
         assert_eq!(view.memory, Some(1 << 30));
-        assert_eq!(pod(json!({ "phase": "Pending" }), json!({})).state, PodState::Waiting(None));
+        assert_eq!(pod(json!({ "phase": "Pending" }), json!({})).state, PodState::Starting(None));
+        assert_eq!(pod_on(None, json!({ "phase": "Pending" }), json!({})).state, PodState::Unplaced(None));
     }
 }

@@ -76,7 +76,7 @@ mod tests {
             uid: uid.to_owned(),
             role: Role::Trainer,
             ordinal: 0,
-            state: PodState::Waiting(None),
+            state: PodState::Unplaced(None),
             is_ready: false,
             created: Default::default(),
             deleted: None,

@@ -2,7 +2,7 @@
 
 use super::progress;
 use super::upkeep::Upkeep;
-use super::view::{EndClass, PodState, Role, Stuck};
+use super::view::{EndClass, PodState, Role, Unusable};
 use crate::api::Phase;
 
 /// How long an image may be unusable, where the job does not say, in seconds.
@@ -59,7 +59,7 @@ fn unusable(next: &Upkeep<'_>) -> Option<String> {
     [Role::Master, Role::Pserver, Role::Trainer].into_iter().find_map(|role| {
         let is_running = view.of(role).any(|pod| pod.state == PodState::Running);
         view.of(role).filter(|_| !is_running).find_map(|pod| match &pod.state {
-            PodState::Waiting(Some(Stuck::Unusable { reason, message }))
+            PodState::Starting(Some(Unusable { reason, message }))
                 if view.now.since(pod.created) >= patience =>
             {
                 Some(format!("{}: {reason} for {patience} s: {message}", pod.name))

@@ -9,7 +9,8 @@
 //! 3. An end of a pod is counted once.
 //! 4. A job that is over, suspended or deleted has, after its policy, no pods, and gets none.
 //! 5. A job that was not let in has no pods and gets none; one that was stays in until it is over or suspended.
-//! 6. From whatever state, with the cluster at rest and room for all, as many pods run as are wanted.
+//! 6. No pserver and no trainer is made before the job's master has a node.
+//! 7. From whatever state, with the cluster at rest and room for all, as many pods run as are wanted.
 
 mod budget;
 mod end;
@@ -30,7 +31,7 @@ pub use report::QUOTA;
 pub use target::{Choice, pservers_wanted, target};
 pub use view::{
     Act, Command, Decision, Deleted, EndClass, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
-    Planned, PodPlan, PodState, PodView, Role, Stuck, Target, View,
+    Planned, PodPlan, PodState, PodView, Role, Target, Unusable, View,
 };
 
 use crate::api::{DecisionRecord, Phase, TrainingJobStatus, changed, faults};

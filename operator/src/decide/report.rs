@@ -1,7 +1,7 @@
 //! What is told of a job: its phase, its counts, its conditions, each with the reason. Pure.
 
 use super::upkeep::Upkeep;
-use super::view::{Memory, PodState, Role, Stuck};
+use super::view::{Memory, PodState, Role, Unusable};
 use super::{is_kept, planned};
 use crate::api::{Condition, Moment, Phase, TrainingJobStatus};
 
@@ -85,7 +85,7 @@ fn counts(next: &mut Upkeep<'_>) {
 /// What somebody has to mend, if something: reason and message.
 fn stuck(next: &Upkeep<'_>) -> Option<(&'static str, String)> {
     next.view.pods.iter().find_map(|pod| match &pod.state {
-        PodState::Waiting(Some(Stuck::Unusable { reason, message })) => {
+        PodState::Starting(Some(Unusable { reason, message })) => {
             Some(("ImageUnusable", format!("{}: {reason}: {message}", pod.name)))
         }
         _ => None,
@@ -96,9 +96,7 @@ fn stuck(next: &Upkeep<'_>) -> Option<(&'static str, String)> {
 fn waits_for(next: &Upkeep<'_>) -> Option<String> {
     let (view, status) = (next.view, &next.status);
     let unschedulable = view.pods.iter().find_map(|pod| match &pod.state {
-        PodState::Waiting(Some(Stuck::Unschedulable(why))) => {
-            Some(format!("{} waits for room: {why}", pod.name))
-        }
+        PodState::Unplaced(Some(why)) => Some(format!("{} waits for room: {why}", pod.name)),
         _ => None,
     });
     let fewer = || planned::fewer_than_asked_for(next);

@@ -44,7 +44,7 @@ pub(super) fn keep(next: &mut Upkeep<'_>) {
     give_up(next);
     replace_deleted(next);
     as_many_as_wanted(next);
-    if !next.is_begun() || !budget::may_start(next.status.pserver.failures, next.view.now) {
+    if !next.has_placed_master() || !budget::may_start(next.status.pserver.failures, next.view.now) {
         return;
     }
     for seat in staying(&next.status).cloned().collect::<Vec<_>>() {
@@ -107,7 +107,7 @@ pub(super) fn drain(next: &mut Upkeep<'_>, master: &MasterView) {
     for seat in next.status.pserver.seats.clone().iter().filter(|seat| !is_staying(seat)) {
         let Some(pod) = next.view.pod(Role::Pserver, seat.ordinal) else { continue };
         let known = master.pservers.iter().find(|one| one.is_live && one.name == pod.name);
-        let is_waiting = matches!(pod.state, PodState::Waiting(_));
+        let is_waiting = matches!(pod.state, PodState::Unplaced(_) | PodState::Starting(_));
         match known {
             Some(known) if !known.is_leaving => {
                 let (pserver, is_replaced) = (pod.name.clone(), seat.replaced_by.is_some());

@@ -27,7 +27,7 @@ pub(super) fn keep(next: &mut Upkeep<'_>) {
     for pod in named.into_iter().chain(surplus) {
         next.delete(pod, Grace::Own);
     }
-    if !next.is_begun() || !budget::may_start(next.status.trainer.failures, next.view.now) {
+    if !next.has_placed_master() || !budget::may_start(next.status.trainer.failures, next.view.now) {
         return;
     }
     let least = next.view.job.spec.trainer.min_replicas;

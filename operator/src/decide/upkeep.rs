@@ -226,12 +226,11 @@ impl<'a> Upkeep<'a> {
         }));
     }
 
-    /// Whether pservers and trainers may be made: the master has read the data set's headers, or is about to. Before, they
-    /// would hold room for a job that may never begin.
-    pub(super) fn is_begun(&self) -> bool {
-        self.view
-            .pod(Role::Master, 0)
-            .is_some_and(|master| master.state == PodState::Running && master.deleted.is_none())
+    /// Whether pservers and trainers may be made: the master has a node. They start while it does, and ask for it until it
+    /// answers; before, they could hold the very room that it waits for.
+    pub(super) fn has_placed_master(&self) -> bool {
+        let master = self.view.pod(Role::Master, 0).filter(|master| master.deleted.is_none());
+        master.is_some_and(|master| matches!(master.state, PodState::Starting(None) | PodState::Running))
     }
 
     fn tell_master(&mut self) {

@@ -167,26 +167,23 @@ pub struct Deleted {
 /// How a pod is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodState {
-    /// Its container does not run yet, perhaps because of something.
-    Waiting(Option<Stuck>),
+    /// It has no node: what the scheduler says of that, if anything.
+    Unplaced(Option<String>),
+    /// It has a node, which has not started its container: why it cannot, if so.
+    Starting(Option<Unusable>),
     /// Its container runs.
     Running,
     /// It will never run again.
     Ended(Ended),
 }
 
-/// Why a container does not run.
+/// Why a container does not run: its image cannot be had, or it cannot be made as it is written. What the kubelet says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stuck {
-    /// No node has room for it: what the scheduler says.
-    Unschedulable(String),
-    /// Its image cannot be had, or its container cannot be made as it is written: what the kubelet says.
-    Unusable {
-        /// In one word.
-        reason: String,
-        /// For people.
-        message: String,
-    },
+pub struct Unusable {
+    /// In one word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
 }
 
 /// How a pod ended.

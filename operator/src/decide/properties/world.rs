@@ -150,7 +150,8 @@ impl World {
                     });
                     self.master.pservers.remove(&pod.name);
                 }
-                (PodState::Waiting(_), None) => {
+                (PodState::Unplaced(_), None) => pod.state = PodState::Starting(None),
+                (PodState::Starting(_), None) => {
                     pod.state = PodState::Running;
                     pod.is_ready = true;
                     if pod.role == Role::Pserver {
@@ -224,7 +225,7 @@ impl World {
         let unseen = |pod: &&PodView| pods.iter().all(|seen| seen.name != pod.name);
         let made: Vec<PodView> = self.pods.values().filter(unseen).cloned().collect();
         pods.extend(made.into_iter().map(|pod| PodView {
-            state: PodState::Waiting(None),
+            state: PodState::Unplaced(None),
             is_ready: false,
             ..pod
         }));
@@ -264,6 +265,11 @@ impl World {
         if !was_in && !self.has_room {
             let makes = decision.acts.iter().any(|act| matches!(act, Act::CreatePod(_)));
             assert!(!makes, "a job that was not let in gets pods");
+        }
+        let is_placed = |pod: &PodView| matches!(pod.state, PodState::Starting(_) | PodState::Running);
+        let is_beside = |act: &Act| matches!(act, Act::CreatePod(plan) if plan.role != Role::Master);
+        if !pods.iter().any(|pod| pod.role == Role::Master && is_placed(pod)) {
+            assert!(!decision.acts.iter().any(is_beside), "a pod is made before its master has a node");
         }
         if was_in && !job.spec.suspend {
             assert!(decision.status.admitted.is_some(), "who was let in stays in");
@@ -310,7 +316,7 @@ impl World {
                     uid: format!("u{}", self.uids),
                     role: plan.role,
                     ordinal: plan.ordinal,
-                    state: PodState::Waiting(None),
+                    state: PodState::Unplaced(None),
                     is_ready: false,
                     created: Moment(self.now),
                     deleted: None,
