@@ -86,10 +86,11 @@ fn work_until(step: &OpenStep, trainers: &BTreeMap<Incarnation, Known>, place: P
     before.filter_map(|place| step.leases.get(place)).map(left).sum::<u32>() + lease.node.width()
 }
 
-/// How long such work may go without a word until others help: twice the time in which a trainer of mean pace does all of it.
-/// Where no pace is known yet, a quarter of what a lease lives, and never more; nor less than ten milliseconds of five seconds,
-/// for words take time too.
+/// How long such work may go without a word until others help: twice the time in which a trainer of mean pace does all of it,
+/// but beyond that time no longer than a quarter of what a lease lives: who helped earlier would compute what is about to come,
+/// and be late for the next step. Where no pace is known yet, that quarter; and never less than ten milliseconds of five seconds,
+/// for words take time too. A trainer that is silent for longer than its lease lives loses it, whatever this says.
 fn patience(ttl: Duration, paces: &Paces, microbatches: u32) -> Duration {
-    let mean = paces.mean_time(microbatches).unwrap_or(ttl);
-    mean.saturating_mul(2).clamp(ttl / 500, ttl / 4)
+    let Some(mean) = paces.mean_time(microbatches) else { return ttl / 4 };
+    mean.saturating_add(mean.min(ttl / 4)).max(ttl / 500)
 }
