@@ -3,7 +3,7 @@
 use super::apply::{self, Outcome};
 use super::master::{Masters, Which, masters};
 use super::planner::{Planner, Plans};
-use super::{Leader, orphans, pod_index::PodIndex, surroundings, unseen::Unseen, watches};
+use super::{Leader, index::named, orphans, pod_index::PodIndex, surroundings, unseen::Unseen, watches};
 use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{
     Act, Choice, Decision, MasterView, Memory, PodState, PodView, QUOTA, Role, View, decide, target,
@@ -157,9 +157,9 @@ pub async fn run(
     };
     let of_pods = planner.clone();
     let pods = pods.inspect_ok(move |event| {
-        pod_index.note(event);
+        pod_index.note_pod(event);
         if let Some(planner) = &of_pods {
-            planner.pods.note(event, Tenant::of);
+            planner.pods.note(event, named, Tenant::of);
             planner.changed.notify_one();
         }
     });

@@ -1,4 +1,4 @@
-//! What a watch says, by namespace and name, cut down to what is needed of it. Decides nothing.
+//! What a watch says, by namespace and name or another key, cut down to what is needed of it. Decides nothing.
 
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
@@ -11,29 +11,34 @@ pub(super) type Key = (String, String);
 
 /// All objects of a watch.
 #[derive(Debug)]
-pub(super) struct Index<V> {
-    all: Mutex<State<V>>,
+pub(super) struct Index<V, K = Key> {
+    all: Mutex<State<V, K>>,
     is_ready: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
-struct State<V> {
-    now: BTreeMap<Key, V>,
+struct State<V, K> {
+    now: BTreeMap<K, V>,
     /// What a list that is under way has brought so far: what it does not bring is no more.
-    listed: Option<BTreeMap<Key, V>>,
+    listed: Option<BTreeMap<K, V>>,
 }
 
 /// A look at all of them, during which nothing is taken in.
-pub(super) struct Seen<'a, V>(MutexGuard<'a, State<V>>);
+pub(super) struct Seen<'a, V, K = Key>(MutexGuard<'a, State<V, K>>);
 
-impl<V> Seen<'_, V> {
-    pub(super) fn all(&self) -> &BTreeMap<Key, V> {
+impl<V, K> Seen<'_, V, K> {
+    pub(super) fn all(&self) -> &BTreeMap<K, V> {
         &self.0.now
     }
 }
 
-impl<V> Index<V> {
-    pub(super) fn new() -> Index<V> {
+/// The key of what no other has the name of.
+pub(super) fn named<O: Resource>(object: &O) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+impl<V, K: Ord> Index<V, K> {
+    pub(super) fn new() -> Index<V, K> {
         Index {
             all: Mutex::new(State { now: BTreeMap::new(), listed: None }),
             is_ready: watch::channel(false).0,
@@ -41,9 +46,8 @@ impl<V> Index<V> {
     }
 
     /// Takes in what the watch says; `cut` gives none for what does not count.
-    pub(super) fn note<K: Resource>(&self, event: &Event<K>, cut: impl Fn(&K) -> Option<V>) {
-        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
-        let put = |all: &mut BTreeMap<Key, V>, object: &K| {
+    pub(super) fn note<O>(&self, event: &Event<O>, key: impl Fn(&O) -> K, cut: impl Fn(&O) -> Option<V>) {
+        let put = |all: &mut BTreeMap<K, V>, object: &O| {
             match cut(object) {
                 Some(value) => all.insert(key(object), value),
                 None => all.remove(&key(object)),
@@ -70,7 +74,7 @@ impl<V> Index<V> {
         let _ = self.is_ready.subscribe().wait_for(|is_ready| *is_ready).await;
     }
 
-    pub(super) fn seen(&self) -> Seen<'_, V> {
+    pub(super) fn seen(&self) -> Seen<'_, V, K> {
         Seen(self.all.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -87,7 +91,7 @@ mod tests {
     #[test]
     fn what_a_new_list_does_not_bring_is_no_more() {
         let index = Index::new();
-        let note = |event: Event<Node>| index.note(&event, |node| Some(node.name_any().len()));
+        let note = |event: Event<Node>| index.note(&event, named, |node| Some(node.name_any().len()));
         let names = || index.seen().all().keys().map(|(_, name)| name.clone()).collect::<Vec<_>>();
         [Event::Init, Event::InitApply(node("a")), Event::InitApply(node("b"))].into_iter().for_each(note);
         assert!(names().is_empty(), "half a list is none");
@@ -97,7 +101,7 @@ mod tests {
         assert_eq!(names(), ["b", "c"]);
         [Event::Init, Event::InitApply(node("d")), Event::InitDone].into_iter().for_each(note);
         assert_eq!(names(), ["d"]);
-        index.note(&Event::Apply(node("d")), |_| None);
+        index.note(&Event::Apply(node("d")), named, |_| None);
         assert!(names().is_empty(), "what does not count any more is not kept");
     }
 }

@@ -1,5 +1,6 @@
 //! What the planner watches beside pods and jobs: nodes and priority classes. Decides nothing.
 
+use super::index::named;
 use super::planner::{Planner, class};
 use crate::api::TrainingJob;
 use crate::inventory::Site;
@@ -23,13 +24,13 @@ pub(super) async fn of_planner(planner: Option<Arc<Planner>>, client: Client) ->
     };
     let nodes = nodes.for_each(async |event| match event {
         Ok(event) => {
-            planner.nodes.note(&event, |node| Some(Site::of(node)));
+            planner.nodes.note(&event, named, |node| Some(Site::of(node)));
             planner.changed.notify_one();
         }
         Err(error) => noted("nodes", &error),
     });
     let classes = classes.for_each(async |event| match event {
-        Ok(event) => planner.classes.note(&event, |one| Some(class(one))),
+        Ok(event) => planner.classes.note(&event, named, |one| Some(class(one))),
         Err(error) => noted("priority classes", &error),
     });
     tokio::join!(nodes, classes);
