@@ -9,6 +9,7 @@ use crate::shard::{Checkpointing, Shard};
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{Incarnation, JobSettings, Refusal};
 use shoal_runtime::host::backoff::Backoff;
+use shoal_runtime::host::processor;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Masters;
 use shoal_runtime::host::signal::Changes;
@@ -214,6 +215,7 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         keys_refused: counters.keys_refused,
         device_blocks: device.blocks,
         device_gradient_bytes: device.gradient_bytes,
+        processor_micros: processor::used().as_micros() as u64,
     }
 }
 

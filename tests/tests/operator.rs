@@ -126,3 +126,19 @@ async fn a_job_that_was_suspended_and_lost_pods_has_the_same_model() {
     let ends = world.job("paused")["status"]["ends"].clone();
     assert_eq!(ends, json!({ "evicted": 3 }), "each was counted once, as nobody's failure");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pservers_that_have_too_much_to_do_become_more() {
+    let Some(world) = World::start(1, Run::Processes).await else { return };
+    // A thousandth of a processor: whatever a pserver does is too much for it.
+    let pserver = json!({ "maxReplicas": 2, "resources": { "requests": { "cpu": "1m", "memory": "1Gi" } } });
+    world.apply(&digits(&world, "loaded", json!({ "epochs": 100, "pserver": pserver })));
+    let has_two = async |world: &World| world.job("loaded")["status"]["pserver"]["ready"] == 2;
+    world.wait_for("a second pserver", has_two).await;
+    let status = world.job("loaded")["status"].clone();
+    let decisions = status["decisions"].as_array().unwrap();
+    let grew = decisions.iter().find(|one| one["what"] == "pservers 1 -> 2").unwrap();
+    assert_eq!(grew["why"], "their load is 100 % on average, of 60 % aimed at");
+    world.kubectl(&["delete", "trainingjob", "loaded", "--wait=false"]);
+    world.nothing_is_left("loaded").await;
+}

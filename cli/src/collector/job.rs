@@ -49,7 +49,7 @@ impl Watched {
     pub(super) fn take(&mut self, job: &TrainingJob, ready: [u32; 3], began: Moment, span: (f64, f64)) {
         let status = status_of(job);
         let [masters, pservers, trainers] = ready;
-        let trains = masters > 0 && pservers >= pservers_wanted(&job.spec) && trainers > 0;
+        let trains = masters > 0 && pservers >= pservers_wanted(&job.spec, Some(&status)) && trainers > 0;
         // At the first look, one that trains has done so for as long as it says.
         let is_first = span.0 == f64::NEG_INFINITY;
         let since = status.conditions.iter().find(|one| one.type_ == "Running" && one.status == "True");

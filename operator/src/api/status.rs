@@ -239,6 +239,15 @@ pub struct PserverRoleStatus {
     pub seats: Vec<Seat>,
     /// The number of the next: none is used twice.
     pub next_ordinal: u32,
+    /// When their number was last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Moment>,
+    /// As `45%`: how much they use of the processors that their resources state, on average; empty until it is measured.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub load: String,
+    /// Pods that use nearly all of theirs while all together do not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hot: Vec<String>,
     /// Failures since a step was made.
     #[serde(skip_serializing_if = "Failures::is_none")]
     pub failures: Failures,

@@ -147,11 +147,13 @@ fn view(status: proto::StatusReply) -> MasterView {
         is_leaving: one.state == "leaving",
         tasks: one.tasks_in_hand,
         work: one.counters.map_or(0, |counters| counters.microbatches + counters.tasks),
+        ..MemberView::default()
     };
     let pserver = |one: proto::PserverStatus| MemberView {
         name: one.name,
         is_live: !one.lost,
         is_leaving: one.is_leaving,
+        processor_micros: one.counters.map_or(0, |counters| counters.processor_micros),
         ..MemberView::default()
     };
     MasterView {

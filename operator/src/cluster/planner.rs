@@ -206,7 +206,7 @@ impl Planner {
             since: u64::try_from(made).unwrap_or(0),
             is_admitted,
             asks: (*asks).clone(),
-            pservers: pservers_wanted(&job.spec),
+            pservers: pservers_wanted(&job.spec, Some(&status)),
             least,
             most: stated.unwrap_or(most).min(refused.unwrap_or(u32::MAX)).max(least),
             wanted: if is_admitted { wanted.max(least) } else { 0 },

@@ -15,6 +15,7 @@
 mod budget;
 mod end;
 mod leave;
+mod load;
 mod planned;
 mod plans;
 mod progress;

@@ -3,10 +3,11 @@
 //! A seat has an ordinal for life. It *stays* until it is to leave (fewer are wanted) or is replaced (it moves, or its pod
 //! is being deleted by others); then its blocks go elsewhere, its pod ends by itself, and only then it is given up.
 
-use super::budget;
 use super::upkeep::Upkeep;
-use super::view::{Act, Command, MasterView, PodState, Role};
+use super::view::{Act, Command, MasterView, Memory, PodState, Role};
+use super::{budget, load};
 use crate::api::{Seat, TrainingJobStatus};
+use crate::plan::PserverPlan;
 use serde_json::Value;
 
 /// Seats that neither leave nor are replaced.
@@ -40,10 +41,11 @@ pub(super) fn replace(status: &mut TrainingJobStatus, ordinal: u32, resources: O
 }
 
 /// Makes seats and pods as many as are wanted.
-pub(super) fn keep(next: &mut Upkeep<'_>) {
+pub(super) fn keep(next: &mut Upkeep<'_>, memory: &mut Memory) {
     give_up(next);
     replace_deleted(next);
-    as_many_as_wanted(next);
+    let plan = load::plan(next, memory);
+    as_many_as_wanted(next, plan);
     if !next.has_placed_master() || !budget::may_start(next.status.pserver.failures, next.view.now) {
         return;
     }
@@ -84,8 +86,8 @@ fn replace_deleted(next: &mut Upkeep<'_>) {
     }
 }
 
-fn as_many_as_wanted(next: &mut Upkeep<'_>) {
-    let wanted = next.view.target.pservers;
+fn as_many_as_wanted(next: &mut Upkeep<'_>, plan: PserverPlan) {
+    let wanted = plan.count;
     let before = staying(&next.status).count() as u32;
     for _ in before..wanted {
         add(&mut next.status, None);
@@ -97,7 +99,10 @@ fn as_many_as_wanted(next: &mut Upkeep<'_>) {
         seat.leaving = true;
     }
     if before != wanted && before > 0 {
-        next.decided(format!("pservers {before} -> {wanted}"), next.view.target.why_pservers.clone());
+        let what = format!("pservers {before} -> {wanted}");
+        next.event(false, "Scaled", format!("{what}: {}", plan.why));
+        next.decided(what, plan.why);
+        next.status.pserver.changed = Some(next.view.now);
     }
     next.status.pserver.wanted = wanted;
 }

@@ -16,17 +16,24 @@ pub enum Choice<'a> {
 
 /// How many of whom there should be.
 pub fn target(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>, choice: Choice<'_>) -> Target {
-    let within = |replicas: Option<u32>, min: u32, max: Option<u32>| {
-        let (wanted, why) = match replicas {
-            Some(replicas) => (replicas, "replicas, as the job's spec says"),
-            None => (min, "minReplicas, as the job's spec says"),
-        };
-        (wanted.clamp(min, max.unwrap_or(min).max(min)), why.to_owned())
+    let trainer = &spec.trainer;
+    let least = trainer.min_replicas;
+    let trainers =
+        trainer.replicas.unwrap_or(least).clamp(least, trainer.max_replicas.unwrap_or(least).max(least));
+    let why = |is_stated: bool| {
+        let what = if is_stated { "replicas" } else { "minReplicas" };
+        format!("{what}, as the job's spec says")
     };
-    let (trainer, pserver) = (&spec.trainer, &spec.pserver);
-    let (trainers, why_trainers) = within(trainer.replicas, trainer.min_replicas, trainer.max_replicas);
-    let (pservers, why_pservers) = within(pserver.replicas, pserver.min_replicas, pserver.max_replicas);
-    let by_spec = Target { trainers, pservers, why_trainers, why_pservers, ..Target::default() };
+    let by_spec = Target {
+        trainers,
+        pservers: pservers_wanted(spec, status),
+        why_trainers: why(trainer.replicas.is_some()),
+        why_pservers: match spec.pserver.replicas {
+            Some(_) => why(true),
+            None => "within minReplicas and maxReplicas of the job's spec".to_owned(),
+        },
+        ..Target::default()
+    };
     match choice {
         Choice::Spec => by_spec,
         // Who was let in stays in: a plan that says otherwise is older than that.
@@ -35,9 +42,18 @@ pub fn target(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>, choice
     }
 }
 
-/// How many pservers a job is to have.
-pub fn pservers_wanted(spec: &TrainingJobSpec) -> u32 {
-    target(spec, None, Choice::Spec).pservers
+/// The least and the most pservers that a job may have.
+pub(super) fn pserver_bounds(spec: &TrainingJobSpec) -> (u32, u32) {
+    let pserver = &spec.pserver;
+    let (least, most) = (pserver.min_replicas, pserver.max_replicas.unwrap_or(pserver.min_replicas));
+    let stated = pserver.replicas.map(|replicas| replicas.clamp(least, most.max(least)));
+    stated.map_or((least, most.max(least)), |stated| (stated, stated))
+}
+
+/// How many pservers a job is to have: as many as its spec says, or as their load was last found to ask for.
+pub fn pservers_wanted(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>) -> u32 {
+    let (least, most) = pserver_bounds(spec);
+    status.map_or(least, |status| status.pserver.wanted).clamp(least, most)
 }
 
 fn by_plan(spec: &TrainingJobSpec, planned: &Planned, by_spec: Target) -> Target {

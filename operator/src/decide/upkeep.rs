@@ -106,7 +106,7 @@ impl<'a> Upkeep<'a> {
         }
         self.clear_hung(memory);
         self.keep_master();
-        seats::keep(self);
+        seats::keep(self, memory);
         trainers::keep(self);
         self.tell_master();
     }

@@ -1,5 +1,6 @@
 //! What is seen of a job, and what may be done about it: plain values, without Kubernetes' types for pods.
 
+use super::load::Loads;
 use crate::api::{Moment, PlanStatus, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -92,7 +93,7 @@ pub struct Target {
     pub plan: Option<PlanStatus>,
     /// Trainers, within the job's bounds.
     pub trainers: u32,
-    /// Pservers, within the job's bounds.
+    /// Pservers, within the job's bounds, unless their load asks for others.
     pub pservers: u32,
     /// Why so many trainers.
     pub why_trainers: String,
@@ -270,6 +271,8 @@ pub struct MemberView {
     pub tasks: u32,
     /// Trainers: what grows while it makes progress.
     pub work: u64,
+    /// Pservers: processor time of their process.
+    pub processor_micros: u64,
 }
 
 /// What the operator remembers of a job besides its status. Lost with its process, which costs a delay and nothing else.
@@ -277,6 +280,8 @@ pub struct MemberView {
 pub struct Memory {
     /// By trainer, what it had done and since when it has done no more.
     pub(super) work: BTreeMap<String, (u64, Moment)>,
+    /// What the pservers' processors had to do.
+    pub(super) loads: Loads,
     /// Why the API server would not have some pod when the job was last looked at: in one word, and for people.
     pub blocked: Option<(&'static str, String)>,
 }

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod cuda;
 pub mod http;
 pub mod memory;
+pub mod processor;
 pub mod random;
 pub mod rpc;
 pub mod shutdown;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
-use shoal_operator::api::{Moment, PlanStatus, TrainingJob};
+use shoal_operator::api::{Moment, PlanStatus, PserverRoleStatus, TrainingJob, TrainingJobStatus};
 use shoal_operator::manifest::JOB_LABEL;
 use std::process::ExitCode;
 
@@ -131,15 +131,7 @@ fn text(
             .collect(),
     );
     part("planned", status.plan.iter().flat_map(planned).collect());
-    part(
-        "measured",
-        status
-            .trainer
-            .speeds
-            .iter()
-            .map(|one| format!("{} steps/s with {} trainers", one.steps_per_second, one.trainers))
-            .collect(),
-    );
+    part("measured", measured(&status));
     part("waits", waiting.iter().map(|(pod, why)| format!("{pod}: {why}")).collect());
     part(
         "decided",
@@ -161,6 +153,16 @@ fn text(
     );
     part("warnings", warnings.iter().map(|(at, what)| format!("{}: {what}", ago(*at))).collect());
     lines.join("\n")
+}
+
+/// How fast a job was, and what its pservers had to do.
+fn measured(status: &TrainingJobStatus) -> Vec<String> {
+    let speeds = status.trainer.speeds.iter();
+    let speeds = speeds.map(|one| format!("{} steps/s with {} trainers", one.steps_per_second, one.trainers));
+    let PserverRoleStatus { load, hot, .. } = &status.pserver;
+    let load = (!load.is_empty()).then(|| format!("pservers use {load} of their processors on average"));
+    let hot = (!hot.is_empty()).then(|| format!("hot pservers: {}", hot.join(", ")));
+    speeds.chain(load).chain(hot).collect()
 }
 
 /// What the plan says of a job, and what keeps it from more.
@@ -240,6 +242,7 @@ mod tests {
             "plan": { "share": "12.5%", "why": "there is room for 2 more", "blocker": "NoRoom", "blockedBy": "no node has room",
                 "at": "2026-11-24T12:00:30Z" },
             "trainer": { "speeds": [{ "trainers": 2, "stepsPerSecond": 10.5 }] },
+            "pserver": { "load": "40%", "hot": ["j-pserver-1"] },
             "ends": { "preempted": 2 },
             "lastFailure": { "pod": "j-trainer-1", "reason": "Error", "message": "it\nfell\n", "at": "2026-11-24T12:00:00Z" },
         });
@@ -249,7 +252,8 @@ mod tests {
         assert_eq!(
             told,
             "j is Running: as wanted\nit is:\n  Ready (Whole) since 60s\nplanned:\n  there is room for 2 more\n  \
-             no more (NoRoom): no node has room\nmeasured:\n  10.5 steps/s with 2 trainers\nwaits:\n  j-trainer-3: Unschedulable\n\
+             no more (NoRoom): no node has room\nmeasured:\n  10.5 steps/s with 2 trainers\n  \
+             pservers use 40% of their processors on average\n  hot pservers: j-pserver-1\nwaits:\n  j-trainer-3: Unschedulable\n\
              decided:\n  30s ago: trainers 2 -> 4: the spec says so\npods that have ended before their time:\n  preempted: 2\n\
              the last failure:\n  60s ago: j-trainer-1, Error: it\n  fell"
         );

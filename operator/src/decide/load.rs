@@ -1,0 +1,260 @@
+//! The pservers' load, as their master tells it, and how many of them there should be for it. Pure.
+//!
+//! A load is the processor time that a pserver has used of what its container may use, or asks for: 1 is all of it. Without a
+//! word of either in the job's spec there is none. It is measured while the job trains with as many trainers as it is to have:
+//! pservers that wait for trainers are idle and needed.
+
+use super::target::pserver_bounds;
+use super::upkeep::Upkeep;
+use super::view::{MasterView, Memory, Role};
+use crate::api::{Moment, Seat, TrainingJobSpec, quantity_value};
+use crate::plan::{HOT, Load, PserverPlan, pservers};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A sample is taken over at least so many seconds: over fewer, a report that comes late would be one.
+const SAMPLE_SECONDS: u64 = 6;
+/// Steps in which a load is told, in percent: the status is not written for less.
+const TOLD_PERCENT: f64 = 5.0;
+
+/// By pserver, what is known of its load.
+pub(super) type Loads = BTreeMap<String, Known>;
+
+/// What is known of a pserver's load.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Known {
+    /// When its processor time was looked at, and what it was.
+    at: Moment,
+    micros: u64,
+    load: Load,
+}
+
+/// Takes in what the master says, and says how many pservers there should be.
+pub(super) fn plan(next: &mut Upkeep<'_>, memory: &mut Memory) -> PserverPlan {
+    let (view, spec, target) = (next.view, &next.view.job.spec, next.view.target);
+    let as_before =
+        || PserverPlan { count: target.pservers, why: target.why_pservers.clone(), hot: Vec::new() };
+    let Some(master) = view.master else { return as_before() };
+    let cores = |name: &str| cores(spec, &next.status.pserver.seats, view.name(), name);
+    let is_whole = master.phase == "training" && view.ready(Role::Trainer) == next.status.trainer.wanted;
+    see(&mut memory.loads, master, is_whole, cores, view.now);
+    if !is_whole {
+        return as_before();
+    }
+    let loads: BTreeMap<String, Load> =
+        memory.loads.iter().map(|(name, known)| (name.clone(), known.load.clone())).collect();
+    let seconds = |at: Moment| u64::try_from(at.0).unwrap_or(0);
+    let changed = next.status.pserver.changed.map(seconds);
+    let plan = pservers(&loads, target.pservers, pserver_bounds(spec), changed, seconds(view.now));
+    tell(next, &loads, &plan.hot);
+    if plan.count == target.pservers { as_before() } else { plan }
+}
+
+/// Takes samples of those that are live and stay, where this time counts.
+fn see(
+    loads: &mut Loads,
+    master: &MasterView,
+    is_whole: bool,
+    cores: impl Fn(&str) -> Option<f64>,
+    now: Moment,
+) {
+    let staying = || master.pservers.iter().filter(|one| one.is_live && !one.is_leaving);
+    loads.retain(|name, _| staying().any(|one| one.name == *name));
+    for pserver in staying() {
+        let Some(cores) = cores(&pserver.name).filter(|cores| *cores > 0.0) else { continue };
+        let fresh = || Known { at: now, micros: pserver.processor_micros, load: Load::default() };
+        let known = loads.entry(pserver.name.clone()).or_insert_with(fresh);
+        let Some(micros) = pserver.processor_micros.checked_sub(known.micros) else {
+            // It is another life of that name.
+            *known = fresh();
+            continue;
+        };
+        let seconds = now.since(known.at);
+        if !is_whole {
+            (known.at, known.micros) = (now, pserver.processor_micros);
+        } else if seconds >= SAMPLE_SECONDS {
+            known.load.note(micros as f64 / 1e6 / seconds as f64 / cores);
+            (known.at, known.micros) = (now, pserver.processor_micros);
+        }
+    }
+}
+
+/// Processors that a pserver may use, or else asks for, by its seat's resources or its role's; none if neither is said.
+fn cores(spec: &TrainingJobSpec, seats: &[Seat], job: &str, name: &str) -> Option<f64> {
+    let is_it = |seat: &&Seat| Role::Pserver.pod_name(job, seat.ordinal) == name;
+    let own = seats.iter().find(is_it)?.resources.as_ref();
+    let resources = own.or(spec.pserver.resources.as_ref())?;
+    ["limits", "requests"].into_iter().find_map(|of| match &resources[of]["cpu"] {
+        Value::String(quantity) => quantity_value(quantity),
+        other => other.as_f64(),
+    })
+}
+
+/// Notes the load, and says once which pservers are hot.
+fn tell(next: &mut Upkeep<'_>, loads: &BTreeMap<String, Load>, hot: &[String]) {
+    let means: Vec<f64> = loads.values().filter_map(Load::mean).collect();
+    let percent = (!means.is_empty()).then(|| 100.0 * means.iter().sum::<f64>() / means.len() as f64);
+    let told = percent.map(|percent| format!("{:.0}%", (percent / TOLD_PERCENT).round() * TOLD_PERCENT));
+    let status = &mut next.status.pserver;
+    status.load = told.unwrap_or_default();
+    if status.hot == hot {
+        return;
+    }
+    status.hot = hot.to_vec();
+    if !hot.is_empty() {
+        let note = format!(
+            "{}: at least {:.0} % of its processors is used, {} of those of all pservers: its blocks are asked for most",
+            hot.join(", "),
+            100.0 * HOT,
+            next.status.pserver.load
+        );
+        next.event(true, "HotPserver", note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Act, Choice, PodState, PodView, View, decide, target};
+    use super::*;
+    use crate::api::TrainingJob;
+    use crate::decide::MemberView;
+    use serde_json::json;
+
+    /// A job that is looked at every 3 s.
+    struct Looks {
+        job: TrainingJob,
+        pods: Vec<PodView>,
+        memory: Memory,
+        micros: BTreeMap<String, u64>,
+        now: i64,
+    }
+
+    fn looks(pserver: Value, pservers: u32) -> Looks {
+        let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
+        let spec = json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "pserver": pserver,
+            "trainer": { "minReplicas": 1, "template": template } });
+        let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
+        let seats: Vec<Value> = (0..pservers).map(|ordinal| json!({ "ordinal": ordinal })).collect();
+        let status = json!({ "admitted": "2026-01-01T00:00:00Z",
+            "pserver": { "seats": seats, "nextOrdinal": pservers, "wanted": pservers } });
+        job.status = Some(serde_json::from_value(status).unwrap());
+        let pod = |role: Role, ordinal| PodView {
+            name: role.pod_name("j", ordinal),
+            uid: format!("{role:?}-{ordinal}"),
+            role,
+            ordinal,
+            state: PodState::Running,
+            is_ready: true,
+            created: Moment(0),
+            deleted: None,
+            ip: None,
+            memory: None,
+        };
+        let mut pods = vec![pod(Role::Master, 0), pod(Role::Trainer, 0)];
+        pods.extend((0..pservers).map(|ordinal| pod(Role::Pserver, ordinal)));
+        Looks { job, pods, memory: Memory::default(), micros: BTreeMap::new(), now: 1_800_000_000 }
+    }
+
+    impl Looks {
+        /// So many looks, while pservers use so many processors each. Returns what was made and said.
+        fn look(&mut self, times: u32, used: &[f64]) -> Vec<Act> {
+            let mut acts = Vec::new();
+            for _ in 0..times {
+                self.now += 3;
+                let pserver = |(ordinal, used): (usize, &f64)| {
+                    let name = Role::Pserver.pod_name("j", ordinal as u32);
+                    let micros = self.micros.entry(name.clone()).or_default();
+                    *micros += (3e6 * used) as u64;
+                    MemberView { name, is_live: true, processor_micros: *micros, ..MemberView::default() }
+                };
+                let pservers = used.iter().enumerate().map(pserver).collect();
+                let master = MasterView { phase: "training".to_owned(), pservers, ..MasterView::default() };
+                let target = target(&self.job.spec, self.job.status.as_ref(), Choice::Spec);
+                let view = View {
+                    job: &self.job,
+                    pods: &self.pods,
+                    master: Some(&master),
+                    plans: &[],
+                    target: &target,
+                    has_store: false,
+                    now: Moment(self.now),
+                };
+                let decision = decide(&view, &mut self.memory);
+                self.job.status = Some(decision.status);
+                acts.extend(decision.acts);
+            }
+            acts
+        }
+
+        fn wanted(&self) -> u32 {
+            self.job.status.as_ref().unwrap().pserver.wanted
+        }
+    }
+
+    fn said(acts: &[Act], wanted: &str) -> Vec<String> {
+        let note = |act: &Act| match act {
+            Act::Event { reason, note, .. } if *reason == wanted => Some(note.clone()),
+            _ => None,
+        };
+        acts.iter().filter_map(note).collect()
+    }
+
+    #[test]
+    fn pservers_that_use_all_of_their_processors_become_more_and_are_let_be_for_a_while() {
+        let mut looks = looks(json!({ "maxReplicas": 4, "resources": { "limits": { "cpu": "500m" } } }), 1);
+        looks.look(10, &[0.5]);
+        assert_eq!(looks.wanted(), 1, "five samples are 30 s");
+        let acts = looks.look(1, &[0.5]);
+        assert_eq!(looks.wanted(), 2);
+        let told = "pservers 1 -> 2: their load is 100 % on average, of 60 % aimed at";
+        assert_eq!(said(&acts, "Scaled"), [told]);
+        assert!(acts.iter().any(|act| matches!(act, Act::CreatePod(pod) if pod.role == Role::Pserver)));
+        looks.look(30, &[0.5, 0.5]);
+        assert_eq!(looks.wanted(), 2, "it settles");
+        looks.look(80, &[0.5, 0.5]);
+        assert_eq!(looks.wanted(), 4);
+        assert_eq!(looks.job.status.unwrap().pserver.load, "100%");
+    }
+
+    #[test]
+    fn without_bounds_or_processors_to_go_by_their_number_stays() {
+        let limits = json!({ "requests": { "cpu": 1 } });
+        let stated = json!({ "maxReplicas": 4, "replicas": 2, "resources": limits });
+        for (pserver, load) in [(stated, "100%"), (json!({ "maxReplicas": 4 }), "")] {
+            let mut looks = looks(pserver, 2);
+            looks.look(200, &[2.0, 2.0]);
+            assert_eq!((looks.wanted(), looks.job.status.unwrap().pserver.load.as_str()), (2, load));
+        }
+    }
+
+    #[test]
+    fn a_hot_pserver_is_named_once() {
+        let mut looks = looks(json!({ "minReplicas": 3, "resources": { "requests": { "cpu": "1" } } }), 3);
+        let acts = looks.look(40, &[0.1, 0.95, 0.1]);
+        let notes = said(&acts, "HotPserver");
+        assert!(notes.len() == 1 && notes[0].starts_with("j-pserver-1: at least 90 %"), "{notes:?}");
+        assert_eq!(looks.job.status.as_ref().unwrap().pserver.hot, ["j-pserver-1"]);
+        looks.look(40, &[0.1, 0.1, 0.1]);
+        assert!(looks.job.status.unwrap().pserver.hot.is_empty());
+    }
+
+    /// Who trains with fewer than it is to have says little of what its pservers have to do.
+    #[test]
+    fn what_pservers_do_while_trainers_are_missing_does_not_count() {
+        let mut looks = looks(json!({ "maxReplicas": 4, "resources": { "requests": { "cpu": 1 } } }), 3);
+        looks.pods.retain(|pod| pod.role != Role::Trainer);
+        looks.look(200, &[0.0, 0.0, 0.0]);
+        assert_eq!((looks.wanted(), looks.job.status.unwrap().pserver.load.as_str()), (3, ""));
+    }
+
+    #[test]
+    fn another_life_of_a_name_begins_anew() {
+        let mut looks = looks(json!({ "maxReplicas": 4, "resources": { "requests": { "cpu": 1 } } }), 1);
+        looks.look(9, &[1.0]);
+        looks.micros.clear();
+        looks.look(9, &[1.0]);
+        assert_eq!(looks.wanted(), 1);
+        looks.look(2, &[1.0]);
+        assert_eq!(looks.wanted(), 2);
+    }
+}
