@@ -135,3 +135,20 @@ async fn an_operator_that_begins_anew_changes_nothing() {
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
     assert_eq!(world.uids(), before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_fit_no_node_are_made_only_where_something_brings_nodes() {
+    let Some(world) = World::start(1, Run::Pretended).await else { return };
+    // 20 cores each, where nodes have 16.
+    world.apply(&elastic(&world, "meek", (2, 2), 20, json!({})));
+    let mut bold = elastic(&world, "bold", (2, 2), 20, json!({}));
+    bold["spec"]["trainer"]["allowNodeScaleUp"] = json!(true);
+    world.apply(&bold);
+    let names = ["bold-master", "bold-pserver-0", "bold-trainer-0", "bold-trainer-1"];
+    world.wait_for_pods(names.map(str::to_owned).to_vec()).await;
+    let waits = async |world: &World| world.job("meek")["status"]["plan"]["blocker"] == "NoRoomForLeast";
+    world.wait_for("the other waits", waits).await;
+    let trainers = "shoal.dev/role=trainer";
+    let phases = world.kubectl(&["get", "pods", "-l", trainers, "-o", "jsonpath={.items[*].status.phase}"]);
+    assert_eq!((phases.as_str(), world.pods()), ("Pending Pending", names.map(str::to_owned).to_vec()));
+}
