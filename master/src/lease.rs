@@ -202,20 +202,23 @@ impl Leases {
     /// are gone, or of others, change nothing.
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
         let Some(known) = self.trainers.get_mut(&trainer) else { return };
-        let mut computed = 0;
+        let (mut computed, mut is_over) = (0, false);
         for word @ Progress { lease, .. } in progress {
             let Some((step, place)) = known.leases.iter().find(|(_, place)| place.id == *lease) else {
                 continue;
             };
             let Some(open) = self.open.iter_mut().find(|open| open.step == *step) else { continue };
+            let is_lease_over = |open: &OpenStep| open.leases.get(*place).is_some_and(Lease::is_over);
+            let was_over = is_lease_over(open);
             let more = open.leases.progress(*place, *word, now);
+            is_over |= !was_over && is_lease_over(open);
             if more > 0 {
                 let later = known.of_step(*step).filter(|other| other.id > place.id);
                 later.for_each(|place| open.leases.renew(place, now));
             }
             computed += more;
         }
-        known.computed(computed, self.front_since, now, &mut self.paces);
+        known.computed(computed, is_over, self.front_since, now, &mut self.paces);
     }
 
     /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.

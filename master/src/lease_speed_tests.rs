@@ -11,31 +11,63 @@ const ASK_AGAIN: u64 = 250;
 const FIRST_STEPS: u64 = 2;
 const STEPS: u64 = 20;
 
+/// What of it is done, and what of that was told.
+struct Task {
+    grant: Grant,
+    done: u32,
+    told: u32,
+}
+
 struct Trainer {
     /// Microseconds for one microbatch, and when the one under way is done.
     pace: u64,
     done_at: u64,
-    tasks: VecDeque<(Grant, u32)>,
+    tasks: VecDeque<Task>,
     /// Told with the next call.
     finished: Vec<Progress>,
 }
 
+impl Trainer {
+    fn words(&self) -> Vec<Progress> {
+        self.tasks.iter().map(|task| done(task.grant.lease, task.told)).collect()
+    }
+}
+
 /// Microbatches' times of a fast trainer that a step takes in the mean, and leases for each trainer in a step.
 fn simulate(paces: &[u64], microbatches: u32) -> (f64, f64) {
+    simulate_words(paces, microbatches, None)
+}
+
+/// The same, where each tells how far it is with what it has in hand only every so many microseconds, if stated.
+fn simulate_words(paces: &[u64], microbatches: u32, every: Option<u64>) -> (f64, f64) {
     let steps = FIRST_STEPS + STEPS;
     let shape = shape(u64::from(microbatches) * (steps + 2), microbatches);
     let mut leases = Leases::new(shape, steps + 2, 1, Duration::from_secs(5), LeaseId(1), at(0));
     let trainer = |pace: &u64| Trainer { pace: *pace, done_at: 0, tasks: VecDeque::new(), finished: vec![] };
     let mut trainers: Vec<Trainer> = paces.iter().map(trainer).collect();
     let (mut held, mut begun) = (Held::default(), None);
-    let mut agenda: BTreeSet<(u64, usize)> = (0..paces.len()).map(|at| (at as u64 * 13, at)).collect();
+    let mut agenda: BTreeSet<(u64, usize, bool)> =
+        (0..paces.len()).map(|at| (at as u64 * 13, at, false)).collect();
+    // Not at the same times.
+    let first = |at: usize, every: u64| every + at as u64 * every / paces.len() as u64;
+    agenda.extend(
+        every.into_iter().flat_map(|every| (0..paces.len()).map(move |at| (first(at, every), at, true))),
+    );
     let mut end = 0;
-    while let Some((now, at)) = agenda.pop_first() {
+    while let Some((now, at, is_word)) = agenda.pop_first() {
         end = now;
         let (trainer, clock) = (&mut trainers[at], Duration::from_micros(now));
+        if is_word {
+            trainer.tasks.iter_mut().for_each(|task| task.told = task.done);
+            leases.progress(Incarnation(at as u64), &trainer.words(), clock);
+            agenda.insert((now + every.unwrap_or(1), at, true));
+            continue;
+        }
         // What it was computing is done; what was published meanwhile is worth nothing.
-        if let Some((grant, done)) = trainer.tasks.front_mut().filter(|_| trainer.done_at == now) {
+        if let Some(Task { grant, done, told }) = trainer.tasks.front_mut().filter(|_| trainer.done_at == now)
+        {
             *done += 1;
+            *told = if every.is_some() { *told } else { *done };
             if *done == grant.node.width() {
                 held.0
                     .extend((grant.node.first()..grant.node.end()).filter(|_| grant.step == leases.front()));
@@ -49,8 +81,7 @@ fn simulate(paces: &[u64], microbatches: u32) -> (f64, f64) {
             }
         }
         let name = Incarnation(at as u64);
-        let in_hand = trainer.tasks.iter();
-        let mut words: Vec<Progress> = in_hand.map(|(grant, done)| self::done(grant.lease, *done)).collect();
+        let mut words = trainer.words();
         words.append(&mut trainer.finished);
         leases.progress(name, &words, clock);
         leases.forget_unknown(name, &words, &held);
@@ -63,14 +94,14 @@ fn simulate(paces: &[u64], microbatches: u32) -> (f64, f64) {
                 break;
             }
         }
-        trainer.tasks.retain(|(grant, _)| grant.step >= leases.front());
+        trainer.tasks.retain(|task| task.grant.step >= leases.front());
         let room = 2u32.saturating_sub(trainer.tasks.len() as u32);
         let grants = leases.lease(name, paces.len() as u32, room, clock, &held);
-        trainer.tasks.extend(grants.into_iter().map(|grant| (grant, 0)));
-        trainer.tasks.make_contiguous().sort_by_key(|(grant, _)| grant.step);
-        let can_begin = trainer.tasks.front().is_some_and(|(grant, _)| grant.step == leases.front());
+        trainer.tasks.extend(grants.into_iter().map(|grant| Task { grant, done: 0, told: 0 }));
+        trainer.tasks.make_contiguous().sort_by_key(|task| task.grant.step);
+        let can_begin = trainer.tasks.front().is_some_and(|task| task.grant.step == leases.front());
         trainer.done_at = now + if can_begin { trainer.pace } else { 0 };
-        agenda.insert((now + if can_begin { trainer.pace } else { ASK_AGAIN }, at));
+        agenda.insert((now + if can_begin { trainer.pace } else { ASK_AGAIN }, at, false));
     }
     let (began, leased) = begun.unwrap();
     let each = (leases.counters().leased - leased) as f64 / (STEPS as f64 * paces.len() as f64);
@@ -116,6 +147,20 @@ fn what_is_left_after_the_first_shares_goes_out_in_few_pieces() {
         assert!(
             is_close,
             "{trainers} trainers: {leased} leases in a step, {stretched} of an even share's time"
+        );
+    }
+}
+
+/// Words that come from the midst of microbatches make nobody seem faster or slower than another, or late.
+#[test]
+fn trainers_of_about_one_pace_whose_microbatches_take_long_have_a_task_each_in_a_step() {
+    for (trainers, millis) in [(2, 100), (3, 333), (3, 700), (4, 450), (6, 150)] {
+        let paces: Vec<u64> = (0..trainers).map(|at| 1000 * millis + 10 * millis * at).collect();
+        let (step, leases) = simulate_words(&paces, 4 * trainers as u32, Some(1_250_000));
+        let step = step * FAST as f64 / (1000 * millis) as f64;
+        assert!(
+            step < 4.3 && leases < 1.1,
+            "{trainers} trainers, {millis} ms: {step} microbatches' time for a step, {leases} leases"
         );
     }
 }

@@ -299,11 +299,10 @@ fn speculation_leaves_out_what_no_block_lacks_and_what_makes_progress() {
     let slow = take(&mut leases, A, 1, 0).unwrap();
     leases.lease(A, 1, 1, at(0), &nothing());
     leases.progress(A, &[done(slow.lease, 3)], at(300));
-    // Eight take 800 ms at this pace, and a quarter of what a lease lives is 400.
-    assert_eq!(take(&mut leases, B, 2, 1499), None);
+    assert_eq!(take(&mut leases, B, 2, 699), None);
     let left_only = Held((4..8).collect());
-    assert_eq!(nodes(&leases.lease(B, 2, 1, at(1501), &left_only)), [(0, node(2, 0))]);
-    assert_eq!(leases.lease(C, 2, 1, at(1501), &left_only), []);
+    assert_eq!(nodes(&leases.lease(B, 2, 1, at(700), &left_only)), [(0, node(2, 0))]);
+    assert_eq!(leases.lease(C, 2, 1, at(700), &left_only), []);
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Runs {
     /// A trainer says how far it is. Progress renews a lease and those that wait behind it; words about leases that
     /// are gone change nothing.
     pub fn progress(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) {
-        let mut computed = 0;
+        let (mut computed, mut is_over) = (0, false);
         for word in progress {
             let lease = self.leases.get_mut(&word.lease);
             let Some(lease) = lease.filter(|lease| lease.trainer == trainer && !lease.pushed) else {
@@ -148,6 +148,7 @@ impl Runs {
             };
             let microbatches = word.microbatches.clamp(lease.microbatches, lease.count());
             computed += microbatches - lease.microbatches;
+            is_over |= word.pushed || (microbatches > lease.microbatches && microbatches == lease.count());
             let is_progress = microbatches > lease.microbatches || word.pushed;
             (lease.microbatches, lease.pushed) = (microbatches, word.pushed);
             if is_progress {
@@ -157,8 +158,7 @@ impl Runs {
         let Some(worker) = self.workers.get_mut(&trainer) else { return };
         let leases = &self.leases;
         worker.in_hand.retain(|id| leases.get(id).is_some_and(|lease| !lease.pushed));
-        if computed > 0 {
-            self.paces.observe(&mut worker.pace, computed, now.saturating_sub(worker.since));
+        if self.paces.observe(&mut worker.pace, computed, is_over, now.saturating_sub(worker.since)) {
             worker.since = now;
         }
     }

@@ -28,6 +28,11 @@ impl Lease {
     fn is_computed(&self) -> bool {
         self.pushed || self.waits
     }
+
+    /// Whether nothing of it is left to compute.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_computed() || self.microbatches >= self.node.width()
+    }
 }
 
 /// Where a lease is among those of its step. Once it has ended, others may be there; they have other numbers.

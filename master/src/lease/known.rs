@@ -35,18 +35,25 @@ impl Known {
         self.since = now;
     }
 
-    /// It says that it has computed so many microbatches more, of steps that could be begun at `begun`.
-    pub(super) fn computed(&mut self, microbatches: u32, begun: Duration, now: Duration, paces: &mut Paces) {
-        if microbatches > 0 {
-            paces.observe(&mut self.pace, microbatches, now.saturating_sub(self.since.max(begun)));
+    /// It says that it has computed so many microbatches more, of steps that could be begun at `begun`; `is_over` with the last
+    /// of a task.
+    pub(super) fn computed(
+        &mut self,
+        microbatches: u32,
+        is_over: bool,
+        begun: Duration,
+        now: Duration,
+        paces: &mut Paces,
+    ) {
+        if paces.observe(&mut self.pace, microbatches, is_over, now.saturating_sub(self.since.max(begun))) {
             self.since = now;
         }
     }
 
     /// The same of microbatches that are done, whatever it says.
     fn must_have_computed(&mut self, microbatches: u32, begun: Duration, now: Duration, paces: &mut Paces) {
+        paces.infer(&mut self.pace, microbatches, now.saturating_sub(self.since.max(begun)));
         if microbatches > 0 {
-            paces.infer(&mut self.pace, microbatches, now.saturating_sub(self.since.max(begun)));
             self.since = now;
         }
     }
