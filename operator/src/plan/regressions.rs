@@ -227,3 +227,66 @@ fn a_lost_pserver_comes_back_at_the_cost_of_trainers() {
     view = carried_out(&view, &settings, 30);
     assert_eq!((view.jobs[0].pservers.nodes.len(), trainers(&view)), (1, vec![3]));
 }
+
+/// One speed that was measured wrongly must not empty a job.
+#[test]
+fn a_job_gives_up_half_of_its_trainers_at_most_for_not_being_worth_their_room() {
+    let settings = Settings::default();
+    let mut view = cluster(nodes(10, 10, 100, 0), vec![job("a", 1, 0, 1, 100)]);
+    view = carried_out(&view, &settings, 0);
+    assert_eq!(trainers(&view), [97]);
+    view.jobs[0].trainers.speeds = [1, 97].map(|trainers| SpeedSample { trainers, per_second: 1.0 }).to_vec();
+    view = carried_out(&view, &settings, 30);
+    assert_eq!(trainers(&view), [49]);
+    view = carried_out(&view, &settings, 60);
+    assert_eq!(trainers(&view), [25]);
+}
+
+/// A job that is in, with trainers of so many cores on those nodes, the least of them first.
+fn running(name: &str, cpu: i64, least: u32, on: &[usize]) -> JobView {
+    let mut job = job(name, cpu, 0, least, on.len() as u32);
+    job.is_admitted = true;
+    (job.master.nodes, job.pservers.nodes) = (vec![on[0]], vec![on[0]]);
+    (job.trainers.nodes, job.trainers.wanted) = (on.to_vec(), on.len() as u32);
+    job
+}
+
+fn pod(cpu: i64, since: Seconds) -> WaitingPod {
+    let ask = Ask { request: Resources::of_pod(cpu * 1000, GI), pools: Pools::Any };
+    WaitingPod { name: "nginx".to_owned(), ask, priority: 0, since }
+}
+
+#[test]
+fn of_several_that_make_room_together_none_goes_in_vain() {
+    let settings = Settings { headroom: 0.0, ..Settings::default() };
+    // On the first node two of one core and two of three: the small ones are asked first, and one of them is not needed.
+    let mut view = cluster(nodes(2, 8, 64, 0), vec![running("small", 1, 1, &[1, 0, 0])]);
+    view.jobs.push(JobView { priority: 1, ..running("big", 3, 1, &[1, 0, 0]) });
+    view.nodes[1].used = Resources::of_pod(4000, 0);
+    view.waiting = vec![pod(4, 100)];
+    let planned = plan(&view, &settings, 100);
+    assert_eq!(planned.iter().map(|job| job.trainers).collect::<Vec<_>>(), [2, 2]);
+}
+
+#[test]
+fn who_is_not_let_in_after_all_takes_nothing_from_anybody() {
+    let settings = Settings { headroom: 0.0, ..Settings::default() };
+    // Eight cores could be given up, but of the second node only three.
+    let mut view = cluster(nodes(2, 6, 64, 0), vec![running("a", 1, 1, &[0, 0, 0, 0, 0, 0, 1, 1, 1])]);
+    view.nodes[1].used = Resources::of_pod(3000, 0);
+    view.jobs.push(job("late", 4, 0, 2, 2));
+    // What it gave it would not be given back for now.
+    view.jobs[0].trainers.yielded = Some(100);
+    let planned = plan(&view, &settings, 100);
+    assert_eq!((planned[0].trainers, planned[1].is_admitted), (9, false));
+}
+
+#[test]
+fn room_is_kept_for_a_pod_that_has_just_come_and_not_for_one_that_something_else_holds_up() {
+    let settings = Settings { headroom: 0.0, ..Settings::default() };
+    let mut view = cluster(nodes(1, 8, 64, 0), vec![running("a", 1, 1, &[0, 0, 0, 0])]);
+    view.jobs[0].trainers.max = 8;
+    view.waiting = vec![pod(4, 1000)];
+    assert_eq!(plan(&view, &settings, 1000)[0].trainers, 4);
+    assert_eq!(plan(&view, &settings, 1000 + settings.unplaced_seconds)[0].trainers, 8);
+}
