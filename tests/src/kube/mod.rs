@@ -17,7 +17,7 @@ pub use metrics::{Metrics, PodUse};
 
 /// Annotations by which a pod says what is to become of it, all of them optional.
 pub mod annotations {
-    /// Pretended pods: seconds until it runs, or the least and the most of them, as in `10-30`.
+    /// Seconds until it runs, or the least and the most of them, as in `10-30`: what its image takes to come.
     pub const START_SECONDS: &str = "kubelet.shoal.dev/start-seconds";
     /// Pretended pods: seconds that it runs, which may be said while it does; without it until it is deleted.
     pub const RUN_SECONDS: &str = "kubelet.shoal.dev/run-seconds";

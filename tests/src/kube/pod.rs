@@ -109,9 +109,9 @@ impl Life {
     }
 
     async fn start(&mut self, pod: &Pod) -> Result<Content, String> {
+        let starts = annotation(pod, START_SECONDS).and_then(|text| drawn(&text));
         if self.shared.settings.run == Run::Pretended {
-            let starts = annotation(pod, START_SECONDS).and_then(|text| drawn(&text));
-            tokio::time::sleep(starts.unwrap_or(Duration::from_millis(200))).await;
+            self.pull(starts.unwrap_or(Duration::from_millis(200))).await;
             return Ok(Content::Pretended {
                 started: Instant::now(),
                 stops: None,
@@ -119,6 +119,8 @@ impl Life {
                 reason: annotation(pod, REASON),
             });
         }
+        // An image comes once to a container that is started again.
+        self.pull(starts.filter(|_| self.restarts == 0).unwrap_or_default()).await;
         let folder = self.shared.folder.path().join(pod.uid().unwrap_or_default());
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let hosts = locked(&self.shared.hosts).path().to_owned();
@@ -126,6 +128,17 @@ impl Life {
         let (child, log) = process::start(pod, &place).map_err(|error| format!("{error:#}"))?;
         locked(&self.shared.logs).insert(log_key(pod), Log { file: log.clone(), is_over: false });
         Ok(Content::Process { child, log })
+    }
+
+    /// Waits for an image that takes so long to come, unless the pod is deleted meanwhile.
+    async fn pull(&mut self, takes: Duration) {
+        let until = Instant::now() + takes;
+        while self.deleted().is_none() {
+            let changed = tokio::time::timeout_at(until, self.told.changed()).await;
+            if changed.is_err() {
+                return;
+            }
+        }
     }
 
     /// Until the container has ended; none if its machine is lost.

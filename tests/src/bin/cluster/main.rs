@@ -6,11 +6,14 @@
 //! API server, scheduler, controller manager (with it Deployments and HorizontalPodAutoscalers) and the operator are real, the
 //! operator with the rights that it is installed with. Pods are pretended: they take the scenario's time to start and to stop,
 //! jobs make steps at the speed of its model while their pods are ready, and pods of services use what its load asks for.
+//! With `--processes` jobs are real: master, pservers and trainers are processes of this machine, once their scenario's time to
+//! start is over, and only the device's time is pretended, by a pause before each microbatch.
 //! `--shorten` divides the work of jobs and the times of loads; nothing else runs faster than in life, and the simulator is given
 //! the very same scenario. Exits 0 if as many jobs were done as in the simulation.
 #![allow(clippy::print_stdout, reason = "its table is what it is for")]
 
 mod manifests;
+mod real;
 mod scenario;
 mod table;
 mod training;
@@ -21,6 +24,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use real::Real;
 use scenario::Scenario;
 use serde_json::Value;
 use shoal_tests::kube::{ControlPlane, Kubelet, KubeletSettings, Metrics, Run};
@@ -49,6 +53,9 @@ struct Arguments {
     /// Work of jobs and times of loads are divided by it
     #[arg(long, default_value_t = 30.0)]
     shorten: f64,
+    /// Run jobs as processes; a trainer pauses for as long as its device would compute
+    #[arg(long)]
+    processes: bool,
     /// Write what shoal collect saw there, and a page beside it
     #[arg(long, value_name = "FILE.json")]
     out: Option<PathBuf>,
@@ -64,11 +71,17 @@ async fn main() -> anyhow::Result<()> {
     let file = folder.path().join("scenario.yaml");
     std::fs::write(&file, shortened.to_string())?;
     let simulated = simulated(&file).await?;
-    let observed = observed(&arguments, &scenario).await?;
+    let real = arguments.processes.then(|| Real::prepared(&scenario)).transpose()?;
+    let observed = observed(&arguments, &scenario, real.as_ref()).await?;
     if let Some(out) = &arguments.out {
         std::fs::write(out, observed.to_string())?;
     }
     table::print(&scenario, &simulated["shoal"], &observed["cluster"]);
+    if let Some(real) = &real {
+        for job in &scenario.jobs {
+            println!("model of {}: {}", job.name, real.model(job)?);
+        }
+    }
     let done = |figures: &Value| figures["jobs_done"].as_u64();
     ensure!(done(&simulated["shoal"]) == done(&observed["cluster"]), "not as many jobs were done");
     Ok(())
@@ -95,13 +108,15 @@ async fn simulated(file: &Path) -> anyhow::Result<Value> {
 }
 
 /// Plays the scenario. Returns what the collector printed.
-async fn observed(arguments: &Arguments, scenario: &Scenario) -> anyhow::Result<Value> {
+async fn observed(arguments: &Arguments, scenario: &Scenario, real: Option<&Real>) -> anyhow::Result<Value> {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
     let plane = ControlPlane::start(&deploy.join("crds.yaml")).await?;
     plane.install(&deploy)?;
     let client = plane.client().await?;
     let nodes = &scenario.nodes[0];
-    let mut settings = KubeletSettings::of(nodes.count, Run::Pretended, &[MASTER, PSERVER, manifests::IMAGE]);
+    let run = if real.is_some() { Run::Processes } else { Run::Pretended };
+    let mut settings = KubeletSettings::of(nodes.count, run, &[MASTER, PSERVER, manifests::IMAGE]);
+    settings.path = real.iter().flat_map(|real| real.path.clone()).collect();
     let capacity: std::collections::BTreeMap<String, String> =
         serde_json::from_value(manifests::amounts(&nodes.amounts))?;
     settings.capacity.extend(capacity);
@@ -128,7 +143,7 @@ async fn observed(arguments: &Arguments, scenario: &Scenario) -> anyhow::Result<
     let mut figures = String::new();
     let mut out = collector.stdout.take().context("no standard output")?;
     tokio::select! {
-        played = play(scenario, &plane, &client, &pods, &metrics) => played?,
+        played = play(scenario, real, &plane, &client, &pods, &metrics) => played?,
         read = out.read_to_string(&mut figures) => drop(read?),
     }
     let status = collector.wait().await?;
@@ -142,7 +157,14 @@ fn collector(arguments: &Arguments, scenario: &Scenario, plane: &ControlPlane) -
     collect.arg("collect").args(["--seconds", &scenario.seconds.to_string(), "-o", "json"]);
     // To the end: it waits for a job that never comes.
     let jobs = scenario.jobs.len() + usize::from(scenario.to_the_end);
-    collect.args(["--jobs", &jobs.to_string(), "--serving", "part=serving"]);
+    collect.args([
+        "--jobs",
+        &jobs.to_string(),
+        "--serving",
+        "part=serving",
+        "--resource",
+        &scenario.resource,
+    ]);
     if let Some(out) = &arguments.out {
         collect.arg("--html").arg(out.with_extension("html"));
     }
@@ -177,6 +199,7 @@ async fn pods(client: &Client) -> anyhow::Result<Store<Pod>> {
 /// Submits jobs when it is time, lets them make steps, lets services be loaded. Never ends.
 async fn play(
     scenario: &Scenario,
+    real: Option<&Real>,
     plane: &ControlPlane,
     client: &Client,
     pods: &Store<Pod>,
@@ -195,11 +218,14 @@ async fn play(
     loop {
         let now = began.elapsed().as_secs_f64();
         while let Some(job) = waiting.pop_if(|job| job.submit_seconds <= now) {
-            plane.apply(&manifests::job(scenario, job).to_string())?;
+            plane.apply(&manifests::job(scenario, job, real).to_string())?;
         }
         let there = pods.state();
         for job in training.go_on(now - last, &there) {
-            training::end(client, &job).await?;
+            // Real ones end by themselves.
+            if real.is_none() {
+                training::end(client, &job).await?;
+            }
         }
         metrics.set(training::uses(&scenario.serving, now, &there));
         last = now;

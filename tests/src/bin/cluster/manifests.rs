@@ -1,5 +1,6 @@
 //! What is applied to the cluster: jobs and services of a scenario.
 
+use super::real::Real;
 use super::scenario::{Amounts, Job, Scenario, Service, Span};
 use serde_json::{Value, json};
 use shoal_tests::kube::annotations::{START_SECONDS, STOP_SECONDS};
@@ -7,15 +8,15 @@ use shoal_tests::kube::annotations::{START_SECONDS, STOP_SECONDS};
 /// The image of all that is not a master or pserver.
 pub(crate) const IMAGE: &str = "program:test";
 
-/// A training job. Its speed is the bench's affair.
-pub(crate) fn job(scenario: &Scenario, job: &Job) -> Value {
+/// A training job. Where it is not real, its speed is the bench's affair.
+pub(crate) fn job(scenario: &Scenario, job: &Job, real: Option<&Real>) -> Value {
     let starts = &scenario.start_seconds;
     let pod = |start: Span| json!({ "metadata": { "annotations": times(scenario, start) } });
     let mut trainer = pod(starts.trainer);
     let container =
         json!({ "name": "trainer", "image": IMAGE, "resources": resources(&job.trainers.amounts) });
     trainer["spec"]["containers"] = json!([container]);
-    json!({
+    let mut manifest = json!({
         "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": job.name },
         "spec": {
             "data": ["/data/*.recordio"],
@@ -25,7 +26,11 @@ pub(crate) fn job(scenario: &Scenario, job: &Job) -> Value {
                 "resources": resources(&job.pservers.amounts), "template": pod(starts.pserver) },
             "trainer": { "minReplicas": job.trainers.min, "maxReplicas": job.trainers.max, "template": trainer },
         },
-    })
+    });
+    if let Some(real) = real {
+        real.fill_in(job, &mut manifest["spec"]);
+    }
+    manifest
 }
 
 /// A service, with as many pods as it wants at first, and who scales it if its number is to change.

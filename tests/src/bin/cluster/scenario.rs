@@ -9,6 +9,7 @@ use serde_json::Value;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Scenario {
     pub(crate) seconds: f64,
+    pub(crate) resource: String,
     #[serde(default)]
     pub(crate) to_the_end: bool,
     #[serde(default)]
@@ -96,7 +97,7 @@ pub(crate) struct Trainers {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Speed {
-    compute_seconds: f64,
+    pub(crate) compute_seconds: f64,
 }
 
 impl Speed {
