@@ -164,3 +164,23 @@ fn trainers_of_about_one_pace_whose_microbatches_take_long_have_a_task_each_in_a
         );
     }
 }
+
+/// Four microbatches of 300 ms take three times a quarter of what a lease lives.
+#[test]
+fn what_takes_long_is_helped_once_its_time_is_over_and_not_before() {
+    let mut leases = leases();
+    let all = |lease: LeaseId| [Progress { lease, microbatches: 4, pushed: true, waits: false }];
+    for trainer in [A, B] {
+        let lease = take(&mut leases, trainer, 2, 0).unwrap().lease;
+        leases.progress(trainer, &all(lease), at(1200));
+    }
+    leases.advance(Step(1), at(1200));
+    let [first, second] = [A, B].map(|trainer| take(&mut leases, trainer, 2, 1200).unwrap());
+    assert_eq!(nodes(&[first, second]), [(1, node(2, 0)), (1, node(2, 1))]);
+    leases.progress(A, &all(first.lease), at(2400));
+    assert_eq!(take(&mut leases, A, 2, 2400).unwrap().step, Step(2), "there are records to read ahead");
+    assert!(leases.next_late(at(2400)).is_some_and(|late| at(2799) < late && late < at(2801)));
+    assert_eq!(take(&mut leases, A, 2, 2799), None, "it is about to be done");
+    let helped = take(&mut leases, A, 2, 2801).unwrap();
+    assert_eq!(nodes(&[helped]), [(1, node(1, 3))]);
+}
