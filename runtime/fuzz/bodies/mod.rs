@@ -1,7 +1,6 @@
 //! What must hold of any bytes that reach a decoder: the bodies of the fuzz targets, which an ordinary test runs too. They must
 //! never look at why something is refused, only that nothing panics and that what is taken is what was meant.
 
-#[path = "../../tests/recorded/messages.rs"]
 pub(crate) mod messages;
 mod stored;
 mod wire;
