@@ -1,13 +1,20 @@
-//! What the benches have in common: the stopwatch, rows of ours beside a limit, a pserver, plain bytes and
-//! other parameter servers in processes of their own, and some hot paths. But for these it must never know what is measured.
+//! The benches, a folder for each (`curves`, `device`, `instructions`, `planner`, `roofline`, `rows`; the programs of these names
+//! only call them), and what they have in common: the stopwatch, rows of ours beside a limit, a pserver, plain bytes and other
+//! parameter servers in processes of their own, and some hot paths.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod curves;
+pub mod device;
+pub mod instructions;
 pub mod measure;
 pub mod paths;
 pub mod peers;
 pub mod plain;
+pub mod planner;
 pub mod process;
 pub mod pserver;
 pub mod report;
+pub mod roofline;
+pub mod rows;
 pub mod tcp;

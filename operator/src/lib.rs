@@ -1,6 +1,6 @@
 //! The Kubernetes operator: runs training jobs that are written down as resources, scales, moves and repairs them.
 //!
-//! It observes, decides, applies. [`api`] is what people write, [`inventory`] is what there is, [`plan`] says who gets how much of
+//! It observes, decides, applies. [`api`] is what people write, [`inventory`] is what there is, [`shoal_planner`] says who gets how much of
 //! it, [`decide`] what each job needs next; all of these are pure. [`manifest`] makes objects of what was decided, [`cluster`] is
 //! the shell around them. It never computes, counts or restores anything of a model: masters and
 //! pservers do.
@@ -13,7 +13,6 @@ pub mod decide;
 pub mod inventory;
 pub mod manifest;
 mod pages;
-pub mod plan;
 pub mod settings;
 
 use anyhow::{Context, bail};
@@ -57,10 +56,10 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let lead = async {
         leader.elected().await;
         tracing::info!("elected: looking after jobs");
-        let planning = plan::Settings {
+        let planning = shoal_planner::Settings {
             headroom: settings.headroom,
             regrow_seconds: settings.regrow_seconds,
-            ..plan::Settings::default()
+            ..shoal_planner::Settings::default()
         };
         let scope = cluster::Scope { namespace: settings.namespace.as_deref(), planning };
         let counted = (looks, plans);

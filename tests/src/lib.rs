@@ -6,7 +6,6 @@
 pub mod applied;
 pub mod costs;
 pub mod exposition;
-pub mod kube;
 pub mod ledgers;
 pub mod model;
 pub mod phases;

@@ -2,8 +2,8 @@
 //! takes to start and to get ready is in both. It must never depend on the machine: neither on its processor nor on what its
 //! environment says.
 
-use crate::baseline::{Count, Origin};
-use crate::paths::HotPath;
+use crate::instructions::baseline::{Count, Origin};
+use crate::instructions::paths::HotPath;
 use anyhow::{Context, ensure};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,7 +1,7 @@
 //! The judgement: counts beside the baseline's. It must never pass what is cheaper either: a baseline that nobody writes anew
 //! no longer tells what the next change costs.
 
-use crate::baseline::{Baseline, Count, Origin};
+use crate::instructions::baseline::{Baseline, Count, Origin};
 use serde::Serialize;
 use std::fmt;
 

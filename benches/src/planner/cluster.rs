@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 use serde::Serialize;
-use shoal_operator::plan::{
+use shoal_planner::{
     Ask, ClusterView, JobView, Node, PODS, Pools, Resources, Room, Seconds, Servers, Settings, SpeedSample,
     Trainers, WaitingPod, plan,
 };

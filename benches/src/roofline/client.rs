@@ -1,11 +1,11 @@
 //! One trainer's pulls and pushes of a dense parameter, as the SDK makes them, without its routing and its patience: a message
 //! for each block, several under way together.
 
+use crate::pserver::{JOB, REWIND};
+use crate::tcp::OnlyTcp;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use shoal_benches::pserver::{JOB, REWIND};
-use shoal_benches::tcp::OnlyTcp;
 use shoal_runtime::cluster::layout::BLOCK_ELEMENTS_MAX;
 use shoal_runtime::cluster::{Node, Precision};
 use shoal_runtime::host::rpc::{Dial, PserverClient, TcpDial, pserver_client};

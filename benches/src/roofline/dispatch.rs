@@ -1,10 +1,10 @@
 //! Leases over gRPC: a master in a process of its own, as `shoal master` is one, trainers that compute nothing, and a pserver
 //! that says at once that what they were given is applied. What a master can hand out at all.
 
+use crate::measure::{Took, took};
+use crate::report::Row;
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
-use shoal_benches::measure::{Took, took};
-use shoal_benches::report::Row;
 use shoal_master::settings::MasterSettings;
 use shoal_recordio::{Writer, WriterOptions};
 use shoal_runtime::cluster::initial::Initial;

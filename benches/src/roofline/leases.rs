@@ -1,9 +1,9 @@
 //! Leases per second of the bare lease machine, and how the cost of one grows with the trainers.
 //! No members, no plan, no wire: what is counted is `master::lease` alone, called as the master calls it.
 
-use shoal_benches::measure::{Spread, in_turn};
-use shoal_benches::paths::leases::Job;
-use shoal_benches::report::Row;
+use crate::measure::{Spread, in_turn};
+use crate::paths::leases::Job;
+use crate::report::Row;
 
 const TRAINERS: [u32; 4] = [10, 100, 1000, 10_000];
 /// In each round, whatever the number of trainers.

@@ -1,9 +1,9 @@
 //! Reading ahead from far away: a trainer that computes for a while on each task, eight chunks, each of which takes 20 ms to
 //! come; beside one to which records cost nothing, and beside one that reads chunk after chunk. Computing is a pause.
 
+use crate::measure::in_turn;
+use crate::report::Row;
 use anyhow::Context;
-use shoal_benches::measure::in_turn;
-use shoal_benches::report::Row;
 use shoal_recordio::{Index, Limits, Writer, WriterOptions, decode_chunk};
 use shoal_runtime::cluster::{
     Exclusions, JobId, JobSettings, LeaseId, Microbatch, Mode, Precision, Slice, Task, Work,

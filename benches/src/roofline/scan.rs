@@ -2,11 +2,11 @@
 //! trainers do, against reading as many bytes into one buffer and a CRC32: no reader that checks can do less.
 //! All open the file anew in every round and use one thread; none may meet a disk, so the file is read once before.
 
-use crate::map::map;
+use crate::measure::{Work, in_turn, seconds};
+use crate::peers::Peers;
+use crate::report::Row;
+use crate::roofline::map::map;
 use anyhow::ensure;
-use shoal_benches::measure::{Work, in_turn, seconds};
-use shoal_benches::peers::Peers;
-use shoal_benches::report::Row;
 use shoal_recordio::{ChunkEntry, Index, Limits, Reader, Writer, WriterOptions, decode_chunk};
 use std::fs::File;
 use std::hint::black_box;

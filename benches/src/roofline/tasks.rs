@@ -1,8 +1,8 @@
 //! Leases with the tasks they are of: which records of which chunks, from the plan of a data set. How that grows with its chunks.
 
-use shoal_benches::measure::{Spread, in_turn};
-use shoal_benches::paths::leases::{Job, MICROBATCHES_PER_TRAINER};
-use shoal_benches::report::Row;
+use crate::measure::{Spread, in_turn};
+use crate::paths::leases::{Job, MICROBATCHES_PER_TRAINER};
+use crate::report::Row;
 use shoal_master::dispatch::Grant;
 use shoal_runtime::cluster::plan::Plan;
 use shoal_runtime::cluster::{JobId, JobSettings, Manifest, Mode, Precision, Rewind};

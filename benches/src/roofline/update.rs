@@ -3,9 +3,9 @@
 //! All are on one thread, over 16 Mi elements. Ours walks them in the stretches in which a block does, the limits in blocks of
 //! 1 MiB. A sum and Adam read five arrays and write three, Adam alone reads four and writes three. The gradients of ours lie at an odd address, as they do in a message; those of the limits are plain f32.
 
-use shoal_benches::measure::in_turn;
-use shoal_benches::paths::blocks::{Blocks, Message, RATE, WEIGHT, gradient};
-use shoal_benches::report::Row;
+use crate::measure::in_turn;
+use crate::paths::blocks::{Blocks, Message, RATE, WEIGHT, gradient};
+use crate::report::Row;
 use shoal_pserver::block::shape::STRETCH;
 use shoal_pserver::kernel::rules::{self, Pass};
 use shoal_pserver::kernel::sum::add_right_words;

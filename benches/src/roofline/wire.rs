@@ -1,14 +1,14 @@
 //! Pull and push of 64 MiB inside this host, over TCP and over a Unix socket: a trainer in this process and a pserver in another,
 //! beside the same bytes, plain, between the same two processes, and peers doing the same work. All in turn.
 
-use crate::client::{Client, Way};
+use crate::measure::{Took, took};
+use crate::peers::Peers;
+use crate::plain::Plain;
+use crate::pserver::{self, Pserver};
+use crate::report::Row;
+use crate::roofline::client::{Client, Way};
 use anyhow::ensure;
 use bytes::Bytes;
-use shoal_benches::measure::{Took, took};
-use shoal_benches::peers::Peers;
-use shoal_benches::plain::Plain;
-use shoal_benches::pserver::{self, Pserver};
-use shoal_benches::report::Row;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::precision::bf16_to_bytes;
 use shoal_runtime::cluster::{Declaration, Parameter, Precision, Rule, Schedule};

@@ -1,11 +1,11 @@
 //! One trainer's pulls and pushes of rows, as the SDK makes them, without its routing and its patience: keys once each and by
 //! bucket, messages of about 1 MiB under way together, rows into one array in key order.
 
+use crate::pserver::{JOB, REWIND};
+use crate::tcp::OnlyTcp;
 use anyhow::{Context, ensure};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
-use shoal_benches::pserver::{JOB, REWIND};
-use shoal_benches::tcp::OnlyTcp;
 use shoal_runtime::cluster::{Node, Rows, Table};
 use shoal_runtime::host::rpc::{PserverClient, pserver_client};
 use shoal_runtime::wire::proto::{self, PushAnswer};

@@ -2,11 +2,11 @@
 //!
 //! Only the table is in memory while bytes are counted; the limit's array comes and goes beside it.
 
-use crate::flat::Flat;
+use crate::measure::{Spread, seconds};
+use crate::paths::buckets::{Buckets, MESSAGE_KEYS, Message, Wanted, drawn};
+use crate::process::resident_bytes;
+use crate::rows::flat::Flat;
 use serde::Serialize;
-use shoal_benches::measure::{Spread, seconds};
-use shoal_benches::paths::buckets::{Buckets, MESSAGE_KEYS, Message, Wanted, drawn};
-use shoal_benches::process::resident_bytes;
 use shoal_runtime::cluster::Table;
 use std::hint::black_box;
 

@@ -1,10 +1,10 @@
 //! The result as people read it. It must never round a ratio up to 1.
 
-use crate::Rows;
-use crate::growth::{Cost, PAYLOAD_BYTES, Size};
-use crate::soak::Soak;
-use crate::wire::{Operation, Wire};
-use shoal_benches::peers::Told;
+use crate::peers::Told;
+use crate::rows::Rows;
+use crate::rows::growth::{Cost, PAYLOAD_BYTES, Size};
+use crate::rows::soak::Soak;
+use crate::rows::wire::{Operation, Wire};
 use std::fmt;
 
 impl fmt::Display for Rows {

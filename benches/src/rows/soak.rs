@@ -1,10 +1,10 @@
 //! Memory over a long run with eviction: keys by Zipf's law whose favourites change all the time, in a table that lets old
 //! rows go and in one that is full.
 
-use crate::growth::DIMENSION;
+use crate::paths::buckets::{Buckets, MESSAGE_KEYS, drawn};
+use crate::process::resident_bytes;
+use crate::rows::growth::DIMENSION;
 use serde::Serialize;
-use shoal_benches::paths::buckets::{Buckets, MESSAGE_KEYS, drawn};
-use shoal_benches::process::resident_bytes;
 use shoal_runtime::cluster::Table;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 

@@ -1,14 +1,14 @@
 //! Pull and push of 10,000 rows over loopback: a trainer in this process and a pserver in another, peers doing the same work,
 //! a gather and a scatter of such rows in one thread's memory, and the same bytes over plain TCP. All in turn.
 
-use crate::client::Client;
-use crate::flat::Flat;
+use crate::measure::{self, Spread, Took, seconds};
+use crate::paths::buckets::{ADAGRAD, MESSAGE_KEYS, drawn, parameter};
+use crate::peers::{Peers, Told};
+use crate::plain::Plain;
+use crate::pserver::{self, Pserver};
+use crate::rows::client::Client;
+use crate::rows::flat::Flat;
 use serde::Serialize;
-use shoal_benches::measure::{self, Spread, Took, seconds};
-use shoal_benches::paths::buckets::{ADAGRAD, MESSAGE_KEYS, drawn, parameter};
-use shoal_benches::peers::{Peers, Told};
-use shoal_benches::plain::Plain;
-use shoal_benches::pserver::{self, Pserver};
 use shoal_runtime::cluster::{Declaration, Precision, Rows, Table};
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -1,7 +1,7 @@
 //! Nodes and pods of a simulated cluster, and the scheduler that places pods that wait.
 
 use super::scenario::{Amounts, Scenario};
-use shoal_operator::plan::{Ask, CPU, DEVICES, MEMORY, Node, PODS, Pools, Resources, Room};
+use shoal_planner::{Ask, CPU, DEVICES, MEMORY, Node, PODS, Pools, Resources, Room};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@
 //! up, for cpu and GPUs on the way down; so some sweeps never end, and are given up here after a thousand.
 
 use super::world::World;
-use shoal_operator::plan::{Ask, CPU, DEVICES, MEMORY, Pools, Resources};
+use shoal_planner::{Ask, CPU, DEVICES, MEMORY, Pools, Resources};
 
 /// The share of what all nodes have that it fills.
 const CEILING: f64 = 0.97;

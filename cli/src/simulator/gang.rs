@@ -2,7 +2,7 @@
 //! does not. This is what a gang scheduler does with jobs that are not elastic.
 
 use super::world::World;
-use shoal_operator::plan::{Ask, Pools, Resources};
+use shoal_planner::{Ask, Pools, Resources};
 
 pub(super) fn look(world: &mut World<'_>) {
     if !std::mem::take(&mut world.is_changed) {

@@ -1,7 +1,7 @@
 //! A job of a simulation: its pods, how far it is, how fast it goes.
 
 use super::scenario::{JobGroup, Scenario, Speed};
-use shoal_operator::plan::{Resources, SpeedSample};
+use shoal_planner::{Resources, SpeedSample};
 use shoal_runtime::host::random::Random;
 
 /// A job.

@@ -2,7 +2,7 @@
 
 use super::cluster::{Owner, PodState};
 use super::world::World;
-use shoal_operator::plan::{
+use shoal_planner::{
     Ask, ClusterView, JobView, Pools, Resources, Servers, Settings, Trainers, WaitingPod, plan,
 };
 

@@ -5,7 +5,7 @@ use super::job::{self, Job};
 use super::scenario::Scenario;
 use super::{Policy, edl, gang, shoal};
 use crate::experiment::{Experiment, JobRow, Sample};
-use shoal_operator::plan::Resources;
+use shoal_planner::Resources;
 use shoal_runtime::host::random::Random;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

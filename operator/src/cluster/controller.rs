@@ -10,7 +10,6 @@ use crate::decide::{
 };
 use crate::inventory::Tenant;
 use crate::manifest::{Defaults, JOB_LABEL, identity};
-use crate::plan;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::controller::{Action, Config};
@@ -109,7 +108,7 @@ pub struct Scope<'a> {
     /// The jobs of this namespace only; by default of the whole cluster, for which it plans.
     pub namespace: Option<&'a str>,
     /// How the cluster is planned for.
-    pub planning: plan::Settings,
+    pub planning: shoal_planner::Settings,
 }
 
 /// Looks after all jobs of a namespace, or of the cluster, for as long as it is polled.

@@ -1,14 +1,14 @@
-//! Plans for all jobs again and again, and tells which of them have another plan than before. The plan itself is `crate::plan`.
+//! Plans for all jobs again and again, and tells which of them have another plan than before. The plan itself is `shoal_planner`.
 
 use super::index::Index;
 use crate::api::{Phase, TrainingJob, TrainingJobStatus, faults};
 use crate::decide::{Planned, pservers_wanted};
 use crate::inventory::{Asks, JobFacts, Site, Tenant, asks, cluster_view};
 use crate::manifest::Defaults;
-use crate::plan::{JobPlan, Seconds, Settings, SpeedSample, plan};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
+use shoal_planner::{JobPlan, Seconds, Settings, SpeedSample, plan};
 use shoal_runtime::host::clock::wall_seconds;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

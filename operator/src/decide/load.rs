@@ -8,8 +8,8 @@ use super::target::pserver_bounds;
 use super::upkeep::Upkeep;
 use super::view::{MasterView, Memory, Role};
 use crate::api::{Moment, Seat, TrainingJobSpec, quantity_value};
-use crate::plan::{HOT, Load, PserverPlan, pservers};
 use serde_json::Value;
+use shoal_planner::{HOT, Load, PserverPlan, pservers};
 use std::collections::BTreeMap;
 
 /// A sample is taken over at least so many seconds: over fewer, a report that comes late would be one.

@@ -7,8 +7,8 @@ use super::upkeep::Upkeep;
 use super::view::{Act, Command, MasterView, Memory, PodState, Role};
 use super::{budget, load};
 use crate::api::{Seat, TrainingJobStatus};
-use crate::plan::PserverPlan;
 use serde_json::Value;
+use shoal_planner::PserverPlan;
 
 /// Seats that neither leave nor are replaced.
 pub(super) fn staying(status: &TrainingJobStatus) -> impl Iterator<Item = &Seat> {

@@ -1,9 +1,9 @@
 //! Amounts of what nodes have and pods ask for, by Kubernetes' names. Pure.
 
 use crate::api::quantity_value;
-use crate::plan::{CPU, DEVICES, KINDS, MEMORY, PODS, Resources};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use shoal_planner::{CPU, DEVICES, KINDS, MEMORY, PODS, Resources};
 use std::collections::BTreeMap;
 
 /// Cpu, memory, the number of pods, and devices by their name.

@@ -4,7 +4,7 @@ use super::{Amounts, Wish};
 use crate::api::TrainingJob;
 use crate::decide::{PodPlan, Role};
 use crate::manifest::{Defaults, pod};
-use crate::plan::{Seconds, SpeedSample};
+use shoal_planner::{Seconds, SpeedSample};
 
 /// What a pod asks for, and where it may be.
 #[derive(Clone, Debug, Default, PartialEq)]

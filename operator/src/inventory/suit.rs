@@ -3,8 +3,8 @@
 //! Nodes that no wish tells apart are one pool, so that a wish is held against a few pools and not against each node.
 
 use super::Site;
-use crate::plan::Pools;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+use shoal_planner::Pools;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a pod wants to be.

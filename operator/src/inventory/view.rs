@@ -3,7 +3,7 @@
 use super::suit::PoolMap;
 use super::{Amounts, JobFacts, Place, PodAsk, Site, Tenant, Wish};
 use crate::decide::Role;
-use crate::plan::{
+use shoal_planner::{
     Ask, ClusterView, DEVICES, JobView, KINDS, Node, Resources, Servers, Trainers, WaitingPod,
 };
 use std::collections::BTreeMap;
@@ -166,8 +166,8 @@ fn job_view(job: &JobFacts, members: Members<'_>, ask: &impl Fn(&Amounts, &Wish)
 mod tests {
     use super::super::{Asks, Member};
     use super::*;
-    use crate::plan::CPU;
     use serde_json::json;
+    use shoal_planner::CPU;
 
     fn site(name: &str, cpu: i64) -> Site {
         let allocatable = Amounts { cpu_millis: cpu, pods: 10, ..Amounts::default() };

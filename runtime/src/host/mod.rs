@@ -3,7 +3,6 @@
 //! Time is tokio's (`tokio::time`), which a simulation pauses and advances. Everything else here is passed in
 //! as a value by the composing `main`, never reached for.
 
-#[cfg(any(test, feature = "authority"))]
 pub mod authority;
 pub mod backoff;
 pub mod checkpoints;

@@ -1,9 +1,8 @@
 //! A cluster of one machine with an operator in it: a real control plane, kubelets, the operator as a process. For tests.
-#![allow(dead_code, reason = "each of the test programs uses some of it")]
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use shoal_tests::kube::{ControlPlane, Faults, Kubelet, KubeletSettings, Run, missing};
+use shoal_test_cluster::{ControlPlane, Faults, Kubelet, KubeletSettings, Run, missing};
 use shoal_tests::processes::{Programs, closing, programs};
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -11,14 +11,15 @@ pub(crate) fn check(tree: &Tree, arrows: &[(&str, &[&str])]) -> Vec<Finding> {
             continue;
         }
         let Some((_, allowed)) = arrows.iter().find(|(known, _)| *known == folder) else {
-            let what = "a package without a row in ARROWS (tests/tests/tidy.rs): say what it may depend on";
+            let what =
+                "a package without a row in ARROWS (tests/tests/tidy/main.rs): say what it may depend on";
             findings.push(manifest.finding(1, what));
             continue;
         };
         for (line, package) in ours(manifest) {
             if !allowed.contains(&package.as_str()) {
                 let what = format!(
-                    "{folder} must not depend on {package} (ARROWS in tests/tests/tidy.rs): {}",
+                    "{folder} must not depend on {package} (ARROWS in tests/tests/tidy/main.rs): {}",
                     way_out()
                 );
                 findings.push(manifest.finding(line, what));

@@ -1,7 +1,7 @@
 //! The pserver's loops over dense parameters, a stretch at a time as a block runs them, and a whole block with them.
 
 use super::{HotPath, Walk};
-use shoal_benches::paths::blocks::{Blocks, Message, RATE, WEIGHT, gradient};
+use crate::paths::blocks::{Blocks, Message, RATE, WEIGHT, gradient};
 use shoal_pserver::block::shape::STRETCH;
 use shoal_pserver::kernel::norm::SquareSum;
 use shoal_pserver::kernel::rules::{self, Pass};

@@ -1,7 +1,7 @@
 //! Leasing among few trainers and many.
 
 use super::{HotPath, Walk};
-use shoal_benches::paths::leases::Job;
+use crate::paths::leases::Job;
 
 /// Of one repetition, whatever the number of trainers.
 const LEASES: u32 = 2000;

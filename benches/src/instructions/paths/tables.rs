@@ -1,7 +1,7 @@
 //! Rows of embedding tables: a sum over them made, merged, applied to buckets, read from them.
 
 use super::{HotPath, Walk};
-use shoal_benches::paths::buckets::{Buckets, MESSAGE_KEYS};
+use crate::paths::buckets::{Buckets, MESSAGE_KEYS};
 use shoal_runtime::cluster::{Rows, Table};
 use std::hint::black_box;
 

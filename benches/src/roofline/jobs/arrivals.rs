@@ -2,9 +2,9 @@
 //! are, and steps when all of a step are in. No tree, no ledger, no terms, no copies: it may lose and double what it likes.
 
 use super::load::{Load, RATE};
+use crate::pserver::serve_routes;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use shoal_benches::pserver::serve_routes;
 use shoal_runtime::host::rpc::{Limits, PserverServer};
 use shoal_runtime::wire::proto::{self, PushAnswer, pserver_server};
 use std::str::FromStr;

@@ -5,7 +5,7 @@ use super::begins::WARM;
 use super::job::{Job, Programs};
 use super::load::Load;
 use super::say;
-use shoal_benches::report::Row;
+use crate::report::Row;
 
 const DELAYS: [u32; 3] = [0, 1, 2];
 const TRAINERS: u32 = 2;

@@ -5,9 +5,9 @@ use super::begins::WARM;
 use super::job::{Job, Programs};
 use super::load::Load;
 use super::{MICROBATCHES_PER_TRAINER, say};
+use crate::process::available_bytes;
+use crate::report::Row;
 use anyhow::Context;
-use shoal_benches::process::available_bytes;
-use shoal_benches::report::Row;
 
 const TRAINERS: [u32; 3] = [1, 8, 64];
 /// 16 MiB, in blocks of 1 MiB.

@@ -18,8 +18,8 @@ pub(crate) use arrivals::{Adding, serve as add};
 pub(crate) use job::Programs;
 pub(crate) use program::{Program, Training};
 
+use crate::report::Row;
 use load::Load;
-use shoal_benches::report::Row;
 
 /// As the rule of thumb says.
 const MICROBATCHES_PER_TRAINER: u32 = 8;

@@ -4,7 +4,7 @@
 use super::begins::WARM;
 use super::job::{Job, Programs};
 use super::{MICROBATCHES_PER_TRAINER, load, rival, say};
-use shoal_benches::report::Row;
+use crate::report::Row;
 
 /// Numbers that share no tree evenly.
 const TRAINERS: [u32; 4] = [3, 5, 6, 7];

@@ -4,8 +4,8 @@
 use super::begins::{WARM, perfect};
 use super::job::{Job, Programs};
 use super::{MICROBATCHES_PER_TRAINER, load, say};
+use crate::report::Row;
 use anyhow::Context;
-use shoal_benches::report::Row;
 
 const TRAINERS: u32 = 8;
 const STEPS: u32 = WARM as u32 + 6;

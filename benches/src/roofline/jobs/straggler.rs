@@ -4,8 +4,8 @@
 use super::begins::WARM;
 use super::job::{Job, Programs, Ran};
 use super::{load, say};
-use shoal_benches::measure::Spread;
-use shoal_benches::report::Row;
+use crate::measure::Spread;
+use crate::report::Row;
 
 const SLOWNESS: u32 = 10;
 const TRAINERS: u32 = 5;

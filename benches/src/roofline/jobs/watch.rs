@@ -1,9 +1,9 @@
 //! Looking at the processes of a job while it runs: how much memory each had at most, and what its pserver has taken in and given
 //! out. It must never change the job; what it misses is an error, not a small figure.
 
+use crate::process::peak_resident_bytes;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use shoal_benches::process::peak_resident_bytes;
 use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
 use shoal_runtime::wire::proto::master_client::MasterClient;
 use shoal_runtime::wire::proto::{DescribeRequest, StatusReply, StatusRequest};

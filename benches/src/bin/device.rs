@@ -1,0 +1,7 @@
+//! The bench `device`, which lies in the library with its tests.
+
+use std::process::ExitCode;
+
+fn main() -> anyhow::Result<ExitCode> {
+    shoal_benches::device::main()
+}

@@ -1,0 +1,36 @@
+//! A real Kubernetes control plane on loopback addresses, kubelets that run pods as processes of this machine, and
+//! a proxy that misbehaves. For tests of the operator; it must know nothing of what is in the pods.
+
+#![forbid(unsafe_code)]
+
+mod control_plane;
+mod faults;
+mod hosts;
+mod kubelet;
+mod logs;
+mod metrics;
+mod pod;
+mod process;
+
+pub use control_plane::{ControlPlane, missing};
+pub use faults::{Call, Cut, Faults, Refusal};
+pub use kubelet::{Kubelet, KubeletSettings, Run};
+pub use metrics::{Metrics, PodUse};
+
+/// Annotations by which a pod says what is to become of it, all of them optional.
+pub mod annotations {
+    /// Seconds until it runs, or the least and the most of them, as in `10-30`: what its image takes to come.
+    pub const START_SECONDS: &str = "kubelet.shoal.dev/start-seconds";
+    /// Pretended pods: seconds that it runs, which may be said while it does; without it until it is deleted.
+    pub const RUN_SECONDS: &str = "kubelet.shoal.dev/run-seconds";
+    /// Pretended pods: seconds that it takes to end once it is deleted.
+    pub const STOP_SECONDS: &str = "kubelet.shoal.dev/stop-seconds";
+    /// Pretended pods: what it ends with then.
+    pub const EXIT_CODE: &str = "kubelet.shoal.dev/exit-code";
+    /// Pretended pods: why its container ended, as in `OOMKilled`.
+    pub const REASON: &str = "kubelet.shoal.dev/reason";
+    /// Processes: "true" where a process may have no more memory than its container's limit.
+    pub const ENFORCE_MEMORY: &str = "kubelet.shoal.dev/enforce-memory";
+    /// On a node: "true" for a machine that is lost.
+    pub const DEAD: &str = "kubelet.shoal.dev/dead";
+}

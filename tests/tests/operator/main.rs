@@ -1,0 +1,23 @@
+//! The operator on a real control plane, with kubelets that run pods as processes or pretend to. One test program, a module for
+//! each story; its tests wait more than they compute, one after another.
+//!
+//! | module | what is tested |
+//! | --- | --- |
+//! | `jobs` | applied, scaled by kubectl and by plans, suspended, moved: the model that `shoal run` gives |
+//! | `commands` | `shoal submit`, `get`, `logs`, `why`, `wait`, `delete` |
+//! | `plans`, `room` | the plan for all jobs; preemption, quotas, taints |
+//! | `faults`, `outage` | lost nodes, killed and paused operators, images and memory that cannot do; an API server that refuses or is away |
+//! | `rights` | what the operator and its pods may do, and nothing else |
+//!
+//! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
+//! One of them: `cargo test -p shoal-tests --test operator plans::`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod commands;
+mod faults;
+mod jobs;
+mod outage;
+mod plans;
+mod rights;
+mod room;
+mod world;

@@ -1,0 +1,29 @@
+//! End to end with real processes, as a user starts them: `shoal`, the examples, signals and files. One test program, a module
+//! for each story; what they start is built before the first of them.
+//!
+//! | module | what is tested |
+//! | --- | --- |
+//! | `elastic` | the same bits however many trainers and pservers there are, exact counts under chaos, a command line that does what it says |
+//! | `chaos` | `shoal chaos`, and the faults that need a network or a disk of their own |
+//! | `evaluation`, `exclusions`, `tables`, `devices` | the same under evaluations, records that cannot be used, embedding tables, devices |
+//! | `checkpoint_commands`, `export`, `warm_start` | models that are written and read |
+//! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
+//! | `images` | what goes into images suffices for their programs |
+//!
+//! One of them: `cargo test -p shoal-tests --test processes elastic::`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod chaos;
+mod checkpoint_commands;
+mod devices;
+mod elastic;
+mod evaluation;
+mod examples;
+mod exclusions;
+mod export;
+mod fetch;
+mod images;
+mod new_program;
+mod program_arguments;
+mod tables;
+mod warm_start;

@@ -1,0 +1,11 @@
+//! Directed traces: orders of events that random seeds may miss, each built by hand out of real roles. Numbers are those of
+//! the traces that broke earlier wordings of the rules.
+
+mod asynchronous;
+mod copies;
+mod decisions;
+mod evaluations;
+mod exclusions;
+mod masters;
+mod rewind;
+mod steps;

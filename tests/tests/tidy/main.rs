@@ -1,0 +1,316 @@
+//! Tidy: the house's rules as tests over the whole tree. It must never know a crate's code, only files and text.
+//!
+//! The tables here say what is wanted; the files beside say how it is checked, each checker with a test in which it
+//! fails. A finding reads `file:line: what is wrong and what to do`.
+
+mod arrows;
+mod code;
+mod documents;
+mod hygiene;
+mod names;
+mod purity;
+mod size;
+mod tree;
+
+use purity::Pure;
+use tree::Tree;
+
+/// The arrows of the workspace: each folder with a package, and the packages of ours that it may name.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("recordio", &[]),
+    ("runtime", &[]),
+    ("planner", &[]),
+    ("fuzz", &["shoal-master", "shoal-pserver", "shoal-recordio", "shoal-runtime"]),
+    ("master", LIBRARIES),
+    ("pserver", LIBRARIES),
+    ("trainer-sdk", LIBRARIES),
+    ("operator", &["shoal-planner", "shoal-runtime"]),
+    ("cli", ROLES_AND_LIBRARIES),
+    ("test-cluster", &["shoal-operator", "shoal-runtime"]),
+    ("tests", WHAT_TESTS_USE),
+    ("studies", WHAT_TESTS_USE),
+    ("benches", ROLES_AND_LIBRARIES),
+];
+const LIBRARIES: &[&str] = &["shoal-recordio", "shoal-runtime"];
+const ROLES_AND_LIBRARIES: &[&str] = &[
+    "shoal-recordio",
+    "shoal-runtime",
+    "shoal-planner",
+    "shoal-master",
+    "shoal-pserver",
+    "shoal-trainer-sdk",
+    "shoal-operator",
+];
+const WHAT_TESTS_USE: &[&str] = &[
+    "shoal-recordio",
+    "shoal-runtime",
+    "shoal-master",
+    "shoal-pserver",
+    "shoal-trainer-sdk",
+    "shoal-operator",
+    "shoal-test-cluster",
+    "shoal-tests",
+];
+
+/// What no pure file says: the doors to the world, and what differs from run to run.
+const WORLD: &[&str] = &[
+    "tokio",
+    "tonic",
+    "prost",
+    "kube",
+    "rand",
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "Instant",
+    "SystemTime",
+    "HashMap",
+    "HashSet",
+];
+/// What the file format does not say, so that it can be used without the rest of Shoal.
+const FRAMEWORK: &[&str] = &["tokio", "tonic", "prost", "shoal_"];
+
+/// Pure files by path prefix. A prefix that no file has is a finding too: a rename moves its row.
+const PURE: &[Pure] = &[
+    Pure {
+        prefix: "runtime/src/cluster/",
+        forbidden: WORLD,
+        reason: "every role must compute the same from it",
+    },
+    Pure {
+        prefix: "runtime/src/wire/tensors",
+        forbidden: WORLD,
+        reason: "what a stranger's file says is judged without opening another",
+    },
+    Pure {
+        prefix: "master/src/members",
+        forbidden: WORLD,
+        reason: "a state machine: time comes as an argument",
+    },
+    Pure {
+        prefix: "master/src/placement",
+        forbidden: WORLD,
+        reason: "placement is a function of its arguments",
+    },
+    Pure {
+        prefix: "master/src/rebalance/",
+        forbidden: WORLD,
+        reason: "whichever master leads decides the same",
+    },
+    Pure {
+        prefix: "master/src/lease",
+        forbidden: WORLD,
+        reason: "a state machine: time comes as an argument",
+    },
+    Pure {
+        prefix: "master/src/runs",
+        forbidden: WORLD,
+        reason: "a state machine: time comes as an argument",
+    },
+    Pure { prefix: "master/src/lanes", forbidden: WORLD, reason: "part of the lease machine of runs" },
+    Pure { prefix: "master/src/paces", forbidden: WORLD, reason: "part of the lease machine of runs" },
+    Pure {
+        prefix: "master/src/free_nodes",
+        forbidden: WORLD,
+        reason: "an allocator that a simulation replays",
+    },
+    Pure {
+        prefix: "master/src/reports",
+        forbidden: WORLD,
+        reason: "the truth about progress, replayed by seed",
+    },
+    Pure {
+        prefix: "master/src/machine",
+        forbidden: WORLD,
+        reason: "a state machine: time comes as an argument",
+    },
+    Pure {
+        prefix: "operator/src/decide/",
+        forbidden: WORLD,
+        reason: "a model of a cluster replays it, and the next operator decides the same",
+    },
+    Pure {
+        prefix: "operator/src/inventory/",
+        forbidden: WORLD,
+        reason: "what is planned for follows from what the API server has, and from nothing else",
+    },
+    Pure {
+        prefix: "planner/src/",
+        forbidden: WORLD,
+        reason: "the same plan in a cluster and in a simulation",
+    },
+    Pure {
+        prefix: "pserver/src/block/",
+        forbidden: WORLD,
+        reason: "a block's state follows from its log alone",
+    },
+    Pure {
+        prefix: "pserver/src/bucket/",
+        forbidden: WORLD,
+        reason: "copies of a bucket have the same rows and bits",
+    },
+    Pure {
+        prefix: "pserver/src/kernel/",
+        forbidden: WORLD,
+        reason: "arithmetic has the same bits everywhere",
+    },
+    Pure { prefix: "trainer-sdk/src/reduce", forbidden: WORLD, reason: "its bits must be the pserver's" },
+    Pure {
+        prefix: "trainer-sdk/src/place",
+        forbidden: WORLD,
+        reason: "whoever holds a task computes it with the same seeds",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/chunks/depth",
+        forbidden: WORLD,
+        reason: "a state machine: time comes as an argument",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/chunks/cache",
+        forbidden: WORLD,
+        reason: "what is kept follows from what was used",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/pending",
+        forbidden: WORLD,
+        reason: "what a change of routing does is a function of it",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/taken",
+        forbidden: WORLD,
+        reason: "who has a gradient follows from answers alone",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/kept",
+        forbidden: WORLD,
+        reason: "what is kept follows from words alone",
+    },
+    Pure {
+        prefix: "trainer-sdk/src/desk",
+        forbidden: WORLD,
+        reason: "what is done next follows from words alone",
+    },
+    Pure {
+        prefix: "runtime/src/host/rpc/tls/permissions",
+        forbidden: WORLD,
+        reason: "who may call what is a table",
+    },
+    Pure {
+        prefix: "runtime/src/host/rpc/tls/identity",
+        forbidden: WORLD,
+        reason: "whom a certificate is for follows from its bytes alone",
+    },
+    Pure {
+        prefix: "cli/src/runner/chaos/deck",
+        forbidden: WORLD,
+        reason: "a seed plays the same faults again: time and the job come as arguments",
+    },
+    Pure { prefix: "cli/src/runner/chaos/spell", forbidden: WORLD, reason: "part of the deck" },
+    Pure {
+        prefix: "cli/src/commands/chaos/judge",
+        forbidden: WORLD,
+        reason: "a verdict follows from how a job ended alone",
+    },
+    Pure {
+        prefix: "cli/src/collector/",
+        forbidden: WORLD,
+        reason: "what is made of a cluster follows from what it is told",
+    },
+    Pure {
+        prefix: "benches/src/curves/figure/",
+        forbidden: WORLD,
+        reason: "the same curves are the same figure",
+    },
+    Pure {
+        prefix: "benches/src/curves/judge",
+        forbidden: WORLD,
+        reason: "a verdict follows from the curves alone",
+    },
+    Pure { prefix: "recordio/src/", forbidden: FRAMEWORK, reason: "a file format that stands by itself" },
+];
+
+/// Words that the glossary defines, each in bold at the beginning of its entry.
+const TERMS: &[&str] = &[
+    "record",
+    "chunk",
+    "data set",
+    "manifest",
+    "epoch",
+    "microbatch",
+    "step",
+    "task",
+    "lease",
+    "parameter",
+    "block",
+    "routing table",
+    "routing version",
+    "term",
+    "version",
+    "incarnation",
+    "checkpoint",
+    "snapshot",
+    "copy",
+    "fill",
+    "rewind",
+    "ledger",
+    "lane",
+    "slot",
+    "node",
+    "held node",
+    "covered arrival",
+    "front step",
+    "nonce",
+    "slice",
+];
+
+#[test]
+fn arrows_point_from_the_command_to_the_roles_to_the_libraries() {
+    tree::assert_none(arrows::check(&Tree::read(), ARROWS));
+}
+
+#[test]
+fn pure_files_know_no_world() {
+    tree::assert_none(purity::check(&Tree::read(), PURE));
+}
+
+#[test]
+fn every_source_file_says_what_it_is_for() {
+    tree::assert_none(code::check_openings(&Tree::read()));
+}
+
+#[test]
+fn no_module_is_named_after_a_drawer() {
+    tree::assert_none(code::check_names(&Tree::read()));
+}
+
+#[test]
+fn files_and_functions_stay_small() {
+    tree::assert_none(size::check(&Tree::read()));
+}
+
+#[test]
+fn every_document_is_reachable_and_every_link_arrives() {
+    tree::assert_none(documents::check(&Tree::read()));
+}
+
+#[test]
+fn the_glossary_defines_the_words_of_the_design() {
+    tree::assert_none(documents::check_glossary(&Tree::read(), TERMS));
+}
+
+#[test]
+fn no_file_names_one_machine_or_a_registry() {
+    tree::assert_none(hygiene::check(&Tree::read()));
+}
+
+#[test]
+fn what_documents_and_scripts_name_exists() {
+    tree::assert_none(names::check(&Tree::read()));
+}
+
+#[test]
+fn every_fuzz_target_is_a_program() {
+    tree::assert_none(names::check_fuzz_targets(&Tree::read()));
+}

@@ -1,0 +1,178 @@
+//! Documents and scripts name what exists: files of ours, programs, test programs and their modules, tests, guards. It must never
+//! ask cargo: the tree says what there is.
+
+use super::tree::{Finding, TextFile, Tree};
+
+/// What tells of earlier times keeps their names; this file has made-up ones.
+const SKIPPED: &[&str] = &["CHANGELOG.md", "tests/tests/tidy/names.rs"];
+/// Where tests are spoken of by name, and guards, which are written down elsewhere.
+const PROOFS: &[&str] = &["tests/README.md", "docs/testing.md"];
+const GUARDS: &str = "tests/mutants/guards.py";
+
+/// Every document, script and source of the tree.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| !SKIPPED.contains(&file.path.as_str())) {
+        for (index, line) in file.text.lines().enumerate() {
+            let mut wrong = targets(tree, line);
+            if file.path.ends_with(".md") {
+                wrong.extend(spans(line).filter_map(|span| missing(tree, file, span)));
+            }
+            findings.extend(wrong.into_iter().map(|what| file.finding(index + 1, what)));
+        }
+    }
+    findings
+}
+
+/// Every fuzz target of a package is a program of the workspace that builds them: otherwise nobody runs it.
+pub(crate) fn check_fuzz_targets(tree: &Tree) -> Vec<Finding> {
+    let manifest = tree.file("fuzz/Cargo.toml").map_or("", |file| file.text.as_str());
+    let is_target = |file: &&TextFile| file.path.contains("/fuzz/fuzz_targets/");
+    let is_built = |file: &TextFile| manifest.contains(&format!("path = \"../{}\"", file.path));
+    let what = "no program of fuzz/Cargo.toml: name it PACKAGE-TARGET there";
+    tree.rust().filter(is_target).filter(|file| !is_built(file)).map(|file| file.finding(1, what)).collect()
+}
+
+/// The programs and test programs that a command line names, and are not there.
+fn targets(tree: &Tree, line: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_alphanumeric() || "-_:{}$<>/.".contains(c);
+    // As a list of arguments and as a line for a shell: words alone.
+    let words: Vec<&str> = line.split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect();
+    let mut missing = Vec::new();
+    for (at, pair) in words.windows(2).enumerate() {
+        // What stands for a name is none.
+        let is_name =
+            pair[1].chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c));
+        if !is_name || pair[1].starts_with('-') {
+            continue;
+        }
+        let name = pair[1];
+        match pair[0] {
+            "--bin" if !has_program(tree, name) => {
+                missing.push(format!("--bin {name}: there is no such program"));
+            }
+            "--test" if !has_tests(tree, name) => {
+                missing.push(format!("--test {name}: there is no such test program"));
+            }
+            "--test" => {
+                let module = words.get(at + 2).and_then(|filter| filter.split_once("::"));
+                if let Some((module, _)) = module.filter(|(module, _)| !has_module(tree, name, module)) {
+                    missing.push(format!("--test {name} {module}::: there is no such module"));
+                }
+            }
+            _ => {}
+        }
+    }
+    missing
+}
+
+fn has_program(tree: &Tree, name: &str) -> bool {
+    let files = [format!("src/bin/{name}.rs"), format!("src/bin/{name}/main.rs")];
+    let named = format!("name = \"{name}\"");
+    tree.files.iter().any(|file| {
+        files.iter().any(|known| file.path.ends_with(known))
+            || (file.path.ends_with("Cargo.toml") && file.text.contains(&named))
+    })
+}
+
+fn has_tests(tree: &Tree, name: &str) -> bool {
+    let files = [format!("/tests/{name}.rs"), format!("/tests/{name}/main.rs")];
+    tree.rust().any(|file| files.iter().any(|known| file.path.ends_with(known)))
+}
+
+fn has_module(tree: &Tree, program: &str, module: &str) -> bool {
+    let files = [format!("/tests/{program}/{module}.rs"), format!("/tests/{program}/{module}/mod.rs")];
+    tree.rust().any(|file| files.iter().any(|known| file.path.ends_with(known)))
+}
+
+/// What stands between backticks in a line.
+fn spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// What is wrong with a name between backticks: a source, a test or a guard that is not there.
+fn missing(tree: &Tree, file: &TextFile, span: &str) -> Option<String> {
+    let is_of = |more: &str| span.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));
+    if span.ends_with(".rs") && is_of("_-/.") {
+        let end = format!("/{span}");
+        let is_there = tree.rust().any(|known| known.path == span || known.path.ends_with(&end));
+        return (!is_there).then(|| format!("`{span}`: no source of ours ends so"));
+    }
+    if !PROOFS.contains(&file.path.as_str()) {
+        return None;
+    }
+    // Sentences are tests: nothing else has so many words.
+    if span.matches('_').count() >= 4 && is_of("_") && span.chars().all(|c| !c.is_ascii_uppercase()) {
+        let written = format!("fn {span}(");
+        let is_there = tree.rust().any(|known| known.text.contains(&written));
+        return (!is_there).then(|| format!("`{span}`: there is no such test"));
+    }
+    if span.matches('-').count() >= 1 && is_of("-") && !span.starts_with('-') {
+        let named = format!("\"{span}\"");
+        let is_there = tree.file(GUARDS).is_none_or(|guards| guards.text.contains(&named));
+        return (!is_there).then(|| format!("`{span}`: {GUARDS} has no such guard"));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: &[(&str, &str)] = &[
+        ("Cargo.toml", "[workspace]\n"),
+        ("tests/src/bin/simulate.rs", "//! A.\n"),
+        ("tests/tests/sim/main.rs", "//! A.\n"),
+        ("tests/tests/sim/directed/mod.rs", "//! A.\nfn a_trainer_that_leaves_is_counted_once() {}\n"),
+        ("tests/mutants/guards.py", "Guard(\"whole-siblings\")\n"),
+    ];
+
+    fn found(path: &str, line: &str) -> Vec<String> {
+        let files: Vec<_> = TREE.iter().copied().chain([(path, line)]).collect();
+        check(&Tree::of(&files)).into_iter().map(|finding| finding.what).collect()
+    }
+
+    #[test]
+    fn what_exists_may_be_named() {
+        for line in [
+            "`cargo run --bin simulate -- --seeds 0..1`",
+            "`cargo test --test sim directed::copies`, `--test sim`",
+            "command = [\"--test\", \"sim\", \"directed::\"]",
+            "`directed/mod.rs` and `a_trainer_that_leaves_is_counted_once`, `whole-siblings`",
+            "`--bin NAME`, `--test $program`, `a_name_of_four`",
+        ] {
+            assert_eq!(found("tests/README.md", line), [] as [String; 0], "{line}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_found_wherever_it_is_named() {
+        for line in [
+            "cargo run --bin grid",
+            "cargo test --test directed",
+            "cargo test --test sim copies::all",
+            "command = [\"--test\", \"sim\", \"copies::\"]",
+            "`tests/directed.rs`",
+            "`a_trainer_that_leaves_is_counted_twice`",
+            "`half-siblings`",
+        ] {
+            assert_eq!(found("tests/README.md", line).len(), 1, "{line}");
+        }
+        assert_eq!(found("tests/mutants/mutants.py", "[\"--test\", \"directed\"]").len(), 1);
+    }
+
+    #[test]
+    fn a_fuzz_target_that_nobody_builds_is_found() {
+        let target = |name: &str| format!("master/fuzz/fuzz_targets/{name}.rs");
+        let (built, forgotten) = (target("service"), target("document"));
+        let manifest = format!("path = \"../{built}\"\n");
+        let tree = Tree::of(&[("fuzz/Cargo.toml", &manifest), (&built, ""), (&forgotten, "")]);
+        let found: Vec<String> = check_fuzz_targets(&tree).into_iter().map(|finding| finding.path).collect();
+        assert_eq!(found, [forgotten]);
+    }
+
+    #[test]
+    fn history_keeps_its_names() {
+        assert_eq!(found("CHANGELOG.md", "`cargo run --bin grid`"), [] as [String; 0]);
+    }
+}
