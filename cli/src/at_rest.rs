@@ -96,6 +96,7 @@ impl<'a> AtRest<'a> {
         Ok(())
     }
 
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "tables are written as Parquet"))]
     /// The rows of one bucket of a table.
     pub(crate) async fn rows(&self, bucket: BlockId, table: &Parameter) -> anyhow::Result<TableState> {
         let mut rows = TableState::new(table);

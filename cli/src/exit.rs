@@ -11,6 +11,7 @@ pub(crate) enum Exit {
     /// A role does not answer.
     #[error("{0}")]
     Unreachable(String),
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "who waits, waits for clusters"))]
     /// What was waited for has not come to be in time.
     #[error("{0}")]
     TimedOut(String),

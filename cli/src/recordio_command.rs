@@ -13,6 +13,7 @@ use shoal_recordio::{Compressor, Index, Limits, Reader, Writer, WriterOptions, v
 #[path = "pack/mod.rs"]
 mod pack;
 
+#[cfg(feature = "parquet")]
 use pack::parquet::RowForm;
 
 /// Make, list, read and check RecordIO files
@@ -97,6 +98,7 @@ enum PackSource {
     /// Numbers, booleans, texts, bytes and lists of these are packed; groups by their leaves, named with dots; dates and
     /// times as the numbers that the file holds. Compressed with snappy, gzip, brotli or lz4, or not at all; zstd is
     /// refused.
+    #[cfg(feature = "parquet")]
     #[command(
         after_help = "Example: shoal recordio pack parquet houses.parquet --columns price,rooms,area --as f32 --output houses.recordio"
     )]
@@ -202,6 +204,7 @@ fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
         PackSource::Idx { images, labels, output } => {
             write_output(output, |emit| pack::idx::pack(images, labels, emit))
         }
+        #[cfg(feature = "parquet")]
         PackSource::Parquet { files, form, columns, output } => {
             write_output(output, |emit| pack::parquet::pack(files, *form, columns, emit))
         }

@@ -1,10 +1,13 @@
 //! `shoal export`: the model of a job as safetensors, or one of its tables as Parquet.
 
 use super::{Output, print};
+#[cfg(not(feature = "parquet"))]
+use crate::absent;
 use crate::at_rest::AtRest;
 use crate::client::{Client, JobChoice};
 use crate::exit::Exit;
 use crate::model_state::ModelState;
+#[cfg(feature = "parquet")]
 use crate::table_file;
 use crate::whole_file::Unwritten;
 use serde_json::json;
@@ -112,6 +115,10 @@ pub(crate) struct Written {
 impl Wanted {
     /// Refuses a file whose name says that it is something else.
     pub(crate) fn check(&self) -> Result<(), Exit> {
+        #[cfg(not(feature = "parquet"))]
+        if self.table.is_some() {
+            return Err(absent::flag("--table", "parquet"));
+        }
         let is_named = |end: &str| self.file.extension().is_some_and(|found| found.eq_ignore_ascii_case(end));
         let file = self.file.display();
         match self.table {
@@ -128,6 +135,7 @@ impl Wanted {
     /// Writes it.
     pub(crate) async fn write(&self, job: &AtRest<'_>) -> anyhow::Result<Written> {
         let version = Some(job.version);
+        #[cfg(feature = "parquet")]
         if let Some(table) = &self.table {
             let rows = Some(table_file::export(job, table, self.with_state, &self.file).await?);
             return Ok(Written { version, rows, sha256: None });

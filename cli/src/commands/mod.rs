@@ -3,6 +3,7 @@
 pub(crate) mod certs;
 pub(crate) mod chaos;
 pub(crate) mod checkpoint;
+#[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod demo;
 pub(crate) mod drain;
@@ -12,6 +13,7 @@ pub(crate) mod report;
 pub(crate) mod roles;
 pub(crate) mod run;
 pub(crate) mod scale;
+#[cfg(feature = "cluster")]
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod watch;

@@ -26,6 +26,7 @@ pub(crate) struct PserverArguments {
 }
 
 /// Run the Kubernetes operator, which looks after TrainingJobs
+#[cfg(feature = "cluster")]
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: KUBECONFIG=~/.kube/config shoal operator --namespace default --http 127.0.0.1:8080\n\
@@ -57,6 +58,7 @@ pub(crate) async fn pserver(arguments: PserverArguments) -> anyhow::Result<ExitC
     Ok(ended(shoal_pserver::run(arguments.settings, leave, stop).await))
 }
 
+#[cfg(feature = "cluster")]
 pub(crate) async fn operator(arguments: OperatorArguments) -> anyhow::Result<ExitCode> {
     telemetry::start("operator", arguments.settings.log_format);
     Ok(ended(shoal_operator::run(arguments.settings, Shutdown::on_signal()?).await))

@@ -3,10 +3,12 @@
 //! limit.
 
 pub(super) mod csv;
+#[cfg(feature = "parquet")]
 #[cfg(test)]
 mod fuzzed_tests;
 pub(super) mod idx;
 pub(super) mod lines;
+#[cfg(feature = "parquet")]
 pub(super) mod parquet;
 pub(super) mod tfrecord;
 

@@ -13,10 +13,13 @@ mod svg;
 mod text;
 mod time;
 
+#[cfg(feature = "cluster")]
 pub(crate) use drawing::{Anchor, Drawing};
 pub(crate) use page::html;
+#[cfg(feature = "cluster")]
 pub(crate) use scale::{Scale, ticks};
 pub(crate) use svg::svg;
+#[cfg(feature = "cluster")]
 pub(crate) use text::escape;
 
 /// A training run from its first second to its last. Times are seconds since its start.

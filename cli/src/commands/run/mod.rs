@@ -35,6 +35,7 @@ pub(crate) struct RunArguments {
     /// taken where no flag and no variable says otherwise. Places, images, resources and volumes are left to clusters
     // Whoever parses the command line has put its content there: see `manifest`.
     #[arg(id = "file", short = 'f', long = "file", value_name = "FILE")]
+    #[cfg_attr(not(feature = "cluster"), arg(help = "Not in this build: a TrainingJob as a cluster runs it", long_help = "Not in this build: a TrainingJob as a cluster runs it", value_parser = not_here))]
     _file: Option<PathBuf>,
     #[command(flatten)]
     flags: JobFlags,
@@ -189,4 +190,10 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
     }
     lines.push(format!("Model: {}", job.plan.folder.model().display()));
     lines.join("\n")
+}
+
+/// Refuses a manifest where nobody is there to read it.
+#[cfg(not(feature = "cluster"))]
+fn not_here(_: &str) -> Result<PathBuf, Exit> {
+    Err(crate::absent::flag("--file", "cluster"))
 }
