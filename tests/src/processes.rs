@@ -57,14 +57,19 @@ pub fn cargo() -> Command {
     command
 }
 
+/// Whose programs and examples are tested.
+const PACKAGES: [&str; 4] = ["shoal-cli", "shoal-operator", "shoal-tests", "shoal-trainer-sdk"];
+
 fn build() -> anyhow::Result<PathBuf> {
-    // All of the workspace, as the tests were built: another selection would build dependencies again, with other features.
+    // These packages have the features of the whole workspace (tidy holds them to it), so that nothing is built twice.
     // target/PROFILE/deps/this-test or target/PROFILE/this-binary
     let here = std::env::current_exe()?;
     let folder =
         here.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).context("no target folder")?;
     let mut command = cargo();
-    command.args(["build", "--quiet", "--workspace", "--bins", "--examples"]);
+    command
+        .args(["build", "--quiet", "--bins", "--examples"])
+        .args(PACKAGES.map(|name| format!("-p={name}")));
     if folder.ends_with("release") {
         command.arg("--release");
     }

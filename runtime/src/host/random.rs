@@ -15,10 +15,8 @@ impl Random {
     }
     /// A generator seeded by the operating system, for production processes.
     pub fn from_os() -> Random {
-        use std::hash::{BuildHasher, Hasher};
-        // RandomState draws its keys from the operating system's generator.
-        let drawn = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        Random::seeded(drawn ^ u64::from(std::process::id()) << 32)
+        // A system that gives nothing still gives every process a number of its own.
+        Random::seeded(getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())))
     }
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {

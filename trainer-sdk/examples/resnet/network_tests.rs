@@ -122,12 +122,12 @@ fn convolved(input: &Planes, kernel: &[f64], filters: usize, stride: usize) -> P
 
 fn normalised(batch: &[Planes], of_unit: &[Vec<f64>]) -> Vec<Planes> {
     let mut batch = batch.to_vec();
-    for channel in 0..batch[0].values.len() {
+    for (channel, (scale, shift)) in of_unit[1].iter().zip(&of_unit[2]).enumerate() {
         let values: Vec<f64> = batch.iter().flat_map(|image| image.values[channel].clone()).collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let variance = values.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / values.len() as f64;
         for value in batch.iter_mut().flat_map(|image| &mut image.values[channel]) {
-            *value = (*value - mean) / (variance + 1e-5).sqrt() * of_unit[1][channel] + of_unit[2][channel];
+            *value = (*value - mean) / (variance + 1e-5).sqrt() * scale + shift;
         }
     }
     batch

@@ -1,13 +1,12 @@
 //! Candle's gradients of the digits' perceptron against the hand-written ones, and against themselves.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code)] // What the demo and the example use.
-#[path = "../examples/digits/data.rs"]
+#[path = "../../examples/digits/data.rs"]
 mod data;
 #[allow(dead_code)] // As above.
-#[path = "../examples/digits/mlp.rs"]
+#[path = "../../examples/digits/mlp.rs"]
 mod mlp;
-#[path = "../examples/digits_candle/model.rs"]
+#[path = "../../examples/digits_candle/model.rs"]
 mod model;
 
 use mlp::{GradientMut, Weights};
