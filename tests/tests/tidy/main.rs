@@ -6,6 +6,7 @@
 mod arrows;
 mod code;
 mod documents;
+mod features;
 mod hygiene;
 mod names;
 mod purity;
@@ -25,10 +26,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pserver", LIBRARIES),
     ("trainer-sdk", LIBRARIES),
     ("operator", &["shoal-planner", "shoal-runtime"]),
-    ("cli", ROLES_AND_LIBRARIES),
-    ("test-cluster", &["shoal-operator", "shoal-runtime"]),
-    ("tests", WHAT_TESTS_USE),
-    ("studies", WHAT_TESTS_USE),
+    ("cli", COMMAND_AND_ITS_PARTS),
+    ("test-cluster", &["shoal-operator", "shoal-runtime", "shoal-cli", "shoal-tests"]),
+    ("tests", COMMAND_AND_ITS_PARTS),
+    ("studies", WHAT_STUDIES_USE),
     ("benches", ROLES_AND_LIBRARIES),
 ];
 const LIBRARIES: &[&str] = &["shoal-recordio", "shoal-runtime"];
@@ -41,7 +42,18 @@ const ROLES_AND_LIBRARIES: &[&str] = &[
     "shoal-trainer-sdk",
     "shoal-operator",
 ];
-const WHAT_TESTS_USE: &[&str] = &[
+/// Tests name the command, as its own do, so that it is built with all of its features.
+const COMMAND_AND_ITS_PARTS: &[&str] = &[
+    "shoal-recordio",
+    "shoal-runtime",
+    "shoal-planner",
+    "shoal-master",
+    "shoal-pserver",
+    "shoal-trainer-sdk",
+    "shoal-operator",
+    "shoal-cli",
+];
+const WHAT_STUDIES_USE: &[&str] = &[
     "shoal-recordio",
     "shoal-runtime",
     "shoal-master",
@@ -313,4 +325,28 @@ fn what_documents_and_scripts_name_exists() {
 #[test]
 fn every_fuzz_target_is_a_program() {
     tree::assert_none(names::check_fuzz_targets(&Tree::read()));
+}
+
+/// Selections of packages that people build one after another: none of them must build anew what another has built.
+const BUILT_ALIKE: &[&[&str]] = &[
+    // Tests, all or some, and the programs that they start.
+    &[
+        "--workspace --edges=normal,dev,no-proc-macro",
+        "-p=shoal-tests --edges=normal,dev,no-proc-macro",
+        "-p=shoal-test-cluster --edges=normal,dev,no-proc-macro",
+        "-p=shoal-cli -p=shoal-operator -p=shoal-tests -p=shoal-trainer-sdk --edges=normal,dev,no-proc-macro",
+    ],
+    // Optimised: the command, the simulation, the benches.
+    &[
+        "--edges=normal,no-proc-macro",
+        "-p=shoal-tests --edges=normal,no-proc-macro",
+        "-p=shoal-benches --edges=normal,no-proc-macro",
+    ],
+];
+
+#[test]
+fn packages_that_are_built_one_after_another_share_what_they_depend_on() {
+    for selections in BUILT_ALIKE {
+        features::assert_alike(selections);
+    }
 }

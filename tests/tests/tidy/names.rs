@@ -81,8 +81,8 @@ fn has_tests(tree: &Tree, name: &str) -> bool {
 }
 
 fn has_module(tree: &Tree, program: &str, module: &str) -> bool {
-    let files = [format!("/tests/{program}/{module}.rs"), format!("/tests/{program}/{module}/mod.rs")];
-    tree.rust().any(|file| files.iter().any(|known| file.path.ends_with(known)))
+    let (main, declared) = (format!("/tests/{program}/main.rs"), format!("mod {module};"));
+    tree.rust().any(|file| file.path.ends_with(&main) && file.text.contains(&declared))
 }
 
 /// What stands between backticks in a line.
@@ -122,7 +122,7 @@ mod tests {
     const TREE: &[(&str, &str)] = &[
         ("Cargo.toml", "[workspace]\n"),
         ("tests/src/bin/simulate.rs", "//! A.\n"),
-        ("tests/tests/sim/main.rs", "//! A.\n"),
+        ("tests/tests/sim/main.rs", "//! A.\nmod directed;\n"),
         ("tests/tests/sim/directed/mod.rs", "//! A.\nfn a_trainer_that_leaves_is_counted_once() {}\n"),
         ("tests/mutants/guards.py", "Guard(\"whole-siblings\")\n"),
     ];

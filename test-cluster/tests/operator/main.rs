@@ -10,7 +10,7 @@
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
-//! One of them: `cargo test -p shoal-tests --test operator plans::`.
+//! One of them: `cargo test -p shoal-test-cluster --test operator plans::`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod commands;
