@@ -25,7 +25,14 @@ pub(crate) struct RecordioArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a RecordIO file of lines, CSV rows, images with labels, Parquet rows or TFRecords
+    #[cfg_attr(
+        feature = "parquet",
+        doc = "Make a RecordIO file of lines, CSV rows, images with labels, Parquet rows or TFRecords"
+    )]
+    #[cfg_attr(
+        not(feature = "parquet"),
+        doc = "Make a RecordIO file of lines, CSV rows, images with labels or TFRecords"
+    )]
     #[command(
         after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio"
     )]

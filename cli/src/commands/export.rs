@@ -39,6 +39,10 @@ pub(crate) struct Wanted {
     file: PathBuf,
     /// Write this embedding table alone, as Parquet with the columns key and embedding, one bucket in memory at a time
     #[arg(long, value_name = "NAME")]
+    #[cfg_attr(
+        not(feature = "parquet"),
+        arg(help = "Not in this build: an embedding table alone, as Parquet")
+    )]
     table: Option<String>,
     /// Add the update rules' state as PARAMETER.SLOT; with --table as columns, beside last_update and occurrences
     #[arg(long)]

@@ -16,8 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const OPERATOR: &str = "system:serviceaccount:shoal-system:shoal-operator";
 
 pub(crate) struct World {
-    // One control plane at a time: several starve one another, and then nodes seem lost.
-    _alone: tokio::sync::MutexGuard<'static, ()>,
     pub(crate) plane: ControlPlane,
     pub(crate) kubelet: Kubelet,
     /// What the operators speak with instead of the API server.
@@ -27,6 +25,8 @@ pub(crate) struct World {
     /// How long anything may take.
     pub(crate) patience: Duration,
     operators: Vec<Child>,
+    // Given back when all of the above has ended.
+    _place: tokio::sync::SemaphorePermit<'static>,
 }
 
 impl World {
@@ -37,8 +37,9 @@ impl World {
             eprintln!("nothing was tested: {why}");
             return None;
         }
-        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let alone = ALONE.lock().await;
+        // Two control planes at a time: more starve one another, and then nodes seem lost.
+        static PLACES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
+        let place = PLACES.acquire().await.unwrap();
         let programs = programs().unwrap();
         let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds.yaml");
         let plane = ControlPlane::start(&definitions).await.unwrap();
@@ -50,7 +51,6 @@ impl World {
         let kubelet = Kubelet::start(plane.client().await.unwrap(), settings).await.unwrap();
         let faults = Faults::start(&plane.kubeconfig_as(OPERATOR).unwrap()).await.unwrap();
         let mut world = World {
-            _alone: alone,
             plane,
             kubelet,
             faults,
@@ -58,6 +58,7 @@ impl World {
             folder: tempfile::tempdir().unwrap(),
             patience: PATIENCE,
             operators: Vec::new(),
+            _place: place,
         };
         world.start_operator("first");
         Some(world)

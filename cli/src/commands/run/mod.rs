@@ -23,13 +23,24 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Examples for help, after those of manifests.
+macro_rules! examples {
+    ($manifests:literal) => {
+        concat!("Examples:\n  ", $manifests, "shoal run --trainers 2:4 --pservers 2 --replicas 1 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits\n  \
+shoal run --data 's3://bucket/train-*.recordio' -- target/release/my-program --learning-rate 0.05 --layers 3\n  \
+shoal run --chaos 7 --chaos-kinds kill,partition --trainers 2:4 --pservers 3 --replicas 1 --data 'data/train-*.recordio' -- target/release/my-program")
+    };
+}
+#[cfg(feature = "cluster")]
+const EXAMPLES: &str = examples!(
+    "shoal run -f job.yaml\n  shoal run -f job.yaml --data 'data/*.recordio' -- target/release/my-program\n  "
+);
+#[cfg(not(feature = "cluster"))]
+const EXAMPLES: &str = examples!("");
+
 /// Run a training job on this machine
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  shoal run -f job.yaml\n  shoal run -f job.yaml --data 'data/*.recordio' -- target/release/my-program\n  shoal run --trainers 2:4 --pservers 2 --replicas 1 --data 'data/train-*.recordio' --epochs 2 -- target/release/examples/digits\n  \
-shoal run --data 's3://bucket/train-*.recordio' -- target/release/my-program --learning-rate 0.05 --layers 3\n  \
-shoal run --chaos 7 --chaos-kinds kill,partition --trainers 2:4 --pservers 3 --replicas 1 --data 'data/train-*.recordio' -- target/release/my-program"
-)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct RunArguments {
     /// A TrainingJob as a cluster runs it, in YAML or JSON, or - for standard input: its data, settings, numbers and program are
     /// taken where no flag and no variable says otherwise. Places, images, resources and volumes are left to clusters

@@ -286,7 +286,7 @@ fn a_follower_is_given_as_much_at_a_time_as_a_message_may_have() {
     assert_eq!(given(), [6, 7, 8]);
     assert_eq!(given(), [0; 0]);
     assert_eq!(admissions(&leader).len(), 9);
-    let entries = (0..9).flat_map(|_| [0.0f32; 1 << 17]).collect::<Vec<f32>>();
+    let entries = vec![0.0f32; 9 << 17];
     let gradients: Vec<(u32, &[f32])> =
         entries.chunks(1 << 17).zip(0..).map(|(values, at)| (at, values)).collect();
     push(&leader, 0, ROOT, &gradients).unwrap();
