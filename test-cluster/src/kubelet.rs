@@ -1,6 +1,7 @@
 //! Kubelets of some nodes: they register them, keep them alive, and give every pod that is bound to them a life
 //! ([`super::pod`]). One task watches pods, one renews leases, one keeps the names of services.
 
+use super::addresses::Addresses;
 use super::annotations::DEAD;
 use super::hosts::{Hosts, Named};
 use super::logs::{self, Log};
@@ -77,16 +78,13 @@ pub(super) struct Shared {
     /// By namespace, pod and container.
     pub(super) logs: Mutex<BTreeMap<String, Log>>,
     log_port: u16,
-    addresses: Mutex<u32>,
+    addresses: Mutex<Addresses>,
 }
 
 impl Shared {
-    /// A loopback address that no other pod has had.
+    /// A loopback address for a pod.
     pub(super) fn address(&self) -> String {
-        let mut given = locked(&self.addresses);
-        *given += 1;
-        let [_, a, b, c] = given.to_be_bytes();
-        format!("127.{}.{b}.{c}", 64 + a)
+        locked(&self.addresses).next()
     }
 
     pub(super) fn is_dead(&self, node: &str) -> bool {
@@ -121,7 +119,7 @@ impl Kubelet {
             dead,
             logs: Mutex::default(),
             log_port: listener.local_addr()?.port(),
-            addresses: Mutex::default(),
+            addresses: Mutex::new(Addresses::claim()?),
         };
         let shared = Arc::new(shared);
         for node in names(&shared.settings) {

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod control_plane;
 mod faults;
 mod hosts;
