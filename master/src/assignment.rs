@@ -44,6 +44,7 @@ pub fn to(pserver: Incarnation, document: &Document) -> proto::Assignment {
             checkpoint: named.checkpoint.0,
             version: named.version.0,
             since: named.since.map_or(0, |since| since.0),
+            named_at: named.named_at,
         }),
     }
 }

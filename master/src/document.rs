@@ -77,6 +77,9 @@ pub struct NamedCheckpoint {
     /// The kept checkpoint since which buckets of tables may write what changed; without one they write everything.
     #[serde(default)]
     pub since: Option<CheckpointId>,
+    /// The routing version that names it first.
+    #[serde(default)]
+    pub named_at: u64,
 }
 
 /// A durable checkpoint.

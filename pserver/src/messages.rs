@@ -161,6 +161,7 @@ pub(crate) fn assignment(wire: proto::Assignment, is_sync: bool) -> Result<Assig
             checkpoint: CheckpointId(named.checkpoint),
             version: is_sync.then_some(Version(named.version)),
             since: Some(CheckpointId(named.since)).filter(|since| since.0 > 0),
+            named_at: named.named_at,
         }),
     })
 }

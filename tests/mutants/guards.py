@@ -282,6 +282,11 @@ GUARDS = [
         (PSERVER + "block/piece.rs", "self.published == version", "state.version() >= version"),
     ),
     guard(
+        "piece-to-rest-on",
+        "a piece of what changed rests on one beside which no other counts",
+        (PSERVER + "block/piece.rs", "let is_the_only_one = self.placement.term.0 <= named_at;", "let is_the_only_one = true;"),
+    ),
+    guard(
         "inherited-before-answered",
         "a new primary answers for what it inherited once its copies have it",
         (POSITIONS, "None if published == state.version() =>", "None =>"),

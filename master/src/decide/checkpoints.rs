@@ -57,7 +57,7 @@ pub(super) fn abandon(next: &mut Document, seen: &Seen<'_>) {
 }
 
 /// Names the next checkpoint when one is due; the last one always is, and one at an evaluation that may be the best.
-pub(super) fn name(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
+pub(super) fn name(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>, routing_version: u64) {
     let (Some(front), None) = (seen.front, next.named) else { return };
     // Nothing passes where blocks wait for an evaluation to be judged.
     let (barrier, ahead) = (next.open_until(), ahead(&next.job));
@@ -71,6 +71,6 @@ pub(super) fn name(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
         let since =
             wishes.base.filter(|base| next.newest().map(|kept| kept.record.checkpoint) == Some(*base));
         let checkpoint = CheckpointId(next.checkpoints_named);
-        next.named = Some(NamedCheckpoint { checkpoint, version, since });
+        next.named = Some(NamedCheckpoint { checkpoint, version, since, named_at: routing_version });
     }
 }

@@ -157,7 +157,7 @@ fn decide_blocks(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
         checkpoints::keep(next, wishes);
         evaluate::judge(next, seen);
         checkpoints::abandon(next, seen);
-        checkpoints::name(next, wishes, seen);
+        checkpoints::name(next, wishes, seen, version);
     }
     next.note_pservers(seen);
 }

@@ -97,6 +97,7 @@ fn document() -> Document {
             checkpoint: CheckpointId(49),
             version: Version(50),
             since: Some(CheckpointId(48)),
+            named_at: 46,
         }),
         checkpoints_named: 51,
         checkpoints: vec![KeptCheckpoint {

@@ -20,6 +20,8 @@ pub struct NamedCheckpoint {
     pub version: Option<Version>,
     /// The durable checkpoint since which buckets may write what changed; without one they write everything.
     pub since: Option<CheckpointId>,
+    /// Routing version since which it is under way.
+    pub named_at: u64,
 }
 
 /// A piece to be written. Whoever has it holds memory, and lets go of it once it is written.
@@ -87,11 +89,14 @@ impl Block {
             return;
         };
         let is_at_rest = state.version() == self.published;
-        let NamedCheckpoint { checkpoint, version, since } = *named;
+        let NamedCheckpoint { checkpoint, version, since, named_at } = *named;
         if version.is_some_and(|version| self.published > version) {
             self.piece = Some(Piece::Passed(checkpoint));
         } else if is_at_rest && version.is_none_or(|version| self.published == version) {
-            if let Some(copy) = state.begin_giving(&self.shape, of, checkpoint, since) {
+            // The primary before may have written one as well, of another state: whichever counts, nothing may rest on this one.
+            let is_the_only_one = self.placement.term.0 <= named_at;
+            let base = is_the_only_one.then_some(checkpoint);
+            if let Some(copy) = state.begin_giving(&self.shape, of, base, since) {
                 let hold = self.job.budget.hold(0);
                 self.piece = Some(Piece::Open(checkpoint, Box::new(GivenPiece { copy, hold })));
                 return;

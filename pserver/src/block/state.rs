@@ -220,17 +220,18 @@ impl State {
     }
 
     /// From now on a bucket's present version, or what changed since the piece of a checkpoint, can be given out by segments,
-    /// whatever updates do. Answers what their copies have in common; none of a dense block.
+    /// whatever updates do. Answers what their copies have in common; none of a dense block. Later pieces may rest on it as that
+    /// of the checkpoint `base`, if there is one.
     pub fn begin_giving(
         &mut self,
         shape: &BlockShape,
         of: CopyOf,
-        checkpoint: CheckpointId,
+        base: Option<CheckpointId>,
         since: Option<CheckpointId>,
     ) -> Option<BlockCopy> {
         let head = self.head(shape, of);
         let Values::Bucket(bucket) = &mut self.values else { return None };
-        bucket.begin_giving(checkpoint, since, usize::try_from(of.earlier).unwrap_or(usize::MAX));
+        bucket.begin_giving(base, since, usize::try_from(of.earlier).unwrap_or(usize::MAX));
         Some(head)
     }
 

@@ -21,19 +21,24 @@ impl Changed {
         }
     }
 
-    /// The piece of a checkpoint is begun now. Answers the slots that changed since that of `since`; none if that is not
-    /// known, and the piece has to have everything.
-    pub(super) fn begin(&mut self, checkpoint: CheckpointId, since: Option<CheckpointId>) -> Option<SlotSet> {
+    /// A piece is begun now: that of the checkpoint `base`, on which later ones may rest, or one on which none may. Answers the
+    /// slots that changed since the piece of `since` was begun; none if that is not known, and the piece has to have everything.
+    pub(super) fn begin(
+        &mut self,
+        base: Option<CheckpointId>,
+        since: Option<CheckpointId>,
+    ) -> Option<SlotSet> {
         let at = since.and_then(|since| self.since.iter().position(|(known, _)| *known == since));
-        let kept = at.map(|at| {
+        let kept = at.and_then(|at| {
             // What came between has not become durable, and never will.
             let mut kept = self.since.split_off(at).into_iter();
-            let (durable, mut slots) = kept.next().unwrap_or((checkpoint, SlotSet::default()));
+            let (durable, mut slots) = kept.next()?;
             kept.for_each(|(_, more)| slots.extend(&more));
-            (durable, slots)
+            Some((durable, slots))
         });
         let changed = kept.as_ref().map(|(_, slots)| slots.clone());
-        self.since = kept.into_iter().chain([(checkpoint, SlotSet::default())]).collect();
+        let begun = base.map(|base| (base, SlotSet::default()));
+        self.since = kept.into_iter().chain(begun).collect();
         changed
     }
 }
@@ -43,8 +48,8 @@ mod tests {
     use super::*;
 
     fn begun(changed: &mut Changed, checkpoint: u64, since: u64) -> Option<Vec<Slot>> {
-        let since = Some(CheckpointId(since)).filter(|since| since.0 > 0);
-        Some(changed.begin(CheckpointId(checkpoint), since)?.from(0).collect())
+        let [base, since] = [checkpoint, since].map(|id| Some(CheckpointId(id)).filter(|id| id.0 > 0));
+        Some(changed.begin(base, since)?.from(0).collect())
     }
 
     #[test]
@@ -72,5 +77,17 @@ mod tests {
         assert_eq!(begun(changed, 9, 7), None, "it is forgotten");
         changed.note(2);
         assert_eq!(begun(changed, 10, 9), Some(vec![2]));
+    }
+
+    #[test]
+    fn nothing_rests_on_a_piece_beside_which_another_may_count() {
+        let changed = &mut Changed::default();
+        assert_eq!(begun(changed, 0, 0), None);
+        changed.note(1);
+        assert_eq!(begun(changed, 2, 1), None, "its own piece of the first may not be the one that counts");
+        changed.note(2);
+        assert_eq!(begun(changed, 0, 2), Some(vec![2]), "it may rest on another itself");
+        changed.note(3);
+        assert_eq!(begun(changed, 4, 2), Some(vec![2, 3]), "the third did not become durable");
     }
 }

@@ -242,7 +242,7 @@ impl Play {
 
     fn give(&mut self, bytes: usize) {
         let Some((version, earlier, given)) = &mut self.giving else {
-            self.bucket.begin_giving(shoal_runtime::cluster::CheckpointId(1), None, 2);
+            self.bucket.begin_giving(None, None, 2);
             self.giving = Some((self.versions.len() - 1, self.bucket.earlier().min(2), None));
             return;
         };

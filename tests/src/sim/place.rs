@@ -45,6 +45,8 @@ struct Inner {
     is_silent: bool,
     is_full: bool,
     pace: Duration,
+    /// What was damaged, by name: as it is now, and as it was written.
+    damaged: BTreeMap<String, [Bytes; 2]>,
 }
 
 impl Place {
@@ -62,6 +64,7 @@ impl Place {
             is_silent: false,
             is_full: false,
             pace: Duration::ZERO,
+            damaged: BTreeMap::new(),
         };
         let memory = Arc::new(InMemory::new());
         let filling = async {
@@ -137,7 +140,23 @@ impl Place {
                 bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << random.below(8));
             }
         }
+        let bytes = Bytes::from(bytes);
+        let written = match self.inner().damaged.remove(name) {
+            Some([damaged, written]) if damaged == *content => written,
+            _ => content.clone(),
+        };
+        self.inner().damaged.insert(name.clone(), [bytes.clone(), written]);
         self.objects.put(&Path::from(name.as_str()), bytes.into()).await.is_ok()
+    }
+
+    /// Another place that has the same objects as they were written, those that are damaged here included.
+    pub async fn as_written(&self) -> Place {
+        let mut objects = self.objects().await;
+        for (name, [damaged, written]) in &self.inner().damaged {
+            let is_damaged = |content: &&mut Bytes| **content == *damaged;
+            objects.get_mut(name).filter(is_damaged).into_iter().for_each(|content| *content = written.clone());
+        }
+        Place::holding(objects)
     }
     /// Each change takes so long.
     pub fn set_pace(&self, pace: Duration) {

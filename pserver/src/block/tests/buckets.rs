@@ -152,8 +152,12 @@ fn a_piece_of_a_checkpoint_is_the_version_that_was_named_whatever_updates_do_mea
     let (mut leader, _) = pair();
     leader.place(placement(1, ME, &[]), ME);
     let expected = content(&leader);
-    let named = NamedCheckpoint { checkpoint: CheckpointId(1), version: Some(Version(1)), since: None };
-    leader.name_checkpoint(Some(named));
+    leader.name_checkpoint(Some(NamedCheckpoint {
+        checkpoint: CheckpointId(1),
+        version: Some(Version(1)),
+        since: None,
+        named_at: 1,
+    }));
     let (shape, mut state) = (Arc::clone(&leader.shape), None::<State>);
     let mut at = 1;
     while let Some((_, piece)) = leader.give_piece() {
@@ -187,6 +191,7 @@ fn updates_wait_where_a_piece_would_hold_more_rows_than_it_may() {
         checkpoint: CheckpointId(1),
         version: Some(Version(1)),
         since: None,
+        named_at: 1,
     }));
     // Rows of 16 KiB: ten may be saved, twenty may not.
     assert!(matches!(step(&mut leader, 1, 0..10), PushOutcome::Applied { .. }));

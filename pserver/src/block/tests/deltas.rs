@@ -85,13 +85,21 @@ fn restored(table: Table, pieces: &[BlockCopy]) -> Block {
     block
 }
 
+/// A checkpoint of the block as it is, since the durable one if there is one, named at this routing version.
+fn named(checkpoint: u64, since: Option<u64>, named_at: u64) -> Option<NamedCheckpoint> {
+    let (checkpoint, since) = (CheckpointId(checkpoint), since.map(CheckpointId));
+    Some(NamedCheckpoint { checkpoint, version: None, since, named_at })
+}
+
 #[derive(Clone, Debug)]
 enum Turn {
     Step(Vec<u64>),
     /// One is named, since the durable one if that is asked for.
     Name(bool),
-    /// The next segment of the one under way is given. With the last it becomes durable, or is abandoned.
+    /// The next segment of the one under way is given. Once there is none it becomes durable, or is abandoned.
     Give(bool),
+    /// Another copy becomes the primary, whatever of the one under way was given.
+    Move,
     /// The primary begins anew from the durable one.
     Restore,
 }
@@ -103,6 +111,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
         2 => any::<bool>().prop_map(Turn::Name),
         2 => Just(Turn::Name(true)),
         8 => (0u8..4).prop_map(|chance| Turn::Give(chance > 0)),
+        1 => Just(Turn::Move),
         1 => Just(Turn::Restore),
     ];
     proptest::collection::vec(turn, 20..120)
@@ -118,13 +127,26 @@ fn tables() -> impl Strategy<Value = Table> {
 struct Play {
     table: Table,
     block: Block,
-    named: u64,
-    /// What the one under way should be, and what was given of it.
-    under_way: Option<(Content, Vec<BlockCopy>)>,
+    routing_version: u64,
+    checkpoints: u64,
+    under_way: Option<UnderWay>,
     durable: Option<u64>,
     /// Of durable ones all pieces, with those that they rest on.
     pieces: BTreeMap<u64, Vec<BlockCopy>>,
-    deltas: usize,
+}
+
+struct UnderWay {
+    named: Option<NamedCheckpoint>,
+    /// What it should be, by the primary that gives it.
+    expected: Content,
+    given: Vec<BlockCopy>,
+}
+
+impl UnderWay {
+    /// What is given once it is whole does not count.
+    fn is_whole(&self) -> bool {
+        self.given.last().is_some_and(|copy| copy.segment.as_ref().unwrap().slots.end == u32::MAX)
+    }
 }
 
 impl Play {
@@ -132,40 +154,53 @@ impl Play {
         match (turn, &mut self.under_way) {
             (Turn::Step(keys), _) => step(&mut self.block, keys),
             (Turn::Name(is_since), None) => {
-                self.named += 1;
-                let since = self.durable.filter(|_| is_since).map(CheckpointId);
-                let version = Some(self.block.published());
+                (self.checkpoints, self.routing_version) = (self.checkpoints + 1, self.routing_version + 1);
+                let since = self.durable.filter(|_| is_since);
+                let named = named(self.checkpoints, since, self.routing_version);
                 let expected = content(&self.block);
-                let checkpoint = CheckpointId(self.named);
-                self.block.name_checkpoint(Some(NamedCheckpoint { checkpoint, version, since }));
-                self.under_way = Some((expected, Vec::new()));
+                self.block.name_checkpoint(named);
+                self.under_way = Some(UnderWay { named, expected, given: Vec::new() });
             }
-            (Turn::Give(is_kept), Some((_, given))) => {
-                let (_, piece) = self.block.give_piece().expect("not all is given");
-                let is_last = piece.copy.segment.as_ref().unwrap().slots.end == u32::MAX;
-                given.push(piece.copy);
-                if is_last {
-                    self.end(is_kept);
+            (Turn::Give(is_kept), Some(under_way)) => match self.block.give_piece() {
+                Some((_, piece)) if !under_way.is_whole() => under_way.given.push(piece.copy),
+                Some(_) => {}
+                None => self.end(is_kept),
+            },
+            (Turn::Move, _) => {
+                let of = CopyOf { segment_bytes: usize::MAX, ..self.block.copy_of(0, 0) };
+                let copy = self.block.state.as_ref().unwrap().copy(&self.block.shape, of).unwrap();
+                self.block = restored(self.table, &[copy]);
+                self.begin_term();
+                if let Some(under_way) = &mut self.under_way {
+                    if !under_way.is_whole() {
+                        (under_way.given, under_way.expected) = (Vec::new(), content(&self.block));
+                    }
+                    self.block.name_checkpoint(under_way.named);
                 }
             }
             (Turn::Restore, None) => {
                 let Some(durable) = self.durable else { return };
                 self.block = restored(self.table, &self.pieces[&durable]);
+                self.begin_term();
             }
             _ => {}
         }
     }
 
+    fn begin_term(&mut self) {
+        self.routing_version += 1;
+        self.block.place(Placement { term: Term(self.routing_version), ..alone(1) }, ME);
+    }
+
     fn end(&mut self, is_kept: bool) {
-        let Some((expected, mut pieces)) = self.under_way.take() else { return };
+        let Some(UnderWay { expected, given: mut pieces, .. }) = self.under_way.take() else { return };
         if is_delta(&pieces[0]) {
-            self.deltas += 1;
             pieces.extend(self.pieces[&self.durable.unwrap()].iter().cloned());
         }
         assert_eq!(content(&restored(self.table, &pieces)), expected);
         if is_kept {
-            self.durable = Some(self.named);
-            self.pieces.insert(self.named, pieces);
+            self.durable = Some(self.checkpoints);
+            self.pieces.insert(self.checkpoints, pieces);
         }
     }
 }
@@ -173,7 +208,8 @@ impl Play {
 fn play(table: Table, segment_bytes: usize, turns: Vec<Turn>) -> Play {
     let block = begun(table, segment_bytes);
     let (under_way, durable, pieces) = (None, None, BTreeMap::new());
-    let mut play = Play { table, block, named: 0, under_way, durable, pieces, deltas: 0 };
+    let (routing_version, checkpoints) = (1, 0);
+    let mut play = Play { table, block, routing_version, checkpoints, under_way, durable, pieces };
     turns.into_iter().for_each(|turn| play.turn(turn));
     play
 }
@@ -188,6 +224,26 @@ proptest! {
     }
 }
 
+/// The piece of the primary before counts, that of the next has more in it: what changed since the latter would leave that out.
+#[test]
+fn what_follows_a_piece_that_does_not_count_has_everything() {
+    let keys = |keys: std::ops::Range<u64>| Turn::Step(keys.collect());
+    let table = Table { buckets: 1, ..Table::default() };
+    let all = || vec![Turn::Give(true); 100];
+    let turns = [
+        vec![keys(0..40), Turn::Name(true), Turn::Give(true)],
+        vec![keys(0..3), Turn::Move],
+        all(),
+        vec![keys(5..6), Turn::Name(true)],
+        all(),
+        vec![keys(7..8), Turn::Name(true)],
+        all(),
+    ];
+    let played = play(table, 1 << 20, turns.concat());
+    assert_eq!((played.checkpoints, played.durable), (3, Some(3)));
+    assert_eq!([1, 2, 3].map(|id| is_delta(&played.pieces[&id][0])), [false, false, true]);
+}
+
 /// Rows of 36 bytes, and a byte for keys that are not admitted: the base has all, what follows those of the keys that occurred, whatever the table has.
 #[test]
 fn a_piece_has_as_many_bytes_as_rows_that_changed() {
@@ -199,8 +255,7 @@ fn a_piece_has_as_many_bytes_as_rows_that_changed() {
             if touched > 0 {
                 step(&mut block, (0..touched).map(|key| 7 * key));
             }
-            let (version, since) = (Some(block.published()), Some(CheckpointId(at - 1)));
-            block.name_checkpoint(Some(NamedCheckpoint { checkpoint: CheckpointId(at), version, since }));
+            block.name_checkpoint(named(at, Some(at - 1), 1));
             let pieces = std::iter::from_fn(|| block.give_piece()).map(|(_, piece)| piece.copy);
             written.push(pieces.map(|copy| copy.bytes() as u64).sum::<u64>());
         }
@@ -216,8 +271,7 @@ fn where_most_rows_changed_all_are_written() {
     let mut kinds = Vec::new();
     for (at, touched) in [(1, 100), (2, 50), (3, 51)] {
         step(&mut block, 0..touched);
-        let (version, since) = (Some(block.published()), Some(CheckpointId(at - 1)));
-        block.name_checkpoint(Some(NamedCheckpoint { checkpoint: CheckpointId(at), version, since }));
+        block.name_checkpoint(named(at, Some(at - 1), 1));
         kinds.push(is_delta(&block.give_piece().unwrap().1.copy));
     }
     assert_eq!(kinds, [false, true, false]);
@@ -229,8 +283,7 @@ fn a_copy_that_has_only_changes_is_no_state_to_follow_from() {
     step(&mut block, 0..100);
     let mut pieces = Vec::new();
     for at in 1..=2 {
-        let (version, since) = (Some(block.published()), Some(CheckpointId(at - 1)));
-        block.name_checkpoint(Some(NamedCheckpoint { checkpoint: CheckpointId(at), version, since }));
+        block.name_checkpoint(named(at, Some(at - 1), 1));
         pieces.push(block.give_piece().unwrap().1.copy);
         step(&mut block, [3]);
     }

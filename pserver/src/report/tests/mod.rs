@@ -119,6 +119,7 @@ pub(crate) fn wire(assignment: &Assignment) -> proto::Assignment {
             checkpoint: named.checkpoint.0,
             version: named.version.map_or(0, |version| version.0),
             since: named.since.map_or(0, |since| since.0),
+            named_at: named.named_at,
         }),
     }
 }
