@@ -106,7 +106,7 @@ async fn find(
         return Some(filled);
     }
     let now = Instant::now();
-    if areas.is_unshared(incarnation, now) {
+    if !areas.may_ask(incarnation, now) {
         return None;
     }
     let area = ask(session, areas, pserver, blocks).await;

@@ -7,13 +7,12 @@ use super::Shard;
 use crate::device::{Area, DeviceError};
 use shoal_runtime::cluster::permutation::mix;
 use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
+use shoal_runtime::host::cuda::AREAS_MAX;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Areas that one trainer may have: a gradient that is held, one that is on its way, one that is computed.
-const AREAS_MAX: usize = 3;
 /// For how long an area stays through which nothing comes.
 const UNUSED: Duration = Duration::from_secs(600);
 

@@ -6,7 +6,7 @@
 
 use super::{Device, Tensors};
 use shoal_runtime::cluster::{BlockId, Routing};
-use shoal_runtime::host::cuda::{Mapped, machine};
+use shoal_runtime::host::cuda::{AREAS_MAX, Mapped, machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -91,9 +91,11 @@ impl Areas {
         Filled { areas: Arc::clone(self), area, is_applied: AtomicBool::new(false) }
     }
 
-    /// Whether the pserver had none to share, and is not to be asked yet.
-    pub(crate) fn is_unshared(&self, pserver: u64, now: Instant) -> bool {
-        self.known().unshared.get(&pserver).is_some_and(|until| now < *until)
+    /// Whether a pserver is to be asked for one: not soon after it had none to share, nor for more than it gives, which says
+    /// nothing of those that become free.
+    pub(crate) fn may_ask(&self, pserver: u64, now: Instant) -> bool {
+        let is_unshared = self.known().unshared.get(&pserver).is_some_and(|until| now < *until);
+        !is_unshared && self.numbers(pserver).len() < AREAS_MAX
     }
 
     /// The pserver has none to share.

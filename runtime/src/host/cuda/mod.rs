@@ -14,4 +14,4 @@ pub use error::DeviceError;
 pub use kernel::{Image, Kernel};
 pub use memory::{Memory, Pinned};
 pub use reduction::{Reduction, Slice};
-pub use shared::{HANDLE_BYTES, Mapped, SHARED_BYTES, is_this_machine, machine};
+pub use shared::{AREAS_MAX, HANDLE_BYTES, Mapped, SHARED_BYTES, is_this_machine, machine};

@@ -5,7 +5,7 @@ use super::{is_told_pushed, node};
 use crate::TrainError;
 use crate::device::tests::fake::Fake as Driver;
 use shoal_runtime::cluster::{Mode, Node};
-use shoal_runtime::host::cuda::{Context, Memory, SHARED_BYTES};
+use shoal_runtime::host::cuda::{AREAS_MAX, Context, Memory, SHARED_BYTES};
 use shoal_runtime::wire::proto::{self, PushAnswer};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,7 +31,10 @@ impl Beside {
         fake.state().routing = routing(1, [(0, 1, 1); 3]);
         let beside = Beside { driver, _folder: folder, context, areas };
         let (context, areas) = (beside.context.clone(), beside.areas.clone());
-        fake.state().share = Box::new(move |_| {
+        fake.state().share = Box::new(move |request| {
+            if request.keeps.len() >= AREAS_MAX {
+                return proto::ShareReply::default();
+            }
             let memory = context.allocate("an area", SHARED_BYTES).unwrap();
             let handle = memory.export().unwrap().to_vec().into();
             let mut areas = areas.lock().unwrap();
@@ -107,6 +110,21 @@ async fn what_went_with_an_area_that_is_not_there_any_more_goes_with_another() {
     };
     assert!(fake.train(settings(), model.clone(), script).await.is_none());
     assert_eq!(model.computed(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_as_many_areas_as_it_may_does_without_until_it_has_fewer() {
+    let (_beside, fake, model) = Beside::start();
+    let nodes = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)].map(|(level, index)| Node { level, index });
+    fake.state().tasks.extend((1..).zip(nodes).map(|(lease, of)| node(lease, 5, of, 1)));
+    let script = async |fake: &Fake, _| {
+        fake.until("all are pushed", |state| (1..=5).all(|lease| is_told_pushed(state, lease))).await;
+        let asked = [vec![], vec![1], vec![1, 2], vec![2, 3]];
+        assert_eq!(keeps(fake), asked, "the first was forgotten for the fifth, which is given another");
+        let areas: Vec<u64> = pushes(fake).iter().filter(|push| push.0 == 0).map(|push| push.1.0).collect();
+        assert_eq!(areas, [1, 2, 3, 0, 4]);
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
