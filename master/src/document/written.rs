@@ -1,4 +1,4 @@
-//! The document as bytes: `{"format":3,"document":{...}}`, the format first whatever follows it. A document of another format
+//! The document as bytes: `{"format":4,"document":{...}}`, the format first whatever follows it. A document of another format
 //! is refused before anything of it is believed.
 
 use super::Document;
@@ -7,8 +7,8 @@ use shoal_runtime::cluster::Declaration;
 use shoal_runtime::wire::OtherFormat;
 
 /// The format that is written. Formats from 1 on are read. What is not in those before: with 2 came tables,
-/// with 3 the precision of gradients.
-const FORMAT: u32 = 3;
+/// with 3 the precision of gradients, with 4 when the checkpoint under way was named.
+const FORMAT: u32 = 4;
 
 /// Why bytes are no document of this build.
 #[derive(Debug, thiserror::Error)]
@@ -88,21 +88,21 @@ mod tests {
         let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 };
         let text =
             String::from_utf8(Document::new(fixture::settings(64, 2, 8, 2), wanted).to_bytes()).unwrap();
-        assert!(text.starts_with("{\"format\":3,"));
-        for (found, way_out) in [(0, "the build that wrote it"), (4, "at least as new")] {
-            let other = text.replacen("\"format\":3", &format!("\"format\":{found}"), 1);
+        assert!(text.starts_with("{\"format\":4,"));
+        for (found, way_out) in [(0, "the build that wrote it"), (5, "at least as new")] {
+            let other = text.replacen("\"format\":4", &format!("\"format\":{found}"), 1);
             let unread = Document::from_bytes(other.as_bytes()).unwrap_err();
-            assert!(matches!(&unread, Unread::OtherFormat(other) if (other.found, other.read) == (found, 3)));
+            assert!(matches!(&unread, Unread::OtherFormat(other) if (other.found, other.read) == (found, 4)));
             let said = unread.to_string();
             assert!(said.contains(way_out) && said.contains("docs/versions.md"), "{said}");
         }
-        for older in ["\"format\":1", "\"format\":2"] {
-            let older = text.replacen("\"format\":3", older, 1);
+        for older in ["\"format\":1", "\"format\":2", "\"format\":3"] {
+            let older = text.replacen("\"format\":4", older, 1);
             assert!(Document::from_bytes(older.as_bytes()).is_ok(), "what is older is read");
         }
         let unknown = br#"{"format":7,"blocks":"are elsewhere now"}"#;
         assert!(matches!(Document::from_bytes(unknown), Err(Unread::OtherFormat(_))));
-        let before = &text.as_bytes()["{\"format\":3,\"document\":".len()..text.len() - 1];
+        let before = &text.as_bytes()["{\"format\":4,\"document\":".len()..text.len() - 1];
         assert!(matches!(Document::from_bytes(before), Err(Unread::NoDocument(_))));
     }
 }

@@ -67,12 +67,7 @@ impl Bucket {
     /// From now on the present version can be given out, with so many before it, whatever updates do. It is what changed
     /// since the piece of the checkpoint `since` was begun, if that is known here and is at most half of the rows. Later pieces
     /// may rest on it as that of the checkpoint `base`, if there is one.
-    pub fn begin_giving(
-        &mut self,
-        base: Option<CheckpointId>,
-        since: Option<CheckpointId>,
-        earlier: usize,
-    ) {
+    pub fn begin_giving(&mut self, base: Option<CheckpointId>, since: Option<CheckpointId>, earlier: usize) {
         let changed = self.changed.begin(base, since);
         let changed = changed.filter(|slots| 2 * slots.len() <= self.arena.len());
         let undo = self.undo.range(self.undo.len().saturating_sub(earlier)..).cloned().collect();

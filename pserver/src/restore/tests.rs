@@ -1,5 +1,5 @@
 //! Restores from checkpoints in memory and in paused time, sound ones and damaged ones, and from files. Places that do
-//! not answer are met in the simulation (`tests/tests/checkpoints.rs`).
+//! not answer are met in the simulation (`tests/tests/sim/checkpoints`).
 
 use super::*;
 use crate::block::Placement;

@@ -132,7 +132,8 @@ async fn a_question_for_room_is_kept_open_until_there_is_some() {
 #[tokio::test(start_paused = true)]
 async fn a_question_waits_for_a_checkpoints_memory() {
     let shard = Shard::new(job(5, 2), 0, ME).with_checkpoint_memory(0);
-    let named = NamedCheckpoint { checkpoint: CheckpointId(1), version: Some(Version(0)), since: None, named_at: 1 };
+    let named =
+        NamedCheckpoint { checkpoint: CheckpointId(1), version: Some(Version(0)), since: None, named_at: 1 };
     host(&shard, Assignment { checkpoint: Some(named), ..assignment(3, &[0, 1]) });
     let service = PserverService::new(Arc::new(shard));
     let started = Instant::now();

@@ -1,6 +1,8 @@
 //! Seeded randomness for jitter, nonces and simulations. Never for training: that is keyed by (seed, step, slot).
 
 use crate::cluster::permutation::mix;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 
 /// A SplitMix64 generator.
 #[derive(Clone, Debug)]
@@ -15,8 +17,9 @@ impl Random {
     }
     /// A generator seeded by the operating system, for production processes.
     pub fn from_os() -> Random {
-        // A system that gives nothing still gives every process a number of its own.
-        Random::seeded(getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())))
+        // Where the system gives nothing there is std's way to ask it, which ends the process if that is so: with a number of our own,
+        // two containers would be one to their master.
+        Random::seeded(getrandom::u64().unwrap_or_else(|_| RandomState::new().build_hasher().finish()))
     }
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {

@@ -14,7 +14,7 @@ async fn another_jobs_store_is_refused_and_left_alone() {
         (of_other_settings.to_bytes(), "give this one a store of its own"),
         (b"{\"jobs\":[]}".to_vec(), "something else than a job"),
         (Vec::new(), "something else than a job"),
-        (b"{\"format\":4}".to_vec(), "document of format 4, this build reads formats 1 to 3"),
+        (b"{\"format\":5}".to_vec(), "document of format 5, this build reads formats 1 to 4"),
     ];
     for (bytes, says) in cases {
         let (store, service) = (MemoryStore::new(), MasterService::new());
