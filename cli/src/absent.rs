@@ -38,7 +38,7 @@ const PARTS: [Part; 2] = [
         is_here: cfg!(feature = "parquet"),
         what: "Parquet files",
         commands: &[&["recordio", "pack", "parquet"]],
-        flags: &["export --table"],
+        flags: &["export --table", "checkpoint export --table"],
     },
 ];
 

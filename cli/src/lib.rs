@@ -1,4 +1,4 @@
-//! The `shoal` command: every role in one binary, the local runner, the demo. Parses and composes; decides nothing.
+//! The `shoal` command: master, pserver and operator in one binary, the local runner, the demo. Parses and composes; decides nothing.
 
 #![forbid(unsafe_code)]
 

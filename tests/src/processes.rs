@@ -57,8 +57,9 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Whose programs and examples are tested.
-const PACKAGES: [&str; 4] = ["shoal-cli", "shoal-operator", "shoal-tests", "shoal-trainer-sdk"];
+/// Whose programs and examples are tested, and run by pods.
+const PACKAGES: [&str; 6] =
+    ["shoal-cli", "shoal-master", "shoal-operator", "shoal-pserver", "shoal-tests", "shoal-trainer-sdk"];
 
 fn build() -> anyhow::Result<PathBuf> {
     // These packages have the features of the whole workspace (tidy holds them to it), so that nothing is built twice.

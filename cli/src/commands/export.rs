@@ -16,11 +16,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Write the model of a job as safetensors, or one of its embedding tables as Parquet
+#[cfg_attr(
+    feature = "parquet",
+    doc = "Write the model of a job as safetensors, or one of its embedding tables as Parquet"
+)]
+#[cfg_attr(not(feature = "parquet"), doc = "Write the model of a job as safetensors")]
 #[derive(clap::Args)]
-#[command(after_help = "Example: shoal export --file model.safetensors\n\
+#[cfg_attr(
+    feature = "parquet",
+    command(after_help = "Example: shoal export --file model.safetensors\n\
 One table: shoal export --table user --file user.parquet\n\
-The model of a run that has ended lies in its folder: runs/latest/model.safetensors")]
+The model of a run that has ended lies in its folder: runs/latest/model.safetensors")
+)]
+#[cfg_attr(
+    not(feature = "parquet"),
+    command(after_help = "Example: shoal export --file model.safetensors\n\
+The model of a run that has ended lies in its folder: runs/latest/model.safetensors")
+)]
 pub(crate) struct ExportArguments {
     #[command(flatten)]
     wanted: Wanted,
@@ -34,7 +46,8 @@ pub(crate) struct ExportArguments {
 /// What to write, and where to.
 #[derive(clap::Args)]
 pub(crate) struct Wanted {
-    /// File to write: safetensors, with --table Parquet
+    #[cfg_attr(feature = "parquet", doc = "File to write: safetensors, with --table Parquet")]
+    #[cfg_attr(not(feature = "parquet"), doc = "File to write, as safetensors")]
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
     /// Write this embedding table alone, as Parquet with the columns key and embedding, one bucket in memory at a time
@@ -119,11 +132,11 @@ pub(crate) struct Written {
 impl Wanted {
     /// Refuses a file whose name says that it is something else.
     pub(crate) fn check(&self) -> Result<(), Exit> {
-        #[cfg(not(feature = "parquet"))]
-        if self.table.is_some() {
-            return Err(absent::flag("--table", "parquet"));
-        }
         let is_named = |end: &str| self.file.extension().is_some_and(|found| found.eq_ignore_ascii_case(end));
+        #[cfg(not(feature = "parquet"))]
+        if self.table.is_some() || is_named("parquet") {
+            return Err(absent::flag("an embedding table as Parquet (--table)", "parquet"));
+        }
         let file = self.file.display();
         match self.table {
             None if is_named("parquet") => Err(Exit::Usage(format!(

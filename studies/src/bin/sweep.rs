@@ -1,5 +1,5 @@
 //! Kills each role at every point that a job reaches, before and after, and again during recovery: `cargo run --release -p
-//! shoal-tests --bin sweep`. Exits with 0 only if every promise was kept and every point was met.
+//! shoal-studies --bin sweep`. Exits with 0 only if every promise was kept and every point was met.
 #![allow(clippy::print_stdout, reason = "a program's output")]
 
 use clap::Parser;

@@ -4,7 +4,7 @@
 //!
 //! **Read** `words` (names, the document) and `state`, then `decide` (what a master makes of the document), `pserver`,
 //! `copy` and `replication` (what a pserver makes of a slice), `scalars`, `trainer`. `Rule` has one switch for each
-//! sentence that a trace in `tests/tests/model/` is about; all on is the protocol.
+//! sentence that a trace in `tests/tests/sim/model/` is about; all on is the protocol.
 //!
 //! **How it is put.** The master's truth is one document, changed by compare-and-swap; every swap raises its version,
 //! and a term, a fill or a rewind number is the version of the swap that made it. Instructions are state: a pserver is

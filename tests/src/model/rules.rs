@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One sentence of the protocol. `tests/tests/model/` has a trace for each that ends badly without it.
+/// One sentence of the protocol. `tests/tests/sim/model/` has a trace for each that ends badly without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// Pushes, pulls and answers carry the rewind number; a block refuses another than its own.

@@ -154,7 +154,11 @@ impl Place {
         let mut objects = self.objects().await;
         for (name, [damaged, written]) in &self.inner().damaged {
             let is_damaged = |content: &&mut Bytes| **content == *damaged;
-            objects.get_mut(name).filter(is_damaged).into_iter().for_each(|content| *content = written.clone());
+            objects
+                .get_mut(name)
+                .filter(is_damaged)
+                .into_iter()
+                .for_each(|content| *content = written.clone());
         }
         Place::holding(objects)
     }

@@ -223,7 +223,6 @@ impl World {
         self.history.of(store, host, points)
     }
 
-    /// Where checkpoints lie, as a host has it.
     /// Where checkpoints lie, without what damaged them since they were written.
     pub async fn storage_as_written(&self) -> Storage {
         match &self.place {
@@ -232,6 +231,7 @@ impl World {
         }
     }
 
+    /// Where checkpoints lie, as a host has it.
     fn storage_of(&self, host: &Arc<Host>) -> Storage {
         let used = self.place.as_ref().map(|place| place.used_by(host, &self.network.points));
         used.map_or_else(|| self.storage.clone(), |place| Storage::over(Arc::new(place), "memory"))

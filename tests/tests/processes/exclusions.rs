@@ -1,5 +1,5 @@
 //! With real processes: what becomes of a record or a chunk that some trainers cannot use, while others can. The simulation
-//! has more such stories (`directed_exclusions.rs`); here trainers, pservers, signals and files are real.
+//! has more such stories (`directed/exclusions.rs`); here trainers, pservers, signals and files are real.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

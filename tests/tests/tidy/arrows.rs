@@ -16,7 +16,14 @@ pub(crate) fn check(tree: &Tree, arrows: &[(&str, &[&str])]) -> Vec<Finding> {
             findings.push(manifest.finding(1, what));
             continue;
         };
-        for (line, package) in ours(manifest) {
+        let named = ours(manifest);
+        for unused in allowed.iter().filter(|known| named.iter().all(|(_, package)| package != *known)) {
+            let what = format!(
+                "{folder} does not depend on {unused}: take it out of ARROWS (tests/tests/tidy/main.rs)"
+            );
+            findings.push(manifest.finding(1, what));
+        }
+        for (line, package) in named {
             if !allowed.contains(&package.as_str()) {
                 let what = format!(
                     "{folder} must not depend on {package} (ARROWS in tests/tests/tidy/main.rs): {}",
@@ -78,17 +85,23 @@ mod tests {
 
     #[test]
     fn an_arrow_between_roles_is_found_in_every_kind_of_section() {
+        let found = |text: &str| found(&format!("[package]\n[dependencies]\nshoal-runtime = {{}}\n{text}"));
         for section in
             ["dependencies", "dev-dependencies", "build-dependencies", "target.'cfg(unix)'.dependencies"]
         {
-            let findings =
-                found(&format!("[package]\n[{section}]\nshoal-pserver = {{ workspace = true }}\n"));
+            let findings = found(&format!("[{section}]\nshoal-pserver = {{ workspace = true }}\n"));
             assert_eq!(findings.len(), 1, "{section}");
-            assert_eq!(findings[0].line, 3);
+            assert_eq!(findings[0].line, 5);
         }
-        assert_eq!(found("[package]\n[dependencies.shoal-pserver]\nworkspace = true\n").len(), 1);
-        assert_eq!(found("[package]\n[dependencies]\nps = { package = \"shoal-pserver\" }\n").len(), 1);
-        assert_eq!(found("[package]\n[dependencies]\nps = { path = \"../pserver\" }\n").len(), 1);
+        assert_eq!(found("[dependencies.shoal-pserver]\nworkspace = true\n").len(), 1);
+        assert_eq!(found("[dependencies]\nps = { package = \"shoal-pserver\" }\n").len(), 1);
+        assert_eq!(found("[dependencies]\nps = { path = \"../pserver\" }\n").len(), 1);
+    }
+
+    #[test]
+    fn an_arrow_that_nobody_takes_is_found() {
+        let findings = found("[package]\n[dependencies]\ntokio = \"1\"\n");
+        assert!(findings.len() == 1 && findings[0].what.contains("take it out of ARROWS"), "{findings:?}");
     }
 
     #[test]

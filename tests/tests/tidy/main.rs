@@ -16,52 +16,65 @@ mod tree;
 use purity::Pure;
 use tree::Tree;
 
-/// The arrows of the workspace: each folder with a package, and the packages of ours that it may name.
+/// The arrows of the workspace: each folder with a package, and the packages of ours that it names.
 const ARROWS: &[(&str, &[&str])] = &[
     ("recordio", &[]),
     ("runtime", &[]),
     ("planner", &[]),
     ("fuzz", &["shoal-master", "shoal-pserver", "shoal-recordio", "shoal-runtime"]),
-    ("master", LIBRARIES),
-    ("pserver", LIBRARIES),
-    ("trainer-sdk", LIBRARIES),
+    ("master", &["shoal-recordio", "shoal-runtime"]),
+    ("pserver", &["shoal-runtime"]),
+    ("trainer-sdk", &["shoal-recordio", "shoal-runtime"]),
     ("operator", &["shoal-planner", "shoal-runtime"]),
-    ("cli", COMMAND_AND_ITS_PARTS),
-    ("test-cluster", &["shoal-operator", "shoal-runtime", "shoal-cli", "shoal-tests"]),
-    ("tests", COMMAND_AND_ITS_PARTS),
-    ("studies", WHAT_STUDIES_USE),
-    ("benches", ROLES_AND_LIBRARIES),
-];
-const LIBRARIES: &[&str] = &["shoal-recordio", "shoal-runtime"];
-const ROLES_AND_LIBRARIES: &[&str] = &[
-    "shoal-recordio",
-    "shoal-runtime",
-    "shoal-planner",
-    "shoal-master",
-    "shoal-pserver",
-    "shoal-trainer-sdk",
-    "shoal-operator",
-];
-/// Tests name the command, as its own do, so that it is built with all of its features.
-const COMMAND_AND_ITS_PARTS: &[&str] = &[
-    "shoal-recordio",
-    "shoal-runtime",
-    "shoal-planner",
-    "shoal-master",
-    "shoal-pserver",
-    "shoal-trainer-sdk",
-    "shoal-operator",
-    "shoal-cli",
-];
-const WHAT_STUDIES_USE: &[&str] = &[
-    "shoal-recordio",
-    "shoal-runtime",
-    "shoal-master",
-    "shoal-pserver",
-    "shoal-trainer-sdk",
-    "shoal-operator",
-    "shoal-test-cluster",
-    "shoal-tests",
+    (
+        "cli",
+        &[
+            // Its tests have it with all features.
+            "shoal-cli",
+            "shoal-master",
+            "shoal-operator",
+            "shoal-planner",
+            "shoal-pserver",
+            "shoal-recordio",
+            "shoal-runtime",
+            "shoal-trainer-sdk",
+        ],
+    ),
+    (
+        "tests",
+        &[
+            "shoal-cli",
+            "shoal-master",
+            "shoal-pserver",
+            "shoal-recordio",
+            "shoal-runtime",
+            "shoal-trainer-sdk",
+        ],
+    ),
+    ("test-cluster", &["shoal-cli", "shoal-operator", "shoal-runtime", "shoal-tests"]),
+    (
+        "studies",
+        &[
+            "shoal-master",
+            "shoal-operator",
+            "shoal-recordio",
+            "shoal-runtime",
+            "shoal-test-cluster",
+            "shoal-tests",
+            "shoal-trainer-sdk",
+        ],
+    ),
+    (
+        "benches",
+        &[
+            "shoal-master",
+            "shoal-planner",
+            "shoal-pserver",
+            "shoal-recordio",
+            "shoal-runtime",
+            "shoal-trainer-sdk",
+        ],
+    ),
 ];
 
 /// What no pure file says: the doors to the world, and what differs from run to run.
@@ -334,7 +347,8 @@ const BUILT_ALIKE: &[&[&str]] = &[
         "--workspace --edges=normal,dev,no-proc-macro",
         "-p=shoal-tests --edges=normal,dev,no-proc-macro",
         "-p=shoal-test-cluster --edges=normal,dev,no-proc-macro",
-        "-p=shoal-cli -p=shoal-operator -p=shoal-tests -p=shoal-trainer-sdk --edges=normal,dev,no-proc-macro",
+        "-p=shoal-cli -p=shoal-master -p=shoal-operator -p=shoal-pserver -p=shoal-tests -p=shoal-trainer-sdk \
+         --edges=normal,dev,no-proc-macro",
     ],
     // Optimised: the command, the simulation, the benches.
     &[

@@ -13,12 +13,12 @@ const GUARDS: &str = "tests/mutants/guards.py";
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| !SKIPPED.contains(&file.path.as_str())) {
-        for (index, line) in file.text.lines().enumerate() {
-            let mut wrong = targets(tree, line);
-            if file.path.ends_with(".md") {
-                wrong.extend(spans(line).filter_map(|span| missing(tree, file, span)));
+        findings.extend(targets(tree, file));
+        if file.path.ends_with(".md") {
+            for (index, line) in file.text.lines().enumerate() {
+                let wrong = spans(line).filter_map(|span| missing(tree, file, span));
+                findings.extend(wrong.map(|what| file.finding(index + 1, what)));
             }
-            findings.extend(wrong.into_iter().map(|what| file.finding(index + 1, what)));
         }
     }
     findings
@@ -33,51 +33,86 @@ pub(crate) fn check_fuzz_targets(tree: &Tree) -> Vec<Finding> {
     tree.rust().filter(is_target).filter(|file| !is_built(file)).map(|file| file.finding(1, what)).collect()
 }
 
-/// The programs and test programs that a command line names, and are not there.
-fn targets(tree: &Tree, line: &str) -> Vec<String> {
+/// Words of a file with their lines, as a list of arguments and as a line for a shell has them. What opens or closes a command in
+/// prose is a word as well; what begins a comment is none, as a command may go on in the next.
+fn words(text: &str) -> Vec<(usize, &str)> {
     let is_word = |c: char| c.is_alphanumeric() || "-_:{}$<>/.".contains(c);
-    // As a list of arguments and as a line for a shell: words alone.
-    let words: Vec<&str> = line.split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect();
-    let mut missing = Vec::new();
-    for (at, pair) in words.windows(2).enumerate() {
-        // What stands for a name is none.
-        let is_name =
-            pair[1].chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c));
-        if !is_name || pair[1].starts_with('-') {
-            continue;
-        }
-        let name = pair[1];
-        match pair[0] {
-            "--bin" if !has_program(tree, name) => {
-                missing.push(format!("--bin {name}: there is no such program"));
-            }
-            "--test" if !has_tests(tree, name) => {
-                missing.push(format!("--test {name}: there is no such test program"));
-            }
-            "--test" => {
-                let module = words.get(at + 2).and_then(|filter| filter.split_once("::"));
-                if let Some((module, _)) = module.filter(|(module, _)| !has_module(tree, name, module)) {
-                    missing.push(format!("--test {name} {module}::: there is no such module"));
-                }
-            }
-            _ => {}
-        }
+    let mut words = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let parts = line.split_inclusive('`').flat_map(|part| {
+            let (inside, quote) = part.strip_suffix('`').map_or((part, None), |inside| (inside, Some("`")));
+            inside.split(move |c| !is_word(c)).chain(quote)
+        });
+        let is_comment = |word: &str| word.chars().all(|c| c == '/');
+        words.extend(parts.filter(|word| !is_comment(word)).map(|word| (index + 1, word)));
     }
-    missing
+    words
 }
 
-fn has_program(tree: &Tree, name: &str) -> bool {
+/// The programs and test programs that commands name, and are not there, or not in the packages that the command names.
+fn targets(tree: &Tree, file: &TextFile) -> Vec<Finding> {
+    let words = words(&file.text);
+    let mut findings = Vec::new();
+    for (at, pair) in words.windows(2).enumerate() {
+        let [(line, flag), (_, name)] = [pair[0], pair[1]];
+        // What stands for a name is none.
+        let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c));
+        if !is_name || name.starts_with('-') || !["--bin", "--test"].contains(&flag) {
+            continue;
+        }
+        let folders = folders(tree, &words, at);
+        let of = if folders.is_empty() { "" } else { " in the packages that it names" };
+        if flag == "--bin" && !has_program(tree, &folders, name) {
+            findings.push(file.finding(line, format!("--bin {name}: there is no such program{of}")));
+        }
+        if flag == "--test" && !has_tests(tree, &folders, name) {
+            findings.push(file.finding(line, format!("--test {name}: there is no such test program{of}")));
+        } else if flag == "--test" {
+            let module = words.get(at + 2).and_then(|(_, filter)| filter.split_once("::"));
+            if let Some((module, _)) = module.filter(|(module, _)| !has_module(tree, name, module)) {
+                let what = format!("--test {name} {module}::: there is no such module");
+                findings.push(file.finding(line, what));
+            }
+        }
+    }
+    findings
+}
+
+/// Folders of the packages that the command around a word names; none where it names none.
+fn folders<'a>(tree: &'a Tree, words: &[(usize, &str)], at: usize) -> Vec<&'a str> {
+    let is_begin = |word: &str| word == "`" || word == "cargo";
+    let begin = words[..at].iter().rposition(|(_, word)| is_begin(word)).unwrap_or(0);
+    let end = words[at..].iter().position(|(_, word)| is_begin(word)).map_or(words.len(), |more| at + more);
+    let named = words[begin..end].windows(2).filter(|pair| pair[0].1 == "-p").map(|pair| pair[1].1);
+    named.filter_map(|package| folder(tree, package)).collect()
+}
+
+fn folder<'a>(tree: &'a Tree, package: &str) -> Option<&'a str> {
+    let named = format!("[package]\nname = \"{package}\"\n");
+    let manifest =
+        tree.files.iter().find(|file| file.path.ends_with("/Cargo.toml") && file.text.contains(&named));
+    manifest.and_then(|file| file.path.strip_suffix("Cargo.toml"))
+}
+
+/// Whether a file is of one of these folders, or these are none.
+fn is_in(file: &TextFile, folders: &[&str]) -> bool {
+    folders.is_empty() || folders.iter().any(|folder| file.path.starts_with(folder))
+}
+
+fn has_program(tree: &Tree, folders: &[&str], name: &str) -> bool {
     let files = [format!("src/bin/{name}.rs"), format!("src/bin/{name}/main.rs")];
     let named = format!("name = \"{name}\"");
-    tree.files.iter().any(|file| {
+    tree.files.iter().filter(|file| is_in(file, folders)).any(|file| {
         files.iter().any(|known| file.path.ends_with(known))
             || (file.path.ends_with("Cargo.toml") && file.text.contains(&named))
     })
 }
 
-fn has_tests(tree: &Tree, name: &str) -> bool {
+fn has_tests(tree: &Tree, folders: &[&str], name: &str) -> bool {
     let files = [format!("/tests/{name}.rs"), format!("/tests/{name}/main.rs")];
-    tree.rust().any(|file| files.iter().any(|known| file.path.ends_with(known)))
+    tree.rust()
+        .filter(|file| is_in(file, folders))
+        .any(|file| files.iter().any(|known| file.path.ends_with(known)))
 }
 
 fn has_module(tree: &Tree, program: &str, module: &str) -> bool {
@@ -121,6 +156,9 @@ mod tests {
 
     const TREE: &[(&str, &str)] = &[
         ("Cargo.toml", "[workspace]\n"),
+        ("tests/Cargo.toml", "[package]\nname = \"shoal-tests\"\n"),
+        ("studies/Cargo.toml", "[package]\nname = \"shoal-studies\"\n"),
+        ("studies/src/bin/sweep.rs", "//! A.\n"),
         ("tests/src/bin/simulate.rs", "//! A.\n"),
         ("tests/tests/sim/main.rs", "//! A.\nmod directed;\n"),
         ("tests/tests/sim/directed/mod.rs", "//! A.\nfn a_trainer_that_leaves_is_counted_once() {}\n"),
@@ -140,6 +178,8 @@ mod tests {
             "command = [\"--test\", \"sim\", \"directed::\"]",
             "`directed/mod.rs` and `a_trainer_that_leaves_is_counted_once`, `whole-siblings`",
             "`--bin NAME`, `--test $program`, `a_name_of_four`",
+            "cargo build -p shoal-studies -p shoal-tests --bin sweep --bin simulate",
+            "`cargo run -p shoal-studies`, or `cargo run --bin simulate`, and `--bin simulate`",
         ] {
             assert_eq!(found("tests/README.md", line), [] as [String; 0], "{line}");
         }
@@ -155,6 +195,10 @@ mod tests {
             "`tests/directed.rs`",
             "`a_trainer_that_leaves_is_counted_twice`",
             "`half-siblings`",
+            "cargo run -p shoal-tests --bin sweep",
+            "`cargo run --release -p\n//! shoal-tests --bin sweep`",
+            "cargo run --bin sweep -p shoal-tests",
+            "cargo test -p shoal-studies --test sim",
         ] {
             assert_eq!(found("tests/README.md", line).len(), 1, "{line}");
         }

@@ -9,11 +9,23 @@ use anyhow::Context;
 use shoal_runtime::host::checkpoints::load;
 use std::process::ExitCode;
 
-/// Write the model of a checkpoint as safetensors, or one of its embedding tables as Parquet
+#[cfg_attr(
+    feature = "parquet",
+    doc = "Write the model of a checkpoint as safetensors, or one of its embedding tables as Parquet"
+)]
+#[cfg_attr(not(feature = "parquet"), doc = "Write the model of a checkpoint as safetensors")]
 #[derive(clap::Args)]
-#[command(after_help = "Example: shoal checkpoint export --file model.safetensors\n\
+#[cfg_attr(
+    feature = "parquet",
+    command(after_help = "Example: shoal checkpoint export --file model.safetensors\n\
 One table: shoal checkpoint export --table user --file user.parquet\n\
-No job has to run.")]
+No job has to run.")
+)]
+#[cfg_attr(
+    not(feature = "parquet"),
+    command(after_help = "Example: shoal checkpoint export --file model.safetensors\n\
+No job has to run.")
+)]
 pub(crate) struct ExportArguments {
     #[command(flatten)]
     wanted: Wanted,

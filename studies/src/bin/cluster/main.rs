@@ -1,6 +1,6 @@
 //! A simulator's scenario on a real control plane, watched by `shoal collect` and held against `shoal simulate`:
 //!
-//! `cargo build -p shoal-cli -p shoal-operator && \
+//! `cargo build -p shoal-cli -p shoal-operator --features shoal-cli/full && \
 //! KUBEBUILDER_ASSETS=$(bash .ci/control-plane) cargo run -p shoal-studies --bin cluster -- benches/scenarios/paddlecloud-1.yaml`
 //!
 //! API server, scheduler, controller manager (with it Deployments and HorizontalPodAutoscalers) and the operator are real, the
@@ -92,7 +92,7 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?.with_file_name(name);
     ensure!(
         program.is_file(),
-        "{} is missing: cargo build -p shoal-cli -p shoal-operator",
+        "{} is missing: cargo build -p shoal-cli -p shoal-operator --features shoal-cli/full",
         program.display()
     );
     Ok(program)
