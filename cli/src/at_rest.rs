@@ -1,12 +1,9 @@
 //! A job at rest: the state of its blocks at the pservers, or in a checkpoint. The one way of reading it; it never holds
 //! more than one message or one piece.
 
-use crate::table_state::TableState;
 use anyhow::{Context, ensure};
 use shoal_runtime::cluster::block_copy::{Settled, WHOLE};
-use shoal_runtime::cluster::{
-    BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Parameter, Routing,
-};
+use shoal_runtime::cluster::{BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Routing};
 use shoal_runtime::host::checkpoints::read_piece;
 use shoal_runtime::host::rpc::{PserverClient, Security, TcpDial, pserver_client};
 use shoal_runtime::host::storage::Storage;
@@ -94,14 +91,6 @@ impl<'a> AtRest<'a> {
             }
         }
         Ok(())
-    }
-
-    #[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "tables are written as Parquet"))]
-    /// The rows of one bucket of a table.
-    pub(crate) async fn rows(&self, bucket: BlockId, table: &Parameter) -> anyhow::Result<TableState> {
-        let mut rows = TableState::new(table);
-        self.read(&[bucket], |copy, settled| rows.take(&copy.try_into()?, settled)).await?;
-        Ok(rows)
     }
 
     /// One message after another, as long as segments of a bucket follow. Buckets are alone in theirs.

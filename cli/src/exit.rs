@@ -11,8 +11,8 @@ pub(crate) enum Exit {
     /// A role does not answer.
     #[error("{0}")]
     Unreachable(String),
-    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "who waits, waits for clusters"))]
     /// What was waited for has not come to be in time.
+    #[cfg(feature = "cluster")]
     #[error("{0}")]
     TimedOut(String),
 }
@@ -29,6 +29,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Exit>() {
         Some(Exit::Usage(_)) => ExitCode::from(2),
         Some(Exit::Unreachable(_)) => ExitCode::from(3),
+        #[cfg(feature = "cluster")]
         Some(Exit::TimedOut(_)) => ExitCode::from(4),
         None => ExitCode::FAILURE,
     }

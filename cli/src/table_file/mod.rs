@@ -15,7 +15,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
-use shoal_runtime::cluster::{Declaration, Parameter};
+use shoal_runtime::cluster::{BlockId, Declaration, Parameter};
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
@@ -38,12 +38,19 @@ pub(crate) async fn export(
         .with_context(unwritten)?;
     for (block, layout) in job.layout.iter() {
         if layout.bucket.is_some_and(|bucket| bucket.parameter == index) {
-            let rows = job.rows(block, table).await?;
+            let rows = rows(job, block, table).await?;
             writer.add(rows).with_context(unwritten)?;
         }
     }
     let (file, rows) = writer.finish().with_context(unwritten)?;
     file.settle()?;
+    Ok(rows)
+}
+
+/// The rows of one bucket of a table.
+async fn rows(job: &AtRest<'_>, bucket: BlockId, table: &Parameter) -> anyhow::Result<TableState> {
+    let mut rows = TableState::new(table);
+    job.read(&[bucket], |copy, settled| rows.take(&copy.try_into()?, settled)).await?;
     Ok(rows)
 }
 
