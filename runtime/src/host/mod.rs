@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod checkpoints;
 pub mod clock;
 pub mod cuda;
+pub mod files;
 pub mod http;
 pub mod memory;
 pub mod processor;
