@@ -31,7 +31,6 @@ mod staleness;
 mod table_file;
 mod table_state;
 mod waste;
-mod whole_file;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;

@@ -2,12 +2,12 @@
 
 use crate::at_rest::AtRest;
 use crate::table_state::{TableState, TableTensors};
-use crate::whole_file::write_whole;
 use anyhow::{Context, bail, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
 use shoal_runtime::cluster::block_copy::Settled;
 use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter};
+use shoal_runtime::host::files;
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -135,7 +135,7 @@ impl ModelState {
         ];
         let metadata = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let bytes = safetensors::serialize(tensors, Some(metadata))?;
-        write_whole(path, &bytes)?;
+        files::write(path, &bytes)?;
         Ok(sha256)
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use shoal_recordio::{Compressor, Index, Limits, Reader, Writer, WriterOptions, verify};
+use shoal_runtime::host::files::NewFile;
 
 #[path = "pack/mod.rs"]
 mod pack;
@@ -202,22 +203,22 @@ pub(crate) fn run(args: RecordioArgs) -> anyhow::Result<ExitCode> {
 
 fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
     match source {
-        PackSource::Lines { files, output } => {
-            write_output(output, |emit| files.iter().try_for_each(|file| pack::lines::pack(file, emit)))
-        }
+        PackSource::Lines { files, output } => write_output(output, files, |emit| {
+            files.iter().try_for_each(|file| pack::lines::pack(file, emit))
+        }),
         PackSource::Csv { file, skip_header, output } => {
-            write_output(output, |emit| pack::csv::pack(file, *skip_header, emit))
+            write_output(output, [file], |emit| pack::csv::pack(file, *skip_header, emit))
         }
         PackSource::Idx { images, labels, output } => {
-            write_output(output, |emit| pack::idx::pack(images, labels, emit))
+            write_output(output, [images, labels], |emit| pack::idx::pack(images, labels, emit))
         }
         #[cfg(feature = "parquet")]
         PackSource::Parquet { files, form, columns, output } => {
-            write_output(output, |emit| pack::parquet::pack(files, *form, columns, emit))
+            write_output(output, files, |emit| pack::parquet::pack(files, *form, columns, emit))
         }
-        PackSource::Tfrecord { files, output } => {
-            write_output(output, |emit| files.iter().try_for_each(|file| pack::tfrecord::pack(file, emit)))
-        }
+        PackSource::Tfrecord { files, output } => write_output(output, files, |emit| {
+            files.iter().try_for_each(|file| pack::tfrecord::pack(file, emit))
+        }),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -225,21 +226,20 @@ fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
 /// Bytes of records after which it is said how far it is.
 const TELL_BYTES: u64 = 1 << 30;
 
-/// Writes what `produce` emits beside the output, and renames it into place once it is complete and on disk.
-fn write_output(
+/// Writes what `produce` emits of what is `read`.
+fn write_output<'a>(
     args: &OutputArgs,
+    read: impl IntoIterator<Item = &'a PathBuf>,
     produce: impl FnOnce(&mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let output = &args.output;
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let temporary = unfinished_file(folder)
-        .with_context(|| format!("{}: no file can be made in {}", output.display(), folder.display()))?;
+    let file = NewFile::begin_from(output, read.into_iter().map(PathBuf::as_path))?;
     let options = WriterOptions {
         compressor: args.compressor.into(),
         chunk_bytes: args.chunk_bytes,
         ..Default::default()
     };
-    let mut writer = Writer::new(BufWriter::new(temporary), options);
+    let mut writer = Writer::new(BufWriter::new(file), options);
     let (mut records, mut bytes, mut told) = (0_u64, 0_u64, 0_u64);
     produce(&mut |record| {
         records += 1;
@@ -250,24 +250,10 @@ fn write_output(
         }
         writer.write(record).with_context(|| format!("{}: record {}", output.display(), records - 1))
     })?;
-    let temporary = writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-    temporary
-        .as_file()
-        .sync_all()
-        .with_context(|| format!("{}: cannot be brought to disk", output.display()))?;
-    let bytes = temporary.as_file().metadata()?.len();
-    temporary.persist(output).with_context(|| format!("{}: cannot be put in place", output.display()))?;
+    let file = writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+    let bytes = file.settle()?;
     writeln!(io::stderr(), "packed {}: {records} record(s), {bytes} bytes", output.display())?;
     Ok(())
-}
-
-/// A temporary file that is removed unless it is renamed. Its permissions are those of an ordinary new file.
-fn unfinished_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".shoal-pack-");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
 }
 
 /// What `ls` tells of a file.
@@ -371,7 +357,7 @@ mod tests {
     fn a_listing_is_one_json_line_in_the_documented_order() {
         let folder = tempfile::tempdir().unwrap();
         let args = output(folder.path(), CompressorName::Snappy);
-        write_output(&args, |emit| [b"one", b"two"].iter().try_for_each(|record| emit(*record))).unwrap();
+        write_output(&args, [], |emit| [b"one", b"two"].iter().try_for_each(|record| emit(*record))).unwrap();
         let reader = Reader::open(&args.output).unwrap();
         let json = serde_json::to_string(&Listing::of(Path::new("a"), reader.index())).unwrap();
         let bytes = std::fs::metadata(&args.output).unwrap().len();
@@ -387,7 +373,7 @@ mod tests {
         let mut joined = Vec::new();
         for compressor in [CompressorName::None, CompressorName::Gzip] {
             let args = output(folder.path(), compressor);
-            write_output(&args, |emit| emit(b"one")).unwrap();
+            write_output(&args, [], |emit| emit(b"one")).unwrap();
             joined.extend(std::fs::read(&args.output).unwrap());
         }
         let index = Index::of_bytes(Path::new("joined"), &joined, &Limits::default()).unwrap();
@@ -399,7 +385,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let args = output(folder.path(), CompressorName::None);
         std::fs::write(&args.output, "former").unwrap();
-        let failed = write_output(&args, |emit| {
+        let failed = write_output(&args, [], |emit| {
             emit(b"one")?;
             bail!("the source broke")
         });

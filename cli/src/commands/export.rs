@@ -9,9 +9,10 @@ use crate::exit::Exit;
 use crate::model_state::ModelState;
 #[cfg(feature = "parquet")]
 use crate::table_file;
-use crate::whole_file::Unwritten;
+use anyhow::Context;
 use serde_json::json;
-use std::path::PathBuf;
+use shoal_runtime::host::files::{NewFile, Unwritten};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -62,6 +63,16 @@ pub(crate) struct Wanted {
     with_state: bool,
 }
 
+/// The model of a run that has ended lies there whole.
+fn copy(finished: &Path, file: &Path) -> anyhow::Result<()> {
+    let mut from =
+        std::fs::File::open(finished).with_context(|| format!("cannot read {}", finished.display()))?;
+    let mut to = NewFile::begin_from(file, [finished])?;
+    std::io::copy(&mut from, &mut to).map_err(|error| Unwritten::of(file, error))?;
+    to.settle()?;
+    Ok(())
+}
+
 /// A running job moves on while it is read, and its blocks move: so long it is tried to catch one version.
 const TRYING: Duration = Duration::from_secs(30);
 
@@ -79,7 +90,7 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
             .into());
         }
         if !wanted.with_state {
-            std::fs::copy(&finished, &wanted.file)?;
+            copy(&finished, &wanted.file)?;
             wanted.say(output, &Written::default());
             return Ok(ExitCode::SUCCESS);
         }

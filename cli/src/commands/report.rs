@@ -7,10 +7,9 @@ use crate::report::{self, Verdict};
 use crate::runner::folder::RunFolder;
 use crate::runner::journal;
 use crate::runner::replay::Replay;
-use crate::whole_file::write_whole;
-use anyhow::Context;
 use serde_json::Value;
 use shoal_runtime::cluster::plan::EpochShape;
+use shoal_runtime::host::files;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,7 +36,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let (verdicts, facts) = proofs(&folder);
     let page = report::html(&replay.into_run(verdicts, facts));
     let out = arguments.out.clone().unwrap_or_else(|| folder.path().join("report.html"));
-    write_whole(&out, page.as_bytes()).with_context(|| format!("cannot write {}", out.display()))?;
+    files::write(&out, page.as_bytes())?;
     print(format_args!("Report: {}", out.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use crate::exit;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+use shoal_runtime::host::{files, shutdown::Shutdown, telemetry};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,9 +43,9 @@ pub(crate) async fn master(arguments: MasterArguments) -> anyhow::Result<ExitCod
     let file = arguments.address_file;
     let ready = |address: std::net::SocketAddr| {
         if let Some(file) = file
-            && let Err(error) = crate::whole_file::write_whole(&file, address.to_string().as_bytes())
+            && let Err(error) = files::write(&file, address.to_string().as_bytes())
         {
-            tracing::error!("{error:#}");
+            tracing::error!("{error}");
         }
     };
     Ok(ended(shoal_master::run(arguments.settings, ready, Shutdown::on_signal()?).await))

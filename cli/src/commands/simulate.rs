@@ -4,9 +4,8 @@ use super::{Output, print};
 use crate::exit::Exit;
 use crate::experiment::{self, Experiment};
 use crate::simulator::{Policy, Scenario, simulate};
-use crate::whole_file::write_whole;
-use anyhow::Context;
 use serde_json::{Map, Value, json};
+use shoal_runtime::host::files;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,7 +44,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> anyhow::Result<ExitCode> {
     let experiments: Vec<Experiment> = policies.iter().map(|policy| watched(&scenario, *policy)).collect();
     if let Some(out) = &arguments.html {
         let page = experiment::html(&scenario.name, &scenario.about, &experiments, &scenario.published);
-        write_whole(out, page.as_bytes()).with_context(|| format!("cannot write {}", out.display()))?;
+        files::write(out, page.as_bytes())?;
         eprintln!("Page: {}", out.display());
     }
     match arguments.output {

@@ -2,6 +2,7 @@
 
 use crate::exit::Exit;
 use anyhow::Context;
+use shoal_runtime::host::files;
 use shoal_runtime::host::rpc::tls::Role;
 use std::path::{Path, PathBuf};
 
@@ -55,7 +56,7 @@ impl RunFolder {
     pub(crate) fn begin(&self, job: &str) -> anyhow::Result<()> {
         std::fs::create_dir_all(self.logs())
             .with_context(|| format!("cannot make {}", self.logs().display()))?;
-        std::fs::write(self.job(), job).with_context(|| format!("cannot write {}", self.job().display()))?;
+        files::write(&self.job(), job.as_bytes())?;
         // Of an earlier master: nobody listens there.
         let _ = std::fs::remove_file(self.address());
         Ok(())

@@ -7,7 +7,6 @@ pub(crate) mod tests;
 use crate::at_rest::AtRest;
 use crate::exit::Exit;
 use crate::table_state::{Row, Stretch, TableState, stretches};
-use crate::whole_file::{Unwritten, WholeFile};
 use anyhow::{Context, ensure};
 use parquet::basic::Compression;
 use parquet::data_type::{FloatType, Int32Type, Int64Type};
@@ -16,6 +15,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
 use shoal_runtime::cluster::{BlockId, Declaration, Parameter};
+use shoal_runtime::host::files::{NewFile, Unwritten};
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
@@ -33,16 +33,16 @@ pub(crate) async fn export(
     path: &Path,
 ) -> anyhow::Result<u64> {
     let (index, table) = find(&job.declaration, name)?;
-    let unwritten = || Unwritten::file(path);
-    let mut writer = TableWriter::begin(WholeFile::begin(path)?, table, with_state, job.version)
-        .with_context(unwritten)?;
+    let unwritten = |why: anyhow::Error| Unwritten::of(path, format!("{why:#}"));
+    let file = NewFile::begin(path)?;
+    let mut writer = TableWriter::begin(file, table, with_state, job.version).map_err(unwritten)?;
     for (block, layout) in job.layout.iter() {
         if layout.bucket.is_some_and(|bucket| bucket.parameter == index) {
             let rows = rows(job, block, table).await?;
-            writer.add(rows).with_context(unwritten)?;
+            writer.add(rows).map_err(unwritten)?;
         }
     }
-    let (file, rows) = writer.finish().with_context(unwritten)?;
+    let (file, rows) = writer.finish().map_err(unwritten)?;
     file.settle()?;
     Ok(rows)
 }

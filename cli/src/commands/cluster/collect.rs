@@ -6,9 +6,8 @@ use crate::cluster::mirror::{Keeper, Mirror, mirror};
 use crate::collector::{Collector, Look, Resource, Selector, selector};
 use crate::commands::{Output, print};
 use crate::experiment::{self, Experiment, Sample};
-use crate::whole_file::write_whole;
-use anyhow::Context;
 use serde_json::json;
+use shoal_runtime::host::files;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,7 +65,7 @@ pub(crate) async fn collect(arguments: CollectArguments) -> anyhow::Result<ExitC
     if let Some(out) = &arguments.html {
         let about = "A cluster that was watched by shoal collect.";
         let page = experiment::html("Experiment on a cluster", about, std::slice::from_ref(&experiment), &[]);
-        write_whole(out, page.as_bytes()).with_context(|| format!("cannot write {}", out.display()))?;
+        files::write(out, page.as_bytes())?;
         eprintln!("Page: {}", out.display());
     }
     match arguments.output {

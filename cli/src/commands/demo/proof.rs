@@ -10,6 +10,7 @@ use crate::runner::outcome::Outcome;
 use anyhow::Context;
 use serde_json::{Value, json};
 use shoal_runtime::cluster::JobSettings;
+use shoal_runtime::host::files;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -130,7 +131,7 @@ pub(super) fn write_report(
         time: proof.time.clone(),
     };
     let page = arguments.folder.join("report.html");
-    std::fs::write(&page, report::html(&run))?;
-    std::fs::write(arguments.folder.join("report.svg"), report::svg(&run))?;
+    files::write(&page, report::html(&run).as_bytes())?;
+    files::write(&arguments.folder.join("report.svg"), report::svg(&run).as_bytes())?;
     Ok(page)
 }

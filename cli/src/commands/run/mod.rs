@@ -18,6 +18,7 @@ use crate::runner::folder::RunFolder;
 use crate::runner::outcome::Outcome;
 use crate::runner::progress::Progress;
 use shoal_runtime::host::clock::wall_seconds;
+use shoal_runtime::host::files;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -145,7 +146,7 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     }
     job.stop().await;
     let (outcome, closing) = trained?;
-    std::fs::write(job.plan.folder.result(), format!("{closing}\n"))?;
+    files::write(&job.plan.folder.result(), format!("{closing}\n").as_bytes())?;
     match arguments.flags.output {
         Output::Json => print(&closing),
         Output::Text => print(text(&outcome, &job)),

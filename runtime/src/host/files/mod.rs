@@ -6,6 +6,7 @@
 //! makes or replaces files of people's; see `clippy.toml`.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -36,8 +37,17 @@ enum Why {
     IsFolder,
     #[error("it is a block device: name a file, or write to standard output and use dd")]
     IsDisk,
+    #[error("{0}")]
+    Content(String),
     #[error("it is what is read here ({}): name another file", of.display())]
     IsRead { of: PathBuf },
+}
+
+impl Unwritten {
+    /// Whoever made its content could not write that.
+    pub fn of(path: &Path, why: impl fmt::Display) -> Unwritten {
+        Unwritten { path: path.to_owned(), why: Why::Content(why.to_string()) }
+    }
 }
 
 /// A file that is not there yet. Dropped before it is settled, it never will be.
@@ -46,6 +56,7 @@ pub struct NewFile {
     /// As it was named.
     path: PathBuf,
     to: To,
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -63,7 +74,7 @@ impl NewFile {
     /// It can be none, or the system says why not.
     pub fn begin(path: &Path) -> Result<NewFile, Unwritten> {
         let to = NewFile::to(path).map_err(|why| Unwritten { path: path.to_owned(), why })?;
-        Ok(NewFile { path: path.to_owned(), to })
+        Ok(NewFile { path: path.to_owned(), to, bytes: 0 })
     }
 
     /// The same of what is made from `read`: none of that may be where it goes.
@@ -115,17 +126,18 @@ impl NewFile {
         Ok(To::Beside(file, place))
     }
 
-    /// Brings it to the disk and into its place, in that of a file that was there.
+    /// Brings it to the disk and into its place, in that of a file that was there. How many bytes were written.
     ///
     /// # Errors
     /// The system says why not. What was there is there.
-    pub fn settle(self) -> Result<(), Unwritten> {
-        let NewFile { path, to } = self;
+    pub fn settle(self) -> Result<u64, Unwritten> {
+        let NewFile { path, to, bytes } = self;
         let settled = match to {
             To::Into(mut file) => file.flush(),
             To::Beside(file, place) => settle(file, &place),
         };
-        settled.map_err(|error| Unwritten { path, why: error.into() })
+        settled.map_err(|error| Unwritten { path, why: error.into() })?;
+        Ok(bytes)
     }
 }
 
@@ -139,10 +151,12 @@ fn settle(file: NamedTempFile, place: &Path) -> io::Result<()> {
 
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.to {
+        let written = match &mut self.to {
             To::Beside(file, _) => file.write(bytes),
             To::Into(file) => file.write(bytes),
-        }
+        }?;
+        self.bytes += written as u64;
+        Ok(written)
     }
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
@@ -159,7 +173,8 @@ impl Write for NewFile {
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Unwritten> {
     let mut file = NewFile::begin(path)?;
     file.write_all(bytes).map_err(|error| Unwritten { path: path.to_owned(), why: error.into() })?;
-    file.settle()
+    file.settle()?;
+    Ok(())
 }
 
 /// Where a path leads: itself, unless it is a link.

@@ -12,8 +12,7 @@ fn folder() -> (TempDir, impl Fn(&str) -> PathBuf) {
 
 fn names(folder: &TempDir) -> Vec<String> {
     let entries = std::fs::read_dir(folder.path()).unwrap();
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -40,7 +39,10 @@ fn what_is_not_settled_leaves_what_was_there_and_nothing_else() {
     let mut file = NewFile::begin(&at("model")).unwrap();
     file.write_all(b"half").unwrap();
     drop(file);
-    assert_eq!((std::fs::read(at("model")).unwrap(), names(&folder)), (b"before".to_vec(), vec!["model".to_owned()]));
+    assert_eq!(
+        (std::fs::read(at("model")).unwrap(), names(&folder)),
+        (b"before".to_vec(), vec!["model".to_owned()])
+    );
 }
 
 #[test]
