@@ -9,6 +9,7 @@ pub(crate) mod counts;
 pub(crate) mod credentials;
 pub(crate) mod folder;
 pub(crate) mod journal;
+pub(crate) mod latest;
 pub(crate) mod outcome;
 pub(crate) mod plan;
 pub(crate) mod process;

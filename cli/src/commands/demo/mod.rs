@@ -4,9 +4,10 @@ mod proof;
 mod scenes;
 
 use super::print;
-use super::run::remember_as_latest;
+use crate::exit::Exit;
 use crate::programs::data;
 use crate::runner::folder::RunFolder;
+use crate::runner::latest;
 use crate::runner::outcome::Outcome;
 use crate::runner::plan::Bounds;
 use crate::runner::{JobPlan, Supervisor};
@@ -15,6 +16,7 @@ use proof::Proof;
 use shoal_master::settings::{JobArguments, ModeArgument, PrecisionArgument};
 use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::host::clock::wall_seconds;
+use shoal_runtime::host::files;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,7 +64,7 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     eprintln!("   done in {:.1} s, sha256 {}…\n", undisturbed.seconds, &undisturbed.parameters_sha256[..12]);
     eprintln!("2. Elastic, on two pservers, slowed down so that you can watch. While it runs:");
     let mut job = start(arguments, "elastic", &data, 2, 2, PACE).await?;
-    remember_as_latest(job.plan.folder.path());
+    latest::remember(job.plan.folder.path());
     let acted = scenes::act(&mut job).await;
     let outcome = match acted {
         Ok(()) => Outcome::read(&mut job).await,
@@ -79,14 +81,30 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     Ok(if proof.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Says in a folder that a demo made it. Whatever else lies in one without it is not the demo's to remove.
+const MARK: &str = "made-by-shoal-demo";
+
 /// Removes what an earlier demo left in the folder, and nothing else that may lie there.
 fn forget_last_demo(folder: &Path) -> anyhow::Result<()> {
-    for part in ["data", "undisturbed", "elastic"].map(|part| folder.join(part)) {
-        if part.exists() {
-            std::fs::remove_dir_all(&part).with_context(|| format!("cannot clear {}", part.display()))?;
-        }
+    let mark = folder.join(MARK);
+    let parts = ["data", "undisturbed", "elastic"].map(|part| folder.join(part));
+    let there: Vec<_> = parts.iter().filter(|part| std::fs::symlink_metadata(part).is_ok()).collect();
+    // Earlier versions made no mark.
+    let is_ours = mark.exists() || folder.join("undisturbed/job.name").exists();
+    if let (Some(part), false) = (there.first(), is_ours) {
+        let (part, folder) = (part.display(), folder.display());
+        return Err(Exit::Usage(format!(
+            "{part} is there, and no demo made it: name another folder than {folder} by --folder"
+        ))
+        .into());
     }
-    Ok(())
+    for part in there {
+        std::fs::remove_dir_all(part).with_context(|| format!("cannot clear {}", part.display()))?;
+    }
+    Ok(files::write(
+        &mark,
+        b"Each `shoal demo` removes data, undisturbed and elastic here, and makes them anew.\n",
+    )?)
 }
 
 async fn undisturbed(arguments: &DemoArguments, data: &Path) -> anyhow::Result<Outcome> {
@@ -157,4 +175,24 @@ async fn start(
         resumed: None,
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_demo_made_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        let refusal = forget_last_demo(folder.path()).unwrap_err().to_string();
+        assert!(refusal.contains("no demo made it") && data.is_dir(), "{refusal}");
+        std::fs::remove_dir(&data).unwrap();
+        forget_last_demo(folder.path()).unwrap();
+        std::fs::create_dir(&data).unwrap();
+        std::fs::write(folder.path().join("mine"), "precious").unwrap();
+        forget_last_demo(folder.path()).unwrap();
+        assert!(!data.exists() && folder.path().join("mine").exists());
+    }
 }

@@ -15,13 +15,14 @@ use crate::runner::Supervisor;
 use crate::runner::chaos::kind::{Kind, Kinds};
 use crate::runner::chaos::{Chaos, privileges};
 use crate::runner::folder::RunFolder;
+use crate::runner::latest;
 use crate::runner::outcome::Outcome;
 use crate::runner::progress::Progress;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::files;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Examples for help, after those of manifests.
@@ -124,7 +125,7 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         () = shutdown.wait() => return Err(interrupted()),
         job = started => job?,
     };
-    remember_as_latest(job.plan.folder.path());
+    latest::remember(job.plan.folder.path());
     let inside = if job.plan.has_network {
         format!("nsenter --target {} --net ", std::process::id())
     } else {
@@ -157,16 +158,6 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
 
 fn interrupted() -> anyhow::Error {
     anyhow::anyhow!("interrupted: nothing is left running")
-}
-
-/// Points `runs/latest` at a run, so that `shoal status` finds it without being told.
-pub(crate) fn remember_as_latest(folder: &Path) {
-    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return };
-    let latest = parent.join("latest");
-    let _ = std::fs::remove_file(&latest);
-    if let Err(error) = std::os::unix::fs::symlink(name, &latest) {
-        eprintln!("warning: {} cannot be made ({error}): give --run {}", latest.display(), folder.display());
-    }
 }
 
 fn text(outcome: &Outcome, job: &Supervisor) -> String {
