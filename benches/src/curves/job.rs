@@ -8,6 +8,7 @@ use super::programs::Programs;
 use super::results::{Curve, Live, Mode, Trainers};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
+use shoal_runtime::host::supervisor;
 use std::fmt;
 use std::fs::File;
 use std::path::Path;
@@ -114,7 +115,7 @@ impl Job<'_> {
         if program == "resnet" && self.mode == Mode::Async {
             command.args(ASYNC_DECAY);
         }
-        command.env("SHOAL_SUPERVISOR", std::process::id().to_string());
+        command.env(supervisor::VARIABLE, supervisor::Process::this().to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command
     }

@@ -3,6 +3,7 @@
 use super::upkeep;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
+use shoal_runtime::host::supervisor;
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ impl Process {
             .env("NO_COLOR", "1")
             // One address is not for several processes.
             .env_remove("SHOAL_HTTP")
-            .env("SHOAL_SUPERVISOR", std::process::id().to_string())
+            .env(supervisor::VARIABLE, supervisor::Process::this().to_string())
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

@@ -18,5 +18,6 @@ pub mod shutdown;
 pub mod signal;
 pub mod storage;
 pub mod store;
+pub mod supervisor;
 pub mod telemetry;
 pub mod warm_start;

@@ -1,5 +1,6 @@
 //! Clean shutdown: one signal, told to everyone who waits for it.
 
+use super::supervisor::Process;
 use tokio::sync::watch;
 
 /// Waits for the moment to stop. Clones wait for the same moment.
@@ -16,7 +17,7 @@ impl Shutdown {
         let (sender, receiver) = watch::channel(false);
         (ShutdownSender(sender), Shutdown(receiver))
     }
-    /// Stops on SIGTERM or SIGINT, and when the supervisor that `SHOAL_SUPERVISOR` names (a process id) is gone, so
+    /// Stops on SIGTERM or SIGINT, and when the supervisor that `SHOAL_SUPERVISOR` names is gone, so
     /// that a killed supervisor leaves nothing running. Must be called inside a tokio runtime.
     pub fn on_signal() -> std::io::Result<Shutdown> {
         let (_, shutdown) = Shutdown::on_signals(1)?;
@@ -61,12 +62,11 @@ impl Shutdown {
     }
 }
 
-/// Resolves when the parent is no longer the process that `SHOAL_SUPERVISOR` names; never where it names none.
+/// Resolves when the supervisor is gone; never where there is none.
 async fn orphaned() {
-    let supervisor: Option<u32> = std::env::var("SHOAL_SUPERVISOR").ok().and_then(|pid| pid.parse().ok());
-    let Some(supervisor) = supervisor else { return std::future::pending().await };
-    while std::os::unix::process::parent_id() == supervisor {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    match Process::supervisor() {
+        Some(supervisor) => supervisor.ended().await,
+        None => std::future::pending().await,
     }
 }
 

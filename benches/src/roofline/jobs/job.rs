@@ -8,6 +8,7 @@ use super::watch::{Seen, Watch};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use shoal_recordio::{Writer, WriterOptions};
+use shoal_runtime::host::supervisor;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -138,7 +139,7 @@ impl Programs {
         command.arg("--data").arg(&data).arg("--folder").arg(folder.join("run"));
         let told = serde_json::to_string(&Training { load, steps, slowness, begins })?;
         command.arg("--").arg(&self.train).args(["--train", &told]);
-        command.current_dir(folder).env("SHOAL_SUPERVISOR", std::process::id().to_string());
+        command.current_dir(folder).env(supervisor::VARIABLE, supervisor::Process::this().to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Ok(command)
     }
