@@ -2,6 +2,7 @@
 //! only call them), and what they have in common: the stopwatch, rows of ours beside a limit, a pserver, plain bytes and other
 //! parameter servers in processes of their own, and some hot paths.
 
+#![allow(clippy::print_stderr, reason = "benches say how far they are")]
 #![deny(unsafe_code)]
 
 pub mod curves;

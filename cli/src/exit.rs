@@ -1,5 +1,6 @@
 //! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long. One place for all commands.
 
+use shoal_runtime::host::output::Unprinted;
 use std::process::ExitCode;
 
 /// An error that has an exit code of its own; anything else exits with 1.
@@ -24,8 +25,16 @@ impl Exit {
     }
 }
 
+/// Whether there is nobody to tell of an error: who read the result has gone.
+pub(crate) fn is_quiet(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<Unprinted>(), Some(Unprinted::Closed))
+}
+
 /// The exit code of a failed command.
 pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
+    if is_quiet(error) {
+        return ExitCode::SUCCESS;
+    }
     match error.downcast_ref::<Exit>() {
         Some(Exit::Usage(_)) => ExitCode::from(2),
         Some(Exit::Unreachable(_)) => ExitCode::from(3),

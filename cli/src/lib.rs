@@ -2,6 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+/// Prints a line for people on standard error: as `eprintln!`, but nobody ends because it cannot be written.
+macro_rules! note {
+    ($($line:tt)*) => { shoal_runtime::host::output::note(format_args!($($line)*)) };
+}
+
 mod absent;
 mod at_rest;
 mod breakdown;
@@ -20,7 +25,6 @@ mod losses;
 mod manifest;
 mod model_state;
 mod programs;
-#[allow(clippy::print_stdout)] // Its output is what it is for.
 mod recordio_command;
 mod report;
 mod runner;
@@ -33,6 +37,7 @@ mod table_state;
 mod waste;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use shoal_runtime::host::output::{self, Results};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -110,14 +115,14 @@ pub fn main() -> ExitCode {
     #[cfg(feature = "cluster")]
     let words = match manifest::expanded(&command(), words) {
         Ok((words, notes)) => {
-            notes.iter().for_each(|note| eprintln!("{note}"));
+            notes.iter().for_each(|note| note!("{note}"));
             words
         }
         Err(error) => return failed(&error),
     };
-    let arguments = match Arguments::from_arg_matches(&command().get_matches_from(words)) {
+    let arguments = match parsed(words) {
         Ok(arguments) => arguments,
-        Err(error) => error.exit(),
+        Err(error) => return unparsed(&error),
     };
     let outcome = match arguments.command {
         Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
@@ -155,11 +160,31 @@ pub fn main() -> ExitCode {
         Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
         Command::DemoTrainer => return shoal_trainer_sdk::main(programs::digits::Digits::default()),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut command(), "shoal", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command(), "shoal", &mut script);
+            Results.print(&script).map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
     };
     outcome.unwrap_or_else(|error| failed(&error))
+}
+
+fn parsed(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
+    Arguments::from_arg_matches(&command().try_get_matches_from(words)?)
+}
+
+/// Help that was asked for, or why the command line is none.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    let (is_help, text) = (!error.use_stderr(), error.render());
+    let colours = if is_help { Results::is_terminal() } else { output::is_terminal() };
+    let has_colours = colours && std::env::var_os("NO_COLOR").is_none();
+    let text = if has_colours { text.ansi().to_string() } else { text.to_string() };
+    if is_help {
+        return Results
+            .print(text.as_bytes())
+            .map_or_else(|error| failed(&error.into()), |()| ExitCode::SUCCESS);
+    }
+    output::note(text.trim_end());
+    ExitCode::from(2)
 }
 
 /// The command line, whose help says what this build leaves out.
@@ -171,7 +196,9 @@ fn command() -> clap::Command {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    if !exit::is_quiet(error) {
+        note!("error: {error:#}");
+    }
     exit::code_of(error)
 }
 

@@ -1,15 +1,17 @@
 //! `shoal recordio`: make, list, read and check RecordIO files.
 //! It must never leave a half-written output under its final name, nor print anything but results on stdout.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::commands::{print, print_outcome};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use shoal_recordio::{Compressor, Index, Limits, Reader, Writer, WriterOptions, verify};
 use shoal_runtime::host::files::NewFile;
+use shoal_runtime::host::output::Results;
 
 #[path = "pack/mod.rs"]
 mod pack;
@@ -246,13 +248,13 @@ fn write_output<'a>(
         bytes += record.len() as u64;
         if bytes / TELL_BYTES > told {
             told = bytes / TELL_BYTES;
-            writeln!(io::stderr(), "packing {}: {records} records, {told} GiB so far", output.display())?;
+            note!("packing {}: {records} records, {told} GiB so far", output.display());
         }
         writer.write(record).with_context(|| format!("{}: record {}", output.display(), records - 1))
     })?;
     let file = writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
     let bytes = file.settle()?;
-    writeln!(io::stderr(), "packed {}: {records} record(s), {bytes} bytes", output.display())?;
+    note!("packed {}: {records} record(s), {bytes} bytes", output.display());
     Ok(())
 }
 
@@ -302,7 +304,7 @@ fn list(args: &LsArgs) -> anyhow::Result<ExitCode> {
         ListFormat::Text => listing.text(),
         ListFormat::Json => serde_json::to_string(&listing)?,
     };
-    writeln!(io::stdout(), "{shown}")?;
+    print(shown)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -314,24 +316,20 @@ fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
         bail!("{file}: record {} was asked for but the file has {records}, counted from 0", args.record);
     };
     let chunk = reader.chunk(chunk)?;
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(chunk.record(record))?;
-    stdout.flush()?;
+    Results.print(chunk.record(record))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn verify_files(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
-    let mut stdout = io::stdout().lock();
     let mut faults = 0_usize;
     for file in files {
         for fault in verify(file, &Limits::default()) {
             faults += 1;
             // `{:#}` adds the operating system's reason, which only the error's source holds.
-            writeln!(stdout, "{:#}", anyhow::Error::from(fault))?;
+            print_outcome(format_args!("{:#}", anyhow::Error::from(fault)))?;
         }
     }
-    stdout.flush()?;
-    writeln!(io::stderr(), "verified {} file(s): {faults} fault(s)", files.len())?;
+    note!("verified {} file(s): {faults} fault(s)", files.len());
     Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 

@@ -1,7 +1,7 @@
 //! The operator as a program of its own; the same as `shoal operator`.
 
 use clap::Parser;
-use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+use shoal_runtime::host::{output, shutdown::Shutdown, telemetry};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -18,7 +18,8 @@ struct Arguments {
 async fn main() -> anyhow::Result<ExitCode> {
     let Arguments { settings, crds } = Arguments::parse();
     if crds {
-        print(&shoal_operator::api::definitions_as_yaml().map_err(anyhow::Error::msg)?);
+        let definitions = shoal_operator::api::definitions_as_yaml().map_err(anyhow::Error::msg)?;
+        output::result(definitions.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
     telemetry::start("operator", settings.log_format);
@@ -27,9 +28,4 @@ async fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-#[allow(clippy::print_stdout)] // What was asked for.
-fn print(text: &str) {
-    print!("{text}");
 }

@@ -11,3 +11,4 @@ pub mod model;
 pub mod phases;
 pub mod processes;
 pub mod sim;
+pub mod small;

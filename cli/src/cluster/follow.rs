@@ -54,7 +54,7 @@ pub(crate) async fn follow<T>(
                     return Err(error);
                 }
                 if is_first {
-                    eprintln!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
+                    note!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
                 }
             }
         }

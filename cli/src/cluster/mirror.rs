@@ -84,7 +84,7 @@ impl Keeper {
                         return error;
                     }
                     if is_first {
-                        eprintln!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
+                        note!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
                     }
                 }
                 None => return anyhow::anyhow!("the cluster has ended all watches"),

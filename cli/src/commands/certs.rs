@@ -1,6 +1,6 @@
 //! `shoal certs`: a local authority, the certificates it issues, and what a certificate says. It prints no key.
 
-use super::{Output, print};
+use super::{Output, print_outcome};
 use crate::exit::Exit;
 use serde_json::json;
 use shoal_runtime::host::authority::Authority;
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &CertsArguments) -> anyhow::Result<ExitCode> {
         CertsCommand::Init(arguments) => {
             Authority::create(&arguments.folder, lasting(arguments.valid)).map_err(Exit::Usage)?;
             let folder = arguments.folder.display();
-            print(format_args!("made an authority in {folder}: keep ca.key to yourself"));
+            print_outcome(format_args!("made an authority in {folder}: keep ca.key to yourself"))?;
             Ok(ExitCode::SUCCESS)
         }
         CertsCommand::Issue(arguments) => issue(arguments),
@@ -107,29 +107,29 @@ fn issue(arguments: &IssueArguments) -> anyhow::Result<ExitCode> {
         let identity = Identity { job: arguments.job.clone(), role };
         let issued = authority.issue(&identity, lasting(arguments.valid)).map_err(Exit::Usage)?;
         issued.write(&folder).map_err(Exit::Usage)?;
-        print(format_args!(
+        print_outcome(format_args!(
             "{}: {identity}, good for {}",
             folder.display(),
             words(arguments.valid.as_secs())
-        ));
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(folder: &Path, output: Output) -> Result<ExitCode, Exit> {
+fn show(folder: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let (identity, validity) = described(folder).map_err(Exit::Usage)?;
     let fault = Security::open(Some(folder), false, None).err();
     let left = validity.until.saturating_sub(wall_seconds());
     match output {
-        Output::Json => print(json!({
+        Output::Json => print_outcome(json!({
             "job": identity.job, "role": identity.role.word(), "valid_from": validity.from,
             "valid_until": validity.until, "seconds_left": left, "fault": fault,
-        })),
+        }))?,
         Output::Text => {
-            print(format_args!("{identity}"));
+            print_outcome(format_args!("{identity}"))?;
             match &fault {
-                None => print(format_args!("good for another {}", words(left))),
-                Some(fault) => print(format_args!("cannot be used: {fault}")),
+                None => print_outcome(format_args!("good for another {}", words(left)))?,
+                Some(fault) => print_outcome(format_args!("cannot be used: {fault}"))?,
             }
         }
     }

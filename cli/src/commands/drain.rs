@@ -1,6 +1,6 @@
 //! `shoal drain`, `shoal migrate`: a pserver's blocks go elsewhere while training goes on. The master moves them.
 
-use super::{Output, print};
+use super::{Output, print_outcome};
 use crate::client::{Client, JobChoice};
 use anyhow::bail;
 use serde_json::json;
@@ -63,13 +63,13 @@ async fn run(which: Which, is_replaced: bool) -> anyhow::Result<ExitCode> {
     let (seconds, wanted) = (started.elapsed().as_secs_f64(), reply.pservers);
     match output {
         Output::Text if wait => {
-            print(format_args!("{pserver} is gone after {seconds:.1} s; {wanted} pservers wanted"));
+            print_outcome(format_args!("{pserver} is gone after {seconds:.1} s; {wanted} pservers wanted"))?;
         }
-        Output::Text => print(format_args!("{pserver} is leaving; {wanted} pservers wanted")),
-        Output::Json => print(json!({
+        Output::Text => print_outcome(format_args!("{pserver} is leaving; {wanted} pservers wanted"))?,
+        Output::Json => print_outcome(json!({
             "pserver": pserver, "pservers": wanted, "replaced": is_replaced, "gone": wait,
             "seconds": wait.then_some(seconds),
-        })),
+        }))?,
     }
     Ok(ExitCode::SUCCESS)
 }

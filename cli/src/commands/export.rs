@@ -1,6 +1,6 @@
 //! `shoal export`: the model of a job as safetensors, or one of its tables as Parquet.
 
-use super::{Output, print};
+use super::{Output, print_outcome};
 #[cfg(not(feature = "parquet"))]
 use crate::absent;
 use crate::at_rest::AtRest;
@@ -12,6 +12,7 @@ use crate::table_file;
 use anyhow::Context;
 use serde_json::json;
 use shoal_runtime::host::files::{NewFile, Unwritten};
+use shoal_runtime::host::output::Unprinted;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -91,13 +92,13 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
         }
         if !wanted.with_state {
             copy(&finished, &wanted.file)?;
-            wanted.say(output, &Written::default());
+            wanted.say(output, &Written::default())?;
             return Ok(ExitCode::SUCCESS);
         }
     }
     let mut client = job.connect().await?;
     let written = caught(&mut client, &wanted).await?;
-    wanted.say(output, &written);
+    wanted.say(output, &written)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -174,19 +175,19 @@ impl Wanted {
     }
 
     /// Says what was written where.
-    pub(crate) fn say(&self, output: Output, written: &Written) {
+    pub(crate) fn say(&self, output: Output, written: &Written) -> Result<(), Unprinted> {
         let file = self.file.display().to_string();
         let Written { version, sha256, rows } = written;
         match (output, &self.table, rows) {
             (Output::Text, Some(table), Some(rows)) => {
-                print(format_args!("wrote {file}: {rows} rows of {table}"));
+                print_outcome(format_args!("wrote {file}: {rows} rows of {table}"))
             }
-            (Output::Text, ..) => print(format_args!("wrote {file}")),
+            (Output::Text, ..) => print_outcome(format_args!("wrote {file}")),
             (Output::Json, Some(table), _) => {
-                print(json!({ "file": file, "version": version, "table": table, "rows": rows }));
+                print_outcome(json!({ "file": file, "version": version, "table": table, "rows": rows }))
             }
             (Output::Json, ..) => {
-                print(json!({ "file": file, "version": version, "parameters_sha256": sha256 }));
+                print_outcome(json!({ "file": file, "version": version, "parameters_sha256": sha256 }))
             }
         }
     }

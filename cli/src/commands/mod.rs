@@ -18,6 +18,8 @@ pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod watch;
 
+use shoal_runtime::host::output::{self, Unprinted};
+
 /// How a command that reads something prints it.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
@@ -27,8 +29,15 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Prints a closing line on standard output.
-#[allow(clippy::print_stdout)] // The one place where commands print their result.
-pub(crate) fn print(line: impl std::fmt::Display) {
-    println!("{line}");
+/// Prints a result on standard output.
+pub(crate) fn print(line: impl std::fmt::Display) -> Result<(), Unprinted> {
+    output::result(line)
+}
+
+/// Prints what a command has done or found: that holds though nobody reads it.
+pub(crate) fn print_outcome(line: impl std::fmt::Display) -> Result<(), Unprinted> {
+    match output::result(line) {
+        Err(Unprinted::Closed) => Ok(()),
+        printed => printed,
+    }
 }

@@ -1,6 +1,6 @@
 //! `shoal report`: one page about a local run, whether it is done, has failed, was killed, or still runs.
 
-use super::print;
+use super::print_outcome;
 use crate::exit::Exit;
 use crate::losses::{self, Losses};
 use crate::report::{self, Verdict};
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let page = report::html(&replay.into_run(verdicts, facts));
     let out = arguments.out.clone().unwrap_or_else(|| folder.path().join("report.html"));
     files::write(&out, page.as_bytes())?;
-    print(format_args!("Report: {}", out.display()));
+    print_outcome(format_args!("Report: {}", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,6 @@
 //! `shoal scale`: other numbers of trainers and pservers for a running job.
 
-use super::{Output, print};
+use super::{Output, print_outcome};
 use crate::client::JobChoice;
 use serde_json::json;
 use std::process::ExitCode;
@@ -35,13 +35,13 @@ pub(crate) async fn run(arguments: ScaleArguments) -> anyhow::Result<ExitCode> {
                 (arguments.pservers, "pservers", reply.pservers_before, reply.pservers),
             ];
             for (_, what, before, now) in asked.iter().filter(|(asked, ..)| asked.is_some()) {
-                print(format_args!("{what}: {before} -> {now}"));
+                print_outcome(format_args!("{what}: {before} -> {now}"))?;
             }
         }
-        Output::Json => print(json!({
+        Output::Json => print_outcome(json!({
             "trainers_before": reply.trainers_before, "trainers": reply.trainers,
             "pservers_before": reply.pservers_before, "pservers": reply.pservers,
-        })),
+        }))?,
     }
     Ok(ExitCode::SUCCESS)
 }

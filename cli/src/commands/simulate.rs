@@ -5,8 +5,7 @@ use crate::exit::Exit;
 use crate::experiment::{self, Experiment};
 use crate::simulator::{Policy, Scenario, simulate};
 use serde_json::{Map, Value, json};
-use shoal_runtime::host::files;
-use std::io::{IsTerminal, Write};
+use shoal_runtime::host::{files, output};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -45,19 +44,19 @@ pub(crate) fn run(arguments: &SimulateArguments) -> anyhow::Result<ExitCode> {
     if let Some(out) = &arguments.html {
         let page = experiment::html(&scenario.name, &scenario.about, &experiments, &scenario.published);
         files::write(out, page.as_bytes())?;
-        eprintln!("Page: {}", out.display());
+        note!("Page: {}", out.display());
     }
     match arguments.output {
-        Output::Json => print(json(&scenario, &experiments, arguments.series)),
+        Output::Json => print(json(&scenario, &experiments, arguments.series))?,
         Output::Text => {
             for one in experiments.iter().filter(|_| arguments.series) {
                 let lines: Vec<String> = one.samples.iter().map(experiment::series_line).collect();
-                print(format_args!("{}: {}\n{}", one.policy, experiment::series_title(), lines.join("\n")));
+                print(format_args!("{}: {}\n{}", one.policy, experiment::series_title(), lines.join("\n")))?;
             }
             for one in experiments.iter().filter(|one| one.jobs.len() <= JOBS_SHOWN) {
-                print(format_args!("{}:\n{}", one.policy, experiment::job_table(one)));
+                print(format_args!("{}:\n{}", one.policy, experiment::job_table(one)))?;
             }
-            print(experiment::figures(&experiments, &scenario.published).trim_end());
+            print(experiment::figures(&experiments, &scenario.published).trim_end())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -68,19 +67,17 @@ const JOBS_SHOWN: usize = 20;
 
 /// A simulation whose progress is told, on a terminal alone.
 fn watched(scenario: &Scenario, policy: Policy) -> Experiment {
-    let is_terminal = std::io::stderr().is_terminal();
+    let is_terminal = output::is_terminal();
     let mut told = -1;
     let experiment = simulate(scenario, policy, |done| {
         let percent = (100.0 * done) as i32;
         if is_terminal && percent > told {
             told = percent;
-            eprint!("\r{}: {percent} %", policy.name());
-            // A terminal that is gone is told nothing.
-            let _ = std::io::stderr().flush();
+            output::rewrite(format_args!("{}: {percent} %", policy.name()));
         }
     });
     if is_terminal {
-        eprintln!();
+        note!("");
     }
     experiment
 }

@@ -32,8 +32,8 @@ pub(crate) async fn run(arguments: StatusArguments) -> anyhow::Result<ExitCode> 
         && let Ok(result) = std::fs::read_to_string(&finished)
     {
         match arguments.output {
-            Output::Text => print(format_args!("done; its closing object is in {}", finished.display())),
-            Output::Json => print(result.trim_end()),
+            Output::Text => print(format_args!("done; its closing object is in {}", finished.display()))?,
+            Output::Json => print(result.trim_end())?,
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -42,8 +42,8 @@ pub(crate) async fn run(arguments: StatusArguments) -> anyhow::Result<ExitCode> 
     }
     let status = arguments.job.connect().await?.status().await?;
     match arguments.output {
-        Output::Text => print(text(&status)),
-        Output::Json => print(json_of(&status)),
+        Output::Text => print(text(&status))?,
+        Output::Json => print(json_of(&status))?,
     }
     Ok(ExitCode::SUCCESS)
 }

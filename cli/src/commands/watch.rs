@@ -8,8 +8,8 @@ use crate::exit::Exit;
 use crate::runner::folder::RunFolder;
 use crate::runner::journal::{self, Entry};
 use crate::runner::progress::Progress;
+use shoal_runtime::host::output::{Results, Unprinted};
 use shoal_runtime::wire::proto::StatusReply;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -40,8 +40,7 @@ enum Screen {
 /// # Errors
 /// No such job, or nobody who leads it answers any more.
 pub(crate) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<ExitCode> {
-    let is_terminal =
-        std::io::stdout().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
+    let is_terminal = Results::is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
     let mut screen = match output {
         Output::Json => Screen::Json,
         Output::Text if is_terminal => Screen::Terminal,
@@ -52,7 +51,7 @@ pub(crate) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<
         match look(choice, &mut client).await {
             Ok(status) => {
                 (silent_since, has_shown) = (None, true);
-                screen.show(&status);
+                screen.show(&status)?;
                 if let Some(end) = end_of(&status) {
                     return Ok(exit_code(&end));
                 }
@@ -68,7 +67,7 @@ pub(crate) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<
                 }
                 // A job that begins has a master before that leads.
                 if is_first && !has_shown {
-                    eprintln!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
+                    note!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
                 }
                 // A new master may listen somewhere else.
                 client = None;
@@ -87,12 +86,12 @@ async fn look(choice: &JobChoice, client: &mut Option<Client>) -> anyhow::Result
 }
 
 impl Screen {
-    fn show(&mut self, status: &StatusReply) {
+    fn show(&mut self, status: &StatusReply) -> Result<(), Unprinted> {
         match self {
             Screen::Json => print(json_of(status)),
             // From the top: each line to its end, then everything below.
             Screen::Terminal => {
-                print(format_args!("\x1b[H{}\x1b[J", text(status).replace('\n', "\x1b[K\n") + "\x1b[K"));
+                print(format_args!("\x1b[H{}\x1b[J", text(status).replace('\n', "\x1b[K\n") + "\x1b[K"))
             }
             Screen::Lines(progress) => print(progress.line(status, Instant::now())),
         }
@@ -123,11 +122,11 @@ fn ended(choice: &JobChoice) -> Option<End> {
 fn exit_code(end: &End) -> ExitCode {
     match end {
         End::Done => {
-            eprintln!("done");
+            note!("done");
             ExitCode::SUCCESS
         }
         End::Failed(why) => {
-            eprintln!("error: the job has failed: {why}");
+            note!("error: the job has failed: {why}");
             ExitCode::FAILURE
         }
     }

@@ -163,7 +163,7 @@ impl Journal {
 }
 
 fn complain(why: &str) {
-    eprintln!("warning: the run's journal cannot be written, and there will be no report: {why}");
+    note!("warning: the run's journal cannot be written, and there will be no report: {why}");
 }
 
 /// Reads a journal's lines. A line that a killed supervisor left half written is passed over.

@@ -10,7 +10,7 @@ const LATEST: &str = "runs/latest";
 /// Points it at a run. Where that cannot be, it is said.
 pub(crate) fn remember(run: &Path) {
     if let Err(error) = point(Path::new(LATEST), run) {
-        eprintln!("warning: {LATEST} does not lead to this run ({error}): give --run {}", run.display());
+        note!("warning: {LATEST} does not lead to this run ({error}): give --run {}", run.display());
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::evaluations;
 use anyhow::Context;
+use shoal_runtime::host::output;
 use shoal_runtime::wire::proto::StatusReply;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -24,7 +25,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new() -> Progress {
         let now = Instant::now();
-        let is_terminal = std::io::stderr().is_terminal();
+        let is_terminal = output::is_terminal();
         Progress { is_terminal, file: None, started: now, shown: None, mark: (0, now) }
     }
 
@@ -48,10 +49,9 @@ impl Progress {
         self.shown = Some(now);
         let line = self.line(status, now);
         if self.is_terminal {
-            eprint!("\r\x1b[K{line}");
-            let _ = std::io::stderr().flush();
+            output::rewrite(line);
         } else {
-            eprintln!("{line}");
+            output::note(line);
         }
     }
 
@@ -88,14 +88,13 @@ impl Progress {
             let _ = writeln!(file, "{line}");
             return;
         }
-        let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
-        eprintln!("{clear}{line}");
+        if self.is_terminal { output::note_anew(line) } else { output::note(line) }
     }
 
     /// Ends the line that is rewritten.
     pub(crate) fn end(&mut self) {
         if self.is_terminal {
-            eprint!("\r\x1b[K");
+            output::rewrite("");
         }
     }
 }

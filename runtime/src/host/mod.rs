@@ -1,4 +1,5 @@
-//! The single doors to the world: time, randomness, rpc, CUDA devices, pages for probes, storage, store, telemetry, signals, shutdown.
+//! The single doors to the world: time, randomness, rpc, CUDA devices, files, output, pages for probes, storage, store, telemetry,
+//! signals, shutdown.
 //!
 //! Time is tokio's (`tokio::time`), which a simulation pauses and advances. Everything else here is passed in
 //! as a value by the composing `main`, never reached for.
@@ -11,6 +12,7 @@ pub mod cuda;
 pub mod files;
 pub mod http;
 pub mod memory;
+pub mod output;
 pub mod processor;
 pub mod random;
 pub mod rpc;

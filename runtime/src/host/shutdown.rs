@@ -18,7 +18,7 @@ impl Shutdown {
         (ShutdownSender(sender), Shutdown(receiver))
     }
     /// Stops on SIGTERM or SIGINT, and when the supervisor that `SHOAL_SUPERVISOR` names is gone, so
-    /// that a killed supervisor leaves nothing running. Must be called inside a tokio runtime.
+    /// that a killed supervisor leaves nothing running; not on SIGHUP. Must be called inside a tokio runtime.
     pub fn on_signal() -> std::io::Result<Shutdown> {
         let (_, shutdown) = Shutdown::on_signals(1)?;
         Ok(shutdown)
@@ -32,6 +32,8 @@ impl Shutdown {
     fn on_signals(last: u32) -> std::io::Result<(Shutdown, Shutdown)> {
         use tokio::signal::unix::{SignalKind, signal};
         let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        // A terminal that is closed ends nothing that trains: a handler once set stays, and nobody waits for this one.
+        drop(signal(SignalKind::hangup())?);
         let ((leave, leaving), (stop, stopping)) = (Shutdown::pair(), Shutdown::pair());
         tokio::spawn(async move {
             let signals = async {

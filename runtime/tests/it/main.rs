@@ -7,6 +7,7 @@
 //! | `store_file`, `store_etcd` | the master's document on a disk, and in a real etcd (`SHOAL_ETCD`) |
 //!
 //! One of them: `cargo test -p shoal-runtime --test it store_file::`.
+#![allow(clippy::print_stderr, reason = "tests say what they leave out")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 #[path = "../../fuzz/bodies/mod.rs"]

@@ -6,6 +6,7 @@
 //! answer nothing. For each number of jobs a cluster of its own: all jobs are made at once and come up; then they rest; then one
 //! after another is scaled by one trainer, and the time is taken until the API server has the pod; then all are deleted.
 //! Calls are counted in a proxy between operator and server. Exits 0 only if nothing of the jobs is left.
+#![allow(clippy::print_stderr, reason = "a study's figures")]
 #![allow(clippy::print_stdout, reason = "its table is what it is for")]
 
 use anyhow::{Context, ensure};

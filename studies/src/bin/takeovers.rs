@@ -5,6 +5,8 @@
 //! After each kill the standby must lead and training go on; the killed one is started again as the next standby. No
 //! trainer and no pserver is ever started again. In the end counts are exact, the hash is that of an undisturbed run,
 //! and etcd's history of the document shows one writer for each term. Exits 0 only then.
+
+#![allow(clippy::print_stderr, reason = "a study says what it leaves out")]
 #![allow(clippy::print_stdout)] // Its table is what it is for.
 #![allow(clippy::unwrap_used, reason = "the etcd that it shares with tests is a test's")]
 

@@ -11,6 +11,7 @@
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
 //! One of them: `cargo test -p shoal-test-cluster --test operator plans::`.
+#![allow(clippy::print_stderr, reason = "tests say what they leave out")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod commands;

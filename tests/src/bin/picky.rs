@@ -1,6 +1,8 @@
 //! The count example on a machine where one record cannot be used: `picky RECORD`. For tests of what then becomes of the
 //! record; other trainers of the job run `count` itself.
 
+#![allow(clippy::print_stderr, reason = "a test's program")]
+
 #[allow(dead_code)] // The demo, which includes this file too, also reads the counts.
 #[path = "../../../trainer-sdk/examples/count/oracle.rs"]
 mod oracle;

@@ -4,6 +4,7 @@
 //! | module | what is tested |
 //! | --- | --- |
 //! | `elastic` | the same bits however many trainers and pservers there are, exact counts under chaos, a command line that does what it says |
+//! | `ends`, `output` | how programs end, what stands before them, and where what they print goes: shells, signals, pipes, terminals, disks |
 //! | `chaos` | `shoal chaos`, and the faults that need a network or a disk of their own |
 //! | `evaluation`, `exclusions`, `tables`, `devices` | the same under evaluations, records that cannot be used, embedding tables, devices |
 //! | `checkpoint_commands`, `export`, `warm_start` | models that are written and read |
@@ -11,6 +12,7 @@
 //! | `images` | what goes into images suffices for their programs |
 //!
 //! One of them: `cargo test -p shoal-tests --test processes elastic::`.
+#![allow(clippy::print_stderr, reason = "tests say what they leave out")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod chaos;
@@ -24,6 +26,7 @@ mod export;
 mod fetch;
 mod images;
 mod new_program;
+mod output;
 mod program_arguments;
 mod tables;
 mod warm_start;

@@ -4,6 +4,8 @@
 //! `clicks --set SET --pack DIR --from FOLDER` writes train.recordio and test.recordio; `shoal run --data
 //! DIR/train.recordio -- target/release/examples/clicks --set SET` trains on it.
 
+#![allow(clippy::print_stderr, reason = "a program of a user's prints as it likes")]
+
 mod columns;
 mod deepfm;
 #[allow(dead_code)] // Its softmax is for programs with classes.

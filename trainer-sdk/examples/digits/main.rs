@@ -3,6 +3,8 @@
 //! `digits --pack DIR` writes the data set; `shoal run --data 'DIR/train-*.recordio' --eval-data 'DIR/test-*.recordio' --
 //! target/release/examples/digits` trains on it and tells how many of those held out it tells right.
 
+#![allow(clippy::print_stderr, reason = "a program of a user's prints as it likes")]
+
 #[allow(dead_code)] // The demo, which includes these files too, uses the rest.
 mod data;
 #[allow(dead_code)] // As above.

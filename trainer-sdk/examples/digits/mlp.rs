@@ -382,7 +382,6 @@ mod tests {
     /// `cargo test … learning_rates -- --ignored --nocapture`.
     #[test]
     #[ignore = "prints a table"]
-    #[expect(clippy::print_stdout, reason = "a table is its only purpose")]
     fn learning_rates() {
         const SEEDS: u64 = 5;
         println!("batch  rate   epoch: mean loss, held-out accuracy as worst to best of {SEEDS} seeds");

@@ -4,6 +4,8 @@
 //! `digits_candle --pack DIR` writes the data set; `shoal run --data 'DIR/train-*.recordio' --
 //! target/release/examples/digits_candle` trains on it.
 
+#![allow(clippy::print_stderr, reason = "a program of a user's prints as it likes")]
+
 #[allow(dead_code)] // The rest is for the demo.
 #[path = "../digits/data.rs"]
 mod data;

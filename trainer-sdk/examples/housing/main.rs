@@ -3,6 +3,8 @@
 //! `housing --pack DIR --csv FILE` writes train.recordio and test.recordio; `shoal run --data DIR/train.recordio --
 //! target/release/examples/housing` trains on it.
 
+#![allow(clippy::print_stderr, reason = "a program of a user's prints as it likes")]
+
 #[path = "../split/held_out.rs"]
 mod held_out;
 mod model;

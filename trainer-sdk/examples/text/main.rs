@@ -3,6 +3,8 @@
 //! `text --pack DIR --files SPEECHES` writes train.recordio and test.recordio; `shoal run --data DIR/train.recordio --
 //! target/release/examples/text` trains on it.
 
+#![allow(clippy::print_stderr, reason = "a program of a user's prints as it likes")]
+
 #[path = "../layers/dense.rs"]
 mod dense;
 mod model;

@@ -7,7 +7,7 @@ mod table;
 mod trial;
 
 use super::run::{Fire, JobFlags};
-use super::{Output, print};
+use super::{Output, print_outcome};
 use crate::runner::chaos::kind::{Kind, Kinds};
 use crate::runner::chaos::privileges;
 use crate::runner::plan::Bounds;
@@ -105,8 +105,8 @@ pub(crate) async fn run(mut arguments: ChaosArguments) -> anyhow::Result<ExitCod
     let findings = play(&arguments, kinds, &mut trials).await?;
     trials.clear();
     match arguments.flags.output {
-        Output::Json => print(json(&findings)),
-        Output::Text => print(text(&findings)),
+        Output::Json => print_outcome(json(&findings))?,
+        Output::Text => print_outcome(text(&findings))?,
     }
     Ok(if findings.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -120,7 +120,7 @@ fn kinds(flags: &JobFlags) -> Kinds {
         None => true,
         Some(why) => {
             if !privileges::is_inside() {
-                eprintln!("warning: no faults of the kind {}: {why}", kind.word());
+                note!("warning: no faults of the kind {}: {why}", kind.word());
             }
             false
         }
@@ -129,10 +129,10 @@ fn kinds(flags: &JobFlags) -> Kinds {
 }
 
 async fn play(arguments: &ChaosArguments, kinds: Kinds, trials: &mut Trials) -> anyhow::Result<Findings> {
-    eprintln!("undisturbed:");
+    note!("undisturbed:");
     let calm = trials.undisturbed().await?;
     let bound = HUNG.max(Duration::from_secs_f64(calm.seconds) * HUNG_TIMES);
-    eprintln!(
+    note!(
         "undisturbed: {:.1} s, sha256 {}…; now under {}; a job that takes {} s is called hung",
         calm.seconds,
         &calm.ending.sha256[..12],
@@ -170,17 +170,17 @@ fn take(findings: &mut Findings, arguments: &ChaosArguments, trial: Trial, calm:
     };
     if why.is_empty() {
         let back = if rewinds > 0 { format!(", went back {rewinds} times") } else { String::new() };
-        eprintln!("seed {seed}: held under {faults} faults in {seconds:.1} s{back} ({total})");
+        note!("seed {seed}: held under {faults} faults in {seconds:.1} s{back} ({total})");
         if let Err(error) = std::fs::remove_dir_all(&trial.folder) {
-            eprintln!("warning: {} is not removed: {error}", trial.folder.display());
+            note!("warning: {} is not removed: {error}", trial.folder.display());
         }
         return;
     }
     let again = again::command(std::env::args_os(), seed);
-    eprintln!("seed {seed}: BROKEN under {faults} faults in {seconds:.1} s ({total})");
-    why.iter().for_each(|why| eprintln!("  {why}"));
-    trial.last_lines(LAST_LINES).iter().for_each(|line| eprintln!("  | {line}"));
-    eprintln!("  look: {}   again: {again}", trial.folder.display());
+    note!("seed {seed}: BROKEN under {faults} faults in {seconds:.1} s ({total})");
+    why.iter().for_each(|why| note!("  {why}"));
+    trial.last_lines(LAST_LINES).iter().for_each(|line| note!("  | {line}"));
+    note!("  look: {}   again: {again}", trial.folder.display());
     findings.broken.push(Broken { seed, why, again, folder: trial.folder });
 }
 

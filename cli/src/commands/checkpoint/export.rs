@@ -51,6 +51,6 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
     let written = arguments.wanted.write(&AtRest::in_checkpoint(&chosen.storage, &manifest)).await;
     let written =
         written.map_err(|error| if is_of_reading(&error) { error.context(other()) } else { error })?;
-    arguments.wanted.say(arguments.output, &written);
+    arguments.wanted.say(arguments.output, &written)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -44,14 +44,14 @@ pub(crate) async fn run(arguments: LsArguments) -> anyhow::Result<ExitCode> {
             "newest": chosen.newest().await?.map(|record| record.checkpoint.0),
             "is_store_known": chosen.document.is_some(),
             "checkpoints": lines.iter().map(json_of).collect::<Vec<_>>(),
-        })),
-        Output::Text if lines.is_empty() => print(format_args!("{}: none yet", chosen.storage.place())),
+        }))?,
+        Output::Text if lines.is_empty() => print(format_args!("{}: none yet", chosen.storage.place()))?,
         Output::Text => {
             let text: Vec<String> = lines.iter().map(text_of).collect();
-            print(format_args!("checkpoint   version        bytes  written               standing"));
-            print(text.join("\n"));
+            print(format_args!("checkpoint   version        bytes  written               standing"))?;
+            print(text.join("\n"))?;
             if chosen.document.is_none() {
-                print("which is the newest is known to the master's store alone: name it by --store");
+                print("which is the newest is known to the master's store alone: name it by --store")?;
             }
         }
     }

@@ -36,10 +36,10 @@ pub(crate) async fn run(arguments: NowArguments) -> anyhow::Result<ExitCode> {
         Output::Text => print(format_args!(
             "checkpoint {number} at version {version} is durable after {seconds:.1} s, in {}",
             status.checkpoints
-        )),
+        ))?,
         Output::Json => print(json!({
             "checkpoint": number, "version": version, "place": status.checkpoints, "seconds": seconds,
-        })),
+        }))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! `shoal checkpoint verify`: reads every byte, names everything that is wrong, and fails if anything is.
 
-use super::super::{Output, print};
+use super::super::{Output, print_outcome};
 use super::choice::{Chosen, PlaceChoice, reached};
 use serde_json::json;
 use shoal_runtime::cluster::ManifestRecord;
@@ -27,7 +27,7 @@ pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> 
     let found = verified(&chosen, arguments.checkpoint).await?;
     let is_sound = found.iter().all(|(_, report)| report.faults.is_empty());
     match arguments.output {
-        Output::Json => print(json!({
+        Output::Json => print_outcome(json!({
             "sound": is_sound,
             "checkpoints": found.iter().map(|(number, report)| json!({
                 "checkpoint": number, "bytes": report.bytes, "pieces": report.pieces,
@@ -35,15 +35,17 @@ pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> 
                     "file": fault.file, "offset": fault.offset, "what": fault.what,
                 })).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
-        })),
+        }))?,
         Output::Text => {
             for (number, Report { bytes, pieces, faults }) in &found {
                 let word = if faults.is_empty() { "sound" } else { "DAMAGED" };
-                print(format_args!("checkpoint {number}: {word}, {pieces} pieces, {bytes} bytes read"));
-                faults.iter().for_each(|fault| print(format_args!("  {fault}")));
+                print_outcome(format_args!(
+                    "checkpoint {number}: {word}, {pieces} pieces, {bytes} bytes read"
+                ))?;
+                faults.iter().try_for_each(|fault| print_outcome(format_args!("  {fault}")))?;
             }
             if found.is_empty() {
-                print(format_args!("{}: none yet", chosen.storage.place()));
+                print_outcome(format_args!("{}: none yet", chosen.storage.place()))?;
             }
         }
     }

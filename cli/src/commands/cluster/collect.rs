@@ -4,10 +4,11 @@ use super::now;
 use crate::cluster::ClusterChoice;
 use crate::cluster::mirror::{Keeper, Mirror, mirror};
 use crate::collector::{Collector, Look, Resource, Selector, selector};
-use crate::commands::{Output, print};
+use crate::commands::{Output, print_outcome};
 use crate::experiment::{self, Experiment, Sample};
 use serde_json::json;
 use shoal_runtime::host::files;
+use shoal_runtime::host::output::Unprinted;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,16 +67,16 @@ pub(crate) async fn collect(arguments: CollectArguments) -> anyhow::Result<ExitC
         let about = "A cluster that was watched by shoal collect.";
         let page = experiment::html("Experiment on a cluster", about, std::slice::from_ref(&experiment), &[]);
         files::write(out, page.as_bytes())?;
-        eprintln!("Page: {}", out.display());
+        note!("Page: {}", out.display());
     }
     match arguments.output {
         Output::Json => {
             let figures = experiment::object(&experiment, true);
-            print(json!({ "cluster": figures, "resource": experiment.resource }));
+            print_outcome(json!({ "cluster": figures, "resource": experiment.resource }))?;
         }
         Output::Text => {
-            print(experiment::job_table(&experiment));
-            print(experiment::figures(&[experiment], &[]).trim_end());
+            print_outcome(experiment::job_table(&experiment))?;
+            print_outcome(experiment::figures(&[experiment], &[]).trim_end())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -98,7 +99,7 @@ async fn watched(
     let end = arguments.seconds.map(|seconds| began + seconds);
     let mut looks = interval(arguments.every);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    tell(arguments.output, experiment::series_title());
+    tell(arguments.output, experiment::series_title())?;
     loop {
         tokio::select! {
             why = keeper.keep() => return Err(why),
@@ -107,7 +108,7 @@ async fn watched(
             _ = looks.tick() => {}
         }
         let sample = look(&mut collector, mirror, began);
-        tell(arguments.output, &experiment::series_line(sample));
+        tell(arguments.output, &experiment::series_line(sample))?;
         if collector.is_over() {
             return Ok(collector.experiment());
         }
@@ -126,9 +127,11 @@ fn look<'a>(collector: &'a mut Collector, mirror: &Mirror, began: Instant) -> &'
     })
 }
 
-fn tell(output: Output, line: &str) {
+/// Whoever does not read the samples may still want the experiment.
+fn tell(output: Output, line: &str) -> Result<(), Unprinted> {
     match output {
-        Output::Text => print(line),
-        Output::Json => eprintln!("{line}"),
+        Output::Text => print_outcome(line)?,
+        Output::Json => note!("{line}"),
     }
+    Ok(())
 }

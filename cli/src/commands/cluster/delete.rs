@@ -52,9 +52,9 @@ pub(crate) async fn delete(arguments: DeleteArguments) -> anyhow::Result<ExitCod
         }
     }
     match output {
-        Output::Json => print(json!({ "name": name, "gone": !no_wait })),
-        Output::Text if no_wait => print(format_args!("{name} is being deleted")),
-        Output::Text => print(format_args!("{name} deleted")),
+        Output::Json => print(json!({ "name": name, "gone": !no_wait }))?,
+        Output::Text if no_wait => print(format_args!("{name} is being deleted"))?,
+        Output::Text => print(format_args!("{name} deleted"))?,
     }
     Ok(ExitCode::SUCCESS)
 }

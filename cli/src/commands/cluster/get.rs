@@ -33,8 +33,8 @@ pub(crate) async fn get(arguments: GetArguments) -> anyhow::Result<ExitCode> {
     if let Some(name) = &job {
         let job = cluster.job(name).await?;
         match output {
-            Output::Text => print(table(&[job], false, now())),
-            Output::Json => print(object(&job)),
+            Output::Text => print(table(&[job], false, now()))?,
+            Output::Json => print(object(&job))?,
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -43,12 +43,12 @@ pub(crate) async fn get(arguments: GetArguments) -> anyhow::Result<ExitCode> {
     let mut jobs = jobs.list(&ListParams::default()).await.map_err(explained)?.items;
     jobs.sort_by_key(|job| (job.namespace(), job.name_any()));
     match output {
-        Output::Json => print(json!({ "jobs": jobs.iter().map(object).collect::<Vec<_>>() })),
-        Output::Text if jobs.is_empty() && all_namespaces => eprintln!("there are no training jobs"),
+        Output::Json => print(json!({ "jobs": jobs.iter().map(object).collect::<Vec<_>>() }))?,
+        Output::Text if jobs.is_empty() && all_namespaces => note!("there are no training jobs"),
         Output::Text if jobs.is_empty() => {
-            eprintln!("there are no training jobs in namespace {}", cluster.namespace);
+            note!("there are no training jobs in namespace {}", cluster.namespace);
         }
-        Output::Text => print(table(&jobs, all_namespaces, now())),
+        Output::Text => print(table(&jobs, all_namespaces, now()))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -70,12 +70,12 @@ pub(crate) async fn logs(arguments: LogsArguments) -> anyhow::Result<ExitCode> {
     while let Some((pod, line)) = lines.recv().await {
         let pod = pod.strip_prefix(&short).unwrap_or(&pod).to_owned();
         match (line, arguments.output) {
-            (Ok(line), Output::Json) => print(json!({ "pod": pod, "line": line })),
-            (Ok(line), Output::Text) if is_alone => print(line),
-            (Ok(line), Output::Text) => print(format_args!("{pod} | {line}")),
+            (Ok(line), Output::Json) => print(json!({ "pod": pod, "line": line }))?,
+            (Ok(line), Output::Text) if is_alone => print(line)?,
+            (Ok(line), Output::Text) => print(format_args!("{pod} | {line}"))?,
             (Err(why), _) => {
                 has_failed = true;
-                eprintln!("warning: {pod}: {why}");
+                note!("warning: {pod}: {why}");
             }
         }
     }

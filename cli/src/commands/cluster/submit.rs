@@ -2,7 +2,7 @@
 
 use super::wait::{What, until};
 use crate::cluster::{Cluster, ClusterChoice, explained};
-use crate::commands::{Output, print};
+use crate::commands::{Output, print_outcome};
 use crate::exit::Exit;
 use crate::manifest;
 use kube::ResourceExt;
@@ -53,18 +53,18 @@ pub(crate) async fn submit(arguments: SubmitArguments) -> anyhow::Result<ExitCod
         done.push((one.job.name_any(), applied(&cluster, one, dry_run).await?));
     }
     if let (true, Some((name, what))) = (watch, done.first()) {
-        eprintln!("{name} {what}");
+        note!("{name} {what}");
         return until(&cluster, name, What::Succeeded, None, output).await;
     }
     match output {
         Output::Json => {
             let jobs = done.iter().map(|(name, what)| json!({ "name": name, "outcome": what }));
-            print(json!({ "jobs": jobs.collect::<Vec<_>>(), "dry_run": dry_run }));
+            print_outcome(json!({ "jobs": jobs.collect::<Vec<_>>(), "dry_run": dry_run }))?;
         }
         Output::Text => {
-            done.iter().for_each(|(name, what)| print(format_args!("{name} {what}")));
+            done.iter().try_for_each(|(name, what)| print_outcome(format_args!("{name} {what}")))?;
             if let (false, Some((name, _))) = (dry_run, done.first()) {
-                eprintln!(
+                note!(
                     "look at it: shoal get {name}   wait for it: shoal wait {name}   its logs: shoal logs {name} --follow"
                 );
             }

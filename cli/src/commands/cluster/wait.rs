@@ -3,7 +3,7 @@
 use crate::cluster::follow::{Followed, follow};
 use crate::cluster::text::{condition, duration, line, object, status_of};
 use crate::cluster::{Cluster, ClusterChoice};
-use crate::commands::{Output, print};
+use crate::commands::{Output, print_outcome};
 use crate::exit::Exit;
 use kube::ResourceExt;
 use shoal_operator::api::{Phase, TrainingJob};
@@ -93,7 +93,7 @@ pub(super) async fn until(
     let seen = |job: &TrainingJob| {
         let now = line(job);
         if now != told {
-            eprintln!("{now}");
+            note!("{now}");
             told = now;
         }
         Some((job.clone(), what.is_so(job)?))
@@ -109,8 +109,8 @@ pub(super) async fn until(
         }
     };
     match output {
-        Output::Json => print(object(&job)),
-        Output::Text => print(format_args!("{} is {}", job.name_any(), status_of(&job).phase)),
+        Output::Json => print_outcome(object(&job))?,
+        Output::Text => print_outcome(format_args!("{} is {}", job.name_any(), status_of(&job).phase))?,
     }
     end.map(|()| ExitCode::SUCCESS).map_err(anyhow::Error::msg)
 }

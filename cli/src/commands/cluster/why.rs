@@ -45,9 +45,9 @@ pub(crate) async fn why(arguments: WhyArguments) -> anyhow::Result<ExitCode> {
                 waiting.into_iter().map(|(pod, why)| json!({ "pod": pod, "why": why })).collect();
             all["warnings"] =
                 warnings.into_iter().map(|(at, what)| json!({ "at": at, "what": what })).collect();
-            print(all);
+            print(all)?;
         }
-        Output::Text => print(text(&job, &waiting, &warnings, now())),
+        Output::Text => print(text(&job, &waiting, &warnings, now()))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 mod proof;
 mod scenes;
 
-use super::print;
+use super::print_outcome;
 use crate::exit::Exit;
 use crate::programs::data;
 use crate::runner::folder::RunFolder;
@@ -58,11 +58,11 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     forget_last_demo(&arguments.folder)?;
     let data = arguments.folder.join("data");
     data::pack(&data)?;
-    eprintln!("The same job twice: a perceptron on 1,498 real digits, {EPOCHS} epochs, synchronous.\n");
-    eprintln!("1. Undisturbed: one trainer, one pserver");
+    note!("The same job twice: a perceptron on 1,498 real digits, {EPOCHS} epochs, synchronous.\n");
+    note!("1. Undisturbed: one trainer, one pserver");
     let undisturbed = undisturbed(arguments, &data).await?;
-    eprintln!("   done in {:.1} s, sha256 {}…\n", undisturbed.seconds, &undisturbed.parameters_sha256[..12]);
-    eprintln!("2. Elastic, on two pservers, slowed down so that you can watch. While it runs:");
+    note!("   done in {:.1} s, sha256 {}…\n", undisturbed.seconds, &undisturbed.parameters_sha256[..12]);
+    note!("2. Elastic, on two pservers, slowed down so that you can watch. While it runs:");
     let mut job = start(arguments, "elastic", &data, 2, 2, PACE).await?;
     latest::remember(job.plan.folder.path());
     let acted = scenes::act(&mut job).await;
@@ -74,9 +74,9 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let proof = Proof::new(arguments, &job, &undisturbed, &outcome?)?;
     let report = proof::write_report(arguments, &job, &proof)?;
     if arguments.json {
-        print(&proof.closing);
+        print_outcome(&proof.closing)?;
     } else {
-        print(proof.text(&report));
+        print_outcome(proof.text(&report))?;
     }
     Ok(if proof.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

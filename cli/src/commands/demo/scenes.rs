@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const SCENE_MAX: Duration = Duration::from_secs(15);
 
 fn say(job: &Supervisor, line: &str) {
-    eprintln!("   {:>5.1} s  step {:>3}/{}  {line}", job.record.seconds(), job.status.step, job.status.steps);
+    note!("   {:>5.1} s  step {:>3}/{}  {line}", job.record.seconds(), job.status.step, job.status.steps);
 }
 
 /// Shows what the supervisor has noticed.

@@ -3,7 +3,7 @@
 mod crate_name;
 mod sdk;
 
-use super::{Output, print};
+use super::{Output, print_outcome};
 use crate::exit::Exit;
 use anyhow::Context;
 use sdk::Sdk;
@@ -55,15 +55,15 @@ pub(crate) fn run(arguments: &NewArguments) -> anyhow::Result<ExitCode> {
     check_new(folder)?;
     let files = write(folder, &name, &sdk)?;
     match arguments.output {
-        Output::Json => print(json!({
+        Output::Json => print_outcome(json!({
             "folder": folder, "name": name, "sdk": sdk.dependency(), "files": files,
-        })),
-        Output::Text => print(format_args!(
+        }))?,
+        Output::Text => print_outcome(format_args!(
             "made {}: the crate {name} with {} files\nnext: cd {} && cargo test   (README.md says what comes then)",
             folder.display(),
             files.len(),
             folder.display(),
-        )),
+        ))?,
     }
     Ok(ExitCode::SUCCESS)
 }

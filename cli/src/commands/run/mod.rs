@@ -7,7 +7,7 @@ pub(crate) use flags::{Fire, JobFlags, Place};
 pub(crate) use life::{start, train};
 
 use super::status::pserver_totals;
-use super::{Output, print};
+use super::{Output, print_outcome};
 use crate::breakdown::Breakdown;
 use crate::evaluations;
 use crate::exit::Exit;
@@ -149,8 +149,8 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let (outcome, closing) = trained?;
     files::write(&job.plan.folder.result(), format!("{closing}\n").as_bytes())?;
     match arguments.flags.output {
-        Output::Json => print(&closing),
-        Output::Text => print(text(&outcome, &job)),
+        Output::Json => print_outcome(&closing)?,
+        Output::Text => print_outcome(text(&outcome, &job))?,
     }
     let is_exact = outcome.tally().is_none_or(|tally| tally.wrong == 0);
     Ok(if is_exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -66,7 +66,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if let Err(error) = self.keep() {
-            eprintln!("warning: the state of this run is lost: {}: {error:#}", self.folder.display());
+            note!("warning: the state of this run is lost: {}: {error:#}", self.folder.display());
         }
     }
 }

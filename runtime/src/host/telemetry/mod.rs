@@ -2,6 +2,7 @@
 
 mod json;
 
+use super::output;
 use json::Json;
 use std::sync::{OnceLock, PoisonError, RwLock};
 use tracing_subscriber::EnvFilter;
@@ -62,11 +63,10 @@ pub fn start(role: &'static str, format: LogFormat) {
     }
     WHO.write().unwrap_or_else(PoisonError::into_inner).role = role;
     let (filter, wrong) = filter();
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| output::Log);
     let _ = match format {
         LogFormat::Text => {
-            let is_coloured = std::env::var_os("NO_COLOR").is_none()
-                && std::io::IsTerminal::is_terminal(&std::io::stderr());
+            let is_coloured = std::env::var_os("NO_COLOR").is_none() && output::is_terminal();
             logs.with_ansi(is_coloured).try_init()
         }
         LogFormat::Json => {
@@ -89,7 +89,7 @@ pub fn identify(job: &str, name: &str) {
 pub fn last_words(error: &str) {
     match STARTED.get() {
         Some(LogFormat::Json) => tracing::error!("{error}"),
-        _ => eprintln!("error: {error}"),
+        _ => output::note(format_args!("error: {error}")),
     }
 }
 

@@ -10,6 +10,7 @@
 //! start is over, and only the device's time is pretended, by a pause before each microbatch.
 //! `--shorten` divides the work of jobs and the times of loads; nothing else runs faster than in life, and the simulator is given
 //! the very same scenario. Exits 0 if as many jobs were done as in the simulation.
+#![allow(clippy::print_stderr, reason = "a study says how far it is")]
 #![allow(clippy::print_stdout, reason = "its table is what it is for")]
 
 mod manifests;
