@@ -98,6 +98,12 @@ enum Command {
     Operator(commands::roles::OperatorArguments),
     #[command(hide = true)]
     DemoTrainer,
+    /// End what a supervisor has left, once standard input ends; `shoal run` starts this
+    #[command(hide = true)]
+    Reaper {
+        /// The supervisor, as PID:START
+        supervisor: shoal_runtime::host::supervisor::Process,
+    },
     /// Print a completion script for a shell
     #[command(after_help = "Example: shoal completions bash > /etc/bash_completion.d/shoal")]
     Completions {
@@ -159,6 +165,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "cluster")]
         Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
         Command::DemoTrainer => return shoal_trainer_sdk::main(programs::digits::Digits::default()),
+        Command::Reaper { supervisor } => block_on(runner::reaper::run(supervisor)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "shoal", &mut script);

@@ -1,6 +1,8 @@
 //! What was counted in a run, over the lives of all its processes: a master counts its own life, and forgets members
 //! of the one before. Pure.
 
+use super::ends::Part;
+use super::roles::Role;
 use shoal_runtime::wire::proto::{LeaseCounters, PserverStatus, StatusReply, TrainerCounters, TrainerStatus};
 use std::collections::BTreeMap;
 
@@ -48,6 +50,19 @@ impl Counts {
             // Too low while the master does not know yet how far the job is.
             let began = (status.records_trained + status.records_lost).saturating_sub(status.records_applied);
             *counted = began.max(*counted);
+        }
+    }
+
+    /// How far the process of this name came in the job, and whether it has said goodbye.
+    pub(crate) fn part(&self, role: Role, name: &str) -> (Part, bool) {
+        match role {
+            Role::Master => (Part::Worked, true),
+            Role::Pserver if self.pservers.contains_key(name) => (Part::Worked, false),
+            Role::Trainer if let Some(trainer) = self.trainers.get(name) => {
+                let has_worked = trainer.counters.unwrap_or_default().microbatches > 0;
+                (if has_worked { Part::Worked } else { Part::Joined }, trainer.state == "left")
+            }
+            Role::Pserver | Role::Trainer => (Part::NeverJoined, false),
         }
     }
 

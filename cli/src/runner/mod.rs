@@ -1,12 +1,13 @@
 //! The local runner: the same roles as on a cluster, as processes of this machine, supervised.
 //!
-//! [`Supervisor`] keeps the processes of one job as the job wants them, by what [`upkeep`] decides; [`record`] and [`journal`] remember
-//! what happened; [`chaos`] breaks things. Nothing here may change a bit of the model: it starts, stops and signals
+//! [`Supervisor`] keeps the processes of one job as the job wants them, by what [`upkeep`] decides and what [`ends`] mean; [`record`]
+//! and [`journal`] remember what happened; a [`reaper`] outlives it and leaves nothing; [`chaos`] breaks things. Nothing here may change a bit of the model: it starts, stops and signals
 //! processes only.
 
 pub(crate) mod chaos;
 pub(crate) mod counts;
 pub(crate) mod credentials;
+pub(crate) mod ends;
 pub(crate) mod folder;
 pub(crate) mod journal;
 pub(crate) mod latest;
@@ -14,6 +15,7 @@ pub(crate) mod outcome;
 pub(crate) mod plan;
 pub(crate) mod process;
 pub(crate) mod progress;
+pub(crate) mod reaper;
 pub(crate) mod record;
 pub(crate) mod replay;
 pub(crate) mod roles;

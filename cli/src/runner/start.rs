@@ -7,10 +7,11 @@ use super::credentials;
 use super::journal::{Begun, Journal};
 use super::plan::{Bounds, JobPlan, Resumed};
 use super::process::Process;
+use super::reaper::Reaper;
 use super::record::Record;
 use super::roles::Role;
-use super::supervisor::{SERVER_FAILURES_MAX, Supervisor, TRAINER_FAILURES_MAX};
-use super::upkeep::{Budget, Outage};
+use super::supervisor::Supervisor;
+use super::upkeep::{Budgets, Names, Outage};
 use crate::client::Client;
 use crate::exit::Exit;
 use anyhow::{Context, bail};
@@ -31,11 +32,13 @@ impl Supervisor {
         plan.folder.begin(&plan.name)?;
         let security = credentials::prepare(&plan)?;
         let shoal = std::env::current_exe().context("cannot find this program's own file")?.into_os_string();
+        let reaper = Reaper::start(&shoal)?;
+        adopt_orphans()?;
         let disk = plan.has_disk.then(|| Disk::mount(&plan.folder.state())).transpose()?;
         let mut network = plan.has_network.then(|| Network::new(&plan.folder.hosts())).transpose()?;
         let (address, host) = place(&mut network, "master")?;
         let command = [host, plan.master_command(&shoal, &format!("{address}:0"))].concat();
-        let mut master = Process::start("master", &command, &[], &plan.folder.logs())?;
+        let mut master = Process::start(Role::Master, "master", &command, &[], &plan.folder.logs())?;
         let (master_address, mut client, status) = first_words(&mut master, &plan, &security).await?;
         if let Some(Resumed { trainers, pservers }) = plan.resumed {
             client.scale(trainers.map(|bounds| bounds.min), pservers.map(|bounds| bounds.min)).await?;
@@ -57,11 +60,10 @@ impl Supervisor {
             master_address,
             master,
             is_master_gone: false,
-            leaving: Vec::new(),
-            next_trainer: plan.folder.first_free("trainer"),
-            next_pserver: plan.folder.first_free("pserver"),
-            trainer_failures: Budget::of(TRAINER_FAILURES_MAX),
-            server_failures: Budget::of(SERVER_FAILURES_MAX),
+            trainer_names: Names::from(Role::Trainer, plan.folder.first_free("trainer")),
+            pserver_names: Names::from(Role::Pserver, plan.folder.first_free("pserver")),
+            budgets: Budgets::default(),
+            reaper,
             outage: Outage::default(),
             started: Instant::now(),
             network,
@@ -76,38 +78,43 @@ impl Supervisor {
     pub(super) fn start_master(&mut self) -> anyhow::Result<()> {
         let (_, host) = place(&mut self.network, "master")?;
         let command = [host, self.plan.master_command(&self.shoal, &self.master_address)].concat();
-        self.master = Process::start("master", &command, &[], &self.plan.folder.logs())?;
+        self.master = Process::start(Role::Master, "master", &command, &[], &self.plan.folder.logs())?;
         self.is_master_gone = false;
         self.record.joined(Role::Master, "master", self.master.pid);
         Ok(())
     }
 
     pub(super) fn start_pserver(&mut self) -> anyhow::Result<()> {
-        let number = self.next_pserver as usize;
-        let name = format!("pserver-{number}");
-        self.next_pserver += 1;
+        let (name, number) = self.pserver_names.take();
         let (address, host) = place(&mut self.network, &name)?;
         let listen = format!("{address}:0");
-        let pserver = self.plan.pserver_command(&self.shoal, &listen, &self.master_address, &name, number);
+        let pserver =
+            self.plan.pserver_command(&self.shoal, &listen, &self.master_address, &name, number as usize);
         let command = [host, pserver].concat();
-        let pserver = Process::start(&name, &command, &[], &self.plan.folder.logs())?;
+        let pserver = Process::start(Role::Pserver, &name, &command, &[], &self.plan.folder.logs())?;
         self.record.joined(Role::Pserver, &name, pserver.pid);
         self.pservers.push(pserver);
         Ok(())
     }
 
     pub(super) fn start_trainer(&mut self) -> anyhow::Result<()> {
-        let name = format!("trainer-{}", self.next_trainer);
-        self.next_trainer += 1;
+        let (name, _) = self.trainer_names.take();
         let environment = self.plan.trainer_environment(&self.master_address, &name);
         let (_, host) = place(&mut self.network, &name)?;
         let command = [host, self.plan.program.clone()].concat();
-        let trainer = Process::start(&name, &command, &environment, &self.plan.folder.logs())
+        let trainer = Process::start(Role::Trainer, &name, &command, &environment, &self.plan.folder.logs())
             .map_err(|error| Exit::Usage(format!("{error:#}: is the program built, and its path right?")))?;
         self.record.joined(Role::Trainer, &name, trainer.pid);
         self.trainers.push(trainer);
         Ok(())
     }
+}
+
+/// Whoever loses its parent below this process becomes its child: so it can be asked after, and does not stay as a zombie.
+fn adopt_orphans() -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(())
 }
 
 /// Where a process of that name is to listen, and what its command line begins with.
@@ -127,8 +134,8 @@ async fn first_words(
     let mut deadline = None;
     let mut missing = String::new();
     while deadline.is_none_or(|deadline| Instant::now() < deadline) {
-        if master.ended()?.is_some() {
-            bail!("the master ended at its start ({}):\n{}", master.how(), master.last_words());
+        if let Some(end) = master.ended()? {
+            bail!("the master ended at its start ({end}):\n{}", master.last_words());
         }
         if let Ok(address) = std::fs::read_to_string(plan.folder.address()) {
             deadline.get_or_insert_with(|| Instant::now() + MASTER_START);

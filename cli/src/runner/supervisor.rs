@@ -4,24 +4,23 @@
 use super::chaos::disk::Disk;
 use super::chaos::network::Network;
 use super::counts::Counts;
+use super::ends::{self, End, Life};
 use super::plan::JobPlan;
 use super::process::Process;
+use super::reaper::Reaper;
 use super::record::Record;
 use super::roles::Role;
-use super::upkeep::{self, Budget, Meaning, Outage, OutageNews, Running};
+use super::upkeep::{self, Budgets, Names, Outage, OutageNews, Running};
 use crate::client::Client;
 use crate::exit::Exit;
 use anyhow::bail;
 use rustix::process::Signal;
 use shoal_runtime::wire::proto::StatusReply;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Trainers that end with an error, without a step made in between, before the run gives up.
-pub(super) const TRAINER_FAILURES_MAX: u32 = 5;
-/// The same for pservers and the master, which may be killed more often than steps are made.
-pub(super) const SERVER_FAILURES_MAX: u32 = 20;
 /// How long the master may be away before the run gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long trainers of a job that is done may take to hear of it.
@@ -43,12 +42,10 @@ pub(crate) struct Supervisor {
     pub(super) master_address: String,
     pub(super) master: Process,
     pub(super) is_master_gone: bool,
-    /// Trainers that were asked to leave: their end is no failure.
-    pub(super) leaving: Vec<u32>,
-    pub(super) next_trainer: u32,
-    pub(super) next_pserver: u32,
-    pub(super) trainer_failures: Budget,
-    pub(super) server_failures: Budget,
+    pub(super) trainer_names: Names,
+    pub(super) pserver_names: Names,
+    pub(super) budgets: Budgets,
+    pub(super) reaper: Reaper,
     pub(super) outage: Outage,
     pub(super) started: Instant,
     /// Where each process is a host of its own. Last, as the next: processes end before what they stand on.
@@ -69,7 +66,7 @@ impl Supervisor {
     }
 
     async fn look_after(&mut self) -> anyhow::Result<bool> {
-        self.reap()?;
+        self.notice_ends()?;
         self.keep_master()?;
         if !self.look().await? {
             return Ok(true);
@@ -80,15 +77,15 @@ impl Supervisor {
                 self.record.sample(&self.status, &self.counts.over(&self.status));
                 return Ok(false);
             }
-            // The status may be older than the end of somebody.
             _ => {
-                self.reap()?;
+                self.judge_ends()?;
                 self.reconcile()?;
             }
         }
         let live = crate::commands::status::live(&self.status);
         if self.record.is_sample_due(live) {
             self.record.sample(&self.status, &self.counts.over(&self.status));
+            self.keep_logs_short();
         }
         Ok(true)
     }
@@ -119,64 +116,60 @@ impl Supervisor {
         if let Some(away) = self.outage.end(now) {
             self.notes.push(format!("the master is back after {:.1} s", away.as_secs_f64()));
         }
-        self.trainer_failures.see(status.rewind, status.step);
-        self.server_failures.see(status.rewind, status.step);
+        self.budgets.see(status.rewind, status.step);
         self.counts.see(&status);
         self.status = status;
         Ok(true)
     }
 
-    /// Takes note of who has ended.
-    fn reap(&mut self) -> anyhow::Result<()> {
-        for (mut trainer, meaning) in ended(&mut self.trainers, |one| self.leaving.contains(&one.pid))? {
-            self.leaving.retain(|pid| *pid != trainer.pid);
-            self.forget_host(&trainer.name);
-            self.note_end(Role::Trainer, &mut trainer, meaning)?;
-        }
-        let is_leaving = |one: &Process| is_leaving(&self.status, &one.name);
-        for (mut pserver, meaning) in ended(&mut self.pservers, is_leaving)? {
-            self.forget_host(&pserver.name);
-            self.note_end(Role::Pserver, &mut pserver, meaning)?;
+    /// Takes note of who has ended. What that means is judged once the master has said, later, that the job is not done.
+    fn notice_ends(&mut self) -> anyhow::Result<()> {
+        let Supervisor { trainers, pservers, status, network, record, .. } = self;
+        for process in trainers.iter_mut().chain(pservers).filter(|process| !process.is_over()) {
+            if let Some(end) = process.ended()? {
+                let was_told = process.was_told() || is_leaving(status, &process.name);
+                record.ended(process.pid, end.word(was_told));
+                network.iter_mut().for_each(|network| network.forget(&process.name));
+            }
         }
         Ok(())
     }
 
-    fn forget_host(&mut self, name: &str) {
-        self.network.iter_mut().for_each(|network| network.forget(name));
+    /// Judges every end that was noticed before the master was asked last.
+    fn judge_ends(&mut self) -> anyhow::Result<()> {
+        let ended = self.trainers.extract_if(.., |one| one.is_over());
+        let ended: Vec<Process> = ended.chain(self.pservers.extract_if(.., |one| one.is_over())).collect();
+        ended.iter().filter_map(Ended::of).try_for_each(|ended| self.judge(&ended))
     }
 
-    /// Says why a process was ended by a signal that nobody here sent.
-    fn note_reason(&mut self, role: Role, name: &str, reason: Option<String>) {
-        if let Some(reason) = reason {
-            self.record.fault("lost", role, name, &reason);
-            self.notes.push(format!("{name} was lost: {reason}"));
+    /// What the end of a process means: another try, after a pause perhaps, or the end of the run.
+    fn judge(&mut self, ended: &Ended) -> anyhow::Result<()> {
+        let Ended { role, name, end, .. } = ended;
+        let (part, has_left) = self.counts.part(*role, name);
+        let was_told = ended.was_told || is_leaving(&self.status, name);
+        let life = Life { role: *role, part, was_told, was_killed: ended.was_killed, has_left };
+        if part == ends::Part::NeverJoined {
+            self.trainer_names.give_back(name);
+            self.pserver_names.give_back(name);
         }
-    }
-
-    fn note_end(&mut self, role: Role, process: &mut Process, meaning: Meaning) -> anyhow::Result<()> {
-        self.record.ended(process.pid, meaning.word);
-        self.note_reason(role, &process.name, process.reason());
-        // A trainer that was killed by a signal is not at fault: on a cluster that is preemption.
-        let is_failure = meaning.is_failure && (role != Role::Trainer || !process.was_signalled());
-        let now = self.started.elapsed();
-        if !is_failure {
-            if role == Role::Pserver {
-                self.server_failures.rest(now);
-            }
+        let meaning = ends::meaning(*end, life);
+        let is_over = self.budgets.charge(*role, meaning, self.started.elapsed());
+        if meaning <= ends::Meaning::Killed {
             return Ok(());
         }
-        let budget =
-            if role == Role::Trainer { &mut self.trainer_failures } else { &mut self.server_failures };
-        let is_over = budget.fail(now) || meaning.is_hopeless;
-        let (name, log, words) = (&process.name, process.log.display(), process.last_words());
-        let what =
-            format!("{name} ended ({}); its last words (all of them in {log}):\n{words}", process.how());
+        let what = ends::sentence(name, *end, life, &ended.words);
+        let told = match ended.words.trim() {
+            "" => format!("{what}; it has said nothing ({} is empty)", ended.log),
+            words => format!("{what}; its last words (all of them in {}):\n{words}", ended.log),
+        };
         if is_over {
-            bail!("{what}");
+            bail!("{told}");
         }
-        if !process.was_signalled() {
-            self.notes.push(format!("warning: {what}"));
-        }
+        self.record.fault("lost", *role, name, &what);
+        self.notes.push(match meaning {
+            ends::Meaning::Preempted => what,
+            _ => format!("warning: {told}"),
+        });
         Ok(())
     }
 
@@ -186,18 +179,10 @@ impl Supervisor {
             && let Some(end) = self.master.ended()?
         {
             self.is_master_gone = true;
-            let meaning = Meaning { is_failure: true, ..upkeep::meaning(end, false) };
-            self.record.ended(self.master.pid, meaning.word);
-            self.note_reason(Role::Master, "master", self.master.reason());
-            if self.server_failures.fail(self.started.elapsed()) || meaning.is_hopeless {
-                let (log, words) = (self.master.log.display(), self.master.last_words());
-                bail!(
-                    "the master ended ({}); its last words (all of them in {log}):\n{words}",
-                    self.master.how()
-                );
-            }
+            self.record.ended(self.master.pid, end.word(false));
+            Ended::of(&self.master).map_or(Ok(()), |ended| self.judge(&ended))?;
         }
-        if self.is_master_gone && self.server_failures.may_start(self.started.elapsed()) {
+        if self.is_master_gone && self.budgets.may_start(Role::Master, self.started.elapsed()) {
             self.start_master()?;
         }
         Ok(())
@@ -207,38 +192,35 @@ impl Supervisor {
     fn reconcile(&mut self) -> anyhow::Result<()> {
         let now = self.started.elapsed();
         let bounds = self.plan.trainers;
-        let running: Vec<Running> = self.trainers.iter().map(|one| self.running(one.pid)).collect();
+        let running: Vec<Running> =
+            self.trainers.iter().map(|one| Running { pid: one.pid, is_leaving: one.was_told() }).collect();
         let upkeep = upkeep::trainers(self.status.trainers_wanted.clamp(bounds.min, bounds.max), &running);
-        if self.trainer_failures.may_start(now) {
+        if self.budgets.may_start(Role::Trainer, now) {
             (0..upkeep.start).try_for_each(|_| self.start_trainer())?;
         }
         upkeep.stop.into_iter().for_each(|pid| self.ask_to_leave(pid));
+        self.trainers.iter().for_each(Process::kill_if_late);
         let running: Vec<Running> = self
             .pservers
             .iter()
             .map(|one| Running { pid: one.pid, is_leaving: is_leaving(&self.status, &one.name) })
             .collect();
         let upkeep = upkeep::pservers(self.status.pservers_wanted, &running);
-        if self.server_failures.may_start(now) {
+        if self.budgets.may_start(Role::Pserver, now) {
             (0..upkeep.start).try_for_each(|_| self.start_pserver())?;
         }
         Ok(())
     }
 
-    fn running(&self, pid: u32) -> Running {
-        Running { pid, is_leaving: self.leaving.contains(&pid) }
-    }
-
     /// Trainers that take part: in the master's eyes, and not leaving or gone. Name, process, tasks in hand.
     pub(crate) fn members(&self) -> Vec<(String, u32, u32)> {
-        let is_here =
-            |pid: u32| self.trainers.iter().any(|trainer| trainer.pid == pid) && !self.leaving.contains(&pid);
-        self.status
-            .trainers
-            .iter()
-            .filter(|trainer| trainer.state == "live" && is_here(trainer.process))
-            .map(|trainer| (trainer.name.clone(), trainer.process, trainer.tasks_in_hand))
-            .collect()
+        let live = self.status.trainers.iter().filter(|trainer| trainer.state == "live");
+        let here = live.filter_map(|trainer| {
+            let is_it = |one: &&Process| one.name == trainer.name && !one.was_told() && !one.is_over();
+            let process = self.trainers.iter().find(is_it)?;
+            Some((trainer.name.clone(), process.pid, trainer.tasks_in_hand))
+        });
+        here.collect()
     }
 
     /// Whether the master answered when it was last asked.
@@ -248,8 +230,13 @@ impl Supervisor {
 
     /// Every process of this job that still runs.
     fn processes(&self) -> impl Iterator<Item = &Process> {
-        let master = Some(&self.master).filter(|_| !self.is_master_gone);
-        self.trainers.iter().chain(&self.pservers).chain(master)
+        let all = self.trainers.iter().chain(&self.pservers).chain([&self.master]);
+        all.filter(|process| !process.is_over())
+    }
+
+    /// The names of the processes of a role that still run.
+    pub(crate) fn running(&self, role: Role) -> BTreeSet<&str> {
+        self.processes().filter(|process| process.role == role).map(|process| process.name.as_str()).collect()
     }
 
     /// The process of this name, if it still runs.
@@ -270,17 +257,16 @@ impl Supervisor {
     }
 
     /// Asks a trainer to hand back its tasks and leave.
-    pub(crate) fn ask_to_leave(&mut self, pid: u32) {
-        self.leaving.push(pid);
-        self.signal(pid, Signal::TERM);
+    pub(crate) fn ask_to_leave(&self, pid: u32) {
+        self.processes().filter(|process| process.pid == pid).for_each(Process::ask_to_leave);
     }
 
     /// Waits for the trainers of a job that is done to hear of it and end; then reads the last status.
     pub(crate) async fn let_trainers_end(&mut self) -> anyhow::Result<()> {
         self.processes().for_each(|process| process.signal(Signal::CONT));
         let deadline = Instant::now() + LAST_WORDS;
-        while !self.trainers.is_empty() && Instant::now() < deadline {
-            self.reap()?;
+        while self.trainers.iter().any(|trainer| !trainer.is_over()) && Instant::now() < deadline {
+            self.notice_ends()?;
             self.keep_master()?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -298,7 +284,15 @@ impl Supervisor {
         let stopped = futures_util::future::join_all(self.trainers.iter_mut().map(Process::stop));
         futures_util::future::join(stopped, killed).await;
         self.master.stop().await;
+        self.reaper.end().await;
         self.record.close();
+    }
+
+    /// Cuts logs that have become too long.
+    fn keep_logs_short(&self) {
+        for keep_short in self.processes().filter_map(Process::keep_log_short) {
+            tokio::task::spawn_blocking(keep_short);
+        }
     }
 }
 
@@ -307,21 +301,28 @@ fn is_leaving(status: &StatusReply, pserver: &str) -> bool {
     status.pservers.iter().any(|one| one.name == pserver && one.is_leaving)
 }
 
-/// Takes the processes out that have ended.
-fn ended(
-    processes: &mut Vec<Process>,
-    is_leaving: impl Fn(&Process) -> bool,
-) -> anyhow::Result<Vec<(Process, Meaning)>> {
-    let (mut gone, mut at) = (Vec::new(), 0);
-    while at < processes.len() {
-        match processes[at].ended()? {
-            None => at += 1,
-            Some(end) => {
-                let process = processes.remove(at);
-                let meaning = upkeep::meaning(end, is_leaving(&process));
-                gone.push((process, meaning));
-            }
-        }
+/// A process that has ended, as far as itself can tell.
+struct Ended {
+    role: Role,
+    name: String,
+    end: End,
+    was_told: bool,
+    was_killed: bool,
+    log: String,
+    words: String,
+}
+
+impl Ended {
+    /// None of one that runs.
+    fn of(process: &Process) -> Option<Ended> {
+        Some(Ended {
+            role: process.role,
+            name: process.name.clone(),
+            end: process.end()?,
+            was_told: process.was_told(),
+            was_killed: process.was_killed(),
+            log: process.log.display().to_string(),
+            words: process.last_words(),
+        })
     }
-    Ok(gone)
 }

@@ -1,8 +1,9 @@
-//! What a supervisor decides: how many processes to start, which to ask to leave, whether an end was a failure, when
-//! failures are too many. Pure: it is told the time, and starts and stops nothing.
+//! What a supervisor decides: how many processes to start, which to ask to leave, what they are called, when ends are too many.
+//! Pure: it is told the time, and starts and stops nothing.
 
-use super::process::End;
-use rustix::process::Signal;
+use super::ends::Meaning;
+use super::roles::Role;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A process that runs.
@@ -37,49 +38,97 @@ pub(crate) fn pservers(wanted: u32, running: &[Running]) -> Upkeep {
     Upkeep { start: wanted.saturating_sub(staying), stop: Vec::new() }
 }
 
-/// What an end means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
-    /// In a word, for the record: `left`, `ended` or `killed`.
-    pub(crate) word: &'static str,
-    /// Whether the process itself is at fault.
-    pub(crate) is_failure: bool,
-    /// Whether starting it again would end the same way: it was called wrongly, or is no program.
-    pub(crate) is_hopeless: bool,
-}
-
-/// What the end of a trainer or a pserver means.
-pub(crate) fn meaning(end: End, was_leaving: bool) -> Meaning {
-    let word = match end {
-        End::Exited(0) if was_leaving => "left",
-        End::Exited(0) => "ended",
-        End::Exited(_) | End::Signalled(_) => "killed",
-    };
-    let is_failure = !matches!(end, End::Exited(0));
-    Meaning { word, is_failure, is_hopeless: matches!(end, End::Exited(2 | 127)) }
-}
-
-/// Why a process ended by a signal that came from elsewhere, judged by the last lines of its log.
-pub(crate) fn reason(end: End, last_words: &str) -> Option<String> {
-    let End::Signalled(signal) = end else { return None };
-    let said = last_words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
-    let unallocated = last_words.lines().rev().find(|line| line.contains(UNALLOCATED));
-    Some(match (Signal::from_named_raw(signal), unallocated) {
-        (Some(Signal::ABORT), Some(line)) => format!("out of memory: {line}"),
-        (Some(Signal::ABORT), None) => format!("it aborted; its log ends: {said}"),
-        (Some(Signal::KILL), _) => {
-            "SIGKILL from elsewhere: perhaps out of memory, which the kernel's log would say".to_owned()
-        }
-        _ => format!("signal {signal}; its log ends: {said}"),
-    })
-}
-
-/// What Rust's allocator says before it ends a process.
-const UNALLOCATED: &str = "memory allocation of";
-
-/// How often processes of a role may fail without a step made in between.
+/// How often processes may end without a step made in between, by what their ends mean.
 #[derive(Clone, Debug)]
-pub(crate) struct Budget {
+pub(crate) struct Budgets {
+    /// Trainers that fail.
+    trainers_failed: Budget,
+    /// Trainers that are taken away, which says nothing against the program.
+    trainers_preempted: Budget,
+    /// Pservers and masters: their program is ours.
+    servers: Budget,
+}
+
+/// Trainers that fail, without a step made in between, before the run gives up.
+const TRAINERS_FAILED_MAX: u32 = 5;
+/// What somebody else ends, which may be more often than steps are made.
+const TAKEN_MAX: u32 = 20;
+
+impl Default for Budgets {
+    fn default() -> Budgets {
+        Budgets {
+            trainers_failed: Budget::of(TRAINERS_FAILED_MAX),
+            trainers_preempted: Budget::of(TAKEN_MAX),
+            servers: Budget::of(TAKEN_MAX),
+        }
+    }
+}
+
+impl Budgets {
+    /// The job stands at `step`, having gone back `rewinds` times.
+    pub(crate) fn see(&mut self, rewinds: u64, step: u64) {
+        for budget in [&mut self.trainers_failed, &mut self.trainers_preempted, &mut self.servers] {
+            budget.see(rewinds, step);
+        }
+    }
+
+    /// Takes an end into account. Returns whether the run gives up.
+    pub(crate) fn charge(&mut self, role: Role, meaning: Meaning, now: Duration) -> bool {
+        match (role, meaning) {
+            (_, Meaning::Hopeless) => true,
+            (_, Meaning::Killed) | (Role::Trainer, Meaning::Left) => false,
+            (_, Meaning::Left) => {
+                self.servers.rest(now);
+                false
+            }
+            (Role::Trainer, Meaning::Preempted) => self.trainers_preempted.fail(now),
+            (Role::Trainer, Meaning::Failed) => self.trainers_failed.fail(now),
+            (Role::Pserver | Role::Master, Meaning::Preempted | Meaning::Failed) => self.servers.fail(now),
+        }
+    }
+
+    /// Whether the next process of a role may be started.
+    pub(crate) fn may_start(&self, role: Role, now: Duration) -> bool {
+        match role {
+            Role::Trainer => self.trainers_failed.may_start(now) && self.trainers_preempted.may_start(now),
+            Role::Pserver | Role::Master => self.servers.may_start(now),
+        }
+    }
+}
+
+/// The names of one role: `trainer-0` and on. Each is given once, but for those of processes that have never joined the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    role: Role,
+    next: u32,
+    free: BTreeSet<u32>,
+}
+
+impl Names {
+    /// Those from this number on.
+    pub(crate) fn from(role: Role, next: u32) -> Names {
+        Names { role, next, free: BTreeSet::new() }
+    }
+
+    /// The next one, and its number.
+    pub(crate) fn take(&mut self) -> (String, u32) {
+        let number = self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        (format!("{}-{number}", self.role), number)
+    }
+
+    /// Nobody in the job has heard of the process of that name: the next may have it, and its log.
+    pub(crate) fn give_back(&mut self, name: &str) {
+        let number = name.strip_prefix(self.role.word()).and_then(|rest| rest.strip_prefix('-'));
+        self.free.extend(number.and_then(|number| number.parse::<u32>().ok()));
+    }
+}
+
+/// How often processes may fail without a step made in between.
+#[derive(Clone, Debug)]
+struct Budget {
     max: u32,
     failures: u32,
     /// The furthest point that was seen: how often the job has gone back, and its step.
@@ -94,12 +143,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 impl Budget {
     /// So many failures end the job.
-    pub(crate) fn of(max: u32) -> Budget {
+    fn of(max: u32) -> Budget {
         Budget { max, failures: 0, furthest: (0, 0), not_before: Duration::ZERO }
     }
 
     /// The job stands at `step`, having gone back `rewinds` times.
-    pub(crate) fn see(&mut self, rewinds: u64, step: u64) {
+    fn see(&mut self, rewinds: u64, step: u64) {
         let (rewinds_before, step_before) = self.furthest;
         if rewinds == rewinds_before && step > step_before {
             self.failures = 0;
@@ -109,7 +158,7 @@ impl Budget {
     }
 
     /// A process failed. Returns whether that was one too many. The next start is put off, the longer the more failed.
-    pub(crate) fn fail(&mut self, now: Duration) -> bool {
+    fn fail(&mut self, now: Duration) -> bool {
         self.failures += 1;
         let pause = Duration::from_millis(25) * 2u32.pow(self.failures.min(10)) - Duration::from_millis(50);
         self.not_before = now + pause.min(PAUSE_MAX);
@@ -118,12 +167,12 @@ impl Budget {
 
     /// A process was told to leave, and left: what is wanted may look otherwise in a moment, and a supervisor that goes
     /// by what it saw last would start one after another.
-    pub(crate) fn rest(&mut self, now: Duration) {
+    fn rest(&mut self, now: Duration) {
         self.not_before = self.not_before.max(now + REST);
     }
 
     /// Whether the next process may be started.
-    pub(crate) fn may_start(&self, now: Duration) -> bool {
+    fn may_start(&self, now: Duration) -> bool {
         now >= self.not_before
     }
 }
@@ -207,27 +256,6 @@ mod tests {
     }
 
     #[test]
-    fn only_an_end_with_success_is_none_of_a_failure() {
-        let word = |end, was_leaving| meaning(end, was_leaving).word;
-        assert_eq!((word(End::Exited(0), true), word(End::Exited(0), false)), ("left", "ended"));
-        assert_eq!((word(End::Exited(1), true), word(End::Signalled(9), false)), ("killed", "killed"));
-        let failed = [End::Exited(0), End::Exited(1), End::Exited(2), End::Exited(127), End::Signalled(9)];
-        assert_eq!(failed.map(|end| meaning(end, false).is_failure), [false, true, true, true, true]);
-        assert_eq!(failed.map(|end| meaning(end, false).is_hopeless), [false, false, true, true, false]);
-    }
-
-    #[test]
-    fn the_reason_of_a_signal_from_elsewhere_is_read_off_the_log() {
-        let reason = |end, log: &str| reason(end, log).unwrap_or_default();
-        let log = "registered\nmemory allocation of 4096 bytes failed\n\n";
-        assert_eq!(reason(End::Signalled(6), log), "out of memory: memory allocation of 4096 bytes failed");
-        assert!(reason(End::Signalled(6), "registered\nassertion\n").ends_with("its log ends: assertion"));
-        assert!(reason(End::Signalled(9), log).contains("perhaps out of memory"));
-        assert!(reason(End::Signalled(11), "").starts_with("signal 11"));
-        assert_eq!(reason(End::Exited(1), log), "");
-    }
-
-    #[test]
     fn failures_without_a_step_between_them_use_the_budget_up() {
         let mut budget = Budget::of(3);
         budget.see(0, 4);
@@ -236,6 +264,54 @@ mod tests {
         assert!(budget.clone().fail(at(0)), "no step was made");
         budget.see(0, 5);
         assert!(!budget.fail(at(0)) && !budget.fail(at(0)) && budget.fail(at(0)));
+    }
+
+    #[test]
+    fn an_end_costs_what_it_means() {
+        let is_over_after = |role, meaning| {
+            let mut budgets = Budgets::default();
+            (1..100).find(|_| budgets.charge(role, meaning, at(0)))
+        };
+        let table = [
+            (Role::Trainer, Meaning::Left, None),
+            (Role::Trainer, Meaning::Killed, None),
+            (Role::Trainer, Meaning::Preempted, Some(20)),
+            (Role::Trainer, Meaning::Failed, Some(5)),
+            (Role::Trainer, Meaning::Hopeless, Some(1)),
+            (Role::Pserver, Meaning::Left, None),
+            (Role::Pserver, Meaning::Killed, None),
+            (Role::Pserver, Meaning::Preempted, Some(20)),
+            (Role::Pserver, Meaning::Failed, Some(20)),
+            (Role::Master, Meaning::Failed, Some(20)),
+            (Role::Master, Meaning::Hopeless, Some(1)),
+        ];
+        for (role, meaning, after) in table {
+            assert_eq!(is_over_after(role, meaning), after, "{role} {meaning:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_taken_away_again_and_again_comes_back_after_a_pause() {
+        for meaning in [Meaning::Preempted, Meaning::Failed] {
+            let mut budgets = Budgets::default();
+            budgets.charge(Role::Trainer, meaning, at(1000));
+            assert!(budgets.may_start(Role::Trainer, at(1000)), "the first is made good at once");
+            budgets.charge(Role::Trainer, meaning, at(1000));
+            assert!(
+                !budgets.may_start(Role::Trainer, at(1049)) && budgets.may_start(Role::Trainer, at(1050))
+            );
+            assert!(budgets.may_start(Role::Pserver, at(1000)), "a pserver is none of it");
+        }
+    }
+
+    #[test]
+    fn a_name_is_given_once_but_for_those_who_never_joined() {
+        let mut names = Names::from(Role::Trainer, 3);
+        assert_eq!([names.take().0, names.take().0], ["trainer-3", "trainer-4"]);
+        names.give_back("trainer-3");
+        assert_eq!([names.take(), names.take()], [("trainer-3".to_owned(), 3), ("trainer-5".to_owned(), 5)]);
+        names.give_back("pserver-4");
+        assert_eq!(names.take().1, 6, "another role's name is none of these");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The process that looks after this one: `SHOAL_SUPERVISOR` names it. Whoever it started ends when it is gone, however many shells,
-//! profilers and timers stand between, and whoever has taken them over as a child.
+//! profilers and timers stand between, and whoever has taken them over as a child. All that it started, and what those have, can be
+//! found by that name.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -38,6 +40,31 @@ impl Process {
             (Some(stat), None) => stat.lives,
             // Nobody else can be asked: then it is whose child this one is.
             (None, _) => self.began.is_none() && std::os::unix::process::parent_id() == self.pid,
+        }
+    }
+
+    /// The processes that have this one for a supervisor, in the order of their numbers: whoever has its name in the environment that
+    /// it began with. Those of other users are not seen.
+    pub fn started(self) -> Vec<Process> {
+        let name = format!("{VARIABLE}={self}");
+        let is_named = |pid: &u32| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == name.as_bytes())
+        };
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let processes = pids.filter(is_named).map(|pid| (pid, stat(pid)));
+        let living = processes.filter(|(_, stat)| stat.as_ref().is_some_and(|stat| stat.lives));
+        let mut living: Vec<Process> =
+            living.map(|(pid, stat)| Process { pid, began: stat.map(|stat| stat.began) }).collect();
+        living.sort_by_key(|process| process.pid);
+        living
+    }
+
+    /// Sends it a signal. One that is gone does not hear it, which is no error.
+    pub fn signal(self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.pid as i32).filter(|_| self.lives()) {
+            let _ = kill_process(pid, signal);
         }
     }
 
@@ -111,6 +138,25 @@ mod tests {
     fn another_process_of_the_same_number_is_not_the_one() {
         let this = Process::this();
         assert!(!Process { began: this.began.map(|began| began + 1), ..this }.lives());
+    }
+
+    #[test]
+    fn what_it_started_is_found_whoever_s_child_that_is() {
+        let this = Process { began: Some(7), ..Process::this() };
+        // A shell that does not wait, in a session of its own: nobody's child and nobody's group.
+        let script = "setsid sleep 600 & sleep 600";
+        let mut shell =
+            Command::new("sh").args(["-c", script]).env(VARIABLE, this.to_string()).spawn().unwrap();
+        while this.started().len() < 3 {
+            std::thread::yield_now();
+        }
+        for process in this.started() {
+            process.signal(Signal::KILL);
+        }
+        shell.wait().unwrap();
+        while !this.started().is_empty() {
+            std::thread::yield_now();
+        }
     }
 
     #[tokio::test]

@@ -19,6 +19,7 @@ mod chaos;
 mod checkpoint_commands;
 mod devices;
 mod elastic;
+mod ends;
 mod evaluation;
 mod examples;
 mod exclusions;

@@ -17,7 +17,6 @@ use anyhow::Context;
 use deck::{Deck, Strike, Weather};
 use rustix::process::Signal;
 use spell::{Ill, Spell};
-use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -39,7 +38,7 @@ impl Chaos {
         let strikes = match job.status.phase.as_str() {
             "training" => {
                 let trainers = job.members().into_iter().map(|(name, _, _)| name).collect();
-                let running: BTreeSet<&str> = job.pservers.iter().map(|one| one.name.as_str()).collect();
+                let running = job.running(Role::Pserver);
                 let sight = sight::sight(&job.status, job.is_master_here(), trainers, &running);
                 self.deck.due(self.started.elapsed(), &sight)
             }

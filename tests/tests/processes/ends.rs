@@ -1,0 +1,170 @@
+//! How programs end, and what stands between them and their supervisor. What each end means is a table in the command
+//! (`cli/src/runner/ends.rs`); here processes, shells and signals are real.
+
+use rustix::process::{Pid, Signal, kill_process};
+use shoal_tests::processes::Running;
+use shoal_tests::small::SmallJob;
+use std::time::Duration;
+use tokio::time::sleep;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What people put between a supervisor and their program: each starts it as a child, or in its own place.
+const WRAPPERS: [(&str, &[&str]); 8] = [
+    ("script", &["sh", "-c", "\"$COUNT\"; true"]),
+    ("background", &["sh", "-c", "\"$COUNT\" & wait $!"]),
+    ("pipe", &["sh", "-c", "\"$COUNT\" 2>&1 | cat"]),
+    ("nested", &["sh", "-c", "sh -c 'sh -c \"$COUNT; true\"; true'; true"]),
+    ("timer", &["sh", "-c", "timeout 60 nice -n 1 \"$COUNT\"; true"]),
+    ("session", &["sh", "-c", "setsid --wait \"$COUNT\""]),
+    (
+        "launcher",
+        &["python3", "-c", "import os, subprocess; subprocess.run([os.environ['COUNT']], check=True)"],
+    ),
+    (
+        "sessions",
+        &[
+            "python3",
+            "-c",
+            "import os, subprocess; subprocess.run([os.environ['COUNT']], start_new_session=True)",
+        ],
+    ),
+];
+
+#[test]
+fn a_program_that_another_one_starts_trains_the_same_model() {
+    let job = SmallJob::of(400).unwrap();
+    let undisturbed = job.undisturbed().unwrap();
+    for (name, wrapper) in WRAPPERS {
+        let ended = job.run(name, &["--trainers", "2"], wrapper).output().unwrap();
+        assert!(ended.status.success(), "{name}: {}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(job.hash(name).unwrap(), undisturbed, "{name}");
+        assert_eq!(
+            job.logs(name),
+            ["master.log", "pserver-0.log", "trainer-0.log", "trainer-1.log"],
+            "{name}"
+        );
+    }
+}
+
+/// Programs that end before the job is done: what is said of each, and how many logs of trainers there are then.
+const EARLY: [(&str, &str, &str); 8] = [
+    ("success", "exit 0", "exit code 0: the job is not done, and it has never joined it"),
+    ("failure", "exit 3", "ended with exit code 3"),
+    ("usage", "exit 2", "exit code 2: it was called wrongly"),
+    ("directory", "exec /", "exit code 126: what it calls cannot be executed"),
+    ("absent", "exec no-such-program", "exit code 127: what it calls is not there"),
+    ("crash", "kill -SEGV $$", "signal 11 (SIGSEGV): it crashed"),
+    ("inner", "sh -c 'kill -ABRT $$'; exit $?", "exit code 134, which is signal 6 (SIGABRT): it aborted"),
+    ("daemon", "sleep 600 & exit 0", "exit code 0: the job is not done, and it has never joined it"),
+];
+
+#[test]
+fn a_program_that_ends_too_early_is_tried_a_few_times_and_then_the_run_says_why_it_fails() {
+    let job = SmallJob::of(40).unwrap();
+    for (name, script, says) in EARLY {
+        let script = format!("echo last words of {name}; {script}");
+        let ended = job.run(name, &[], &["sh", "-c", &script]).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let last = said.split("error: ").last().unwrap_or_default();
+        assert_eq!(ended.status.code(), Some(1), "{name}: {said}");
+        assert!(last.contains(says) && last.contains(&format!("last words of {name}")), "{name}: {said}");
+        assert_eq!(job.logs(name), ["master.log", "pserver-0.log", "trainer-0.log"], "{name}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_killed_supervisor_leaves_is_ended_whatever_it_is() {
+    let job = SmallJob::of(40).unwrap();
+    // Without the SDK; in the group, in a group and session of its own, deaf, frozen.
+    let script = "trap '' TERM INT HUP; sleep 600 & setsid sleep 600 & setsid sh -c 'kill -STOP $$' & sleep 600; sleep 600";
+    let mut command = job.run("run", &["--trainers", "2"], &["sh", "-c", script]);
+    let mark = format!("TEST_MARK={}", job.path("run").display());
+    command.env("TEST_MARK", job.path("run"));
+    let mut supervisor = Running::start(command, &job.path("said")).unwrap();
+    // A supervisor, its reaper, a master, a pserver; of each trainer two shells and three others.
+    wait_for(|| marked(&mark).len() >= 4 + 2 * 5, "all have started").await;
+    supervisor.kill().unwrap();
+    wait_for(|| marked(&mark).is_empty(), "nothing is left").await;
+}
+
+#[tokio::test]
+async fn a_program_behind_a_shell_is_told_to_leave_and_hands_back_its_tasks() {
+    let job = SmallJob::of(4000).unwrap();
+    let undisturbed = job.undisturbed().unwrap();
+    let flags = ["--trainers", "1:2", "--pace-millis", "5"];
+    let command = job.run("run", &flags, &["sh", "-c", "\"$COUNT\"; true"]);
+    let mut supervisor = Running::start(command, &job.path("said")).unwrap();
+    let address = job.path("run/master.address");
+    wait_for(|| address.exists(), "a master").await;
+    wait_for(|| is_scaled(&job, "2"), "a second trainer is wanted").await;
+    wait_for(|| live(&job) == 2, "both take part").await;
+    assert!(is_scaled(&job, "1"));
+    assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(0));
+    assert_eq!(job.hash("run").unwrap(), undisturbed);
+    let journal = std::fs::read_to_string(job.path("run/journal.jsonl")).unwrap();
+    let ended = journal.lines().filter(|line| line.contains("\"left\"")).count();
+    assert!(ended == 1 && !journal.contains("\"killed\"") && !journal.contains("\"lost\""), "{journal}");
+}
+
+/// Whether the job has been told how many trainers it is to have.
+fn is_scaled(job: &SmallJob, trainers: &str) -> bool {
+    job.shoal(&["scale", "--run", "run", "--trainers", trainers]).output().unwrap().status.success()
+}
+
+/// So many trainers take part.
+fn live(job: &SmallJob) -> usize {
+    let status = job.shoal(&["status", "--run", "run", "-o", "json"]).output().unwrap();
+    String::from_utf8_lossy(&status.stdout).matches("\"state\":\"live\"").count()
+}
+
+#[tokio::test]
+async fn a_trainer_that_somebody_ends_is_replaced_and_the_model_is_the_same() {
+    let job = SmallJob::of(4000).unwrap();
+    let undisturbed = job.undisturbed().unwrap();
+    for (name, signal) in [("term", Signal::TERM), ("kill", Signal::KILL), ("interrupt", Signal::INT)] {
+        let command = job.run(name, &["--pace-millis", "5"], &[job.count()]);
+        let mut supervisor = Running::start(command, &job.path("said")).unwrap();
+        let mut struck = None;
+        wait_for(
+            || {
+                struck = struck.or_else(|| trainer(&job, name));
+                struck.is_some()
+            },
+            "a trainer takes part",
+        )
+        .await;
+        kill_process(struck.unwrap(), signal).unwrap();
+        assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(0));
+        assert_eq!(job.hash(name).unwrap(), undisturbed, "{name}");
+        assert!(job.logs(name).contains(&"trainer-1.log".to_owned()), "{name}: it was not replaced");
+    }
+}
+
+/// The process of a trainer that has made steps.
+fn trainer(job: &SmallJob, run: &str) -> Option<Pid> {
+    let status = job.shoal(&["status", "--run", run, "-o", "json"]).output().unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).ok()?;
+    let has_begun = status["step"].as_u64().is_some_and(|step| step > 2);
+    let process = status["trainers"].as_array()?.iter().find_map(|one| one["pid"].as_i64())?;
+    Pid::from_raw(process as i32).filter(|_| has_begun)
+}
+
+/// Processes that carry a mark in their environment.
+fn marked(mark: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_marked = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    pids.filter(is_marked).collect()
+}
+
+async fn wait_for(mut is_so: impl FnMut() -> bool, what: &str) {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(tokio::time::Instant::now() < until, "in vain: {what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
