@@ -12,9 +12,11 @@ mod names;
 mod purity;
 mod size;
 mod tree;
+mod writes;
 
 use purity::Pure;
 use tree::Tree;
+use writes::Writer;
 
 /// The arrows of the workspace: each folder with a package, and the packages of ours that it names.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -290,6 +292,27 @@ const TERMS: &[&str] = &[
     "slice",
 ];
 
+/// Who writes files in a way of its own.
+const WRITERS: &[Writer] = &[
+    Writer { prefix: "runtime/src/host/files/", reason: "the one way" },
+    Writer {
+        prefix: "runtime/src/host/store/file/disk.rs",
+        reason: "the master's own store, with a journal and a lock of its own",
+    },
+    Writer {
+        prefix: "runtime/src/host/authority/",
+        reason: "keys are never replaced but by a set that is whole",
+    },
+    Writer { prefix: "runtime/src/host/cuda/fake/", reason: "a library that tests compile" },
+    Writer { prefix: "trainer-sdk/src/push_log.rs", reason: "a log for tests, appended to" },
+    Writer { prefix: "cli/src/runner/journal.rs", reason: "a log, appended to" },
+    Writer { prefix: "cli/src/runner/process.rs", reason: "logs, appended to and cut" },
+    Writer { prefix: "cli/src/runner/progress.rs", reason: "a log, appended to" },
+    Writer { prefix: "cli/src/runner/latest.rs", reason: "a link takes a link's place" },
+    Writer { prefix: "cli/src/runner/chaos/", reason: "mount points and a disk of the run's own" },
+    Writer { prefix: "cli/src/commands/new/", reason: "a new program's files, none of which may be there" },
+];
+
 #[test]
 fn arrows_point_from_the_command_to_the_roles_to_the_libraries() {
     tree::assert_none(arrows::check(&Tree::read(), ARROWS));
@@ -298,6 +321,11 @@ fn arrows_point_from_the_command_to_the_roles_to_the_libraries() {
 #[test]
 fn pure_files_know_no_world() {
     tree::assert_none(purity::check(&Tree::read(), PURE));
+}
+
+#[test]
+fn files_are_written_in_one_way() {
+    tree::assert_none(writes::check(&Tree::read(), WRITERS));
 }
 
 #[test]
