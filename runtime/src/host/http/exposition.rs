@@ -3,6 +3,7 @@
 //!
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
+use super::super::output;
 use std::fmt::Write;
 
 /// What a page in this format is called.
@@ -65,11 +66,13 @@ impl Exposition {
         self.samples(name, label, values);
     }
 
-    /// Who shows this page: always 1, with labels that do not change.
+    /// Who shows this page: always 1, with labels that do not change; and how many lines its log lacks.
     pub fn build(&mut self, role: &str, version: &str) {
         let name = "shoal_build_info";
         self.begin(name, "gauge", "Always 1; what runs here is in the labels.");
         self.sample(name, &[("role", role), ("version", version)], Number::Whole(1));
+        let help = "Lines of the log that could not be written: its disk is full, or nobody reads.";
+        self.counter("shoal_log_lines_dropped_total", help, output::dropped());
     }
 
     /// How many observations fell into each bucket, each bucket by the largest value that belongs to it; the last one
