@@ -172,7 +172,8 @@ impl Lines {
         if self.untold > 0 {
             let (end, untold) = (if self.is_torn { "\n" } else { "" }, self.untold);
             let why = self.why.unwrap_or(ErrorKind::Other);
-            let told = format!("{end}({untold} lines are missing here: {why})\n");
+            let lines = if untold == 1 { "line is" } else { "lines are" };
+            let told = format!("{end}({untold} {lines} missing here: {why})\n");
             match put(&sink, told.as_bytes()) {
                 Ok(()) => (self.untold, self.is_torn) = (0, false),
                 Err(Torn { is_begun, why }) => {
@@ -288,7 +289,7 @@ mod tests {
         lines.write(&disk, "second\n");
         disk.room.set(1000);
         lines.write(&disk, "third\n");
-        assert_eq!(disk.text(), "(2 li\n(2 lines are missing here: no storage space)\nthird\n");
+        assert_eq!(disk.text(), "(1 li\n(2 lines are missing here: no storage space)\nthird\n");
     }
 
     #[test]
