@@ -1,5 +1,6 @@
 //! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long. One place for all commands.
 
+use shoal_master::data_set::Refused;
 use shoal_runtime::host::output::Unprinted;
 use std::process::ExitCode;
 
@@ -40,6 +41,8 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
         Some(Exit::Unreachable(_)) => ExitCode::from(3),
         #[cfg(feature = "cluster")]
         Some(Exit::TimedOut(_)) => ExitCode::from(4),
+        // A data set that is not taken, where this process has looked at it.
+        None if error.downcast_ref::<Refused>().is_some() => ExitCode::from(2),
         None => ExitCode::FAILURE,
     }
 }

@@ -19,12 +19,12 @@ use std::time::Duration;
 #[derive(clap::Args, Clone, Debug)]
 pub struct JobArguments {
     /// RecordIO files of the data set, in order: paths, file:///PATH, s3://BUCKET/NAME or gs://BUCKET/NAME, each may be a
-    /// quoted glob. Trainers read them under the same names; buckets need a build with --features s3 or gs
-    #[arg(long, env = "SHOAL_DATA", required_unless_present = "eval_data", num_args = 1.., value_delimiter = ',',
-          value_name = "GLOB")]
+    /// quoted glob; commas divide several. A file that is called so is taken as it is; in a glob '[*]', '[[]' and '[,]'
+    /// stand for the character. Trainers read them under the same names; buckets need a build with --features s3 or gs
+    #[arg(long, env = "SHOAL_DATA", required_unless_present = "eval_data", num_args = 1.., value_name = "GLOB")]
     pub data: Vec<String>,
     /// RecordIO files to evaluate the model on, named like --data: after every epoch, unless stated, and at the end
-    #[arg(long, env = "SHOAL_EVAL_DATA", num_args = 1.., value_delimiter = ',', value_name = "GLOB")]
+    #[arg(long, env = "SHOAL_EVAL_DATA", num_args = 1.., value_name = "GLOB")]
     pub eval_data: Vec<String>,
     /// Evaluate after every so many steps
     #[arg(long, env = "SHOAL_EVAL_STEPS", value_name = "STEPS", requires = "eval_data",

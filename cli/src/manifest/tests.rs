@@ -38,7 +38,7 @@ apiVersion: shoal.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: digits}
 spec:
-  data: [a.recordio, b.recordio]
+  data: [a.recordio, "b,c.recordio"]
   epochs: 3
   seed: 9
   copies: 1
@@ -75,7 +75,7 @@ fn a_manifest_says_what_flags_say() {
         ("digits", Some("2:4"), Some("2:3"))
     );
     assert_eq!((device.as_deref(), pace_millis), (Some("auto"), Some(5)));
-    assert_eq!(job.data, ["a.recordio", "b.recordio"]);
+    assert_eq!(job.data, ["a.recordio", "b,c.recordio"]);
     assert_eq!((job.epochs, job.seed, job.replicas, job.checkpoint_steps), (3, 9, 1, 7));
     assert!(job.scale_by_staleness && job.checkpoints.is_none(), "checkpoints are the run's own here");
     assert_eq!(program, ["digits", "--layers=3", "$(X) $(Y) 5$"]);

@@ -96,7 +96,7 @@ fn the_last_words_of_roles_and_programs_are_json_too() {
     log.iter().for_each(|line| check(line, "master"));
     let last = log.last().unwrap();
     assert!(last["level"] == "ERROR" && last["message"].as_str().unwrap().contains("none-*"), "{last}");
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(2));
 
     let program = |format: &str| {
         let mut program = shoal(folder.path());

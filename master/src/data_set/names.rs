@@ -1,107 +1,138 @@
-//! Which files and objects the patterns of `--data` name. Opens none of them.
+//! Which files and objects the names and patterns of `--data` mean. Opens none of them.
 //!
-//! `*`, `?`, `[…]` and `**` mean in a bucket what they mean on a disk, and give the same order.
+//! | what is given | what it means |
+//! | --- | --- |
+//! | a path that is there as it stands, also after `file://` | that file, whatever its name holds |
+//! | several names with commas between them | each of them; a comma in brackets, `[,]`, is part of a name |
+//! | a name with `*`, `?`, `[…]` | a [`Pattern`], the same in folders and in buckets |
 
-use anyhow::{Context, bail};
-use glob::{MatchOptions, Pattern};
-use shoal_runtime::host::storage::{Bucket, Buckets, Stamp, StorageError};
+use super::folders;
+use super::headers::Stat;
+use super::objects;
+use super::pattern::{is_pattern, pieces};
+use super::refused::shown;
+use anyhow::Context;
+use shoal_runtime::host::storage::{Bucket, Buckets, Stamp};
+use std::path::{Path, PathBuf};
 
-/// What a pattern has found.
+/// Something that is to be read.
 #[derive(Clone, Debug)]
 pub(super) enum Found {
     /// A file of this machine.
-    File(String),
+    File { path: PathBuf, stat: Stat },
     /// An object in a bucket.
     Object { bucket: Bucket, name: String, stamp: Stamp },
 }
 
-/// Each pattern's matches in name order, patterns in the order given.
-pub(super) async fn find(buckets: &Buckets, patterns: &[String]) -> anyhow::Result<Vec<Found>> {
-    let mut found = Vec::new();
-    for pattern in patterns {
-        let matches = match pattern.split_once("://") {
-            None => files(pattern)?,
-            // A '%' might stand for another character: a path says it as it is.
-            Some(("file", path)) if path.starts_with('/') && !path.contains('%') => files(path)?,
-            Some(("file", _)) => {
-                bail!("--data {pattern:?}: write file:///absolute/path, with every character as it is")
+/// What a name has come to: something to read, or what is wrong with it, name first.
+pub(super) type Finding = Result<Found, String>;
+
+/// What tells a file from all others, however it is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Identity {
+    File { device: u64, inode: u64 },
+    Object(String),
+}
+
+impl Found {
+    pub(super) fn identity(&self) -> Identity {
+        match self {
+            Found::File { stat, .. } => Identity::File { device: stat.device, inode: stat.inode },
+            Found::Object { bucket, name, .. } => Identity::Object(bucket.url(name)),
+        }
+    }
+
+    /// Its name as trainers open it.
+    ///
+    /// # Errors
+    /// There is no folder here any more.
+    pub(super) fn opened_as(&self) -> std::io::Result<String> {
+        match self {
+            Found::File { path, .. } => Ok(std::path::absolute(path)?.to_string_lossy().into_owned()),
+            Found::Object { bucket, name, .. } => Ok(bucket.url(name)),
+        }
+    }
+
+    /// As messages name it.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Found::File { path, .. } => shown(path),
+            Found::Object { bucket, name, .. } => shown(&bucket.url(name)),
+        }
+    }
+}
+
+/// What was given, in the order given, and each pattern's findings in the order of names.
+///
+/// # Errors
+/// A bucket that does not answer, or says no.
+pub(super) async fn find(buckets: &Buckets, given: &[String]) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for entry in given {
+        // Above all what a shell has expanded: a pattern or a list is not meant.
+        if local(entry).is_some_and(|path| path.symlink_metadata().is_ok()) {
+            findings.extend(one(buckets, entry).await?);
+            continue;
+        }
+        for piece in pieces(entry) {
+            let found = one(buckets, piece).await?;
+            if found.is_empty() {
+                findings.push(Err(nothing(piece, piece != entry)));
             }
-            Some(_) => objects(buckets, pattern).await.with_context(|| format!("--data {pattern:?}"))?,
-        };
-        if matches.is_empty() && pattern.contains("://") {
-            bail!(
-                "--data {pattern:?} matches nothing: list what is there with the store's own tool, and compare; \
-                 '*' does not reach into folders, '**' does"
-            );
+            findings.extend(found);
         }
-        if matches.is_empty() {
-            bail!(
-                "--data {pattern:?} matches no file: quote the pattern, and check the path from where you stand"
-            );
-        }
-        found.extend(matches);
     }
-    Ok(found)
+    Ok(findings)
 }
 
-fn files(pattern: &str) -> anyhow::Result<Vec<Found>> {
-    let mut files = Vec::new();
-    for path in glob::glob(pattern).with_context(|| format!("--data {pattern:?} is no pattern"))? {
-        let path = path.with_context(|| format!("--data {pattern:?}"))?;
-        if path.is_file() {
-            files.push(Found::File(
-                path.to_str().with_context(|| format!("{path:?} is not UTF-8"))?.to_owned(),
-            ));
-        }
+/// What one name means; nothing where there is none such.
+async fn one(buckets: &Buckets, name: &str) -> anyhow::Result<Vec<Finding>> {
+    if let Some(path) = local(name) {
+        let path = path.to_owned();
+        return tokio::task::spawn_blocking(move || folders::find(&path)).await.context("finding files");
     }
-    Ok(files)
+    match name.split_once("://") {
+        Some(("file", _)) => {
+            let why = "write file:///absolute/path, with every character as it is: %20 is no space";
+            Ok(vec![Err(format!("{name:?}: {why}"))])
+        }
+        _ => objects::find(buckets, name).await,
+    }
 }
 
-/// Walks folder by folder, so that a bucket's other folders are not listed; only `**` lists all that is below.
-async fn objects(buckets: &Buckets, url: &str) -> anyhow::Result<Vec<Found>> {
-    let (bucket, pattern) = buckets.open(url)?;
-    let segments: Vec<&str> = pattern.split('/').collect();
-    let plain = segments.iter().take_while(|segment| !segment.contains(['*', '?', '['])).count();
-    if plain == segments.len() {
-        return match bucket.stamp(pattern).await {
-            Ok(stamp) => Ok(vec![Found::Object { bucket, name: pattern.to_owned(), stamp }]),
-            Err(StorageError::Missing { .. }) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        };
+/// The path that a name is or may be, if it means files of this machine.
+fn local(name: &str) -> Option<&Path> {
+    match name.split_once("://") {
+        None => Some(Path::new(name)),
+        // A '%' might stand for another character, unless there is such a file.
+        Some(("file", path)) if path.starts_with('/') => {
+            let path = Path::new(path);
+            (!name.contains('%') || path.symlink_metadata().is_ok()).then_some(path)
+        }
+        Some(_) => None,
     }
-    let mut named = match segments.iter().position(|segment| segment.contains("**")) {
-        Some(deep) => below(&bucket, &segments[..plain.min(deep)].join("/"), pattern).await?,
-        None => walk(&bucket, &segments, plain).await?,
+}
+
+/// What is said of a name that nothing has.
+fn nothing(name: &str, is_piece: bool) -> String {
+    let mut fault = if !is_pattern(name) && local(name).is_some() {
+        format!("{name:?}: there is no such file: check the path from where you stand")
+    } else if local(name).is_some() {
+        format!("{name:?} matches no file: quote the pattern, and check the path from where you stand")
+    } else {
+        format!(
+            "{name:?} matches nothing: list what is there with the store's own tool, and compare; '*' does not reach \
+             into folders, '**' does"
+        )
     };
-    // By folder, as on a disk: '/' before any other character.
-    named.sort_by(|(a, _), (b, _)| a.split('/').cmp(b.split('/')));
-    let object = |(name, stamp)| Found::Object { bucket: bucket.clone(), name, stamp };
-    Ok(named.into_iter().map(object).collect())
-}
-
-async fn walk(bucket: &Bucket, segments: &[&str], plain: usize) -> anyhow::Result<Vec<(String, Stamp)>> {
-    let mut folders = vec![segments[..plain].join("/")];
-    let mut objects = Vec::new();
-    for (at, segment) in segments.iter().enumerate().skip(plain) {
-        let pattern = Pattern::new(segment)?;
-        let fits = |name: &str| pattern.matches(name.rsplit('/').next().unwrap_or(name));
-        let mut next = Vec::new();
-        for folder in folders {
-            let listing = bucket.folder(&folder).await?;
-            if at + 1 == segments.len() {
-                objects.extend(listing.objects.into_iter().filter(|(name, _)| fits(name)));
-            } else {
-                next.extend(listing.folders.into_iter().filter(|name| fits(name)));
-            }
-        }
-        folders = next;
+    if is_piece {
+        fault.push_str("; a comma divides names: write '[,]' for one that is part of a name");
     }
-    Ok(objects)
-}
-
-async fn below(bucket: &Bucket, folder: &str, pattern: &str) -> anyhow::Result<Vec<(String, Stamp)>> {
-    let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };
-    let pattern = Pattern::new(pattern)?;
-    let named = bucket.below(folder).await?;
-    Ok(named.into_iter().filter(|(name, _)| pattern.matches_with(name, options)).collect())
+    if name.contains(['{', '}']) {
+        fault.push_str("; braces are the shell's: leave them unquoted");
+    }
+    if is_pattern(name) && name.contains('\\') {
+        fault.push_str("; a character stands for itself in brackets, as in '[*]', and not after '\\'");
+    }
+    fault
 }

@@ -39,11 +39,8 @@ impl JobArguments {
             ModeArgument::Sync => "sync",
             ModeArgument::Async => "async",
         };
-        let list = |patterns: &[String]| Some(patterns.join(",")).filter(|_| !patterns.is_empty());
         let number = |number: &dyn std::fmt::Display| Some(number.to_string());
         let flags = [
-            ("--data", list(data)),
-            ("--eval-data", list(eval_data)),
             ("--eval-steps", eval_steps.map(|steps| steps.to_string())),
             ("--eval-epochs", eval_epochs.map(|epochs| epochs.to_string())),
             ("--predict", predict.clone()),
@@ -66,9 +63,14 @@ impl JobArguments {
             ("--keep-last", number(keep_last)),
             ("--checkpoint-full-every", number(checkpoint_full_every)),
         ];
+        // A flag for each name, in one word: whatever the name holds, it is taken as it was given.
+        let named = |flag, names: &[String]| -> Vec<String> {
+            names.iter().map(|name| format!("{flag}={name}")).collect()
+        };
+        let names = [named("--data", data), named("--eval-data", eval_data)].concat();
         let values = flags.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
         let switches = scale_by_staleness.then_some("--scale-by-staleness".to_owned());
-        values.flatten().chain(switches).map(OsString::from).collect()
+        names.into_iter().chain(values.flatten()).chain(switches).map(OsString::from).collect()
     }
 }
 
@@ -87,6 +89,7 @@ mod tests {
     fn flags_say_again_whatever_was_said() {
         let said = [
             "--data=a*.recordio,b",
+            "--data=-c,d",
             "--eval-data=c",
             "--eval-steps=7",
             "--predict=out",
@@ -119,8 +122,11 @@ mod tests {
         let plain = parse(vec!["--data=a".into()]);
         assert_eq!(format!("{:?}", parse(plain.flags())), format!("{plain:?}"));
         // Each of them was another than the default, or this test would not see it left out.
-        let (first, plain) = (first.flags(), plain.flags());
-        let told = plain.iter().skip(1).step_by(2).zip(first.chunks(2));
+        let pairs = |job: &JobArguments| -> Vec<OsString> {
+            job.flags().into_iter().filter(|word| !word.to_string_lossy().contains("data=")).collect()
+        };
+        let (first, plain) = (pairs(&first), pairs(&plain));
+        let told = plain.iter().step_by(2).zip(first.chunks(2));
         assert!(told.count() > 10);
         for pair in plain.chunks(2).filter(|pair| pair[0] != "--eval-epochs") {
             assert!(!first.chunks(2).any(|ours| ours == pair), "{pair:?}");

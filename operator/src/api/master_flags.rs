@@ -39,10 +39,10 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
     fn text(number: &Option<impl std::fmt::Display>) -> Option<String> {
         number.as_ref().map(ToString::to_string)
     }
-    let list = |patterns: &[String]| Some(patterns.join(",")).filter(|_| !patterns.is_empty());
+    // A flag for each name, so that none is taken for several.
+    let named =
+        |flag, names: &[String]| names.iter().map(|name| (flag, Some(name.clone()))).collect::<Vec<_>>();
     let values = [
-        ("--data", list(data)),
-        ("--eval-data", list(eval_data)),
         ("--eval-steps", text(eval_steps)),
         ("--eval-epochs", text(eval_epochs)),
         ("--predict", predict.clone()),
@@ -65,7 +65,12 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
         ("--checkpoint-full-every", text(full_every)),
     ];
     let stated = values.into_iter().filter_map(|(flag, value)| Some((flag, Some(value?))));
-    stated.chain(scale_by_staleness.then_some(("--scale-by-staleness", None))).collect()
+    let names = [named("--data", data), named("--eval-data", eval_data)].concat();
+    names
+        .into_iter()
+        .chain(stated)
+        .chain(scale_by_staleness.then_some(("--scale-by-staleness", None)))
+        .collect()
 }
 
 impl Mode {

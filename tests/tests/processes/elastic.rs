@@ -289,5 +289,6 @@ fn wrong_usage_exits_with_2_and_an_absent_master_with_3() {
         .command()
         .output()
         .unwrap();
+    assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("matches no file"));
 }
