@@ -4,6 +4,7 @@ use super::chaos::disk::Disk;
 use super::chaos::network::Network;
 use super::counts::Counts;
 use super::credentials;
+use super::ends::End;
 use super::journal::{Begun, Journal};
 use super::plan::{Bounds, JobPlan, Resumed};
 use super::process::Process;
@@ -17,6 +18,7 @@ use crate::exit::Exit;
 use anyhow::{Context, bail};
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::rpc::Security;
+use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto::StatusReply;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -135,7 +137,7 @@ async fn first_words(
     let mut missing = String::new();
     while deadline.is_none_or(|deadline| Instant::now() < deadline) {
         if let Some(end) = master.ended()? {
-            bail!("the master ended at its start ({end}):\n{}", master.last_words());
+            return Err(not_begun(master, end));
         }
         if let Ok(address) = std::fs::read_to_string(plan.folder.address()) {
             deadline.get_or_insert_with(|| Instant::now() + MASTER_START);
@@ -149,6 +151,18 @@ async fn first_words(
     }
     let (seconds, log) = (MASTER_START.as_secs(), master.log.display());
     bail!("the master does not lead after {seconds} s: {missing}; see {log}")
+}
+
+/// Why a master ended before it led: the whole error that it ended with.
+fn not_begun(master: &Process, end: End) -> anyhow::Error {
+    let log = std::fs::read(&master.log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let said = telemetry::last_error(&log).unwrap_or_else(|| master.last_words());
+    // It was given what this command was given.
+    if end == End::Exited(2) {
+        return Exit::Usage(said).into();
+    }
+    anyhow::anyhow!("the master ended at its start ({end}):\n{said}")
 }
 
 async fn first_status(address: &str, security: &Security) -> anyhow::Result<(Client, StatusReply)> {

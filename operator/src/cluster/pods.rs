@@ -4,6 +4,7 @@ use crate::api::{Moment, bytes};
 use crate::decide::{Deleted, EndClass, Ended, PodState, PodView, Role, Unusable};
 use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+use shoal_runtime::host::telemetry;
 
 /// Why a kubelet says that it cannot run a container as it is written.
 const UNUSABLE: [&str; 9] = [
@@ -101,7 +102,9 @@ fn ended(pod: &Pod, containers: &[ContainerStatus], target: Option<&PodCondition
         _ => by_reason(&reason).unwrap_or_else(|| terminated.map_or(EndClass::Error, by_container)),
     };
     let said = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
+    // The end of a log: of a role's own, the error that ended it.
     let message = terminated.and_then(|one| said(one.message.as_ref()));
+    let message = message.map(|log| telemetry::last_error(&log).unwrap_or(log));
     let message =
         message.or_else(|| status.and_then(|status| said(status.message.as_ref()))).unwrap_or(reason);
     Ended {

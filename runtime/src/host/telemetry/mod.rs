@@ -9,6 +9,8 @@ use tracing_subscriber::EnvFilter;
 
 /// What filters logs, the first that is set: as `info` or `warn,shoal_pserver=debug`.
 const FILTERS: [&str; 2] = ["SHOAL_LOG", "RUST_LOG"];
+/// What the error that ends a process begins with, in text.
+const ERROR: &str = "error: ";
 /// Names the format.
 const FORMAT: &str = "SHOAL_LOG_FORMAT";
 
@@ -89,8 +91,19 @@ pub fn identify(job: &str, name: &str) {
 pub fn last_words(error: &str) {
     match STARTED.get() {
         Some(LogFormat::Json) => tracing::error!("{error}"),
-        _ => output::note(format_args!("error: {error}")),
+        _ => output::note(format_args!("{ERROR}{error}")),
     }
+}
+
+/// The whole error that a process ended with, by its log in either format; none where it said none.
+pub fn last_error(log: &str) -> Option<String> {
+    let last = log.lines().next_back()?;
+    if let Ok(serde_json::Value::Object(line)) = serde_json::from_str(last) {
+        let is_error = line.get("level").is_some_and(|level| level == "ERROR");
+        return line.get("message")?.as_str().filter(|_| is_error).map(str::to_owned);
+    }
+    let begin = if log.starts_with(ERROR) { 0 } else { log.rfind(&format!("\n{ERROR}"))? + 1 };
+    Some(log[begin + ERROR.len()..].trim_end().to_owned())
 }
 
 /// The filter that the environment asks for, and what is wrong with it.
@@ -102,5 +115,24 @@ fn filter() -> (EnvFilter, Option<String>) {
             Ok(filter) => (filter, None),
             Err(error) => (EnvFilter::new("info"), Some(format!("{name}={said:?}: {error}"))),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_that_ended_a_process_is_read_off_its_log_whole() {
+        for (log, error) in [
+            ("error: one\n", Some("one")),
+            ("INFO begun\nerror: first\nINFO begun again\nerror: last:\n  a\n  b\n", Some("last:\n  a\n  b")),
+            ("{\"level\":\"INFO\"}\n{\"level\":\"ERROR\",\"message\":\"two\\nlines\"}\n", Some("two\nlines")),
+            ("{\"level\":\"INFO\",\"message\":\"fine\"}\n", None),
+            ("INFO an error: of sorts\n", None),
+            ("", None),
+        ] {
+            assert_eq!(last_error(log).as_deref(), error, "{log}");
+        }
     }
 }
