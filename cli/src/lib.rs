@@ -16,6 +16,7 @@ mod cluster;
 #[cfg(feature = "cluster")]
 mod collector;
 mod commands;
+mod data_size;
 mod evaluations;
 mod exit;
 #[cfg(feature = "cluster")]

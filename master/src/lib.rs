@@ -69,7 +69,8 @@ pub async fn run(
     };
     let job = settings.job_settings(&manifest, trained)?;
     tracing::info!(
-        job = %job.job, records = manifest.record_count(), chunks = manifest.chunk_count(), "data set pinned"
+        job = %job.job, files = manifest.files().len(), records = manifest.record_count(),
+        chunks = manifest.chunk_count(), bytes = manifest.data_bytes(), "data set pinned"
     );
     let store = store::open(&settings.store(), &security)?;
     let file = settings.warm_start.as_deref().map(warm_start::located).transpose()?;

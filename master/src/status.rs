@@ -59,6 +59,8 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         declaration: machine.declaration().map(Into::into),
         routing: machine.job.as_ref().map(|job| job.routing.as_ref().into()),
         data_bytes: machine.plan.manifest().data_bytes(),
+        trained_on: data_size(machine, 0..settings.records),
+        evaluated: data_size(machine, settings.records..machine.plan.manifest().record_count()),
         records_trained: advance.records,
         records_planned: advance.records_planned,
         version: version(machine),
@@ -67,6 +69,13 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         evaluations_planned: if predicts { 0 } else { settings.course().evaluations() },
         is_stopped_early: machine.document().judged().last.is_some(),
     }
+}
+
+/// How much these records are; nothing where there are none.
+fn data_size(machine: &Machine, records: Range<u64>) -> Option<proto::DataSize> {
+    let (files, bytes) = machine.plan.manifest().files_of(&records);
+    let records = records.end - records.start;
+    (records > 0).then_some(proto::DataSize { files, records, bytes })
 }
 
 /// The version at which the model can be read.

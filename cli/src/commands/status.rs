@@ -3,6 +3,7 @@
 use super::{Output, print};
 use crate::breakdown::{self, Breakdown};
 use crate::client::JobChoice;
+use crate::data_size;
 use crate::evaluations;
 use crate::staleness;
 use crate::waste::Waste;
@@ -113,6 +114,7 @@ pub(crate) fn text(status: &StatusReply) -> String {
         ),
         format!("gradients {}", gradients(&settings)),
     ];
+    lines.extend(data_size::line(status).map(|line| format!("data      {line}")));
     lines.extend(evaluations::lines(status));
     lines.push(format!("trainers  {} live, {} wanted", live(status), status.trainers_wanted));
     for trainer in status.trainers.iter().filter(|trainer| trainer.state == "live" || trainer.state == "lost")
@@ -319,6 +321,7 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "staleness": staleness::of(status).map(|staleness| staleness::json(&staleness)),
     });
     let others = json!({
+        "data_set": data_size::json(status),
         "evaluations": evaluations::json(status), "evaluations_planned": status.evaluations_planned,
         "stopped_early": status.is_stopped_early, "version": status.version,
         "device_blocks": totals.device_blocks, "device_gradient_bytes": totals.device_gradient_bytes,

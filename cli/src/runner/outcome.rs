@@ -4,6 +4,7 @@ use super::Supervisor;
 use crate::at_rest::AtRest;
 use crate::breakdown::Breakdown;
 use crate::commands::status::{gradients, levels, pserver_totals};
+use crate::data_size;
 use crate::evaluations;
 use crate::model_state::ModelState;
 use crate::programs::oracle::{self, Tally};
@@ -78,6 +79,7 @@ impl Outcome {
             "job": settings.job, "phase": self.status.phase, "mode": mode, "gradients": gradients(&settings),
             "parameters_sha256": self.parameters_sha256,
             "steps": self.status.steps, "epochs": settings.epochs, "records": settings.records,
+            "data_set": data_size::json(&self.status),
             "seconds": self.seconds, "records_per_second": self.status.records_trained as f64 / self.seconds.max(1e-3),
             "records_expected": tally.map(|tally| tally.expected),
             "records_counted": tally.map(|tally| tally.counted),

@@ -84,6 +84,16 @@ impl Manifest {
         self.bytes.iter().map(|bytes| u64::from(*bytes)).sum()
     }
 
+    /// Files that begin with a record of `records`, and their bytes. Files without a record belong to the one after them.
+    pub fn files_of(&self, records: &Range<u64>) -> (u64, u64) {
+        let first = |file: &ManifestFile| {
+            self.first_record.get(file.first_chunk as usize).copied().unwrap_or(self.record_count)
+        };
+        let before = |record: u64| self.files.partition_point(|file| first(file) < record);
+        let files = &self.files[before(records.start)..before(records.end)];
+        (files.len() as u64, files.iter().map(|file| file.bytes).sum())
+    }
+
     /// The chunk at `index < chunk_count`.
     pub fn chunk(&self, index: u32) -> ManifestChunk<'_> {
         let at = index as usize;
@@ -150,6 +160,15 @@ mod tests {
         assert_eq!((manifest.chunk_count(), manifest.record_count(), manifest.data_bytes()), (3, 13, 120));
         assert_eq!((manifest.chunk(1).file, manifest.chunk(1).first_record), ("a", 5));
         assert_eq!((manifest.chunk(2).file, manifest.chunk(2).first_record), ("b", 12));
+    }
+
+    #[test]
+    fn files_are_counted_by_the_records_that_they_begin_with() {
+        let manifest = two_files("a", 3);
+        assert_eq!(manifest.files_of(&(0..12)), (1, 90));
+        assert_eq!(manifest.files_of(&(12..13)), (2, 30));
+        assert_eq!(manifest.files_of(&(0..13)), (3, 120));
+        assert_eq!(manifest.files_of(&(0..0)), (0, 0));
     }
 
     #[test]

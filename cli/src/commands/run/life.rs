@@ -1,5 +1,6 @@
 //! One run from its start to the end of its training, with or without chaos.
 
+use crate::data_size;
 use crate::runner::chaos::Chaos;
 use crate::runner::outcome::Outcome;
 use crate::runner::progress::Progress;
@@ -13,11 +14,15 @@ const SLOW_START: Duration = Duration::from_secs(5);
 pub(crate) async fn start(plan: JobPlan, progress: &mut Progress) -> anyhow::Result<Supervisor> {
     progress.say(&format!("job {} in {}", plan.name, plan.folder.path().display()));
     let mut started = std::pin::pin!(Supervisor::start(plan));
-    if let Ok(job) = tokio::time::timeout(SLOW_START, &mut started).await {
-        return job;
-    }
-    progress.say("the master still reads the headers of the data set");
-    started.await
+    let job = match tokio::time::timeout(SLOW_START, &mut started).await {
+        Ok(job) => job?,
+        Err(_) => {
+            progress.say("the master still reads the headers of the data set");
+            started.await?
+        }
+    };
+    data_size::line(&job.status).into_iter().for_each(|line| progress.say(&line));
+    Ok(job)
 }
 
 /// Until the job is done; its processes still run then. Returns its outcome and its closing object.
