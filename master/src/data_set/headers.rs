@@ -39,10 +39,14 @@ impl Stat {
 
 /// Where the chunks of a file are, which messages call `name`. Refused when the file changes meanwhile.
 pub(super) fn of_file(path: &Path, name: &str, stat: Stat) -> anyhow::Result<Index> {
+    let file = File::open(path).with_context(|| format!("{name}: cannot be read"))?;
+    of_opened(&file, path, name, stat)
+}
+
+/// The same of a file that is open. It is still at `path`, and as `stat` says, or refused.
+pub(super) fn of_opened(file: &File, path: &Path, name: &str, stat: Stat) -> anyhow::Result<Index> {
     let changed = || format!("{name}: it was written to while it was read: rename files into place");
     let cannot = || format!("{name}: cannot be read");
-    let file = File::open(path).with_context(cannot)?;
-    ensure!(Stat::of(&file.metadata().with_context(cannot)?) == stat, changed());
     let mut scan = Scan::new(Path::new(name), stat.bytes, Limits::default());
     let mut buffer = Vec::new();
     while let Some(needed) = scan.needs() {

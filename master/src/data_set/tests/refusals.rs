@@ -1,6 +1,6 @@
 //! What is refused, under which name and with which reason.
 
-use super::super::headers::{Stat, of_file};
+use super::super::headers::{Stat, of_file, of_opened};
 use super::super::{Refused, scan};
 use super::{bucket_of, file, scan_all, scan_one};
 
@@ -187,6 +187,17 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
         let text = of_file(&path, "x", changed).unwrap_err().to_string();
         assert!(text.starts_with("x: it was written to while it was read"), "{text}");
     }
+    // Another is put in its place; the place is empty; it is cut short.
+    let opened = std::fs::File::open(&path).unwrap();
+    let read = || of_opened(&opened, &path, "x", stat).map_err(|error| error.to_string());
+    std::fs::write(folder.path().join("other"), file(0, 3, 100)).unwrap();
+    std::fs::rename(folder.path().join("other"), &path).unwrap();
+    assert!(read().unwrap_err().starts_with("x: it was written to while it was read"));
     std::fs::remove_file(&path).unwrap();
+    assert!(read().unwrap_err().starts_with("x: cannot be read"));
     assert!(of_file(&path, "x", stat).unwrap_err().to_string().starts_with("x: cannot be read"));
+    std::fs::write(&path, "").unwrap();
+    let cut = std::fs::File::open(&path).unwrap();
+    let short = of_opened(&cut, &path, "x", stat).unwrap_err().to_string();
+    assert!(short.starts_with("x: it was written to while it was read"), "{short}");
 }
