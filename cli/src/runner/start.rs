@@ -157,7 +157,10 @@ async fn first_words(
 fn not_begun(master: &Process, end: End) -> anyhow::Error {
     let log = std::fs::read(&master.log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
-    let said = telemetry::last_error(&log).unwrap_or_else(|| master.last_words());
+    let mut said = telemetry::last_error(&log).unwrap_or_else(|| master.last_words());
+    if said.is_empty() {
+        said = format!("the master ended at its start and said nothing; see {}", master.log.display());
+    }
     // It was given what this command was given.
     if end == End::Exited(2) {
         return Exit::Usage(said).into();
