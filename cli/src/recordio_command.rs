@@ -1,6 +1,7 @@
 //! `shoal recordio`: make, list, read and check RecordIO files.
 //! It must never leave a half-written output under its final name, nor print anything but results on stdout.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +16,8 @@ use shoal_runtime::host::output::Results;
 
 #[path = "pack/mod.rs"]
 mod pack;
+
+use pack::text::TextEncoding;
 
 #[cfg(feature = "parquet")]
 use pack::parquet::RowForm;
@@ -64,6 +67,8 @@ struct PackArgs {
 #[derive(Debug, Subcommand)]
 enum PackSource {
     /// One record a line, without its ending, of one or more text files in the order given
+    ///
+    /// Records are UTF-8. Lines end at \n, \r\n or \r.
     #[command(
         after_help = "Example: shoal recordio pack lines a.txt b.txt --output text.recordio --compressor snappy"
     )]
@@ -72,11 +77,14 @@ enum PackSource {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
+        text: TextArgs,
+        #[command(flatten)]
         output: OutputArgs,
     },
-    /// One record a CSV row: its bytes as they are, without the line ending
+    /// One record a CSV row: its text as it is, without the line ending
     ///
-    /// Rows must have equally many columns. Quoted fields may hold commas and line ends. Blank lines are skipped.
+    /// Records are UTF-8. Rows begin and end as pandas has it: at \n, \r\n or \r outside quotes; blank lines are skipped.
+    /// Rows must have equally many columns.
     #[command(
         after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio"
     )]
@@ -86,6 +94,8 @@ enum PackSource {
         /// Leave out the first row
         #[arg(long)]
         skip_header: bool,
+        #[command(flatten)]
+        text: TextArgs,
         #[command(flatten)]
         output: OutputArgs,
     },
@@ -138,6 +148,16 @@ enum PackSource {
         #[command(flatten)]
         output: OutputArgs,
     },
+}
+
+#[derive(Debug, Args)]
+struct TextArgs {
+    /// What the text is written in, such as latin-1, utf-16 or shift_jis; bytes takes it as it is
+    ///
+    /// Without it the mark at a file's beginning counts, and where there is none it is UTF-8. Names are those of the web's
+    /// Encoding Standard and Python's.
+    #[arg(long, value_name = "NAME", value_parser = TextEncoding::parse)]
+    encoding: Option<TextEncoding>,
 }
 
 #[derive(Debug, Args)]
@@ -205,21 +225,26 @@ pub(crate) fn run(args: RecordioArgs) -> anyhow::Result<ExitCode> {
 
 fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
     match source {
-        PackSource::Lines { files, output } => write_output(output, files, |emit| {
-            files.iter().try_for_each(|file| pack::lines::pack(file, emit))
+        PackSource::Lines { files, text, output } => write_output(output, files, |emit| {
+            let mut converted = BTreeSet::new();
+            for file in files {
+                converted.extend(pack::lines::pack(file, text.encoding, emit)?);
+            }
+            Ok(converted)
         }),
-        PackSource::Csv { file, skip_header, output } => {
-            write_output(output, [file], |emit| pack::csv::pack(file, *skip_header, emit))
-        }
-        PackSource::Idx { images, labels, output } => {
-            write_output(output, [images, labels], |emit| pack::idx::pack(images, labels, emit))
-        }
+        PackSource::Csv { file, skip_header, text, output } => write_output(output, [file], |emit| {
+            Ok(pack::csv::pack(file, *skip_header, text.encoding, emit)?.into_iter().collect())
+        }),
+        PackSource::Idx { images, labels, output } => write_output(output, [images, labels], |emit| {
+            pack::idx::pack(images, labels, emit).map(|()| BTreeSet::new())
+        }),
         #[cfg(feature = "parquet")]
-        PackSource::Parquet { files, form, columns, output } => {
-            write_output(output, files, |emit| pack::parquet::pack(files, *form, columns, emit))
-        }
+        PackSource::Parquet { files, form, columns, output } => write_output(output, files, |emit| {
+            pack::parquet::pack(files, *form, columns, emit).map(|()| BTreeSet::new())
+        }),
         PackSource::Tfrecord { files, output } => write_output(output, files, |emit| {
-            files.iter().try_for_each(|file| pack::tfrecord::pack(file, emit))
+            files.iter().try_for_each(|file| pack::tfrecord::pack(file, emit))?;
+            Ok(BTreeSet::new())
         }),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -228,11 +253,14 @@ fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
 /// Bytes of records after which it is said how far it is.
 const TELL_BYTES: u64 = 1 << 30;
 
+/// The encodings that were converted to UTF-8.
+type Converted = BTreeSet<&'static str>;
+
 /// Writes what `produce` emits of what is `read`.
 fn write_output<'a>(
     args: &OutputArgs,
     read: impl IntoIterator<Item = &'a PathBuf>,
-    produce: impl FnOnce(&mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()>,
+    produce: impl FnOnce(&mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<Converted>,
 ) -> anyhow::Result<()> {
     let output = &args.output;
     let file = NewFile::begin_from(output, read.into_iter().map(PathBuf::as_path))?;
@@ -243,7 +271,7 @@ fn write_output<'a>(
     };
     let mut writer = Writer::new(BufWriter::new(file), options);
     let (mut records, mut bytes, mut told) = (0_u64, 0_u64, 0_u64);
-    produce(&mut |record| {
+    let converted = produce(&mut |record| {
         records += 1;
         bytes += record.len() as u64;
         if bytes / TELL_BYTES > told {
@@ -254,7 +282,11 @@ fn write_output<'a>(
     })?;
     let file = writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
     let bytes = file.settle()?;
-    note!("packed {}: {records} record(s), {bytes} bytes", output.display());
+    let converted = match Vec::from_iter(converted) {
+        none if none.is_empty() => String::new(),
+        some => format!(", converted from {} to UTF-8", some.join(" and ")),
+    };
+    note!("packed {}: {records} record(s), {bytes} bytes{converted}", output.display());
     Ok(())
 }
 
@@ -355,7 +387,11 @@ mod tests {
     fn a_listing_is_one_json_line_in_the_documented_order() {
         let folder = tempfile::tempdir().unwrap();
         let args = output(folder.path(), CompressorName::Snappy);
-        write_output(&args, [], |emit| [b"one", b"two"].iter().try_for_each(|record| emit(*record))).unwrap();
+        write_output(&args, [], |emit| {
+            [b"one", b"two"].iter().try_for_each(|record| emit(*record))?;
+            Ok(BTreeSet::new())
+        })
+        .unwrap();
         let reader = Reader::open(&args.output).unwrap();
         let json = serde_json::to_string(&Listing::of(Path::new("a"), reader.index())).unwrap();
         let bytes = std::fs::metadata(&args.output).unwrap().len();
@@ -371,7 +407,7 @@ mod tests {
         let mut joined = Vec::new();
         for compressor in [CompressorName::None, CompressorName::Gzip] {
             let args = output(folder.path(), compressor);
-            write_output(&args, [], |emit| emit(b"one")).unwrap();
+            write_output(&args, [], |emit| emit(b"one").map(|()| BTreeSet::new())).unwrap();
             joined.extend(std::fs::read(&args.output).unwrap());
         }
         let index = Index::of_bytes(Path::new("joined"), &joined, &Limits::default()).unwrap();

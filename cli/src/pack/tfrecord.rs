@@ -9,13 +9,20 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 
+use super::content::Wanted;
 use super::{Emit, open, record_ceiling};
 
 const LENGTH_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 4;
 
 pub(in super::super) fn pack(file: &Path, emit: Emit<'_>) -> anyhow::Result<()> {
-    split(&mut *open(file)?, record_ceiling(), emit).with_context(|| file.display().to_string())
+    split(&mut *open(file, Wanted::TfRecord)?.1, record_ceiling(), emit)
+        .with_context(|| file.display().to_string())
+}
+
+/// Whether a file begins with the length of a record and its checksum.
+pub(super) fn begins(sample: &[u8]) -> bool {
+    checked(sample, LENGTH_BYTES, "length").is_ok()
 }
 
 fn split(source: &mut dyn BufRead, ceiling: u64, emit: Emit<'_>) -> anyhow::Result<()> {
