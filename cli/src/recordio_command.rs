@@ -20,7 +20,7 @@ mod pack;
 use pack::text::TextEncoding;
 
 #[cfg(feature = "parquet")]
-use pack::parquet::RowForm;
+use pack::parquet::{ColumnNames, RowForm};
 
 /// Make, list, read and check RecordIO files
 #[derive(Debug, Args)]
@@ -130,8 +130,10 @@ enum PackSource {
         #[arg(long = "as", value_enum, default_value_t = RowForm::Json, value_name = "FORM")]
         form: RowForm,
         /// The columns to pack, in this order, with commas between them; all of them where none is named
-        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-        columns: Vec<String>,
+        ///
+        /// A name that holds a comma or a quote stands in quotes, as in CSV: --columns 'id,"price, usd"'.
+        #[arg(long, value_name = "NAMES")]
+        columns: Vec<ColumnNames>,
         #[command(flatten)]
         output: OutputArgs,
     },
@@ -240,7 +242,8 @@ fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
         }),
         #[cfg(feature = "parquet")]
         PackSource::Parquet { files, form, columns, output } => write_output(output, files, |emit| {
-            pack::parquet::pack(files, *form, columns, emit).map(|()| BTreeSet::new())
+            let columns: Vec<String> = columns.iter().flat_map(|names| names.0.clone()).collect();
+            pack::parquet::pack(files, *form, &columns, emit).map(|()| BTreeSet::new())
         }),
         PackSource::Tfrecord { files, output } => write_output(output, files, |emit| {
             files.iter().try_for_each(|file| pack::tfrecord::pack(file, emit))?;

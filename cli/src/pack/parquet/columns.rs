@@ -4,8 +4,10 @@
 use anyhow::{Context, bail, ensure};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::DataType;
-use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
+
+use super::names;
 
 /// One value of one row.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +18,9 @@ pub(super) enum Value {
     UInt(u64),
     F32(f32),
     F64(f64),
-    Text(String),
-    Bytes(Vec<u8>),
+    /// A text's bytes; the pages that they came in stay as long as they do.
+    Text(ByteArray),
+    Bytes(ByteArray),
     List(Vec<Value>),
 }
 
@@ -48,50 +51,113 @@ pub(super) struct Column {
 
 /// The columns `names`, in that order; all of them, in the file's order, where none is named.
 pub(super) fn choose(schema: &SchemaDescriptor, names: &[String]) -> anyhow::Result<Vec<Column>> {
-    let known: Vec<String> = (0..schema.num_columns()).map(|leaf| name_of(schema, leaf)).collect();
+    let mut known = Vec::with_capacity(schema.num_columns());
+    leaves_of(schema.root_schema(), &mut Vec::new(), &mut known);
     ensure!(!known.is_empty(), "the file has no columns");
-    let wanted = if names.is_empty() { &known } else { names };
-    let mut columns = Vec::with_capacity(wanted.len());
+    let all: Vec<String> = known.iter().map(|leaf| leaf.name.clone()).collect();
+    let wanted = if names.is_empty() { &all } else { names };
+    let mut columns: Vec<Column> = Vec::with_capacity(wanted.len());
     for name in wanted {
-        let leaves: Vec<usize> = (0..known.len()).filter(|leaf| known[*leaf] == *name).collect();
-        let [leaf] = leaves[..] else {
-            ensure!(!leaves.is_empty(), "there is no column {name:?}; there are {}", known.join(", "));
-            bail!("column {name:?} is a list of groups or a map, or there are two: {OTHERS}");
+        let leaves: Vec<usize> = (0..known.len()).filter(|leaf| known[*leaf].name == *name).collect();
+        let Some(&leaf) = leaves.first() else {
+            bail!("there is no column {name:?}; there are {}", names::said(&all));
         };
-        columns.push(column(&schema.column(leaf), name, leaf).with_context(|| format!("column {name:?}"))?);
+        if let Shape::Other(what) = known[leaf].shape {
+            bail!("column {name:?} holds {what}: {OTHERS}");
+        }
+        ensure!(leaves.len() == 1, "there are {} columns {name:?}: {OTHERS}", leaves.len());
+        ensure!(columns.iter().all(|column| column.leaf != leaf), "column {name:?} is named twice");
+        let is_list = known[leaf].shape == Shape::List;
+        let column = column(&schema.column(leaf), name, leaf, is_list);
+        columns.push(column.with_context(|| format!("column {name:?}"))?);
     }
     Ok(columns)
 }
 
 const OTHERS: &str = "name the columns to pack with --columns, or flatten it where the file is made";
 
-/// A leaf's name: with dots where groups are nested, and without what a list has inside.
-fn name_of(schema: &SchemaDescriptor, leaf: usize) -> String {
-    let column = schema.column(leaf);
-    let parts = column.path().parts();
-    let mut group = schema.root_schema();
-    for (depth, part) in parts.iter().enumerate() {
-        let is_list = !group.is_schema() && group.get_basic_info().converted_type() == ConvertedType::LIST;
-        let Some(node) = group.get_fields().iter().find(|field| field.name() == part) else { break };
-        let info = node.get_basic_info();
-        if info.has_repetition() && info.repetition() == Repetition::REPEATED {
-            return parts[..if is_list { depth } else { depth + 1 }].join(".");
-        }
-        if node.is_primitive() {
-            break;
-        }
-        group = node;
-    }
-    parts.join(".")
+/// A leaf of the schema as users know it.
+struct Leaf {
+    /// With dots where groups are nested, and without what a list has inside.
+    name: String,
+    shape: Shape,
 }
 
-fn column(leaf: &ColumnDescriptor, name: &str, index: usize) -> anyhow::Result<Column> {
-    ensure!(leaf.max_rep_level() <= 1, "holds lists of lists: {OTHERS}");
+/// What one row has of a leaf.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    One,
+    List,
+    /// What no record can say.
+    Other(&'static str),
+}
+
+/// Appends the leaves of a group in the schema's order. `path` is the group's.
+///
+/// Found by their place and not by their names, which may be those of others.
+fn leaves_of<'s>(group: &'s Type, path: &mut Vec<&'s str>, leaves: &mut Vec<Leaf>) {
+    for node in group.get_fields() {
+        path.push(node.name());
+        if is_repeated(node) {
+            // What repeats by itself has a name of its own; a list or a map has that of the group around.
+            let named = path.len() - usize::from(annotation(group) != ConvertedType::NONE);
+            let (name, shape) = (path[..named].join("."), shape_of_repeated(group, node));
+            leaves.extend((0..leaf_count(node)).map(|_| Leaf { name: name.clone(), shape }));
+        } else if node.is_primitive() {
+            leaves.push(Leaf { name: path.join("."), shape: Shape::One });
+        } else {
+            leaves_of(node, path, leaves);
+        }
+        path.pop();
+    }
+}
+
+fn leaf_count(node: &Type) -> usize {
+    if node.is_primitive() { 1 } else { node.get_fields().iter().map(|field| leaf_count(field)).sum() }
+}
+
+fn is_repeated(node: &Type) -> bool {
+    let info = node.get_basic_info();
+    info.has_repetition() && info.repetition() == Repetition::REPEATED
+}
+
+/// LIST, MAP or MAP_KEY_VALUE; NONE for all others.
+fn annotation(group: &Type) -> ConvertedType {
+    use ConvertedType as C;
+    let annotated = if group.is_schema() { C::NONE } else { group.get_basic_info().converted_type() };
+    if matches!(annotated, C::LIST | C::MAP | C::MAP_KEY_VALUE) { annotated } else { C::NONE }
+}
+
+/// What a repeated node in a group is, by the format's rules for lists.
+fn shape_of_repeated(group: &Type, node: &Type) -> Shape {
+    use ConvertedType as C;
+    let annotated = annotation(group);
+    if matches!(annotated, C::MAP | C::MAP_KEY_VALUE) {
+        return Shape::Other("a map");
+    }
+    if node.is_primitive() {
+        return Shape::List;
+    }
+    // So named, the group is the element and no layer around it.
+    let is_element = node.name() == "array" || node.name() == format!("{}_tuple", group.name());
+    match node.get_fields() {
+        _ if annotated != C::LIST || is_element => Shape::Other("a list of groups"),
+        [element] if element.is_primitive() && !is_repeated(element) => Shape::List,
+        [element] if is_repeated(element) => Shape::Other("a list of lists"),
+        [element] if annotation(element) == C::LIST => Shape::Other("a list of lists"),
+        [element] if matches!(annotation(element), C::MAP | C::MAP_KEY_VALUE) => {
+            Shape::Other("a list of maps")
+        }
+        _ => Shape::Other("a list of groups"),
+    }
+}
+
+fn column(leaf: &ColumnDescriptor, name: &str, index: usize, is_list: bool) -> anyhow::Result<Column> {
     Ok(Column {
         name: name.to_owned(),
         kind: kind(leaf)?,
         leaf: index,
-        is_list: leaf.max_rep_level() == 1,
+        is_list,
         value_level: leaf.max_def_level(),
         element_level: leaf.repeated_ancestor_def_level(),
     })
@@ -135,21 +201,20 @@ impl Column {
             ColumnReader::Int64ColumnReader(reader) => self.rows(reader, rows, |v| Ok(int64(v))),
             ColumnReader::FloatColumnReader(reader) => self.rows(reader, rows, |v| Ok(Value::F32(v))),
             ColumnReader::DoubleColumnReader(reader) => self.rows(reader, rows, |v| Ok(Value::F64(v))),
-            ColumnReader::ByteArrayColumnReader(reader) => {
-                self.rows(reader, rows, |v| self.bytes(v.data().to_vec()))
-            }
+            ColumnReader::ByteArrayColumnReader(reader) => self.rows(reader, rows, |v| self.bytes(v)),
             ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-                self.rows(reader, rows, |v| self.bytes(v.data().to_vec()))
+                self.rows(reader, rows, |v| self.bytes(v.into()))
             }
             ColumnReader::Int96ColumnReader(_) => bail!("holds INT96"),
         }
     }
 
-    fn bytes(&self, bytes: Vec<u8>) -> anyhow::Result<Value> {
-        match self.kind {
-            Kind::Text => Ok(Value::Text(String::from_utf8(bytes).context("a text is not UTF-8")?)),
-            _ => Ok(Value::Bytes(bytes)),
+    fn bytes(&self, bytes: ByteArray) -> anyhow::Result<Value> {
+        if self.kind != Kind::Text {
+            return Ok(Value::Bytes(bytes));
         }
+        std::str::from_utf8(bytes.data()).context("a text is not UTF-8")?;
+        Ok(Value::Text(bytes))
     }
 
     fn rows<T: DataType>(
@@ -161,12 +226,13 @@ impl Column {
         let (mut levels, mut repeats, mut values) = (Vec::new(), Vec::new(), Vec::new());
         let mut read = 0;
         while read < rows {
-            let some =
-                reader.read_records(rows - read, Some(&mut levels), Some(&mut repeats), &mut values)?;
-            if some.0 == 0 {
+            let some = reader.read_records(rows - read, Some(&mut levels), Some(&mut repeats), &mut values);
+            let (some, ..) =
+                some.context("cannot be decoded: the file is damaged, or the column is encrypted")?;
+            if some == 0 {
                 break;
             }
-            read += some.0;
+            read += some;
         }
         let mut values = values.into_iter().map(value);
         let mut next = || values.next().context("a value is missing: the file is damaged")?;

@@ -125,8 +125,8 @@ fn json_value(value: &Value, text: &mut String) -> anyhow::Result<()> {
             finite(value.is_finite())?;
             text.push_str(&serde_json::to_string(value)?);
         }
-        Value::Text(value) => text.push_str(&serde_json::to_string(value)?),
-        Value::Bytes(value) => write!(text, "\"{}\"", BASE64_STANDARD.encode(value))?,
+        Value::Text(value) => text.push_str(&serde_json::to_string(value.as_utf8()?)?),
+        Value::Bytes(value) => write!(text, "\"{}\"", BASE64_STANDARD.encode(value.data()))?,
         Value::List(values) => {
             for (at, value) in values.iter().enumerate() {
                 text.push(if at == 0 { '[' } else { ',' });

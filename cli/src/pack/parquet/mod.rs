@@ -1,12 +1,16 @@
 //! One record a row of Parquet files: a JSON object, or the row's numbers as little-endian f32.
 //! It must never hold more than a batch of rows, nor pass a value that the record cannot say.
 
+#[cfg(test)]
+mod column_tests;
 mod columns;
 mod encode;
+mod names;
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -14,10 +18,13 @@ use clap::ValueEnum;
 use parquet::basic::Compression;
 use parquet::column::reader::ColumnReader;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::SchemaDescriptor;
 
 use super::Emit;
+use super::content::{self, Wanted};
 use columns::{Column, Value};
 use encode::Encoder;
+pub(in super::super) use names::ColumnNames;
 
 /// What a row becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -39,22 +46,46 @@ pub(in super::super) fn pack(
     emit: Emit<'_>,
 ) -> anyhow::Result<()> {
     let mut encoder = Encoder::new(form);
-    files.iter().try_for_each(|file| pack_file(file, names, &mut encoder, emit))
-}
-
-fn pack_file(file: &Path, names: &[String], encoder: &mut Encoder, emit: Emit<'_>) -> anyhow::Result<()> {
-    let shown = file.display();
-    let opened = File::open(file).with_context(|| format!("{shown}: cannot be read"))?;
-    let reader = sheltered(|| Ok(SerializedFileReader::new(opened)?));
-    let reader = reader.with_context(|| format!("{shown}: is not a Parquet file, or it is damaged"))?;
-    let columns = columns::choose(reader.metadata().file_metadata().schema_descr(), names);
-    let columns = columns.with_context(|| shown.to_string())?;
-    encoder.expect(&columns).with_context(|| shown.to_string())?;
-    for group in 0..reader.num_row_groups() {
-        let at = || format!("{shown}: row group {group}");
-        pack_group(&reader, group, &columns, encoder, emit).with_context(at)?;
+    let mut first: Option<Vec<String>> = None;
+    for file in files {
+        let opened = || {
+            let reader = open(file)?;
+            let schema = reader.metadata().file_metadata().schema_descr();
+            let columns = match &first {
+                Some(first) if names.is_empty() => columns_of_first(schema, first)?,
+                _ => columns::choose(schema, names)?,
+            };
+            encoder.expect(&columns)?;
+            Ok((reader, columns))
+        };
+        let opened: anyhow::Result<_> = opened();
+        let (reader, columns) = opened.with_context(|| file.display().to_string())?;
+        first.get_or_insert_with(|| columns.iter().map(|column| column.name.clone()).collect());
+        for group in 0..reader.num_row_groups() {
+            let at = || format!("{}: row group {group}", file.display());
+            pack_group(&reader, group, &columns, &mut encoder, emit).with_context(at)?;
+        }
     }
     Ok(())
+}
+
+fn open(file: &Path) -> anyhow::Result<SerializedFileReader<File>> {
+    let mut opened = File::open(file).context("cannot be read")?;
+    let mut sample = Vec::new();
+    (&mut opened).take(content::SAMPLE_BYTES as u64).read_to_end(&mut sample).context("cannot be read")?;
+    content::check(&sample, file, Wanted::Parquet)?;
+    sheltered(|| Ok(SerializedFileReader::new(opened)?)).context("is not a Parquet file, or it is damaged")
+}
+
+/// All columns of a file after the first, in the order of the first's, which must be the same ones: records are of one form.
+fn columns_of_first(schema: &SchemaDescriptor, first: &[String]) -> anyhow::Result<Vec<Column>> {
+    let unlike = "records of several files have the same columns: name them with --columns";
+    let columns = columns::choose(schema, first).context(unlike)?;
+    let all = columns::choose(schema, &[]).context(unlike)?;
+    match all.iter().find(|column| !first.contains(&column.name)) {
+        None => Ok(columns),
+        Some(more) => bail!("there is a column {:?}, which the first file has not; {unlike}", more.name),
+    }
 }
 
 fn pack_group(

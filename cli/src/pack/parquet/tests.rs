@@ -9,13 +9,14 @@ use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::Type;
 use proptest::prelude::*;
 
 use super::*;
 
 /// What one column of one row group holds: values, definition levels, repetition levels.
 #[derive(Clone, Debug)]
-enum Leaf {
+pub(super) enum Leaf {
     Bool(Vec<bool>, Vec<i16>),
     I32(Vec<i32>, Vec<i16>, Vec<i16>),
     I64(Vec<i64>, Vec<i16>),
@@ -25,11 +26,15 @@ enum Leaf {
     Fixed(Vec<Vec<u8>>, Vec<i16>),
 }
 
-fn write(schema: &str, groups: &[Vec<Leaf>], compression: Compression) -> Vec<u8> {
+pub(super) fn write(schema: &str, groups: &[Vec<Leaf>], compression: Compression) -> Vec<u8> {
+    write_typed(parse_message_type(schema).unwrap(), groups, compression)
+}
+
+pub(super) fn write_typed(schema: Type, groups: &[Vec<Leaf>], compression: Compression) -> Vec<u8> {
     let properties =
         WriterProperties::builder().set_compression(compression).set_data_page_row_count_limit(7);
-    let schema = Arc::new(parse_message_type(schema).unwrap());
-    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap();
+    let mut writer =
+        SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties.build())).unwrap();
     for leaves in groups {
         let mut group = writer.next_row_group().unwrap();
         for leaf in leaves {
@@ -73,7 +78,7 @@ fn write(schema: &str, groups: &[Vec<Leaf>], compression: Compression) -> Vec<u8
     writer.into_inner().unwrap()
 }
 
-fn records(file: &[u8], form: RowForm, names: &[&str]) -> Result<Vec<Vec<u8>>, String> {
+pub(super) fn records(file: &[u8], form: RowForm, names: &[&str]) -> Result<Vec<Vec<u8>>, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
     std::fs::write(&path, file).unwrap();
@@ -88,7 +93,7 @@ fn records(file: &[u8], form: RowForm, names: &[&str]) -> Result<Vec<Vec<u8>>, S
         .map_err(|error| format!("{error:#}").replace(&folder.path().display().to_string(), ""))
 }
 
-fn texts(file: &[u8], names: &[&str]) -> Vec<String> {
+pub(super) fn texts(file: &[u8], names: &[&str]) -> Vec<String> {
     let records = records(file, RowForm::Json, names).unwrap();
     records.into_iter().map(|record| String::from_utf8(record).unwrap()).collect()
 }
