@@ -10,6 +10,7 @@
 //! | `data_sets` | what a run says of its data, what it refuses, and how any file can be named |
 //! | `checkpoint_commands`, `export`, `warm_start` | models that are written and read |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
+//! | `packing` | what records are made of |
 //! | `images` | what goes into images suffices for their programs |
 //!
 //! One of them: `cargo test -p shoal-tests --test processes elastic::`.
@@ -30,6 +31,7 @@ mod fetch;
 mod images;
 mod new_program;
 mod output;
+mod packing;
 mod program_arguments;
 mod tables;
 mod warm_start;
