@@ -35,6 +35,7 @@ import pyarrow.parquet
 REFUSED = {
     "rows have equally many columns": (r"has \d+ columns and the first row \d+", lambda case: case.is_ragged()),
     "gzip is the only compression of texts": (r"is compressed or packed with (bzip2|xz|zip)", lambda case: case.wrapped in ("bz2", "xz", "zip")),
+    "UTF-16's mark and a NUL are UTF-32's mark": (r"begins with the mark of UTF-32", lambda case: case.stored.startswith(b"\xff\xfe\0\0")),
     "Parquet: zstd is not built": (r"is compressed with zstd", lambda case: case.compression == "zstd"),
     "Parquet: decimals, half floats, INT96": (r"holds (decimals|half floats|timestamps of the deprecated type INT96)", lambda case: case.has("odd")),
     "Parquet: lists of lists and of groups, maps": (r"holds (a list of (groups|lists|maps)|a map)", lambda case: case.has("deep")),
@@ -70,6 +71,14 @@ class Case:
         return ["recordio", "pack", self.kind, self.path, "--output", self.path + ".recordio", *self.flags]
 
 
+# How pages may be encoded without a dictionary.
+PAGES = {
+    **{kind: ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"] for kind in ("int32", "int64", "uint32", "uint64")},
+    **{kind: ["PLAIN", "BYTE_STREAM_SPLIT"] for kind in ("float", "double")},
+    **{kind: ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"] for kind in ("string", "binary", "large_string", "large_binary")},
+    "fixed_size_binary[3]": ["PLAIN", "DELTA_BYTE_ARRAY", "BYTE_STREAM_SPLIT"],
+    "bool": ["PLAIN", "RLE"],
+}
 # Per encoding as Python names it, where the web has one that holds another the larger one: how many of the files have it, characters that it has, and what `--encoding` says (None: nothing).
 LATIN, CYRILLIC, KANJI = "äöüßéñÀÿ£", "абвгдЖЯю", "日本語東京カタひら"
 ENCODINGS = [
@@ -96,8 +105,8 @@ ENCODINGS = [
 class Text(Case):
     """A text in some encoding, perhaps compressed, perhaps damaged."""
 
-    def store(self, text, letters_of):
-        self.text = text
+    def store(self, text):
+        text = "\0" + text if self.chance(0.01) else text
         self.stored = text.encode(self.encoding)
         if self.chance(0.04) and self.stored:
             at = self.rng.randrange(len(self.stored) + 1)
@@ -150,7 +159,7 @@ class Csv(Text):
             text = "".join(rng.choices('ab1,,"""\n\n\r\r \t' + letters[:2], k=rng.randrange(60)))
         else:
             text = self.table(letters)
-        self.store(text, letters)
+        self.store(text)
 
     def table(self, letters):
         rng = self.rng
@@ -191,8 +200,9 @@ class Csv(Text):
         return rows[1:] if self.header else rows
 
     def is_ragged(self):
+        # Spaces in quotes are a row, which Python's reader cannot tell from a blank line.
         rows = csv.reader(io.StringIO(self.whole_text(), newline=""))
-        return len({len(row) for row in rows if not is_blank(row)}) > 1
+        return len({len(row) for row in rows if not is_blank(row) or '" ' in self.whole_text()} - {0}) > 1
 
     def expected(self):
         compression = {"bz2": "bz2", "xz": "xz", "zip": "zip", None: None}.get(self.wrapped, "gzip")
@@ -220,7 +230,7 @@ class Lines(Text):
         if self.bytes:
             self.flags = ["--encoding", "bytes"]
         alphabet = "abc,\" \t\0\x0b\x0c\x1c\n\n\r\r" + letters
-        self.store("".join(self.rng.choices(alphabet, k=self.rng.randrange(60))), letters)
+        self.store("".join(self.rng.choices(alphabet, k=self.rng.randrange(60))))
 
     def expected(self):
         if self.wrapped == "zip":
@@ -267,7 +277,7 @@ class Parquet(Case):
             row_group_size=rng.choice([7, 1000, 100000]) if rows else None,
             data_page_size=rng.choice([64, 1 << 20]),
             use_dictionary=dictionary,
-            use_byte_stream_split=not dictionary and self.chance(0.5) and all(str(c.type) in ("float", "double") for c in columns),
+            column_encoding=None if dictionary or len(set(names)) < len(names) else {name: rng.choice(PAGES[str(c.type)]) for name, c in zip(names, columns) if str(c.type) in PAGES},
             store_schema=self.chance(0.5),
             use_deprecated_int96_timestamps=self.chance(0.1),
         )
@@ -287,10 +297,8 @@ class Parquet(Case):
         return rng.choice(odd) if self.chance(0.3) else plain
 
     def has(self, mark):
-        return mark in self.marks or (mark == "odd" and "int96" in open(self.path, "rb").read().decode("latin-1").lower()) or self.int96()
-
-    def int96(self):
-        return any(column.physical_type == "INT96" for column in pyarrow.parquet.ParquetFile(self.path).schema)
+        columns = pyarrow.parquet.ParquetFile(self.path).schema
+        return mark in self.marks or (mark == "odd" and any(column.physical_type == "INT96" for column in columns))
 
     def has_duplicates(self):
         names = leaf_names(self.table.schema)
@@ -377,7 +385,7 @@ def integers(bits, signed):
 
 def floats(rng):
     number = rng.choice([0.0, -0.0, 0.1, 1.0, 3e38, -1e-40, rng.gauss(0, 1e3), rng.random()])
-    return rng.choice([float("nan"), float("inf"), 1e300]) if rng.random() < 0.01 else number
+    return rng.choice([float("nan"), float("inf"), 1e300]) if rng.random() < 0.02 else number
 
 
 def listed(value):
@@ -463,7 +471,7 @@ def judge(shoal, case):
         if refusal:
             return True, "refused by both"
         for name, (pattern, holds) in REFUSED.items():
-            if re.search(pattern, told) and holds(case):
+            if re.search(pattern, told) and tried(lambda: holds(case))[0]:
                 return True, name
         return False, f"refused here only: {told}"
     stored = records_of(case.path + ".recordio")
@@ -472,7 +480,7 @@ def judge(shoal, case):
         return False, f"a record cannot be read ({unread}): {stored[:9]}"
     if refusal or records != expected:
         for name, holds in READ.items():
-            if holds(case, records, refusal or ""):
+            if tried(lambda: holds(case, records, refusal or ""))[0]:
                 return True, name
     if refusal:
         return False, f"read here only: {stored[:9]}, refused by the others: {refusal}"
@@ -512,7 +520,7 @@ def main():
         print(f"{count:6}  {what}")
     print(f"{len(wrong):6}  wrong of {len(numbers)}, by pandas {pandas.__version__} and pyarrow {pyarrow.__version__}")
     print("\n".join(wrong[:20]))
-    unmet = [rule for rule in [*REFUSED, *READ] if not counts[rule]] if len(numbers) >= 2000 else []
+    unmet = [rule for rule in [*REFUSED, *READ] if not counts[rule]] if len(numbers) >= 5000 else []
     if unmet:
         print("rules that no file met, and that can go:", ", ".join(unmet))
     return 1 if wrong or unmet else 0
