@@ -91,7 +91,7 @@ enum PackSource {
     Csv {
         /// The CSV file; gzip is recognised by its content
         file: PathBuf,
-        /// Leave out the first row
+        /// Leave out the first row that is not blank
         #[arg(long)]
         skip_header: bool,
         #[command(flatten)]

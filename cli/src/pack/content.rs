@@ -1,7 +1,7 @@
 //! What a file's first bytes say it is. It must never take a text for something else: a magic number that a text could begin with
 //! counts only where the bytes after it are no text.
 
-use std::path::Path;
+use std::fmt::Display;
 
 use anyhow::bail;
 
@@ -53,9 +53,8 @@ pub(super) fn is_gzip(sample: &[u8]) -> bool {
     sample.starts_with(&[0x1f, 0x8b, 8]) && !tfrecord::begins(sample)
 }
 
-/// Refuses a file that holds something else than is wanted, with the way out.
-pub(super) fn check(sample: &[u8], file: &Path, wanted: Wanted) -> anyhow::Result<()> {
-    let name_of_file = file.display();
+/// Refuses a file that holds something else than is wanted, with the way out. `file` is what a shell takes for it.
+pub(super) fn check(sample: &[u8], file: impl Display, wanted: Wanted) -> anyhow::Result<()> {
     match identify(sample) {
         Some(Content::Wrapped { name, .. }) if name == "ZLIB" && wanted == Wanted::TfRecord => {
             bail!(
@@ -64,12 +63,12 @@ pub(super) fn check(sample: &[u8], file: &Path, wanted: Wanted) -> anyhow::Resul
         }
         Some(Content::Wrapped { name, tool }) if wanted.takes_a_pipe() => bail!(
             "is compressed or packed with {name}, which is not read here; read it from a pipe: \
-             {tool} {name_of_file} | shoal recordio pack {} /dev/stdin …",
+             {tool} {file} | shoal recordio pack {} /dev/stdin …",
             wanted.command()
         ),
         Some(Content::Wrapped { name, tool }) => bail!(
             "is compressed or packed with {name}, which is not read here: take it out first, for example with \
-             {tool} {name_of_file} > PLAIN"
+             {tool} {file} > PLAIN"
         ),
         Some(Content::Source(other, name)) if other != wanted => {
             bail!(
@@ -178,7 +177,7 @@ mod tests {
     use crate::recordio_command::pack::fuzzed_tests::tf_record;
 
     fn refusal(sample: &[u8], wanted: Wanted) -> Option<String> {
-        check(sample, Path::new("a"), wanted).err().map(|error| error.to_string())
+        check(sample, "a", wanted).err().map(|error| error.to_string())
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn open(file: &Path) -> anyhow::Result<SerializedFileReader<File>> {
     let mut opened = File::open(file).context("cannot be read")?;
     let mut sample = Vec::new();
     (&mut opened).take(content::SAMPLE_BYTES as u64).read_to_end(&mut sample).context("cannot be read")?;
-    content::check(&sample, file, Wanted::Parquet)?;
+    content::check(&sample, file.display(), Wanted::Parquet)?;
     sheltered(|| Ok(SerializedFileReader::new(opened)?)).context("is not a Parquet file, or it is damaged")
 }
 
