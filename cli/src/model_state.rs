@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
 use shoal_runtime::cluster::block_copy::Settled;
+use shoal_runtime::cluster::tensor_names::beside;
 use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter};
 use shoal_runtime::host::files;
 use shoal_runtime::wire::proto;
@@ -124,7 +125,7 @@ impl ModelState {
             tensors.push((parameter.name.clone(), view(&self.values[at])?));
             let slots = parameter.slots().iter().enumerate().filter(|_| with_state);
             for (slot, slot_name) in slots {
-                tensors.push((format!("{}.{slot_name}", parameter.name), view(&self.slots[slot][at])?));
+                tensors.push((beside(&parameter.name, slot_name), view(&self.slots[slot][at])?));
             }
         }
         let sha256 = self.sha256();
@@ -139,3 +140,6 @@ impl ModelState {
         Ok(sha256)
     }
 }
+
+#[cfg(test)]
+mod tests;

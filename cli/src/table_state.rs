@@ -4,6 +4,7 @@ use anyhow::{Context, ensure};
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
 use shoal_runtime::cluster::block_copy::Settled;
+use shoal_runtime::cluster::tensor_names::{KEYS, beside};
 use shoal_runtime::cluster::{BlockCopy, Parameter};
 use std::ops::Range;
 
@@ -110,16 +111,21 @@ impl TableState {
         }
     }
 
-    /// The rows of a table by its name: `NAME.keys` (u64), `NAME` and, if asked, `NAME.SLOT`.
+    /// The rows of a table by its name: `NAME.keys` (u64), `NAME`, row by row in the shape that was declared, and, if asked,
+    /// `NAME.SLOT`.
     pub(crate) fn tensors(&self, table: &Parameter, with_state: bool) -> anyhow::Result<TableTensors> {
         let (name, rows) = (&table.name, self.rows(&table.name)?);
         let keys = rows.iter().flat_map(|row| row.key.to_le_bytes()).collect();
-        let mut tensors = vec![(format!("{name}.keys"), Dtype::U64, vec![rows.len()], keys)];
+        let mut tensors = vec![(beside(name, KEYS), Dtype::U64, vec![rows.len()], keys)];
         for Stretch { slot, range } in stretches(table, with_state) {
-            let name = slot.map_or_else(|| name.clone(), |slot| format!("{name}.{slot}"));
+            let name = slot.map_or_else(|| name.clone(), |slot| beside(name, slot));
+            let declared = || table.shape.iter().map(|dimension| *dimension as usize);
+            // Some slots have one number for a whole row.
+            let row =
+                if range.len() as u64 == table.elements() { declared().collect() } else { vec![range.len()] };
             let values = rows.iter().flat_map(|row| &row.values[range.clone()]);
             let bytes = values.flat_map(|value| value.to_le_bytes()).collect();
-            tensors.push((name, Dtype::F32, vec![rows.len(), range.len()], bytes));
+            tensors.push((name, Dtype::F32, [vec![rows.len()], row].concat(), bytes));
         }
         Ok(TableTensors { tensors })
     }
@@ -153,9 +159,14 @@ pub(crate) mod tests {
 
     /// All of a bucket: rows with these keys, from slot 0 on.
     pub(crate) fn copy(keys: &[u64]) -> BlockCopy {
+        copy_of(keys, |key| vec![key as f32, 1.0, 0.5, 0.25])
+    }
+
+    /// The same, with these values in each row.
+    pub(crate) fn copy_of(keys: &[u64], values: impl Fn(u64) -> Vec<f32>) -> BlockCopy {
         let mut bytes = Vec::new();
         for (slot, key) in (0..).zip(keys) {
-            let values = [*key as f32, 1.0, 0.5, 0.25].map(f32::to_le_bytes);
+            let values: Vec<[u8; 4]> = values(*key).into_iter().map(f32::to_le_bytes).collect();
             encode_row(SegmentRow { slot, key: *key, last: 3, occurrences: 4, values: &values }, &mut bytes);
         }
         BlockCopy {
@@ -202,5 +213,19 @@ pub(crate) mod tests {
         let embeddings: Vec<f32> = bytemuck::pod_collect_to_vec(views[1].1.data());
         assert_eq!((views[1].1.shape(), embeddings), (&[3, 2][..], vec![2.0, 1.0, 5.0, 1.0, 9.0, 1.0]));
         assert_eq!(state.tensors(&table(), false).unwrap().views().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn rows_are_exported_in_the_shape_in_which_a_job_may_begin_at_them() {
+        for (shape, rows) in [(&[2, 1][..], &[1, 2, 1][..]), (&[], &[1])] {
+            let table = Parameter { shape: shape.to_vec(), ..table() };
+            let mut state = TableState::new(&table);
+            let width = 2 * table.elements() as usize;
+            state.take(&copy_of(&[7], |_| vec![0.5; width]), &mut Settled::default()).unwrap();
+            let tensors = state.tensors(&table, true).unwrap();
+            let shapes: Vec<Vec<usize>> =
+                tensors.views().unwrap().iter().map(|(_, view)| view.shape().to_vec()).collect();
+            assert_eq!(shapes, [&[1], rows, rows]);
+        }
     }
 }

@@ -27,7 +27,8 @@ pub(crate) fn rows_in(file: &[u8]) -> Vec<(u64, Vec<f32>)> {
     records(file).iter().map(|record| (record.get_ulong(0).unwrap(), list(record, 1))).collect()
 }
 
-fn written(table: &Parameter, buckets: Vec<TableState>, with_state: bool) -> Vec<u8> {
+/// A file of these buckets, as a library may read it.
+pub(crate) fn written(table: &Parameter, buckets: Vec<TableState>, with_state: bool) -> Vec<u8> {
     let mut writer = TableWriter::begin(Vec::new(), table, with_state, 12).unwrap();
     let rows: usize = buckets.iter().map(TableState::len).sum();
     buckets.into_iter().for_each(|bucket| writer.add(bucket).unwrap());
@@ -36,7 +37,8 @@ fn written(table: &Parameter, buckets: Vec<TableState>, with_state: bool) -> Vec
     file
 }
 
-fn names(file: &[u8]) -> Vec<String> {
+/// The names of its columns.
+pub(crate) fn names(file: &[u8]) -> Vec<String> {
     let fields = reader(file).metadata().file_metadata().schema().get_fields().to_vec();
     fields.iter().map(|field| field.name().to_owned()).collect()
 }

@@ -31,6 +31,7 @@ pub mod staleness;
 pub mod table;
 pub mod target;
 pub mod task;
+pub mod tensor_names;
 pub mod tree;
 pub mod warm_start;
 

@@ -7,6 +7,7 @@ use super::layout::{BLOCKS_MAX, blocks_at_most};
 use super::rule::Rule;
 use super::schedule::Schedule;
 use super::table::{DIMENSION_MAX, Table};
+use super::tensor_names;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -167,6 +168,9 @@ impl Declaration {
             if let Some(what) = parameter.fault() {
                 return fault(name, what);
             }
+        }
+        if let Some(fault) = tensor_names::fault(&self.parameters) {
+            return Err(fault);
         }
         if blocks_at_most(self) > BLOCKS_MAX {
             return fault(

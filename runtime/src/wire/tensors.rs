@@ -3,14 +3,13 @@
 //! It must never trust a length, an offset or a shape that a file states, nor allocate by one.
 
 use super::pieces::Damage;
+use crate::cluster::tensor_names::{HEADER_BYTES_MAX, KEYS, beside};
 use crate::cluster::{Declaration, Parameter};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::ops::Range;
 
 /// Bytes that say how long the header is.
 pub const PREFIX_BYTES: u64 = 8;
-/// The longest header that is read: twice what a declaration of the most parameters would make.
-pub const HEADER_BYTES_MAX: u64 = 64 << 20;
 /// Tensors of a file that a message names.
 const NAMED_MAX: usize = 5;
 
@@ -137,7 +136,7 @@ impl Header {
         if table.table.is_none() || !table.rule.begins_anywhere() {
             return Ok(None);
         }
-        let (name, keys_name) = (table.name.as_str(), format!("{}.keys", table.name));
+        let (name, keys_name) = (table.name.as_str(), beside(&table.name, KEYS));
         let (values, keys) = match (self.metadata.info(name), self.metadata.info(&keys_name)) {
             (Some(values), Some(keys)) => (values, keys),
             (None, None) => return Ok(None),

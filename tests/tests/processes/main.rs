@@ -8,7 +8,7 @@
 //! | `chaos` | `shoal chaos`, and the faults that need a network or a disk of their own |
 //! | `evaluation`, `exclusions`, `tables`, `devices` | the same under evaluations, records that cannot be used, embedding tables, devices |
 //! | `data_sets` | what a run says of its data, what it refuses, and how any file can be named |
-//! | `checkpoint_commands`, `export`, `warm_start` | models that are written and read |
+//! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
 //! | `packing` | what records are made of |
 //! | `images` | what goes into images suffices for their programs |
@@ -20,6 +20,7 @@
 mod chaos;
 mod checkpoint_commands;
 mod data_sets;
+mod declared_names;
 mod devices;
 mod elastic;
 mod ends;
