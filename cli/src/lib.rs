@@ -18,6 +18,7 @@ mod collector;
 mod commands;
 mod data_size;
 mod evaluations;
+mod exclusions;
 mod exit;
 #[cfg(feature = "cluster")]
 mod experiment;
@@ -28,6 +29,7 @@ mod model_state;
 mod programs;
 mod recordio_command;
 mod report;
+mod rewinds;
 mod runner;
 #[cfg(feature = "cluster")]
 mod simulator;

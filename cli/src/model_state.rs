@@ -64,6 +64,11 @@ impl ModelState {
         Ok(())
     }
 
+    /// What the job declared.
+    pub(crate) fn declaration(&self) -> &Declaration {
+        &self.declaration
+    }
+
     /// A parameter's values in row-major order.
     pub(crate) fn values(&self, name: &str) -> anyhow::Result<&[f32]> {
         let at = self.declaration.parameters.iter().position(|parameter| parameter.name == name);

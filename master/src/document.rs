@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
 use shoal_runtime::cluster::{
     BlockId, CheckpointId, DamagedCheckpoint, Declaration, Exclusions, Fill, Incarnation, JobSettings,
-    ManifestRecord, Rewind, Routing, Term, Version,
+    ManifestRecord, Rewind, RewindCauses, Routing, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 pub use written::Unread;
@@ -165,6 +165,9 @@ pub struct Document {
     pub failures: u32,
     /// How often the job, or a block of it, has gone back.
     pub rewinds: u64,
+    /// Of those, how often for which cause.
+    #[serde(default, skip_serializing_if = "RewindCauses::is_empty")]
+    pub rewind_causes: RewindCauses,
     /// How the job has ended, if it has.
     pub end: Option<End>,
 }
@@ -203,6 +206,7 @@ impl Document {
             troubles: Vec::new(),
             failures: 0,
             rewinds: 0,
+            rewind_causes: RewindCauses::new(),
             end: None,
         }
     }

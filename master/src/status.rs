@@ -3,7 +3,7 @@
 use crate::document::{Document, Evaluation, Mark, Value};
 use crate::machine::{Machine, Phase, PserverCounters, TrainerCounters};
 use crate::members::{Member, State};
-use shoal_runtime::cluster::Incarnation;
+use shoal_runtime::cluster::{Incarnation, rewind_cause};
 use shoal_runtime::wire::proto;
 use std::ops::Range;
 use std::time::Duration;
@@ -41,6 +41,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         copies_in_sync: copies(machine, Mark::InSync),
         copies_filling: copies(machine, Mark::Filling),
         rewind: machine.document().rewinds,
+        rewinds_by_cause: rewind_cause::to_counts(&machine.document().rewind_causes),
         master_term: machine.document().master_term,
         checkpoint: machine.document().newest().map_or(0, |kept| kept.record.checkpoint.0),
         checkpoint_version: machine.document().newest().map_or(0, |kept| kept.version.0),

@@ -80,10 +80,12 @@ fn proofs(folder: &RunFolder) -> (Vec<Verdict>, Vec<(String, String)>) {
     let closing: Value = serde_json::from_str(&text).unwrap_or_default();
     let number = |name: &str| closing[name].as_u64();
     let tally = || Some((number("records_counted")?, number("records_expected")?, number("records_wrong")?));
+    let excluded = number("records_excluded").filter(|excluded| *excluded > 0);
+    let excluded = excluded.map_or_else(String::new, |excluded| format!("; {excluded} excluded"));
     let verdicts = tally().map(|(counted, expected, wrong)| Verdict {
         holds: wrong == 0 && counted == expected,
         text: format!(
-            "{counted} of {expected} records counted exactly once in each epoch, {wrong} of them wrongly"
+            "{counted} of {expected} records counted exactly once in each epoch, {wrong} of them wrongly{excluded}"
         ),
     });
     let sha256 = closing["parameters_sha256"].as_str();

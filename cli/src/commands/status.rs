@@ -5,6 +5,8 @@ use crate::breakdown::{self, Breakdown};
 use crate::client::JobChoice;
 use crate::data_size;
 use crate::evaluations;
+use crate::exclusions;
+use crate::rewinds;
 use crate::staleness;
 use crate::waste::Waste;
 use serde_json::{Value, json};
@@ -137,15 +139,13 @@ pub(crate) fn text(status: &StatusReply) -> String {
         status.replicas_wanted, status.copies_in_sync, status.copies_filling
     ));
     if status.rewind > 0 {
-        lines.push(format!(
-            "rewinds   {}: so often was a block lost of which there was no copy",
-            status.rewind
-        ));
+        lines.push(format!("went back {}", rewinds::text(status.rewind, &rewinds::causes(status))));
     }
     lines.extend(rows(&pserver_totals(status)));
     lines.extend(devices(&pserver_totals(status)));
     lines.extend(checkpoints(status));
-    lines.extend(troubles(status));
+    let troubles = exclusions::troubles(status).into_iter().enumerate();
+    lines.extend(troubles.map(|(at, line)| format!("{}{line}", if at == 0 { "records   " } else { "" })));
     lines.push(format!("master    term {}", status.master_term));
     let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
     lines.push(format!(
@@ -242,29 +242,6 @@ fn checkpoints(status: &StatusReply) -> Vec<String> {
     lines
 }
 
-/// Records that trainers could not use: those left out, and those that are still tried.
-fn troubles(status: &StatusReply) -> Vec<String> {
-    if status.troubles.is_empty() {
-        return Vec::new();
-    }
-    let (excluded, most) = (status.records_excluded, status.exclude_max);
-    let state = if excluded > 0 { "DEGRADED: " } else { "" };
-    let mut lines = vec![format!("records   {state}{excluded} left out, at most {most} may be")];
-    for trouble in &status.troubles {
-        lines.push(match trouble.excluded_from {
-            Some(from) => format!("  LEFT OUT from step {from}: {}: {}", trouble.what, trouble.why),
-            None => format!(
-                "  tried {} times, by {}: {}: {}",
-                trouble.attempts,
-                trouble.trainers.join(", "),
-                trouble.what,
-                trouble.why
-            ),
-        });
-    }
-    lines
-}
-
 /// How a pserver is, in a word.
 fn standing(pserver: &PserverStatus) -> &'static str {
     match (pserver.lost, pserver.is_leaving) {
@@ -292,7 +269,7 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "pservers_live": status.pservers.iter().filter(|pserver| !pserver.lost).count(),
         "pservers_wanted": status.pservers_wanted, "replicas": status.replicas_wanted,
         "copies_in_sync": status.copies_in_sync, "copies_filling": status.copies_filling,
-        "rewinds": status.rewind, "master_term": status.master_term,
+        "rewinds": status.rewind, "rewind_causes": rewinds::json(status), "master_term": status.master_term,
         "fills": totals.fills, "entries": totals.entries, "bytes_followed": totals.bytes_followed,
         "trainers": status.trainers.iter().map(|trainer| {
             let counters = trainer.counters.unwrap_or_default();

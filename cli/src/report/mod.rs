@@ -22,6 +22,8 @@ pub(crate) use svg::svg;
 #[cfg(feature = "cluster")]
 pub(crate) use text::escape;
 
+use crate::exclusions::Excluded;
+
 /// A training run from its first second to its last. Times are seconds since its start.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct Run {
@@ -41,6 +43,8 @@ pub(crate) struct Run {
     pub(crate) members: Vec<Member>,
     /// What happened to the members, in order of time.
     pub(crate) faults: Vec<Fault>,
+    /// Records that were left out; of many the first.
+    pub(crate) excluded: Vec<Excluded>,
     /// What was checked afterwards.
     pub(crate) verdicts: Vec<Verdict>,
     /// Anything else worth a line: name and value.

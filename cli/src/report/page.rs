@@ -4,6 +4,7 @@
 use super::svg::svg;
 use super::text::{escape, grouped, seconds, unmarked};
 use super::{Fault, Member, Run, Sample, Verdict, time};
+use crate::exclusions::Excluded;
 
 /// One self-contained HTML page.
 pub(crate) fn html(run: &Run) -> String {
@@ -14,6 +15,7 @@ pub(crate) fn html(run: &Run) -> String {
         format!("<figure>{}</figure>\n", svg(run)),
         time::section(run.time.as_ref()),
         faults(&run.faults),
+        excluded(&run.excluded),
         facts(run),
         members(&run.members),
         samples(&run.samples),
@@ -69,6 +71,16 @@ fn faults(faults: &[Fault]) -> String {
     };
     let rows: Vec<_> = faults.iter().enumerate().map(row).collect();
     table("Faults", &["#Number", "#At", "Kind", "Role", "Member", "What happened"], &rows)
+}
+
+/// Nothing of a run that has all its records, as nearly all have.
+fn excluded(excluded: &[Excluded]) -> String {
+    if excluded.is_empty() {
+        return String::new();
+    }
+    let row = |one: &Excluded| vec![one.from.to_string(), one.what.clone(), one.why.clone()];
+    let rows: Vec<_> = excluded.iter().map(row).collect();
+    table("Records left out", &["#From step", "Which", "Why"], &rows)
 }
 
 fn facts(run: &Run) -> String {

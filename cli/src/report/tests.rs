@@ -53,6 +53,7 @@ fn demo() -> Run {
         samples: (1..=100).map(demo_sample).collect(),
         members,
         faults,
+        excluded: Vec::new(),
         verdicts: vec![
             verdict("✔ 1,498/1,498 records counted exactly once in each of 12 epochs"),
             verdict("✔ parameters sha256 9f2c51d0… = undisturbed 9f2c51d0…"),
@@ -98,6 +99,7 @@ fn empty() -> Run {
         samples: Vec::new(),
         members: Vec::new(),
         faults: Vec::new(),
+        excluded: Vec::new(),
         verdicts: Vec::new(),
         facts: Vec::new(),
         time: None,
@@ -271,5 +273,17 @@ fn pictures_to_look_at() {
     for (name, run) in [("demo", demo()), ("crowded", crowded), ("empty", empty())] {
         std::fs::write(folder.join(name).with_extension("svg"), svg(&run)).expect("a folder to write to");
         std::fs::write(folder.join(name).with_extension("html"), html(&run)).expect("a folder to write to");
+    }
+}
+
+#[test]
+fn records_that_were_left_out_are_named_on_the_page_and_a_whole_run_has_no_such_table() {
+    assert!(!html(&demo()).contains("Records left out"));
+    let (what, why) =
+        ("d.csv, chunk 0 at offset 0, record 3 of 4".to_owned(), "\"<b>\" is no number".to_owned());
+    let page = html(&Run { excluded: vec![Excluded { what, why, from: 17 }], ..demo() });
+    assert_balanced(&page);
+    for told in ["Records left out", "record 3 of 4", "&lt;b&gt;", ">17<"] {
+        assert!(page.contains(told), "{told}");
     }
 }

@@ -3,10 +3,12 @@
 
 use crate::breakdown::Breakdown;
 use crate::commands::status::gradients;
+use crate::exclusions::{self, Excluded, NAMED_MAX};
 use crate::report::Fault;
+use crate::rewinds;
 use crate::waste::Waste;
 use serde::{Deserialize, Serialize};
-use shoal_runtime::cluster::Precision;
+use shoal_runtime::cluster::{Precision, RewindCauses};
 use shoal_runtime::wire::OtherFormat;
 use shoal_runtime::wire::proto::{Mode, StatusReply};
 use std::fs::File;
@@ -77,10 +79,24 @@ pub(crate) struct Seen {
     pub(crate) pservers_live: u32,
     pub(crate) records_trained: u64,
     pub(crate) rewinds: u64,
+    /// Of those, how often for which cause.
+    #[serde(default, skip_serializing_if = "RewindCauses::is_empty")]
+    pub(crate) rewind_causes: RewindCauses,
+    /// How many records are left out, and who of them was told of for the first time; of each life of the run the first
+    /// [`NAMED_MAX`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) records_excluded: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) excluded: Vec<Excluded>,
     pub(crate) master_term: u32,
     pub(crate) computed: u64,
     pub(crate) wasted: u64,
     pub(crate) time: Breakdown,
+}
+
+/// What older builds wrote nothing of.
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Begun {
@@ -117,6 +133,9 @@ impl Seen {
             pservers_live: status.pservers.iter().filter(|pserver| !pserver.lost).count() as u32,
             records_trained: status.records_trained,
             rewinds: status.rewind,
+            rewind_causes: rewinds::causes(status),
+            records_excluded: status.records_excluded,
+            excluded: exclusions::of(status).into_iter().take(NAMED_MAX).collect(),
             master_term: status.master_term,
             computed,
             wasted,
@@ -267,6 +286,9 @@ mod tests {
             pservers_live: 16,
             records_trained: 17,
             rewinds: 18,
+            rewind_causes: RewindCauses::new(),
+            records_excluded: 0,
+            excluded: Vec::new(),
             master_term: 19,
             computed: 20,
             wasted: 21,

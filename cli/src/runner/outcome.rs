@@ -6,15 +6,17 @@ use crate::breakdown::Breakdown;
 use crate::commands::status::{gradients, levels, pserver_totals};
 use crate::data_size;
 use crate::evaluations;
+use crate::exclusions;
 use crate::model_state::ModelState;
 use crate::programs::oracle::{self, Tally};
 use crate::programs::rows;
+use crate::rewinds;
 use crate::staleness;
 use crate::waste::Waste;
 use serde_json::{Map, Value, json};
-use shoal_runtime::cluster::Decision;
 use shoal_runtime::cluster::parameter::DECISIONS;
-use shoal_runtime::wire::proto::{self, StatusReply};
+use shoal_runtime::cluster::{Decision, JobSettings, Rule, Step};
+use shoal_runtime::wire::proto::{self, RecordRange, StatusReply};
 
 /// A job that is done, read before its pservers are stopped.
 #[derive(Debug)]
@@ -40,25 +42,60 @@ impl Outcome {
 
     /// What was decided over all blocks last, in jobs that decide.
     fn decision(&self) -> Option<Decision> {
+        // A program may have a parameter of this name and decide nothing.
+        self.model.declaration().decisions()?;
         Decision::from_values(self.model.values(DECISIONS).ok()?)
     }
 
-    /// The counts of the oracle, where the program carries it: the worst of its three parameters, or its table. Where steps were skipped
-    /// or records left out not everything counts, and by decision: the oracle has nothing to say.
+    /// The counts of the oracle, where the program carries it: the worst of its three parameters, or its table. Records that are
+    /// left out are neither expected nor counted; a table, in which records share keys, says nothing of the others then. Where
+    /// steps were skipped not everything counts, and by decision: the oracle has nothing to say.
     pub(crate) fn tally(&self) -> Option<Tally> {
         let has_skipped = self.decision().is_some_and(|decision| decision.skipped > 0.0);
-        if has_skipped || self.status.records_excluded > 0 || self.status.is_stopped_early {
+        if has_skipped || self.status.is_stopped_early {
             return None;
         }
         let epochs = self.status.settings.as_ref().map_or(0, |settings| settings.epochs);
         let records = self.status.settings.as_ref().map_or(0, |settings| settings.records);
-        if let Some((_, table)) = self.model.tables().find(|(name, _)| *name == rows::COUNTS) {
-            return Some(rows::tally(table.firsts(), records, epochs));
+        // What is called so and trained is a program's own.
+        let counts = |name: &str| {
+            self.model.declaration().parameters.iter().any(|p| p.name == name && p.rule == Rule::Sum)
+        };
+        if let Some((_, table)) = self.model.tables().find(|(name, _)| *name == rows::COUNTS && counts(name))
+        {
+            return (self.status.records_excluded == 0).then(|| rows::tally(table.firsts(), records, epochs));
         }
-        let tallies =
-            oracle::NAMES.iter().map(|name| Some(oracle::tally(self.model.values(name).ok()?, epochs)));
-        let tallies: Option<Vec<Tally>> = tallies.collect();
+        let tally = |name: &&str| {
+            let values = self.model.values(name).ok().filter(|_| counts(name))?.iter().zip(0..);
+            let kept = values.filter(|(_, record)| !exclusions::excludes(&self.status, *record));
+            Some(oracle::tally(&kept.map(|(count, _)| *count).collect::<Vec<f32>>(), epochs))
+        };
+        let tallies: Option<Vec<Tally>> = oracle::NAMES.iter().map(tally).collect();
         tallies?.into_iter().max_by_key(|tally| (tally.wrong, tally.expected.abs_diff(tally.counted)))
+    }
+
+    /// Records that were trained, each as often as it was. One that is left out fails wherever it is met: it was in none of the
+    /// passes from the one on in which it was found.
+    pub(crate) fn records_trained(&self) -> u64 {
+        let trained = self.status.records_trained;
+        let job = self.status.settings.clone().map(JobSettings::try_from);
+        let Some(job) = job.and_then(Result::ok).filter(|job| job.records > 0) else { return trained };
+        let (shape, steps, passes) = (job.shape().training(), job.shape().steps(), trained / job.records);
+        let mut excluded: Vec<(RecordRange, u64)> = self
+            .status
+            .troubles
+            .iter()
+            .filter_map(|trouble| Some((trouble.records?, trouble.excluded_from?)))
+            .collect();
+        excluded.sort_by_key(|(records, _)| records.first);
+        let (mut left_out, mut until) = (0, 0);
+        for (records, from) in excluded {
+            let (first, end) = (records.first.max(until), records.end.min(job.records));
+            let passes = passes.saturating_sub(shape.epoch(Step(steps.trained(from))));
+            left_out += end.saturating_sub(first) * passes;
+            until = until.max(end);
+        }
+        trained.saturating_sub(left_out)
     }
 
     /// The closing object.
@@ -84,7 +121,8 @@ impl Outcome {
             "records_expected": tally.map(|tally| tally.expected),
             "records_counted": tally.map(|tally| tally.counted),
             "records_wrong": tally.map(|tally| tally.wrong),
-            "records_excluded": self.status.records_excluded,
+            "records_excluded": self.status.records_excluded, "excluded": exclusions::json(&self.status),
+            "records_trained": self.records_trained(),
             "evaluations": evaluations::json(&self.status), "stopped_early": self.status.is_stopped_early,
             "steps_skipped": self.decision().map(|decision| decision.skipped as u64),
             "steps_clipped": self.decision().map(|decision| decision.clipped as u64),
@@ -92,6 +130,7 @@ impl Outcome {
             "rows": self.model.tables().map(|(name, table)| (name.to_owned(), json!(table.len()))).collect::<Map<_, _>>(),
             "blocks": self.model.layout.len(), "odd_blocks": odd_blocks, "data_bytes": self.status.data_bytes,
             "replicas": self.status.replicas_wanted, "rewinds": self.status.rewind,
+            "rewind_causes": rewinds::json(&self.status),
             "master_term": self.status.master_term, "model": job.plan.folder.model(),
         })
     }

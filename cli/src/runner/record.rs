@@ -16,6 +16,8 @@ pub(crate) struct Record {
     pub(crate) faults: Vec<Fault>,
     pub(crate) samples: Vec<Sample>,
     records_sampled: u64,
+    /// So many exclusions the journal has been told of.
+    excluded_told: usize,
 }
 
 impl Record {
@@ -30,6 +32,7 @@ impl Record {
             faults: Vec::new(),
             samples: Vec::new(),
             records_sampled: 0,
+            excluded_told: 0,
         }
     }
 
@@ -104,6 +107,10 @@ impl Record {
             (seen.step, seen.records_trained) = (last.step, self.records_sampled);
             seen.trainers_live = seen.trainers_live.max(last.trainers_live);
         }
+        // They only ever grow.
+        let (told, known) = (self.excluded_told, seen.excluded.len());
+        seen.excluded.drain(..told.min(known));
+        self.excluded_told = told.max(known);
         let since = seen.at - self.samples.last().map_or(0.0, |last| last.at_seconds);
         let gained = seen.records_trained.saturating_sub(self.records_sampled);
         self.records_sampled = seen.records_trained;

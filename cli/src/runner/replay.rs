@@ -4,7 +4,9 @@
 use super::journal::{Begun, Entry, Seen};
 use super::record::{close_freeze, freeze_or_thaw};
 use crate::breakdown::Place;
+use crate::exclusions::Excluded;
 use crate::report::{Fault, Member, Run, Sample, Time, Verdict};
+use crate::rewinds;
 
 /// A journal read from its beginning to where it breaks off.
 #[derive(Debug)]
@@ -19,6 +21,7 @@ pub(crate) struct Replay {
     faults: Vec<Fault>,
     seconds: f64,
     records_seen: u64,
+    excluded: Vec<Excluded>,
     /// Supervisors that the run had, one after another.
     lives: u32,
 }
@@ -39,6 +42,7 @@ impl Replay {
             faults: Vec::new(),
             seconds: 0.0,
             records_seen: 0,
+            excluded: Vec::new(),
             lives: 0,
         };
         // Where the present life's clock begins on the run's.
@@ -109,6 +113,10 @@ impl Replay {
             loss: None,
             records_per_second: gained as f64 / passed.max(1e-3),
         });
+        // Each life of the run tells of all.
+        let new = seen.excluded.iter().filter(|excluded| !self.excluded.contains(excluded));
+        let new: Vec<Excluded> = new.cloned().collect();
+        self.excluded.extend(new);
         self.last = Some(seen);
     }
 
@@ -149,6 +157,7 @@ impl Replay {
             samples: self.samples,
             members: self.members,
             faults: self.faults,
+            excluded: self.excluded,
             verdicts,
             facts,
             time,
@@ -199,7 +208,8 @@ impl Replay {
             let percent = 100.0 * last.wasted as f64 / last.computed.max(1) as f64;
             let wasted = format!("{} of {} records computed ({percent:.1} %)", last.wasted, last.computed);
             facts.push(fact("Wasted work", wasted));
-            facts.push(fact("Went back", format!("{} times", last.rewinds)));
+            facts.push(fact("Records left out", last.records_excluded.to_string()));
+            facts.push(fact("Went back", rewinds::text(last.rewinds, &last.rewind_causes)));
             facts.push(fact("Masters elected", last.master_term.to_string()));
         }
         if self.lives > 1 {
@@ -213,6 +223,7 @@ impl Replay {
 mod tests {
     use super::*;
     use crate::breakdown::Breakdown;
+    use shoal_runtime::cluster::{RewindCause, RewindCauses};
     use shoal_runtime::wire::proto::{StatusReply, TrainerCounters};
 
     fn begun(wall_seconds: u64) -> Entry {
@@ -245,6 +256,9 @@ mod tests {
             pservers_live: 1,
             records_trained,
             rewinds: 0,
+            rewind_causes: RewindCauses::new(),
+            records_excluded: 0,
+            excluded: Vec::new(),
             master_term: 1,
             computed: records_trained + 5,
             wasted: 5,
@@ -290,6 +304,25 @@ mod tests {
         let run = run(vec![begun(1), seen(1.0, 4, 40), closed(2.0, "failed")]);
         assert_eq!((run.verdicts[0].holds, run.seconds), (false, 2.0));
         assert_eq!(run.verdicts[0].text, "failed at step 4 of 10: why");
+    }
+
+    #[test]
+    fn who_was_left_out_and_why_the_job_went_back_is_told_once_over_all_lives() {
+        let excluded =
+            |record: u32| Excluded { what: format!("record {record}"), why: "bad".to_owned(), from: 3 };
+        let told = |at, of: &[u32]| {
+            let Entry::Seen(mut seen) = seen(at, 4, 40) else { unreachable!() };
+            (seen.rewinds, seen.records_excluded) = (1, 2);
+            seen.rewind_causes = RewindCauses::from([(RewindCause::RecordsExcluded, 1)]);
+            seen.excluded = of.iter().map(|record| excluded(*record)).collect();
+            Entry::Seen(seen)
+        };
+        let run = run(vec![begun(1), told(1.0, &[5]), told(2.0, &[6]), begun(9), told(1.0, &[5, 6])]);
+        assert_eq!(run.excluded, [excluded(5), excluded(6)]);
+        let fact =
+            |name: &str| run.facts.iter().find(|(fact, _)| fact == name).map(|(_, value)| value.as_str());
+        assert_eq!(fact("Records left out"), Some("2"));
+        assert_eq!(fact("Went back"), Some("once: records were left out"));
     }
 
     #[test]

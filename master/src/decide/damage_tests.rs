@@ -2,7 +2,7 @@
 
 use super::tests::World;
 use super::*;
-use shoal_runtime::cluster::{CheckpointId, ManifestRecord, Rewind};
+use shoal_runtime::cluster::{CheckpointId, ManifestRecord, Rewind, RewindCause};
 
 fn record(number: u64) -> ManifestRecord {
     ManifestRecord { checkpoint: CheckpointId(number), bytes: 10, crc32: number as u32 }
@@ -46,6 +46,8 @@ fn a_synchronous_job_begins_anew_as_a_whole_from_the_checkpoint_before_and_then_
     let after = &world.document;
     assert!(after.blocks.iter().zip(&before.blocks).all(|(after, before)| after.rewind > before.rewind));
     assert_eq!((after.checkpoints.len(), after.rewinds), (1, rewinds + 1));
+    assert_eq!(after.rewind_causes.get(&RewindCause::CheckpointDamaged), Some(&1));
+    assert_eq!(after.rewind_causes.values().sum::<u64>(), after.rewinds, "each has its cause");
     assert_eq!((after.damaged[0].record, after.damaged[0].file.as_str()), (record(2), "file-2"));
     say(&mut world, 1, &[0]);
     world.settle();

@@ -8,6 +8,7 @@ use shoal_runtime::cluster::{
     CheckpointId, Evaluated, ManifestRecord, Metric, Parameter, Period, Rewind, Rule, Schedule, Step, Target,
     initial::Initial,
 };
+use shoal_runtime::cluster::{RewindCause, RewindCauses};
 
 /// 25 steps, evaluated after every 10 by one.
 fn world(target: Option<Target>, pservers: u32) -> World {
@@ -115,5 +116,6 @@ fn an_exclusion_drops_what_was_found_of_later_versions_and_nothing_else() {
     world.complaints = (0..ATTEMPTS).map(complaint).collect();
     world.settle();
     assert_eq!(world.document.exclusions.list[0].from, Step(13));
+    assert_eq!(world.document.rewind_causes, RewindCauses::from([(RewindCause::RecordsExcluded, 1)]));
     assert_eq!(values(&world), [Some(0.5)]);
 }

@@ -8,7 +8,7 @@ use super::{Seen, Wishes, failover};
 use crate::document::{Document, End};
 use crate::trouble::Trouble;
 use shoal_runtime::cluster::exclusions::EXCLUSIONS_MAX;
-use shoal_runtime::cluster::{Exclusion, Exclusions, Step, Version};
+use shoal_runtime::cluster::{Exclusion, Exclusions, RewindCause, Step, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ pub(super) fn judge(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>, versi
             next.named = None;
             // What was found of later versions is of a history that is no more.
             next.evaluations.truncate(next.job.course().evaluated(from.0) as usize);
-            failover::restore(next, &BTreeSet::new(), seen, version);
+            failover::restore(next, &BTreeSet::new(), seen, version, RewindCause::RecordsExcluded);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Seen;
 use crate::document::{Document, PlacedBlock, PlacedCopy};
 use crate::placement;
 use crate::rebalance::rebalance;
-use shoal_runtime::cluster::{BlockId, Incarnation};
+use shoal_runtime::cluster::{BlockId, Incarnation, RewindCause};
 use std::collections::BTreeSet;
 
 /// Places the blocks once the wanted pservers are there.
@@ -34,7 +34,7 @@ pub(super) fn forget_the_lost(
     next.replacing.retain(|pserver| is_live(*pserver));
     // Nobody has to come before these can be restored.
     let is_urgent = !unreadable.is_empty();
-    let mut homeless = unreadable;
+    let (mut homeless, mut cause) = (unreadable, RewindCause::CheckpointDamaged);
     for at in 0..next.blocks.len() {
         let id = BlockId(at as u32);
         if !is_live(next.blocks[at].primary) {
@@ -42,6 +42,7 @@ pub(super) fn forget_the_lost(
                 Some(heir) => next.blocks[at].promote(heir, version),
                 None => {
                     homeless.insert(id);
+                    cause = RewindCause::PserverLost;
                     continue;
                 }
             }
@@ -52,7 +53,7 @@ pub(super) fn forget_the_lost(
     }
     let is_enough = is_urgent || seen.hosts.len() as u32 >= next.wanted.pservers || seen.is_patience_over;
     if !homeless.is_empty() && !seen.hosts.is_empty() && is_enough {
-        restore(next, &homeless, seen, version);
+        restore(next, &homeless, seen, version, cause);
     }
 }
 
@@ -67,7 +68,13 @@ fn furthest(block: &PlacedBlock, id: BlockId, next: &Document, seen: &Seen<'_>) 
 }
 
 /// Begins a new history: of the homeless blocks alone, or in synchronous jobs of all.
-pub(super) fn restore(next: &mut Document, homeless: &BTreeSet<BlockId>, seen: &Seen<'_>, version: u64) {
+pub(super) fn restore(
+    next: &mut Document,
+    homeless: &BTreeSet<BlockId>,
+    seen: &Seen<'_>,
+    version: u64,
+    cause: RewindCause,
+) {
     let hosts: Vec<Incarnation> =
         seen.hosts.keys().copied().filter(|who| !next.leaving.contains(who)).collect();
     let hosts = if hosts.is_empty() { seen.hosts.keys().copied().collect() } else { hosts };
@@ -80,6 +87,7 @@ pub(super) fn restore(next: &mut Document, homeless: &BTreeSet<BlockId>, seen: &
     let is_sync = next.job.is_sync();
     let origin = next.newest().map(|kept| kept.record);
     next.rewinds += 1;
+    *next.rewind_causes.entry(cause).or_default() += 1;
     for (at, target) in targets.into_iter().enumerate() {
         if is_sync || homeless.contains(&BlockId(at as u32)) {
             // Those that are still at home stay: moving them can wait until they are level.

@@ -287,3 +287,49 @@ async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMu
 fn in_real_time<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
+
+/// What a job of four records tells of, one of which nobody can use.
+#[test]
+fn who_was_left_out_is_named_wherever_a_run_is_told_of_and_nobody_else_is_blamed() {
+    for mode in MODES {
+        let (programs, folder) = (programs().unwrap(), tempfile::tempdir().unwrap());
+        let shoal = |words: &[&str]| {
+            let output =
+                Command::new(&programs.shoal).current_dir(folder.path()).args(words).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+            said
+        };
+        std::fs::write(folder.path().join("four"), "1\n2\n3\nfour\n").unwrap();
+        shoal(&["recordio", "pack", "lines", "four", "--output", "four.recordio"]);
+        let picky = programs.shoal.with_file_name("picky");
+        let run = ["run", "--folder", "run", "--data", "four.recordio", "--epochs", "2", "--mode", mode];
+        let closing =
+            shoal(&[&run[..], &["--exclude-max", "1", "--", picky.to_str().unwrap(), "3"]].concat());
+        assert!(closing.contains("6 records") && closing.contains("6/6 records counted"), "{closing}");
+        assert!(closing.contains("0 of them wrongly, 1 excluded"), "{closing}");
+        assert!(
+            closing.contains("four.recordio, chunk 0 at offset 0, record 3 of 4: the step function failed"),
+            "{closing}"
+        );
+        let went_back = "went back once: records were left out";
+        assert!(closing.contains(went_back) == (mode == "sync") && !closing.contains("pserver"), "{closing}");
+        let result = std::fs::read(folder.path().join("run/result.json")).unwrap();
+        let result: Value = serde_json::from_slice(&result).unwrap();
+        assert_eq!(
+            (&result["records_excluded"], &result["excluded"][0]["records"]),
+            (&1.into(), &serde_json::json!([3, 4]))
+        );
+        assert_eq!(result["rewind_causes"]["records-excluded"].as_u64(), (mode == "sync").then_some(1));
+        shoal(&["report", "run"]);
+        let page = std::fs::read_to_string(folder.path().join("run/report.html")).unwrap();
+        assert!(
+            page.contains("Records left out")
+                && page.contains("four.recordio, chunk 0 at offset 0, record 3 of 4")
+        );
+        assert!(
+            page.contains("1 excluded") && page.contains("once: records were left out") == (mode == "sync"),
+            "{mode}"
+        );
+    }
+}

@@ -118,6 +118,7 @@ pub(super) fn write_report(
         sample.loss = proof.losses.as_ref().and_then(|losses| losses.before(sample.step));
     }
     let run = Run {
+        excluded: Vec::new(),
         title: "Shoal demo: digits, trained under faults".to_owned(),
         job: job.plan.name.clone(),
         seconds: job.record.seconds(),

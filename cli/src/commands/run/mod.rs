@@ -10,7 +10,9 @@ use super::status::pserver_totals;
 use super::{Output, print_outcome};
 use crate::breakdown::Breakdown;
 use crate::evaluations;
+use crate::exclusions;
 use crate::exit::Exit;
+use crate::rewinds;
 use crate::runner::Supervisor;
 use crate::runner::chaos::kind::{Kind, Kinds};
 use crate::runner::chaos::{Chaos, privileges};
@@ -162,14 +164,16 @@ fn interrupted() -> anyhow::Error {
 
 fn text(outcome: &Outcome, job: &Supervisor) -> String {
     let status = &outcome.status;
-    let mut lines = vec![format!(
-        "✔ {} steps, {} records in {:.1} s",
-        status.step, status.records_trained, outcome.seconds
-    )];
+    let excluded = match status.records_excluded {
+        0 => String::new(),
+        excluded => format!(", {excluded} excluded"),
+    };
+    let (step, records, seconds) = (status.step, outcome.records_trained(), outcome.seconds);
+    let mut lines = vec![format!("✔ {step} steps, {records} records in {seconds:.1} s{excluded}")];
     if let Some(tally) = outcome.tally() {
         let mark = if tally.wrong == 0 { '✔' } else { '✘' };
         lines.push(format!(
-            "{mark} {}/{} records counted, {} of them wrongly",
+            "{mark} {}/{} records counted, {} of them wrongly{excluded}",
             tally.counted, tally.expected, tally.wrong
         ));
     }
@@ -177,10 +181,9 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
     lines.extend(evaluations::lines(status).into_iter().map(|line| format!("  {line}")));
     let shares = Breakdown::of(&status.trainer_totals.unwrap_or_default()).shares();
     lines.extend(shares.map(|shares| format!("  time: {shares}")));
+    lines.extend(exclusions::lines(status).into_iter().map(|line| format!("  {line}")));
     if status.rewind > 0 {
-        let times = if status.rewind == 1 { "once" } else { "times" };
-        let count = if status.rewind == 1 { String::new() } else { format!("{} ", status.rewind) };
-        lines.push(format!("  went back {count}{times}: a pserver was lost of which there was no copy"));
+        lines.push(format!("  went back {}", rewinds::text(status.rewind, &rewinds::causes(status))));
     }
     let totals = pserver_totals(status);
     if totals.fills + totals.entries > 0 {

@@ -4,7 +4,9 @@ use super::*;
 use crate::document::{Evaluation, KeptCheckpoint, Value, Wanted};
 use crate::fixture::{at, manifest, settings};
 use shoal_runtime::cluster::routing::BlockRoute;
-use shoal_runtime::cluster::{CheckpointId, Evaluated, LeaseId, ManifestRecord, Period};
+use shoal_runtime::cluster::{
+    CheckpointId, Evaluated, LeaseId, ManifestRecord, Period, RewindCause, RewindCauses,
+};
 
 #[test]
 fn the_third_trainer_that_fails_fails_the_job_with_its_message() {
@@ -77,6 +79,7 @@ fn a_pserver_that_was_started_again_brings_its_job_back_at_once() {
     assert!(version > before.routing_version);
     assert!(machine.document().blocks.iter().all(|block| block.rewind == Rewind(version)), "all of them");
     assert_eq!((before.rewinds, machine.document().rewinds), (0, 1), "placing blocks is no going back");
+    assert_eq!(machine.document().rewind_causes, RewindCauses::from([(RewindCause::PserverLost, 1)]));
     assert_eq!((machine.blocks_of(p1).len(), machine.blocks_of(again).len()), (0, led));
 }
 
