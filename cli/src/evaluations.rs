@@ -30,14 +30,14 @@ pub(crate) fn lines(status: &StatusReply) -> Vec<String> {
     lines
 }
 
-/// The values of one evaluation, in the order in which its metrics were declared.
+/// The values of one evaluation, in the order in which its metrics were declared. `-` is of no record, `NaN` no number.
 pub(crate) fn values(evaluation: &EvaluationStatus) -> String {
     let value = |value: Option<f64>| value.map_or_else(|| String::from("-"), |value| format!("{value:.4}"));
     let values = evaluation.values.iter().map(|metric| format!("{} {}", metric.name, value(metric.value)));
     values.collect::<Vec<_>>().join("  ")
 }
 
-/// All evaluations, oldest first.
+/// All evaluations, oldest first. What is of no record and what is not finite are null: JSON has no words for these.
 pub(crate) fn json(status: &StatusReply) -> Value {
     let evaluation = |evaluation: &EvaluationStatus| {
         let values = evaluation.values.iter().map(|metric| (metric.name.clone(), json!(metric.value)));
@@ -81,6 +81,17 @@ mod tests {
         );
         assert!(lines[6].contains("at step 80") && lines[6].contains("rates x 0.5"));
         assert!(super::lines(&StatusReply::default()).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_number_is_said_and_json_stays_json() {
+        let odd = status(&[f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
+        let lines = lines(&odd);
+        assert!(lines[1].contains("accuracy NaN  auc -"), "{lines:?}");
+        assert!(lines[2].contains("accuracy inf") && lines[3].contains("accuracy -inf"), "{lines:?}");
+        let text = json(&odd).to_string();
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert!([0, 1, 2].iter().all(|at: &usize| read[at]["metrics"]["accuracy"].is_null()), "{text}");
     }
 
     #[test]

@@ -14,9 +14,16 @@ pub struct Evaluation {
     pub values: Vec<Value>,
 }
 
-/// A value that is read back with the bits that it was written with: verdicts hang on them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A value that is read back with the bits that it was written with: verdicts hang on them. One that is no number is the same as
+/// itself, so that a document with one is not taken for a changed one.
+#[derive(Clone, Copy, Debug)]
 pub struct Value(pub Option<f64>);
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        self.0.map(f64::to_bits) == other.0.map(f64::to_bits)
+    }
+}
 
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -121,6 +128,7 @@ mod tests {
     fn a_value_is_read_back_with_its_bits() {
         let mut document = document(Target { keep_best: true, ..Target::default() }, &[0.1 + 0.2, 1e-310]);
         document.evaluations[0].values[0] = Value(None);
+        document.evaluations[1].values[0] = Value(Some(f64::NAN));
         assert_eq!(Document::from_bytes(&document.to_bytes()).unwrap(), document);
     }
 }

@@ -120,7 +120,9 @@ impl BlockShape {
             is_metric: layout.is_metric,
             bucket,
             precision: layout.precision(gradients),
-            takes_non_finite: decisions.is_some_and(|decisions| decisions.takes_non_finite()),
+            // A metric that is no number is the metric's own affair: no step reads it.
+            takes_non_finite: layout.is_metric
+                || decisions.is_some_and(|decisions| decisions.takes_non_finite()),
             pieces,
         }
     }

@@ -72,14 +72,16 @@ impl Metric {
         }
     }
 
-    /// What its sums say; none where they are of nothing, or say nothing finite.
+    /// What its sums say; none where they are of nothing. What a program has added that is no number makes none of it, and its
+    /// infinities make infinities or none. Never -0.0.
     pub fn value(self, sums: &[f32]) -> Option<f64> {
-        let value = match (self, sums) {
+        let (value, weight) = match (self, sums) {
             (Metric::Auc { .. }, counts) => area(counts),
-            (_, [sum, weight]) => f64::from(*sum) / f64::from(*weight),
-            _ => f64::NAN,
+            (_, [sum, weight]) => (f64::from(*sum), f64::from(*weight)),
+            _ => return None,
         };
-        value.is_finite().then_some(value)
+        let value = value / weight + 0.0;
+        (weight != 0.0).then_some(if value.is_nan() { f64::NAN } else { value })
     }
 
     pub(super) fn fault(self) -> Option<&'static str> {
@@ -92,8 +94,8 @@ impl Metric {
     }
 }
 
-/// Positive counts by bin, then negative ones.
-fn area(counts: &[f32]) -> f64 {
+/// Pairs in order, and all of them, of positive counts by bin, then negative ones.
+fn area(counts: &[f32]) -> (f64, f64) {
     let (positive, negative) = counts.split_at(counts.len() / 2);
     let (mut below, mut pairs, mut positives) = (0.0, 0.0, 0.0);
     for (positive, negative) in positive.iter().zip(negative) {
@@ -102,7 +104,7 @@ fn area(counts: &[f32]) -> f64 {
         below += negative;
         positives += positive;
     }
-    pairs / (positives * below)
+    (pairs, positives * below)
 }
 
 impl Better {
@@ -154,7 +156,18 @@ mod tests {
     fn a_mean_is_the_sum_of_values_by_the_sum_of_weights() {
         assert_eq!(Metric::Accuracy.value(&[3.0, 4.0]), Some(0.75));
         assert_eq!(Metric::LogLoss.value(&[3.0, 0.0]), None, "of no record nothing is said");
-        assert_eq!(Metric::Mean { better: Better::Smaller }.value(&[f32::NAN, 2.0]), None);
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_from_what_is_of_no_record() {
+        let mean = Metric::Mean { better: Better::Smaller };
+        let bits = |sums: [f32; 2]| mean.value(&sums).map(f64::to_bits);
+        let not_a_number = Some(f64::NAN.to_bits());
+        assert_eq!([bits([f32::NAN, 2.0]), bits([-f32::NAN, 2.0]), bits([1.0, f32::NAN])], [not_a_number; 3]);
+        assert_eq!(bits([f32::INFINITY, f32::INFINITY]), not_a_number);
+        assert_eq!(mean.value(&[f32::NEG_INFINITY, 2.0]), Some(f64::NEG_INFINITY));
+        assert_eq!([mean.value(&[0.0, 0.0]), mean.value(&[f32::NAN, 0.0])], [None; 2]);
+        assert_eq!([bits([-0.0, 4.0]), bits([0.0, -4.0])], [Some(0); 2], "zero has one sign");
     }
 
     #[test]

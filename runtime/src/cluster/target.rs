@@ -14,7 +14,8 @@ pub struct Target {
     /// Whether the checkpoint of the best evaluation is kept, however old it grows. Training waits until the checkpoint at
     /// an evaluation is durable.
     pub keep_best: bool,
-    /// The job ends after so many evaluations, one after the other, that were no better than the best before them.
+    /// The job ends after so many evaluations, one after the other, that were no better than the best before them. Those that
+    /// came to nothing finite are passed over, here and in a plateau.
     pub stop_after: Option<u32>,
     /// When learning rates are lowered.
     pub plateau: Option<Plateau>,
@@ -41,16 +42,15 @@ pub struct Judged {
 }
 
 impl Target {
-    /// What follows from `values`, one of each evaluation.
+    /// What follows from `values`, one of each evaluation. One that was of no record, or is not finite, is passed over: it is
+    /// neither the best nor one that was no better.
     pub fn judge(&self, better: Better, values: impl IntoIterator<Item = Option<f64>>) -> Judged {
         let mut judged = Judged::default();
         let (mut best, mut idle, mut flat, mut rate): (Option<f64>, _, _, _) = (None, 0, 0, 1.0f32);
         for (number, value) in (0..).zip(values) {
-            let is_better = |best: f64| {
-                value.is_some_and(|value| better.is_better(value, best, f64::from(self.least_change)))
-            };
-            if best.map_or(value.is_some(), is_better) {
-                (best, judged.best, idle, flat) = (value, Some(number), 0, 0);
+            let Some(value) = value.filter(|value| value.is_finite()) else { continue };
+            if best.is_none_or(|best| better.is_better(value, best, f64::from(self.least_change))) {
+                (best, judged.best, idle, flat) = (Some(value), Some(number), 0, 0);
                 continue;
             }
             (idle, flat) = (idle + 1, flat + 1);
@@ -110,6 +110,23 @@ mod tests {
         assert_eq!(best(Better::Larger, &[0.5, 0.55, 0.7, 0.75]), Some(2));
         assert_eq!(best(Better::Smaller, &[0.5, 0.55, 0.7, 0.3]), Some(3));
         assert_eq!(target.judge(Better::Larger, [None, Some(0.1), None]).best, Some(1));
+    }
+
+    #[test]
+    fn an_evaluation_that_comes_to_nothing_finite_is_neither_the_best_nor_one_that_was_no_better() {
+        let plateau = Some(Plateau { after: 2, factor: 0.5 });
+        let target = Target { stop_after: Some(3), keep_best: true, plateau, ..Target::default() };
+        let judged = |better, odd: Option<f64>| {
+            let values = [odd, odd, odd, odd, Some(0.5), odd, Some(0.5), odd, odd, Some(0.5), Some(0.5)];
+            let Judged { best, last, rates } = target.judge(better, values);
+            (best, last, rates)
+        };
+        let expected = (Some(4), Some(10), vec![(9, 0.5)]);
+        for better in [Better::Larger, Better::Smaller] {
+            for odd in [None, Some(f64::NAN), Some(f64::INFINITY), Some(f64::NEG_INFINITY)] {
+                assert_eq!(judged(better, odd), expected, "{better:?} {odd:?}");
+            }
+        }
     }
 
     #[test]

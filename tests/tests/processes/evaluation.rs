@@ -4,6 +4,7 @@ use serde_json::Value;
 use shoal_tests::processes::{Job, Programs, pack_digits, programs};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 use tempfile::TempDir;
 
 struct World {
@@ -113,4 +114,40 @@ fn a_program_says_something_of_every_record_once_and_in_order_under_chaos() {
         said.iter().zip(&held_out).filter(|(said, record)| said[..] == record[0].to_string().as_bytes()[..]);
     let share = hits.count() as f64 / said.len() as f64;
     assert_eq!(Some(share), accuracy(&trained)["accuracy"].as_f64());
+}
+
+#[test]
+fn a_metric_that_is_no_number_once_is_told_as_that_and_ends_stops_and_betters_nothing() {
+    let programs = programs().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let numbers: String = (1..=40).map(|number| format!("{number}\n")).collect();
+    std::fs::write(folder.path().join("n"), numbers).unwrap();
+    let shoal = |words: &[&str]| {
+        let output = Command::new(&programs.shoal).current_dir(folder.path()).args(words).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    shoal(&["recordio", "pack", "lines", "n", "--output", "n.recordio"]);
+    let odd = programs.shoal.with_file_name("odd");
+    for (mode, trainers) in [("sync", "1"), ("sync", "3"), ("async", "1")] {
+        let run = format!("{mode}-{trainers}");
+        let flags = ["--data", "n.recordio", "--eval-data", "n.recordio", "--epochs", "5", "--mode", mode];
+        let program =
+            ["--", odd.to_str().unwrap(), "parameter=w", "metric=m", "aims", "nan=1", "inf=2", "none=3"];
+        let told =
+            shoal(&[&["run", "--folder", &run, "--trainers", trainers][..], &flags, &program].concat());
+        // The value, and what is said of the evaluation beside it.
+        let values = told.lines().filter_map(|line| line.split_once("  m ")?.1.split(',').next());
+        assert_eq!(values.collect::<Vec<_>>(), ["20.5000", "NaN", "inf", "-", "4.1000"], "{mode}: {told}");
+        assert!(told.contains("4.1000, the best"), "{mode}: {told}");
+        let result = std::fs::read(folder.path().join(&run).join("result.json")).unwrap();
+        let result: Value = serde_json::from_slice(&result).unwrap();
+        let values = [0, 1, 2, 3].map(|at| result["evaluations"][at]["metrics"]["m"].as_f64());
+        assert_eq!((values, &result["stopped_early"]), ([Some(20.5), None, None, None], &Value::Bool(false)));
+    }
+    let sha256 = |run: &str| {
+        let result = std::fs::read(folder.path().join(run).join("result.json")).unwrap();
+        serde_json::from_slice::<Value>(&result).unwrap()["parameters_sha256"].clone()
+    };
+    assert_eq!(sha256("sync-1"), sha256("sync-3"), "the bits of what is no number depend on nobody");
 }

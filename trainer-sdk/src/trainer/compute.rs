@@ -284,7 +284,8 @@ impl Attempt {
         }
         let (values, rows, weight, takes_non_finite) = match self.asked {
             Asked::Step => (gradient.values, gradient.rows, gradient.weight, self.takes_non_finite),
-            Asked::Evaluate | Asked::Predict => (metrics.values, Vec::new(), weight, false),
+            // No step reads a metric: one that is no number is told as what it is.
+            Asked::Evaluate | Asked::Predict => (metrics.values, Vec::new(), weight, true),
         };
         let there = gradient.there.filter(|_| self.asked == Asked::Step);
         if let Some(tensors) = &there {

@@ -115,9 +115,13 @@ fn run_here(rule: Rule, pass: Pass, parameters: &[f32], values: &mut [f32], slot
             let [] = own(rule, slots);
             statistics::ema(pass, decay, parameters, values);
         }
-        Rule::Sum | Rule::Metric { .. } => {
+        Rule::Sum => {
             let [] = own(rule, slots);
             statistics::sum(parameters, values);
+        }
+        Rule::Metric { .. } => {
+            let [] = own(rule, slots);
+            statistics::metric(parameters, values);
         }
         Rule::RowwiseAdagrad { .. } | Rule::LazyAdam { .. } => {
             unreachable!("{rule:?} is of tables, a dense parameter is not declared with it")
