@@ -1,6 +1,7 @@
 //! The master's settings: flag, then `SHOAL_*`, then default.
 
 mod flags;
+mod untrained;
 
 use crate::document::Wanted;
 use crate::machine::CheckpointPolicy;
@@ -35,10 +36,14 @@ pub struct JobArguments {
           value_parser = clap::value_parser!(u64).range(1..))]
     pub eval_epochs: Option<u64>,
     /// Do not train: write what the program predicts of each record of --data, in the order of records, into this place, a
-    /// folder or an object store's URL that every trainer reaches. Give the model by --warm-start
+    /// folder or an object store's URL that every trainer reaches and that no other prediction has written into. Give the model
+    /// by --warm-start
     #[arg(long, env = "SHOAL_PREDICT", value_name = "PLACE")]
     pub predict: Option<String>,
-    /// Passes over the data; 0 to evaluate only
+    /// With --predict or --epochs 0, in place of --warm-start: the model as it begins, for a baseline
+    #[arg(long, env = "SHOAL_UNTRAINED")]
+    pub untrained: bool,
+    /// Passes over the data; 0 to evaluate only. Give the model by --warm-start
     #[arg(long, env = "SHOAL_EPOCHS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub epochs: u64,
     /// Seeds shuffling, initial values and the randomness inside trainers
@@ -168,16 +173,21 @@ impl JobArguments {
     /// # Errors
     /// Flags that contradict one another.
     pub fn data(&self) -> anyhow::Result<(&[String], &[String])> {
-        if self.predict.is_some() {
-            ensure!(self.eval_data.is_empty(), "--predict: name the records by --data, not by --eval-data");
-            return Ok((&[], &self.data));
-        }
-        match (self.epochs, self.data.is_empty(), self.eval_data.is_empty()) {
-            (0, _, true) => bail!("--epochs 0 trains nothing: give --eval-data to evaluate, or --predict"),
-            (0, ..) => Ok((&[], &self.eval_data)),
-            (_, true, _) => bail!("--data is missing; to evaluate without training, give --epochs 0"),
-            (_, false, _) => Ok((&self.data, &self.eval_data)),
-        }
+        let named: (&[String], &[String]) =
+            match (self.epochs, self.data.is_empty(), self.eval_data.is_empty()) {
+                (_, _, is_alone) if self.predict.is_some() => {
+                    ensure!(is_alone, "--predict: name the records by --data, not by --eval-data");
+                    (&[], &self.data)
+                }
+                (0, _, true) => {
+                    bail!("--epochs 0 trains nothing: give --eval-data to evaluate, or --predict")
+                }
+                (0, ..) => (&[], &self.eval_data),
+                (_, true, _) => bail!("--data is missing; to evaluate without training, give --epochs 0"),
+                (_, false, _) => (&self.data, &self.eval_data),
+            };
+        self.check_model_and_place()?;
+        Ok(named)
     }
 
     /// What is evaluated and when, if so many records are.

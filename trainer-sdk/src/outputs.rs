@@ -2,60 +2,161 @@
 //! records, before the microbatch counts as done.
 //!
 //! A part has the same name and the same content whoever computes it and however often, so that each is there once in the
-//! end; other content under its name is a fault, never overwritten.
+//! end; other content under its name is a fault, never overwritten. A place is one job's: parts of two are never mixed.
 
 use crate::error::TrainError;
 use bytes::Bytes;
 use shoal_recordio::{Writer, WriterOptions};
 use shoal_runtime::cluster::{JobSettings, Microbatch};
 use shoal_runtime::host::storage::{Storage, StorageError};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between two attempts to write a part.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Names whose prediction is in a place: written before the first part is.
+const CLAIM: &str = ".prediction";
+/// A claim is no longer than this, in bytes: a job's name.
+const CLAIM_BYTES_MAX: u64 = 1024;
+
 /// Where outputs go.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     storage: Storage,
+    /// The job's name.
+    job: Bytes,
+    is_claimed: AtomicBool,
     patience: Duration,
+}
+
+/// Whose a place is.
+enum Owner {
+    Nobody,
+    This,
+    Other(String),
 }
 
 impl Outputs {
     /// Those of a job that predicts. A storage that fails is tried again for `patience`.
+    ///
+    /// # Errors
+    /// A place that cannot be one, or in which another prediction is.
     pub(crate) async fn open(job: &JobSettings, patience: Duration) -> Result<Option<Outputs>, TrainError> {
         let place = job.evaluated.as_ref().and_then(|evaluated| evaluated.outputs.as_deref());
         let Some(place) = place else { return Ok(None) };
-        let storage = Storage::open(place).await;
-        let storage = storage.map_err(|error| TrainError::Settings(format!("--predict: {error}")))?;
-        Ok(Some(Outputs { storage, patience }))
+        let outputs = Outputs {
+            storage: Storage::open(place).await.map_err(fault)?,
+            job: Bytes::copy_from_slice(job.job.0.as_bytes()),
+            is_claimed: AtomicBool::new(false),
+            patience,
+        };
+        outputs.patiently(|| outputs.check_place()).await?;
+        Ok(Some(outputs))
+    }
+
+    /// Refuses a place that is another's, or has parts of nobody knows whom. Nothing is written before there is something.
+    async fn check_place(&self) -> Result<(), Failed> {
+        if matches!(self.owner().await?, Owner::This) {
+            return Ok(());
+        }
+        let found = self.storage.list("").await?.into_iter().find(|found| is_part(&found.name));
+        match (found, self.owner().await?) {
+            // Parts of this job's came while nobody looked.
+            (_, Owner::This) | (None, Owner::Nobody) => Ok(()),
+            (_, Owner::Other(job)) => Err(self.taken(&format!("it has the prediction of the job {job:?}"))),
+            (Some(part), Owner::Nobody) => {
+                Err(self.taken(&format!("it has {} of an earlier prediction", part.name)))
+            }
+        }
+    }
+
+    async fn owner(&self) -> Result<Owner, StorageError> {
+        match self.storage.read(CLAIM, CLAIM_BYTES_MAX).await {
+            Ok(job) if job == self.job => Ok(Owner::This),
+            Ok(job) => Ok(Owner::Other(String::from_utf8_lossy(&job).into_owned())),
+            Err(StorageError::Missing { .. }) => Ok(Owner::Nobody),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the place this job's.
+    async fn claim(&self) -> Result<(), Failed> {
+        if self.is_claimed.load(Relaxed) {
+            return Ok(());
+        }
+        match self.storage.put(CLAIM, self.job.clone()).await {
+            Ok(()) => {
+                self.is_claimed.store(true, Relaxed);
+                Ok(())
+            }
+            Err(StorageError::Taken { .. }) => {
+                Err(self.taken("another job began to predict into it meanwhile"))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn taken(&self, why: &str) -> Failed {
+        let place = self.storage.place();
+        Failed::ForGood(format!("{place}: {why}: name an empty place, or remove what is there, {CLAIM} too"))
     }
 
     /// Writes a part; durable when it returns. `may_differ`: whether records were excluded since it may have been written.
     pub(crate) async fn write(&self, part: u64, content: Bytes, may_differ: bool) -> Result<(), TrainError> {
-        let name = name(part);
+        let (name, content) = (&name(part), &content);
+        self.patiently(|| async move {
+            self.claim().await?;
+            match self.storage.put(name, content.clone()).await {
+                Err(StorageError::Taken { .. }) if may_differ => {
+                    self.storage.delete(name).await?;
+                    Ok(self.storage.put(name, content.clone()).await?)
+                }
+                Err(taken @ StorageError::Taken { .. }) => {
+                    let way_out =
+                        "`predict` is no function of its arguments alone, or somebody else has written it";
+                    Err(Failed::ForGood(format!("{taken}; {way_out}")))
+                }
+                put => Ok(put?),
+            }
+        })
+        .await
+    }
+
+    /// Tries until it is done, for so long as a storage that fails is worth it.
+    async fn patiently<F: Future<Output = Result<(), Failed>>>(
+        &self,
+        attempt: impl Fn() -> F,
+    ) -> Result<(), TrainError> {
         let since = Instant::now();
         loop {
-            let put = self.storage.put(&name, content.clone()).await;
-            let failed = match put {
+            match attempt().await {
                 Ok(()) => return Ok(()),
-                Err(StorageError::Taken { .. }) if may_differ => self.storage.delete(&name).await.err(),
-                Err(taken @ StorageError::Taken { .. }) => {
-                    let way_out = "it is of another job or model (give an empty place), or `predict` is no function \
-                                   of its arguments alone";
-                    return Err(TrainError::Settings(format!("--predict: {taken}; {way_out}")));
-                }
-                Err(error) => Some(error),
-            };
-            if let Some(error) = failed {
-                if since.elapsed() >= self.patience {
-                    return Err(TrainError::Settings(format!("--predict: {error}")));
-                }
-                tokio::time::sleep(PAUSE).await;
+                Err(Failed::Storage(_)) if since.elapsed() < self.patience => tokio::time::sleep(PAUSE).await,
+                Err(failed) => return Err(fault(failed)),
             }
         }
     }
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("{0}")]
+    ForGood(String),
+}
+
+fn fault(why: impl std::fmt::Display) -> TrainError {
+    TrainError::Settings(format!("--predict: {why}"))
+}
+
+/// Whether an object of that name is, or was, a part.
+fn is_part(name: &str) -> bool {
+    name.starts_with("part-") && name.ends_with(".recordio")
 }
 
 /// The name of a part: those of a job are in the order of its records.
@@ -85,7 +186,7 @@ pub(crate) fn encode(
 mod tests {
     use super::*;
     use shoal_recordio::{Limits, decode_chunk};
-    use shoal_runtime::cluster::Slice;
+    use shoal_runtime::cluster::{Evaluated, JobId, Mode, Period, Precision, Slice};
     use std::path::Path;
 
     fn slice(first_record: u64, first_position: u32, records: u32) -> Slice {
@@ -118,18 +219,73 @@ mod tests {
         assert!(names.is_sorted());
     }
 
+    async fn open(folder: &Path, job: &str) -> Result<Outputs, TrainError> {
+        let outputs = Some(folder.display().to_string());
+        let evaluated = Some(Evaluated { records: 10, every: Period::Epochs(1), outputs });
+        let settings = JobSettings {
+            job: JobId(job.to_owned()),
+            seed: 1,
+            epochs: 0,
+            microbatch_records: 2,
+            microbatches_per_step: 2,
+            shuffle_run: 1,
+            records: 0,
+            manifest_fingerprint: [0; 32],
+            lease_ttl_millis: 1000,
+            mode: Mode::SYNC,
+            gradients: Precision::F32,
+            warm_start: None,
+            evaluated,
+        };
+        Outputs::open(&settings, Duration::ZERO).await.map(Option::unwrap)
+    }
+
     #[tokio::test]
     async fn a_part_is_written_once_however_often_it_comes_and_another_in_its_place_is_a_fault() {
         let folder = tempfile::tempdir().unwrap();
-        let storage = Storage::open(folder.path().to_str().unwrap()).await.unwrap();
-        let outputs = Outputs { storage: storage.clone(), patience: Duration::ZERO };
+        let outputs = open(folder.path(), "a").await.unwrap();
         for _ in 0..2 {
             outputs.write(4, Bytes::from_static(b"same"), false).await.unwrap();
         }
         let other = outputs.write(4, Bytes::from_static(b"other"), false).await.unwrap_err();
-        assert!(other.to_string().contains("empty place"), "{other}");
-        assert_eq!(&storage.read(&name(4), 100).await.unwrap()[..], b"same");
+        assert!(other.to_string().contains("function of its arguments"), "{other}");
+        assert_eq!(&outputs.storage.read(&name(4), 100).await.unwrap()[..], b"same");
         outputs.write(4, Bytes::from_static(b"other"), true).await.unwrap();
-        assert_eq!(&storage.read(&name(4), 100).await.unwrap()[..], b"other");
+        assert_eq!(&outputs.storage.read(&name(4), 100).await.unwrap()[..], b"other");
+    }
+
+    #[tokio::test]
+    async fn a_place_is_one_jobs_from_its_first_part_on_and_that_job_may_come_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, beside, other] = [
+            open(folder.path(), "a").await.unwrap(),
+            open(folder.path(), "a").await.unwrap(),
+            open(folder.path(), "b").await.unwrap(),
+        ];
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            0,
+            "nothing is written before there is something"
+        );
+        first.write(0, Bytes::from_static(b"0"), false).await.unwrap();
+        beside.write(1, Bytes::from_static(b"1"), false).await.unwrap();
+        let late = other.write(2, Bytes::from_static(b"2"), false).await.unwrap_err().to_string();
+        assert!(late.contains("another job") && late.contains("empty place"), "{late}");
+        assert!(!folder.path().join(name(2)).exists(), "nothing of it is among the others'");
+        let again = open(folder.path(), "b").await.unwrap_err().to_string();
+        assert!(again.contains("\"a\"") && again.contains("empty place"), "{again}");
+        open(folder.path(), "a").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn parts_of_nobody_knows_whom_are_refused_and_other_files_are_nobodys_business() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("README"), "about").unwrap();
+        open(folder.path(), "a").await.unwrap();
+        std::fs::write(folder.path().join("part-0000000007.recordio"), "").unwrap();
+        let refused = open(folder.path(), "a").await.unwrap_err().to_string();
+        assert!(refused.contains("part-0000000007.recordio of an earlier prediction"), "{refused}");
+        let file = open(&folder.path().join("README"), "a").await.unwrap_err().to_string();
+        assert!(file.contains("--predict") && file.contains("not a file"), "{file}");
     }
 }

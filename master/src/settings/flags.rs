@@ -15,6 +15,7 @@ impl JobArguments {
             eval_steps,
             eval_epochs,
             predict,
+            untrained,
             epochs,
             seed,
             microbatch_records,
@@ -69,7 +70,8 @@ impl JobArguments {
         };
         let names = [named("--data", data), named("--eval-data", eval_data)].concat();
         let values = flags.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
-        let switches = scale_by_staleness.then_some("--scale-by-staleness".to_owned());
+        let switches = [(scale_by_staleness, "--scale-by-staleness"), (untrained, "--untrained")];
+        let switches = switches.into_iter().filter_map(|(is_on, flag)| is_on.then(|| flag.to_owned()));
         names.into_iter().chain(values.flatten()).chain(switches).map(OsString::from).collect()
     }
 }
@@ -93,6 +95,7 @@ mod tests {
             "--eval-data=c",
             "--eval-steps=7",
             "--predict=out",
+            "--untrained",
             "--epochs=3",
             "--seed=11",
             "--microbatch-records=5",

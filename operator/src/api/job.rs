@@ -60,6 +60,9 @@ pub struct TrainingJobSpec {
     /// trainer reaches. May not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predict: Option<String>,
+    /// With predict or epochs 0, in place of warmStart: the model as it begins, for a baseline. May not change.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub untrained: bool,
     /// Passes over the data; 0 to evaluate only. By default 1. May not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1_000_000))]

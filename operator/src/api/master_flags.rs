@@ -11,6 +11,7 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
         eval_steps,
         eval_epochs,
         predict,
+        untrained,
         epochs,
         seed,
         mode,
@@ -66,11 +67,9 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
     ];
     let stated = values.into_iter().filter_map(|(flag, value)| Some((flag, Some(value?))));
     let names = [named("--data", data), named("--eval-data", eval_data)].concat();
-    names
-        .into_iter()
-        .chain(stated)
-        .chain(scale_by_staleness.then_some(("--scale-by-staleness", None)))
-        .collect()
+    let switches = [(scale_by_staleness, "--scale-by-staleness"), (untrained, "--untrained")];
+    let switches = switches.into_iter().filter(|(is_on, _)| **is_on).map(|(_, flag)| (flag, None));
+    names.into_iter().chain(stated).chain(switches).collect()
 }
 
 impl Mode {

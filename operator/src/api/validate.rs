@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::{Value, json};
 
 /// Fields of the spec that may not change once a job has begun: its data, its plan, and where it is kept.
-pub(super) const PINNED: [&str; 20] = [
+pub(super) const PINNED: [&str; 21] = [
     "data",
     "evalData",
     "evalSteps",
     "evalEpochs",
     "predict",
+    "untrained",
     "epochs",
     "seed",
     "mode",
@@ -60,6 +61,18 @@ fn training(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
     }
     if spec.data.is_empty() && spec.epochs != Some(0) && !spec.eval_data.is_empty() {
         faults.push("spec.epochs: give 0 to evaluate only, or name what to train on by spec.data".to_owned());
+    }
+    let is_without_training = spec.predict.is_some() || spec.epochs == Some(0);
+    if is_without_training && spec.warm_start.is_none() && !spec.untrained {
+        faults.push(
+            "spec.warmStart: name the model that is evaluated or predicts; for a baseline, the model as it begins, give untrained: true"
+                .to_owned(),
+        );
+    }
+    if spec.untrained && (spec.warm_start.is_some() || !is_without_training) {
+        faults.push(
+            "spec.untrained: goes with predict or epochs: 0, in place of warmStart: take it out".to_owned(),
+        );
     }
     if spec.eval_steps.is_some() && spec.eval_epochs.is_some() {
         faults.push("spec.evalSteps: give either it or spec.evalEpochs".to_owned());
@@ -235,6 +248,10 @@ mod tests {
             (json!({ "data": [] }), "spec.data"),
             (json!({ "data": [], "evalData": ["e"] }), "spec.epochs"),
             (json!({ "evalSteps": 1, "evalEpochs": 1 }), "spec.evalSteps"),
+            (json!({ "predict": "/told" }), "spec.warmStart"),
+            (json!({ "data": [], "evalData": ["e"], "epochs": 0 }), "spec.warmStart"),
+            (json!({ "untrained": true }), "spec.untrained"),
+            (json!({ "predict": "/told", "untrained": true, "warmStart": "/m" }), "spec.untrained"),
             (json!({ "mode": "async", "delay": 1 }), "spec.delay"),
             (json!({ "stalenessWindow": 4 }), "spec.stalenessWindow"),
             (json!({ "checkpoint": {} }), "spec.checkpoint.place"),

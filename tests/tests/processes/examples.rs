@@ -46,7 +46,7 @@ impl Example<'_> {
 
     /// A metric of the model as it begins.
     fn untrained(&self, metric: &str) -> f64 {
-        self.evaluated(&["--epochs", "0"])[metric].as_f64().unwrap()
+        self.evaluated(&["--epochs", "0", "--untrained"])[metric].as_f64().unwrap()
     }
 
     fn evaluated(&self, more: &[&str]) -> Value {

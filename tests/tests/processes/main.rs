@@ -8,6 +8,7 @@
 //! | `chaos` | `shoal chaos`, and the faults that need a network or a disk of their own |
 //! | `evaluation`, `exclusions`, `tables`, `devices` | the same under evaluations, records that cannot be used, embedding tables, devices |
 //! | `data_sets` | what a run says of its data, what it refuses, and how any file can be named |
+//! | `predictions` | which model is told of, and places that are one prediction's |
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
 //! | `packing` | what records are made of |
@@ -33,6 +34,7 @@ mod images;
 mod new_program;
 mod output;
 mod packing;
+mod predictions;
 mod program_arguments;
 mod tables;
 mod warm_start;

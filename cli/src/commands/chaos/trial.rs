@@ -40,7 +40,7 @@ pub(super) struct Trial {
 
 impl Trials {
     pub(super) async fn undisturbed(&mut self) -> anyhow::Result<Calm> {
-        let plan = self.flags.plan(self.place("undisturbed")?, None).await?;
+        let plan = self.plan("undisturbed", None).await?;
         let mut progress = Progress::new();
         let began = Instant::now();
         let mut job = tokio::select! {
@@ -63,9 +63,8 @@ impl Trials {
     /// # Errors
     /// An interruption. What goes wrong with the job is in the trial.
     pub(super) async fn struck(&mut self, fire: Fire, bound: Duration) -> anyhow::Result<Trial> {
-        let place = self.place(&format!("seed-{}", fire.seed))?;
-        let folder = place.folder.path().to_owned();
-        let plan = self.flags.plan(place, Some(fire)).await?;
+        let plan = self.plan(&format!("seed-{}", fire.seed), Some(fire)).await?;
+        let folder = plan.folder.path().to_owned();
         plan.folder.begin(&plan.name)?;
         let mut progress = Progress::into_file(&folder.join("run.log"))?;
         let began = Instant::now();
@@ -126,6 +125,13 @@ impl Trials {
             records_planned: is_whole.then_some(status.records_planned),
             rewinds: status.rewind,
         }
+    }
+
+    /// The plan of one of the jobs. Each predicts into a place of its own.
+    async fn plan(&self, part: &str, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
+        let mut flags = self.flags.clone();
+        flags.job.predict = flags.job.predict.map(|place| format!("{}/{part}", place.trim_end_matches('/')));
+        flags.plan(self.place(part)?, fire).await
     }
 
     fn place(&self, part: &str) -> anyhow::Result<Place> {

@@ -153,6 +153,7 @@ async fn start(
         eval_steps: None,
         eval_epochs: None,
         predict: None,
+        untrained: false,
         keep_last: 2,
         checkpoint_full_every: 8,
     };

@@ -1,6 +1,7 @@
 //! What `shoal run` and `shoal chaos` are told of a job, and the plan that becomes of it.
 
 use crate::commands::Output;
+use crate::exit::Exit;
 use crate::runner::JobPlan;
 use crate::runner::chaos::deck::Weather;
 use crate::runner::chaos::kind::{Kind, Kinds};
@@ -90,6 +91,7 @@ impl JobFlags {
     /// The plan of one run.
     pub(crate) async fn plan(&self, place: Place, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
         let mut job = self.job.clone();
+        job.data().map_err(|error| Exit::Usage(error.to_string()))?;
         if fire.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
             job.lease_ttl_millis = CHAOS_TTL_MILLIS;
         }

@@ -75,7 +75,10 @@ pub(crate) async fn open_folder(
         std::fs::canonicalize(&path)
     })
     .await
-    .map_err(|error| StorageError::sort_io(place.to_owned(), &error))?;
+    .map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => refused(place, "the folder cannot be made here", FORMS),
+        _ => StorageError::sort_io(place.to_owned(), &error),
+    })?;
     let store = LocalFileSystem::new_with_prefix(&root)
         .map_err(|error| StorageError::sort(place.to_owned(), error))?
         .with_fsync(true);
