@@ -180,7 +180,8 @@ impl Restorer<'_> {
             Some(file) => file,
             None => {
                 let file = WarmFile::open(pinned).await?;
-                self.shard.declaration().map_or(Ok(()), |declaration| file.check(&declaration))?;
+                let trains = self.shard.job().epochs > 0;
+                self.shard.declaration().map_or(Ok(()), |declaration| file.check(&declaration, trains))?;
                 file
             }
         };

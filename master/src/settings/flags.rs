@@ -71,7 +71,7 @@ impl JobArguments {
         let names = [named("--data", data), named("--eval-data", eval_data)].concat();
         let values = flags.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
         let switches = [(scale_by_staleness, "--scale-by-staleness"), (untrained, "--untrained")];
-        let switches = switches.into_iter().filter_map(|(is_on, flag)| is_on.then(|| flag.to_owned()));
+        let switches = switches.into_iter().filter(|(is_on, _)| **is_on).map(|(_, flag)| flag.to_owned());
         names.into_iter().chain(values.flatten()).chain(switches).map(OsString::from).collect()
     }
 }

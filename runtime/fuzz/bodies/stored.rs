@@ -84,7 +84,7 @@ pub(crate) fn tensors(bytes: &[u8]) {
     let declaration = declaration.expect("it is recorded").declaration;
     let Ok(end) = header_end(bytes, bytes.len() as u64) else { return };
     let Ok(header) = Header::parse(&bytes[..end as usize], bytes.len() as u64) else { return };
-    let _ = header.check(&declaration);
+    let _ = header.check(&declaration, true);
     for parameter in &declaration.parameters {
         if let Ok(Some(values)) = header.values_of(parameter) {
             let range = values.range(0, parameter.elements());

@@ -74,12 +74,12 @@ impl WarmFile {
         Ok(WarmFile { storage, file: pin.file.clone(), header })
     }
 
-    /// Whether a job with this declaration can begin here.
+    /// Whether a job with this declaration, which trains or not, can begin here.
     ///
     /// # Errors
     /// See [`Header::check`].
-    pub fn check(&self, declaration: &Declaration) -> Result<(), WarmStartError> {
-        self.header.check(declaration).map_err(|what| unfit(&self.storage, &self.file, what))
+    pub fn check(&self, declaration: &Declaration, trains: bool) -> Result<(), WarmStartError> {
+        self.header.check(declaration, trains).map_err(|what| unfit(&self.storage, &self.file, what))
     }
 
     /// Reads elements `first .. first + values.len()` of a parameter. Returns whether the file has it; if not, nothing is

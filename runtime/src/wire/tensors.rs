@@ -90,14 +90,25 @@ impl Header {
         Ok(Header { metadata, data: end })
     }
 
-    /// Whether a job with this declaration can begin here.
+    /// Whether a job with this declaration can begin here. One that does not train tells of the model as it is in the file, and
+    /// needs all of it.
     ///
     /// # Errors
-    /// What is wrong and the way out: a parameter of another shape or of a kind that is not taken, or none at all.
-    pub fn check(&self, declaration: &Declaration) -> Result<(), String> {
-        let mut found = 0;
-        for parameter in &declaration.parameters {
-            found += u32::from(self.values_of(parameter)?.is_some() || self.rows_of(parameter)?.is_some());
+    /// What is wrong and the way out: a parameter of another shape or of a kind that is not taken, none at all, or one that is
+    /// not there and would stay as it begins.
+    pub fn check(&self, declaration: &Declaration, trains: bool) -> Result<(), String> {
+        let (mut found, mut lacks) = (0, None);
+        for parameter in declaration.parameters.iter().filter(|parameter| parameter.rule.begins_anywhere()) {
+            match self.values_of(parameter)?.is_some() || self.rows_of(parameter)?.is_some() {
+                true => found += 1,
+                false => lacks = lacks.or(Some(&parameter.name)),
+            }
+        }
+        if let Some(name) = lacks.filter(|_| found > 0 && !trains) {
+            return Err(format!(
+                "parameter {name:?} is not in it, and a job that does not train would leave it as it begins: name a file of the \
+                 whole model"
+            ));
         }
         if found > 0 {
             return Ok(());

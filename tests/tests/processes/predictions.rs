@@ -70,6 +70,20 @@ fn an_untrained_model_predicts_or_is_evaluated_only_where_that_is_asked_for() {
 }
 
 #[test]
+fn a_model_of_which_the_file_lacks_a_part_tells_nothing() {
+    let world = world();
+    assert_eq!(world.run("trained", &["--data", "few.recordio"]).0, Some(0));
+    let predict =
+        ["--data", "few.recordio", "--predict", "told", "--warm-start", "trained/model.safetensors"];
+    let mut more = world.command("more", &predict);
+    let output = more.arg("parameter=v").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("\"v\" is not in it"), "{said}");
+    assert_eq!(world.parts("told").len(), 0);
+    assert_eq!(world.run("whole", &predict).0, Some(0));
+}
+
+#[test]
 fn parts_of_two_predictions_are_never_in_one_place() {
     let world = world();
     let predict =

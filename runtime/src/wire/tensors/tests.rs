@@ -86,7 +86,7 @@ fn bfloat_values_are_the_upper_halves_of_f32() {
 #[test]
 fn what_cannot_be_taken_is_refused_with_parameter_and_way_out() {
     let header = header_of(&file("w", Dtype::F32, &[2, 3], &[0; 24])).unwrap();
-    let refused = |parameter| header.check(&declared(&[parameter])).unwrap_err();
+    let refused = |parameter| header.check(&declared(&[parameter]), true).unwrap_err();
     let shape = refused(parameter("w", &[3, 2], Rule::Sgd));
     assert!(shape.contains("\"w\"") && shape.contains("[2, 3]") && shape.contains("[3, 2]"), "{shape}");
     assert!(shape.contains("declared shape"), "{shape}");
@@ -97,7 +97,7 @@ fn what_cannot_be_taken_is_refused_with_parameter_and_way_out() {
     );
     for (dtype, bytes) in [(Dtype::F64, 48), (Dtype::I32, 24), (Dtype::F8_E4M3, 6), (Dtype::BOOL, 6)] {
         let header = header_of(&file("w", dtype, &[2, 3], &vec![0; bytes])).unwrap();
-        let kind = header.check(&declared(&[parameter("w", &[2, 3], Rule::Sgd)])).unwrap_err();
+        let kind = header.check(&declared(&[parameter("w", &[2, 3], Rule::Sgd)]), true).unwrap_err();
         assert!(
             kind.contains("\"w\"") && kind.contains("F32, F16 and BF16") && kind.contains("convert"),
             "{kind}"
@@ -110,7 +110,12 @@ fn a_parameter_that_is_not_there_is_no_fault_beside_one_that_is() {
     let header = header_of(&file("w", Dtype::F32, &[2], &[0; 8])).unwrap();
     let new = parameter("new", &[9], Rule::Sgd);
     assert_eq!(header.values_of(&new), Ok(None));
-    assert_eq!(header.check(&declared(&[new, parameter("w", &[2], Rule::Sgd)])), Ok(()));
+    let both = declared(&[new, parameter("w", &[2], Rule::Sgd)]);
+    assert_eq!(header.check(&both, true), Ok(()));
+    let why = header.check(&both, false).unwrap_err();
+    assert!(why.contains("is not in it") && why.contains("whole model"), "nobody trains the rest: {why}");
+    let whole = declared(&[parameter("w", &[2], Rule::Sgd), Parameter::sum("counts", &[2])]);
+    assert_eq!(header.check(&whole, false), Ok(()), "counters never begin in a file");
 }
 
 #[test]
@@ -118,7 +123,7 @@ fn metrics_never_begin_in_a_file_and_running_statistics_do() {
     let header = header_of(&file("w", Dtype::F32, &[2], &[0; 8])).unwrap();
     // A metric's shape may differ from that of the job before.
     assert_eq!(header.values_of(&Parameter::sum("w", &[5])), Ok(None));
-    assert!(header.check(&declared(&[Parameter::sum("w", &[2])])).is_err());
+    assert!(header.check(&declared(&[Parameter::sum("w", &[2])]), true).is_err());
     assert!(header.values_of(&parameter("w", &[2], Rule::Ema { decay: 0.9 })).unwrap().is_some());
 }
 
@@ -216,7 +221,7 @@ fn rows_are_found_with_their_keys() {
     assert_eq!((at.rows, keys.end - keys.start, values.end - values.start), (3, 16, 16));
     assert!(keys.end <= file.len() as u64 && values.end <= file.len() as u64);
     assert!(keys.end <= at.values.range(0, 6).start || at.keys(0, 3).start >= at.values.range(0, 6).end);
-    assert_eq!(header.check(&declared(&[table(Rule::Sgd)])), Ok(()), "a table alone is enough");
+    assert_eq!(header.check(&declared(&[table(Rule::Sgd)]), true), Ok(()), "a table alone is enough");
     assert_eq!(header.rows_of(&table(Rule::Sum)), Ok(None), "it counts this job");
     assert_eq!(header.rows_of(&parameter("t", &[3, 2], Rule::Sgd)), Ok(None), "it is dense");
     assert_eq!(header.values_of(&table(Rule::Sgd)), Ok(None));
