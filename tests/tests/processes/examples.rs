@@ -60,8 +60,9 @@ impl Example<'_> {
         let outputs = self.folder.join("outputs");
         let model = ["--warm-start", "runs/here/model.safetensors", "--predict"];
         self.run(self.test, &[&model[..], &[&outputs.to_string_lossy()]].concat());
+        let files = outputs.read_dir().unwrap().map(|entry| entry.unwrap().path());
         let mut parts: Vec<PathBuf> =
-            outputs.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+            files.filter(|file| file.extension() == Some("recordio".as_ref())).collect();
         parts.sort();
         parts.iter().flat_map(|part| texts(part)).collect()
     }
