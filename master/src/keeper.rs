@@ -1,6 +1,7 @@
 //! Keeps the document: gets elected, decides, swaps, and only then lets the machine tell. Persist, then tell.
 
-use crate::document::Document;
+use crate::begun;
+use crate::document::{Document, Wanted};
 use crate::machine::{CheckpointPolicy, Machine};
 use crate::service::MasterService;
 use anyhow::{Context, anyhow, ensure};
@@ -91,24 +92,34 @@ impl Keeper<'_> {
             Ok(Some((revision, bytes))) => {
                 let found =
                     Document::from_bytes(&bytes).map_err(|unread| anyhow!("the store holds {unread}"))?;
-                ensure!(
-                    found.job == self.fresh.job,
-                    "the store holds the job {:?} with other settings or another data set: give this one a store of its own",
-                    found.job.job.0
-                );
-                ensure!(
-                    found.checkpoint_place == self.fresh.checkpoint_place,
-                    "this job's checkpoints lie in {}, not in {}: give --checkpoints as before",
-                    place(&found),
-                    place(&self.fresh)
-                );
-                (Some(revision), found)
+                (Some(revision), self.taken_up(found)?)
             }
             Err(error) => return Ok(Err(error)),
         };
         let document = document.elected(&self.identity);
         let swapped = settle(self.store, revision, document.to_bytes().into(), SWAP_PATIENCE, random).await;
         Ok(swapped.map(|revision| (revision, document)))
+    }
+
+    /// The job that has begun, as this master goes on with it: it is this one's job, with its numbers of members, which are
+    /// changed by asking; copies and what may be left out are as this master is told.
+    fn taken_up(&self, found: Document) -> anyhow::Result<Document> {
+        let changed = begun::changed(&found.job, &self.fresh.job);
+        let words: Vec<String> = changed.iter().map(ToString::to_string).collect();
+        ensure!(
+            found.job == self.fresh.job,
+            "the store holds the job {:?}, which began otherwise: {}. These a job keeps to its end: give them as they were, or begin another job in a store of its own (--warm-start begins it at the model of this one)",
+            found.job.job.0,
+            words.join("; ")
+        );
+        ensure!(
+            found.checkpoint_place == self.fresh.checkpoint_place,
+            "this job's checkpoints lie in {}, not in {}: give --checkpoints as before",
+            place(&found),
+            place(&self.fresh)
+        );
+        let Wanted { replicas, exclude_max, .. } = self.fresh.wanted;
+        Ok(Document { wanted: Wanted { replicas, exclude_max, ..found.wanted }, ..found })
     }
 
     /// Refuses a place with another job's checkpoints: this one's would be written over them.

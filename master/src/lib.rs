@@ -7,6 +7,7 @@
 
 mod advance;
 pub mod assignment;
+mod begun;
 pub mod clock;
 pub mod data_set;
 pub mod decide;

@@ -183,13 +183,16 @@ async fn a_swap_whose_answer_was_lost_is_settled_and_nobody_steps_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_wishes_make_no_other_job_and_those_in_the_store_hold() {
+async fn other_wishes_make_no_other_job_and_of_members_those_in_the_store_hold_of_copies_ones_own() {
     let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());
     put(&store, None, &fresh(3, 2)).await;
-    let keeper = keeper(&store, &wire, "m1");
+    let mut keeper = keeper(&store, &wire, "m1");
+    keeper.fresh.wanted = Wanted { pservers: 1, trainers: 9, replicas: 1, exclude_max: 4 };
     beside(&[(&keeper, &service)], async {
         until(|| term(&service).is_some()).await;
-        assert_eq!(told(&service).unwrap().wanted, fresh(3, 2).wanted);
+        let wanted = Wanted { pservers: 3, trainers: 1, replicas: 1, exclude_max: 4 };
+        assert_eq!(told(&service).unwrap().wanted, wanted);
+        assert_eq!(stored(&store).await.1.wanted, wanted);
     })
     .await;
 }

@@ -11,7 +11,7 @@ async fn another_jobs_store_is_refused_and_left_alone() {
     let mut of_other_settings = fresh(1, 0);
     of_other_settings.job.seed += 1;
     let cases = [
-        (of_other_settings.to_bytes(), "give this one a store of its own"),
+        (of_other_settings.to_bytes(), "--seed was 8 and is now 7"),
         (b"{\"jobs\":[]}".to_vec(), "something else than a job"),
         (Vec::new(), "something else than a job"),
         (b"{\"format\":5}".to_vec(), "document of format 5, this build reads formats 1 to 4"),
