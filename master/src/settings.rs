@@ -5,8 +5,9 @@ mod untrained;
 
 use crate::document::Wanted;
 use crate::machine::CheckpointPolicy;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use shoal_runtime::cluster::job::DELAY_MAX;
+use shoal_runtime::cluster::job_check;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
 use shoal_runtime::cluster::{Evaluated, JobId, JobSettings, Manifest, Mode, Period, Precision};
 use shoal_runtime::host::rpc::Security;
@@ -122,12 +123,15 @@ pub struct JobArguments {
 const EVALUATIONS_MAX: u64 = 10_000;
 
 /// A place as others may name it too: a folder from the root.
-fn rooted(flag: &str, place: &str) -> anyhow::Result<String> {
+pub(crate) fn rooted(flag: &str, place: &str) -> anyhow::Result<String> {
     if place.contains("://") {
         return Ok(place.to_owned());
     }
     let folder = std::path::absolute(place).with_context(|| format!("{flag} {place:?}"))?;
-    Ok(folder.display().to_string())
+    let named = folder.to_str().map(str::to_owned);
+    named.with_context(|| {
+        format!("{flag} {place:?}: the path {} is not UTF-8, as places have to be", folder.display())
+    })
 }
 
 /// How updates follow one another.
@@ -268,7 +272,7 @@ impl std::ops::Deref for MasterSettings {
 impl MasterSettings {
     /// The job over a scanned data set, of which the first `trained` records are trained on and the others evaluated.
     pub fn job_settings(&self, manifest: &Manifest, trained: u64) -> anyhow::Result<JobSettings> {
-        ensure!(!self.job.is_empty() && self.job.len() <= 253, "--job: a name has 1 to 253 bytes");
+        job_check::name(&self.job).map_err(|fault| anyhow!("--job {:?} {}", self.job, fault.what))?;
         let job = JobSettings {
             job: JobId(self.job.clone()),
             seed: self.seed,
@@ -316,8 +320,7 @@ impl MasterSettings {
             !store.contains("://"),
             "--checkpoints: name a folder or a URL that master and pservers reach"
         );
-        let folder = std::path::absolute(std::path::Path::new(&store).join("checkpoints"))?;
-        Ok(folder.display().to_string())
+        rooted("--store", &format!("{}/checkpoints", store.trim_end_matches('/')))
     }
     /// How long to stay once the job is over, if not for ever.
     pub fn linger(&self) -> Option<Duration> {

@@ -2,6 +2,7 @@
 //! job that has begun goes on with the file it began at, or, once it has a checkpoint, without it.
 
 use crate::document::Document;
+use crate::settings::rooted;
 use anyhow::{Context, bail};
 use shoal_runtime::cluster::WarmStart;
 use shoal_runtime::host::store::Store;
@@ -13,11 +14,7 @@ use shoal_runtime::host::warm_start::pin;
 /// # Errors
 /// No file is named.
 pub(crate) fn located(said: &str) -> anyhow::Result<(String, String)> {
-    let rooted = match said.contains("://") {
-        true => said.to_owned(),
-        false => std::path::absolute(said).context("--warm-start")?.display().to_string(),
-    };
-    match rooted.rsplit_once('/') {
+    match rooted("--warm-start", said)?.rsplit_once('/') {
         Some((place, file)) if !place.is_empty() && !place.ends_with('/') && !file.is_empty() => {
             Ok((place.to_owned(), file.to_owned()))
         }

@@ -3,6 +3,7 @@
 use super::{Output, print_outcome};
 use crate::exit::Exit;
 use serde_json::json;
+use shoal_runtime::cluster::job_check;
 use shoal_runtime::host::authority::Authority;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::rpc::Security;
@@ -94,9 +95,8 @@ pub(crate) fn run(arguments: &CertsArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn issue(arguments: &IssueArguments) -> anyhow::Result<ExitCode> {
-    if !(1..=253).contains(&arguments.job.len()) {
-        return Err(Exit::Usage("--job: a name has 1 to 253 bytes".to_owned()).into());
-    }
+    job_check::name(&arguments.job)
+        .map_err(|fault| Exit::Usage(format!("--job {:?} {}", arguments.job, fault.what)))?;
     let authority = Authority::open(&arguments.authority).map_err(Exit::Usage)?;
     let role = arguments.role.as_deref().map(str::parse::<Role>).transpose().map_err(Exit::Usage)?;
     let folders: Vec<(Role, PathBuf)> = match role {

@@ -25,6 +25,22 @@ pub struct SettingsFault {
     pub what: String,
 }
 
+/// A name that a person may give a job: it becomes part of files' names, labels and certificates.
+///
+/// # Errors
+/// What a name is, where this is none.
+pub fn name(name: &str) -> Result<(), SettingsFault> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if begins && name.len() <= JOB_BYTES_MAX && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    let what = format!(
+        "is no name: give at most {JOB_BYTES_MAX} letters (a-z, A-Z), digits, '-', '_' and '.', a letter or a digit first"
+    );
+    fault("job", what)
+}
+
 impl JobSettings {
     /// Checks every setting and what follows from all of them. Returns the first fault.
     pub fn check(&self) -> Result<(), SettingsFault> {

@@ -167,3 +167,16 @@ fn a_job_that_only_evaluates_has_neither_epochs_nor_records() {
     (job.epochs, job.records) = (0, 0);
     work_out(&job);
 }
+
+#[test]
+fn a_jobs_name_can_be_part_of_a_files_name_and_of_nothing_else_than_it_says() {
+    let long = "x".repeat(JOB_BYTES_MAX);
+    for good in ["a", "7", "digits-1764-12", "Team_a.v2", long.as_str()] {
+        assert_eq!(name(good), Ok(()), "{good}");
+    }
+    let longer = format!("{long}x");
+    for bad in ["", ".", "..", "../x", "a/b", "-x", "_x", "a b", "a\nb", "a\0", "é", "%41", longer.as_str()]
+    {
+        assert_eq!(name(bad).unwrap_err().setting, "job", "{bad:?}");
+    }
+}
