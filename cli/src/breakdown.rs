@@ -122,14 +122,14 @@ impl Breakdown {
         Some(match bound {
             Bound::Compute if is_async || trainers * MICROBATCHES_PER_TRAINER <= per_step => {
                 format!(
-                    "compute-bound: {share} is the step function; more trainers would help (shoal scale --trainers N)"
+                    "compute-bound: {share} is the step function; more trainers would help (`shoal scale --trainers`)"
                 )
             }
             Bound::Compute => format!(
                 "compute-bound: {share} is the step function; more trainers would help, with more microbatches per step (now {per_step}; about {MICROBATCHES_PER_TRAINER} for each trainer)"
             ),
             Bound::Pserver => format!(
-                "pserver-bound: {share} goes to pulls and pushes; more pservers would help (shoal scale --pservers N), or more records in a microbatch"
+                "pserver-bound: {share} goes to pulls and pushes; more pservers would help (`shoal scale --pservers`), or more records in a microbatch"
             ),
             Bound::Data => format!(
                 "data-bound: {share} is waiting for records; faster storage would help, or chunks that fit the shuffle (--shuffle-run)"

@@ -8,7 +8,7 @@ use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Security, TcpDial, master_client};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long a master may take to answer a person.
@@ -51,20 +51,18 @@ impl JobChoice {
 
     /// Connects to the job that is meant.
     pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
-        let address = match &self.master {
-            Some(address) => address.clone(),
-            None => master_of(&self.run)?,
-        };
-        Client::connect(&address, &self.security()?).await
+        let security = self.security()?;
+        if let Some(addresses) = &self.master {
+            return Client::connect(addresses, &security).await;
+        }
+        let run = RunFolder(self.run.clone());
+        let address = run.master()?;
+        match run.job_name()? {
+            // Whoever listens there by now: the master of another job will not answer.
+            Some(job) => Client::of_job(&address, job, &security),
+            None => Client::connect(&address, &security).await,
+        }
     }
-}
-
-fn master_of(run: &Path) -> anyhow::Result<String> {
-    let path = run.join("master.address");
-    std::fs::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| {
-        let hint = "name the job by --master HOST:PORT or --run DIR; local runs are started by `shoal run`";
-        Exit::Usage(format!("no running job found: {}: {error}; {hint}", path.display())).into()
-    })
 }
 
 impl Client {
@@ -80,14 +78,21 @@ impl Client {
     }
 
     async fn connect_to(address: &str, security: &Security) -> anyhow::Result<Client> {
+        let mut client = Client::of_job(address, String::new(), security)?;
+        let described = client.rpc.describe(proto::DescribeRequest {});
+        let described = tokio::time::timeout(ANSWER, described).await;
+        let described = client.answer(described)?;
+        client.job = described.settings.unwrap_or_default().job;
+        Ok(client)
+    }
+
+    /// For the job of this name, whose master is expected at an address: with every call the master is told the name, and
+    /// one of another job refuses it. Calls nobody yet.
+    pub(crate) fn of_job(address: &str, job: String, security: &Security) -> anyhow::Result<Client> {
         let security = security.clone();
         let dial = TcpDial { security: security.clone(), ..TcpDial::default() };
         let rpc = master_client(&dial, address).map_err(Exit::Usage)?;
-        let mut client = Client { rpc, address: address.to_owned(), job: String::new(), security };
-        let described = client.rpc.describe(proto::DescribeRequest {});
-        let described = client_answer(&client.address, tokio::time::timeout(ANSWER, described).await)?;
-        client.job = described.settings.unwrap_or_default().job;
-        Ok(client)
+        Ok(Client { rpc, address: address.to_owned(), job, security })
     }
 
     /// How it speaks with the job.
@@ -103,7 +108,8 @@ impl Client {
     /// How the job is, unless the answer takes longer than `wait`.
     pub(crate) async fn status_within(&mut self, wait: Duration) -> anyhow::Result<proto::StatusReply> {
         let asked = self.rpc.status(proto::StatusRequest { job: self.job.clone() });
-        client_answer(&self.address, tokio::time::timeout(wait, asked).await)
+        let answered = tokio::time::timeout(wait, asked).await;
+        self.answer(answered)
     }
 
     /// Asks for other numbers of members; what is absent stays as it is.
@@ -113,38 +119,49 @@ impl Client {
         pservers: Option<u32>,
     ) -> anyhow::Result<proto::ScaleReply> {
         let asked = self.rpc.scale(proto::ScaleRequest { job: self.job.clone(), trainers, pservers });
-        client_answer(&self.address, tokio::time::timeout(ANSWER, asked).await)
+        let answered = tokio::time::timeout(ANSWER, asked).await;
+        self.answer(answered)
     }
 
     /// Asks for a checkpoint as soon as possible; the answer names the newest before.
     pub(crate) async fn checkpoint(&mut self) -> anyhow::Result<proto::CheckpointReply> {
         let asked = self.rpc.checkpoint(proto::CheckpointRequest { job: self.job.clone() });
-        client_answer(&self.address, tokio::time::timeout(ANSWER, asked).await)
+        let answered = tokio::time::timeout(ANSWER, asked).await;
+        self.answer(answered)
     }
 
     /// Asks for a pserver to be left; with `replace` another is to take its place.
     pub(crate) async fn drain(&mut self, pserver: &str, replace: bool) -> anyhow::Result<proto::DrainReply> {
         let request = proto::DrainRequest { job: self.job.clone(), pserver: pserver.to_owned(), replace };
-        client_answer(&self.address, tokio::time::timeout(ANSWER, self.rpc.drain(request)).await)
+        let answered = tokio::time::timeout(ANSWER, self.rpc.drain(request)).await;
+        self.answer(answered)
     }
 }
 
 type Answered<T> = Result<Result<tonic::Response<T>, tonic::Status>, tokio::time::error::Elapsed>;
 
-fn client_answer<T>(address: &str, answered: Answered<T>) -> anyhow::Result<T> {
-    let unreachable =
-        |what: String| Exit::Unreachable(format!("the master at {address} does not answer: {what}"));
-    match answered {
-        Err(_) => Err(unreachable("no answer in time".to_owned()).into()),
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => match Fault::from(status) {
-            Fault::Unreachable(what) => Err(unreachable(what).into()),
-            // A certificate may be issued anew at any moment: asking again may help.
-            fault @ Fault::Untrusted(_) => Err(unreachable(fault.to_string()).into()),
-            Fault::Refused(refusal) if refusal.kind == RefusalKind::NotLeader => {
-                Err(unreachable(refusal.to_string()).into())
-            }
-            fault => Err(fault).with_context(|| format!("the master at {address} refused")),
-        },
+impl Client {
+    fn answer<T>(&self, answered: Answered<T>) -> anyhow::Result<T> {
+        let Client { address, job, .. } = self;
+        let unreachable =
+            |what: String| Exit::Unreachable(format!("the master at {address} does not answer: {what}"));
+        match answered {
+            Err(_) => Err(unreachable("no answer in time".to_owned()).into()),
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => match Fault::from(status) {
+                Fault::Unreachable(what) => Err(unreachable(what).into()),
+                // A certificate may be issued anew at any moment: asking again may help.
+                fault @ Fault::Untrusted(_) => Err(unreachable(fault.to_string()).into()),
+                Fault::Refused(refusal) if refusal.kind == RefusalKind::NotLeader => {
+                    Err(unreachable(refusal.to_string()).into())
+                }
+                Fault::Refused(refusal) if refusal.kind == RefusalKind::WrongJob => {
+                    let detail = refusal.detail;
+                    let why = format!("job {job:?} has no master at {address}: another job has ({detail})");
+                    Err(Exit::Unreachable(why).into())
+                }
+                fault => Err(fault).with_context(|| format!("the master at {address} refused")),
+            },
+        }
     }
 }

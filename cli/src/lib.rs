@@ -31,6 +31,7 @@ mod recordio_command;
 mod report;
 mod rewinds;
 mod runner;
+mod shell;
 #[cfg(feature = "cluster")]
 mod simulator;
 mod staleness;

@@ -7,6 +7,8 @@ use crate::at_rest::AtRest;
 use crate::client::{Client, JobChoice};
 use crate::exit::Exit;
 use crate::model_state::ModelState;
+use crate::runner::folder::RunFolder;
+use crate::shell;
 #[cfg(feature = "parquet")]
 use crate::table_file;
 use anyhow::Context;
@@ -83,10 +85,11 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
     let finished = job.run.join("model.safetensors");
     if job.master.is_none() && finished.is_file() {
         if let Some(table) = &wanted.table {
-            let (run, file) = (job.run.display(), wanted.file.display());
-            let how = format!("shoal checkpoint export --run {run} --table {table} --file {file}");
+            let how = RunFolder(job.run.clone()).command("checkpoint export");
+            let (table, file) = (shell::quoted(table.as_ref()), shell::path(&wanted.file));
             return Err(Exit::Usage(format!(
-                "the run in {run} has ended; its tables are in its newest checkpoint: {how}"
+                "the run in {} has ended; its tables are in its newest checkpoint: {how} --table {table} --file {file}",
+                job.run.display()
             ))
             .into());
         }
@@ -105,16 +108,19 @@ pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> 
 /// Writes what the job is at one version, tried with the routing of one moment after another.
 async fn caught(client: &mut Client, wanted: &Wanted) -> anyhow::Result<Written> {
     let deadline = Instant::now() + TRYING;
+    let mut has_answered = false;
     loop {
         let tried = match client.status().await {
             Ok(status) => {
+                has_answered = true;
                 let written = match AtRest::of_job(&status, client.security()) {
                     Ok(job) => wanted.write(&job).await,
                     Err(error) => Err(error),
                 };
                 written.map_err(|error| (is_of_reading(&error) && status.phase == "training", error))
             }
-            Err(error) => Err((true, error)),
+            // Who never answered will hardly do so now.
+            Err(error) => Err((has_answered, error)),
         };
         match tried {
             Ok(written) => return Ok(written),

@@ -1,6 +1,7 @@
 //! A run's folder: what lies where in it. Reads and names; it decides nothing.
 
 use crate::exit::Exit;
+use crate::shell;
 use anyhow::Context;
 use shoal_runtime::host::files;
 use shoal_runtime::host::rpc::tls::Role;
@@ -48,8 +49,41 @@ impl RunFolder {
     pub(crate) fn tls_of(&self, role: Role) -> PathBuf {
         self.tls().join(role.word())
     }
+    /// Locked by the process that works in it.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.0.join("run.lock")
+    }
     fn job(&self) -> PathBuf {
         self.0.join("job.name")
+    }
+
+    /// The command of this name about this run, as a person can type it.
+    pub(crate) fn command(&self, name: &str) -> String {
+        format!("{} {name} --run {}", shell::shoal(), shell::path(&self.0))
+    }
+
+    /// The command that goes on with it.
+    fn resuming(&self) -> String {
+        format!("{} run --resume --folder {} ...", shell::shoal(), shell::path(&self.0))
+    }
+
+    /// Where the master of this run listens, if it does.
+    pub(crate) fn master(&self) -> Result<String, Exit> {
+        let path = self.address();
+        std::fs::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| {
+            let hint =
+                "name the job by --master HOST:PORT or --run DIR; local runs are started by `shoal run`";
+            Exit::Usage(format!("no running job found: {}: {error}; {hint}", path.display()))
+        })
+    }
+
+    /// The name of the job that runs here; none where only a master's address was put here.
+    pub(crate) fn job_name(&self) -> Result<Option<String>, Exit> {
+        match std::fs::read_to_string(self.job()) {
+            Ok(name) => Ok(Some(name)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Exit::Usage(format!("{}: {error}", self.job().display()))),
+        }
     }
 
     /// Makes the folder that a job of this name runs in.
@@ -69,7 +103,8 @@ impl RunFolder {
         }
         let folder = self.0.display();
         Err(Exit::Usage(format!(
-            "{folder} holds the state of another run: go on with that one by `shoal run --resume --folder {folder} ...`, or name another --folder"
+            "{folder} holds the state of another run: go on with that one by `{}`, or name another --folder",
+            self.resuming()
         )))
     }
 

@@ -1,6 +1,7 @@
 //! `runs/latest`: a link to the newest run of this folder, so that `shoal status` and its like find it without being told. It must
 //! never take the place of anything that is no link.
 
+use crate::shell;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ const LATEST: &str = "runs/latest";
 /// Points it at a run. Where that cannot be, it is said.
 pub(crate) fn remember(run: &Path) {
     if let Err(error) = point(Path::new(LATEST), run) {
-        note!("warning: {LATEST} does not lead to this run ({error}): give --run {}", run.display());
+        note!("warning: {LATEST} does not lead to this run ({error}): give --run {}", shell::path(run));
     }
 }
 

@@ -5,6 +5,7 @@
 //! processes only.
 
 pub(crate) mod chaos;
+pub(crate) mod claim;
 pub(crate) mod counts;
 pub(crate) mod credentials;
 pub(crate) mod ends;

@@ -1,5 +1,6 @@
 //! What a local run runs, and with which command lines. Starts nothing.
 
+use super::claim::Claim;
 use super::folder::RunFolder;
 use shoal_master::settings::JobArguments;
 use shoal_pserver::device::DeviceChoice;
@@ -10,7 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// What to run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct JobPlan {
     pub(crate) name: String,
     pub(crate) job: JobArguments,
@@ -36,6 +37,8 @@ pub(crate) struct JobPlan {
     /// Whether the master's state is on a disk of the run's own.
     pub(crate) has_disk: bool,
     pub(crate) folder: RunFolder,
+    /// Nobody else works in the folder.
+    pub(crate) _claim: Claim,
     pub(crate) resumed: Option<Resumed>,
 }
 

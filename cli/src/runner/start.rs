@@ -141,7 +141,7 @@ async fn first_words(
         }
         if let Ok(address) = std::fs::read_to_string(plan.folder.address()) {
             deadline.get_or_insert_with(|| Instant::now() + MASTER_START);
-            match first_status(&address, security).await {
+            match first_status(&address, &plan.name, security).await {
                 Ok((client, status)) => return Ok((address, client, status)),
                 Err(error) if Exit::is_unreachable(&error) => missing = format!("{error:#}"),
                 Err(error) => return Err(error),
@@ -168,8 +168,12 @@ fn not_begun(master: &Process, end: End) -> anyhow::Error {
     anyhow::anyhow!("the master ended at its start ({end}):\n{said}")
 }
 
-async fn first_status(address: &str, security: &Security) -> anyhow::Result<(Client, StatusReply)> {
-    let mut client = Client::connect(address, security).await?;
+async fn first_status(
+    address: &str,
+    job: &str,
+    security: &Security,
+) -> anyhow::Result<(Client, StatusReply)> {
+    let mut client = Client::of_job(address, job.to_owned(), security)?;
     let status = client.status().await?;
     Ok((client, status))
 }

@@ -1,7 +1,7 @@
 //! Tests of the command from outside, with its own processes: one program, a module for each story.
 //!
 //! `logs_and_pages`: roles as a cluster sees them. `versions`: commands and roles that meet another build's master.
-//! `watch_and_report`: a run watched from beside and reported afterwards. `roles` is what they share.
+//! `runs`: one run and others. `watch_and_report`: a run watched from beside and reported afterwards. `roles` is what they share.
 //! One of them: `cargo test -p shoal-cli --test it versions::`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,5 +10,6 @@
 mod exposition;
 mod logs_and_pages;
 mod roles;
+mod runs;
 mod versions;
 mod watch_and_report;

@@ -1,6 +1,7 @@
 //! The command line that plays one seed of this one again. Pure.
 
-use std::ffi::{OsStr, OsString};
+use crate::shell::quoted;
+use std::ffi::OsString;
 
 /// Flags that choose what is played, each with a value.
 const CHOICES: [&str; 3] = ["--faults", "--seeds", "--folder"];
@@ -24,16 +25,6 @@ pub(super) fn command(words: impl Iterator<Item = OsString>, seed: u64) -> Strin
         }
     }
     again.join(" ")
-}
-
-/// As a shell reads it.
-fn quoted(word: &OsStr) -> String {
-    let text = word.to_string_lossy();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.into_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

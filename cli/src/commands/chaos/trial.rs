@@ -138,8 +138,9 @@ impl Trials {
         let unique = format!("{}-{}", wall_seconds(), std::process::id());
         let name = format!("{}-{part}-{unique}", self.flags.program_name());
         let folder = RunFolder(self.folder.join(part));
+        let claim = folder.claim()?;
         folder.check_new()?;
-        Ok(Place { name, folder, is_resumed: false, http: None })
+        Ok(Place { name, folder, claim, is_resumed: false, http: None })
     }
 
     /// Removes what nobody needs: the undisturbed run, and the folder of all if no job is left in it.

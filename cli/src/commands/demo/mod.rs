@@ -24,6 +24,8 @@ use std::time::Duration;
 
 const EPOCHS: u64 = 12;
 const LEASE_TTL_MILLIS: u64 = 1500;
+/// Where a demo lies unless it is said.
+const FOLDER: &str = "runs/demo";
 /// The elastic run is slowed down so that one can watch: a pause before each microbatch.
 const PACE: Duration = Duration::from_millis(20);
 
@@ -38,7 +40,7 @@ pub(crate) struct DemoArguments {
     #[arg(long, env = "SHOAL_SEED", default_value_t = 7)]
     seed: u64,
     /// Folder for models, logs and the report
-    #[arg(long, default_value = "runs/demo", value_name = "DIR")]
+    #[arg(long, default_value = FOLDER, value_name = "DIR")]
     folder: PathBuf,
     /// Print one closing JSON object
     #[arg(long)]
@@ -55,6 +57,7 @@ pub(crate) async fn run(arguments: DemoArguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    let _claim = RunFolder(arguments.folder.clone()).claim()?;
     forget_last_demo(&arguments.folder)?;
     let data = arguments.folder.join("data");
     data::pack(&data)?;
@@ -98,6 +101,12 @@ fn forget_last_demo(folder: &Path) -> anyhow::Result<()> {
         ))
         .into());
     }
+    // A run that was resumed there may live.
+    let _claims = there
+        .iter()
+        .filter(|part| part.is_dir())
+        .map(|part| RunFolder(part.to_path_buf()).claim())
+        .collect::<Result<Vec<_>, _>>()?;
     for part in there {
         std::fs::remove_dir_all(part).with_context(|| format!("cannot clear {}", part.display()))?;
     }
@@ -157,6 +166,7 @@ async fn start(
         keep_last: 2,
         checkpoint_full_every: 8,
     };
+    let folder = RunFolder(arguments.folder.join(name));
     Supervisor::start(JobPlan {
         name: format!("demo-{name}-{}-{}", wall_seconds(), std::process::id()),
         job,
@@ -172,7 +182,8 @@ async fn start(
         tls: false,
         has_network: false,
         has_disk: false,
-        folder: RunFolder(arguments.folder.join(name)),
+        _claim: folder.claim()?,
+        folder,
         resumed: None,
     })
     .await

@@ -7,6 +7,7 @@ use crate::programs::digits;
 use crate::report::{self, Run, Time, Verdict};
 use crate::runner::Supervisor;
 use crate::runner::outcome::Outcome;
+use crate::shell;
 use anyhow::Context;
 use serde_json::{Value, json};
 use shoal_runtime::cluster::JobSettings;
@@ -25,6 +26,8 @@ pub(super) struct Proof {
     losses: Option<Losses>,
     facts: Vec<(String, String)>,
     time: Option<Time>,
+    /// The command that plays the same once more.
+    again: String,
 }
 
 impl Proof {
@@ -92,7 +95,7 @@ impl Proof {
         let losses = Losses::new(sums, settings.shape().training(), EPOCHS);
         let time = Breakdown::of(&outcome.status.trainer_totals.unwrap_or_default()).parts();
         let time = time.map(|shares| Time { shares, advice: None });
-        Ok(Proof { verdicts, closing, losses, facts, time })
+        Ok(Proof { verdicts, closing, losses, facts, time, again: played_again(arguments) })
     }
 
     pub(super) fn holds(&self) -> bool {
@@ -103,9 +106,19 @@ impl Proof {
         let mark = |verdict: &Verdict| format!("{} {}", if verdict.holds { '✔' } else { '✘' }, verdict.text);
         let mut lines: Vec<String> = self.verdicts.iter().map(mark).collect();
         lines.extend(self.facts.iter().take(1).map(|(name, value)| format!("  {name}: {value}")));
-        lines.push(format!("Picture: {}   Again: shoal demo --seed 41", report.display()));
+        lines.push(format!("Picture: {}   Again: {}", report.display(), self.again));
         lines.join("\n")
     }
+}
+
+fn played_again(arguments: &DemoArguments) -> String {
+    let DemoArguments { seed, folder, .. } = arguments;
+    let place = if folder == Path::new(super::FOLDER) {
+        String::new()
+    } else {
+        format!(" --folder {}", shell::path(folder))
+    };
+    format!("{} demo --seed {seed}{place}", shell::shoal())
 }
 
 pub(super) fn write_report(

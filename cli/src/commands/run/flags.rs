@@ -5,6 +5,7 @@ use crate::exit::Exit;
 use crate::runner::JobPlan;
 use crate::runner::chaos::deck::Weather;
 use crate::runner::chaos::kind::{Kind, Kinds};
+use crate::runner::claim::Claim;
 use crate::runner::folder::RunFolder;
 use crate::runner::plan::{Bounds, Resumed};
 use shoal_master::settings::JobArguments;
@@ -19,6 +20,8 @@ use std::time::Duration;
 const CHAOS_LASTS: Duration = Duration::from_secs(4);
 /// With chaos, the lease TTL where none was asked for.
 const CHAOS_TTL_MILLIS: u64 = 1000;
+/// The most letters of a program's name in that of its job.
+const PROGRAM_NAME_MAX: usize = 64;
 const DEFAULT_TTL_MILLIS: u64 = 5000;
 
 /// A job on this machine.
@@ -82,6 +85,7 @@ pub(crate) struct Fire {
 pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) folder: RunFolder,
+    pub(crate) claim: Claim,
     pub(crate) is_resumed: bool,
     /// Where the master's pages for probes are, if anywhere.
     pub(crate) http: Option<SocketAddr>,
@@ -97,7 +101,7 @@ impl JobFlags {
         }
         // `runs/latest` is another run once this one has begun.
         if let Some(file) = job.warm_start.as_deref().and_then(|file| std::fs::canonicalize(file).ok()) {
-            job.warm_start = Some(file.display().to_string());
+            job.warm_start = file.to_str().map(str::to_owned).or(job.warm_start);
         }
         let trainers = self.trainers.unwrap_or(Bounds::exactly(1));
         let pace = match (self.pace_millis, fire) {
@@ -106,7 +110,7 @@ impl JobFlags {
             (None, None) => Duration::ZERO,
         };
         let strikes = |needs: fn(Kind) -> bool| fire.is_some_and(|fire| fire.kinds.iter().any(needs));
-        let Place { name, folder, is_resumed, http } = place;
+        let Place { name, folder, claim, is_resumed, http } = place;
         Ok(JobPlan {
             name,
             job,
@@ -123,14 +127,21 @@ impl JobFlags {
             has_network: strikes(Kind::needs_network),
             has_disk: strikes(|kind| kind == Kind::Disk),
             folder,
+            _claim: claim,
             resumed: is_resumed.then_some(Resumed { trainers: self.trainers, pservers: self.pservers }),
         })
     }
 
-    /// The program's name, which names jobs that have none of their own.
+    /// The program's name, as far as it can name a job: it names those that have no name of their own.
     pub(crate) fn program_name(&self) -> String {
         let stem = self.program.first().map(PathBuf::from).unwrap_or_default();
-        stem.file_stem().map_or_else(|| "job".to_owned(), |stem| stem.to_string_lossy().into_owned())
+        let stem = stem.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+        let name: String = stem.chars().take(PROGRAM_NAME_MAX).map(plain).collect();
+        match name.trim_matches(['-', '_']) {
+            "" => "job".to_owned(),
+            name => name.to_owned(),
+        }
     }
 }
 
@@ -157,4 +168,38 @@ async fn chaos_pace(job: &JobArguments, trainers: u32) -> anyhow::Result<Duratio
     let evaluated = cut(manifest.record_count() - trained).microbatches();
     let microbatches = (cut(trained).microbatches() * job.epochs + evaluated).max(1);
     Ok(CHAOS_LASTS.mul_f64(f64::from(trainers) / microbatches as f64).min(Duration::from_millis(300)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use shoal_runtime::cluster::job_check;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: JobFlags,
+    }
+
+    #[test]
+    fn whatever_a_program_is_called_its_name_names_a_job() {
+        let long = "x".repeat(300).into_bytes();
+        for (program, named) in [
+            (b"target/release/examples/digits_candle".to_vec(), "digits_candle"),
+            (b"./train.sh".to_vec(), "train"),
+            (b"my prog \xc3\xa9".to_vec(), "my-prog"),
+            (b"caf\xe9".to_vec(), "caf"),
+            (b"..".to_vec(), "job"),
+            (b"-".to_vec(), "job"),
+            (long, &"x".repeat(PROGRAM_NAME_MAX)),
+        ] {
+            let words = ["shoal", "--data", "d", "--"].map(OsString::from).into_iter();
+            let command = Command::parse_from(words.chain([OsString::from_vec(program)]));
+            let name = command.flags.program_name();
+            assert_eq!(name, named);
+            job_check::name(&name).unwrap();
+        }
+    }
 }

@@ -20,12 +20,16 @@ use crate::runner::folder::RunFolder;
 use crate::runner::latest;
 use crate::runner::outcome::Outcome;
 use crate::runner::progress::Progress;
+use shoal_runtime::cluster::job_check;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::files;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// The most letters of a name: what tells two jobs of one name from another comes after it.
+const NAME_MAX: usize = 200;
 
 /// Examples for help, after those of manifests.
 macro_rules! examples {
@@ -54,7 +58,7 @@ pub(crate) struct RunArguments {
     _file: Option<PathBuf>,
     #[command(flatten)]
     flags: JobFlags,
-    /// Name of the job; by default the program's name
+    /// Name of the job, of letters, digits, '-', '_' and '.'; by default the program's name
     #[arg(long)]
     name: Option<String>,
     /// Go on with the run in --folder (by default runs/latest), whose processes have ended. Data, settings and program
@@ -100,14 +104,21 @@ impl RunArguments {
         if is_resumed {
             let latest = || std::fs::canonicalize("runs/latest").unwrap_or_else(|_| "runs/latest".into());
             let folder = RunFolder(self.folder.clone().unwrap_or_else(latest));
-            return Ok(Place { name: folder.job_to_resume()?, folder, is_resumed, http });
+            // Only what is a run's is claimed, and what it is counts once nobody else is there.
+            folder.job_to_resume()?;
+            let claim = folder.claim()?;
+            return Ok(Place { name: folder.job_to_resume()?, folder, claim, is_resumed, http });
         }
         // The suffix tells this job from another of the same name, whose processes must not get into it.
         let unique = format!("{}-{}", wall_seconds(), std::process::id());
-        let name = format!("{}-{unique}", self.name.clone().unwrap_or_else(|| self.flags.program_name()));
+        let name = match &self.name {
+            Some(name) => format!("{}-{unique}", named(name)?),
+            None => format!("{}-{unique}", self.flags.program_name()),
+        };
         let folder = RunFolder(self.folder.clone().unwrap_or_else(|| PathBuf::from("runs").join(&name)));
+        let claim = folder.claim()?;
         folder.check_new()?;
-        Ok(Place { name, folder, is_resumed, http })
+        Ok(Place { name, folder, claim, is_resumed, http })
     }
 }
 
@@ -134,7 +145,9 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         String::new()
     };
     progress.say(&format!(
-        "look at it: {inside}shoal status   change it: {inside}shoal scale --trainers N   end it: Ctrl-C"
+        "look at it: {inside}{}   change it: {inside}{} --trainers N   end it: Ctrl-C",
+        job.plan.folder.command("status"),
+        job.plan.folder.command("scale")
     ));
     let mut chaos = fire.map(|fire| Chaos::new(fire.weather(&job.plan)));
     let trained = tokio::select! {
@@ -156,6 +169,16 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     }
     let is_exact = outcome.tally().is_none_or(|tally| tally.wrong == 0);
     Ok(if is_exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A name, if with what is put after it it can be a job's.
+fn named(name: &str) -> Result<&str, Exit> {
+    let wrong = |what: &str| Exit::Usage(format!("--name {name:?} {what}"));
+    job_check::name(name).map_err(|fault| wrong(&fault.what))?;
+    if name.len() > NAME_MAX {
+        return Err(wrong(&format!("has {} letters, and at most {NAME_MAX} are taken", name.len())));
+    }
+    Ok(name)
 }
 
 fn interrupted() -> anyhow::Error {
