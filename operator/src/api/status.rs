@@ -174,7 +174,7 @@ pub struct Progress {
     pub step: u64,
     /// Steps of the whole job.
     pub steps: u64,
-    /// The epoch that is trained on.
+    /// Epochs that are over.
     pub epoch: u64,
     /// Records that count.
     pub records: u64,

@@ -236,7 +236,7 @@ pub struct MasterView {
     pub step: u64,
     /// Steps of the whole job.
     pub steps: u64,
-    /// The epoch that is trained on.
+    /// Epochs that are over.
     pub epoch: u64,
     /// Records that count.
     pub records: u64,
