@@ -31,6 +31,7 @@ mod recordio_command;
 mod report;
 mod rewinds;
 mod runner;
+mod screen;
 mod shell;
 #[cfg(feature = "cluster")]
 mod simulator;
@@ -38,10 +39,11 @@ mod staleness;
 #[cfg(feature = "parquet")]
 mod table_file;
 mod table_state;
+mod terminal;
 mod waste;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use shoal_runtime::host::output::{self, Results};
+use shoal_runtime::host::output::{self, Results, Stream};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -186,7 +188,7 @@ fn parsed(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
 /// Help that was asked for, or why the command line is none.
 fn unparsed(error: &clap::Error) -> ExitCode {
     let (is_help, text) = (!error.use_stderr(), error.render());
-    let colours = if is_help { Results::is_terminal() } else { output::is_terminal() };
+    let colours = if is_help { Stream::Results.is_terminal() } else { Stream::Notes.is_terminal() };
     let has_colours = colours && std::env::var_os("NO_COLOR").is_none();
     let text = if has_colours { text.ansi().to_string() } else { text.to_string() };
     if is_help {

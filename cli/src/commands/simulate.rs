@@ -67,7 +67,7 @@ const JOBS_SHOWN: usize = 20;
 
 /// A simulation whose progress is told, on a terminal alone.
 fn watched(scenario: &Scenario, policy: Policy) -> Experiment {
-    let is_terminal = output::is_terminal();
+    let is_terminal = output::Stream::Notes.is_terminal();
     let mut told = -1;
     let experiment = simulate(scenario, policy, |done| {
         let percent = (100.0 * done) as i32;

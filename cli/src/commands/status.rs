@@ -7,6 +7,7 @@ use crate::data_size;
 use crate::evaluations;
 use crate::exclusions;
 use crate::rewinds;
+use crate::screen::Section;
 use crate::staleness;
 use crate::waste::Waste;
 use serde_json::{Value, json};
@@ -102,27 +103,73 @@ pub(crate) fn levels(bits: u64) -> Vec<u32> {
 
 /// The whole status for people.
 pub(crate) fn text(status: &StatusReply) -> String {
+    let sections = sections(status);
+    let lines: Vec<&str> = sections.iter().flat_map(Section::lines).map(String::as_str).collect();
+    lines.join("\n")
+}
+
+/// The epoch under way, counted from 1, and how many there are; none in a job that does not train. Everything that people
+/// read counts so; `epoch` in JSON, in metrics and on the wire are those that are over.
+pub(crate) fn epoch(status: &StatusReply) -> Option<(u64, u64)> {
+    let epochs = status.settings.as_ref().map_or(0, |settings| settings.epochs);
+    (epochs > 0).then(|| ((status.epoch + 1).min(epochs), epochs))
+}
+
+/// How far the job is, in a line.
+fn progress(status: &StatusReply) -> String {
+    if !status.is_progress_known {
+        return "progress  not known before every block is heard of".to_owned();
+    }
+    let epoch =
+        epoch(status).map_or_else(String::new, |(epoch, epochs)| format!(", epoch {epoch} of {epochs}"));
+    format!("progress  step {} of {}{epoch}", status.step, status.steps)
+}
+
+/// The status in the order in which it is read; what counts the most has the lowest weight.
+pub(crate) fn sections(status: &StatusReply) -> Vec<Section> {
     let settings = status.settings.clone().unwrap_or_default();
-    let mut lines = vec![
-        format!("job       {}", settings.job),
-        format!(
-            "phase     {}{}",
-            status.phase,
-            if status.failure.is_empty() { String::new() } else { format!(": {}", status.failure) }
-        ),
-        format!(
-            "progress  step {} of {}, epoch {} of {}",
-            status.step, status.steps, status.epoch, settings.epochs
-        ),
-        format!("gradients {}", gradients(&settings)),
+    let failure = if status.failure.is_empty() { String::new() } else { format!(": {}", status.failure) };
+    let totals = pserver_totals(status);
+    let alone = |weight| move |head| Section { weight, head, details: Vec::new() };
+    let rewinds = (status.rewind > 0)
+        .then(|| format!("went back {}", rewinds::text(status.rewind, &rewinds::causes(status))));
+    let mut all = vec![
+        alone(Some(4))(format!("job       {}", settings.job)),
+        alone(Some(1))(format!("phase     {}{failure}", status.phase)),
+        alone(Some(0))(progress(status)),
+        alone(None)(format!("gradients {}", gradients(&settings))),
     ];
-    lines.extend(data_size::line(status).map(|line| format!("data      {line}")));
-    lines.extend(evaluations::lines(status));
-    lines.push(format!("trainers  {} live, {} wanted", live(status), status.trainers_wanted));
-    for trainer in status.trainers.iter().filter(|trainer| trainer.state == "live" || trainer.state == "lost")
-    {
+    all.extend(data_size::line(status).map(|line| alone(Some(13))(format!("data      {line}"))));
+    all.extend(Section::of(Some(5), evaluations::lines(status)));
+    all.extend(Section::of(Some(2), trainers(status)));
+    all.extend(time(status).into_iter().map(alone(Some(8))));
+    all.extend(Section::of(Some(3), pservers(status)));
+    all.push(alone(Some(9))(format!(
+        "copies    {} wanted of each block; {} in-sync, {} filling",
+        status.replicas_wanted, status.copies_in_sync, status.copies_filling
+    )));
+    all.extend(rewinds.map(alone(Some(10))));
+    all.extend(rows(&totals).map(alone(Some(11))));
+    all.extend(devices(&totals).map(alone(Some(12))));
+    all.extend(Section::of(Some(7), checkpoints(status)));
+    all.extend(Section::of(Some(6), troubles(status)));
+    all.extend(counters(status, &totals).map(alone(None)));
+    all
+}
+
+/// What became of records that cannot be used: how many, then one line each, up to a bound.
+fn troubles(status: &StatusReply) -> Vec<String> {
+    let lines = exclusions::troubles(status).into_iter().enumerate();
+    lines.map(|(at, line)| format!("{}{line}", if at == 0 { "records   " } else { "" })).collect()
+}
+
+/// The trainers: how many, then one line each.
+fn trainers(status: &StatusReply) -> Vec<String> {
+    let mut lines = vec![format!("trainers  {} live, {} wanted", live(status), status.trainers_wanted)];
+    let shown = status.trainers.iter().filter(|trainer| trainer.state == "live" || trainer.state == "lost");
+    lines.extend(shown.map(|trainer| {
         let counters = trainer.counters.unwrap_or_default();
-        lines.push(format!(
+        format!(
             "  {:<14} {:<5} pid {:<8} {} in hand, {} tasks, {} records",
             trainer.name,
             trainer.state,
@@ -130,41 +177,33 @@ pub(crate) fn text(status: &StatusReply) -> String {
             trainer.tasks_in_hand,
             counters.tasks,
             counters.records
-        ));
-    }
-    lines.extend(time(status));
-    lines.extend(pservers(status));
-    lines.push(format!(
-        "copies    {} wanted of each block; {} in-sync, {} filling",
-        status.replicas_wanted, status.copies_in_sync, status.copies_filling
-    ));
-    if status.rewind > 0 {
-        lines.push(format!("went back {}", rewinds::text(status.rewind, &rewinds::causes(status))));
-    }
-    lines.extend(rows(&pserver_totals(status)));
-    lines.extend(devices(&pserver_totals(status)));
-    lines.extend(checkpoints(status));
-    let troubles = exclusions::troubles(status).into_iter().enumerate();
-    lines.extend(troubles.map(|(at, line)| format!("{}{line}", if at == 0 { "records   " } else { "" })));
-    lines.push(format!("master    term {}", status.master_term));
-    let (leases, totals) = (status.leases.unwrap_or_default(), pserver_totals(status));
-    lines.push(format!(
-        "tasks     {} leased, {} again, {} speculative, {} expired, {} handed back",
-        leases.leased, leases.leased_again, leases.speculative, leases.expired, leases.handed_back
-    ));
-    lines.push(format!(
-        "pushes    {}, {} duplicates refused, {} late, {} replaced by an ancestor",
-        totals.pushes, totals.duplicates_refused, totals.late_pushes, totals.replaced_by_ancestor
-    ));
-    lines.push(format!(
-        "pieces    {} written ({} bytes), {} bytes copied on write, {} pushes throttled, at most {} bytes held",
-        totals.pieces_written,
-        totals.bytes_written,
-        totals.bytes_copied_on_write,
-        totals.throttled,
-        totals.checkpoint_memory_peak
-    ));
-    lines.join("\n")
+        )
+    }));
+    lines
+}
+
+/// What was done so far, and what of it was refused.
+fn counters(status: &StatusReply, totals: &PserverCounters) -> [String; 4] {
+    let leases = status.leases.unwrap_or_default();
+    [
+        format!("master    term {}", status.master_term),
+        format!(
+            "tasks     {} leased, {} again, {} speculative, {} expired, {} handed back",
+            leases.leased, leases.leased_again, leases.speculative, leases.expired, leases.handed_back
+        ),
+        format!(
+            "pushes    {}, {} duplicates refused, {} late, {} replaced by an ancestor",
+            totals.pushes, totals.duplicates_refused, totals.late_pushes, totals.replaced_by_ancestor
+        ),
+        format!(
+            "pieces    {} written ({} bytes), {} bytes copied on write, {} pushes throttled, at most {} bytes held",
+            totals.pieces_written,
+            totals.bytes_written,
+            totals.bytes_copied_on_write,
+            totals.throttled,
+            totals.checkpoint_memory_peak
+        ),
+    ]
 }
 
 /// The rows of tables, and what became of others; nothing in a job without any.
@@ -301,6 +340,7 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "data_set": data_size::json(status),
         "evaluations": evaluations::json(status), "evaluations_planned": status.evaluations_planned,
         "stopped_early": status.is_stopped_early, "version": status.version,
+        "is_progress_known": status.is_progress_known,
         "device_blocks": totals.device_blocks, "device_gradient_bytes": totals.device_gradient_bytes,
     });
     for more in [others, json_of_checkpoints(status, &totals), Waste::of(status).json()] {
@@ -332,4 +372,65 @@ fn json_of_checkpoints(status: &StatusReply, totals: &PserverCounters) -> Value 
         "table_rows": totals.rows, "table_bytes": totals.row_bytes,
         "rows_evicted": totals.rows_evicted, "keys_refused": totals.keys_refused,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screen::{Size, fitted};
+    use shoal_runtime::wire::proto::TrainerStatus;
+    use unicode_width::UnicodeWidthStr;
+
+    fn at(epoch: u64, epochs: u64) -> StatusReply {
+        let settings = JobSettings { job: "digits-7".to_owned(), epochs, ..Default::default() };
+        StatusReply {
+            settings: Some(settings),
+            phase: "training".to_owned(),
+            epoch,
+            step: 7,
+            steps: 314,
+            is_progress_known: true,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_counted_in_one_way_wherever_people_read_it() {
+        for (over, under_way) in [(0, 1), (1, 2), (2, 2)] {
+            let status = at(over, 2);
+            assert!(text(&status).contains(&format!("progress  step 7 of 314, epoch {under_way} of 2\n")));
+            let mut progress = crate::runner::progress::Progress::new();
+            let line = progress.line(&status, tokio::time::Instant::now());
+            assert!(line.contains(&format!("  epoch {under_way}/2  step 7/314  ")), "{line}");
+            assert_eq!(json_of(&status)["epoch"], over, "programs are told those that are over");
+        }
+        let only_evaluates = at(0, 0);
+        assert!(text(&only_evaluates).contains("progress  step 7 of 314\n"));
+        let new_master = StatusReply { is_progress_known: false, ..at(0, 2) };
+        assert!(text(&new_master).contains("progress  not known"));
+    }
+
+    #[test]
+    fn a_watched_status_is_never_larger_than_the_terminal_and_progress_is_the_last_to_go() {
+        let mut status = at(0, 2);
+        let member = |at: u32| TrainerStatus {
+            name: format!("trainer-{at}"),
+            state: "live".to_owned(),
+            ..Default::default()
+        };
+        status.trainers = (0..400).map(member).collect();
+        let server = |at: u32| PserverStatus { name: format!("pserver-{at}"), ..Default::default() };
+        status.pservers = (0..2).map(server).collect();
+        for (columns, rows) in [(80, 24), (80, 23), (20, 5), (200, 100), (40, 1), (1, 1)] {
+            let lines = fitted(&sections(&status), Size { columns, rows });
+            assert!(lines.len() <= rows && lines.iter().all(|line| line.width() <= columns), "{lines:?}");
+            assert!(
+                columns < 20 || lines.iter().any(|line| line.starts_with("progress  step 7")),
+                "{lines:?}"
+            );
+        }
+        let lines = fitted(&sections(&status), Size { columns: 80, rows: 24 });
+        assert!(lines.iter().any(|line| line == "  … 386 more"), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains("pserver-1")), "{lines:?}");
+    }
 }

@@ -1,17 +1,20 @@
-//! `shoal status --watch`: how a job is, every second until it ends; its end is the exit code. On a terminal the status
-//! is drawn over the one before, elsewhere each is a line.
+//! `shoal status --watch`: how a job is, every second until it ends; its end is the exit code. On a terminal as much of the
+//! status as it has room for is drawn over the one before, elsewhere each is a line.
 
-use super::status::{json_of, text};
+use super::status::{json_of, sections};
 use super::{Output, print};
 use crate::client::{Client, JobChoice};
 use crate::exit::Exit;
 use crate::runner::folder::RunFolder;
 use crate::runner::journal::{self, Entry};
 use crate::runner::progress::Progress;
-use shoal_runtime::host::output::{Results, Unprinted};
+use crate::screen::{Size, fitted};
+use crate::terminal;
+use shoal_runtime::host::output::{Stream, Unprinted};
 use shoal_runtime::wire::proto::StatusReply;
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 /// Between two looks.
@@ -29,7 +32,7 @@ enum End {
 /// Where each look goes.
 enum Screen {
     /// Drawn over the one before.
-    Terminal,
+    Terminal(Drawn),
     /// One line after another.
     Lines(Progress),
     Json,
@@ -40,12 +43,12 @@ enum Screen {
 /// # Errors
 /// No such job, or nobody who leads it answers any more.
 pub(crate) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<ExitCode> {
-    let is_terminal = Results::is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
     let mut screen = match output {
         Output::Json => Screen::Json,
-        Output::Text if is_terminal => Screen::Terminal,
+        Output::Text if terminal::is_drawn(Stream::Results) => Screen::Terminal(Drawn::default()),
         Output::Text => Screen::Lines(Progress::new()),
     };
+    let mut resized = signal(SignalKind::window_change())?;
     let (mut client, mut silent_since, mut has_shown) = (None, None, false);
     loop {
         match look(choice, &mut client).await {
@@ -73,7 +76,32 @@ pub(crate) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<
                 client = None;
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            _ = resized.recv() => {}
+        }
+    }
+}
+
+/// What is on the terminal: so many lines, when it was of this size. The cursor is below the last, so that whoever writes next,
+/// or is given the terminal back, finds it as after any command.
+#[derive(Debug, Default)]
+struct Drawn {
+    lines: usize,
+    size: Option<Size>,
+}
+
+impl Drawn {
+    /// What to print so that these lines take the place of those before; whatever was on the terminal above them stays.
+    fn over(&mut self, lines: &[String], size: Size) -> String {
+        let up = match (self.lines, self.size) {
+            (0, _) => String::new(),
+            // The terminal has broken the lines anew: nobody knows how far up they begin.
+            (_, Some(before)) if before != size => "\x1b[H\x1b[J".to_owned(),
+            (lines, _) => format!("\r\x1b[{lines}A\x1b[J"),
+        };
+        (self.lines, self.size) = (lines.len(), Some(size));
+        up + &lines.join("\n")
     }
 }
 
@@ -89,9 +117,11 @@ impl Screen {
     fn show(&mut self, status: &StatusReply) -> Result<(), Unprinted> {
         match self {
             Screen::Json => print(json_of(status)),
-            // From the top: each line to its end, then everything below.
-            Screen::Terminal => {
-                print(format_args!("\x1b[H{}\x1b[J", text(status).replace('\n', "\x1b[K\n") + "\x1b[K"))
+            Screen::Terminal(drawn) => {
+                let size = terminal::size(Stream::Results);
+                // The last line is for whatever comes after.
+                let room = Size { rows: size.rows.saturating_sub(1).max(1), columns: size.columns };
+                print(drawn.over(&fitted(&sections(status), room), size))
             }
             Screen::Lines(progress) => print(progress.line(status, Instant::now())),
         }
@@ -167,5 +197,17 @@ mod tests {
         };
         assert_eq!((of("training"), of("waiting"), of("done")), (None, None, Some(End::Done)));
         assert_eq!(of("failed"), Some(End::Failed("why".to_owned())));
+    }
+
+    #[test]
+    fn what_is_drawn_takes_the_place_of_what_was_and_of_nothing_else() {
+        let lines = |count: usize| vec!["x".to_owned(); count];
+        let (small, large) = (Size { columns: 20, rows: 5 }, Size { columns: 80, rows: 24 });
+        let mut drawn = Drawn::default();
+        assert_eq!(drawn.over(&lines(2), small), "x\nx", "the user's own lines are above");
+        assert_eq!(drawn.over(&lines(3), small), "\r\x1b[2A\x1b[Jx\nx\nx");
+        assert_eq!(drawn.over(&lines(1), small), "\r\x1b[3A\x1b[Jx");
+        assert_eq!(drawn.over(&lines(1), large), "\x1b[H\x1b[Jx", "its lines are broken elsewhere now");
+        assert_eq!(drawn.over(&lines(1), large), "\r\x1b[1A\x1b[Jx");
     }
 }

@@ -1,8 +1,10 @@
 //! Progress on standard error: one line that is rewritten on a terminal, a plain line now and then elsewhere.
 
+use crate::commands::status::{epoch, live};
 use crate::evaluations;
+use crate::{screen, terminal};
 use anyhow::Context;
-use shoal_runtime::host::output;
+use shoal_runtime::host::output::{self, Stream};
 use shoal_runtime::wire::proto::StatusReply;
 use std::fs::File;
 use std::io::Write;
@@ -18,15 +20,16 @@ pub(crate) struct Progress {
     file: Option<File>,
     started: Instant,
     shown: Option<Instant>,
-    /// A sliding start of the rate: records trained, when.
-    mark: (u64, Instant),
+    /// A sliding start of the rate: records trained, when. None before the first look: what was trained until then took longer
+    /// than anybody has looked.
+    mark: Option<(u64, Instant)>,
 }
 
 impl Progress {
     pub(crate) fn new() -> Progress {
         let now = Instant::now();
-        let is_terminal = output::is_terminal();
-        Progress { is_terminal, file: None, started: now, shown: None, mark: (0, now) }
+        let is_terminal = terminal::is_drawn(Stream::Notes);
+        Progress { is_terminal, file: None, started: now, shown: None, mark: None }
     }
 
     /// One that shows nothing, and writes what stays to the end of a file.
@@ -49,7 +52,9 @@ impl Progress {
         self.shown = Some(now);
         let line = self.line(status, now);
         if self.is_terminal {
-            output::rewrite(line);
+            // Not into the last column: from there some terminals go on in the next line.
+            let columns = terminal::size(Stream::Notes).columns.saturating_sub(1);
+            output::rewrite(screen::cut(&line, columns));
         } else {
             output::note(line);
         }
@@ -57,27 +62,35 @@ impl Progress {
 
     /// The status in one line.
     pub(crate) fn line(&mut self, status: &StatusReply, now: Instant) -> String {
-        let settings = status.settings.clone().unwrap_or_default();
-        let rate = status.records_trained.saturating_sub(self.mark.0) as f64
-            / (now - self.mark.1).as_secs_f64().max(1e-3);
-        if now - self.mark.1 > Duration::from_secs(5) {
-            self.mark = (status.records_trained, now);
-        }
+        let rate = self.rate(status.records_trained, now);
         let left = status.records_planned.saturating_sub(status.records_trained);
-        let eta = if rate > 0.0 { format!("{:.0} s", left as f64 / rate) } else { "-".to_owned() };
+        let eta = rate.filter(|rate| *rate > 0.0).map(|rate| left as f64 / rate);
+        let word =
+            |number: Option<f64>, unit| number.map_or("-".to_owned(), |number| format!("{number:.0}{unit}"));
+        let epoch =
+            epoch(status).map_or_else(String::new, |(epoch, epochs)| format!("  epoch {epoch}/{epochs}"));
         let newest = status.evaluations.last().map(evaluations::values);
         let evaluated = newest.map_or_else(String::new, |values| format!("  {values}"));
         format!(
-            "{:>5.1} s  {}  epoch {}/{}  step {}/{}  {:.0} records/s  {} trainers  ETA {eta}{evaluated}",
+            "{:>5.1} s  {}{epoch}  step {}/{}  {} records/s  {} trainers  ETA {}{evaluated}",
             self.started.elapsed().as_secs_f64(),
             status.phase,
-            (status.epoch + 1).min(settings.epochs),
-            settings.epochs,
             status.step,
             status.steps,
-            rate,
-            crate::commands::status::live(status),
+            word(rate, ""),
+            live(status),
+            word(eta, " s"),
         )
+    }
+
+    /// Records in a second, over the last few.
+    fn rate(&mut self, trained: u64, now: Instant) -> Option<f64> {
+        let (before, then) = *self.mark.get_or_insert((trained, now));
+        let seconds = (now - then).as_secs_f64();
+        if seconds > 5.0 {
+            self.mark = Some((trained, now));
+        }
+        (seconds > 0.0).then(|| trained.saturating_sub(before) as f64 / seconds)
     }
 
     /// A line that stays.
@@ -96,5 +109,25 @@ impl Progress {
         if self.is_terminal {
             output::rewrite("");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_runtime::wire::proto::JobSettings;
+
+    #[test]
+    fn what_was_trained_before_anybody_looked_says_nothing_of_the_rate() {
+        let at = |trained| StatusReply {
+            settings: Some(JobSettings { epochs: 1, ..Default::default() }),
+            records_trained: trained,
+            records_planned: 100_000,
+            ..Default::default()
+        };
+        let (mut progress, began) = (Progress::new(), Instant::now());
+        assert!(progress.line(&at(90_000), began).contains("  - records/s  0 trainers  ETA -"));
+        let line = progress.line(&at(90_200), began + Duration::from_secs(2));
+        assert!(line.contains("  100 records/s  0 trainers  ETA 98 s"), "{line}");
     }
 }

@@ -79,6 +79,7 @@ fn a_run_that_fails_ends_its_watch_with_1_and_its_report_says_why() {
     assert_eq!(watched.status.code(), Some(1), "{}", String::from_utf8_lossy(&watched.stdout));
     let said = String::from_utf8_lossy(&watched.stderr).into_owned();
     assert!(said.contains("failed"), "{said}");
+    assert!(!watched.stdout.contains(&0x1b), "no cursor is moved where there is no terminal");
     let page = page(folder.path());
     assert!(page.contains("failed at step 0") && page.contains("no loss was measured"));
 }

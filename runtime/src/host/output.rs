@@ -37,6 +37,35 @@ impl From<io::Error> for Unprinted {
     }
 }
 
+/// What things are printed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Results,
+    /// Standard error.
+    Notes,
+}
+
+#[allow(clippy::disallowed_methods, reason = "the one place that prints")]
+impl Stream {
+    /// Whether a person looks at it.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Stream::Results => io::stdout().is_terminal(),
+            Stream::Notes => io::stderr().is_terminal(),
+        }
+    }
+
+    /// How many columns and rows its terminal says that it has; none where it is no terminal.
+    pub fn window(self) -> Option<(u16, u16)> {
+        let told = match self {
+            Stream::Results => rustix::termios::tcgetwinsize(io::stdout()),
+            Stream::Notes => rustix::termios::tcgetwinsize(io::stderr()),
+        };
+        told.ok().map(|told| (told.ws_col, told.ws_row))
+    }
+}
+
 /// Prints a line that was asked for.
 ///
 /// # Errors
@@ -56,12 +85,6 @@ impl Results {
     /// As [`result`].
     pub fn print(&mut self, bytes: &[u8]) -> Result<(), Unprinted> {
         Ok(self.write_all(bytes)?)
-    }
-
-    /// Whether a person looks at them.
-    #[allow(clippy::disallowed_methods, reason = "the one place that prints")]
-    pub fn is_terminal() -> bool {
-        io::stdout().is_terminal()
     }
 }
 
@@ -96,12 +119,6 @@ pub fn note_anew(line: impl Display) {
 /// Prints a line on a terminal that the next one takes the place of.
 pub fn rewrite(line: impl Display) {
     lines().write(Stderr, &format!("{ANEW}{line}"));
-}
-
-/// Whether a person looks at what goes to standard error.
-#[allow(clippy::disallowed_methods, reason = "the one place that prints")]
-pub fn is_terminal() -> bool {
-    io::stderr().is_terminal()
 }
 
 /// So many lines were dropped in the life of this process.

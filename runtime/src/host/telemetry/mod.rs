@@ -68,7 +68,7 @@ pub fn start(role: &'static str, format: LogFormat) {
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| output::Log);
     let _ = match format {
         LogFormat::Text => {
-            let is_coloured = std::env::var_os("NO_COLOR").is_none() && output::is_terminal();
+            let is_coloured = std::env::var_os("NO_COLOR").is_none() && output::Stream::Notes.is_terminal();
             logs.with_ansi(is_coloured).try_init()
         }
         LogFormat::Json => {
