@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// The job that is defended.
-pub(crate) const JOB: &str = "the job: ä/1";
+pub(crate) const JOB: &str = "the-job.1";
 
 /// Two authorities, of which the job believes the first.
 pub(crate) struct Issuers {
