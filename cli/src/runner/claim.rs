@@ -50,10 +50,13 @@ impl RunFolder {
         let mut text = String::new();
         let process = lock.read_to_string(&mut text).ok().and_then(|_| text.trim().parse::<u32>().ok());
         let who = process.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+        // A demo's own folder has none.
+        let has_master = self.address().exists();
+        let look =
+            if has_master { format!("look at it by `{}`; ", self.command("status")) } else { String::new() };
         Exit::Usage(format!(
-            "the run in {} lives: {who} works there. Look at it by `{}`; to take it up, end that process first; for another run, name another --folder",
-            self.path().display(),
-            self.command("status")
+            "the run in {} lives, {who} works there: {look}to take it up, end that process first; for another run, name another --folder",
+            self.path().display()
         ))
     }
 }
@@ -69,8 +72,10 @@ mod tests {
         let run = RunFolder(folder.path().join("deep/er"));
         let claim = run.claim().unwrap();
         let refusal = run.claim().unwrap_err().to_string();
-        let who = format!("lives: process {}", std::process::id());
-        assert!(refusal.contains(&who) && refusal.contains("status --run"), "{refusal}");
+        let who = format!("lives, process {} works there", std::process::id());
+        assert!(refusal.contains(&who) && !refusal.contains("status --run"), "{refusal}");
+        std::fs::write(run.address(), "127.0.0.1:1").unwrap();
+        assert!(run.claim().unwrap_err().to_string().contains("status --run"));
         drop(claim);
         run.claim().unwrap();
     }

@@ -135,7 +135,10 @@ impl JobPlan {
 
     /// What a trainer finds in its environment.
     pub(crate) fn trainer_environment(&self, master: &str, name: &str) -> Vec<(&str, String)> {
-        let tls = self.tls.then(|| ("SHOAL_TLS", self.folder.tls_of(Role::Trainer).display().to_string()));
+        // From the root: a program may go elsewhere before it looks.
+        let place = self.folder.tls_of(Role::Trainer);
+        let place = std::path::absolute(&place).unwrap_or(place);
+        let tls = self.tls.then(|| ("SHOAL_TLS", place.display().to_string()));
         let plaintext = (self.has_network && !self.tls).then(|| ("SHOAL_PLAINTEXT", "true".to_owned()));
         let always = [
             ("SHOAL_MASTER", master.to_owned()),

@@ -82,7 +82,7 @@ fn a_run_that_lives_is_not_taken_up_and_stays_reachable() {
     trains(here, &["--run", "a"]);
     let pid = living.0.id();
     for more in [&["--resume", "--folder", "a", "--epochs", "30"][..], &["--resume"], &["--folder", "a"]] {
-        refused(&mut run(here, more), 2, &format!("lives: process {pid}"));
+        refused(&mut run(here, more), 2, &format!("lives, process {pid}"));
     }
     assert_eq!(status(here, &["--run", "a"]).unwrap()["phase"], "training");
     living.kill();
@@ -112,7 +112,7 @@ fn a_demo_leaves_a_folder_alone_in_which_another_lives() {
     let demo = || shoal(here).args(["demo", "--folder", "d"]).stderr(Stdio::null()).spawn().unwrap();
     let mut first = demo();
     within_a_minute("a demo", || here.join("d/undisturbed/job.name").exists().then_some(()));
-    refused(shoal(here).args(["demo", "--folder", "d"]), 2, "lives: process");
+    refused(shoal(here).args(["demo", "--folder", "d"]), 2, "lives, process");
     first.kill().unwrap();
     first.wait().unwrap();
     // One of its runs goes on alone, and the next demo would remove it.
@@ -218,4 +218,19 @@ fn names_and_folders_that_can_be_none_are_refused_and_nothing_is_made() {
     let program = [env!("CARGO_BIN_EXE_shoal"), "demo-trainer"];
     refused(shoal(&inside).args(["run", "--data", "../digits.recordio", "--"]).args(program), 2, "not UTF-8");
     assert_eq!(std::fs::read_dir(&inside).unwrap().count(), 0);
+}
+
+#[test]
+fn a_program_may_change_its_folder_before_it_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    digits(here);
+    let go = "cd / && exec \"$0\" demo-trainer";
+    let program = ["--", "sh", "-c", go, env!("CARGO_BIN_EXE_shoal")];
+    for (name, more) in [("a", &[][..]), ("b", &["--tls"])] {
+        let mut run = shoal(here);
+        run.args(["run", "--folder", name, "--data", "digits.recordio"]).args(more).args(program);
+        let ended = run.output().unwrap();
+        assert!(ended.status.success(), "{}", said(&ended));
+    }
 }

@@ -61,7 +61,10 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     forget_last_demo(&arguments.folder)?;
     let data = arguments.folder.join("data");
     data::pack(&data)?;
-    note!("The same job twice: a perceptron on 1,498 real digits, {EPOCHS} epochs, synchronous.\n");
+    note!(
+        "The same job twice: a perceptron on 1,498 real digits, {EPOCHS} epochs, synchronous, seed {}.\n",
+        arguments.seed
+    );
     note!("1. Undisturbed: one trainer, one pserver");
     let undisturbed = undisturbed(arguments, &data).await?;
     note!("   done in {:.1} s, sha256 {}…\n", undisturbed.seconds, &undisturbed.parameters_sha256[..12]);

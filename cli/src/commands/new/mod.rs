@@ -5,6 +5,7 @@ mod sdk;
 
 use super::{Output, print_outcome};
 use crate::exit::Exit;
+use crate::shell;
 use anyhow::Context;
 use sdk::Sdk;
 use serde_json::json;
@@ -56,13 +57,13 @@ pub(crate) fn run(arguments: &NewArguments) -> anyhow::Result<ExitCode> {
     let files = write(folder, &name, &sdk)?;
     match arguments.output {
         Output::Json => print_outcome(json!({
-            "folder": folder, "name": name, "sdk": sdk.dependency(), "files": files,
+            "folder": folder.display().to_string(), "name": name, "sdk": sdk.dependency(), "files": files,
         }))?,
         Output::Text => print_outcome(format_args!(
             "made {}: the crate {name} with {} files\nnext: cd {} && cargo test   (README.md says what comes then)",
             folder.display(),
             files.len(),
-            folder.display(),
+            shell::path(folder),
         ))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -140,6 +141,15 @@ mod tests {
             assert!(!text.contains("{name}") && !text.contains("{sdk}"), "{file}: {text}");
         }
         assert!(!folder.join("Cargo.lock").exists(), "there is no checkout to take one from");
+    }
+
+    #[test]
+    fn a_folder_whose_name_is_no_text_is_one_all_the_same() {
+        use std::os::unix::ffi::OsStrExt;
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9")).join("job");
+        run(&arguments(&folder)).unwrap();
+        assert!(folder.join("Cargo.toml").exists());
     }
 
     #[test]
