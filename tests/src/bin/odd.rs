@@ -2,6 +2,8 @@
 //! cannot be used. `parameter=NAME`, `momentum=NAME`, `table=NAME`, `metric=NAME` (with `aims` after it, one that the job aims at)
 //! declare; `nan=N`, `inf=N`, `none=N` say what evaluation N comes to.
 
+#![allow(clippy::print_stderr, reason = "a test's program")]
+
 use shoal_trainer_sdk::{
     Batch, Better, Declaration, Gradient, Initial, Job, Keys, Metric, Metrics, Model, Parameter, Parameters,
     Rule, Schedule, Table, Target,

@@ -305,6 +305,7 @@ const WRITERS: &[Writer] = &[
     },
     Writer { prefix: "runtime/src/host/cuda/fake/", reason: "a library that tests compile" },
     Writer { prefix: "trainer-sdk/src/push_log.rs", reason: "a log for tests, appended to" },
+    Writer { prefix: "cli/src/runner/claim.rs", reason: "a lock, with the number of who holds it" },
     Writer { prefix: "cli/src/runner/journal.rs", reason: "a log, appended to" },
     Writer { prefix: "cli/src/runner/process.rs", reason: "logs, appended to and cut" },
     Writer { prefix: "cli/src/runner/progress.rs", reason: "a log, appended to" },
