@@ -157,7 +157,7 @@ GUARDS = [
     guard(
         "exclusion-rewinds",
         "an exclusion takes a synchronous job back to before it acts",
-        (MASTER + "decide/exclude.rs", "failover::restore(next, &BTreeSet::new(), seen, version);", "let _ = (seen, BTreeSet::<u64>::new());"),
+        (MASTER + "decide/exclude.rs", "failover::restore(next, &BTreeSet::new(), seen, version, RewindCause::RecordsExcluded);", "let _ = (seen, BTreeSet::<u64>::new(), RewindCause::RecordsExcluded);"),
     ),
     guard(
         "damaged-is-dropped",
