@@ -60,7 +60,8 @@ mod tests {
         let with = resident_bytes().unwrap();
         drop(bytes);
         let after = resident_bytes().unwrap();
-        assert!(with > before + (60 << 20) && after + (50 << 20) < with, "{before} {with} {after}");
+        // Tests beside this one take and free memory of the same process meanwhile.
+        assert!(with > before + (40 << 20) && after + (40 << 20) < with, "{before} {with} {after}");
         let peak = peak_resident_bytes(std::process::id()).unwrap();
         // Threads are counted in with a delay.
         assert!(
