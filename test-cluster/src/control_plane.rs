@@ -6,8 +6,10 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::fs::File;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -17,6 +19,8 @@ const PROGRAMS: [&str; 5] =
     ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubectl"];
 /// How long the API server may take to be ready.
 const START_MAX: Duration = Duration::from_secs(90);
+/// What servers listen on: no system gives these to connections by itself.
+const PORTS: Range<u16> = 20_000..32_000;
 /// The administrator's token.
 const TOKEN: &str = "admin-token";
 
@@ -309,9 +313,17 @@ impl Drop for ControlPlane {
     }
 }
 
-/// A port that nobody listens on now.
+/// A port that nobody listens on now. It is below those that connections are given: one of these would be taken again before
+/// the server for which it was looked up listens.
 fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(97);
+    let mut ports = std::iter::repeat_with(|| {
+        let turn = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        PORTS.start + (turn % u32::from(PORTS.end - PORTS.start)) as u16
+    });
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.by_ref().take(PORTS.len()).find(is_free).context("no port is free")
 }
 
 fn last_lines(file: &str) -> String {

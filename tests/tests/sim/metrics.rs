@@ -134,12 +134,12 @@ fn a_master_that_has_yet_to_hear_of_every_block_says_nothing_of_progress() {
 #[test]
 fn a_master_that_does_not_lead_shows_that_and_nothing_of_the_job() {
     let page = good(&shoal_master::metrics::text(None));
-    assert_eq!((value(&page, "shoal_master_leads", None), series(&page)), (Some(0.0), 2));
+    assert_eq!((value(&page, "shoal_master_leads", None), series(&page)), (Some(0.0), 3));
 }
 
 #[test]
 fn a_pservers_page_is_read_strictly_before_and_after_it_is_registered() {
-    assert_eq!(series(&good(&shoal_pserver::metrics::text(None))), 2);
+    assert_eq!(series(&good(&shoal_pserver::metrics::text(None))), 3);
     let scenario = Scenario::quiet(5);
     let settings = job_settings(&scenario, &DataSet::new(scenario.data, 0));
     let shard = Shard::new(settings, HELD_WINDOW, Incarnation(1));

@@ -92,10 +92,15 @@ pub(crate) struct Place {
 }
 
 impl JobFlags {
+    /// Refuses what no job can be, before anything is made for it.
+    pub(crate) fn check(&self) -> Result<(), Exit> {
+        self.job.data().map(drop).map_err(|error| Exit::Usage(error.to_string()))
+    }
+
     /// The plan of one run.
     pub(crate) async fn plan(&self, place: Place, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
+        self.check()?;
         let mut job = self.job.clone();
-        job.data().map_err(|error| Exit::Usage(error.to_string()))?;
         if fire.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
             job.lease_ttl_millis = CHAOS_TTL_MILLIS;
         }

@@ -124,6 +124,7 @@ impl RunArguments {
 
 pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let fire = arguments.fire()?;
+    arguments.flags.check()?;
     if let Some(fire) = fire {
         privileges::enter(fire.kinds)?;
     }
