@@ -13,6 +13,7 @@ mod refused;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use pattern::{means, pieces};
 pub use refused::Refused;
 
 use anyhow::Context;

@@ -66,6 +66,15 @@ impl Counts {
         }
     }
 
+    /// Whether any process of a role has joined the job.
+    pub(crate) fn has_any(&self, role: Role) -> bool {
+        match role {
+            Role::Master => true,
+            Role::Pserver => !self.pservers.is_empty(),
+            Role::Trainer => !self.trainers.is_empty(),
+        }
+    }
+
     /// A status with the counts of the whole run in place of those of its master.
     pub(crate) fn over(&self, status: &StatusReply) -> StatusReply {
         let mut leases = LeaseCounters::default();

@@ -29,6 +29,8 @@ pub(crate) enum Part {
 pub(crate) struct Life {
     pub(crate) role: Role,
     pub(crate) part: Part,
+    /// Whether no process of its role has joined the job so far: others of the same command line have, or have not.
+    pub(crate) is_first: bool,
     /// Whether it was told to leave.
     pub(crate) was_told: bool,
     /// Whether the supervisor ended it.
@@ -133,9 +135,7 @@ pub(crate) fn meaning(end: End, life: Life) -> Meaning {
         (_, Some(Signal::TERM)) if life.was_told => Meaning::Left,
         (End::Exited(0), _) if life.has_left => Meaning::Preempted,
         (_, Some(Signal::TERM | Signal::KILL | Signal::INT | Signal::HUP)) => Meaning::Preempted,
-        (End::Exited(WRONG_USAGE | NOT_EXECUTABLE | NOT_FOUND), _) if life.part == Part::NeverJoined => {
-            Meaning::Hopeless
-        }
+        (End::Exited(WRONG_USAGE | NOT_EXECUTABLE | NOT_FOUND), _) if life.is_first => Meaning::Hopeless,
         _ => Meaning::Failed,
     }
 }
@@ -180,9 +180,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LIFE: Life =
-        Life { role: Role::Trainer, part: Part::Worked, was_told: false, was_killed: false, has_left: false };
-    const NEW: Life = Life { part: Part::NeverJoined, ..LIFE };
+    const LIFE: Life = Life {
+        role: Role::Trainer,
+        part: Part::Worked,
+        is_first: false,
+        was_told: false,
+        was_killed: false,
+        has_left: false,
+    };
+    const LATER: Life = Life { part: Part::NeverJoined, ..LIFE };
+    const NEW: Life = Life { is_first: true, ..LATER };
     const TOLD: Life = Life { was_told: true, ..LIFE };
     const GONE: Life = Life { has_left: true, ..LIFE };
     const PSERVER: Life = Life { role: Role::Pserver, ..LIFE };
@@ -206,6 +213,8 @@ mod tests {
             (Exited(1), TOLD, Failed, "ended with exit code 1"),
             (Exited(1), NEW, Failed, "ended with exit code 1"),
             (Exited(2), NEW, Hopeless, "called wrongly"),
+            (Exited(2), LATER, Failed, "called wrongly"),
+            (Exited(127), LATER, Failed, "is not there"),
             (Exited(2), LIFE, Failed, "exit code 2"),
             (Exited(125), NEW, Failed, "exit code 125"),
             (Exited(126), NEW, Hopeless, "cannot be executed"),
@@ -265,7 +274,8 @@ mod tests {
             let life = Life { part: [Part::NeverJoined, Part::Joined, Part::Worked][part], ..LIFE };
             for end in [End::Exited(code), End::Signalled(signal)] {
                 prop_assert!(meaning(end, life) > Killed, "{end}");
-                prop_assert!(meaning(end, Life { part: Part::Worked, ..life }) < Hopeless, "{end}");
+                prop_assert!(meaning(end, life) < Hopeless, "{end}");
+                prop_assert!(meaning(end, Life { is_first: true, ..life }) > Killed, "{end}");
             }
         }
     }

@@ -1,9 +1,10 @@
-//! One process of a local run, and whatever it starts: a process group, its output in a log file of bounded size, ended when dropped.
+//! One process of a local run with all that it has started, in whatever group and session: its output is in a log file of bounded size, and
+//! all of it is ended when this is dropped.
 
 use super::ends::End;
 use super::roles::Role;
 use anyhow::Context;
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal};
 use shoal_runtime::host::files::NewFile;
 use shoal_runtime::host::supervisor;
 use std::cell::Cell;
@@ -12,6 +13,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
@@ -20,29 +22,45 @@ use tokio::time::Instant;
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a trainer that was told to leave may take to hand back its tasks before it is killed: as pods have.
 const GRACE_TO_LEAVE: Duration = Duration::from_secs(30);
+/// How long what was killed may take to be gone: what a driver or a file server holds cannot be ended.
+const GRACE_TO_DIE: Duration = Duration::from_secs(10);
+/// How often the processes of this machine are looked through for what has outlived the one that was started.
+const LOOK: Duration = Duration::from_millis(100);
+/// In the environment of all that belong to one process of the run; no two starts have one value.
+const START: &str = "SHOAL_START";
 /// A log that is longer goes on from its beginning; what it was is kept once, as `NAME.log.1`.
 const LOG_BYTES_MAX: u64 = 64 << 20;
 /// What may be read of a log's end for an error message, in bytes and lines.
 const LAST_WORDS_BYTES: u64 = 4096;
 const LAST_WORDS_LINES: usize = 5;
 
-/// A process that this one started, with those that it has started and that are in its group.
+/// A process that this one started, with those that it has started.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// The process that was started: a wrapper, perhaps. The group has its number.
+    /// The process that was started: a wrapper, perhaps. Its group has the same number.
     pub(crate) pid: u32,
     pub(crate) log: PathBuf,
+    /// How long the log was when this process was started: what comes after it has said.
+    log_begins: u64,
     child: Child,
-    /// How the process that was started has ended, and when; others of its group may be there yet.
-    leader: Option<(End, Instant)>,
-    /// Whether nothing is left of the group.
+    /// What all of them have in their environment, as `NAME=VALUE`.
+    mark: String,
+    /// How the process that was started has ended; others may be there yet.
+    leader: Option<End>,
+    /// When it was last looked whether others are there.
+    looked: Option<Instant>,
+    /// Whether nothing is left of it.
     is_over: bool,
-    /// When it was told to leave.
     told: Cell<Option<Instant>>,
+    killed: Cell<Option<Instant>>,
+    /// Whether the process that was started was.
     was_killed: Cell<bool>,
 }
+
+/// How many processes this one has started.
+static STARTS: AtomicU64 = AtomicU64::new(0);
 
 impl Process {
     /// Starts `program` under `name`, with its output at the end of `logs/NAME.log`.
@@ -55,6 +73,8 @@ impl Process {
     ) -> anyhow::Result<Process> {
         let (executable, arguments) = program.split_first().context("no program to start")?;
         let log = logs.join(format!("{name}.log"));
+        let log_begins = std::fs::metadata(&log).map_or(0, |log| log.len());
+        let start = format!("{name}:{}", STARTS.fetch_add(1, Ordering::Relaxed));
         let child = Command::new(executable)
             .args(arguments)
             // Those of this command: its processes are given their own, or none.
@@ -65,6 +85,7 @@ impl Process {
             // One address is not for several processes.
             .env_remove("SHOAL_HTTP")
             .env(supervisor::VARIABLE, supervisor::Process::this().to_string())
+            .env(START, format!("{}/{start}", supervisor::Process::this()))
             .stdin(Stdio::null())
             .stdout(output(&log))
             .stderr(output(&log))
@@ -78,34 +99,60 @@ impl Process {
             role,
             pid,
             log,
+            log_begins,
             child,
+            mark: format!("{START}={}/{start}", supervisor::Process::this()),
             leader: None,
+            looked: None,
             is_over: false,
             told: Cell::new(None),
+            killed: Cell::new(None),
             was_killed: Cell::new(false),
         })
     }
 
-    /// How it ended, once nothing is left of its group. Whatever outlives the process that was started is killed: at once, or
-    /// after its time to leave.
+    /// How it ended, once nothing is left of it. What outlives the process that was started is killed: at once, or after its time to
+    /// leave. What cannot be ended is left behind, and said.
     pub(crate) fn ended(&mut self) -> anyhow::Result<Option<End>> {
+        self.ask_leader()?;
+        if self.is_over {
+            return Ok(self.leader);
+        }
+        if self.killed.get().is_some_and(|killed| killed.elapsed() >= GRACE_TO_DIE) {
+            note!("warning: {} (process {}) cannot be ended: it is left behind", self.name, self.pid);
+            self.leader.get_or_insert(End::Signalled(Signal::KILL.as_raw()));
+            self.is_over = true;
+        } else if self.leader.is_some() && self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            self.looked = Some(Instant::now());
+            self.is_over = self.all().is_empty();
+            if !self.is_over && self.told.get().is_none_or(|told| told.elapsed() >= GRACE_TO_LEAVE) {
+                self.tell(Signal::KILL);
+            }
+        }
+        Ok(self.leader.filter(|_| self.is_over))
+    }
+
+    /// Whether the process that was started has ended, and how.
+    fn ask_leader(&mut self) -> anyhow::Result<()> {
         use std::os::unix::process::ExitStatusExt;
         if self.leader.is_none() {
             let status = self.child.try_wait().with_context(|| format!("cannot ask after {}", self.name))?;
-            self.leader = status.map(|status| {
-                let code = || End::Exited(status.code().unwrap_or(-1));
-                (status.signal().map_or_else(code, End::Signalled), Instant::now())
+            self.leader = status.map(|status| match status.signal() {
+                Some(signal) => End::Signalled(signal),
+                None => End::Exited(status.code().unwrap_or(-1)),
             });
         }
-        let Some((end, at)) = self.leader else { return Ok(None) };
-        if !self.is_over {
-            let patience = if self.told.get().is_some() { GRACE } else { Duration::ZERO };
-            if at.elapsed() >= patience {
-                self.tell(Signal::KILL);
-            }
-            self.is_over = self.is_group_gone();
-        }
-        Ok(Some(end).filter(|_| self.is_over))
+        Ok(())
+    }
+
+    /// All that belong to it and live. Where the system does not list processes, its group stands for all.
+    fn all(&self) -> Vec<supervisor::Process> {
+        let group_stands = |_| {
+            let group = Pid::from_raw(self.pid as i32);
+            let is_there = group.is_some_and(|group| rustix::process::test_kill_process_group(group).is_ok());
+            if is_there { vec![supervisor::Process::this()] } else { Vec::new() }
+        };
+        supervisor::Process::of_group_or_environment(self.pid, &self.mark).unwrap_or_else(group_stands)
     }
 
     /// Whether it is known to have ended.
@@ -115,26 +162,23 @@ impl Process {
 
     /// How it ended, if it is known to have.
     pub(crate) fn end(&self) -> Option<End> {
-        self.leader.filter(|_| self.is_over).map(|(end, _)| end)
+        self.leader.filter(|_| self.is_over)
     }
 
-    /// Asks after every process of the group whose parent has ended: they are this one's children then. That of the process that
-    /// was started was asked before.
-    fn is_group_gone(&self) -> bool {
-        let Some(group) = self.group() else { return true };
-        while let Ok(Some(_)) = rustix::process::waitpgid(group, WaitOptions::NOHANG) {}
-        rustix::process::test_kill_process_group(group).is_err()
-    }
-
-    fn group(&self) -> Option<Pid> {
-        Pid::from_raw(self.pid as i32)
-    }
-
+    /// Sends a signal to all that belong to it: to the group at once, then to those that are elsewhere.
     fn tell(&self, signal: Signal) {
-        if let Some(group) = self.group().filter(|_| !self.is_over) {
+        if self.is_over {
+            return;
+        }
+        if signal == Signal::KILL {
+            self.killed.set(self.killed.get().or_else(|| Some(Instant::now())));
+        }
+        if let Some(group) = Pid::from_raw(self.pid as i32) {
             // An error means that nobody is there any more.
             let _ = rustix::process::kill_process_group(group, signal);
         }
+        let elsewhere = supervisor::Process::of_environment_elsewhere(self.pid, &self.mark);
+        elsewhere.unwrap_or_default().into_iter().for_each(|process| process.signal(signal));
     }
 
     /// Whether it was told to leave.
@@ -142,12 +186,12 @@ impl Process {
         self.told.get().is_some()
     }
 
-    /// Whether this program has killed it.
+    /// Whether this program has killed it, and not what it left behind.
     pub(crate) fn was_killed(&self) -> bool {
         self.was_killed.get()
     }
 
-    /// Sends a signal to its group. One that is gone does not hear it, which is no error.
+    /// Sends a signal to all that belong to it. Those that are gone do not hear it, which is no error.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.leader.is_none() && signal == Signal::KILL {
             self.was_killed.set(true);
@@ -201,9 +245,16 @@ impl Process {
         })
     }
 
-    /// The last lines of its log, for an error message.
+    /// All that it has said, as long as a log may be.
+    pub(crate) fn words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let begin = if self.log_begins <= text.len() as u64 { self.log_begins as usize } else { 0 };
+        String::from_utf8_lossy(&text[begin..]).into_owned()
+    }
+
+    /// The last lines that it has said, for an error message.
     pub(crate) fn last_words(&self) -> String {
-        let text = tail(&self.log).unwrap_or_default();
+        let text = tail(&self.log, self.log_begins).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().rev().take(LAST_WORDS_LINES).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
@@ -235,11 +286,12 @@ fn keep(log: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The last bytes of a file.
-fn tail(file: &Path) -> std::io::Result<Vec<u8>> {
+/// The last bytes of a file, of those from `begin` on; of all of them where it has been cut since.
+fn tail(file: &Path, begin: u64) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(file)?;
     let bytes = file.metadata()?.len();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(LAST_WORDS_BYTES)))?;
+    let begin = if begin <= bytes { begin } else { 0 };
+    file.seek(SeekFrom::Start(begin.max(bytes.saturating_sub(LAST_WORDS_BYTES))))?;
     let mut text = Vec::new();
     file.take(LAST_WORDS_BYTES).read_to_end(&mut text)?;
     Ok(text)

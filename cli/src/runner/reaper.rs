@@ -39,7 +39,10 @@ impl Reaper {
     /// Has it end what is left, and waits until it has.
     pub(crate) async fn end(&mut self) {
         drop(self.0.stdin.take());
-        let _ = tokio::time::timeout(END, self.0.wait()).await;
+        if tokio::time::timeout(END, self.0.wait()).await.is_err() {
+            // Or it would look for processes of this supervisor's next job, too.
+            let _ = self.0.kill().await;
+        }
     }
 }
 
@@ -52,13 +55,13 @@ pub(crate) async fn run(supervisor: Process) -> anyhow::Result<ExitCode> {
 
 async fn reap(supervisor: Process) {
     let asked = Instant::now();
-    for process in supervisor.started() {
+    for process in supervisor.started().unwrap_or_default() {
         process.signal(Signal::TERM);
         // One that is frozen does not hear that before it is thawed.
         process.signal(Signal::CONT);
     }
     loop {
-        let left = supervisor.started();
+        let left = supervisor.started().unwrap_or_default();
         if left.is_empty() || asked.elapsed() > END {
             return;
         }

@@ -24,6 +24,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The system's word for a file that it cannot execute.
+const ENOEXEC: i32 = rustix::io::Errno::NOEXEC.raw_os_error();
 /// How long the master may take to lead once it listens. Before, it reads the headers of the data set, which takes as
 /// long as there are many; each of its waits has a bound.
 const MASTER_START: Duration = Duration::from_secs(60);
@@ -35,7 +37,6 @@ impl Supervisor {
         let security = credentials::prepare(&plan)?;
         let shoal = std::env::current_exe().context("cannot find this program's own file")?.into_os_string();
         let reaper = Reaper::start(&shoal)?;
-        adopt_orphans()?;
         let disk = plan.has_disk.then(|| Disk::mount(&plan.folder.state())).transpose()?;
         let mut network = plan.has_network.then(|| Network::new(&plan.folder.hosts())).transpose()?;
         let (address, host) = place(&mut network, "master")?;
@@ -105,18 +106,23 @@ impl Supervisor {
         let (_, host) = place(&mut self.network, &name)?;
         let command = [host, self.plan.program.clone()].concat();
         let trainer = Process::start(Role::Trainer, &name, &command, &environment, &self.plan.folder.logs())
-            .map_err(|error| Exit::Usage(format!("{error:#}: is the program built, and its path right?")))?;
+            .map_err(unstarted)?;
         self.record.joined(Role::Trainer, &name, trainer.pid);
         self.trainers.push(trainer);
         Ok(())
     }
 }
 
-/// Whoever loses its parent below this process becomes its child: so it can be asked after, and does not stay as a zombie.
-fn adopt_orphans() -> std::io::Result<()> {
-    #[cfg(target_os = "linux")]
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    Ok(())
+/// A program that cannot be started is none; unless the machine lacks something at the moment.
+fn unstarted(error: anyhow::Error) -> anyhow::Error {
+    use std::io::ErrorKind::{InvalidInput, NotADirectory, NotFound, PermissionDenied};
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    let is_none = matches!(kind, Some(NotFound | PermissionDenied | NotADirectory | InvalidInput))
+        || error.downcast_ref::<std::io::Error>().and_then(|error| error.raw_os_error()) == Some(ENOEXEC);
+    match is_none {
+        true => Exit::Usage(format!("{error:#}: is the program built, and its path right?")).into(),
+        false => error,
+    }
 }
 
 /// Where a process of that name is to listen, and what its command line begins with.
@@ -155,9 +161,7 @@ async fn first_words(
 
 /// Why a master ended before it led: the whole error that it ended with.
 fn not_begun(master: &Process, end: End) -> anyhow::Error {
-    let log = std::fs::read(&master.log).unwrap_or_default();
-    let log = String::from_utf8_lossy(&log);
-    let mut said = telemetry::last_error(&log).unwrap_or_else(|| master.last_words());
+    let mut said = telemetry::last_error(&master.words()).unwrap_or_else(|| master.last_words());
     if said.is_empty() {
         said = format!("the master ended at its start and said nothing; see {}", master.log.display());
     }

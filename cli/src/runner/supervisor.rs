@@ -147,7 +147,8 @@ impl Supervisor {
         let Ended { role, name, end, .. } = ended;
         let (part, has_left) = self.counts.part(*role, name);
         let was_told = ended.was_told || is_leaving(&self.status, name);
-        let life = Life { role: *role, part, was_told, was_killed: ended.was_killed, has_left };
+        let is_first = !self.counts.has_any(*role);
+        let life = Life { role: *role, part, is_first, was_told, was_killed: ended.was_killed, has_left };
         if part == ends::Part::NeverJoined {
             self.trainer_names.give_back(name);
             self.pserver_names.give_back(name);
@@ -183,7 +184,8 @@ impl Supervisor {
             Ended::of(&self.master).map_or(Ok(()), |ended| self.judge(&ended))?;
         }
         if self.is_master_gone && self.budgets.may_start(Role::Master, self.started.elapsed()) {
-            self.start_master()?;
+            let started = self.start_master();
+            self.excuse(Role::Master, started)?;
         }
         Ok(())
     }
@@ -196,7 +198,8 @@ impl Supervisor {
             self.trainers.iter().map(|one| Running { pid: one.pid, is_leaving: one.was_told() }).collect();
         let upkeep = upkeep::trainers(self.status.trainers_wanted.clamp(bounds.min, bounds.max), &running);
         if self.budgets.may_start(Role::Trainer, now) {
-            (0..upkeep.start).try_for_each(|_| self.start_trainer())?;
+            let started = (0..upkeep.start).try_for_each(|_| self.start_trainer());
+            self.excuse(Role::Trainer, started)?;
         }
         upkeep.stop.into_iter().for_each(|pid| self.ask_to_leave(pid));
         self.trainers.iter().for_each(Process::kill_if_late);
@@ -207,8 +210,21 @@ impl Supervisor {
             .collect();
         let upkeep = upkeep::pservers(self.status.pservers_wanted, &running);
         if self.budgets.may_start(Role::Pserver, now) {
-            (0..upkeep.start).try_for_each(|_| self.start_pserver())?;
+            let started = (0..upkeep.start).try_for_each(|_| self.start_pserver());
+            self.excuse(Role::Pserver, started)?;
         }
+        Ok(())
+    }
+
+    /// Passes over a start that failed because the machine lacks something at the moment, as memory or files: one more failure.
+    fn excuse(&mut self, role: Role, started: anyhow::Result<()>) -> anyhow::Result<()> {
+        let Err(error) = started else { return Ok(()) };
+        let is_lack =
+            error.downcast_ref::<std::io::Error>().is_some() && error.downcast_ref::<Exit>().is_none();
+        if !is_lack || self.budgets.charge(role, ends::Meaning::Failed, self.started.elapsed()) {
+            return Err(error);
+        }
+        self.notes.push(format!("warning: {error:#}: once more in a moment"));
         Ok(())
     }
 

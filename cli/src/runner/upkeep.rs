@@ -133,6 +133,8 @@ struct Budget {
     failures: u32,
     /// The furthest point that was seen: how often the job has gone back, and its step.
     furthest: (u64, u64),
+    /// The end of the pause after the last failure.
+    paused_until: Duration,
     not_before: Duration,
 }
 
@@ -144,7 +146,13 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 impl Budget {
     /// So many failures end the job.
     fn of(max: u32) -> Budget {
-        Budget { max, failures: 0, furthest: (0, 0), not_before: Duration::ZERO }
+        Budget {
+            max,
+            failures: 0,
+            furthest: (0, 0),
+            paused_until: Duration::ZERO,
+            not_before: Duration::ZERO,
+        }
     }
 
     /// The job stands at `step`, having gone back `rewinds` times.
@@ -159,9 +167,14 @@ impl Budget {
 
     /// A process failed. Returns whether that was one too many. The next start is put off, the longer the more failed.
     fn fail(&mut self, now: Duration) -> bool {
+        if now < self.paused_until {
+            // What struck many at once struck once.
+            return false;
+        }
         self.failures += 1;
         let pause = Duration::from_millis(25) * 2u32.pow(self.failures.min(10)) - Duration::from_millis(50);
-        self.not_before = now + pause.min(PAUSE_MAX);
+        self.paused_until = now + pause.min(PAUSE_MAX);
+        self.not_before = self.not_before.max(self.paused_until);
         self.failures >= self.max
     }
 
@@ -259,18 +272,26 @@ mod tests {
     fn failures_without_a_step_between_them_use_the_budget_up() {
         let mut budget = Budget::of(3);
         budget.see(0, 4);
-        assert!(!budget.fail(at(0)) && !budget.fail(at(0)));
+        assert!(!budget.fail(at(0)) && !budget.fail(at(1000)));
         budget.see(0, 4);
-        assert!(budget.clone().fail(at(0)), "no step was made");
+        assert!(budget.clone().fail(at(2000)), "no step was made");
         budget.see(0, 5);
-        assert!(!budget.fail(at(0)) && !budget.fail(at(0)) && budget.fail(at(0)));
+        assert!(!budget.fail(at(3000)) && !budget.fail(at(4000)) && budget.fail(at(5000)));
+    }
+
+    #[test]
+    fn what_strikes_many_at_once_strikes_twice_at_most() {
+        let mut budget = Budget::of(3);
+        assert!((0..100).all(|_| !budget.fail(at(1000))));
+        assert!(!budget.may_start(at(1049)) && budget.may_start(at(1050)));
+        assert!(budget.fail(at(1050)));
     }
 
     #[test]
     fn an_end_costs_what_it_means() {
         let is_over_after = |role, meaning| {
             let mut budgets = Budgets::default();
-            (1..100).find(|_| budgets.charge(role, meaning, at(0)))
+            (1..100).find(|second| budgets.charge(role, meaning, at(second * 1000)))
         };
         let table = [
             (Role::Trainer, Meaning::Left, None),
@@ -320,12 +341,12 @@ mod tests {
         budget.see(0, 9);
         assert!(!budget.fail(at(0)));
         budget.see(1, 2);
-        assert!(budget.clone().fail(at(0)), "it went back");
+        assert!(budget.clone().fail(at(1000)), "it went back");
         budget.see(0, 0);
         budget.see(1, 2);
-        assert!(budget.clone().fail(at(0)), "a new master's first word is step 0");
+        assert!(budget.clone().fail(at(1000)), "a new master's first word is step 0");
         budget.see(1, 3);
-        assert!(!budget.fail(at(0)));
+        assert!(!budget.fail(at(1000)));
     }
 
     #[test]
@@ -335,10 +356,10 @@ mod tests {
         assert!(budget.may_start(at(1000)));
         budget.fail(at(1000));
         assert!(!budget.may_start(at(1049)) && budget.may_start(at(1050)));
-        for _ in 0..17 {
-            budget.fail(at(1000));
+        for second in 2..19 {
+            budget.fail(at(second * 1000));
         }
-        assert!(!budget.may_start(at(1999)) && budget.may_start(at(2000)));
+        assert!(!budget.may_start(at(18_999)) && budget.may_start(at(19_000)));
     }
 
     #[test]

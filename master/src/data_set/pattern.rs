@@ -35,7 +35,7 @@ pub(super) fn is_pattern(name: &str) -> bool {
 }
 
 /// The pieces of what was given as one: commas divide, but for those in brackets.
-pub(super) fn pieces(given: &str) -> Vec<&str> {
+pub(crate) fn pieces(given: &str) -> Vec<&str> {
     let (mut pieces, mut from, mut at) = (Vec::new(), 0, 0);
     while let Some(found) = given[at..].find([',', '[']) {
         at += found;
@@ -49,6 +49,21 @@ pub(super) fn pieces(given: &str) -> Vec<&str> {
     }
     pieces.push(&given[from..]);
     pieces
+}
+
+/// Whether a name or pattern, which must be no list of several, means the file at `path`. What is no pattern means nothing.
+pub(crate) fn means(name: &str, path: &str) -> bool {
+    if !is_pattern(name) {
+        return name == path;
+    }
+    let Ok(pattern) = Pattern::new(name) else { return false };
+    let below = match pattern.base.trim_end_matches('/') {
+        "" if pattern.base.is_empty() => Some(path),
+        base => path.strip_prefix(base).and_then(|below| below.strip_prefix('/')),
+    };
+    below.is_some_and(|below| {
+        pattern.is_met(below.split('/').fold(pattern.start(), |at, part| pattern.step(at, part)))
+    })
 }
 
 /// Bytes of the class with which `text` begins: up to its `]`, which may be its first member; 1 where it has no end.

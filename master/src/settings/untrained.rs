@@ -1,6 +1,7 @@
 //! What a job that trains nothing has to say beside its data: the model, and of a prediction a place that is none of the data's own.
 
 use super::{JobArguments, rooted};
+use crate::data_set::{means, pieces};
 use anyhow::{bail, ensure};
 use std::path::{Component, Path, PathBuf};
 
@@ -24,7 +25,7 @@ impl JobArguments {
             _ => {}
         }
         let Some(place) = &self.predict else { return Ok(()) };
-        for pattern in self.data.iter().chain(&self.eval_data) {
+        for pattern in self.data.iter().chain(&self.eval_data).flat_map(|given| pieces(given)) {
             ensure!(
                 !names_part(pattern, place)?,
                 "--predict {place}: --data {pattern} would name what is written there as well: give a place beside the data"
@@ -37,10 +38,7 @@ impl JobArguments {
 /// Whether a pattern of data names the parts of a prediction in `place`.
 fn names_part(pattern: &str, place: &str) -> anyhow::Result<bool> {
     let (pattern, place) = (plain("--data", pattern)?, plain("--predict", place)?);
-    let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
-    let part = format!("{}/{PART}", place.trim_end_matches('/'));
-    // What is no pattern is refused by those who look for the data.
-    Ok(glob::Pattern::new(&pattern).is_ok_and(|pattern| pattern.matches_with(&part, options)))
+    Ok(means(&pattern, &format!("{}/{PART}", place.trim_end_matches('/'))))
 }
 
 /// A place in one way: a folder from the root, links in what there is of it followed; the URL of a bucket as it is.
@@ -104,6 +102,8 @@ mod tests {
         for (data, place) in [
             ("ROOT/d/*.recordio", "ROOT/d"),
             ("ROOT/d/*.recordio", "ROOT/d/"),
+            ("ROOT/a/*.recordio,ROOT/d/*.recordio", "ROOT/d"),
+            ("ROOT/**", "ROOT/d"),
             ("ROOT/d/*", "ROOT/x/../d"),
             ("ROOT/d/*", "ROOT/l"),
             ("ROOT/l/p*", "file://ROOT/d"),

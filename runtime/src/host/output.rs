@@ -6,6 +6,7 @@
 //! written is preceded by how many were.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -14,6 +15,10 @@ use std::time::Duration;
 
 /// How long a line waits for who does not read. Those after it do not wait.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// What a pipe takes without waiting once it is ready, in bytes: one page.
+const AT_ONCE: usize = 4096;
+/// Signals that may interrupt one wait.
+const INTERRUPTIONS_MAX: u32 = 16;
 /// A line of a terminal begins again, and is empty.
 const ANEW: &str = "\r\x1b[K";
 
@@ -94,8 +99,8 @@ impl Write for Results {
         loop {
             match rustix::io::write(io::stdout(), bytes) {
                 // Whoever gave us the pipe wants no waiting; we do.
-                Err(rustix::io::Errno::AGAIN) => drop(is_ready(io::stdout(), None)),
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::AGAIN) => drop(is_ready(io::stdout(), None)),
+                Err(Errno::INTR) => {}
                 written => return Ok(written?),
             }
         }
@@ -219,7 +224,11 @@ struct Torn {
 fn put(sink: &impl Sink, bytes: &[u8]) -> Result<(), Torn> {
     let mut written = 0;
     while written < bytes.len() {
-        match sink.write(&bytes[written..]) {
+        if written > 0 && !sink.is_ready(PATIENCE) {
+            return Err(Torn { is_begun: true, why: ErrorKind::WouldBlock });
+        }
+        let end = bytes.len().min(written + AT_ONCE);
+        match sink.write(&bytes[written..end]) {
             Ok(0) => return Err(Torn { is_begun: written > 0, why: ErrorKind::WriteZero }),
             Ok(more) => written += more,
             Err(error) => return Err(Torn { is_begun: written > 0, why: error.kind() }),
@@ -232,7 +241,9 @@ fn put(sink: &impl Sink, bytes: &[u8]) -> Result<(), Torn> {
 fn is_ready(to: impl AsFd, patience: Option<Duration>) -> bool {
     let mut asked = [PollFd::new(&to, PollFlags::OUT)];
     let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-    poll(&mut asked, patience.as_ref()) != Ok(0)
+    // A signal interrupts it, and one that comes again and again is not worth a clock.
+    let mut polled = (0..INTERRUPTIONS_MAX).map(|_| poll(&mut asked, patience.as_ref()));
+    polled.find(|polled| *polled != Err(Errno::INTR)).is_some_and(|polled| polled != Ok(0))
 }
 
 #[cfg(test)]
@@ -246,6 +257,7 @@ mod tests {
         held: RefCell<Vec<u8>>,
         waited: Cell<Duration>,
         is_read: Cell<bool>,
+        pieces: Cell<u32>,
     }
 
     impl Disk {
@@ -255,6 +267,7 @@ mod tests {
                 held: RefCell::default(),
                 waited: Cell::default(),
                 is_read: Cell::new(true),
+                pieces: Cell::default(),
             }
         }
         fn text(&self) -> String {
@@ -275,6 +288,7 @@ mod tests {
                 return Err(ErrorKind::StorageFull.into());
             }
             self.room.set(self.room.get() - taken);
+            self.pieces.set(self.pieces.get() + 1);
             self.held.borrow_mut().extend(&bytes[..taken]);
             Ok(taken)
         }
@@ -318,6 +332,13 @@ mod tests {
         disk.is_read.set(true);
         lines.write(&disk, "last\n");
         assert_eq!(disk.text(), "(1000 lines are missing here: operation would block)\nlast\n");
+    }
+
+    #[test]
+    fn a_long_line_is_written_as_far_as_somebody_reads() {
+        let (disk, mut lines) = (Disk::with_room(100_000), fresh());
+        lines.write(&disk, &"x".repeat(10_000));
+        assert_eq!((disk.text().len(), disk.pieces.get()), (10_000, 3));
     }
 
     #[test]

@@ -64,11 +64,16 @@ impl Shutdown {
     }
 }
 
-/// Resolves when the supervisor is gone; never where there is none.
+/// Resolves when the supervisor is gone; never where there is none, nor where it cannot be seen from here: from another PID namespace
+/// or by another user. What its end leaves there is for its reaper.
 async fn orphaned() {
     match Process::supervisor() {
-        Some(supervisor) => supervisor.ended().await,
-        None => std::future::pending().await,
+        Some(supervisor) if supervisor.lives() => supervisor.ended().await,
+        Some(supervisor) => {
+            tracing::info!(%supervisor, "the supervisor cannot be seen from here: its end will not be noticed");
+            std::future::pending::<()>().await;
+        }
+        None => std::future::pending::<()>().await,
     }
 }
 

@@ -2,8 +2,10 @@
 //! profilers and timers stand between, and whoever has taken them over as a child. All that it started, and what those have, can be
 //! found by that name.
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ impl Process {
     /// This one.
     pub fn this() -> Process {
         let pid = std::process::id();
-        Process { pid, began: stat(pid).map(|stat| stat.began) }
+        Process { pid, began: stat(pid).ok().map(|stat| stat.began) }
     }
 
     /// That which looks after this one; none where none is named, or in words that are no name.
@@ -33,32 +35,43 @@ impl Process {
         std::env::var(VARIABLE).ok()?.parse().ok()
     }
 
-    /// Whether it is there. What has ended and was not asked after by its parent is not.
+    /// Whether it is there. What has ended and was not asked after by its parent is not. Where the system cannot say at the moment,
+    /// as when this process has no file left to open, it is taken to be there.
     pub fn lives(self) -> bool {
         match (stat(self.pid), self.began) {
-            (Some(stat), Some(began)) => stat.lives && stat.began == began,
-            (Some(stat), None) => stat.lives,
+            (Ok(stat), Some(began)) => stat.lives && stat.began == began,
+            (Ok(stat), None) => stat.lives,
             // Nobody else can be asked: then it is whose child this one is.
-            (None, _) => self.began.is_none() && std::os::unix::process::parent_id() == self.pid,
+            (Err(_), None) => std::os::unix::process::parent_id() == self.pid,
+            (Err(error), Some(_)) => !is_absence(&error),
         }
     }
 
     /// The processes that have this one for a supervisor, in the order of their numbers: whoever has its name in the environment that
     /// it began with. Those of other users are not seen.
-    pub fn started(self) -> Vec<Process> {
+    ///
+    /// # Errors
+    /// The system does not say which processes there are.
+    pub fn started(self) -> io::Result<Vec<Process>> {
         let name = format!("{VARIABLE}={self}");
-        let is_named = |pid: &u32| {
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == name.as_bytes())
-        };
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let processes = pids.filter(is_named).map(|pid| (pid, stat(pid)));
-        let living = processes.filter(|(_, stat)| stat.as_ref().is_some_and(|stat| stat.lives));
-        let mut living: Vec<Process> =
-            living.map(|(pid, stat)| Process { pid, began: stat.map(|stat| stat.began) }).collect();
-        living.sort_by_key(|process| process.pid);
-        living
+        living(|pid, _| is_in_environment(pid, &name))
+    }
+
+    /// The processes of a group, and all others that have `variable`, as `NAME=VALUE`, in the environment that they began with: in
+    /// whatever group and session a launcher has put them.
+    ///
+    /// # Errors
+    /// As [`started`](Self::started).
+    pub fn of_group_or_environment(group: u32, variable: &str) -> io::Result<Vec<Process>> {
+        living(|pid, stat| stat.group == group || is_in_environment(pid, variable))
+    }
+
+    /// The same but for those of the group.
+    ///
+    /// # Errors
+    /// As [`started`](Self::started).
+    pub fn of_environment_elsewhere(group: u32, variable: &str) -> io::Result<Vec<Process>> {
+        living(|pid, stat| stat.group != group && is_in_environment(pid, variable))
     }
 
     /// Sends it a signal. One that is gone does not hear it, which is no error.
@@ -79,18 +92,44 @@ impl Process {
 /// What the system says of a process.
 struct Stat {
     lives: bool,
+    group: u32,
     began: u64,
 }
 
-/// None where there is no such process, or the system says nothing of any. See proc(5).
-fn stat(pid: u32) -> Option<Stat> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// See proc(5).
+fn stat(pid: u32) -> io::Result<Stat> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    parsed(&text).ok_or_else(|| io::Error::other("/proc/PID/stat in words that are not known"))
+}
+
+fn parsed(text: &str) -> Option<Stat> {
     // Its name is in parentheses, and may have some, and spaces.
     let (_, after) = text.rsplit_once(") ")?;
     let mut fields = after.split(' ');
     let state = fields.next()?;
-    let began = fields.nth(18)?.parse().ok()?;
-    Some(Stat { lives: !matches!(state, "Z" | "X" | "x"), began })
+    let group = fields.nth(1)?.parse().ok()?;
+    let began = fields.nth(16)?.parse().ok()?;
+    Some(Stat { lives: !matches!(state, "Z" | "X" | "x"), group, began })
+}
+
+/// Whether an error says that there is no such process.
+fn is_absence(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+}
+
+/// The processes of this machine that live and are meant, in the order of their numbers.
+fn living(is_meant: impl Fn(u32, &Stat) -> bool) -> io::Result<Vec<Process>> {
+    let names = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.file_name());
+    let mut pids: Vec<u32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    let stats = pids.into_iter().filter_map(|pid| Some((pid, stat(pid).ok()?)));
+    let meant = stats.filter(|(pid, stat)| stat.lives && is_meant(*pid, stat));
+    Ok(meant.map(|(pid, stat)| Process { pid, began: Some(stat.began) }).collect())
+}
+
+fn is_in_environment(pid: u32, variable: &str) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|one| one == variable.as_bytes())
 }
 
 impl fmt::Display for Process {
@@ -140,23 +179,36 @@ mod tests {
         assert!(!Process { began: this.began.map(|began| began + 1), ..this }.lives());
     }
 
-    #[test]
-    fn what_it_started_is_found_whoever_s_child_that_is() {
+    #[tokio::test]
+    async fn what_it_started_is_found_whoever_s_child_that_is() {
         let this = Process { began: Some(7), ..Process::this() };
-        // A shell that does not wait, in a session of its own: nobody's child and nobody's group.
-        let script = "setsid sleep 600 & sleep 600";
+        // A shell that does not wait, a session of its own: nobody's child and nobody's group.
+        let script = "setsid sleep 600 & sleep 600; true";
         let mut shell =
             Command::new("sh").args(["-c", script]).env(VARIABLE, this.to_string()).spawn().unwrap();
-        while this.started().len() < 3 {
-            std::thread::yield_now();
-        }
-        for process in this.started() {
+        let patience = Duration::from_secs(20);
+        let counted = |wanted: usize| async move {
+            while this.started().unwrap().len() != wanted {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(patience, counted(3)).await.unwrap();
+        let variable = format!("{VARIABLE}={this}");
+        let found = Process::of_group_or_environment(std::process::id(), &variable).unwrap();
+        assert!(this.started().unwrap().iter().all(|one| found.contains(one)));
+        for process in this.started().unwrap() {
             process.signal(Signal::KILL);
         }
         shell.wait().unwrap();
-        while !this.started().is_empty() {
-            std::thread::yield_now();
-        }
+        tokio::time::timeout(patience, counted(0)).await.unwrap();
+    }
+
+    #[test]
+    fn what_the_system_does_not_tell_is_no_end() {
+        assert!(is_absence(&io::ErrorKind::NotFound.into()));
+        assert!(is_absence(&io::Error::from_raw_os_error(3)), "ESRCH: it ended while it was read");
+        assert!(!is_absence(&io::Error::from_raw_os_error(24)), "EMFILE: no file can be opened");
+        assert!(parsed("7 (a) b) S 1 2 3").is_none());
     }
 
     #[tokio::test]

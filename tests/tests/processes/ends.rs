@@ -88,33 +88,62 @@ async fn what_a_killed_supervisor_leaves_is_ended_whatever_it_is() {
     wait_for(|| marked(&mark).is_empty(), "nothing is left").await;
 }
 
+/// Wrappers that do not hand on what they are told, or that put the program where the group does not reach.
 #[tokio::test]
-async fn a_program_behind_a_shell_is_told_to_leave_and_hands_back_its_tasks() {
+async fn a_program_behind_another_one_is_told_to_leave_and_hands_back_its_tasks() {
     let job = SmallJob::of(4000).unwrap();
     let undisturbed = job.undisturbed().unwrap();
-    let flags = ["--trainers", "1:2", "--pace-millis", "5"];
-    let command = job.run("run", &flags, &["sh", "-c", "\"$COUNT\"; true"]);
+    let wrappers = WRAPPERS.iter().filter(|(name, _)| ["script", "timer", "sessions"].contains(name));
+    futures_util::future::join_all(
+        wrappers.map(|(name, wrapper)| scaled_down(&job, name, wrapper, &undisturbed)),
+    )
+    .await;
+}
+
+async fn scaled_down(job: &SmallJob, name: &str, wrapper: &[&str], undisturbed: &str) {
+    let command = job.run(name, &["--trainers", "1:2", "--pace-millis", "25"], wrapper);
     let mut supervisor = Running::start(command, &job.path("said")).unwrap();
-    let address = job.path("run/master.address");
+    let address = job.path(name).join("master.address");
     wait_for(|| address.exists(), "a master").await;
-    wait_for(|| is_scaled(&job, "2"), "a second trainer is wanted").await;
-    wait_for(|| live(&job) == 2, "both take part").await;
-    assert!(is_scaled(&job, "1"));
-    assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(0));
-    assert_eq!(job.hash("run").unwrap(), undisturbed);
-    let journal = std::fs::read_to_string(job.path("run/journal.jsonl")).unwrap();
-    let ended = journal.lines().filter(|line| line.contains("\"left\"")).count();
-    assert!(ended == 1 && !journal.contains("\"killed\"") && !journal.contains("\"lost\""), "{journal}");
+    wait_for(|| is_scaled(job, name, "2"), "a second trainer is wanted").await;
+    wait_for(|| live(job, name) == 2, "both take part").await;
+    assert!(is_scaled(job, name, "1"), "{name}");
+    wait_for(|| live(job, name) == 1, "one has left").await;
+    assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(0), "{name}");
+    assert_eq!(job.hash(name).unwrap(), undisturbed, "{name}");
+    let journal = std::fs::read_to_string(job.path(name).join("journal.jsonl")).unwrap();
+    let left = journal.lines().filter(|line| line.contains("\"left\"")).count();
+    assert!(
+        left == 1 && !journal.contains("\"killed\"") && !journal.contains("\"lost\""),
+        "{name}: {journal}"
+    );
+}
+
+#[test]
+fn a_run_ends_though_something_of_a_program_s_cannot() {
+    let job = SmallJob::of(400).unwrap();
+    // A process that has ended, whose parent has left the group and never asks after it, stays in the group for as long as that parent.
+    let launcher = "import os, subprocess, time\n\
+        if os.fork() == 0:\n\
+        \x20   os.fork() or os._exit(0)\n\
+        \x20   os.setsid(); os.environ.clear(); os.execve('/bin/sleep', ['sleep', '20'], {})\n\
+        subprocess.run([os.environ['COUNT']])\n";
+    let begun = Duration::from_secs(15);
+    let mut command = job.run("run", &[], &["python3", "-c", launcher]);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(command.output().unwrap()));
+    let ended = receiver.recv_timeout(begun).unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 /// Whether the job has been told how many trainers it is to have.
-fn is_scaled(job: &SmallJob, trainers: &str) -> bool {
-    job.shoal(&["scale", "--run", "run", "--trainers", trainers]).output().unwrap().status.success()
+fn is_scaled(job: &SmallJob, run: &str, trainers: &str) -> bool {
+    job.shoal(&["scale", "--run", run, "--trainers", trainers]).output().unwrap().status.success()
 }
 
 /// So many trainers take part.
-fn live(job: &SmallJob) -> usize {
-    let status = job.shoal(&["status", "--run", "run", "-o", "json"]).output().unwrap();
+fn live(job: &SmallJob, run: &str) -> usize {
+    let status = job.shoal(&["status", "--run", run, "-o", "json"]).output().unwrap();
     String::from_utf8_lossy(&status.stdout).matches("\"state\":\"live\"").count()
 }
 
@@ -123,7 +152,7 @@ async fn a_trainer_that_somebody_ends_is_replaced_and_the_model_is_the_same() {
     let job = SmallJob::of(4000).unwrap();
     let undisturbed = job.undisturbed().unwrap();
     for (name, signal) in [("term", Signal::TERM), ("kill", Signal::KILL), ("interrupt", Signal::INT)] {
-        let command = job.run(name, &["--pace-millis", "5"], &[job.count()]);
+        let command = job.run(name, &["--pace-millis", "15"], &[job.count()]);
         let mut supervisor = Running::start(command, &job.path("said")).unwrap();
         let mut struck = None;
         wait_for(

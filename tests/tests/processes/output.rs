@@ -16,8 +16,7 @@ fn script(job: &SmallJob, text: &str) -> Command {
     command
 }
 
-const RUN: &str =
-    "\"$SHOAL\" run --data part.recordio --microbatches-per-step 4 --pace-millis 1 --trainers 2";
+const RUN: &str = "\"$SHOAL\" run --data part.recordio --microbatches-per-step 4 --trainers 2";
 
 #[test]
 fn a_run_whose_reader_leaves_goes_on_and_succeeds() {
@@ -30,7 +29,9 @@ fn a_run_whose_reader_leaves_goes_on_and_succeeds() {
         ("json", "-o json", "2>/dev/null | true"),
         ("closed", "", ">&- 2>&-"),
     ] {
-        let text = format!("{RUN} {flags} --folder {run} -- \"$COUNT\" {to}; exit ${{PIPESTATUS[0]}}");
+        let text = format!(
+            "{RUN} --pace-millis 1 {flags} --folder {run} -- \"$COUNT\" {to}; exit ${{PIPESTATUS[0]}}"
+        );
         let ended = script(&job, &text).output().unwrap();
         assert!(ended.status.success(), "{run}: {}", String::from_utf8_lossy(&ended.stderr));
         assert_eq!(job.hash(run).unwrap(), undisturbed, "{run}");
@@ -42,12 +43,14 @@ fn a_run_that_cannot_print_its_result_says_so_and_has_trained() {
     let job = SmallJob::of(4000).unwrap();
     let undisturbed = job.undisturbed().unwrap();
     for (run, to, says) in [("result", ">/dev/full", LOST), ("both", ">/dev/full 2>/dev/full", "")] {
-        let ended = script(&job, &format!("{RUN} --folder {run} -- \"$COUNT\" {to}")).output().unwrap();
+        let ended = script(&job, &format!("{RUN} --pace-millis 1 --folder {run} -- \"$COUNT\" {to}"))
+            .output()
+            .unwrap();
         assert_eq!(ended.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&ended.stderr).ends_with(says));
         assert_eq!(job.hash(run).unwrap(), undisturbed);
     }
-    let text = format!("{RUN} --folder notes -- \"$COUNT\" 2>/dev/full");
+    let text = format!("{RUN} --pace-millis 1 --folder notes -- \"$COUNT\" 2>/dev/full");
     assert!(
         script(&job, &text).output().unwrap().status.success(),
         "progress is nothing that must be printed"
@@ -65,7 +68,7 @@ fn a_run_whose_terminal_is_closed_goes_on() {
         if pid == 0: os.execvp(sys.argv[1], sys.argv[1:])\n\
         os.read(terminal, 10)\n\
         os.close(terminal)\n\
-        os.waitpid(pid, 0)\n";
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n";
     let shoal = job.programs.shoal.to_str().unwrap();
     let ended = Command::new("python3")
         .args(["-c", terminal, shoal, "run", "--data", "part.recordio", "--microbatches-per-step", "4"])
@@ -73,7 +76,7 @@ fn a_run_whose_terminal_is_closed_goes_on() {
         .current_dir(job.path(""))
         .status()
         .unwrap();
-    assert!(ended.success());
+    assert_eq!(ended.code(), Some(1), "the result cannot be printed, and nothing else is wrong");
     assert_eq!(job.hash("run").unwrap(), undisturbed);
 }
 
@@ -113,16 +116,18 @@ fn no_role_ends_because_the_disk_of_its_log_is_full() {
         return;
     }
     let fill = "cat /dev/zero > $RUN/logs/filling 2>/dev/null";
-    let room = "for i in $(seq 50); do [ -s $RUN/model.safetensors ] && break; sleep 0.1; done";
+    let meanwhile = format!(
+        "(until [ -s $RUN/master.address ]; do sleep 0.05; done; {fill}; sleep 0.6; rm $RUN/logs/filling) &"
+    );
     for (run, before, meanwhile) in [
-        ("full", format!("{fill};"), String::new()),
-        ("filling", String::new(), format!("(sleep 0.3; {fill}; sleep 0.4; rm $RUN/logs/filling; {room}) &")),
-        ("inodes", "for i in $(seq 40); do : > $RUN/logs/$i; done 2>/dev/null;".to_owned(), String::new()),
+        ("full", format!("{fill};"), ""),
+        ("filling", String::new(), meanwhile.as_str()),
+        ("inodes", "for i in $(seq 40); do : > $RUN/logs/$i; done 2>/dev/null;".to_owned(), ""),
     ] {
         // Logs of everything, so that each role writes all the time.
         let text = format!(
-            "RUN={run}; mkdir -p $RUN/logs; mount -t tmpfs -o size=256k,nr_inodes=30 logs $RUN/logs; {before} {meanwhile}\n\
-             SHOAL_LOG=debug {RUN} --pservers 2 --folder $RUN -- \"$COUNT\"; ended=$?\n\
+            "RUN={run}; mkdir -p $RUN/logs; mount -t tmpfs -o size=4m,nr_inodes=30 logs $RUN/logs; {before} {meanwhile}\n\
+             SHOAL_LOG=debug {RUN} --pace-millis 5 --pservers 2 --folder $RUN -- \"$COUNT\"; ended=$?\n\
              cp $RUN/logs/*.log $RUN/ 2>/dev/null; umount -l $RUN/logs; exit $ended"
         );
         let mut command = Command::new("unshare");
@@ -131,5 +136,11 @@ fn no_role_ends_because_the_disk_of_its_log_is_full() {
         let ended = command.output().unwrap();
         assert!(ended.status.success(), "{run}: {}", String::from_utf8_lossy(&ended.stderr));
         assert_eq!(job.hash(run).unwrap(), undisturbed, "{run}");
+        let is_told = |log: &str| {
+            let log = std::fs::read(job.path(run).join(log)).unwrap_or_default();
+            String::from_utf8_lossy(&log).contains("missing here: no storage space")
+        };
+        let logs = ["master.log", "pserver-0.log", "pserver-1.log", "trainer-0.log", "trainer-1.log"];
+        assert_eq!(logs.map(is_told), [run == "filling"; 5], "{run}");
     }
 }

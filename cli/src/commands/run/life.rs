@@ -31,7 +31,12 @@ pub(crate) async fn train(
     progress: &mut Progress,
     mut chaos: Option<&mut Chaos>,
 ) -> anyhow::Result<(Outcome, Value)> {
-    while job.tick().await? {
+    loop {
+        let goes_on = job.tick().await;
+        job.notes.drain(..).for_each(|note| progress.say(&note));
+        if !goes_on? {
+            break;
+        }
         if let Some(chaos) = chaos.as_deref_mut() {
             chaos.tick(job).await;
         }

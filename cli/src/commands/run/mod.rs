@@ -161,9 +161,13 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         let how = if shutdown.is_due() { "interrupted" } else { "failed" };
         job.record.conclude(how, &format!("{error:#}"));
     }
+    // What is known is written first: ending the processes may take its time.
+    let written = trained.as_ref().map_or(Ok(()), |(_, closing)| {
+        files::write(&job.plan.folder.result(), format!("{closing}\n").as_bytes())
+    });
     job.stop().await;
     let (outcome, closing) = trained?;
-    files::write(&job.plan.folder.result(), format!("{closing}\n").as_bytes())?;
+    written?;
     match arguments.flags.output {
         Output::Json => print_outcome(&closing)?,
         Output::Text => print_outcome(text(&outcome, &job))?,

@@ -5,9 +5,11 @@
 //! is no file but can be written (a pipe, a terminal, `/dev/null`) is written into. This is the only place of the workspace that
 //! makes or replaces files of people's; see `clippy.toml`.
 
+use rustix::fs::{Access, access};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, Metadata, Permissions};
+use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -92,8 +94,7 @@ impl NewFile {
     }
 
     fn to(path: &Path) -> Result<To, Why> {
-        let place = followed(path)?;
-        let there = match std::fs::metadata(&place) {
+        let there = match std::fs::metadata(path) {
             Ok(there) => Some(there),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error.into()),
@@ -101,9 +102,11 @@ impl NewFile {
         match there.as_ref().map(Metadata::file_type) {
             Some(kind) if kind.is_dir() => return Err(Why::IsFolder),
             Some(kind) if kind.is_block_device() => return Err(Why::IsDisk),
-            Some(kind) if !kind.is_file() => return Ok(To::Into(File::options().write(true).open(&place)?)),
+            // By the name that was given: that of an open pipe, as `/dev/stdout`, leads nowhere else.
+            Some(kind) if !kind.is_file() => return Ok(To::Into(File::options().write(true).open(path)?)),
             _ => {}
         }
+        let place = followed(path)?;
         let name = place.file_name().ok_or(Why::IsFolder)?;
         let folder = match place.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -120,8 +123,9 @@ impl NewFile {
             .permissions(Permissions::from_mode(MODE))
             .tempfile_in(folder)?;
         if let Some(there) = there {
-            // Whoever may not change it would be told by a system that writes into it.
-            file.as_file().set_permissions(Permissions::from_mode(there.mode() & 0o7777))?;
+            // A folder that may be changed is not enough: the system would let a file in it be replaced that may not be.
+            access(&place, Access::WRITE_OK).map_err(io::Error::from)?;
+            file.as_file().set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
         }
         Ok(To::Beside(file, place))
     }
@@ -129,7 +133,7 @@ impl NewFile {
     /// Brings it to the disk and into its place, in that of a file that was there. How many bytes were written.
     ///
     /// # Errors
-    /// The system says why not. What was there is there.
+    /// The system says why not. What was there is there, unless it is the folder that could not be synced.
     pub fn settle(self) -> Result<u64, Unwritten> {
         let NewFile { path, to, bytes } = self;
         let settled = match to {
@@ -146,7 +150,11 @@ fn settle(file: NamedTempFile, place: &Path) -> io::Result<()> {
     file.persist(place).map_err(|error| error.error)?;
     // Its name as well: after a power cut it is there.
     let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some file systems sync no folders, and one may not read every folder that one may change.
+        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
+        synced => synced,
+    }
 }
 
 impl Write for NewFile {
