@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::commands::{print, print_outcome};
+use crate::runner::folder::refuse_kept;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -266,6 +267,7 @@ fn write_output<'a>(
     produce: impl FnOnce(&mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<Converted>,
 ) -> anyhow::Result<()> {
     let output = &args.output;
+    refuse_kept(output)?;
     let file = NewFile::begin_from(output, read.into_iter().map(PathBuf::as_path))?;
     let options = WriterOptions {
         compressor: args.compressor.into(),

@@ -7,7 +7,7 @@ use crate::at_rest::AtRest;
 use crate::client::{Client, JobChoice};
 use crate::exit::Exit;
 use crate::model_state::ModelState;
-use crate::runner::folder::RunFolder;
+use crate::runner::folder::{RunFolder, refuse_kept};
 use crate::shell;
 #[cfg(feature = "parquet")]
 use crate::table_file;
@@ -150,6 +150,7 @@ pub(crate) struct Written {
 impl Wanted {
     /// Refuses a file whose name says that it is something else.
     pub(crate) fn check(&self) -> Result<(), Exit> {
+        refuse_kept(&self.file)?;
         let is_named = |end: &str| self.file.extension().is_some_and(|found| found.eq_ignore_ascii_case(end));
         #[cfg(not(feature = "parquet"))]
         if self.table.is_some() || is_named("parquet") {

@@ -4,7 +4,7 @@ use super::print_outcome;
 use crate::exit::Exit;
 use crate::losses::{self, Losses};
 use crate::report::{self, Verdict};
-use crate::runner::folder::RunFolder;
+use crate::runner::folder::{RunFolder, refuse_kept};
 use crate::runner::journal;
 use crate::runner::replay::Replay;
 use serde_json::Value;
@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let (verdicts, facts) = proofs(&folder);
     let page = report::html(&replay.into_run(verdicts, facts));
     let out = arguments.out.clone().unwrap_or_else(|| folder.path().join("report.html"));
+    refuse_kept(&out)?;
     files::write(&out, page.as_bytes())?;
     print_outcome(format_args!("Report: {}", out.display()))?;
     Ok(ExitCode::SUCCESS)

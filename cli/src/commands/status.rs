@@ -1,11 +1,13 @@
 //! `shoal status`: how a job is, for people and for scripts.
 
+use super::watch::{self, End};
 use super::{Output, print};
 use crate::breakdown::{self, Breakdown};
 use crate::client::JobChoice;
 use crate::data_size;
 use crate::evaluations;
 use crate::exclusions;
+use crate::exit::Exit;
 use crate::rewinds;
 use crate::screen::Section;
 use crate::staleness;
@@ -42,14 +44,34 @@ pub(crate) async fn run(arguments: StatusArguments) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.watch {
-        return super::watch::watch(&arguments.job, arguments.output).await;
+        return watch::watch(&arguments.job, arguments.output).await;
     }
-    let status = arguments.job.connect().await?.status().await?;
+    let asked = async { arguments.job.connect().await?.status().await };
+    let status = match asked.await {
+        Ok(status) => status,
+        Err(error) => return of_the_end(&arguments, error),
+    };
     match arguments.output {
         Output::Text => print(text(&status))?,
         Output::Json => print(json_of(&status))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How a run ended whose master does not answer any more, by its journal.
+fn of_the_end(arguments: &StatusArguments, error: anyhow::Error) -> anyhow::Result<ExitCode> {
+    let ended = watch::ended(&arguments.job).filter(|_| Exit::is_unreachable(&error));
+    let (phase, why) = match ended {
+        None => return Err(error),
+        Some(End::Done) => ("done", String::new()),
+        Some(End::Failed(why)) => ("failed", why),
+    };
+    match arguments.output {
+        Output::Json => print(json!({ "phase": phase, "failure": why }))?,
+        Output::Text if why.is_empty() => print(phase)?,
+        Output::Text => print(format_args!("{phase}: {why}"))?,
+    }
+    Ok(if phase == "done" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Sums of the pservers' counters over a job.

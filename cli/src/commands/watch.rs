@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Done,
     Failed(String),
 }
@@ -137,14 +137,14 @@ fn end_of(status: &StatusReply) -> Option<End> {
 }
 
 /// How a local run ended, by its journal: its master is gone before anybody can be told.
-fn ended(choice: &JobChoice) -> Option<End> {
+pub(crate) fn ended(choice: &JobChoice) -> Option<End> {
     if choice.master.is_some() {
         return None;
     }
     let text = std::fs::read_to_string(RunFolder(choice.run.clone()).journal()).ok()?;
     match journal::read(&text).ok()?.last()? {
         Entry::Closed { how, .. } if how == "done" => Some(End::Done),
-        Entry::Closed { how, why, .. } => Some(End::Failed(format!("{how}: {why}"))),
+        Entry::Closed { why, .. } => Some(End::Failed(why.clone())),
         _ => None,
     }
 }
@@ -180,7 +180,7 @@ mod tests {
         let mut written = journal::Journal::open(&run.journal());
         for (entry, end) in [
             (Entry::Begun(begun.clone()), None),
-            (closed("failed"), Some(End::Failed("failed: so".to_owned()))),
+            (closed("failed"), Some(End::Failed("so".to_owned()))),
             (Entry::Begun(begun), None),
             (closed("done"), Some(End::Done)),
         ] {

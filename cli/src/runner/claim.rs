@@ -5,7 +5,7 @@ use super::folder::RunFolder;
 use crate::exit::Exit;
 use crate::shell;
 use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 
 /// Nobody else works in a folder while this is held.
 #[derive(Debug)]
@@ -40,6 +40,12 @@ impl RunFolder {
                 return Err(usage(format!("{why} ({error})")));
             }
         }
+        let mut text = String::new();
+        let _ = lock.read_to_string(&mut text);
+        if text.parse::<u32>().is_err() && !text.is_empty() {
+            return Err(usage("its run.lock is somebody else's file: name another".to_owned()));
+        }
+        let _ = lock.rewind();
         // For people only: a number that cannot be written takes nothing from the lock.
         let _ = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
         Ok(Claim { _lock: lock })

@@ -7,6 +7,43 @@ use shoal_runtime::host::files;
 use shoal_runtime::host::rpc::tls::Role;
 use std::path::{Path, PathBuf};
 
+/// What a run keeps in its folder, beside the lock. Nobody else writes there.
+const KEPT: [&str; 9] = [
+    "state",
+    "logs",
+    "tls",
+    "hosts",
+    "model.safetensors",
+    "result.json",
+    "journal.jsonl",
+    "job.name",
+    "master.address",
+];
+
+/// Refuses an output that would take the place of what a run keeps.
+pub(crate) fn refuse_kept(output: &Path) -> Result<(), Exit> {
+    let place = resolved(output);
+    let is_run = |folder: &&Path| RunFolder(folder.to_path_buf()).job().is_file();
+    for folder in place.ancestors().skip(1).filter(is_run) {
+        let first = place.strip_prefix(folder).ok().and_then(|below| below.components().next());
+        if first.is_some_and(|first| KEPT.iter().any(|kept| first.as_os_str() == *kept)) {
+            return Err(Exit::Usage(format!(
+                "{} is what the run in {} keeps: name another file",
+                output.display(),
+                folder.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Where a file is or would be, without links.
+fn resolved(file: &Path) -> PathBuf {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside = || Some(std::fs::canonicalize(folder).ok()?.join(file.file_name()?));
+    std::fs::canonicalize(file).ok().or_else(beside).unwrap_or_else(|| file.to_owned())
+}
+
 /// The folder of one local run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunFolder(pub(crate) PathBuf);
@@ -96,6 +133,23 @@ impl RunFolder {
         Ok(())
     }
 
+    /// Refuses a folder in which others' files have the names of what a run keeps.
+    pub(crate) fn check_foreign(&self) -> Result<(), Exit> {
+        if self.job().is_file() {
+            return Ok(());
+        }
+        let is_there = |name: &&&str| self.0.join(name).symlink_metadata().is_ok();
+        let foreign: Vec<&str> = KEPT.iter().filter(is_there).copied().collect();
+        match foreign.is_empty() {
+            true => Ok(()),
+            false => Err(Exit::Usage(format!(
+                "{} holds {}, which a run would write and no run has made: name another --folder",
+                self.0.display(),
+                foreign.join(", ")
+            ))),
+        }
+    }
+
     /// Refuses a folder that a job has begun in: its master would take up that job's state.
     pub(crate) fn check_new(&self) -> Result<(), Exit> {
         if !self.state().exists() {
@@ -149,6 +203,44 @@ mod tests {
             std::fs::write(run.logs().join(log), "").unwrap();
         }
         assert_eq!((run.first_free("pserver"), run.first_free("trainer")), (12, 41));
+    }
+
+    #[test]
+    fn what_a_run_keeps_is_nobody_else_s_output() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder(folder.path().join("r"));
+        run.begin("job").unwrap();
+        std::fs::create_dir(run.state()).unwrap();
+        std::os::unix::fs::symlink("r/journal.jsonl", folder.path().join("link")).unwrap();
+        std::fs::write(run.journal(), "").unwrap();
+        for kept in [
+            "r/journal.jsonl",
+            "r/model.safetensors",
+            "r/state/deep/file",
+            "r/logs/x",
+            "r/../r/result.json",
+            "link",
+        ] {
+            assert!(refuse_kept(&folder.path().join(kept)).is_err(), "{kept}");
+        }
+        for free in ["r/report.html", "r/other.safetensors", "model.safetensors", "r/deep/model.safetensors"]
+        {
+            refuse_kept(&folder.path().join(free)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_with_somebody_s_files_by_a_run_s_names_is_no_place_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder(folder.path().to_owned());
+        std::fs::write(folder.path().join("notes"), "mine").unwrap();
+        run.check_foreign().unwrap();
+        std::fs::write(run.model(), "precious").unwrap();
+        std::os::unix::fs::symlink("nowhere", run.result()).unwrap();
+        let why = run.check_foreign().unwrap_err().to_string();
+        assert!(why.contains("model.safetensors, result.json"), "{why}");
+        run.begin("job").unwrap();
+        run.check_foreign().unwrap();
     }
 
     #[test]

@@ -21,6 +21,10 @@ fn point(link: &Path, run: &Path) -> io::Result<()> {
             return Err(io::Error::new(ErrorKind::AlreadyExists, "what is there is no link, and stays"));
         }
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        // Of a run that was moved or removed nothing can be said: its link is taken to be ours.
+        Ok(_) if link.exists() && !link.join("job.name").exists() => {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "what is there leads to no run, and stays"));
+        }
         _ => {}
     }
     let folder = link.parent().unwrap_or(Path::new(""));
@@ -53,6 +57,7 @@ mod tests {
         for run in [runs.join("a"), folder.path().join("elsewhere"), runs.join("b")] {
             point(&link, &run).unwrap();
             std::fs::create_dir(&run).unwrap();
+            std::fs::write(run.join("job.name"), "").unwrap();
             assert_eq!(link.canonicalize().unwrap(), run.canonicalize().unwrap());
         }
         assert_eq!(std::fs::read_link(&link).unwrap(), Path::new("b"));

@@ -42,6 +42,10 @@ pub(crate) struct Process {
     /// The process that was started: a wrapper, perhaps. Its group has the same number.
     pub(crate) pid: u32,
     pub(crate) log: PathBuf,
+    /// When it was started.
+    pub(crate) started: Instant,
+    /// Whether it was said that it takes long to join.
+    pub(crate) is_missed: bool,
     /// How long the log was when this process was started: what comes after it has said.
     log_begins: u64,
     child: Child,
@@ -99,6 +103,8 @@ impl Process {
             role,
             pid,
             log,
+            started: Instant::now(),
+            is_missed: false,
             log_begins,
             child,
             mark: format!("{START}={}/{start}", supervisor::Process::this()),

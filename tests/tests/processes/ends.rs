@@ -197,3 +197,19 @@ async fn wait_for(mut is_so: impl FnMut() -> bool, what: &str) {
         sleep(Duration::from_millis(50)).await;
     }
 }
+
+#[test]
+fn what_was_typed_wrongly_leaves_nothing_in_the_way_of_the_next_try() {
+    let job = SmallJob::of(40).unwrap();
+    let ended = job.run("run", &[], &["/nonexistent/program"]).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(2) && said.contains("/nonexistent/program"), "{said}");
+    let ended = job.run("run", &[], &[job.count()]).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    // And who fails says so afterwards, too.
+    assert_eq!(job.run("failed", &[], &["sh", "-c", "exit 3"]).output().unwrap().status.code(), Some(1));
+    let status = job.shoal(&["status", "--run", "failed", "-o", "json"]).output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!((status.status.code(), &told["phase"]), (Some(1), &"failed".into()));
+    assert!(told["failure"].as_str().unwrap().contains("exit code 3"), "{told}");
+}

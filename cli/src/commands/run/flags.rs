@@ -13,7 +13,7 @@ use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::cluster::plan::EpochShape;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// With chaos, a job is paced to last about so long, so that there is something to break.
@@ -95,6 +95,24 @@ impl JobFlags {
     /// Refuses what no job can be, before anything is made for it.
     pub(crate) fn check(&self) -> Result<(), Exit> {
         self.job.data().map(drop).map_err(|error| Exit::Usage(error.to_string()))
+    }
+
+    /// Refuses a program that is not there, before a job begins whose state the next try would meet.
+    pub(crate) fn check_program(&self) -> Result<(), Exit> {
+        let program = self.program.first().map(Path::new).unwrap_or(Path::new(""));
+        let is_there = if program.components().count() > 1 || program.is_absolute() {
+            program.exists()
+        } else {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+        };
+        match is_there {
+            true => Ok(()),
+            false => Err(Exit::Usage(format!(
+                "cannot start {}: no such file: is the program built, and its path right?",
+                crate::shell::path(program)
+            ))),
+        }
     }
 
     /// The plan of one run.

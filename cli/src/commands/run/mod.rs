@@ -116,8 +116,10 @@ impl RunArguments {
             None => format!("{}-{unique}", self.flags.program_name()),
         };
         let folder = RunFolder(self.folder.clone().unwrap_or_else(|| PathBuf::from("runs").join(&name)));
+        folder.check_foreign()?;
         let claim = folder.claim()?;
         folder.check_new()?;
+        self.flags.check_program()?;
         Ok(Place { name, folder, claim, is_resumed, http })
     }
 }

@@ -109,3 +109,15 @@ fn what_is_read_is_not_written_whatever_it_is_called() {
     assert_eq!(std::fs::read(at("data")).unwrap(), b"precious");
     NewFile::begin_from(&at("another"), [at("data").as_path()]).unwrap().settle().unwrap();
 }
+
+#[test]
+fn a_pipe_is_written_into_by_the_name_that_the_system_has_for_it_when_it_is_open() {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    let (mut reader, writer) = io::pipe().unwrap();
+    write(Path::new(&format!("/proc/self/fd/{}", writer.as_raw_fd())), b"whole").unwrap();
+    drop(writer);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "whole");
+}
