@@ -60,7 +60,9 @@ fn excluded(present: &Exclusions, trouble: &Trouble, from: Step, most: u64) -> R
     let trainers = trainers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let tried = format!("{why} ({attempts} attempts, by {trainers})");
     let Some(records) = records.clone() else {
-        return Err(format!("no trainer can do {what}: {tried}; no single record of it fails alone"));
+        return Err(format!(
+            "no trainer can do {what}: {tried}; no single record is to blame, and leaving some out does not help"
+        ));
     };
     let exclusion = Exclusion { records: records.clone(), from, why: tried.clone() };
     let mut list = present.list.clone();

@@ -108,12 +108,14 @@ impl Manifest {
         }
     }
 
-    /// Where records lie, in words: file, chunk and, if it is one, the record in it.
+    /// Where records lie, in words: file, chunk of that file and, if it is one, the record in it.
     pub fn describe(&self, records: &Range<u64>) -> String {
         let after = self.first_record.partition_point(|first| *first <= records.start);
         let Some(index) = after.checked_sub(1) else { return format!("records {records:?}") };
         let chunk = self.chunk(index as u32);
-        let place = format!("{}, chunk {index} at offset {}", chunk.file, chunk.offset);
+        let file = self.files.partition_point(|file| file.first_chunk as usize <= index) - 1;
+        let in_file = index - self.files[file].first_chunk as usize;
+        let place = format!("{}, chunk {in_file} at offset {}", chunk.file, chunk.offset);
         match records.end - records.start {
             1 => format!("{place}, record {} of {}", records.start - chunk.first_record, chunk.records),
             count => format!("{place} ({count} records)"),
@@ -160,6 +162,14 @@ mod tests {
         assert_eq!((manifest.chunk_count(), manifest.record_count(), manifest.data_bytes()), (3, 13, 120));
         assert_eq!((manifest.chunk(1).file, manifest.chunk(1).first_record), ("a", 5));
         assert_eq!((manifest.chunk(2).file, manifest.chunk(2).first_record), ("b", 12));
+    }
+
+    #[test]
+    fn records_are_described_by_file_chunk_of_it_and_record_of_that() {
+        let manifest = two_files("a", 3);
+        assert_eq!(manifest.describe(&(6..7)), "a, chunk 1 at offset 40, record 1 of 7");
+        assert_eq!(manifest.describe(&(12..13)), "b, chunk 0 at offset 0, record 0 of 1");
+        assert_eq!(manifest.describe(&(0..5)), "a, chunk 0 at offset 0 (5 records)");
     }
 
     #[test]

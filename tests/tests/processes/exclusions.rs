@@ -333,3 +333,12 @@ fn who_was_left_out_is_named_wherever_a_run_is_told_of_and_nobody_else_is_blamed
         );
     }
 }
+
+#[test]
+fn a_program_that_can_use_no_record_of_its_data_is_not_told_that_none_fails_alone() {
+    let job = shoal_tests::small::SmallJob::of(40).unwrap();
+    let housing = job.programs.housing.to_str().unwrap();
+    let ended = job.run("run", &["--exclude-max", "40"], &[housing]).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && said.contains("every record of it fails, each alone"), "{said}");
+}

@@ -205,7 +205,15 @@ impl Attempt {
             Fault::Panicked(why) => (why, true),
             Fault::Lost(lost) => return Computed::Lost(lost),
         };
-        let complaint = Complaint { at: self.at, records: self.probe(records, fails), why };
+        let poison = self.probe(records, fails);
+        let (poison, why) = match poison.len() {
+            // It is not the records.
+            all if all > 1 && all == records.len() => {
+                (Vec::new(), format!("every record of it fails, each alone: {why}"))
+            }
+            _ => (poison, why),
+        };
+        let complaint = Complaint { at: self.at, records: poison, why };
         if is_panic { Computed::Panicked(complaint) } else { Computed::Refused(complaint) }
     }
 
@@ -307,18 +315,15 @@ impl Attempt {
         Ok(Made { values, rows, there, weight, outputs })
     }
 
-    /// The records that fail alone. If all of them do, it is not the records.
+    /// The records that fail alone.
     fn probe(&self, records: &[Record<'_>], mut fails: impl FnMut(&[Record<'_>]) -> bool) -> Vec<Range<u64>> {
         let is_poison = |record: &&Record<'_>| fails(std::slice::from_ref(*record));
-        let poison: Vec<&Record<'_>> = records.iter().filter(is_poison).collect();
-        if poison.len() == records.len() && records.len() > 1 {
-            return Vec::new();
-        }
+        let poison = records.iter().filter(is_poison);
         let range = |record: &Record<'_>| {
             let index = record.index + self.first_record;
             index..index + 1
         };
-        poison.into_iter().map(range).collect()
+        poison.map(range).collect()
     }
 }
 
