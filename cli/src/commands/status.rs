@@ -65,10 +65,12 @@ fn of_the_end(arguments: &StatusArguments, error: anyhow::Error) -> anyhow::Resu
         None => return Err(error),
         Some(End::Done) => ("done", String::new()),
         Some(End::Failed(why)) => ("failed", why),
+        Some(End::Interrupted(why)) => ("interrupted", why),
     };
     match arguments.output {
         Output::Json => print(json!({ "phase": phase, "failure": why }))?,
         Output::Text if why.is_empty() => print(phase)?,
+        Output::Text if phase == "interrupted" => print(&why)?,
         Output::Text => print(format_args!("{phase}: {why}"))?,
     }
     Ok(if phase == "done" { ExitCode::SUCCESS } else { ExitCode::FAILURE })

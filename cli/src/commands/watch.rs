@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum End {
     Done,
     Failed(String),
+    /// A local run that somebody ended: it may go on.
+    Interrupted(String),
 }
 
 /// Where each look goes.
@@ -144,6 +146,7 @@ pub(crate) fn ended(choice: &JobChoice) -> Option<End> {
     let text = std::fs::read_to_string(RunFolder(choice.run.clone()).journal()).ok()?;
     match journal::read(&text).ok()?.last()? {
         Entry::Closed { how, .. } if how == "done" => Some(End::Done),
+        Entry::Closed { how, why, .. } if how == "interrupted" => Some(End::Interrupted(why.clone())),
         Entry::Closed { why, .. } => Some(End::Failed(why.clone())),
         _ => None,
     }
@@ -157,6 +160,10 @@ fn exit_code(end: &End) -> ExitCode {
         }
         End::Failed(why) => {
             note!("error: the job has failed: {why}");
+            ExitCode::FAILURE
+        }
+        End::Interrupted(why) => {
+            note!("error: {why}");
             ExitCode::FAILURE
         }
     }
@@ -181,6 +188,7 @@ mod tests {
         for (entry, end) in [
             (Entry::Begun(begun.clone()), None),
             (closed("failed"), Some(End::Failed("so".to_owned()))),
+            (closed("interrupted"), Some(End::Interrupted("so".to_owned()))),
             (Entry::Begun(begun), None),
             (closed("done"), Some(End::Done)),
         ] {

@@ -133,7 +133,9 @@ fn a_running_job_shows_its_status_scales_and_leaves_nothing_behind_on_ctrl_c() {
     for member in ["trainers", "pservers"].iter().flat_map(|role| status[*role].as_array().unwrap()) {
         assert!(!is_running(member["pid"].as_u64().unwrap()), "left behind: {member}");
     }
-    assert_eq!(world.shoal(&["status", "--run", "runs/here"]).status.code(), Some(3));
+    let status = world.shoal(&["status", "--run", "runs/here"]);
+    let said = String::from_utf8_lossy(&status.stdout);
+    assert_eq!((status.status.code(), said.trim()), (Some(1), "interrupted: nothing is left running"));
 }
 
 #[test]
