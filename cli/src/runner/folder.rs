@@ -20,6 +20,9 @@ const KEPT: [&str; 9] = [
     "master.address",
 ];
 
+/// Of these, files whose place a new run takes. Folders it adds to, and another run's state is refused by itself.
+const REPLACED: [&str; 4] = ["model.safetensors", "result.json", "journal.jsonl", "master.address"];
+
 /// Refuses an output that would take the place of what a run keeps.
 pub(crate) fn refuse_kept(output: &Path) -> Result<(), Exit> {
     let place = resolved(output);
@@ -139,7 +142,7 @@ impl RunFolder {
             return Ok(());
         }
         let is_there = |name: &&&str| self.0.join(name).symlink_metadata().is_ok();
-        let foreign: Vec<&str> = KEPT.iter().filter(is_there).copied().collect();
+        let foreign: Vec<&str> = REPLACED.iter().filter(is_there).copied().collect();
         match foreign.is_empty() {
             true => Ok(()),
             false => Err(Exit::Usage(format!(
