@@ -78,7 +78,9 @@ impl Process {
         let (executable, arguments) = program.split_first().context("no program to start")?;
         let log = logs.join(format!("{name}.log"));
         let log_begins = std::fs::metadata(&log).map_or(0, |log| log.len());
-        let start = format!("{name}:{}", STARTS.fetch_add(1, Ordering::Relaxed));
+        let number = STARTS.fetch_add(1, Ordering::Relaxed);
+        let supervisor = supervisor::Process::this().to_string();
+        let start = format!("{supervisor}/{name}:{number}");
         let child = Command::new(executable)
             .args(arguments)
             // Those of this command: its processes are given their own, or none.
@@ -88,8 +90,8 @@ impl Process {
             .env("NO_COLOR", "1")
             // One address is not for several processes.
             .env_remove("SHOAL_HTTP")
-            .env(supervisor::VARIABLE, supervisor::Process::this().to_string())
-            .env(START, format!("{}/{start}", supervisor::Process::this()))
+            .env(supervisor::VARIABLE, supervisor)
+            .env(START, &start)
             .stdin(Stdio::null())
             .stdout(output(&log))
             .stderr(output(&log))
@@ -107,7 +109,7 @@ impl Process {
             is_missed: false,
             log_begins,
             child,
-            mark: format!("{START}={}/{start}", supervisor::Process::this()),
+            mark: format!("{START}={start}"),
             leader: None,
             looked: None,
             is_over: false,

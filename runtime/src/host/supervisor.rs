@@ -122,9 +122,18 @@ fn living(is_meant: impl Fn(u32, &Stat) -> bool) -> io::Result<Vec<Process>> {
     let names = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.file_name());
     let mut pids: Vec<u32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
     pids.sort_unstable();
-    let stats = pids.into_iter().filter_map(|pid| Some((pid, stat(pid).ok()?)));
-    let meant = stats.filter(|(pid, stat)| stat.lives && is_meant(*pid, stat));
-    Ok(meant.map(|(pid, stat)| Process { pid, began: Some(stat.began) }).collect())
+    let mut meant = Vec::new();
+    for pid in pids {
+        match stat(pid) {
+            Ok(stat) if stat.lives && is_meant(pid, &stat) => {
+                meant.push(Process { pid, began: Some(stat.began) });
+            }
+            // One that cannot be looked at now might be meant.
+            Err(error) if !is_absence(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(meant)
 }
 
 fn is_in_environment(pid: u32, variable: &str) -> bool {

@@ -213,3 +213,17 @@ fn what_was_typed_wrongly_leaves_nothing_in_the_way_of_the_next_try() {
     assert_eq!((status.status.code(), &told["phase"]), (Some(1), &"failed".into()));
     assert!(told["failure"].as_str().unwrap().contains("exit code 3"), "{told}");
 }
+
+#[tokio::test]
+async fn a_program_that_does_not_join_is_told_of() {
+    let job = SmallJob::of(40).unwrap();
+    let said = job.path("said");
+    // Its environment does not reach it, nor does it train.
+    let command = job.run("run", &[], &["env", "-i", "sleep", "600"]);
+    let mut supervisor = Running::start(command, &said).unwrap();
+    let words = || std::fs::read_to_string(&said).unwrap_or_default();
+    wait_for(|| words().contains("trainer-0 runs for 30 s and has not joined the job"), "a warning").await;
+    kill_process(Pid::from_raw(supervisor.pid() as i32).unwrap(), Signal::INT).unwrap();
+    assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(1));
+    assert_eq!(words().matches("has not joined").count(), 1, "once");
+}
