@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
 
 /// Elements that one block of threads updates, at most: enough that its beginning and end are not seen.
-const CHUNK_ELEMENTS: usize = 4096;
+const CHUNK_ELEMENTS: usize = 8192;
 
 /// What becomes of one piece of a block.
 #[derive(Clone, Debug)]

@@ -106,11 +106,11 @@ INSIDE void join(const struct Piece *piece, const float *other, float *sum) {
   }
 }
 
-// The root of the tree. On a straight way up it each leaf joins what all before it add up to, and nothing waits.
+// What follows the first leaf is joined to `sum`: the root of the tree. On a straight way up it each leaf joins what all before it
+// add up to, and nothing waits.
 INSIDE void sum_up(const struct Piece *piece, const struct Operand *operands, u64 quad, int begin, int end, float *sum) {
   float waiting[WAITING][LANES];
   int waits = 0;
-  read_leaf(piece, &operands[piece->first_operand], quad, begin, end, sum);
   for (u32 at = 1; at < piece->operands; at++) {
     const struct Operand *operand = &operands[piece->first_operand + at];
     u32 joins = operand->joins;
@@ -242,22 +242,30 @@ INSIDE int slots_of(u32 rule) {
   }
 }
 
-// The elements of one quad of a chunk.
-INSIDE void update_quad(const struct Piece *piece, const struct Operand *operands, u32 rule, u64 quad, int begin, int end) {
+// One block of threads' part, by a rule that is known when this is compiled: what all threads have alike is read once, and the
+// loads of a quad are under way together.
+INSIDE void update_chunk(const struct Piece *piece, const struct Operand *operands, u32 rule, u64 first, u64 last) {
   float *parameters = (float *)piece->parameters;
+  const struct Operand leaf = operands[piece->first_operand];
   int slots = slots_of(rule);
-  float values[LANES], sum[LANES], state[3][LANES] = {{0}, {0}, {0}};
-  read_quad(parameters, quad, begin, end, values);
-  UNROLL for (int slot = 0; slot < 3; slot++) {
-    if (slot < slots) read_quad((const float *)piece->slots[slot], quad, begin, end, state[slot]);
-  }
-  sum_up(piece, operands, quad, begin, end, sum);
-  UNROLL for (int lane = 0; lane < LANES; lane++) {
-    values[lane] = next(rule, &piece->constants, sum[lane], values[lane], &state[0][lane], &state[1][lane], &state[2][lane]);
-  }
-  write_quad(parameters, quad, begin, end, values);
-  UNROLL for (int slot = 0; slot < 3; slot++) {
-    if (slot < slots) write_quad((float *)piece->slots[slot], quad, begin, end, state[slot]);
+  for (u64 quad = first / LANES + threadIdx.x; quad * LANES < last; quad += blockDim.x) {
+    u64 start = quad * LANES;
+    int begin = start < first ? (int)(first - start) : 0;
+    int end = last - start < LANES ? (int)(last - start) : LANES;
+    float values[LANES], sum[LANES], state[3][LANES] = {{0}, {0}, {0}};
+    read_quad(parameters, quad, begin, end, values);
+    UNROLL for (int slot = 0; slot < 3; slot++) {
+      if (slot < slots) read_quad((const float *)piece->slots[slot], quad, begin, end, state[slot]);
+    }
+    read_leaf(piece, &leaf, quad, begin, end, sum);
+    sum_up(piece, operands, quad, begin, end, sum);
+    UNROLL for (int lane = 0; lane < LANES; lane++) {
+      values[lane] = next(rule, &piece->constants, sum[lane], values[lane], &state[0][lane], &state[1][lane], &state[2][lane]);
+    }
+    write_quad(parameters, quad, begin, end, values);
+    UNROLL for (int slot = 0; slot < 3; slot++) {
+      if (slot < slots) write_quad((float *)piece->slots[slot], quad, begin, end, state[slot]);
+    }
   }
 }
 
@@ -266,10 +274,8 @@ KERNEL update(const struct Piece *pieces, const struct Operand *operands, const 
   const struct Chunk chunk = chunks[blockIdx.x];
   const struct Piece piece = pieces[chunk.piece];
   u64 first = chunk.first, last = chunk.first + chunk.elements;
-  for (u64 quad = first / LANES + threadIdx.x; quad * LANES < last; quad += blockDim.x) {
-    u64 start = quad * LANES;
-    int begin = start < first ? (int)(first - start) : 0;
-    int end = last - start < LANES ? (int)(last - start) : LANES;
-    update_quad(&piece, operands, piece.rule, quad, begin, end);
+  switch (piece.rule) {
+#define BY(rule) case rule: update_chunk(&piece, operands, rule, first, last); break;
+    BY(SGD) BY(MOMENTUM) BY(NESTEROV) BY(ADAGRAD) BY(ADAM) BY(ADAMW) BY(AMSGRAD) BY(FTRL) BY(EMA) BY(SUM)
   }
 }

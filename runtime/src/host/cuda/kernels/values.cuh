@@ -8,7 +8,8 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #ifdef __CUDACC__
-#define KERNEL extern "C" __global__ void __launch_bounds__(256)
+// Four blocks of threads to a multiprocessor: few enough registers that half of its threads are there to wait for memory.
+#define KERNEL extern "C" __global__ void __launch_bounds__(256, 4)
 #define INSIDE static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #else
