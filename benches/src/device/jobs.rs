@@ -29,12 +29,12 @@ const MICROBATCHES: u64 = 2;
 /// What a trainer of such a job is told.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Training {
-    elements: u64,
-    device: Option<u32>,
+    pub(crate) elements: u64,
+    pub(crate) device: Option<u32>,
     /// Where it writes down when each step begins.
-    begins: PathBuf,
+    pub(crate) begins: PathBuf,
     /// Whether its gradients are not zeros.
-    moves: bool,
+    pub(crate) moves: bool,
 }
 
 /// Where updates run, and where gradients are.
@@ -80,23 +80,26 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// As they were when the measurement began: whoever builds meanwhile changes nothing.
-struct Programs {
+pub(crate) struct Programs {
     _folder: TempDir,
-    shoal: PathBuf,
-    train: PathBuf,
+    pub(crate) shoal: PathBuf,
+    pub(crate) digits: PathBuf,
+    pub(crate) train: PathBuf,
 }
 
 impl Programs {
-    fn build() -> anyhow::Result<Programs> {
+    pub(crate) fn build() -> anyhow::Result<Programs> {
         let folder = tempfile::tempdir()?;
-        let [shoal, train] = ["shoal", "train"].map(|name| folder.path().join(name));
+        let [shoal, digits, train] = ["shoal", "digits", "train"].map(|name| folder.path().join(name));
         std::fs::copy("/proc/self/exe", &train).context("copying this program")?;
-        std::fs::copy(build()?, &shoal).context("copying `shoal`")?;
-        Ok(Programs { _folder: folder, shoal, train })
+        let built = build()?;
+        std::fs::copy(built.join("shoal"), &shoal).context("copying `shoal`")?;
+        std::fs::copy(built.join("examples/digits"), &digits).context("copying `digits`")?;
+        Ok(Programs { _folder: folder, shoal, digits, train })
     }
 
     /// A job of one trainer and one pserver.
-    fn job(&self) -> Command {
+    pub(crate) fn job(&self) -> Command {
         let mut command = Command::new(&self.shoal);
         command.args([
             "run",
@@ -115,10 +118,10 @@ impl Programs {
     }
 }
 
-/// As many as there are microbatches; what is in them is nobody's business.
-fn write_records(path: &Path) -> anyhow::Result<()> {
+/// As many as there are microbatches in so many steps; what is in them is nobody's business.
+pub(crate) fn write_records(path: &Path, steps: u64) -> anyhow::Result<()> {
     let mut writer = Writer::new(File::create(path)?, WriterOptions::default());
-    (0..STEPS * MICROBATCHES).try_for_each(|record| writer.write(&record.to_le_bytes()))?;
+    (0..steps * MICROBATCHES).try_for_each(|record| writer.write(&record.to_le_bytes()))?;
     writer.finish()?;
     Ok(())
 }
@@ -131,7 +134,7 @@ fn write_records(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn migrate(arguments: &Arguments) -> anyhow::Result<()> {
     let (programs, folder) = (Programs::build()?, tempfile::tempdir()?);
     let data = folder.path().join("data.recordio");
-    write_records(&data)?;
+    write_records(&data, STEPS)?;
     let job = |run: &Path, devices: &str| {
         let (device, begins) = (None, folder.path().join(format!("{devices}-begins")));
         let training = Training { elements: 1 << 20, device, begins, moves: true };
@@ -169,13 +172,13 @@ pub(crate) fn migrate(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds `shoal` in this build's own profile; where it is.
+/// Builds what jobs need in this build's own profile; the folder that has it.
 fn build() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let built = own.parent().context("this program lies in no folder")?;
-    let shoal = built.join("shoal");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--package", "shoal-cli", "--bin", "shoal"]);
+    cargo.args(["--package", "shoal-trainer-sdk", "--example", "digits"]);
     cargo.args(built.ends_with("release").then_some("--release"));
     // What cargo tells this program of its package would have some of the dependencies built anew.
     let of_package = |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of));
@@ -185,18 +188,23 @@ fn build() -> anyhow::Result<PathBuf> {
     let target = built.parent().context("this program was not built by cargo")?;
     cargo.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR"));
     match cargo.status() {
-        Ok(status) => ensure!(status.success(), "`shoal` does not build"),
-        // On a machine without cargo it has to be there.
-        Err(_) => ensure!(shoal.exists(), "{} is not there: build shoal-cli", shoal.display()),
+        Ok(status) => ensure!(status.success(), "`shoal` or `digits` does not build"),
+        // On a machine without cargo they have to be there.
+        Err(_) => {
+            for (name, package) in [("shoal", "shoal-cli"), ("examples/digits", "shoal-trainer-sdk")] {
+                let place = built.join(name);
+                ensure!(place.exists(), "{} is not there: build {package}", place.display());
+            }
+        }
     }
-    Ok(shoal)
+    Ok(built.to_owned())
 }
 
 /// Steps per second of one job, and bytes of gradients that its updates found on the device.
 fn measure(arguments: &Arguments, programs: &Programs, row: &Row, bytes: u64) -> anyhow::Result<(f64, u64)> {
     let folder = tempfile::tempdir()?;
     let [data, begins, run] = ["data.recordio", "begins", "run"].map(|name| folder.path().join(name));
-    write_records(&data)?;
+    write_records(&data, STEPS)?;
     let device = row.is_trainer_on_device.then_some(arguments.device);
     let training = Training { elements: bytes / 4, device, begins: begins.clone(), moves: false };
     let mut command = programs.job();

@@ -1,12 +1,13 @@
 //! The kernel alone, over blocks of 1 MiB as jobs have them, against copies in the same memory.
 
 use super::Arguments;
-use super::equality::{RULES, value};
+use super::equality::value;
 use super::raw::{Function, Raw};
 use super::torch::Torch;
 use anyhow::Context;
 use shoal_pserver::device::IMAGES;
 use shoal_pserver::device::batch::{Addresses, Operand, PieceUpdate, Tables};
+use shoal_pserver::device::self_test::RULES;
 use shoal_pserver::kernel::rules::Pass;
 use shoal_runtime::cluster::Rule;
 

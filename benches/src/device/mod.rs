@@ -4,11 +4,13 @@
 
 #![allow(clippy::print_stdout, reason = "a bench prints its tables")]
 
+mod bits;
 mod engine;
 mod equality;
 mod jobs;
 mod kernel;
 mod raw;
+mod sums;
 mod torch;
 
 use clap::Parser;
@@ -33,6 +35,9 @@ struct Arguments {
     /// Measurements of each figure; the median is shown
     #[arg(long, default_value_t = 9)]
     rounds: usize,
+    /// Updates of each rule that are compared
+    #[arg(long, default_value_t = 1000)]
+    updates: u64,
     /// A Python with PyTorch, to compare with its fused Adam
     #[arg(long, default_value = "python3")]
     python: PathBuf,
@@ -43,12 +48,17 @@ struct Arguments {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// A thousand updates of every rule on both sides
+    /// A thousand updates of every rule on both sides, and sums likewise
     Equality,
     /// The kernel against copies in the device's memory
     Kernel,
     /// Updates from pinned pages to pinned pages against the processor
     Engine,
+    /// Whole jobs, disturbed ones among them, against one without a device
+    Bits,
+    /// A device that is lost, in this process
+    #[value(hide = true)]
+    Loss,
     /// A job whose blocks go to the device and back
     Migration,
     /// Whole jobs, with gradients in messages and in device memory
@@ -64,9 +74,16 @@ pub fn main() -> anyhow::Result<ExitCode> {
     if let Some(training) = &arguments.train {
         return jobs::train(training);
     }
+    if arguments.only == Some(Part::Loss) {
+        bits::lose_own(&arguments)?;
+    }
     let is_wanted = |part| arguments.only.is_none_or(|only| only == part);
     if is_wanted(Part::Equality) {
-        equality::run(arguments.device)?;
+        equality::run(&arguments)?;
+        sums::run(&arguments)?;
+    }
+    if is_wanted(Part::Bits) {
+        bits::run(&arguments)?;
     }
     if is_wanted(Part::Migration) {
         jobs::migrate(&arguments)?;

@@ -26,10 +26,26 @@ fn named(call: &'static str) -> impl FnOnce(DriverError) -> anyhow::Error {
 #[derive(Clone, Copy)]
 pub(crate) struct Function(sys::CUfunction);
 
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `take`, freed once; the call waits for what works there.
+        let _ = unsafe { result::free_sync(self.address) };
+    }
+}
+
 impl Raw {
     /// Takes up to so many bytes of a device, less what is needed beside.
     pub(crate) fn open(ordinal: u32, bytes_max: u64) -> anyhow::Result<Raw> {
-        // SAFETY: calls of the driver in the order that it wants, with what it gave; all of it lives until the process ends.
+        Raw::take(ordinal, |free| bytes_max.min(free.saturating_sub(256 << 20)))
+    }
+
+    /// Takes all of a device's memory but so many bytes.
+    pub(crate) fn leaving(ordinal: u32, bytes: u64) -> anyhow::Result<Raw> {
+        Raw::take(ordinal, |free| free.saturating_sub(bytes))
+    }
+
+    fn take(ordinal: u32, bytes_of: impl FnOnce(u64) -> u64) -> anyhow::Result<Raw> {
+        // SAFETY: calls of the driver in the order that it wants, with what it gave; all but the memory lives until the process ends.
         unsafe {
             ensure!(sys::is_culib_present(), "the CUDA driver (libcuda) is not installed");
             result::init().map_err(named("cuInit"))?;
@@ -41,7 +57,7 @@ impl Raw {
                 result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(named("cuEventCreate"))
             };
             let (free, _) = result::mem_get_info().map_err(named("cuMemGetInfo"))?;
-            let bytes = bytes_max.min((free as u64).saturating_sub(256 << 20)) & !0xFFFF;
+            let bytes = bytes_of(free as u64) & !0xFFFF;
             let address = result::malloc_sync(bytes as usize).map_err(named("cuMemAlloc"))?;
             Ok(Raw {
                 stream: stream.map_err(named("cuStreamCreate"))?,
@@ -71,6 +87,18 @@ impl Raw {
         unsafe { result::memcpy_htod_sync(self.address + at, bytes) }.map_err(named("cuMemcpyHtoD"))
     }
 
+    /// What is in the memory, `at` bytes from its beginning, once all that was launched is done.
+    pub(crate) fn read(&self, at: u64, bytes: usize) -> anyhow::Result<Vec<u8>> {
+        ensure!(at + bytes as u64 <= self.bytes, "beyond the memory");
+        let mut read = vec![0; bytes];
+        result::ctx::synchronize().map_err(named("cuCtxSynchronize"))?;
+        // SAFETY: inside the allocation.
+        unsafe {
+            result::memcpy_dtoh_sync(&mut read, self.address + at).map_err(named("cuMemcpyDtoH"))?;
+        }
+        Ok(read)
+    }
+
     /// Copies the first `bytes` of the memory to what follows them.
     pub(crate) fn copy(&self, bytes: u64) -> anyhow::Result<()> {
         ensure!(2 * bytes <= self.bytes, "beyond the memory");
@@ -86,6 +114,13 @@ impl Raw {
         let grid = (tables.chunks(), 1, 1);
         // SAFETY: the kernel takes three tables; whoever made them kept to the memory.
         unsafe { result::launch_kernel(function.0, grid, (256, 1, 1), 0, self.stream, &mut arguments) }
+            .map_err(named("cuLaunchKernel"))
+    }
+
+    /// Starts a kernel that takes nothing, and does not wait for it.
+    pub(crate) fn start(&self, function: Function) -> anyhow::Result<()> {
+        // SAFETY: it has no arguments, and what becomes of it is the device's.
+        unsafe { result::launch_kernel(function.0, (1, 1, 1), (1, 1, 1), 0, self.stream, &mut []) }
             .map_err(named("cuLaunchKernel"))
     }
 

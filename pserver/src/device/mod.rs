@@ -10,7 +10,7 @@ pub mod batch;
 mod choice;
 mod engine;
 mod pool;
-mod self_test;
+pub mod self_test;
 mod stream;
 mod tree;
 
@@ -87,10 +87,17 @@ impl Device {
         }
     }
 
-    /// Starts a device and sees that it makes the processor's bits.
     fn start(ordinal: u32) -> Result<Device, DeviceError> {
+        Device::with_code(ordinal, &IMAGES)
+    }
+
+    /// Starts a device with the first of these forms of device code that it takes, and sees that it makes the processor's bits.
+    ///
+    /// # Errors
+    /// It is not there, takes none of them, or makes other bits.
+    pub fn with_code(ordinal: u32, images: &[Image]) -> Result<Device, DeviceError> {
         let context = Context::open(ordinal)?;
-        let kernel = Arc::new(Kernel::of(&context, &IMAGES, c"update")?);
+        let kernel = Arc::new(Kernel::of(&context, images, c"update")?);
         let (finished, failure, changed) = (Mutex::default(), OnceLock::new(), Signal::new());
         let pool = Pool::new(&context);
         let [blocks, overflow, area_bytes, gradient_bytes] = [const { AtomicU64::new(0) }; 4];

@@ -9,7 +9,8 @@ use shoal_runtime::cluster::{BlockId, Rule};
 /// Elements of each rule's piece: no multiple of four, so that pieces begin and end anywhere.
 const ELEMENTS: usize = 1021;
 const UPDATES: u64 = 3;
-pub(super) const RULES: [Rule; 10] = [
+/// Every rule that devices have.
+pub const RULES: [Rule; 10] = [
     Rule::Sgd,
     Rule::Momentum { momentum: 0.9 },
     Rule::Nesterov { momentum: 0.9 },
@@ -37,11 +38,13 @@ fn value(of: u64, element: usize) -> f32 {
     }
 }
 
-pub(super) fn values(of: u64, length: usize) -> Vec<f32> {
+/// Values of all sizes, the same whenever they are asked for.
+pub fn values(of: u64, length: usize) -> Vec<f32> {
     (0..length).map(|element| value(of, element)).collect()
 }
 
-pub(super) fn is_same(ours: f32, theirs: f32) -> bool {
+/// Whether a device's number is the processor's.
+pub fn is_same(ours: f32, theirs: f32) -> bool {
     // The bits of a not-a-number are anybody's.
     ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan()
 }

@@ -8,12 +8,6 @@ use super::kernel::{Image, Kernel};
 use super::memory::Memory;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Device code, the most special first.
-const IMAGES: [Image; 3] = [
-    Image { name: "sm_90", major: 9, code: include_bytes!("kernels/reduce.sm_90.cubin") },
-    Image { name: "sm_80", major: 8, code: include_bytes!("kernels/reduce.sm_80.cubin") },
-    Image { name: "compute_80", major: 0, code: include_bytes!("kernels/reduce.compute_80.ptx") },
-];
 const THREADS: u32 = 256;
 /// Blocks of threads of one launch, at most: enough for any device.
 const BLOCKS_MAX: usize = 4096;
@@ -82,12 +76,27 @@ pub struct Reduction {
 }
 
 impl Reduction {
+    /// Device code, the most special first.
+    pub const IMAGES: [Image; 3] = [
+        Image { name: "sm_90", major: 9, code: include_bytes!("kernels/reduce.sm_90.cubin") },
+        Image { name: "sm_80", major: 8, code: include_bytes!("kernels/reduce.sm_80.cubin") },
+        Image { name: "compute_80", major: 0, code: include_bytes!("kernels/reduce.compute_80.ptx") },
+    ];
+
     /// Loads the kernels.
     ///
     /// # Errors
     /// The device cannot run them.
     pub fn open(context: &Arc<Context>) -> Result<Reduction, DeviceError> {
-        let kernel = |name| Kernel::of(context, &IMAGES, name);
+        Reduction::with_code(context, &Reduction::IMAGES)
+    }
+
+    /// Loads the kernels of the first of these forms of device code that the device takes.
+    ///
+    /// # Errors
+    /// The device cannot run them.
+    pub fn with_code(context: &Arc<Context>, images: &[Image]) -> Result<Reduction, DeviceError> {
+        let kernel = |name| Kernel::of(context, images, name);
         Ok(Reduction {
             settle: kernel(c"settle")?,
             add: kernel(c"add")?,
