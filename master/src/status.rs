@@ -228,6 +228,7 @@ fn pserver_counters(counters: PserverCounters) -> proto::PserverCounters {
         keys_refused: counters.keys_refused,
         device_blocks: counters.device_blocks,
         device_gradient_bytes: counters.device_gradient_bytes,
+        device_parameter_bytes: counters.device_parameter_bytes,
         processor_micros: counters.processor_micros,
     }
 }

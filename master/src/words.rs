@@ -157,6 +157,7 @@ fn pserver_counters(wire: Option<&proto::PserverCounters>) -> PserverCounters {
         keys_refused: wire.keys_refused,
         device_blocks: wire.device_blocks,
         device_gradient_bytes: wire.device_gradient_bytes,
+        device_parameter_bytes: wire.device_parameter_bytes,
         processor_micros: wire.processor_micros,
     }
 }

@@ -113,7 +113,7 @@ impl Pserver<'_> {
         tokio::select! {
             biased;
             served = rpc::serve(listener, routes, dial.limits, dial.security.clone(), stop) => served.context("serving failed"),
-            lost = shard.device_failure() => Err(lost).context("--device"),
+            lost = shard.device_failure() => Err(lost.into()),
             left = life::leave(&shard, leave, Duration::from_secs(settings.grace_seconds)) => left,
             fault = life::live(&shard, &dial, masters, &storage, &mut identity, &mut random) => {
                 Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))

@@ -80,14 +80,15 @@ pub(crate) fn pull(request: proto::PullRequest, is_sync: bool) -> Pull {
     Pull {
         step: is_sync.then_some((Step(request.step), Rewind(request.rewind))),
         blocks: request.blocks.into_iter().map(BlockId).collect(),
+        area: (request.area > 0).then_some((request.area, request.places)),
         without_data: request.without_data.into_iter().map(BlockId).collect(),
         rows: request.rows.into_iter().map(|rows| (BlockId(rows.block), rows.keys)).collect(),
     }
 }
 
 pub(crate) fn pulled(block: PulledBlock) -> proto::PulledBlock {
-    let PulledBlock { block, parameters, version, rewind } = block;
-    proto::PulledBlock { block: block.0, parameters, version: version.0, rewind: rewind.0 }
+    let PulledBlock { block, parameters, is_in_area, version, rewind } = block;
+    proto::PulledBlock { block: block.0, parameters, version: version.0, rewind: rewind.0, is_in_area }
 }
 
 pub(crate) fn progress(progress: Progress) -> proto::BlockProgress {

@@ -85,10 +85,12 @@ fn device_usage(page: &mut Exposition, usage: DeviceUsage) {
     page.gauge("shoal_pserver_device_blocks", help, usage.blocks);
     let help = "Blocks so far that the device had no memory for: the processor updates them.";
     page.counter("shoal_pserver_device_overflow_total", help, usage.overflow);
-    let help = "Device memory into which trainers of this machine put gradients, in bytes.";
+    let help = "Device memory that is shared with trainers of this machine, in bytes.";
     page.gauge("shoal_pserver_device_area_bytes", help, usage.area_bytes);
     let help = "Gradients that updates found in device memory already, in bytes.";
     page.counter("shoal_pserver_device_gradient_bytes_total", help, usage.gradient_bytes);
+    let help = "Parameters that trainers of this machine were given in device memory, in bytes.";
+    page.counter("shoal_pserver_device_parameter_bytes_total", help, usage.parameter_bytes);
 }
 
 fn holdings(page: &mut Exposition, shard: &Shard) {

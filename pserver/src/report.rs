@@ -215,6 +215,7 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         keys_refused: counters.keys_refused,
         device_blocks: device.blocks,
         device_gradient_bytes: device.gradient_bytes,
+        device_parameter_bytes: device.parameter_bytes,
         processor_micros: processor::used().as_micros() as u64,
     }
 }

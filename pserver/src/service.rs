@@ -143,8 +143,10 @@ impl PserverService {
         let (deadline, mut waited) = (began + wait.min(WAIT_MAX), Duration::ZERO);
         let mut published = self.shard.published();
         loop {
-            let pulled = self.shard.pull(&pull)?;
-            if pulled.is_final || Instant::now() >= deadline {
+            let waits = Instant::now() < deadline;
+            let pulled = self.shard.pull(&pull, waits)?;
+            if pulled.is_final || !waits {
+                self.shard.given(&pulled.given).await?;
                 self.shard.count_out(&pulled);
                 return Ok((pulled, waited));
             }
@@ -169,12 +171,14 @@ impl pserver_server::Pserver for PserverService {
         let request = request.into_inner();
         self.check_job(&request.job).map_err(|refusal| status_of(&refusal))?;
         let wait = Duration::from_millis(request.wait_millis.into());
+        let area = request.area;
         let pull = messages::pull(request, self.shard.job().is_sync());
         let (pulled, waited) = self.look(pull, wait).await.map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(proto::PullReply {
             blocks: pulled.blocks.into_iter().map(messages::pulled).collect(),
             moved: pulled.moved.into_iter().map(|block| block.0).collect(),
             waited_micros: waited.as_micros() as u64,
+            has_area: self.shard.has_area(area),
         }))
     }
 

@@ -3,6 +3,7 @@
 use crate::device::{Device, DeviceSlice, OnDevice, Tensors};
 use crate::metrics::Metrics;
 use crate::names::Names;
+use crate::share::InAreas;
 use crate::tables::{EmbeddingGradients, Embeddings, Keys, TableRows};
 use shoal_runtime::cluster::parameter::DECISIONS;
 use shoal_runtime::cluster::{Decision, Declaration, JobSettings, Rows};
@@ -168,7 +169,7 @@ pub struct Parameters {
     pub(crate) values: Arc<Vec<Vec<f32>>>,
     /// Of tables the rows that were pulled, indexed as declared.
     pub(crate) rows: Arc<Vec<TableRows>>,
-    /// Those that are on a device, there as well.
+    /// Those that are on a device.
     pub(crate) there: Option<Arc<Tensors>>,
 }
 
@@ -179,15 +180,12 @@ impl Parameters {
     /// The device has failed, or has no memory for them.
     pub(crate) fn pulled(
         names: &Arc<Names>,
-        values: Vec<Vec<f32>>,
+        mut values: Vec<Vec<f32>>,
         rows: Vec<TableRows>,
+        areas: &InAreas,
     ) -> Result<Parameters, DeviceError> {
-        let there = names.device.as_ref().map(Device::zeros).transpose()?;
-        for (parameter, values) in values.iter().enumerate() {
-            if let Some(slice) = there.as_ref().and_then(|there| there.slice(parameter)) {
-                slice.write(values)?;
-            }
-        }
+        let device = names.device.as_ref();
+        let there = device.map(|device| areas.settle(names, device, &mut values)).transpose()?;
         let (values, rows, there) = (Arc::new(values), Arc::new(rows), there.map(Arc::new));
         Ok(Parameters { names: names.clone(), values, rows, there })
     }
@@ -195,9 +193,14 @@ impl Parameters {
     /// A dense parameter's values in row-major order.
     ///
     /// # Errors
-    /// No such parameter.
+    /// No such parameter, or one that [`Model::on_device`] has named.
     pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
-        Ok(&self.values[self.names.find(name)?])
+        let at = self.names.find(name)?;
+        anyhow::ensure!(
+            !self.names.is_on_device(at),
+            "parameter {name:?} is on the device: take `on_device`"
+        );
+        Ok(&self.values[at])
     }
 
     /// A dense parameter's values in device memory, to be read; ready when the step begins.

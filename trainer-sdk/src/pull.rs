@@ -6,6 +6,7 @@ use crate::error::TrainError;
 use crate::origin::Base;
 use crate::pending::Batch;
 use crate::session::Session;
+use crate::share::{AREA_BYTES, InAreas, areas_for_parameters, primary_of};
 use crate::tables::{BucketRows, Keys, TableRows, read_by_bucket};
 use futures_util::future::FutureExt;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Version};
@@ -35,6 +36,8 @@ pub(crate) enum Pulled {
         rows: Vec<TableRows>,
         /// What each block's values are.
         bases: Vec<Base>,
+        /// Values that are in device memory instead.
+        areas: InAreas,
     },
     /// The step is done everywhere; its parameters are no longer kept.
     Gone,
@@ -46,10 +49,13 @@ pub(crate) enum Pulled {
 struct Answered {
     reply: proto::PullReply,
     published: Instant,
+    /// Whether the call named an area.
+    named: bool,
 }
 
 struct Pull<'a> {
     session: &'a Session,
+    areas: InAreas,
     at: At,
     routing: Arc<Routing>,
     wanted: BTreeSet<BlockId>,
@@ -71,6 +77,9 @@ pub(crate) async fn pull(
     let mut pull = Pull::new(session, at, keys);
     pull.wanted = blocks.map(BlockId).collect();
     pull.values = spent.unwrap_or_else(|| session.names.zeros());
+    if let At::Step(..) = at {
+        pull.areas = areas_for_parameters(session).await;
+    }
     run(session, &mut pull).await
 }
 
@@ -92,7 +101,8 @@ impl Pull<'_> {
         let buckets = read_by_bucket(names, &rows);
         let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; names.layout.len()];
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
-        Pull { session, at, routing, wanted, buckets, values: Vec::new(), rows, bases }
+        let (values, areas) = (Vec::new(), InAreas::default());
+        Pull { session, areas, at, routing, wanted, buckets, values, rows, bases }
     }
 
     fn is_read(&self, block: BlockId) -> bool {
@@ -124,7 +134,7 @@ impl Pull<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, pulled: proto::PulledBlock) -> Result<(), Refusal> {
+    fn keep(&mut self, pserver: u64, pulled: proto::PulledBlock) -> Result<(), Refusal> {
         let block = BlockId(pulled.block);
         let Some(layout) = self.session.names.layout.block(block) else { return Ok(()) };
         let restored = self.routing.blocks.get(block.0 as usize).map_or(0, |route| route.rewind.0);
@@ -139,12 +149,14 @@ impl Pull<'_> {
             self.wanted.remove(&block);
             return Ok(());
         }
-        let expected = if layout.is_read_by_steps { 4 * layout.elements } else { 0 };
+        let expected = if layout.is_read_by_steps && !pulled.is_in_area { 4 * layout.elements } else { 0 };
         if pulled.parameters.len() != expected {
             let detail = format!("expected {expected} bytes, got {}", pulled.parameters.len());
             return Err(Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail));
         }
-        if layout.is_read_by_steps {
+        if pulled.is_in_area {
+            self.areas.has(pserver, block);
+        } else if layout.is_read_by_steps {
             layout.scatter_words(&pulled.parameters, &mut self.values);
         }
         self.bases[block.0 as usize] =
@@ -172,6 +184,13 @@ impl Errand for Pull<'_> {
             blocks.iter().map(|(block, _)| *block).partition(|block| self.buckets.contains_key(block));
         let (read, unread): (Vec<BlockId>, Vec<BlockId>) =
             others.into_iter().partition(|block| self.is_read(*block));
+        let pserver = batch.pserver.incarnation.0;
+        let (mut read, elsewhere): (Vec<BlockId>, Vec<BlockId>) =
+            read.into_iter().partition(|block| self.areas.place(pserver, *block).is_some());
+        let places: Vec<u64> =
+            read.iter().filter_map(|block| self.areas.place(pserver, *block)).map(|at| at as u64).collect();
+        let area = if places.is_empty() { 0 } else { self.areas.name(pserver) };
+        read.extend(elsewhere);
         let rows = with_rows.iter().map(|block| {
             let BucketRows { parameter, places } = &self.buckets[block];
             let mut keys = Vec::new();
@@ -191,13 +210,17 @@ impl Errand for Pull<'_> {
             without_data: unread.into_iter().map(|block| block.0).collect(),
             wait_millis: self.open(batch).as_millis() as u32,
             rows: rows.collect(),
+            area,
+            places,
         };
+        let named = area > 0;
         let call = async move {
             let asked = Instant::now();
             let reply = client.pull(request).await?;
             Ok(reply.map(|reply| Answered {
                 published: asked + Duration::from_micros(reply.waited_micros),
                 reply,
+                named,
             }))
         };
         Ok(call.boxed_local())
@@ -205,7 +228,9 @@ impl Errand for Pull<'_> {
 
     fn bytes(&self, block: BlockId) -> usize {
         let Some(BucketRows { parameter, places }) = self.buckets.get(&block) else {
-            return self.session.names.bytes(block);
+            let pserver = primary_of(&self.routing, block);
+            let is_placed = pserver.is_some_and(|pserver| self.areas.place(pserver, block).is_some());
+            return if is_placed { AREA_BYTES } else { self.session.names.bytes(block) };
         };
         let dimension = self.session.names.declaration.parameters[*parameter].elements() as usize;
         places.len() * (8 + 4 * dimension)
@@ -216,7 +241,10 @@ impl Errand for Pull<'_> {
     }
 
     fn hear(&mut self, batch: &mut Batch, answered: Answered) -> Result<ControlFlow<Pulled>, TrainError> {
-        let Answered { reply, published } = answered;
+        let Answered { reply, published, named } = answered;
+        if named {
+            self.areas.answered(batch.pserver.incarnation.0);
+        }
         self.session.meter.answered(published);
         if reply.moved.is_empty() && self.at != At::Latest {
             // The pserver has kept the call open for as long as it may: no long pause on top of that.
@@ -224,7 +252,8 @@ impl Errand for Pull<'_> {
         }
         for block in reply.blocks {
             let callee = Callee { role: "pserver", address: &batch.pserver.address };
-            self.keep(block).map_err(|refusal| callee.refused(refusal))?;
+            let pserver = batch.pserver.incarnation.0;
+            self.keep(pserver, block).map_err(|refusal| callee.refused(refusal))?;
         }
         batch.blocks.retain(|(block, _)| self.wanted.contains(block));
         Ok(ControlFlow::Continue(()))
@@ -239,6 +268,7 @@ impl Errand for Pull<'_> {
             values: std::mem::take(&mut self.values),
             rows: std::mem::take(&mut self.rows),
             bases: std::mem::take(&mut self.bases),
+            areas: std::mem::take(&mut self.areas),
         }
     }
 }

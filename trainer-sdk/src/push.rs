@@ -7,7 +7,7 @@ use crate::origin::{Base, NodeOf, Of};
 use crate::pending::Batch;
 use crate::reduce::NodeSum;
 use crate::session::Session;
-use crate::share::Values;
+use crate::share::{AREA_BYTES, Values, primary_of};
 use crate::tables::{BucketRows, by_bucket};
 use crate::taken::Taken;
 use bytes::Bytes;
@@ -23,9 +23,6 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// What a block whose values are in an area adds to a message.
-const AREA_BYTES: usize = 32;
 
 /// One gradient on its way to the blocks.
 pub(crate) struct Push<'a> {
@@ -260,10 +257,8 @@ impl Errand for Push<'_> {
     }
 
     fn bytes(&self, block: BlockId) -> usize {
-        let routing = self.session.routes.present();
-        let primary =
-            routing.blocks.get(block.0 as usize).and_then(|at| routing.pservers.get(at.primary as usize));
-        if primary.is_some_and(|at| self.area(at.incarnation.0, block).is_some()) {
+        let primary = primary_of(&self.session.routes.present(), block);
+        if primary.is_some_and(|pserver| self.area(pserver, block).is_some()) {
             return AREA_BYTES;
         }
         let rows = self.buckets.get(&block).map_or(0, |BucketRows { parameter, places }| {

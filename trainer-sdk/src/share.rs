@@ -1,14 +1,17 @@
-//! **Share**: a gradient that is on a device goes to the pservers of this machine in device memory, into areas that they share.
-//! Who shares none is sent its values in messages.
+//! **Share**: a gradient that is on a device goes to the pservers of this machine in device memory, into areas that they share,
+//! and parameters come from there. With who shares none both go in messages.
 
-use crate::device::Copied;
 use crate::device::areas::{Area, Areas, Filled, There};
+use crate::device::{Copied, Device, Tensors};
+use crate::names::Names;
 use crate::session::Session;
+use futures_util::future::join_all;
 use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::routing::PserverAddress;
-use shoal_runtime::cluster::{BlockId, Routing};
+use shoal_runtime::cluster::{BlockId, Rewind, Routing, Step};
 use shoal_runtime::host::cuda::{DeviceError, HANDLE_BYTES};
 use shoal_runtime::wire::proto;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +19,143 @@ use tokio::time::Instant;
 
 /// Where the values of a block begin: a multiple, as pservers want it.
 const WORDS_ALIGNMENT: usize = 16;
+
+/// What a block whose values are in an area adds to a message.
+pub(crate) const AREA_BYTES: usize = 32;
+
+/// The incarnation of a block's primary.
+pub(crate) fn primary_of(routing: &Routing, block: BlockId) -> Option<u64> {
+    let route = routing.blocks.get(block.0 as usize)?;
+    Some(routing.pservers.get(route.primary as usize)?.incarnation.0)
+}
+
+/// Parameters that one pull has had put into areas. An area is used again only if each of its calls that named it was answered:
+/// otherwise the pserver may put something there later.
+#[derive(Debug, Default)]
+pub(crate) struct InAreas(BTreeMap<u64, InArea>);
+
+/// What one pserver has put into its area.
+#[derive(Debug)]
+struct InArea {
+    address: String,
+    filled: Filled,
+    blocks: BTreeSet<BlockId>,
+    named: Cell<u64>,
+    answered: u64,
+}
+
+impl InAreas {
+    /// Nothing is in these yet: the incarnations of pservers, their addresses and areas.
+    pub(crate) fn of(areas: impl IntoIterator<Item = (u64, String, Filled)>) -> InAreas {
+        let areas = areas.into_iter().map(|(pserver, address, filled)| {
+            let (blocks, named) = (BTreeSet::new(), Cell::new(0));
+            (pserver, InArea { address, filled, blocks, named, answered: 0 })
+        });
+        InAreas(areas.collect())
+    }
+
+    /// Where in its area a pserver is to put a block.
+    pub(crate) fn place(&self, pserver: u64, block: BlockId) -> Option<usize> {
+        self.0.get(&pserver)?.filled.area.places.get(&block).copied()
+    }
+
+    /// The number of a pserver's area, for a call.
+    pub(crate) fn name(&self, pserver: u64) -> u64 {
+        self.0.get(&pserver).map_or(0, |area| {
+            area.named.set(area.named.get() + 1);
+            area.filled.number()
+        })
+    }
+
+    /// A call that named a pserver's area is answered.
+    pub(crate) fn answered(&mut self, pserver: u64) {
+        if let Some(area) = self.0.get_mut(&pserver) {
+            area.answered += 1;
+        }
+    }
+
+    /// The pserver has put a block there.
+    pub(crate) fn has(&mut self, pserver: u64, block: BlockId) {
+        if let Some(area) = self.0.get_mut(&pserver) {
+            area.blocks.insert(block);
+        }
+    }
+
+    /// The parameters on the device, those that are in areas and those that came in messages; those of blocks in areas that are
+    /// not to be on the device are put among those that came.
+    ///
+    /// # Errors
+    /// The device has failed, or has no memory for them.
+    pub(crate) fn settle(
+        &self,
+        names: &Names,
+        device: &Arc<Device>,
+        values: &mut [Vec<f32>],
+    ) -> Result<Tensors, DeviceError> {
+        let tensors = device.unwritten()?;
+        let is_in_area = |block: &BlockId| self.0.values().any(|area| area.blocks.contains(block));
+        let pieces = |layout: &BlockLayout| layout.pieces.clone();
+        for (_, layout) in names.layout.iter().filter(|(block, _)| !is_in_area(block)) {
+            for piece in pieces(layout).iter().filter(|piece| names.is_on_device(piece.parameter)) {
+                let first = piece.first as usize;
+                let came = &values[piece.parameter][first..first + piece.range.len()];
+                tensors.write(piece.parameter, first, came)?;
+            }
+        }
+        for InArea { filled, blocks, .. } in self.0.values() {
+            let mut copies = Vec::new();
+            for (block, place) in filled.area.places.iter().filter(|(block, _)| blocks.contains(block)) {
+                for piece in names.layout.block(*block).iter().flat_map(|layout| &layout.pieces) {
+                    let (first, at) = (piece.first as usize, place + 4 * piece.range.start);
+                    let range = first..first + piece.range.len();
+                    match names.is_on_device(piece.parameter) {
+                        true => copies.push(Copied { parameter: piece.parameter, range, at }),
+                        false => tensors.receive_here(
+                            &mut values[piece.parameter][range],
+                            &filled.area.mapped,
+                            at,
+                        )?,
+                    }
+                }
+            }
+            tensors.receive(copies, &filled.area.mapped)?;
+        }
+        // A short copy from here may be under way yet, and the program may have streams that wait for no other.
+        device.synchronize()?;
+        Ok(tensors)
+    }
+
+    /// Whether every process that has put something there is still there now that it is copied: of memory whose process ended
+    /// before, CUDA does not say what is read. If so, the areas may be used again.
+    pub(crate) async fn confirm(self, session: &Session, step: Step, rewind: Rewind) -> bool {
+        let areas: Vec<InArea> = self.0.into_values().collect();
+        let confirmed = join_all(areas.iter().map(|area| area.is_there(session, step, rewind))).await;
+        let is_confirmed = confirmed.iter().all(|is_there| *is_there);
+        let is_over = |area: &&InArea| is_confirmed && area.named.get() == area.answered;
+        areas.iter().filter(is_over).for_each(|area| area.filled.over());
+        is_confirmed
+    }
+}
+
+impl InArea {
+    async fn is_there(&self, session: &Session, step: Step, rewind: Rewind) -> bool {
+        if self.blocks.is_empty() {
+            return true;
+        }
+        let Ok(mut client) = session.routes.client(&self.address) else { return false };
+        let request = proto::PullRequest {
+            job: session.master.job.job.0.clone(),
+            incarnation: session.incarnation().0,
+            step: step.0,
+            rewind: rewind.0,
+            area: self.filled.number(),
+            ..Default::default()
+        };
+        let call = async move { client.pull(request).await };
+        let answered = session.master.leaders.caller.once(Duration::ZERO, call).await;
+        answered.is_ok_and(|reply| reply.has_area)
+    }
+}
 
 /// The values of a gradient: on the device, or here.
 pub(crate) struct Values<'a> {
@@ -36,14 +176,7 @@ impl Values<'_> {
     ) -> Result<(), DeviceError> {
         let Some(areas) = &session.areas else { return Ok(()) };
         areas.follow(routing);
-        let mut by_pserver: BTreeMap<u32, BTreeSet<BlockId>> = BTreeMap::new();
-        for ((block, layout), route) in session.names.layout.iter().zip(&routing.blocks) {
-            if layout.pieces.iter().any(|piece| session.names.is_on_device(piece.parameter)) {
-                by_pserver.entry(route.primary).or_default().insert(block);
-            }
-        }
-        for (pserver, blocks) in by_pserver {
-            let Some(pserver) = routing.pservers.get(pserver as usize) else { continue };
+        for (pserver, blocks) in by_pserver(session, routing) {
             let incarnation = pserver.incarnation.0;
             if blocks.intersection(lacking).all(|block| self.there.place(incarnation, *block).is_some()) {
                 continue;
@@ -67,7 +200,7 @@ impl Values<'_> {
                 let (first, to) = (piece.first as usize, place + 4 * piece.range.start);
                 let range = first..first + piece.range.len();
                 if session.names.is_on_device(piece.parameter) {
-                    copies.push(Copied { parameter: piece.parameter, range, to });
+                    copies.push(Copied { parameter: piece.parameter, range, at: to });
                 } else {
                     tensors.send_here(&self.here[piece.parameter][range], &area.mapped, to)?;
                 }
@@ -94,6 +227,33 @@ impl Values<'_> {
     }
 }
 
+/// Areas that pservers of this machine are to put parameters into: one of each that has some on the device.
+pub(crate) async fn areas_for_parameters(session: &Session) -> InAreas {
+    let (Some(areas), routing) = (&session.areas, session.routes.present()) else {
+        return InAreas::default();
+    };
+    areas.follow(&routing);
+    let asked = by_pserver(session, &routing).map(|(pserver, blocks)| async move {
+        let filled = find(session, areas, pserver, &blocks).await?;
+        Some((pserver.incarnation.0, pserver.address.clone(), filled))
+    });
+    InAreas::of(join_all(asked).await.into_iter().flatten())
+}
+
+/// The blocks of each pserver that have values on the device.
+fn by_pserver<'a>(
+    session: &Session,
+    routing: &'a Routing,
+) -> impl Iterator<Item = (&'a PserverAddress, BTreeSet<BlockId>)> {
+    let mut by_pserver: BTreeMap<u32, BTreeSet<BlockId>> = BTreeMap::new();
+    for ((block, layout), route) in session.names.layout.iter().zip(&routing.blocks) {
+        if layout.pieces.iter().any(|piece| session.names.is_on_device(piece.parameter)) {
+            by_pserver.entry(route.primary).or_default().insert(block);
+        }
+    }
+    by_pserver.into_iter().filter_map(|(at, blocks)| Some((routing.pservers.get(at as usize)?, blocks)))
+}
+
 /// An area of a pserver with room for these blocks, a new one if none is free; none if it shares nothing.
 async fn find(
     session: &Session,
@@ -102,6 +262,12 @@ async fn find(
     blocks: &BTreeSet<BlockId>,
 ) -> Option<Filled> {
     let incarnation = pserver.incarnation.0;
+    if let Some(filled) = areas.take(incarnation, blocks) {
+        return Some(filled);
+    }
+    let asking = areas.asking(incarnation);
+    let _alone = asking.lock().await;
+    // One may have become free meanwhile.
     if let Some(filled) = areas.take(incarnation, blocks) {
         return Some(filled);
     }
@@ -152,12 +318,16 @@ async fn ask(
     let handle = <[u8; HANDLE_BYTES]>::try_from(&reply.handle[..]).ok()?;
     match areas.device.map(handle, reply.bytes as usize) {
         Ok(mapped) if mapped.bytes() >= bytes => {
-            tracing::info!(address, bytes, "gradients are given to the pserver in device memory");
+            tracing::info!(
+                address,
+                bytes,
+                "gradients and parameters go to and from the pserver in device memory"
+            );
             Some(Area::new(incarnation, reply.area, mapped, places))
         }
         Ok(_) => None,
         Err(why) => {
-            tracing::warn!(address, %why, "gradients go to the pserver in messages");
+            tracing::warn!(address, %why, "gradients and parameters go to and from the pserver in messages");
             None
         }
     }

@@ -29,7 +29,7 @@ const TRAP: &[u8] = b".version 7.0\n.target sm_80\n.address_size 64\n.visible .e
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let programs = Programs::build()?;
     println!(
-        "\njobs of the digits program: SHA-256 of parameters, and bytes of gradients found on the device"
+        "\njobs of the digits program: SHA-256 of parameters, bytes of gradients and parameters exchanged there"
     );
     let device = format!("cuda:{}", arguments.device);
     let pserver = ["--device", &device];
@@ -60,8 +60,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let expected = first.get_or_insert_with(|| hash.clone());
             ensure!(*expected == hash, "{name}: {hash}, without a device {expected}");
             let faults = closing["faults"].as_array().map_or(0, Vec::len);
-            let (name, found) = ([precision, &[name]].concat().join(" "), &closing["device_gradient_bytes"]);
-            println!("{name:<60} {hash:.16} {found:>10} {faults:>3} faults");
+            let name = [precision, &[name]].concat().join(" ");
+            let [found, given] =
+                ["device_gradient_bytes", "device_parameter_bytes"].map(|count| &closing[count]);
+            println!("{name:<60} {hash:.16} {found:>10} {given:>10} {faults:>3} faults");
         }
     }
     exhaust(arguments, &programs)?;
@@ -134,9 +136,9 @@ pub(crate) fn lose_own(arguments: &Arguments) -> anyhow::Result<()> {
     const ELEMENTS: usize = 1 << 18;
     let device = Device::open(DeviceChoice::Cuda(arguments.device))?.context("no device")?;
     let contents: Vec<f32> = (0..ELEMENTS).map(|element| value(1, element)).collect();
-    let resident = device.place(BlockId(0), &contents, &[])?;
+    let mut resident = device.place(BlockId(0), &contents, &[])?;
     let pass = Pass { weight: 48.0, rate: 0.01, scale: 1.0, weight_decay: 0.0, update: 1 };
-    let update = || {
+    let mut update = || {
         let pieces = PieceUpdate::new(0..ELEMENTS, Rule::Sgd, pass).into_iter().collect();
         resident.update(pieces, |sum| sum.copy_from_slice(&contents))
     };

@@ -21,8 +21,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let zeros = vec![0.0; BLOCK];
     for count in BLOCKS.into_iter().filter(|count| ((count * 12) << 20) as u64 <= arguments.bytes_max) {
         let place = |number: usize| device.place(BlockId(number as u32), &contents, &[&zeros, &zeros]);
-        let residents = (0..count).map(place).collect::<Result<Vec<Resident>, _>>()?;
-        let there = median(arguments.rounds, || on_device(&device, &residents, &contents))?;
+        let mut residents = (0..count).map(place).collect::<Result<Vec<Resident>, _>>()?;
+        let there = median(arguments.rounds, || on_device(&device, &mut residents, &contents))?;
         let mut blocks = vec![[contents.clone(), zeros.clone(), zeros.clone()]; count];
         let here = median(arguments.rounds, || Ok(on_processor(&mut blocks, &contents)))?;
         let rate = |seconds: f64| (4 * BLOCK * count) as f64 / seconds / 1e9;
@@ -36,13 +36,13 @@ fn pass() -> Pass {
 }
 
 /// Seconds for one update of all blocks.
-fn on_device(device: &Device, residents: &[Resident], sum: &[f32]) -> anyhow::Result<f64> {
+fn on_device(device: &Device, residents: &mut [Resident], sum: &[f32]) -> anyhow::Result<f64> {
     let began = Instant::now();
-    let update = |resident: &Resident| {
+    let update = |resident: &mut Resident| {
         let pieces = PieceUpdate::new(0..BLOCK, Rule::ADAM, pass()).into_iter().collect();
         resident.update(pieces, |page| page.copy_from_slice(sum))
     };
-    let outcomes: Vec<Outcome> = residents.iter().map(update).collect();
+    let outcomes: Vec<Outcome> = residents.iter_mut().map(update).collect();
     while outcomes.iter().any(|outcome| outcome.bytes().is_none()) {
         ensure!(device.failure().is_none(), "the device has failed");
         std::thread::yield_now();

@@ -17,7 +17,7 @@ const BLOCK: u64 = 1 << 18;
 const SIZES: [u64; 9] =
     [1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30, 4 << 30, 10 << 30, 20 << 30];
 
-/// So many bytes of blocks with their sums, in the memory of a device.
+/// So many bytes of blocks with their sums, in the memory of a device, and room for the next version of their parameters.
 struct Work {
     tables: Tables,
     at: u64,
@@ -34,20 +34,21 @@ fn work(raw: &Raw, rule: Rule, bytes: u64) -> anyhow::Result<Work> {
     let contents: Vec<f32> = (0..block as usize).map(|element| value(1, element).abs()).collect();
     let mut tables = Tables::default();
     for number in 0..count {
-        let buffer = |at: u64| 4 * block * (number * buffers + at);
+        let buffer = |at: u64| 4 * block * (number * (buffers + 1) + at);
         for at in 0..buffers {
             raw.write(buffer(at), bytemuck::cast_slice(&contents))?;
         }
         let slots = std::array::from_fn(|slot| raw.address + buffer((1 + slot as u64).min(buffers - 1)));
         let sum = Operand { address: raw.address + buffer(buffers - 1), is_half: 0, joins: 0 };
         let piece = PieceUpdate::new(0..block as usize, rule, pass).context("a rule of tables")?;
-        tables.add(Addresses { parameters: raw.address + buffer(0), slots }, &[sum], false, &[piece]);
+        let [parameters, next] = [0, buffers].map(|at| raw.address + buffer(at));
+        tables.add(Addresses { parameters, next, slots }, &[sum], false, &[piece]);
     }
-    let at = (count * buffers * 4 * block).next_multiple_of(1 << 12);
+    let at = (count * (buffers + 1) * 4 * block).next_multiple_of(1 << 12);
     let mut written = vec![0; tables.bytes()];
     tables.write(&mut written);
     raw.write(at, &written)?;
-    // Parameters and state are read and written, the sum is read.
+    // Parameters are read and the next written, state is both, the sum is read.
     Ok(Work { tables, at, elements: count * block, traffic: count * block * 4 * (2 * buffers - 1) })
 }
 
@@ -58,7 +59,7 @@ fn measure(raw: &Raw, function: Function, work: &Work, rounds: usize) -> anyhow:
 /// Measures all of it.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let rounds = arguments.rounds;
-    let raw = Raw::open(arguments.device, arguments.bytes_max + (256 << 20))?;
+    let raw = Raw::open(arguments.device, arguments.bytes_max / 2 * 3 + (256 << 20))?;
     let loaded = IMAGES.iter().find_map(|image| Some((image.name, raw.function(image.code).ok()?)));
     let (name, exact) = loaded.context("the driver takes none of the device code")?;
     let mut torch = Torch::start(arguments)?;
@@ -70,8 +71,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         "{:>12} {:>12} {:>12} {:>7} {:>12} {:>12}",
         "MiB", "copy GB/s", "update GB/s", "ratio", "G elements/s", "of PyTorch"
     );
-    for bytes in
-        SIZES.into_iter().filter(|bytes| *bytes <= arguments.bytes_max && bytes + (64 << 20) <= raw.bytes)
+    for bytes in SIZES
+        .into_iter()
+        .filter(|bytes| *bytes <= arguments.bytes_max && bytes / 2 * 3 + (64 << 20) <= raw.bytes)
     {
         let work = work(&raw, Rule::ADAM, bytes)?;
         let copy = bytes as f64 / raw.seconds(rounds, || raw.copy(bytes / 2))?;
@@ -86,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let fast =
         arguments.fast.as_ref().map(|file| anyhow::Ok(raw.function(&std::fs::read(file)?)?)).transpose()?;
-    let bytes = (1u64 << 30).min(arguments.bytes_max).min(raw.bytes.saturating_sub(64 << 20));
+    let bytes = (1u64 << 30).min(arguments.bytes_max).min(raw.bytes.saturating_sub(64 << 20) / 3 * 2);
     println!("\nevery rule over {} MiB; with approximate arithmetic where --fast gives it", bytes >> 20);
     println!("{:<60} {:>12} {:>12}", "rule", "exact GB/s", "exact/fast");
     for rule in RULES {

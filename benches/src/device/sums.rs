@@ -36,7 +36,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let raw = Raw::open(arguments.device, 64 << 20)?;
     for image in IMAGES {
         let name = image.name;
-        let Ok(function) = raw.function(image.code) else { continue };
+        if ![0, context.capability()?.0].contains(&image.major) {
+            continue;
+        }
+        let function = raw.function(image.code)?;
         let mut compared = 0;
         for number in 0..arguments.updates {
             let tree = Tree::drawn(number);
@@ -172,7 +175,12 @@ impl Tree {
         let ends = [0, 1, 7, LEAF / 2, LEAF - 2, LEAF];
         let pieces = ends.windows(2).filter_map(|ends| PieceUpdate::new(ends[0]..ends[1], Rule::Sum, pass));
         let (mut tables, pieces) = (Tables::default(), pieces.collect::<Vec<_>>());
-        tables.add(Addresses { parameters: raw.address, slots: [0; 3] }, &operands, self.rounds, &pieces);
+        tables.add(
+            Addresses { parameters: raw.address, next: raw.address, slots: [0; 3] },
+            &operands,
+            self.rounds,
+            &pieces,
+        );
         let mut written = vec![0; tables.bytes()];
         tables.write(&mut written);
         let at = stride * (1 + LEAVES_MAX);

@@ -103,6 +103,7 @@ pub(crate) fn pserver_totals(status: &StatusReply) -> PserverCounters {
         total.rows_evicted += counters.rows_evicted;
         total.keys_refused += counters.keys_refused;
         total.device_gradient_bytes += counters.device_gradient_bytes;
+        total.device_parameter_bytes += counters.device_parameter_bytes;
         // Others lead what a lost one led.
         if !pserver.lost {
             total.rows += counters.rows;
@@ -237,14 +238,16 @@ fn rows(totals: &PserverCounters) -> Option<String> {
         0 => String::new(),
         refused => format!("; NEW KEYS WERE REFUSED {refused} times: buckets are full"),
     };
-    (rows + rows_evicted + keys_refused > 0)
-        .then(|| format!("rows      {rows} in {row_bytes} bytes, {rows_evicted} evicted{refused}"))
+    let all = format!("rows      {rows} in {row_bytes} bytes, {rows_evicted} evicted{refused}");
+    (rows + rows_evicted + keys_refused > 0).then_some(all)
 }
 
 /// The blocks that devices update; nothing in a job without any.
 fn devices(totals: &PserverCounters) -> Option<String> {
-    let PserverCounters { device_blocks: blocks, device_gradient_bytes: bytes, .. } = *totals;
-    (blocks > 0).then(|| format!("devices   {blocks} blocks, {bytes} bytes of gradients were there already"))
+    let (blocks, gradients) = (totals.device_blocks, totals.device_gradient_bytes);
+    let exchanged =
+        format!("{gradients} bytes of gradients, {} of parameters", totals.device_parameter_bytes);
+    (blocks > 0).then(|| format!("devices   {blocks} blocks, there already: {exchanged}"))
 }
 
 /// What trainers' time went to, what would help, what was computed in vain, how stale updates were.
@@ -341,31 +344,28 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
                 "tasks_in_hand": trainer.tasks_in_hand, "tasks": counters.tasks, "records": counters.records,
                 "microbatches": counters.microbatches, "bytes_read": counters.bytes_read, "retries": counters.retries,
                 "compute_micros": counters.compute_micros, "pull_micros": counters.pull_micros,
-                "push_micros": counters.push_micros, "read_micros": counters.read_micros,
-                "wait_micros": counters.wait_micros,
+                "push_micros": counters.push_micros, "read_micros": counters.read_micros, "wait_micros": counters.wait_micros,
             })
         }).collect::<Vec<_>>(),
         "pservers": status.pservers.iter().map(|pserver| json!({
             "name": pserver.name, "address": pserver.address, "pid": pserver.process, "lost": pserver.lost,
             "leaving": pserver.is_leaving, "blocks": pserver.blocks, "bytes": pserver.bytes,
-            "copies": pserver.followers,
-            "pushes": pserver.counters.unwrap_or_default().pushes,
+            "copies": pserver.followers, "pushes": pserver.counters.unwrap_or_default().pushes,
         })).collect::<Vec<_>>(),
         "tasks_leased": leases.leased, "tasks_leased_again": leases.leased_again, "speculative": leases.speculative,
         "tasks_expired": leases.expired, "tasks_handed_back": leases.handed_back,
         "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused, "late_pushes": totals.late_pushes,
         "records_refused": totals.records_refused, "replaced_by_ancestor": totals.replaced_by_ancestor,
         "busy": totals.busy, "short_steps": totals.short_steps, "levels": levels(totals.levels),
-        "time": Breakdown::of(&status.trainer_totals.unwrap_or_default()).json(),
-        "advice": breakdown::advice(status),
+        "time": Breakdown::of(&status.trainer_totals.unwrap_or_default()).json(), "advice": breakdown::advice(status),
         "staleness": staleness::of(status).map(|staleness| staleness::json(&staleness)),
     });
     let others = json!({
         "data_set": data_size::json(status),
         "evaluations": evaluations::json(status), "evaluations_planned": status.evaluations_planned,
-        "stopped_early": status.is_stopped_early, "version": status.version,
-        "is_progress_known": status.is_progress_known,
+        "stopped_early": status.is_stopped_early, "version": status.version, "is_progress_known": status.is_progress_known,
         "device_blocks": totals.device_blocks, "device_gradient_bytes": totals.device_gradient_bytes,
+        "device_parameter_bytes": totals.device_parameter_bytes,
     });
     for more in [others, json_of_checkpoints(status, &totals), Waste::of(status).json()] {
         if let (Value::Object(all), Value::Object(more)) = (&mut object, more) {

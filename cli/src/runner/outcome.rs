@@ -148,6 +148,7 @@ impl Outcome {
             "short_steps": totals.short_steps, "levels": levels(totals.levels),
             "fills": totals.fills, "entries": totals.entries, "bytes_followed": totals.bytes_followed,
             "device_blocks": totals.device_blocks, "device_gradient_bytes": totals.device_gradient_bytes,
+            "device_parameter_bytes": totals.device_parameter_bytes,
             "time": Breakdown::of(&self.status.trainer_totals.unwrap_or_default()).json(),
             "staleness": staleness::of(&self.status).map(|staleness| staleness::json(&staleness)),
             "negative_zeros": trainers().map(|counters| counters.negative_zeros).sum::<u64>(),

@@ -42,6 +42,7 @@ pub struct PserverCounters {
     pub keys_refused: u64,
     pub device_blocks: u64,
     pub device_gradient_bytes: u64,
+    pub device_parameter_bytes: u64,
     pub processor_micros: u64,
 }
 

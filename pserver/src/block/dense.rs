@@ -6,9 +6,10 @@
 
 use super::published::{Published, bytes_of};
 use super::shape::{BlockShape, Divisor, Pace};
+use super::state::Kept;
 use super::sum::DenseSum;
 use super::verdicts::Turn;
-use crate::device::{Device, PieceUpdate, Resident};
+use crate::device::{Area, Device, Given, PieceUpdate, Resident};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockCopy, Refusal, RefusalKind};
 use std::collections::VecDeque;
@@ -65,6 +66,10 @@ impl Dense {
         let Slots::Here(slots) = &self.slots else { return };
         let slots: Vec<&[f32]> = slots.iter().map(|slot| slot.as_slice()).collect();
         if let Ok(resident) = device.place(shape.id, self.newest().values(), &slots) {
+            let placed = self.newest().bytes().and_then(|bytes| resident.placed(bytes));
+            if let (Some(newest), Some(placed)) = (self.kept.back_mut(), placed.cloned()) {
+                *newest = Published::there(placed);
+            }
             self.slots = Slots::There(resident);
         }
     }
@@ -76,7 +81,7 @@ impl Dense {
 
     /// How many of the newest versions are still to come.
     pub(super) fn coming(&self) -> usize {
-        self.kept.iter().rev().take_while(|kept| !kept.is_here()).count()
+        self.kept.iter().rev().take_while(|kept| !kept.is_made()).count()
     }
 
     /// Versions before the newest.
@@ -94,13 +99,44 @@ impl Dense {
     pub(super) fn copy_into(&self, mut copy: BlockCopy, earlier: usize) -> Option<BlockCopy> {
         let skipped = self.earlier().saturating_sub(earlier);
         copy.earlier =
-            self.kept.range(skipped..self.earlier()).map(Published::bytes).collect::<Option<_>>()?;
-        copy.parameters = self.newest().bytes()?;
+            self.kept.range(skipped..self.earlier()).map(|kept| self.fetch(kept)).collect::<Option<_>>()?;
+        copy.parameters = self.fetch(self.newest())?;
         copy.slots = match &self.slots {
             Slots::Here(slots) => slots.iter().map(|slot| bytes_of(Arc::clone(slot))).collect(),
             Slots::There(resident) => resident.slots().ok()?,
         };
         Some(copy)
+    }
+
+    /// The bytes of a version that is kept. Waits for a device that has left them where they are; none while it has yet to make
+    /// them, or if it has failed.
+    fn fetch(&self, kept: &Published) -> Option<Bytes> {
+        match (kept.bytes(), kept.outcome().filter(|outcome| outcome.is_made()), &self.slots) {
+            (Some(bytes), ..) => Some(bytes),
+            (None, Some(outcome), Slots::There(resident)) => resident.fetch(outcome).ok(),
+            (None, ..) => None,
+        }
+    }
+
+    /// The bytes of the version so many before the newest. Those that a device has left where they are it is asked for: they are
+    /// here once it says that it has done something.
+    pub(super) fn read(&self, back: usize) -> Kept {
+        let Some(kept) = self.parameters(back) else { return Kept::Gone };
+        match (kept.bytes(), kept.outcome(), &self.slots) {
+            (Some(bytes), ..) => Kept::Here(bytes),
+            (None, Some(outcome), Slots::There(resident)) if resident.bring(outcome) => Kept::Coming,
+            // Two updates have followed, so that its step is done everywhere.
+            (None, ..) => Kept::Gone,
+        }
+    }
+
+    /// Copies the version so many before the newest to an area of its device, from byte `to` on; false if it does not go there.
+    pub(super) fn give(&self, back: usize, area: &Area, to: u64, given: &mut Given) -> bool {
+        let outcome = self.parameters(back).and_then(Published::outcome);
+        match (&self.slots, outcome) {
+            (Slots::There(resident), Some(outcome)) => resident.give(outcome, area, to, given),
+            _ => false,
+        }
     }
 
     /// The next version: the rule runs once over a gradient sum. Returns the bytes that had to be copied because
@@ -118,10 +154,10 @@ impl Dense {
                 let pieces = shape.passes(pace, divisor);
                 let pieces = pieces.filter_map(|(range, rule, pass)| PieceUpdate::new(range, rule, pass?));
                 let outcome = match sum.there() {
-                    Some(tree) => resident.update_by(pieces.collect(), tree.clone()),
+                    Some(tree) => resident.update_by(pieces.collect(), tree.clone(), pace.brings),
                     None => resident.update(pieces.collect(), |page| sum.read_to(page)),
                 };
-                self.kept.push_back(Published::coming(outcome));
+                self.kept.push_back(Published::there(outcome));
                 return 0;
             }
         };

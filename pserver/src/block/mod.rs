@@ -20,6 +20,7 @@ mod piece;
 mod positions;
 pub mod primary;
 pub mod published;
+mod reading;
 pub mod restoring;
 mod room;
 mod row_counts;
@@ -283,19 +284,6 @@ impl Block {
         primary.note_published(self.published, state);
         state.release(self.published, self.job.mode.earlier_states());
         self.take_piece_if_due();
-    }
-
-    /// The parameters that step `step` reads, of a bucket the rows of these keys, for a caller whose history is `rewind`.
-    pub fn read(&self, rewind: Rewind, step: Step, keys: &[u64]) -> Reading {
-        match self.led(rewind) {
-            Err(PushOutcome::Busy) => return Reading::NotYet,
-            Err(_) => return Reading::Elsewhere,
-            Ok(_) if self.job.reads(step) > self.published => return Reading::NotYet,
-            Ok(_) => {}
-        }
-        let version = self.job.reads(step);
-        let kept = self.state.as_ref().and_then(|state| state.read(&self.shape, version, keys));
-        kept.map_or(Reading::Gone(self.published), |kept| Reading::Parameters(kept, version))
     }
 
     /// A copy at exactly `version`, which must be the newest and published; of a bucket the segment from slot `from` on.

@@ -3,7 +3,7 @@
 
 use super::answer::{PushOutcome, Reading};
 use super::primary::{LOG_MAX, Primary};
-use super::state::{State, Update};
+use super::state::{Kept, State, Update};
 use super::sum::Came;
 use super::{Block, Role};
 use crate::bucket::plan::Plan;
@@ -93,10 +93,10 @@ impl Block {
     pub fn read_newest(&self, keys: &[u64]) -> (Reading, Rewind) {
         let rewind = self.placement.rewind;
         let reading = match (&self.role, &self.state) {
-            (Role::Primary(_), Some(state)) => {
-                let kept = state.read(&self.shape, self.published, keys);
-                kept.map_or(Reading::NotYet, |kept| Reading::Parameters(kept, self.published))
-            }
+            (Role::Primary(_), Some(state)) => match state.read(&self.shape, self.published, keys) {
+                Kept::Here(kept) => Reading::Parameters(kept, self.published),
+                Kept::Coming | Kept::Gone => Reading::NotYet,
+            },
             (Role::Primary(_), None) => Reading::NotYet,
             (Role::Follower { .. } | Role::Retired, _) => Reading::Elsewhere,
         };

@@ -7,14 +7,14 @@ use std::sync::Arc;
 #[cfg(target_endian = "big")]
 compile_error!("published buffers are sent as they lie in memory, which must be little-endian");
 
-/// The parameters of a block at one version: here, or still to come from a device.
+/// The parameters of a block at one version: here, or where a device makes them and perhaps leaves them.
 #[derive(Clone, Debug)]
 pub struct Published(Content);
 
 #[derive(Clone, Debug)]
 enum Content {
     Here(Bytes),
-    Coming(Outcome),
+    There(Outcome),
 }
 
 struct Owner(Arc<Vec<f32>>);
@@ -36,20 +36,30 @@ impl Published {
         Published(Content::Here(bytes_of(Arc::new(values))))
     }
     /// What a device makes.
-    pub(super) fn coming(outcome: Outcome) -> Published {
-        Published(Content::Coming(outcome))
+    pub(super) fn there(outcome: Outcome) -> Published {
+        Published(Content::There(outcome))
     }
     fn content(&self) -> Option<&Bytes> {
         match &self.0 {
             Content::Here(bytes) => Some(bytes),
-            Content::Coming(outcome) => outcome.bytes(),
+            Content::There(outcome) => outcome.bytes(),
         }
     }
-    /// Whether it is here.
-    pub fn is_here(&self) -> bool {
-        self.content().is_some()
+    /// Whether it is made: here, or on a device.
+    pub fn is_made(&self) -> bool {
+        match &self.0 {
+            Content::Here(_) => true,
+            Content::There(outcome) => outcome.is_made(),
+        }
     }
-    /// The values; of one that is still to come none.
+    /// The update on a device that makes it, if one does.
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
+        match &self.0 {
+            Content::Here(_) => None,
+            Content::There(outcome) => Some(outcome),
+        }
+    }
+    /// The values; of one that is not here none.
     pub fn values(&self) -> &[f32] {
         self.content().map_or(&[], |bytes| bytemuck::cast_slice(bytes))
     }

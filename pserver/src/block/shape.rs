@@ -50,6 +50,8 @@ pub struct Pace {
     pub scale: f32,
     /// Of a metric's update: what it is.
     pub turn: Turn,
+    /// Whether parameters that a device makes are brought here at once.
+    pub brings: bool,
 }
 
 /// What gradient sums are divided by.

@@ -13,7 +13,7 @@ use crate::bucket::arena::Slot;
 use crate::bucket::beginning::GivenRows;
 use crate::bucket::plan::Plan;
 use crate::bucket::{self, Bucket};
-use crate::device::Device;
+use crate::device::{Area, Device, Given};
 use bytes::Bytes;
 use shoal_runtime::cluster::block_copy::{Segment, SegmentRow};
 use shoal_runtime::cluster::{
@@ -46,6 +46,17 @@ pub struct State {
     name: StateName,
     values: Values,
     ledger: Ledger,
+}
+
+/// What is kept of a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Its bytes.
+    Here(Bytes),
+    /// A device brings it.
+    Coming,
+    /// Nothing any more.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -176,17 +187,27 @@ impl State {
         }
     }
 
-    /// What is read of it at `version`, if that is kept: all parameters, or the rows of these keys.
-    pub fn read(&self, shape: &BlockShape, version: Version, keys: &[u64]) -> Option<Bytes> {
-        let back = self.name.version.0.checked_sub(version.0)?;
+    /// What is read of it at `version`: all parameters, or the rows of these keys.
+    pub fn read(&self, shape: &BlockShape, version: Version, keys: &[u64]) -> Kept {
+        let Some(back) = self.name.version.0.checked_sub(version.0) else { return Kept::Gone };
         match (&self.values, &shape.bucket) {
-            (Values::Bucket(bucket), Some(of)) => {
+            (Values::Bucket(bucket), Some(of)) if back <= bucket.earlier() as u64 => {
                 let mut bytes = Vec::new();
-                (back <= bucket.earlier() as u64)
-                    .then(|| bucket.read(of, back as usize, keys, &mut bytes))?;
-                Some(bytes.into())
+                bucket.read(of, back as usize, keys, &mut bytes);
+                Kept::Here(bytes.into())
             }
-            _ => self.parameters(version).and_then(Published::bytes),
+            (Values::Bucket(_), _) => Kept::Gone,
+            (Values::Dense(dense), _) => dense.read(back as usize),
+        }
+    }
+
+    /// Copies the parameters of a dense block at `version` to an area of its device, from byte `to` on; false if they do not go
+    /// there.
+    pub fn give(&self, version: Version, area: &Area, to: u64, given: &mut Given) -> bool {
+        let back = self.name.version.0.checked_sub(version.0);
+        match (&self.values, back) {
+            (Values::Dense(dense), Some(back)) => dense.give(back as usize, area, to, given),
+            _ => false,
         }
     }
 

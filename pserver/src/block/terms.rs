@@ -128,6 +128,8 @@ impl Terms {
                 (step, if scale_by_staleness { 1.0 / (1.0 + update.staleness as f32) } else { 1.0 })
             }
         };
-        Pace { step, updates: trained + 1, scale: stale * update.rate, turn }
+        // A device keeps two versions: where a job keeps more of them, or gives any out, they have to be here.
+        let brings = self.mode != Mode::SYNC;
+        Pace { step, updates: trained + 1, scale: stale * update.rate, turn, brings }
     }
 }

@@ -1,8 +1,8 @@
-//! Areas: device memory of this pserver into which a trainer on the same machine puts a gradient.
+//! Areas: device memory of this pserver into which a trainer on the same machine puts a gradient, or is given parameters.
 //!
 //! The memory is this process's: no trainer's death takes it away. Who writes there is agreed upon by messages: a trainer has
-//! an area to itself, fills it before it pushes what is in it, and writes there again only once every block has applied
-//! that.
+//! an area to itself. It fills one before it pushes what is in it, and uses it again only once every block has applied
+//! that; or it names one in a pull, and uses it again only once every call that named it is answered.
 
 use super::engine::Work;
 use super::{Device, DeviceError};
@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 /// Where the words of a block begin: a multiple, from the beginning of an area.
 pub const WORDS_ALIGNMENT: usize = 16;
 
-/// Device memory that a trainer writes and this pserver reads.
+/// Device memory that a trainer and this pserver both read and write.
 #[derive(Debug)]
 pub struct Area {
     device: Device,
@@ -38,7 +38,7 @@ impl Device {
     /// There is no memory for it, or the driver shares none.
     pub fn area(&self, bytes: usize) -> Result<Area, DeviceError> {
         let bytes = bytes.max(1).next_multiple_of(SHARED_BYTES);
-        let memory = self.shared.context.allocate("an area for gradients", bytes)?;
+        let memory = self.shared.context.allocate("an area", bytes)?;
         let handle = memory.export()?;
         self.shared.area_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(Area { device: self.clone(), memory: Arc::new(memory), handle })
@@ -64,9 +64,19 @@ impl Area {
 
     /// So many values from byte `at` on; none that do not lie there, or not as they should.
     pub fn words(self: &Arc<Self>, at: u64, elements: usize) -> Option<Words> {
+        self.place(at, elements).map(|at| Words { area: Arc::clone(self), at, elements })
+    }
+
+    /// The byte `at`, if so many values can lie there.
+    pub(super) fn place(&self, at: u64, elements: usize) -> Option<usize> {
         let at = usize::try_from(at).ok().filter(|at| at.is_multiple_of(WORDS_ALIGNMENT))?;
         let end = at.checked_add(elements.checked_mul(4)?)?;
-        (end <= self.bytes()).then(|| Words { area: Arc::clone(self), at, elements })
+        (end <= self.bytes()).then_some(at)
+    }
+
+    /// What it lies in.
+    pub(super) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory)
     }
 }
 
@@ -78,7 +88,7 @@ impl Words {
 
     /// What they lie in.
     pub(super) fn memory(&self) -> Arc<Memory> {
-        Arc::clone(&self.area.memory)
+        self.area.memory()
     }
 
     /// How many values they are.

@@ -21,6 +21,8 @@ pub struct PieceUpdate {
 pub struct Addresses {
     /// Its parameters.
     pub parameters: u64,
+    /// Where the next version of them goes.
+    pub next: u64,
     /// Its rule state; of slots that it has not, anything.
     pub slots: [u64; 3],
 }
@@ -41,6 +43,7 @@ pub struct Operand {
 #[repr(C)]
 struct Piece {
     parameters: u64,
+    next: u64,
     slots: [u64; 3],
     first_operand: u32,
     operands: u32,
@@ -74,6 +77,7 @@ impl Tables {
             let piece = self.pieces.len() as u32;
             self.pieces.push(Piece {
                 parameters: at.parameters,
+                next: at.next,
                 slots: at.slots,
                 first_operand,
                 operands: operands.len() as u32,
@@ -114,7 +118,7 @@ impl Tables {
         }
     }
 
-    /// The tables as bytes; each is a multiple of 16 long.
+    /// The tables as bytes; each is a multiple of 8 long.
     fn parts(&self) -> [&[u8]; 3] {
         [
             bytemuck::cast_slice(&self.pieces),

@@ -1,9 +1,11 @@
-//! The two threads of a device: one launches, one waits for what was launched.
+//! The thread of a device that launches what is queued; another waits for it (`landing`).
 //!
 //! An update is `queued -> in flight -> done`, or never done. Invariants:
 //! - kernels and copies out run in the order in which work was queued: a stream waits for the one before it between its copies in
 //!   and its kernel. So copies in overlap all else, and no two updates of a block meet;
 //! - a flight has each block at most once: its blocks are updated by one launch, in any order;
+//! - what is copied out of a block, or across to an area, is one of its newest two versions, which no update that was queued
+//!   before it overwrites;
 //! - a page belongs to whoever queued it, then to its stream, then to who reads it: never to two;
 //! - the first error is the last thing that happens: nothing is launched and nothing is done after it.
 //!
@@ -13,17 +15,20 @@
 
 use super::Shared;
 use super::batch::{Addresses, Operand, PieceUpdate, Tables};
+use super::landing::{Flight, Then, land};
 use super::pool::PoolPage;
 use super::stream::{Done, Stream};
 use super::tree::Tree;
-use bytes::Bytes;
+use super::version::Outcome;
+use crate::kernel::rules::Constants;
 use shoal_runtime::cluster::BlockId;
 use shoal_runtime::host::cuda::{DeviceError, Memory};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-use tokio::time::Instant;
 
 /// As many as copy in, compute and copy out at a time.
 const STREAMS: usize = 3;
@@ -36,50 +41,61 @@ const TABLES_BYTES: usize = 1 << 20;
 /// Bytes of a page of tables, at least: one length for almost all, so that pages are used again.
 const TABLES_PAGE_BYTES: usize = 64 << 10;
 const THREADS: u32 = 256;
-/// How long one flight may take: a thousand times what the slowest does.
-const STALLED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
-
 /// What is queued.
 #[derive(Debug)]
 pub(super) enum Work {
     Update(Update),
+    Bring(Bring),
+    Give(Give),
     /// The first content of a block's memory.
     Upload(PoolPage, Arc<Memory>),
     /// So many bytes of a block's memory from there on.
     Fetch(Arc<Memory>, usize, usize, Sender<PoolPage>),
 }
 
-/// One block's update. Its page will have the new parameters, and has the gradient sum unless that is on the device.
+/// One block's update. Its page will have the new parameters, and has the gradient sum unless that is on the device; without a
+/// page they stay there.
 #[derive(Debug)]
 pub(super) struct Update {
     pub(super) block: BlockId,
     pub(super) memory: Arc<Memory>,
-    pub(super) at: Addresses,
+    pub(super) addresses: Addresses,
+    /// Where in the memory the new parameters begin.
+    pub(super) next_at: usize,
     pub(super) pieces: Vec<PieceUpdate>,
-    pub(super) page: PoolPage,
+    pub(super) page: Option<PoolPage>,
     pub(super) there: Option<Tree>,
-    pub(super) outcome: Arc<OnceLock<Bytes>>,
+    pub(super) outcome: Outcome,
+}
+
+/// Parameters that stayed on the device and are wanted here: so many bytes of a block's memory from there on.
+#[derive(Debug)]
+pub(super) struct Bring {
+    pub(super) block: BlockId,
+    pub(super) memory: Arc<Memory>,
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+    pub(super) outcome: Outcome,
+}
+
+/// Parameters that are copied to an area.
+#[derive(Debug)]
+pub(super) struct Give {
+    pub(super) from: Arc<Memory>,
+    pub(super) at: usize,
+    pub(super) to: Arc<Memory>,
+    pub(super) to_at: usize,
+    pub(super) elements: usize,
+    /// One is added once it is done.
+    pub(super) done: Arc<AtomicU64>,
 }
 
 /// A stream with memory of its own.
 #[derive(Debug)]
-struct Equipped {
-    stream: Stream,
+pub(super) struct Equipped {
+    pub(super) stream: Stream,
     staging: Arc<Memory>,
     tables: Arc<Memory>,
-}
-
-/// What a stream is under way with.
-struct Flight {
-    equipped: Equipped,
-    then: Then,
-}
-
-/// What becomes of a flight's pages.
-enum Then {
-    Publish(Vec<(BlockId, Arc<OnceLock<Bytes>>)>),
-    Answer(Sender<PoolPage>),
-    Nothing,
 }
 
 /// Starts both threads; they end with the queue.
@@ -134,11 +150,25 @@ impl Launcher {
         while let Some(first) = next.take() {
             // Nobody gives streams back any more after an error, which is told.
             let Ok(mut equipped) = self.streams.recv() else { return Ok(()) };
+            if self.shared.failure.get().is_some() {
+                return Ok(());
+            }
             self.shared.context.enter()?;
             let then = match first {
                 Work::Update(update) => {
-                    let updates = self.gather(update, &mut next);
+                    let updates = self.updates(update, &mut next);
                     self.update(&mut equipped, updates)?
+                }
+                Work::Bring(bring) => {
+                    let brings = self.brings(bring, &mut next);
+                    self.bring(&mut equipped.stream, brings)?
+                }
+                Work::Give(give) => {
+                    let gives = self.gather(give, &mut next, |work| match work {
+                        Work::Give(give) => ControlFlow::Continue(give),
+                        other => ControlFlow::Break(other),
+                    });
+                    self.give(&mut equipped, gives)?
                 }
                 Work::Upload(page, memory) => {
                     let bytes = page.bytes().len();
@@ -162,25 +192,50 @@ impl Launcher {
         Ok(())
     }
 
-    /// The updates that are queued by now, as many as fit a stream; what does not fit is the next.
-    fn gather(&self, first: Update, next: &mut Option<Work>) -> Vec<Update> {
-        let (mut bytes, mut updates) = (room(&first), vec![first]);
+    /// What is queued by now and goes with the first; what does not is the next.
+    fn gather<T>(
+        &self,
+        first: T,
+        next: &mut Option<Work>,
+        mut joins: impl FnMut(Work) -> ControlFlow<Work, T>,
+    ) -> Vec<T> {
+        let mut all = vec![first];
         while let Ok(work) = self.work.try_recv() {
-            match work {
-                Work::Update(update)
-                    if bytes + room(&update) <= STAGING_BYTES
-                        && updates.iter().all(|other| !Arc::ptr_eq(&other.memory, &update.memory)) =>
-                {
-                    bytes += room(&update);
-                    updates.push(update);
-                }
-                other => {
+            match joins(work) {
+                ControlFlow::Continue(more) => all.push(more),
+                ControlFlow::Break(other) => {
                     *next = Some(other);
                     break;
                 }
             }
         }
-        updates
+        all
+    }
+
+    /// Updates of different blocks, as many as fit a stream.
+    fn updates(&self, first: Update, next: &mut Option<Work>) -> Vec<Update> {
+        let (mut bytes, mut blocks) = (room(&first), BTreeSet::from([Arc::as_ptr(&first.memory)]));
+        self.gather(first, next, |work| match work {
+            Work::Update(update)
+                if bytes + room(&update) <= STAGING_BYTES && blocks.insert(Arc::as_ptr(&update.memory)) =>
+            {
+                bytes += room(&update);
+                ControlFlow::Continue(update)
+            }
+            other => ControlFlow::Break(other),
+        })
+    }
+
+    /// As many as a stream takes of updates, so that none waits for long.
+    fn brings(&self, first: Bring, next: &mut Option<Work>) -> Vec<Bring> {
+        let mut bytes = first.bytes;
+        self.gather(first, next, |work| match work {
+            Work::Bring(bring) if bytes + bring.bytes <= STAGING_BYTES => {
+                bytes += bring.bytes;
+                ControlFlow::Continue(bring)
+            }
+            other => ControlFlow::Break(other),
+        })
     }
 
     /// What follows comes after all that was launched before.
@@ -195,89 +250,104 @@ impl Launcher {
             (Vec::with_capacity(updates.len()), Vec::with_capacity(updates.len()));
         let mut gradients = Vec::new();
         for update in updates {
-            let Update { block, memory, at, pieces, page, there, outcome } = update;
-            let bytes = page.bytes().len();
-            if let Some(tree) = there {
-                tables.add(at, &tree.operands(), tree.rounds(), &pieces);
-                gradients.extend(tree.memories());
-                stream.keep(page);
-            } else {
-                let sum = Operand { address: staging.address() + staged as u64, is_half: 0, joins: 0 };
-                tables.add(at, &[sum], false, &pieces);
-                stream.copy_in(page, bytes, staging, staged)?;
-                staged += bytes.next_multiple_of(ALIGNMENT);
+            let Update { block, memory, addresses, next_at, pieces, page, there, outcome } = update;
+            let bytes = page.as_ref().map(|page| page.bytes().len());
+            match (there, page) {
+                (Some(tree), page) => {
+                    tables.add(addresses, &tree.operands(), tree.rounds(), &pieces);
+                    gradients.extend(tree.memories());
+                    page.map(|page| stream.keep(page));
+                }
+                (None, Some(page)) => {
+                    let sum = Operand { address: staging.address() + staged as u64, is_half: 0, joins: 0 };
+                    tables.add(addresses, &[sum], false, &pieces);
+                    let bytes = page.bytes().len();
+                    stream.copy_in(page, bytes, staging, staged)?;
+                    staged += bytes.next_multiple_of(ALIGNMENT);
+                }
+                (None, None) => unreachable!("a gradient sum is on the device or in a page"),
             }
-            outcomes.push((block, outcome));
-            memories.push((memory, bytes));
+            outcomes.push((block, outcome, bytes.is_some()));
+            memories.push((memory, next_at, bytes));
         }
-        if tables.chunks() > 0 {
-            let bytes = tables.bytes().next_power_of_two().max(TABLES_PAGE_BYTES);
-            if room_for_tables.bytes() < bytes {
-                *room_for_tables = Arc::new(self.shared.context.allocate("room for tables", bytes)?);
-            }
-            let mut page = self.shared.pool.page(bytes)?;
-            tables.write(page.bytes_mut());
-            stream.copy_in(page, tables.bytes(), room_for_tables, 0)?;
+        let named = memories.iter().map(|(memory, ..)| Arc::clone(memory));
+        let named: Vec<Arc<Memory>> = named.chain(gradients).chain([Arc::clone(staging)]).collect();
+        // SAFETY: all addresses in the tables are of `named`: each block's own, which no other piece of the tables has and which are
+        // written by launches alone, one after another, gradients that nobody writes while a tree has them, and of the
+        // staging of this stream.
+        unsafe { self.launch(stream, room_for_tables, &tables, named)? };
+        let brought = memories.iter().filter_map(|(memory, at, bytes)| Some((memory, *at, (*bytes)?)));
+        for (index, (memory, at, bytes)) in brought.enumerate() {
+            stream.copy_out(memory, at, bytes, index)?;
         }
+        Ok(Then::Made(outcomes))
+    }
+
+    fn bring(&self, stream: &mut Stream, brings: Vec<Bring>) -> Result<Then, DeviceError> {
         self.follow(stream)?;
-        if tables.chunks() > 0 {
-            let mut arguments = tables.addresses(room_for_tables.address());
-            let named = memories.iter().map(|(memory, _)| Arc::clone(memory));
-            let named = named.chain(gradients).chain([Arc::clone(staging), Arc::clone(room_for_tables)]);
-            let (kernel, grid) = (&self.shared.kernel, (tables.chunks(), THREADS));
-            // SAFETY: the kernel takes three tables. All addresses in them are of `named`: each block's own, which no other
-            // piece of the tables has and which are written by launches alone, one after another, gradients that nobody writes
-            // while a tree has them, and of the staging and the tables of this stream.
-            unsafe { stream.launch(kernel, grid, &mut arguments, named)? };
+        let mut outcomes = Vec::with_capacity(brings.len());
+        for Bring { block, memory, at, bytes, outcome } in brings {
+            let page = stream.keep(self.shared.pool.page(bytes)?);
+            stream.copy_out(&memory, at, bytes, page)?;
+            outcomes.push((block, outcome));
         }
-        for (index, (memory, bytes)) in memories.iter().enumerate() {
-            stream.copy_out(memory, 0, *bytes, index)?;
+        Ok(Then::Brought(outcomes))
+    }
+
+    /// One launch for all copies: most blocks are small, and a copy of its own takes as long as a megabyte.
+    fn give(&self, equipped: &mut Equipped, gives: Vec<Give>) -> Result<Then, DeviceError> {
+        let Equipped { stream, tables: room_for_tables, .. } = equipped;
+        let (mut tables, mut named) = (Tables::default(), Vec::with_capacity(2 * gives.len()));
+        let mut given = Vec::with_capacity(gives.len());
+        for Give { from, at, to, to_at, elements, done } in gives {
+            assert!(at + 4 * elements <= from.bytes(), "a copy beyond the end of device memory");
+            assert!(to_at + 4 * elements <= to.bytes(), "a copy beyond the end of device memory");
+            let (parameters, next) = (from.address() + at as u64, to.address() + to_at as u64);
+            let unread = Operand { address: parameters, is_half: 0, joins: 0 };
+            let keeps = [PieceUpdate { range: 0..elements, constants: Constants::KEEP }];
+            tables.add(Addresses { parameters, next, slots: [0; 3] }, &[unread], false, &keeps);
+            named.extend([from, to]);
+            given.push(done);
         }
-        Ok(Then::Publish(outcomes))
+        // SAFETY: all addresses in the tables are of `named`: of blocks' newest two versions, which are written by launches alone,
+        // one after another, and of areas where nothing is read or written before this is answered.
+        unsafe { self.launch(stream, room_for_tables, &tables, named)? };
+        Ok(Then::Given(given))
+    }
+
+    /// Launches what the tables say, after all that was launched before.
+    ///
+    /// # Safety
+    /// All addresses in the tables lie in the memories that are named, and nothing else writes there until this is done, nor
+    /// reads what this writes.
+    unsafe fn launch(
+        &self,
+        stream: &mut Stream,
+        room_for_tables: &mut Arc<Memory>,
+        tables: &Tables,
+        mut named: Vec<Arc<Memory>>,
+    ) -> Result<(), DeviceError> {
+        if tables.chunks() == 0 {
+            return self.follow(stream);
+        }
+        let bytes = tables.bytes().next_power_of_two().max(TABLES_PAGE_BYTES);
+        if room_for_tables.bytes() < bytes {
+            *room_for_tables = Arc::new(self.shared.context.allocate("room for tables", bytes)?);
+        }
+        let mut page = self.shared.pool.page(bytes)?;
+        tables.write(page.bytes_mut());
+        stream.copy_in(page, tables.bytes(), room_for_tables, 0)?;
+        self.follow(stream)?;
+        let mut arguments = tables.addresses(room_for_tables.address());
+        named.push(Arc::clone(room_for_tables));
+        // SAFETY: the kernel takes three tables, which are this stream's; the rest is the caller's to keep.
+        unsafe {
+            stream.launch(&self.shared.kernel, (tables.chunks(), THREADS), &mut arguments, named.into_iter())
+        }
     }
 }
 
 /// What an update takes of a stream's staging.
 fn room(update: &Update) -> usize {
-    update.page.bytes().len().next_multiple_of(ALIGNMENT)
-}
-
-/// Waits for flights in the order in which they were launched, and says what is done.
-fn land(shared: &Shared, landings: &Receiver<Flight>, idle: &Sender<Equipped>) -> Result<(), DeviceError> {
-    while let Ok(Flight { mut equipped, then }) = landings.recv() {
-        let mut pages = wait(&mut equipped.stream)?.into_iter();
-        match then {
-            Then::Publish(outcomes) => {
-                let blocks: Vec<BlockId> = outcomes.iter().map(|(block, _)| *block).collect();
-                for ((_, outcome), page) in outcomes.into_iter().zip(pages.by_ref()) {
-                    // Set once, here.
-                    let _ = outcome.set(Bytes::from_owner(page));
-                }
-                shared.finish(&blocks);
-            }
-            // Whoever asked may be gone.
-            Then::Answer(answer) => drop(pages.next().map(|page| answer.send(page))),
-            Then::Nothing => {}
-        }
-        drop(pages);
-        // The launcher may be gone.
-        let _ = idle.send(equipped);
-    }
-    Ok(())
-}
-
-/// Looks often at first: most flights take some hundred microseconds.
-fn wait(stream: &mut Stream) -> Result<Vec<PoolPage>, DeviceError> {
-    let began = Instant::now();
-    let mut pause = Duration::from_micros(10);
-    loop {
-        if let Some(pages) = stream.finish()? {
-            return Ok(pages);
-        }
-        if began.elapsed() > STALLED {
-            return Err(DeviceError::Stalled { seconds: STALLED.as_secs() });
-        }
-        std::thread::park_timeout(pause);
-        pause = (pause * 2).min(Duration::from_micros(200));
-    }
+    update.page.as_ref().map_or(0, |page| page.bytes().len().next_multiple_of(ALIGNMENT))
 }

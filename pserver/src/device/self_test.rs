@@ -59,7 +59,7 @@ pub(super) fn run(device: &Device) -> Result<(), DeviceError> {
     let mut slots: Vec<Vec<f32>> =
         (2..5).map(|of| values(of, length).into_iter().map(f32::abs).collect()).collect();
     let borrowed: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
-    let resident = device.place(BlockId(0), &parameters, &borrowed)?;
+    let mut resident = device.place(BlockId(0), &parameters, &borrowed)?;
     let mut outcomes = Vec::new();
     for update in 1..=UPDATES {
         let pass = Pass { weight: 48.0, rate: 0.01, scale: 0.5, weight_decay: 0.1, update };

@@ -45,7 +45,7 @@ fn pull(step: u64, wait_millis: u32) -> Request<proto::PullRequest> {
         without_data: vec![1],
         wait_millis,
         rewind: 3,
-        rows: Vec::new(),
+        ..Default::default()
     })
 }
 

@@ -92,6 +92,11 @@ impl Shard {
         Ok(Some((number, area)))
     }
 
+    /// Whether an area is here.
+    pub fn has_area(&self, number: u64) -> bool {
+        self.area(number).is_some()
+    }
+
     /// An area that is here.
     pub(super) fn area(&self, number: u64) -> Option<Arc<Area>> {
         let mut areas = self.areas.lock().unwrap_or_else(PoisonError::into_inner);

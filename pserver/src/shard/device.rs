@@ -1,8 +1,8 @@
 //! A pserver with a device: blocks whose updates are done are published, in whatever order they are done.
 
 use super::Shard;
-use crate::device::{Device, DeviceError};
-use shoal_runtime::cluster::{BlockId, Refusal};
+use crate::device::{Device, DeviceError, Given};
+use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind};
 use std::sync::Arc;
 
 impl Shard {
@@ -45,21 +45,39 @@ impl Shard {
         }
     }
 
-    /// Updates of these blocks are done.
+    /// Waits until the device has given all of it.
+    ///
+    /// # Errors
+    /// It has failed, and this process is about to end.
+    pub async fn given(&self, given: &Given) -> Result<(), Refusal> {
+        let Some(device) = self.device().filter(|_| !given.is_done()) else { return Ok(()) };
+        let mut changed = device.changed();
+        loop {
+            changed.mark_heard();
+            if given.is_done() {
+                return Ok(());
+            }
+            if let Some(failure) = device.failure() {
+                return Err(Refusal::new(RefusalKind::NotReady, "area", failure.to_string()));
+            }
+            changed.changed().await;
+        }
+    }
+
+    /// Updates of these blocks are done, or their parameters here.
     pub fn note_done(&self, blocks: &[BlockId]) -> Result<(), Refusal> {
         let hosting = self.hosting();
-        let (mut is_published, mut is_updated) = (false, false);
+        let mut is_updated = false;
         for hosted in blocks.iter().filter_map(|id| hosting.as_ref()?.block(*id)) {
             let mut block = hosted.lock()?;
-            let before = (block.published(), block.version());
+            let before = block.version();
             block.note_done();
-            is_published |= block.published() > before.0;
-            is_updated |= block.version() > before.1;
+            is_updated |= block.version() > before;
         }
         if is_updated {
             self.logged.send();
         }
-        if is_published {
+        if !blocks.is_empty() {
             self.published.send();
             self.whole.send();
             self.tell_of_room();

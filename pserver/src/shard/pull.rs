@@ -3,6 +3,7 @@
 use super::Shard;
 use crate::block::Reading;
 use crate::block::shape::BlockShape;
+use crate::device::{Area, Given};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Step, Version};
 use shoal_runtime::wire::rows;
@@ -17,6 +18,8 @@ pub struct Pull {
     pub step: Option<(Step, Rewind)>,
     /// Blocks whose parameters are wanted.
     pub blocks: Vec<BlockId>,
+    /// An area of the caller's, and where in it those of the first blocks are to be put.
+    pub area: Option<(u64, Vec<u64>)>,
     /// Blocks of which only "published" is asked.
     pub without_data: Vec<BlockId>,
     /// Buckets of which rows are wanted, and their keys as they came.
@@ -28,8 +31,10 @@ pub struct Pull {
 pub struct PulledBlock {
     /// The block.
     pub block: BlockId,
-    /// Empty where none were wanted.
+    /// Empty where none were wanted, or where they are in the caller's area.
     pub parameters: Bytes,
+    /// Whether they are there, once the device has given them.
+    pub is_in_area: bool,
     /// Which version they are.
     pub version: Version,
     /// The history they belong to.
@@ -45,19 +50,27 @@ pub struct Pulled {
     pub moved: Vec<BlockId>,
     /// Whether the caller should be answered now: all is said, or the message is full, or its routing is old.
     pub is_final: bool,
+    /// What the device has to have given before that.
+    pub given: Given,
 }
 
 /// What is wanted of one block.
 #[derive(Clone, Copy, Debug)]
 enum Wanted<'a> {
     Everything,
+    /// From this byte of an area on.
+    In(&'a Area, u64),
     Rows(&'a [u8]),
     Nothing,
 }
 
 impl Pull {
-    fn wanted(&self) -> impl Iterator<Item = (BlockId, Wanted<'_>)> {
-        let everything = self.blocks.iter().map(|id| (*id, Wanted::Everything));
+    fn wanted<'a>(&'a self, area: Option<&'a Area>) -> impl Iterator<Item = (BlockId, Wanted<'a>)> {
+        let places = area
+            .zip(self.area.as_ref())
+            .into_iter()
+            .flat_map(|(area, (_, places))| places.iter().map(move |to| Wanted::In(area, *to)));
+        let everything = self.blocks.iter().copied().zip(places.chain(std::iter::repeat(Wanted::Everything)));
         let rows = self.rows.iter().map(|(id, keys)| (*id, Wanted::Rows(keys)));
         let nothing = self.without_data.iter().map(|id| (*id, Wanted::Nothing));
         everything.chain(rows).chain(nothing)
@@ -68,8 +81,8 @@ impl Pull {
 fn keys_of(shape: &BlockShape, wanted: Wanted<'_>) -> Result<Vec<u64>, Refusal> {
     let malformed = |detail: String| Err(Refusal::new(RefusalKind::Malformed, shape, detail));
     let bytes = match (wanted, &shape.bucket) {
-        (Wanted::Nothing, _) | (Wanted::Everything, None) => return Ok(Vec::new()),
-        (Wanted::Everything, Some(_)) => {
+        (Wanted::Nothing, _) | (Wanted::Everything | Wanted::In(..), None) => return Ok(Vec::new()),
+        (Wanted::Everything | Wanted::In(..), Some(_)) => {
             return malformed("of a table rows are pulled, by their keys".to_owned());
         }
         (Wanted::Rows(_), None) => return malformed("it is dense: it has no keys".to_owned()),
@@ -88,19 +101,31 @@ fn keys_of(shape: &BlockShape, wanted: Wanted<'_>) -> Result<Vec<u64>, Refusal> 
 }
 
 impl Shard {
-    /// The parameters of those blocks that have published the step.
-    pub fn pull(&self, pull: &Pull) -> Result<Pulled, Refusal> {
+    /// The parameters of those blocks that have published the step. Nothing is put into an area unless the caller is answered now:
+    /// because all is said, or because it `waits` no longer.
+    pub fn pull(&self, pull: &Pull, waits: bool) -> Result<Pulled, Refusal> {
+        let area = pull.area.as_ref().and_then(|(number, _)| self.area(*number));
+        let pulled = self.pull_to(pull, area.as_deref(), false)?;
+        if area.is_some() && (pulled.is_final || !waits) {
+            // Whatever is put there, the caller is to hear of it: it waits for no more.
+            let pulled = self.pull_to(pull, area.as_deref(), true)?;
+            return Ok(Pulled { is_final: true, ..pulled });
+        }
+        Ok(pulled)
+    }
+
+    fn pull_to(&self, pull: &Pull, area: Option<&Area>, gives: bool) -> Result<Pulled, Refusal> {
         if let Some((step, _)) = pull.step.filter(|(step, _)| step.0 > self.job.steps()) {
             return Err(self.beyond(step));
         }
         let mut pulled = Pulled::default();
         let Some(hosting) = self.hosting() else {
-            pulled.moved = pull.wanted().map(|(id, _)| id).collect();
+            pulled.moved = pull.wanted(None).map(|(id, _)| id).collect();
             pulled.is_final = true;
             return Ok(pulled);
         };
         let (mut missing, mut bytes) = (0, 0);
-        for (id, wanted) in pull.wanted() {
+        for (id, wanted) in pull.wanted(area) {
             hosting.check(id)?;
             let Some(hosted) = hosting.block(id) else {
                 pulled.moved.push(id);
@@ -112,6 +137,18 @@ impl Shard {
                 continue;
             }
             let block = hosted.lock()?;
+            if let (Wanted::In(..) | Wanted::Nothing, Some((step, rewind))) = (wanted, pull.step) {
+                let given = match wanted {
+                    Wanted::In(area, to) if gives => block.give(rewind, step, area, to, &mut pulled.given),
+                    // Of what stays on the device nothing is brought here to say that it is published.
+                    _ => block.may_give(rewind, step),
+                };
+                if let Some(version) = given {
+                    let (parameters, is_in_area) = (Bytes::new(), with_data);
+                    pulled.blocks.push(PulledBlock { block: id, parameters, is_in_area, version, rewind });
+                    continue;
+                }
+            }
             let (reading, rewind) = match pull.step {
                 Some((step, rewind)) => (block.read(rewind, step, &keys), rewind),
                 None => block.read_newest(&keys),
@@ -127,7 +164,8 @@ impl Shard {
                 Reading::Parameters(parameters, version) => {
                     let parameters = if with_data { parameters } else { Bytes::new() };
                     bytes += parameters.len();
-                    pulled.blocks.push(PulledBlock { block: id, parameters, version, rewind });
+                    let is_in_area = false;
+                    pulled.blocks.push(PulledBlock { block: id, parameters, is_in_area, version, rewind });
                 }
             }
         }

@@ -184,11 +184,13 @@ fn gradients_on_the_device_of_a_pserver_are_taken_from_there_and_give_the_same_b
         for shares in [true, false] {
             let (closed, log) = beside(&world, more, shares);
             assert_eq!(ended(closed.clone()), without, "{more:?}, {shares}");
-            let said = log.contains("gradients are given to the pserver in device memory");
+            let said = log.contains("gradients and parameters go to and from the pserver in device memory");
             assert_eq!(said, shares, "{log}");
             // With a follower they are brought here, to be sent to it.
             let found = closed["device_gradient_bytes"].as_u64() > Some(0);
             assert_eq!(found, shares && !more.contains(&"--replicas"), "{closed}");
+            // The newest two versions are there, followed or not.
+            assert_eq!(closed["device_parameter_bytes"].as_u64() > Some(0), shares, "{closed}");
             assert!(closed["device_blocks"].as_u64() > Some(0), "{closed}");
         }
     }
@@ -206,7 +208,10 @@ fn gradients_in_device_memory_survive_whatever_happens_to_whoever_has_them() {
             "{closed}"
         );
         assert!(!closed["faults"].as_array().unwrap().is_empty(), "{closed}");
-        assert!(log.contains("gradients are given to the pserver in device memory"), "{log}");
+        assert!(
+            log.contains("gradients and parameters go to and from the pserver in device memory"),
+            "{log}"
+        );
     }
     let (closed, _) = beside(&world, &["--chaos", "7", "--mode", "async", "--replicas", "1"], true);
     let wrong = ["records_wrong", "records_lost"].map(|count| closed[count].as_u64());

@@ -88,19 +88,13 @@ impl Model for Digits {
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
         self.read(batch)?;
-        let weights = match self.extras.device {
-            None => weights_of(|name| parameters.slice(name))?,
-            Some(_) => {
-                for (weights, name) in self.weights.iter_mut().zip(WEIGHTS) {
-                    *weights = parameters.on_device(name)?.read()?;
-                }
-                let [hidden_weights, hidden_bias, output_weights, output_bias] = &self.weights;
-                Weights { hidden_weights, hidden_bias, output_weights, output_bias }
-            }
-        };
-        for (buffer, name) in self.gradients.iter_mut().zip(WEIGHTS) {
+        let weights = weights(self.extras.device, parameters, &mut self.weights)?;
+        let elements =
+            [weights.hidden_weights, weights.hidden_bias, weights.output_weights, weights.output_bias]
+                .map(<[f32]>::len);
+        for (buffer, elements) in self.gradients.iter_mut().zip(elements) {
             buffer.clear();
-            buffer.resize(parameters.slice(name)?.len(), 0.0);
+            buffer.resize(elements, 0.0);
         }
         let [hidden_weights, hidden_bias, output_weights, output_bias] = &mut self.gradients;
         let mut sums = GradientMut { hidden_weights, hidden_bias, output_weights, output_bias };
@@ -173,7 +167,8 @@ impl Digits {
     /// The likeliest digit of each record.
     fn guess(&mut self, batch: &Batch<'_>, parameters: &Parameters) -> anyhow::Result<Vec<u8>> {
         self.read(batch)?;
-        Ok(mlp::predict(&weights_of(|name| parameters.slice(name))?, &self.pixels))
+        let weights = weights(self.extras.device, parameters, &mut self.weights)?;
+        Ok(mlp::predict(&weights, &self.pixels))
     }
 
     fn read(&mut self, batch: &Batch<'_>) -> anyhow::Result<()> {
@@ -186,6 +181,22 @@ impl Digits {
         }
         Ok(())
     }
+}
+
+/// The weights: here already, or copied out of a device into `copies`.
+fn weights<'a>(
+    device: Option<u32>,
+    parameters: &'a Parameters,
+    copies: &'a mut [Vec<f32>; 4],
+) -> anyhow::Result<Weights<'a>> {
+    if device.is_none() {
+        return weights_of(|name| parameters.slice(name));
+    }
+    for (copy, name) in copies.iter_mut().zip(WEIGHTS) {
+        *copy = parameters.on_device(name)?.read()?;
+    }
+    let [hidden_weights, hidden_bias, output_weights, output_bias] = &*copies;
+    Ok(Weights { hidden_weights, hidden_bias, output_weights, output_bias })
 }
 
 fn weights_of<'a>(find: impl Fn(&str) -> anyhow::Result<&'a [f32]>) -> anyhow::Result<Weights<'a>> {

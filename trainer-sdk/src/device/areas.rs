@@ -1,8 +1,10 @@
-//! Areas: device memory of pservers on this machine into which gradients are put.
+//! Areas: device memory of pservers on this machine, for gradients that go there and parameters that come from there.
 //!
-//! An area is *free*, or has one gradient. It becomes free again once every block has applied that gradient: until then some
-//! pserver may read it, and a message that names it may be under way. A gradient that ends otherwise (its job has gone back, it
-//! was forgotten) takes its areas with it: nothing is ever written over what somebody may still read.
+//! An area is *free*, or has one gradient or one version of the parameters. It becomes free again once every block has applied the
+//! gradient: until then some pserver may read it, and a message that names it may be under way; or once the parameters are copied
+//! and every call that named it is answered: until then the pserver may write there. What ends otherwise (its job has gone back,
+//! it was forgotten, a call was given up) takes its areas with it: nothing is ever written over what somebody may still read,
+//! nor read where somebody may still write.
 
 use super::{Device, Tensors};
 use shoal_runtime::cluster::{BlockId, Routing};
@@ -29,6 +31,8 @@ struct Known {
     areas: Vec<Arc<Area>>,
     /// Pservers that had none to share, and when they may be asked again.
     unshared: BTreeMap<u64, Instant>,
+    /// Whoever asks a pserver has this: it forgets those that are not named, as one would be that is on its way.
+    asking: BTreeMap<u64, Arc<tokio::sync::Mutex<()>>>,
 }
 
 /// Memory that a pserver has shared.
@@ -42,12 +46,13 @@ pub(crate) struct Area {
     is_free: AtomicBool,
 }
 
-/// An area with a gradient in it.
+/// An area with a gradient or parameters in it.
 #[derive(Debug)]
 pub(crate) struct Filled {
     areas: Arc<Areas>,
     pub(crate) area: Arc<Area>,
-    is_applied: AtomicBool,
+    /// Nobody reads or writes there any more.
+    is_over: AtomicBool,
 }
 
 /// A node's sum on the device, and the areas that it is in, by the incarnation of their pservers.
@@ -83,12 +88,19 @@ impl Areas {
 
     /// Gives up what no pserver of the routing has shared.
     pub(crate) fn follow(&self, routing: &Routing) {
-        let is_there = |area: &Area| routing.pservers.iter().any(|at| at.incarnation.0 == area.pserver);
-        self.known().areas.retain(|area| !area.is_free.load(Ordering::Relaxed) || is_there(area));
+        let is_there = |pserver: u64| routing.pservers.iter().any(|at| at.incarnation.0 == pserver);
+        let mut known = self.known();
+        known.areas.retain(|area| !area.is_free.load(Ordering::Relaxed) || is_there(area.pserver));
+        known.asking.retain(|pserver, _| is_there(*pserver));
+    }
+
+    /// To be held by whoever asks a pserver for an area.
+    pub(crate) fn asking(&self, pserver: u64) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(self.known().asking.entry(pserver).or_default())
     }
 
     fn fill(self: &Arc<Self>, area: Arc<Area>) -> Filled {
-        Filled { areas: Arc::clone(self), area, is_applied: AtomicBool::new(false) }
+        Filled { areas: Arc::clone(self), area, is_over: AtomicBool::new(false) }
     }
 
     /// Whether a pserver is to be asked for one: not soon after it had none to share, nor for more than it gives, which says
@@ -155,13 +167,25 @@ impl There {
     /// Every block has applied it: once it is dropped here, its areas are free. Not before: a push that is about to end may
     /// still name them.
     pub(crate) fn applied(&self) {
-        self.filled().values().for_each(|filled| filled.is_applied.store(true, Ordering::Relaxed));
+        self.filled().values().for_each(|filled| filled.over());
+    }
+}
+
+impl Filled {
+    /// Nobody reads or writes there any more: once it is dropped here, the area is free.
+    pub(crate) fn over(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// What the pserver calls it.
+    pub(crate) fn number(&self) -> u64 {
+        self.area.number
     }
 }
 
 impl Drop for Filled {
     fn drop(&mut self) {
-        if self.is_applied.load(Ordering::Relaxed) {
+        if self.is_over.load(Ordering::Relaxed) {
             self.area.is_free.store(true, Ordering::Relaxed);
         } else {
             self.areas.known().areas.retain(|area| !Arc::ptr_eq(area, &self.area));

@@ -68,14 +68,20 @@ impl Device {
         self.context.map(handle, bytes)
     }
 
-    /// A zero for every element.
+    /// A zero for every element, and between parameters.
     pub(crate) fn zeros(self: &Arc<Device>) -> Result<Tensors, DeviceError> {
+        let tensors = self.unwritten()?;
+        tensors.memory.iter().try_for_each(|memory| self.context.zero(memory))?;
+        // The program may have streams that wait for no other.
+        self.synchronize()?;
+        Ok(tensors)
+    }
+
+    /// Anything for every element.
+    pub(crate) fn unwritten(self: &Arc<Device>) -> Result<Tensors, DeviceError> {
         let unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let memory =
             unused.map_or_else(|| self.context.allocate("parameters or gradients", self.bytes), Ok)?;
-        self.context.zero(&memory)?;
-        // The program may have streams that wait for no other.
-        self.synchronize()?;
         Ok(Tensors { device: Arc::clone(self), memory: Some(memory) })
     }
 }
@@ -105,11 +111,11 @@ fn places(wanted: &OnDevice, declaration: &Declaration) -> Result<Vec<Option<(us
     Ok(places)
 }
 
-/// A stretch of a parameter that goes to a pserver's memory, from its byte `to` on.
+/// A stretch of a parameter, and the byte of a pserver's memory from which on it is there, or is to be.
 pub(crate) struct Copied {
     pub(crate) parameter: usize,
     pub(crate) range: Range<usize>,
-    pub(crate) to: usize,
+    pub(crate) at: usize,
 }
 
 /// Values of all parameters that are on the device.
@@ -136,14 +142,26 @@ impl Tensors {
         (0..self.device.places.len()).filter_map(|parameter| Some((parameter, self.slice(parameter)?)))
     }
 
+    /// All values as one, and the zeros between parameters.
+    fn whole(&self) -> Option<Slice<'_>> {
+        Some(self.memory.as_ref()?.slice(0, self.device.bytes / 4))
+    }
+
     /// Makes a leaf of them: without -0.0, of each parameter the first `rounded` rounded.
     pub(crate) fn settle(&self, rounded: &[usize]) -> Result<(), DeviceError> {
+        if let Some(whole) = self.whole().filter(|_| rounded.iter().all(|rounded| *rounded == 0)) {
+            return self.device.reduction.settle(&[(whole, 0)]);
+        }
         let values: Vec<_> = self.each().map(|(parameter, slice)| (slice, rounded[parameter])).collect();
         self.device.reduction.settle(&values)
     }
 
     /// Adds `other`, which comes after it in the tree; of each parameter the first `rounded` sums are rounded.
     pub(crate) fn add(&self, other: &Tensors, rounded: &[usize]) -> Result<(), DeviceError> {
+        let wholes = self.whole().zip(other.whole());
+        if let Some((left, right)) = wholes.filter(|_| rounded.iter().all(|rounded| *rounded == 0)) {
+            return self.device.reduction.add(&[(left, right, 0)]);
+        }
         let pairs = self.each().zip(other.each());
         let pairs: Vec<_> =
             pairs.map(|((parameter, left), (_, right))| (left, right, rounded[parameter])).collect();
@@ -152,6 +170,12 @@ impl Tensors {
 
     /// The first value that is no finite number: which parameter, and which element of it.
     pub(crate) fn first_non_finite(&self) -> Result<Option<(usize, usize)>, DeviceError> {
+        // Looking at each costs more than looking at all of them.
+        if let Some(whole) = self.whole()
+            && self.device.reduction.find_non_finite(whole)?.is_none()
+        {
+            return Ok(None);
+        }
         for (parameter, slice) in self.each() {
             if let Some(element) = self.device.reduction.find_non_finite(slice)? {
                 return Ok(Some((parameter, element)));
@@ -160,22 +184,55 @@ impl Tensors {
         Ok(None)
     }
 
-    /// Copies stretches of parameters to a pserver's memory. Those that follow one another on both sides go at once.
+    /// Copies stretches of parameters to a pserver's memory.
     pub(crate) fn send(&self, copies: Vec<Copied>, to: &Mapped) -> Result<(), DeviceError> {
         let Some(memory) = &self.memory else { return Ok(()) };
+        self.device.context.send(memory, to, self.joined(copies))
+    }
+
+    /// Copies stretches of parameters from a pserver's memory.
+    pub(crate) fn receive(&self, copies: Vec<Copied>, from: &Mapped) -> Result<(), DeviceError> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let copies = self.joined(copies).into_iter().map(|(at, there, bytes)| (there, at, bytes));
+        self.device.context.receive(from, memory, copies)
+    }
+
+    /// Where each stretch is here and there, and how long it is in bytes. Those that follow one another on both sides are one.
+    fn joined(&self, copies: Vec<Copied>) -> Vec<(usize, usize, usize)> {
         let mut joined: Vec<(usize, usize, usize)> = Vec::new();
-        for Copied { parameter, range, to } in copies {
+        for Copied { parameter, range, at: there } in copies {
             let Some((at, elements)) = self.device.places[parameter] else { continue };
             assert!(range.end <= elements, "values of a parameter");
-            let (from, bytes) = (at + 4 * range.start, 4 * range.len());
+            let (here, bytes) = (at + 4 * range.start, 4 * range.len());
             match joined.last_mut() {
-                Some((at, there, before)) if (*at + *before, *there + *before) == (from, to) => {
+                Some((at, to, before)) if (*at + *before, *to + *before) == (here, there) => {
                     *before += bytes;
                 }
-                _ => joined.push((from, to, bytes)),
+                _ => joined.push((here, there, bytes)),
             }
         }
-        self.device.context.send(memory, to, joined)
+        joined
+    }
+
+    /// Copies values of a pserver's memory, from its byte `at` on, that are not to be on the device.
+    pub(crate) fn receive_here(
+        &self,
+        values: &mut [f32],
+        from: &Mapped,
+        at: usize,
+    ) -> Result<(), DeviceError> {
+        self.device.context.read_mapped(from, at, bytemuck::cast_slice_mut(values))
+    }
+
+    /// Writes some values of a parameter.
+    pub(crate) fn write(&self, parameter: usize, first: usize, values: &[f32]) -> Result<(), DeviceError> {
+        match (&self.memory, self.device.places[parameter]) {
+            (Some(memory), Some((at, elements))) => {
+                assert!(first + values.len() <= elements, "values of a parameter");
+                memory.slice(at + 4 * first, values.len()).write(values)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Copies values that are not on the device to a pserver's memory, from its byte `at` on.

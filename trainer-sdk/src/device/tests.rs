@@ -3,16 +3,18 @@
 #[path = "../../../runtime/src/host/cuda/fake/mod.rs"]
 pub(crate) mod fake;
 
-use super::areas::There;
+use super::areas::{Area, Areas, There};
 use super::*;
 use crate::model::Gradient;
 use crate::names::Names;
 use crate::reduce::{LocalTree, NodeSum};
+use crate::share::InAreas;
 use crate::tables::Keys;
 use fake::Fake;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::permutation::mix;
-use shoal_runtime::cluster::{Metric, Parameter, Precision, Rule, Schedule, StepTree};
+use shoal_runtime::cluster::{BlockId, Metric, Parameter, Precision, Rule, Schedule, StepTree};
+use shoal_runtime::host::cuda::SHARED_BYTES;
 
 fn declaration() -> Declaration {
     let dense = |name: &str, elements| {
@@ -147,4 +149,32 @@ fn the_gradient_of_what_is_on_a_device_is_there_and_nowhere_else() {
     let there = gradient.slice_mut("second").unwrap_err().to_string();
     assert!(there.contains("`on_device_mut`"), "{there}");
     assert!(gradient.slice("second").is_err() && gradient.add("second", &[0.0; 5]).is_err());
+}
+
+#[test]
+fn of_a_block_in_an_area_what_is_on_the_device_goes_there_and_the_rest_to_what_came() {
+    let (fake, folder) = (Fake::driver(), tempfile::tempdir().unwrap());
+    fake.set("SHARED", folder.path().to_str().unwrap());
+    let dense = |name: &str, elements| {
+        Parameter::new(name, &[elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros)
+    };
+    // The second block has the end of the first parameter and all of the second.
+    let parameters = vec![dense("first", 70), dense("second", 5)];
+    let declaration = Declaration { parameters, block_elements: 64 };
+    let device = Device::open(&on_device(&["first"]), &declaration).unwrap();
+    let names = Names::new(declaration, 7, Precision::F32).with_device(Some(Arc::clone(&device)));
+    let context = Context::open(0).unwrap();
+    let memory = context.allocate("an area", SHARED_BYTES).unwrap();
+    let mapped = device.map(memory.export().unwrap(), SHARED_BYTES).unwrap();
+    let places = [(BlockId(0), 0), (BlockId(1), 256)].into_iter().collect();
+    let areas = Areas::new(&device);
+    let mut in_areas = InAreas::of([(1, String::new(), areas.add(Area::new(1, 1, mapped, places)))]);
+    let (given, sent) = (values(1, 11), values(2, 70));
+    context.write(&memory, 256, bytemuck::cast_slice(&given)).unwrap();
+    in_areas.has(1, BlockId(1));
+    let mut came = vec![sent.clone(), vec![0.0; 5]];
+    let tensors = in_areas.settle(&names, &device, &mut came).unwrap();
+    assert_eq!(bits(&came[1]), bits(&given[6..]));
+    let first = tensors.slice(0).unwrap().read().unwrap();
+    assert_eq!(bits(&first), bits(&[&sent[..64], &given[..6]].concat()));
 }

@@ -92,14 +92,17 @@ impl Trainer {
                 });
                 None
             }
-            Pulled::Parameters { values, rows, .. } => {
+            Pulled::Parameters { values, rows, areas, .. } => {
                 // Every block has published what this step reads.
                 let published = self.session.master.job.reads(step);
                 self.change(|desk| desk.published(Step(published.0)));
-                Some(match known {
-                    Some(known) => Parameters { rows: Arc::new(rows), ..known },
-                    None => Parameters::pulled(&self.session.names, values, rows)?,
-                })
+                if let Some(known) = known {
+                    return Ok(Some(Parameters { rows: Arc::new(rows), ..known }));
+                }
+                let parameters = Parameters::pulled(&self.session.names, values, rows, &areas)?;
+                let At::Step(step, rewind) = at else { return Ok(Some(parameters)) };
+                // If not, the task is still there.
+                areas.confirm(&self.session, step, rewind).await.then_some(parameters)
             }
         })
     }

@@ -75,8 +75,8 @@ impl Trainer {
         self.session.meter.enter(Activity::Pull);
         loop {
             let pulled = pull(&self.session, At::Latest, keys.clone(), None).await?;
-            if let Pulled::Parameters { values, rows, bases } = pulled {
-                return Ok((Parameters::pulled(&self.session.names, values, rows)?, bases));
+            if let Pulled::Parameters { values, rows, bases, areas } = pulled {
+                return Ok((Parameters::pulled(&self.session.names, values, rows, &areas)?, bases));
             }
             // No pserver says that the latest is gone; one that does is asked again.
             tokio::time::sleep(self.session.master.ttl() / 8).await;

@@ -63,7 +63,13 @@ fn push((blocks, bytes): (u32, usize)) -> PushRequest {
 }
 
 fn pull((blocks, bytes): (u32, usize)) -> PullReply {
-    let pulled = |block| PulledBlock { block, parameters: vec![1; bytes].into(), version: 1000, rewind: 3 };
+    let pulled = |block| PulledBlock {
+        block,
+        parameters: vec![1; bytes].into(),
+        version: 1000,
+        rewind: 3,
+        is_in_area: false,
+    };
     PullReply { blocks: (0..blocks).map(pulled).collect(), ..Default::default() }
 }
 

@@ -105,7 +105,7 @@ impl pserver_server::Pserver for Arrivals {
         let due = timeout(wait, published.wait_for(|(step, _)| *step >= request.step)).await;
         let Ok(Ok(due)) = due else { return Ok(Response::new(proto::PullReply::default())) };
         let (version, parameters) = due.clone();
-        let block = proto::PulledBlock { block: 0, parameters, version, rewind: 0 };
+        let block = proto::PulledBlock { parameters, version, ..Default::default() };
         Ok(Response::new(proto::PullReply { blocks: vec![block], ..Default::default() }))
     }
 

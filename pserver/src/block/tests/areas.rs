@@ -1,10 +1,11 @@
-//! Gradients that come to a block in an area of its device's memory, beside those that come in messages.
+//! Gradients that come to a block in an area of its device's memory, beside those that come in messages; and parameters that are
+//! given there, beside those that are brought here.
 
 use super::devices::{land, twins};
 use super::*;
 use crate::block::primary::PlacedCopy;
 use crate::device::tests::Fake;
-use crate::device::{Area, Device};
+use crate::device::{Area, Device, Given};
 use shoal_runtime::cluster::Fill;
 use shoal_runtime::cluster::permutation::mix;
 use shoal_runtime::host::cuda::{Context, Mapped};
@@ -96,6 +97,87 @@ fn whatever_of_a_step_comes_in_areas_its_state_has_the_bits_that_messages_give()
 }
 
 #[test]
+fn versions_that_stay_on_the_device_are_given_and_brought_with_the_bits_of_the_processor() {
+    let (job, _fake) = (job(64, 1), sharing());
+    let (device, mut there, mut here) = twins(&job);
+    let trainer = Trainer::beside(&device);
+    let mut draws = 0;
+    let mut draw = |below: u64| {
+        draws += 1;
+        mix(draws) % below
+    };
+    let (mut brought, mut given_there) = (0, 0);
+    for step in 0..48 {
+        let (weight, gradient) = node_gradient(&job, step, Node::leaf(0)).unwrap();
+        push(&mut here, step, Node::leaf(0), weight, &gradient).unwrap();
+        // Mostly in areas: those stay there.
+        if draw(4) > 0 {
+            let came = trainer.put(1, &gradient, Precision::F32);
+            bring(&mut there, step, Node::leaf(0), weight, came);
+        } else {
+            push(&mut there, step, Node::leaf(0), weight, &gradient).unwrap();
+        }
+        land(&device, &mut there);
+        // The newest, and the one before it, which some trainer may still read.
+        for reads in [step + 1, step] {
+            let expected = parameters(&here, reads);
+            match draw(3) {
+                0 => {
+                    while read(&there, reads) == Reading::NotYet {
+                        land(&device, &mut there);
+                        brought += 1;
+                    }
+                    assert_eq!(parameters(&there, reads), expected, "step {reads}");
+                }
+                1 => {
+                    let mut given = Given::default();
+                    let to = (PITCH * 3) as u64;
+                    let version = there.give(Rewind(1), Step(reads), &trainer.area, to, &mut given);
+                    assert_eq!(version, Some(Version(reads)), "also what was placed");
+                    while !given.is_done() {
+                        std::thread::yield_now();
+                    }
+                    let mut came = [0; 24];
+                    trainer.context.read_mapped(&trainer.mapped, PITCH * 3, &mut came).unwrap();
+                    assert_eq!(came[..], expected[..], "step {reads}");
+                    given_there += 1;
+                }
+                _ => {}
+            }
+        }
+        assert!(there.give(Rewind(1), Step(step + 2), &trainer.area, 0, &mut Given::default()).is_none());
+        if step % 12 == 0 {
+            assert_eq!(state(&there), state(&here), "after step {step}");
+        }
+    }
+    assert!(brought > 3 && given_there > 9, "{brought} {given_there}");
+}
+
+#[test]
+fn parameters_are_given_only_where_they_lie_within_an_area_and_to_whom_they_belong() {
+    let (job, _fake) = (job(64, 1), sharing());
+    let (device, mut there, _) = twins(&job);
+    let trainer = Trainer::beside(&device);
+    let (weight, gradient) = node_gradient(&job, 0, Node::leaf(0)).unwrap();
+    let came = trainer.put(1, &gradient, Precision::F32);
+    bring(&mut there, 0, Node::leaf(0), weight, came);
+    let mut given = Given::default();
+    let mut give = |rewind, step, to| there.give(Rewind(rewind), Step(step), &trainer.area, to, &mut given);
+    assert_eq!(give(1, 1, 0), None, "it is not published");
+    land(&device, &mut there);
+    let mut give = |rewind, step, to| there.give(Rewind(rewind), Step(step), &trainer.area, to, &mut given);
+    let end = trainer.area.bytes() as u64;
+    for to in [8, end, end - 16, u64::MAX - 15] {
+        assert_eq!(give(1, 1, to), None, "{to}");
+    }
+    assert_eq!((give(2, 1, 0), give(1, 2, 0)), (None, None), "another history, and what is to come");
+    assert_eq!(device.usage().parameter_bytes, 0);
+    let mut give = |rewind, step, to| there.give(Rewind(rewind), Step(step), &trainer.area, to, &mut given);
+    assert_eq!(give(1, 1, end - 32), Some(Version(1)));
+    assert_eq!(device.usage().parameter_bytes, 24);
+}
+
+#[test]
 fn what_differs_from_an_area_is_nondeterministic_wherever_it_comes() {
     let (job, _fake) = (job(64, 4), sharing());
     let (device, mut there, _) = twins(&job);
@@ -165,4 +247,37 @@ fn a_device_that_is_lost_leaves_what_came_where_it_was() {
     let (weight, second) = gradient(1);
     assert_eq!(push(&mut there, 0, Node::leaf(1), weight, &second), Ok(PushOutcome::Busy));
     assert_eq!((there.version(), there.published()), (Some(Version(0)), Version(0)));
+}
+
+#[test]
+fn a_job_that_keeps_more_versions_than_a_device_has_them_here_once_they_are_made() {
+    let (job, _fake) = (JobSettings { mode: Mode::Sync { delay: 1 }, ..job(64, 1) }, sharing());
+    let (device, mut there, mut here) = twins(&job);
+    let trainer = Trainer::beside(&device);
+    for step in 0..5 {
+        let (weight, gradient) = node_gradient(&job, step, Node::leaf(0)).unwrap();
+        push(&mut here, step, Node::leaf(0), weight, &gradient).unwrap();
+        let came = trainer.put(1, &gradient, Precision::F32);
+        bring(&mut there, step, Node::leaf(0), weight, came);
+        land(&device, &mut there);
+    }
+    let of = |block: &Block| (3..=6).map(|step| read(block, step)).collect::<Vec<_>>();
+    assert!(of(&here).iter().all(|reading| matches!(reading, Reading::Parameters(..))));
+    assert_eq!(of(&there), of(&here));
+}
+
+#[test]
+fn an_asynchronous_job_gives_out_what_came_in_areas_as_soon_as_it_is_published() {
+    let (job, _fake) = (async_job(64, 1, false), sharing());
+    let (device, mut there, mut here) = twins(&job);
+    let trainer = Trainer::beside(&device);
+    for position in 0..4 {
+        let gradient = [position as f32 + 0.5; 6];
+        let arriving = |came| PositionGradient { position, version: Version(position), weight: 1, came };
+        here.push_position(Rewind(1), arriving(Came::Words(words(&gradient), Precision::F32)));
+        there.push_position(Rewind(1), arriving(trainer.put(1, &gradient, Precision::F32)));
+        land(&device, &mut there);
+        assert_eq!(there.published(), Version(position + 1));
+        assert_eq!(there.read_newest(&[]), here.read_newest(&[]));
+    }
 }

@@ -19,7 +19,8 @@ struct __attribute__((aligned(16))) Quad { float lanes[LANES]; };
 struct __attribute__((aligned(8))) HalfQuad { unsigned short lanes[LANES]; };
 
 // As device/batch.rs lays it out.
-enum Rule { SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, ADAMW, AMSGRAD, FTRL, EMA, SUM };
+// KEEP is what has no rule: it stays as it is.
+enum Rule { SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, ADAMW, AMSGRAD, FTRL, EMA, SUM, KEEP };
 
 struct Constants {
   float weight;        // records in the sum
@@ -31,7 +32,8 @@ struct Constants {
 };
 
 struct Piece {
-  u64 parameters;      // where the block's parameters begin; the new ones replace them
+  u64 parameters;      // where the block's parameters begin
+  u64 next;            // where the new ones do: elsewhere, so that both versions are there to be read
   u64 slots[3];        // where its rule state begins
   u32 first_operand;   // what is summed up: a tree, its leaves in order, a sum after what it is of
   u32 operands;
@@ -245,7 +247,6 @@ INSIDE int slots_of(u32 rule) {
 // One block of threads' part, by a rule that is known when this is compiled: what all threads have alike is read once, and the
 // loads of a quad are under way together.
 INSIDE void update_chunk(const struct Piece *piece, const struct Operand *operands, u32 rule, u64 first, u64 last) {
-  float *parameters = (float *)piece->parameters;
   const struct Operand leaf = operands[piece->first_operand];
   int slots = slots_of(rule);
   for (u64 quad = first / LANES + threadIdx.x; quad * LANES < last; quad += blockDim.x) {
@@ -253,7 +254,11 @@ INSIDE void update_chunk(const struct Piece *piece, const struct Operand *operan
     int begin = start < first ? (int)(first - start) : 0;
     int end = last - start < LANES ? (int)(last - start) : LANES;
     float values[LANES], sum[LANES], state[3][LANES] = {{0}, {0}, {0}};
-    read_quad(parameters, quad, begin, end, values);
+    read_quad((const float *)piece->parameters, quad, begin, end, values);
+    if (rule == KEEP) {
+      write_quad((float *)piece->next, quad, begin, end, values);
+      continue;
+    }
     UNROLL for (int slot = 0; slot < 3; slot++) {
       if (slot < slots) read_quad((const float *)piece->slots[slot], quad, begin, end, state[slot]);
     }
@@ -262,7 +267,7 @@ INSIDE void update_chunk(const struct Piece *piece, const struct Operand *operan
     UNROLL for (int lane = 0; lane < LANES; lane++) {
       values[lane] = next(rule, &piece->constants, sum[lane], values[lane], &state[0][lane], &state[1][lane], &state[2][lane]);
     }
-    write_quad(parameters, quad, begin, end, values);
+    write_quad((float *)piece->next, quad, begin, end, values);
     UNROLL for (int slot = 0; slot < 3; slot++) {
       if (slot < slots) write_quad((float *)piece->slots[slot], quad, begin, end, state[slot]);
     }
@@ -276,6 +281,6 @@ KERNEL update(const struct Piece *pieces, const struct Operand *operands, const 
   u64 first = chunk.first, last = chunk.first + chunk.elements;
   switch (piece.rule) {
 #define BY(rule) case rule: update_chunk(&piece, operands, rule, first, last); break;
-    BY(SGD) BY(MOMENTUM) BY(NESTEROV) BY(ADAGRAD) BY(ADAM) BY(ADAMW) BY(AMSGRAD) BY(FTRL) BY(EMA) BY(SUM)
+    BY(SGD) BY(MOMENTUM) BY(NESTEROV) BY(ADAGRAD) BY(ADAM) BY(ADAMW) BY(AMSGRAD) BY(FTRL) BY(EMA) BY(SUM) BY(KEEP)
   }
 }

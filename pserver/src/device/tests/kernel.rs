@@ -123,10 +123,10 @@ fn check(trial: &Trial) -> Result<(), TestCaseError> {
         .collect();
 
     let address = |quads: &[Quad]| quads.as_ptr().addr() as u64;
-    let mut at = Addresses { parameters: 0, slots: [0; 3] };
+    let mut at = Addresses { parameters: 0, next: 0, slots: [0; 3] };
     for (index, buffer) in on_device.iter_mut().enumerate() {
         let address = buffer.as_mut_ptr().expose_provenance() as u64;
-        if index == 0 { at.parameters = address } else { at.slots[index - 1] = address }
+        if index == 0 { (at.parameters, at.next) = (address, address) } else { at.slots[index - 1] = address }
     }
     let named: Vec<Operand> = operands
         .iter()

@@ -157,7 +157,7 @@ fn a_block_that_there_is_no_memory_for_is_refused_and_others_go_on() {
             Err(why) => break why,
         }
     };
-    assert!(matches!(why, DeviceError::Memory { bytes: 3_145_728, .. }), "{why:?}");
+    assert!(matches!(why, DeviceError::Memory { bytes: 4_194_304, .. }), "{why:?}");
     assert_eq!((device.usage().overflow, device.usage().blocks), (1, 1 + residents.len() as u64));
     assert!(device.failure().is_none(), "that is no failure");
     twin.update();
@@ -210,4 +210,40 @@ fn a_device_that_stalls_is_given_up() {
     }
     assert!(matches!(failure_of(&device), DeviceError::Stalled { .. }));
     assert!(twin.resident.slots().is_err());
+}
+
+#[test]
+fn what_no_piece_updates_is_carried_from_version_to_version() {
+    let _fake = Fake::driver();
+    let device = open();
+    let mut expected = values(7, 101);
+    let mut resident = device.place(BlockId(0), &expected, &[]).unwrap();
+    for update in 1..=4 {
+        let pass = Pass { weight: 48.0, rate: 0.01, scale: 1.0, weight_decay: 0.01, update };
+        let ranges = [5..18, 18..22, 61..90];
+        let pieces = ranges.clone().map(|range| PieceUpdate::new(range, Rule::Sgd, pass).unwrap());
+        let outcome = resident.update(pieces.to_vec(), |sum| sum.fill(1.0));
+        for range in ranges {
+            let mut next = vec![1.0; range.len()];
+            rules::run(Rule::Sgd, pass, &expected[range.clone()], &mut next, &mut []);
+            expected[range].copy_from_slice(&next);
+        }
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+        let theirs = resident.fetch(&outcome).unwrap();
+        assert_eq!(bits(&bytemuck::pod_collect_to_vec::<u8, f32>(&theirs)), bits(&expected), "{update}");
+    }
+}
+
+#[test]
+fn what_is_brought_between_updates_keeps_them_in_order() {
+    let _fake = Fake::driver();
+    let device = open();
+    let mut twins: Vec<Twin> = (0..2).map(|n| Twin::new(&device, n, Rule::ADAM, 64).unwrap()).collect();
+    for _ in 0..300 {
+        twins.iter_mut().for_each(Twin::update);
+        let brought = twins[1].newest.clone().unwrap();
+        twins[1].resident.bring(&brought);
+        twins[0].update();
+    }
+    twins.iter().for_each(Twin::check);
 }

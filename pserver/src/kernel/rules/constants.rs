@@ -15,6 +15,9 @@ pub struct Constants {
 }
 
 impl Constants {
+    /// Of what has no rule: it stays as it is.
+    pub const KEEP: Constants = Constants { rule: 10, values: [0.0; 12] };
+
     /// Of a rule that device code has; none of the others.
     pub fn of(rule: Rule, pass: Pass) -> Option<Constants> {
         let adam = |beta1, beta2, epsilon| Moments::new(pass, beta1, beta2, epsilon).constants();

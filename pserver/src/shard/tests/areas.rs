@@ -3,8 +3,11 @@
 use super::*;
 use crate::device::tests::Fake;
 use crate::device::{Device, DeviceChoice};
-use shoal_runtime::host::cuda::SHARED_BYTES;
+use crate::service::PserverService;
+use shoal_runtime::host::cuda::{AREAS_MAX, SHARED_BYTES};
+use shoal_runtime::wire::proto::{self, pserver_server::Pserver};
 use std::time::Duration;
+use tonic::Request;
 
 const TRAINER: Incarnation = Incarnation(9);
 
@@ -37,7 +40,7 @@ async fn a_trainer_has_few_areas_until_it_names_them_no_more_or_uses_none_for_lo
     while let Some(number) = number(&shard, TRAINER, &keeps) {
         keeps.push(number);
     }
-    assert_eq!((keeps.len(), usage()), (3, 3));
+    assert_eq!((keeps.len(), usage()), (AREAS_MAX, AREAS_MAX as u64));
     let other = number(&shard, Incarnation(10), &[]).unwrap();
     assert!(!keeps.contains(&other));
     let again = number(&shard, TRAINER, &keeps[..1]).unwrap();
@@ -66,6 +69,48 @@ fn without_a_device_or_its_memory_there_is_no_area_and_for_more_than_a_gradient_
     assert!(shard.device().unwrap().failure().is_none());
 }
 
+#[tokio::test]
+async fn a_pull_that_names_an_area_has_its_parameters_put_there_once_it_is_answered() {
+    let (_fake, _folder, shard) = with_device();
+    let area = number(&shard, TRAINER, &[]).unwrap();
+    push_from(&shard, (area, 0)).unwrap();
+    let pull = |area: Option<(u64, Vec<u64>)>, step| Pull {
+        step: Some((Step(step), Rewind(3))),
+        blocks: vec![BlockId(0)],
+        area,
+        without_data: vec![BlockId(1)],
+        rows: Vec::new(),
+    };
+    let given = || shard.device().unwrap().usage().parameter_bytes;
+    let mut published = shard.published();
+    let pulled = loop {
+        shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
+        let pulled = shard.pull(&pull(Some((area, vec![16])), 1), true).unwrap();
+        if pulled.is_final {
+            break pulled;
+        }
+        assert_eq!(given(), 0, "nothing is put there before");
+        let _ = tokio::time::timeout(Duration::from_millis(5), published.changed()).await;
+    };
+    shard.given(&pulled.given).await.unwrap();
+    let [block, metric] = &pulled.blocks[..] else { panic!("{pulled:?}") };
+    assert_eq!((block.is_in_area, block.parameters.len(), block.version), (true, 0, Version(1)));
+    assert!(!metric.is_in_area && given() == 24);
+    let there = shard.area(area).unwrap().words(16, 6).unwrap().bring().unwrap();
+    // An area that is not here, and none, are as good as one another.
+    for area in [None, Some((area + 1, vec![0]))] {
+        let here = loop {
+            shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
+            let pulled = shard.pull(&pull(area.clone(), 1), true).unwrap();
+            if pulled.is_final {
+                break pulled;
+            }
+            let _ = tokio::time::timeout(Duration::from_millis(5), published.changed()).await;
+        };
+        assert_eq!((here.blocks[0].is_in_area, &here.blocks[0].parameters), (false, &there));
+    }
+}
+
 #[test]
 fn a_push_from_an_area_that_is_not_here_is_told_so_and_one_beyond_its_end_is_refused() {
     let (_fake, _folder, shard) = with_device();
@@ -85,4 +130,120 @@ fn a_push_from_an_area_that_is_not_here_is_told_so_and_one_beyond_its_end_is_ref
     assert!(matches!(told[1], PushOutcome::Applied { .. }), "the other block is given what it lacks");
     let told = push_from(&shard, (area, 0)).unwrap();
     assert!(matches!(told[0], PushOutcome::Applied { .. }), "{told:?}");
+}
+
+/// Waits until block 0 has published step 1, which came in an area of its own.
+async fn updated(shard: &Shard, area: u64) {
+    let gradients = vec![Gradient { area: Some((area, 0)), ..gradient(0, &[]) }];
+    shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients }).unwrap();
+    while shard.hosting().unwrap().block(BlockId(0)).unwrap().lock().unwrap().published() < Version(1) {
+        shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn pull_into(area: Option<(u64, Vec<u64>)>, blocks: &[u32], without_data: &[u32]) -> Pull {
+    let [blocks, without_data] =
+        [blocks, without_data].map(|ids| ids.iter().map(|id| BlockId(*id)).collect());
+    Pull { step: Some((Step(1), Rewind(3))), blocks, area, without_data, rows: Vec::new() }
+}
+
+#[tokio::test]
+async fn who_waits_no_longer_has_put_into_an_area_what_is_there() {
+    let (fake, _folder, shard) = with_device();
+    let area = number(&shard, TRAINER, &[]).unwrap();
+    updated(&shard, area).await;
+    let given = || shard.device().unwrap().usage().parameter_bytes;
+    let (pull, copied_out) = (pull_into(Some((area, vec![16])), &[0], &[1]), fake.counts()[2]);
+    let waiting = shard.pull(&pull, true).unwrap();
+    assert!(!waiting.is_final && given() == 0, "the metric has published nothing");
+    let pulled = shard.pull(&pull, false).unwrap();
+    shard.given(&pulled.given).await.unwrap();
+    assert!(pulled.blocks.len() == 1 && pulled.blocks[0].is_in_area);
+    assert_eq!(fake.counts()[2], copied_out, "nothing is brought here");
+    let there = shard.area(area).unwrap().words(16, 6).unwrap().bring().unwrap();
+    let here = loop {
+        shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
+        let pulled = shard.pull(&pull_into(None, &[0], &[]), true).unwrap();
+        if pulled.is_final {
+            break pulled;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    assert_eq!((here.blocks[0].is_in_area, &here.blocks[0].parameters), (false, &there));
+}
+
+#[tokio::test]
+async fn who_wants_no_parameters_has_none_brought() {
+    let (_fake, _folder, shard) = with_device();
+    let area = number(&shard, TRAINER, &[]).unwrap();
+    updated(&shard, area).await;
+    let pulled = shard.pull(&pull_into(None, &[], &[0]), true).unwrap();
+    assert!(pulled.is_final && pulled.blocks[0].version == Version(1), "{pulled:?}");
+}
+
+#[tokio::test]
+async fn whoever_is_put_something_into_an_area_is_answered_with_it() {
+    let (_fake, _folder, shard) = with_device();
+    let area = number(&shard, TRAINER, &[]).unwrap();
+    updated(&shard, area).await;
+    let given = || shard.device().unwrap().usage().parameter_bytes;
+    // The second cannot lie there: it has to be brought here first.
+    let pulled = shard.pull(&pull_into(Some((area, vec![16, 8])), &[0, 0], &[]), true).unwrap();
+    assert!(pulled.is_final || given() == 0, "{pulled:?}");
+}
+
+#[tokio::test]
+async fn a_pull_is_answered_once_its_parameters_are_in_the_area_and_not_before() {
+    let (fake, _folder, shard) = with_device();
+    let area = number(&shard, TRAINER, &[]).unwrap();
+    updated(&shard, area).await;
+    let service = PserverService::new(Arc::new(shard));
+    let pull = || {
+        let (job, blocks, places) = ("test".to_owned(), vec![0], vec![16]);
+        let (step, rewind, wait_millis) = (1, 3, 1);
+        Request::new(proto::PullRequest {
+            job,
+            step,
+            rewind,
+            blocks,
+            area,
+            places,
+            wait_millis,
+            ..Default::default()
+        })
+    };
+    fake.set("STALL_AFTER", "0");
+    let early = tokio::time::timeout(Duration::from_millis(100), service.pull(pull())).await;
+    assert!(early.is_err(), "{early:?}");
+    fake.set("STALL_AFTER", "");
+    let answer = service.pull(pull()).await.unwrap().into_inner();
+    assert!(answer.blocks[0].is_in_area);
+}
+
+#[tokio::test]
+async fn a_pull_hears_of_what_is_published_and_of_what_is_brought() {
+    let (_fake, _folder, shard) = with_device();
+    let area = number(&shard, TRAINER, &[]).unwrap();
+    let shard = Arc::new(shard);
+    let service = PserverService::new(Arc::clone(&shard));
+    let request = proto::PullRequest {
+        job: "test".to_owned(),
+        step: 1,
+        rewind: 3,
+        blocks: vec![0],
+        wait_millis: 10_000,
+        ..Default::default()
+    };
+    let pushed = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let gradients = vec![Gradient { area: Some((area, 0)), ..gradient(0, &[]) }];
+        shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients }).unwrap();
+    };
+    let pulled = async { tokio::join!(service.pull(Request::new(request)), pushed).0 };
+    let answer = tokio::select! {
+        refusal = shard.land() => panic!("{refusal}"),
+        answer = tokio::time::timeout(Duration::from_secs(5), pulled) => answer.expect("it is told").unwrap(),
+    };
+    assert_eq!(answer.into_inner().blocks[0].parameters.len(), 24);
 }

@@ -101,12 +101,13 @@ fn a_pull_gives_the_newest_that_is_published_and_says_of_which_history() {
     let shard = shard();
     let pull = || {
         let pull = Pull {
+            area: None,
             step: None,
             blocks: vec![BlockId(0), BlockId(1)],
             without_data: Vec::new(),
             rows: Vec::new(),
         };
-        let pulled = shard.pull(&pull).unwrap();
+        let pulled = shard.pull(&pull, true).unwrap();
         assert!(pulled.is_final && pulled.moved.is_empty());
         let found = pulled.blocks.iter().map(|block| (block.block.0, block.version.0, block.rewind.0));
         (found.collect::<Vec<_>>(), pulled.blocks[1].parameters.clone())

@@ -10,7 +10,7 @@ fn pull(shard: &Shard, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
 fn pull_of(shard: &Shard, rewind: u64, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
     let blocks = blocks.iter().map(|b| BlockId(*b)).collect();
     let step = Some((Step(step), Rewind(rewind)));
-    shard.pull(&Pull { step, blocks, without_data: vec![BlockId(1)], rows: Vec::new() })
+    shard.pull(&Pull { step, blocks, area: None, without_data: vec![BlockId(1)], rows: Vec::new() }, true)
 }
 
 /// Blocks and the bytes that came of them.

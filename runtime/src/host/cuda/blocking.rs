@@ -56,6 +56,17 @@ impl Context {
         unsafe { result::memcpy_htod_sync(to.address() + at as u64, from) }.map_err(lost("cuMemcpyHtoD"))
     }
 
+    /// Copies another process's memory, from its byte `at` on, to `to`; done when it returns.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn read_mapped(&self, from: &Mapped, at: usize, to: &mut [u8]) -> Result<(), DeviceError> {
+        assert!(at + to.len() <= from.bytes(), "a copy beyond the end of another process's memory");
+        self.enter()?;
+        // SAFETY: both ranges are there.
+        unsafe { result::memcpy_dtoh_sync(to, from.address() + at as u64) }.map_err(lost("cuMemcpyDtoH"))
+    }
+
     /// Copies stretches of memory to another process's: each so many bytes from there to there. Done when it returns.
     ///
     /// # Errors
@@ -66,11 +77,33 @@ impl Context {
         to: &Mapped,
         copies: impl IntoIterator<Item = (usize, usize, usize)>,
     ) -> Result<(), DeviceError> {
+        self.copy((from.address(), from.bytes()), (to.address(), to.bytes()), copies)
+    }
+
+    /// Copies stretches of another process's memory to memory: each so many bytes from there to there. Done when it returns.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn receive(
+        &self,
+        from: &Mapped,
+        to: &Memory,
+        copies: impl IntoIterator<Item = (usize, usize, usize)>,
+    ) -> Result<(), DeviceError> {
+        self.copy((from.address(), from.bytes()), (to.address(), to.bytes()), copies)
+    }
+
+    fn copy(
+        &self,
+        (from, from_bytes): (u64, usize),
+        (to, to_bytes): (u64, usize),
+        copies: impl IntoIterator<Item = (usize, usize, usize)>,
+    ) -> Result<(), DeviceError> {
         self.enter()?;
         for (at, there, bytes) in copies {
-            assert!(at + bytes <= from.bytes(), "a copy beyond the end of device memory");
-            assert!(there + bytes <= to.bytes(), "a copy beyond the end of another process's memory");
-            let (to, from) = (to.address() + there as u64, from.address() + at as u64);
+            assert!(at + bytes <= from_bytes, "a copy beyond the end of the memory that it is from");
+            assert!(there + bytes <= to_bytes, "a copy beyond the end of the memory that it is to");
+            let (to, from) = (to + there as u64, from + at as u64);
             // SAFETY: both ranges are there, and borrowed until all is done.
             unsafe { result::memcpy_dtod_async(to, from, bytes, std::ptr::null_mut()) }
                 .map_err(lost("cuMemcpyDtoDAsync"))?;

@@ -58,9 +58,10 @@ impl Kernel {
                 Err(error) => refusals.push(format!("{}: {}", image.name, name_of(error))),
             }
         }
-        let what =
-            format!("its driver refuses our code ({}): it has to be 550 or newer", refusals.join(", "));
-        Err(context.unsuitable(what))
+        Err(context.unsuitable(match &refusals[..] {
+            [] => format!("none of the code is for compute capability {}.{}", found.0, found.1),
+            _ => format!("its driver refuses our code ({}): it has to be 550 or newer", refusals.join(", ")),
+        }))
     }
 
     /// The kernel `name` of an image, PTX or machine code. The inner error is the driver's: it cannot use the image.

@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 /// Bytes of a handle.
 pub const HANDLE_BYTES: usize = 64;
-/// Areas of a pserver's that one trainer may have: a gradient that is held, one that is on its way, one that is computed.
-pub const AREAS_MAX: usize = 3;
+/// Areas of a pserver's that one trainer may have: a gradient that is held, one that is on its way, one that is computed, and
+/// parameters.
+pub const AREAS_MAX: usize = 4;
 /// Memory that is shared is a multiple of this: the driver shares nothing smaller, and what else lay there would be shared too.
 pub const SHARED_BYTES: usize = 2 << 20;
 

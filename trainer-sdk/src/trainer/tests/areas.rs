@@ -1,4 +1,4 @@
-//! Gradients on a device, given to pservers in areas: which are asked for, used again and given up.
+//! Gradients and parameters on a device, exchanged with pservers in areas: which are asked for, used again and given up.
 
 use super::fake::{Fake, Slope, routing, settings};
 use super::{is_told_pushed, node};
@@ -29,6 +29,11 @@ impl Beside {
         let areas = Arc::default();
         let fake = Fake::new(Mode::SYNC);
         fake.state().routing = routing(1, [(0, 1, 1); 3]);
+        let (of, into): (Arc<Context>, Arc<Mutex<Vec<Memory>>>) = (Arc::clone(&context), Arc::clone(&areas));
+        fake.state().give = Some(Box::new(move |area, at, bytes| {
+            of.write(&into.lock().unwrap()[area as usize - 1], at as usize, bytes).unwrap();
+            true
+        }));
         let beside = Beside { driver, _folder: folder, context, areas };
         let (context, areas) = (beside.context.clone(), beside.areas.clone());
         fake.state().share = Box::new(move |request| {
@@ -86,8 +91,8 @@ async fn an_area_is_used_again_once_its_gradient_is_published_and_not_before() {
         assert_eq!(pushes(fake)[6..], in_area(third));
         assert_eq!(
             (beside.values(third as usize), keeps(fake).len()),
-            ([6.5; 2], 2),
-            "what it reads is published"
+            ([6.5; 2], 3),
+            "one for what it reads, which is published: then all are free"
         );
     };
     assert!(fake.train(settings(), model, script).await.is_none());
@@ -113,18 +118,77 @@ async fn what_went_with_an_area_that_is_not_there_any_more_goes_with_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_as_many_areas_as_it_may_does_without_until_it_has_fewer() {
+async fn parameters_that_are_not_put_into_an_area_come_in_the_answer() {
     let (_beside, fake, model) = Beside::start();
+    // Of two blocks the second.
+    let mut give = fake.state().give.take().unwrap();
+    fake.state().give = Some(Box::new(move |area, at, bytes| at == 16 && give(area, at, bytes)));
+    fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        let state = fake.state();
+        let (_, _, pull) = &state.pulls[0];
+        assert_eq!((&pull.blocks, pull.area, &pull.places), (&vec![0, 1], 1, &vec![0, 16]));
+        assert!(state.pushes.iter().filter(|(_, push)| push.block < 2).all(|(_, push)| push.area.0 > 0));
+    };
+    assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    assert_eq!(_beside.values(1), [5.5; 2], "the gradient is what was read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_from_an_area_whose_process_ended_is_pulled_again() {
+    let (_beside, fake, model) = Beside::start();
+    fake.state().gone_areas = vec![1];
+    fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        let of = |(_, _, pull): &(_, _, proto::PullRequest)| (pull.area, pull.places.len());
+        let pulls: Vec<(u64, usize)> = fake.state().pulls.iter().map(of).collect();
+        assert_eq!(pulls, [(1, 2), (1, 0), (2, 2), (2, 0)], "each is asked whether it is still there");
+        assert_eq!(pushes(fake), in_area(2), "the first is given up, the second free again");
+    };
+    assert!(fake.train(settings(), model.clone(), script).await.is_none());
+    assert_eq!(model.computed(), 1, "nothing was computed from what the first had");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_area_that_an_unanswered_call_named_is_not_used_again() {
+    let (_beside, fake, model) = Beside::start();
+    fake.state().no_pulls[0] = true;
+    fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pulled", |state| state.pulls.iter().any(|(_, _, pull)| pull.area == 1)).await;
+        fake.state().no_pulls[0] = false;
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        assert!(fake.state().pulls.len() > 1 && fake.state().pulls.iter().all(|(_, _, pull)| pull.area == 1));
+        assert_eq!(keeps(fake), [[0; 0]; 2], "the first may be written to yet");
+        assert_eq!(pushes(fake), in_area(2));
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_given_no_more_areas_does_without_until_it_may_ask_again() {
+    let (beside, fake, model) = Beside::start();
+    let mut share = std::mem::replace(&mut fake.state().share, Box::new(|_| proto::ShareReply::default()));
+    fake.state().share = Box::new(move |request| match request.keeps.len() {
+        0..3 => share(request),
+        _ => proto::ShareReply::default(),
+    });
     let nodes = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)].map(|(level, index)| Node { level, index });
     fake.state().tasks.extend((1..).zip(nodes).map(|(lease, of)| node(lease, 5, of, 1)));
     let script = async |fake: &Fake, _| {
         fake.until("all are pushed", |state| (1..=5).all(|lease| is_told_pushed(state, lease))).await;
-        let asked = [vec![], vec![1], vec![1, 2], vec![2, 3]];
-        assert_eq!(keeps(fake), asked, "the first was forgotten for the fifth, which is given another");
+        assert_eq!(keeps(fake), [vec![], vec![1], vec![1, 2], vec![1, 2, 3]]);
         let areas: Vec<u64> = pushes(fake).iter().filter(|push| push.0 == 0).map(|push| push.1.0).collect();
-        assert_eq!(areas, [1, 2, 3, 0, 4]);
+        assert_eq!(areas, [1, 2, 3, 0, 0]);
+        sleep(Duration::from_secs(31)).await;
+        fake.state().tasks.push_back(node(6, 5, Node { level: 1, index: 1 }, 1));
+        fake.until("one more is pushed", |state| is_told_pushed(state, 6)).await;
+        assert!(keeps(fake).len() == 5 && pushes(fake).ends_with(&in_area(4)));
     };
     assert!(fake.train(settings(), model, script).await.is_none());
+    drop(beside);
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,4 +253,38 @@ async fn a_device_that_is_lost_ends_the_trainer_and_blames_no_record() {
     assert!(matches!(ended, Some(Err(TrainError::Device(_)))), "{ended:?}");
     let leave = fake.state().leaves[0].clone();
     assert!(leave.failure.contains("the device is lost") && leave.complaints.is_empty(), "{leave:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_area_that_is_on_its_way_is_named_by_who_asks_for_another() {
+    let (_beside, fake, model) = Beside::start();
+    fake.state().share_takes = Duration::from_millis(5);
+    let tasks = (5..9).flat_map(|step| [0, 1].map(|index| (step, Node::leaf(index))));
+    fake.state().tasks.extend((1..).zip(tasks).map(|(lease, (step, of))| node(lease, step, of, 1)));
+    let script = async |fake: &Fake, _| {
+        fake.until("all are pushed", |state| (1..=8).all(|lease| is_told_pushed(state, lease))).await;
+        let given: Vec<Vec<u64>> =
+            (0..keeps(fake).len() as u64).map(|before| (1..=before).collect()).collect();
+        assert_eq!(keeps(fake), given, "a pserver forgets what is not named");
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_comes_to_a_pserver_whose_area_has_no_place_for_it_comes_in_the_answer() {
+    let (beside, fake, model) = Beside::start();
+    fake.state().routing = routing(1, [(1, 1, 1), (0, 1, 1), (0, 1, 1)]);
+    fake.state().no_pulls = [true; 2];
+    fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+    let script = async |fake: &Fake, _| {
+        fake.until("both are asked", |state| state.pulls.len() == 2).await;
+        fake.state().no_pulls[0] = false;
+        fake.state().routing = routing(2, [(0, 2, 1), (0, 2, 1), (0, 2, 1)]);
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        let reads = |pull: &&(_, _, proto::PullRequest)| !pull.2.blocks.is_empty();
+        let (_, _, pull) = fake.state().pulls.iter().rfind(reads).unwrap().clone();
+        assert_eq!((pull.blocks, pull.area, pull.places), (vec![1, 0], 1, vec![0]));
+        assert_eq!(beside.values(3), [5.5; 2], "neither area is used again");
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
 }

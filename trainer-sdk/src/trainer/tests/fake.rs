@@ -54,6 +54,9 @@ pub(super) struct Pushed {
 /// What a pserver answers to one block's push.
 pub(super) type Answers = Box<dyn FnMut(&Pushed) -> PushAnswer + Send>;
 
+/// An area, a byte of it, and what is put there.
+pub(super) type Give = Box<dyn FnMut(u64, u64, &[u8]) -> bool + Send>;
+
 /// What the roles know, were asked, and will answer.
 pub(super) struct State {
     pub(super) job: JobSettings,
@@ -77,6 +80,12 @@ pub(super) struct State {
     pub(super) answer: Answers,
     /// What a trainer that asks for an area is given.
     pub(super) share: Box<dyn FnMut(&proto::ShareRequest) -> proto::ShareReply + Send>,
+    /// And how long it waits for that.
+    pub(super) share_takes: Duration,
+    /// Puts parameters into an area, from a byte on; false if it does not.
+    pub(super) give: Option<Give>,
+    /// Areas whose process has ended.
+    pub(super) gone_areas: Vec<u64>,
     /// Whether a pserver has room for what it is asked about.
     pub(super) has_room: Box<dyn FnMut(&Pushed) -> bool + Send>,
     /// The highest published step, and per block the version and rewind number that the latest parameters are of.
@@ -155,6 +164,9 @@ impl Fake {
             elements: 1,
             answer: Box::new(|_| PushAnswer::Held),
             share: Box::new(|_| proto::ShareReply::default()),
+            share_takes: Duration::ZERO,
+            give: None,
+            gone_areas: Vec::new(),
             has_room: Box::new(|_| true),
             published: 1000,
             latest: [(0, 1); 3],

@@ -204,11 +204,12 @@ impl pserver_server::Pserver for Pserver {
         if self.fake.state().no_pulls[self.at] {
             std::future::pending::<()>().await;
         }
-        let state = self.fake.state();
+        let mut state = self.fake.state();
         if state.is_gone {
             return refused(RefusalKind::StepGone);
         }
         let is_sync = state.job.is_sync();
+        let mut give = state.give.take();
         let mut reply = proto::PullReply::default();
         let asked = request.blocks.iter().map(|block| (*block, true));
         for (block, with_data) in asked.chain(request.without_data.iter().map(|block| (*block, false))) {
@@ -222,14 +223,17 @@ impl pserver_server::Pserver for Pserver {
                 } else {
                     Vec::new()
                 };
-                reply.blocks.push(proto::PulledBlock {
-                    block,
-                    parameters: parameters.into(),
-                    version,
-                    rewind,
-                });
+                let place = request.blocks.iter().zip(&request.places).find(|(placed, _)| **placed == block);
+                let is_in_area = match (place, &mut give) {
+                    (Some((_, at)), Some(give)) => give(request.area, *at, &parameters),
+                    _ => false,
+                };
+                let parameters = if is_in_area { Vec::new() } else { parameters }.into();
+                reply.blocks.push(proto::PulledBlock { block, parameters, version, rewind, is_in_area });
             }
         }
+        state.give = give;
+        reply.has_area = request.area > 0 && !state.gone_areas.contains(&request.area);
         Ok(Response::new(reply))
     }
 
@@ -237,9 +241,15 @@ impl pserver_server::Pserver for Pserver {
         refused(RefusalKind::Malformed)
     }
     async fn share(&self, request: Request<proto::ShareRequest>) -> Answer<proto::ShareReply> {
-        let mut state = self.fake.state();
-        let reply = (state.share)(request.get_ref());
-        state.shares.push(request.into_inner());
+        let (reply, takes) = {
+            let mut state = self.fake.state();
+            let reply = (state.share)(request.get_ref());
+            state.shares.push(request.into_inner());
+            (reply, state.share_takes)
+        };
+        if !takes.is_zero() {
+            sleep(takes).await;
+        }
         Ok(Response::new(reply))
     }
     async fn decide(&self, _: Request<proto::DecideRequest>) -> Answer<proto::DecideReply> {

@@ -150,7 +150,8 @@ static int is_sound(const struct Operation *launch) {
     const struct Piece *piece = &pieces[chunk->piece];
     if (!range_of(piece, sizeof *piece) || piece->parameters % 16) return 0;
     size_t first = 4 * chunk->first, bytes = 4 * (size_t)chunk->elements;
-    if (!range_of((char *)piece->parameters + first, bytes)) return 0;
+    if (!range_of((char *)piece->parameters + first, bytes) || piece->next % 16) return 0;
+    if (!range_of((char *)piece->next + first, bytes)) return 0;
     for (int slot = 0; slot < slots_of(piece->rule); slot++) {
       if (!range_of((char *)piece->slots[slot] + first, bytes)) return 0;
     }
@@ -173,7 +174,7 @@ static void flush(const struct Operation *launch) {
   const struct Piece *pieces = (const struct Piece *)launch->arguments[0];
   const struct Chunk *chunks = (const struct Chunk *)launch->arguments[2];
   for (unsigned int block = 0; block < launch->blocks; block++) {
-    float *values = (float *)pieces[chunks[block].piece].parameters + chunks[block].first;
+    float *values = (float *)pieces[chunks[block].piece].next + chunks[block].first;
     for (u32 at = 0; at < chunks[block].elements; at++) {
       if (!(bits_of(values[at]) & 0x7F800000u)) values[at] = 0.0f;
     }

@@ -54,6 +54,7 @@ fn reply(blocks: &[u32]) -> PullReply {
         parameters: parameters(block),
         version: 1 << 40,
         rewind: 3,
+        is_in_area: block % 2 == 1,
     });
     PullReply { blocks: blocks.collect(), ..Default::default() }
 }
