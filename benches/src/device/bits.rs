@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is left of the device's memory where it runs out: a process that computes there takes some 500 MiB for itself.
+/// What is left of the device's memory where it runs out: enough for a pserver to begin, too little for all blocks.
 const LEFT: u64 = 1 << 30;
 /// Elements of a model that does not fit there with Adam's state.
 const TOO_MANY: u64 = 96 << 20;
