@@ -94,9 +94,8 @@ impl InAreas {
     ) -> Result<Tensors, DeviceError> {
         let tensors = device.unwritten()?;
         let is_in_area = |block: &BlockId| self.0.values().any(|area| area.blocks.contains(block));
-        let pieces = |layout: &BlockLayout| layout.pieces.clone();
         for (_, layout) in names.layout.iter().filter(|(block, _)| !is_in_area(block)) {
-            for piece in pieces(layout).iter().filter(|piece| names.is_on_device(piece.parameter)) {
+            for piece in layout.pieces.iter().filter(|piece| names.is_on_device(piece.parameter)) {
                 let first = piece.first as usize;
                 let came = &values[piece.parameter][first..first + piece.range.len()];
                 tensors.write(piece.parameter, first, came)?;

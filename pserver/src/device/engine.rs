@@ -53,8 +53,25 @@ pub(super) enum Work {
     Fetch(Arc<Memory>, usize, usize, Sender<PoolPage>),
 }
 
-/// One block's update. Its page will have the new parameters, and has the gradient sum unless that is on the device; without a
-/// page they stay there.
+/// What a block is updated by. The new parameters come to the page; without one they stay on the device.
+#[derive(Debug)]
+pub(super) enum GradientSum {
+    /// In the page.
+    Here(PoolPage),
+    /// On the device.
+    There(Tree, Option<PoolPage>),
+}
+
+impl GradientSum {
+    fn page(&self) -> Option<&PoolPage> {
+        match self {
+            GradientSum::Here(page) => Some(page),
+            GradientSum::There(_, page) => page.as_ref(),
+        }
+    }
+}
+
+/// One block's update.
 #[derive(Debug)]
 pub(super) struct Update {
     pub(super) block: BlockId,
@@ -63,8 +80,7 @@ pub(super) struct Update {
     /// Where in the memory the new parameters begin.
     pub(super) next_at: usize,
     pub(super) pieces: Vec<PieceUpdate>,
-    pub(super) page: Option<PoolPage>,
-    pub(super) there: Option<Tree>,
+    pub(super) sum: GradientSum,
     pub(super) outcome: Outcome,
 }
 
@@ -250,22 +266,21 @@ impl Launcher {
             (Vec::with_capacity(updates.len()), Vec::with_capacity(updates.len()));
         let mut gradients = Vec::new();
         for update in updates {
-            let Update { block, memory, addresses, next_at, pieces, page, there, outcome } = update;
-            let bytes = page.as_ref().map(|page| page.bytes().len());
-            match (there, page) {
-                (Some(tree), page) => {
+            let Update { block, memory, addresses, next_at, pieces, sum, outcome } = update;
+            let bytes = sum.page().map(|page| page.bytes().len());
+            match sum {
+                GradientSum::There(tree, page) => {
                     tables.add(addresses, &tree.operands(), tree.rounds(), &pieces);
                     gradients.extend(tree.memories());
                     page.map(|page| stream.keep(page));
                 }
-                (None, Some(page)) => {
+                GradientSum::Here(page) => {
                     let sum = Operand { address: staging.address() + staged as u64, is_half: 0, joins: 0 };
                     tables.add(addresses, &[sum], false, &pieces);
                     let bytes = page.bytes().len();
                     stream.copy_in(page, bytes, staging, staged)?;
                     staged += bytes.next_multiple_of(ALIGNMENT);
                 }
-                (None, None) => unreachable!("a gradient sum is on the device or in a page"),
             }
             outcomes.push((block, outcome, bytes.is_some()));
             memories.push((memory, next_at, bytes));
@@ -349,5 +364,5 @@ impl Launcher {
 
 /// What an update takes of a stream's staging.
 fn room(update: &Update) -> usize {
-    update.page.as_ref().map_or(0, |page| page.bytes().len().next_multiple_of(ALIGNMENT))
+    update.sum.page().map_or(0, |page| page.bytes().len().next_multiple_of(ALIGNMENT))
 }

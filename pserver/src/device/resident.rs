@@ -2,7 +2,7 @@
 
 use super::area::Area;
 use super::batch::{Addresses, PieceUpdate};
-use super::engine::{Bring, Give, Update, Work};
+use super::engine::{Bring, Give, GradientSum, Update, Work};
 use super::pool::PoolPage;
 use super::tree::Tree;
 use super::version::{Given, Outcome};
@@ -81,47 +81,45 @@ impl Resident {
 
     /// Updates these pieces once. `fill` writes the block's gradient sum. The new parameters are brought at once.
     pub fn update(&mut self, pieces: Vec<PieceUpdate>, fill: impl FnOnce(&mut [f32])) -> Outcome {
-        self.queue(pieces, None, true, fill)
+        let page = self.device.shared.pool.page(self.bytes());
+        let sum = page.map(|mut page| {
+            fill(bytemuck::cast_slice_mut(page.bytes_mut()));
+            GradientSum::Here(page)
+        });
+        self.queue(pieces, sum)
     }
 
     /// Updates these pieces once by a gradient sum that is on the device. The new parameters are brought at once, or when
     /// somebody asks.
     pub fn update_by(&mut self, pieces: Vec<PieceUpdate>, tree: Tree, is_brought: bool) -> Outcome {
         self.device.shared.gradient_bytes.fetch_add(tree.bytes(), Ordering::Relaxed);
-        self.queue(pieces, Some(tree), is_brought, |_| {})
+        let page = is_brought.then(|| self.device.shared.pool.page(self.bytes())).transpose();
+        self.queue(pieces, page.map(|page| GradientSum::There(tree, page)))
     }
 
-    fn queue(
-        &mut self,
-        mut pieces: Vec<PieceUpdate>,
-        there: Option<Tree>,
-        is_brought: bool,
-        fill: impl FnOnce(&mut [f32]),
-    ) -> Outcome {
+    /// Without memory for the sum nothing is queued, and the device has failed: what is to come is never made.
+    fn queue(&mut self, mut pieces: Vec<PieceUpdate>, sum: Result<GradientSum, DeviceError>) -> Outcome {
         let (outcome, next) = (Outcome::default(), 1 - self.newest);
-        let page = is_brought.then(|| self.device.shared.pool.page(self.bytes())).transpose();
-        match page {
-            Ok(mut page) => {
-                if let Some(page) = &mut page {
-                    fill(bytemuck::cast_slice_mut(page.bytes_mut()));
-                }
-                let untouched = untouched(&pieces, self.elements);
-                pieces.extend(untouched.map(|range| PieceUpdate { range, constants: Constants::KEEP }));
-                let update = Update {
-                    block: self.block,
-                    memory: Arc::clone(&self.memory),
-                    addresses: self.addresses(),
-                    next_at: self.place(next),
-                    pieces,
-                    page,
-                    there,
-                    outcome: outcome.clone(),
-                };
-                // After a failure nobody takes it: that is told.
-                let _ = self.device.queue.send(Work::Update(update));
+        let sum = match sum {
+            Ok(sum) => sum,
+            Err(error) => {
+                self.device.shared.fail(error);
+                return outcome;
             }
-            Err(error) => self.device.shared.fail(error),
-        }
+        };
+        let untouched = untouched(&pieces, self.elements);
+        pieces.extend(untouched.map(|range| PieceUpdate { range, constants: Constants::KEEP }));
+        let update = Update {
+            block: self.block,
+            memory: Arc::clone(&self.memory),
+            addresses: self.addresses(),
+            next_at: self.place(next),
+            pieces,
+            sum,
+            outcome: outcome.clone(),
+        };
+        // After a failure nobody takes it: that is told.
+        let _ = self.device.queue.send(Work::Update(update));
         self.versions[next] = Some(outcome.clone());
         self.newest = next;
         outcome

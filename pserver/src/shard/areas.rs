@@ -77,7 +77,7 @@ impl Shard {
         let area = match device.area(bytes as usize) {
             Ok(area) => Arc::new(area),
             Err(why @ (DeviceError::Memory { .. } | DeviceError::Unshared { .. })) => {
-                tracing::warn!(%trainer, %why, "its gradients come over the network");
+                tracing::warn!(%trainer, %why, "its gradients and parameters go over the network");
                 return Ok(None);
             }
             // That is told where the device is waited for.

@@ -49,6 +49,15 @@ fn bring(block: &mut Block, step: u64, node: Node, weight: u64, came: Came<'stat
     block.push(block.placement.rewind, arriving).unwrap()
 }
 
+/// Numbers below a bound, the same in every run.
+fn drawing() -> impl FnMut(u64) -> u64 {
+    let mut draws = 0;
+    move |below| {
+        draws += 1;
+        mix(draws) % below
+    }
+}
+
 /// Some cover of `node` by its descendants.
 fn cover(node: Node, draw: &mut impl FnMut(u64) -> u64, to: &mut Vec<Node>) {
     match node.children() {
@@ -67,11 +76,7 @@ fn whatever_of_a_step_comes_in_areas_its_state_has_the_bits_that_messages_give()
         let job = JobSettings { gradients, ..job(64, 16) };
         let (device, mut there, mut here) = twins(&job);
         let trainer = Trainer::beside(&device);
-        let mut draws = 0;
-        let mut draw = |below: u64| {
-            draws += 1;
-            mix(draws) % below
-        };
+        let mut draw = drawing();
         for step in 0..12 {
             let mut nodes = Vec::new();
             cover(job.shape().training().tree(Step(step)).root(), &mut draw, &mut nodes);
@@ -101,11 +106,7 @@ fn versions_that_stay_on_the_device_are_given_and_brought_with_the_bits_of_the_p
     let (job, _fake) = (job(64, 1), sharing());
     let (device, mut there, mut here) = twins(&job);
     let trainer = Trainer::beside(&device);
-    let mut draws = 0;
-    let mut draw = |below: u64| {
-        draws += 1;
-        mix(draws) % below
-    };
+    let mut draw = drawing();
     let (mut brought, mut given_there) = (0, 0);
     for step in 0..48 {
         let (weight, gradient) = node_gradient(&job, step, Node::leaf(0)).unwrap();

@@ -200,6 +200,40 @@ fn a_device_that_is_lost_says_so_and_answers_nobody_any_more() {
 }
 
 #[test]
+fn without_memory_for_a_page_the_device_has_failed_and_no_block_is_updated_any_more() {
+    let fake = Fake::driver();
+    let device = open();
+    let mut twins: Vec<Twin> =
+        (0..2).map(|n| Twin::new(&device, n, Rule::ADAM, 1000 + n as usize).unwrap()).collect();
+    twins[0].update();
+    twins[0].check();
+    fake.set("REFUSE_PINS", "1");
+    // The other's page is of a size that there is none of.
+    twins[1].update();
+    assert!(matches!(failure_of(&device), DeviceError::Memory { what: "pinned memory", .. }));
+    fake.set("REFUSE_PINS", "");
+    twins.iter_mut().for_each(Twin::update);
+    assert!(twins.iter().all(|twin| twin.resident.slots().is_err()), "nobody is answered any more");
+    let is_made = |twin: &Twin| twin.newest.as_ref().unwrap().is_made();
+    assert!(!twins.iter().any(is_made));
+}
+
+#[test]
+fn of_the_newest_two_versions_parameters_can_be_asked_for_and_of_no_others() {
+    let _fake = Fake::driver();
+    let device = open();
+    let mut twin = Twin::new(&device, 0, Rule::Sgd, 100).unwrap();
+    let mut made = Vec::new();
+    for _ in 0..4 {
+        twin.update();
+        twin.check();
+        made.push(twin.newest.clone().unwrap());
+    }
+    let asked: Vec<bool> = made.iter().map(|version| twin.resident.bring(version)).collect();
+    assert_eq!(asked, [false, false, true, true]);
+}
+
+#[test]
 fn a_device_that_stalls_is_given_up() {
     let fake = Fake::driver();
     let device = open();

@@ -69,29 +69,34 @@ fn without_a_device_or_its_memory_there_is_no_area_and_for_more_than_a_gradient_
     assert!(shard.device().unwrap().failure().is_none());
 }
 
+fn pull_into(area: Option<(u64, Vec<u64>)>, blocks: &[u32], without_data: &[u32]) -> Pull {
+    let [blocks, without_data] =
+        [blocks, without_data].map(|ids| ids.iter().map(|id| BlockId(*id)).collect());
+    Pull { step: Some((Step(1), Rewind(3))), blocks, area, without_data, rows: Vec::new() }
+}
+
+/// Looks until a pull is answered, as the service does; `not_yet` sees what it found before.
+async fn answered(shard: &Shard, pull: &Pull, not_yet: impl Fn(&Pulled)) -> Pulled {
+    let mut published = shard.published();
+    loop {
+        shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
+        let pulled = shard.pull(pull, true).unwrap();
+        if pulled.is_final {
+            return pulled;
+        }
+        not_yet(&pulled);
+        let _ = tokio::time::timeout(Duration::from_millis(5), published.changed()).await;
+    }
+}
+
 #[tokio::test]
 async fn a_pull_that_names_an_area_has_its_parameters_put_there_once_it_is_answered() {
     let (_fake, _folder, shard) = with_device();
     let area = number(&shard, TRAINER, &[]).unwrap();
     push_from(&shard, (area, 0)).unwrap();
-    let pull = |area: Option<(u64, Vec<u64>)>, step| Pull {
-        step: Some((Step(step), Rewind(3))),
-        blocks: vec![BlockId(0)],
-        area,
-        without_data: vec![BlockId(1)],
-        rows: Vec::new(),
-    };
     let given = || shard.device().unwrap().usage().parameter_bytes;
-    let mut published = shard.published();
-    let pulled = loop {
-        shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
-        let pulled = shard.pull(&pull(Some((area, vec![16])), 1), true).unwrap();
-        if pulled.is_final {
-            break pulled;
-        }
-        assert_eq!(given(), 0, "nothing is put there before");
-        let _ = tokio::time::timeout(Duration::from_millis(5), published.changed()).await;
-    };
+    let not_yet = |_: &Pulled| assert_eq!(given(), 0, "nothing is put there before");
+    let pulled = answered(&shard, &pull_into(Some((area, vec![16])), &[0], &[1]), not_yet).await;
     shard.given(&pulled.given).await.unwrap();
     let [block, metric] = &pulled.blocks[..] else { panic!("{pulled:?}") };
     assert_eq!((block.is_in_area, block.parameters.len(), block.version), (true, 0, Version(1)));
@@ -99,14 +104,7 @@ async fn a_pull_that_names_an_area_has_its_parameters_put_there_once_it_is_answe
     let there = shard.area(area).unwrap().words(16, 6).unwrap().bring().unwrap();
     // An area that is not here, and none, are as good as one another.
     for area in [None, Some((area + 1, vec![0]))] {
-        let here = loop {
-            shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
-            let pulled = shard.pull(&pull(area.clone(), 1), true).unwrap();
-            if pulled.is_final {
-                break pulled;
-            }
-            let _ = tokio::time::timeout(Duration::from_millis(5), published.changed()).await;
-        };
+        let here = answered(&shard, &pull_into(area, &[0], &[1]), |_| {}).await;
         assert_eq!((here.blocks[0].is_in_area, &here.blocks[0].parameters), (false, &there));
     }
 }
@@ -142,12 +140,6 @@ async fn updated(shard: &Shard, area: u64) {
     }
 }
 
-fn pull_into(area: Option<(u64, Vec<u64>)>, blocks: &[u32], without_data: &[u32]) -> Pull {
-    let [blocks, without_data] =
-        [blocks, without_data].map(|ids| ids.iter().map(|id| BlockId(*id)).collect());
-    Pull { step: Some((Step(1), Rewind(3))), blocks, area, without_data, rows: Vec::new() }
-}
-
 #[tokio::test]
 async fn who_waits_no_longer_has_put_into_an_area_what_is_there() {
     let (fake, _folder, shard) = with_device();
@@ -162,14 +154,7 @@ async fn who_waits_no_longer_has_put_into_an_area_what_is_there() {
     assert!(pulled.blocks.len() == 1 && pulled.blocks[0].is_in_area);
     assert_eq!(fake.counts()[2], copied_out, "nothing is brought here");
     let there = shard.area(area).unwrap().words(16, 6).unwrap().bring().unwrap();
-    let here = loop {
-        shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
-        let pulled = shard.pull(&pull_into(None, &[0], &[]), true).unwrap();
-        if pulled.is_final {
-            break pulled;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    };
+    let here = answered(&shard, &pull_into(None, &[0], &[]), |_| {}).await;
     assert_eq!((here.blocks[0].is_in_area, &here.blocks[0].parameters), (false, &there));
 }
 

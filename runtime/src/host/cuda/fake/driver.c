@@ -65,6 +65,8 @@ static u64 life;
 static struct { const char *name; char value[256]; } settings[] = {
   {"DEVICES", "1"}, {"CAPABILITY", "9.0"}, {"MEMORY", "1073741824"}, {"LOSE_AFTER", ""}, {"STALL_AFTER", ""}, {"FLUSH", ""},
   {"REFUSE_CUBIN", ""}, {"REFUSE_PTX", ""},
+  // This machine has no memory that can be pinned.
+  {"REFUSE_PINS", ""},
   // A folder: device memory is shared with whoever names the same one.
   {"SHARED", ""},
 };
@@ -278,6 +280,7 @@ static int allocate(void **to, size_t bytes, enum Place place) {
   pthread_mutex_lock(&lock);
   int result = failed;
   if (!result && place == DEVICE && taken + bytes > strtoull(setting("MEMORY"), NULL, 10)) result = OUT_OF_MEMORY;
+  if (!result && place == HOST && *setting("REFUSE_PINS")) result = OUT_OF_MEMORY;
   if (!result) {
     struct Range *range = malloc(sizeof *range);
     *range = (struct Range){NULL, bytes, place, "", life, ranges};

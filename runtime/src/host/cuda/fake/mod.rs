@@ -17,7 +17,7 @@ pub(crate) struct Fake {
     _alone: MutexGuard<'static, ()>,
 }
 
-const FAULTS: [(&str, &str); 9] = [
+const FAULTS: [(&str, &str); 10] = [
     ("DEVICES", "1"),
     ("CAPABILITY", "9.0"),
     ("MEMORY", "1073741824"),
@@ -26,6 +26,7 @@ const FAULTS: [(&str, &str); 9] = [
     ("FLUSH", ""),
     ("REFUSE_CUBIN", ""),
     ("REFUSE_PTX", ""),
+    ("REFUSE_PINS", ""),
     ("SHARED", ""),
 ];
 
