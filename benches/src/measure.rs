@@ -2,7 +2,7 @@
 //! It must never compare figures of different rounds: a ratio is taken inside a round, then the median of ratios.
 
 use crate::process::processor_seconds;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Fewer rounds than this have no median worth printing.
 pub const ROUNDS_MIN: u32 = 9;
@@ -80,6 +80,18 @@ pub fn seconds(work: Work<'_>) -> anyhow::Result<f64> {
     let begin = Instant::now();
     work()?;
     Ok(begin.elapsed().as_secs_f64())
+}
+
+/// Stands still, in place of computing or between two looks.
+#[allow(clippy::disallowed_methods, reason = "it stands for work that keeps a thread busy")]
+pub fn pause(pause: Duration) {
+    std::thread::sleep(pause);
+}
+
+/// The one clock that all processes of a machine share.
+#[allow(clippy::disallowed_methods, reason = "a bench measures real time; nothing here is simulated")]
+pub fn wall_nanos() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 #[cfg(test)]

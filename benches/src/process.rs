@@ -49,6 +49,34 @@ pub fn processor_seconds(process: u32) -> anyhow::Result<f64> {
     Ok(nanos as f64 / 1e9)
 }
 
+/// Seconds of processors that a process has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Processors {
+    /// In its own code.
+    pub user: f64,
+    /// In the system's, on its behalf.
+    pub system: f64,
+}
+
+/// Ticks of a second in what the system says of processes: the same on every machine that Linux runs on.
+const TICKS: f64 = 100.0;
+
+/// What all threads of a process have taken, those that have ended included. `None`: the process has ended.
+pub fn processors(process: u32) -> Option<Processors> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    processors_in(&stat)
+}
+
+fn processors_in(stat: &str) -> Option<Processors> {
+    // The name of the program, in brackets, may have blanks and brackets in it.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let seconds = |at: usize| Some(fields.get(at)?.parse::<f64>().ok()? / TICKS);
+    // Fields 3, 14 and 15 of proc(5).
+    let is_there = !matches!(*fields.first()?, "Z" | "X");
+    is_there.then_some(Processors { user: seconds(11)?, system: seconds(12)? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +96,16 @@ mod tests {
             peak + (4 << 20) >= with && peak > after && peak < available_bytes().unwrap(),
             "{peak} {with}"
         );
+    }
+
+    #[test]
+    fn user_and_system_seconds_are_read_whatever_the_program_is_called_and_a_process_that_has_ended_has_none()
+    {
+        let stat = |state: &str| {
+            format!("7 (a) b) {state} 1 7 7 0 -1 4194304 100 0 0 0 250 31 0 0 20 0 1 0 12345 1000 100")
+        };
+        let read = Processors { user: 2.5, system: 0.31 };
+        assert_eq!([processors_in(&stat("S")), processors_in(&stat("Z"))], [Some(read), None]);
+        assert!(processors(std::process::id()).is_some() && processors(u32::MAX).is_none());
     }
 }

@@ -14,6 +14,7 @@ mod wire;
 
 use crate::measure::ROUNDS_MIN;
 use crate::peers::Peers;
+use crate::programs::Programs;
 use crate::report::{self, LeaseGrowth, Report};
 use clap::{Parser, ValueEnum};
 use shoal_runtime::host::memory::keep_large_buffers;
@@ -166,7 +167,7 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
     let of_jobs = arguments.only.iter().filter_map(|part| part.of_jobs());
     let of_jobs: Vec<jobs::Part> = of_jobs.collect();
     if !of_jobs.is_empty() {
-        let programs = jobs::Programs::build()?;
+        let programs = Programs::build()?;
         for part in of_jobs {
             rows.extend(jobs::rows(part, rounds, &programs)?);
         }

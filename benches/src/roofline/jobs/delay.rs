@@ -2,9 +2,10 @@
 //! would take. What a step takes more than its pauses is the exchange: push, update, pull; how much of it each delay hides.
 
 use super::begins::WARM;
-use super::job::{Job, Programs};
+use super::job::Job;
 use super::load::Load;
 use super::say;
+use crate::programs::Programs;
 use crate::report::Row;
 
 const DELAYS: [u32; 3] = [0, 1, 2];

@@ -2,10 +2,11 @@
 //! largest of the trainers. Flat is promised. What must not swap is left out where it would.
 
 use super::begins::WARM;
-use super::job::{Job, Programs};
+use super::job::Job;
 use super::load::Load;
 use super::{MICROBATCHES_PER_TRAINER, say};
 use crate::process::available_bytes;
+use crate::programs::Programs;
 use crate::report::Row;
 use anyhow::Context;
 

@@ -15,9 +15,9 @@ mod straggler;
 mod watch;
 
 pub(crate) use arrivals::{Adding, serve as add};
-pub(crate) use job::Programs;
 pub(crate) use program::{Program, Training};
 
+use crate::programs::Programs;
 use crate::report::Row;
 use load::Load;
 

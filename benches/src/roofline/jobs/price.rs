@@ -2,8 +2,9 @@
 //! free task sizes. Steps per second, once all trainers are there.
 
 use super::begins::WARM;
-use super::job::{Job, Programs};
+use super::job::Job;
 use super::{MICROBATCHES_PER_TRAINER, load, rival, say};
+use crate::programs::Programs;
 use crate::report::Row;
 
 /// Numbers that share no tree evenly.

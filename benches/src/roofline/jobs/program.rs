@@ -2,6 +2,7 @@
 //! computing, checks what it pulls, and writes down when its steps began.
 
 use super::load::{Load, RATE};
+use crate::measure::{pause, wall_nanos};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use shoal_trainer_sdk::{
@@ -11,7 +12,6 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The trainer that is slow where one is; there is always this one.
 const SLOW: &str = "trainer-0";
@@ -81,18 +81,6 @@ impl Model for Program {
         gradient.slice_mut(WEIGHTS)?.fill(load.gradient(slot));
         Ok(())
     }
-}
-
-/// In place of computing.
-#[allow(clippy::disallowed_methods, reason = "it stands for work that keeps a thread busy")]
-pub(crate) fn pause(pause: Duration) {
-    std::thread::sleep(pause);
-}
-
-/// The one clock that all processes of a machine share.
-#[allow(clippy::disallowed_methods, reason = "a bench measures real time; nothing here is simulated")]
-pub(crate) fn wall_nanos() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 #[cfg(test)]

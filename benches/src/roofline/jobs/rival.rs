@@ -5,7 +5,7 @@
 use super::arrivals::Adding;
 use super::begins::Begins;
 use super::load::Load;
-use super::program::{pause, wall_nanos};
+use crate::measure::{pause, wall_nanos};
 use crate::pserver::Pserver;
 use anyhow::{Context, anyhow, ensure};
 use bytes::Bytes;

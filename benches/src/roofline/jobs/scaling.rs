@@ -2,8 +2,9 @@
 //! step, beside the formula of the design.
 
 use super::begins::{WARM, perfect};
-use super::job::{Job, Programs};
+use super::job::Job;
 use super::{MICROBATCHES_PER_TRAINER, load, say};
+use crate::programs::Programs;
 use crate::report::Row;
 use anyhow::Context;
 

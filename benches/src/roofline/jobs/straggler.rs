@@ -2,9 +2,10 @@
 //! the ratio. The lease TTL says when the master begins to give a task away, so it is measured under more than one.
 
 use super::begins::WARM;
-use super::job::{Job, Programs, Ran};
+use super::job::{Job, Ran};
 use super::{load, say};
 use crate::measure::Spread;
+use crate::programs::Programs;
 use crate::report::Row;
 
 const SLOWNESS: u32 = 10;

@@ -2,8 +2,8 @@
 //! out. It must never change the job; what it misses is an error, not a small figure.
 
 use crate::process::peak_resident_bytes;
+use crate::programs::{Joined, joined};
 use anyhow::{Context, ensure};
-use serde::Deserialize;
 use shoal_runtime::host::rpc::{Channel, TcpDial, master_client};
 use shoal_runtime::wire::proto::master_client::MasterClient;
 use shoal_runtime::wire::proto::{DescribeRequest, StatusReply, StatusRequest};
@@ -42,16 +42,6 @@ pub(crate) struct Seen {
     pub(crate) bytes_per_step: f64,
 }
 
-/// A line of a run's journal, as far as it matters here.
-#[derive(Deserialize)]
-struct Line {
-    entry: String,
-    #[serde(default)]
-    role: String,
-    #[serde(default)]
-    process: u32,
-}
-
 impl Watch {
     pub(crate) fn new() -> anyhow::Result<Watch> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -60,9 +50,8 @@ impl Watch {
 
     /// Looks at the run in `folder`. What has not begun or has ended is not there to be seen.
     pub(crate) fn look(&mut self, folder: &Path) {
-        for line in std::fs::read_to_string(folder.join("journal.jsonl")).unwrap_or_default().lines() {
-            let Ok(Line { entry, role, process }) = serde_json::from_str(line) else { continue };
-            if let Some(bytes) = (entry == "joined").then(|| peak_resident_bytes(process).ok()).flatten() {
+        for Joined { role, process } in joined(folder) {
+            if let Ok(bytes) = peak_resident_bytes(process) {
                 self.peaks.insert(process, (role, bytes));
             }
         }
