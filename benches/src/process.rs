@@ -1,6 +1,7 @@
 //! What processes have in memory and take of processors, as the system counts it.
 
 use anyhow::Context;
+use std::collections::BTreeMap;
 
 /// Bytes that are resident.
 ///
@@ -40,13 +41,23 @@ fn bytes_of(file: &str, name: &str) -> anyhow::Result<u64> {
 /// # Errors
 /// There is no such process, or no /proc.
 pub fn processor_seconds(process: u32) -> anyhow::Result<f64> {
-    let mut nanos = 0;
+    Ok(thread_seconds(process)?.values().sum())
+}
+
+/// The same of each thread, by its number.
+///
+/// # Errors
+/// There is no such process, or no /proc.
+pub fn thread_seconds(process: u32) -> anyhow::Result<BTreeMap<u32, f64>> {
+    let mut threads = BTreeMap::new();
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let told = std::fs::read_to_string(task?.path().join("schedstat"))?;
-        let ran = told.split_whitespace().next().context("a schedstat without figures")?;
-        nanos += ran.parse::<u64>()?;
+        let task = task?;
+        let number = task.file_name().to_string_lossy().parse::<u32>()?;
+        let told = std::fs::read_to_string(task.path().join("schedstat"))?;
+        let nanos = told.split_whitespace().next().context("a schedstat without figures")?.parse::<u64>()?;
+        threads.insert(number, nanos as f64 / 1e9);
     }
-    Ok(nanos as f64 / 1e9)
+    Ok(threads)
 }
 
 /// Seconds of processors that a process has taken.

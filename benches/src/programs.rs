@@ -59,17 +59,21 @@ impl Programs {
     ) -> anyhow::Result<Running> {
         let (data, said) = (folder.join("data.recordio"), folder.join("said"));
         write_records(&data, records)?;
-        let mut command = self.command("run");
+        let mut command = self.command("run", None);
         command.args(["--microbatch-records", "1", "-o", "json"]).args(flags);
         command.arg("--data").arg(&data).arg("--folder").arg(folder.join("run"));
         command.arg("--").arg(&self.train).args(["--train", told]);
-        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
-        Ok(Running { process: command.spawn()?, said })
+        command.current_dir(folder);
+        Running::new(command, said)
     }
 
-    /// `shoal` with a subcommand; it ends with this process.
-    pub(crate) fn command(&self, subcommand: &str) -> Command {
-        let mut command = Command::new(&self.shoal);
+    /// `shoal` with a subcommand, on the first so many processors if that is said; it ends with this process.
+    pub(crate) fn command(&self, subcommand: &str, cores: Option<u32>) -> Command {
+        // It becomes the program, and keeps its number.
+        let mut command = Command::new(if cores.is_some() { Path::new("taskset") } else { &self.shoal });
+        if let Some(cores) = cores {
+            command.arg("--cpu-list").arg(format!("0-{}", cores.saturating_sub(1))).arg(&self.shoal);
+        }
         // Of whoever runs the bench: they would be other jobs.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SHOAL_"))
         {
@@ -88,6 +92,18 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Starts it; what it says goes into the file `said`.
+    pub(crate) fn new(mut command: Command, said: PathBuf) -> anyhow::Result<Running> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
+        let program = command.get_program().display().to_string();
+        Ok(Running { process: command.spawn().with_context(|| format!("cannot start {program}"))?, said })
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// How it ended; `None` while it runs.
     pub(crate) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         Ok(self.process.try_wait()?)
@@ -109,8 +125,8 @@ impl Drop for Running {
     }
 }
 
-/// What is in them is nobody's business.
-fn write_records(path: &Path, records: u64) -> anyhow::Result<()> {
+/// A file of so many; what is in them is nobody's business.
+pub(crate) fn write_records(path: &Path, records: u64) -> anyhow::Result<()> {
     let mut writer = Writer::new(File::create(path)?, WriterOptions::default());
     for record in 0..records {
         writer.write(&(record as u32).to_le_bytes())?;

@@ -1,8 +1,9 @@
 //! `blocks`: what a step costs the processors, by role, as the number of blocks grows: of one model in ever smaller blocks, and of
-//! ever larger models in blocks of one size. Whole jobs, each role a process of its own. It must never count what comes before the
-//! first step: processes that start, blocks that are filled.
+//! ever larger models in blocks of one size. And how updates that fall due at once are spread over processors. Whole jobs, each role
+//! a process of its own. It must never count what comes before the first step: processes that start, blocks that are filled.
 
 mod costs;
+mod decided;
 mod job;
 mod parts;
 mod print;
@@ -23,17 +24,17 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(
     name = "blocks",
-    after_help = "Examples:\n  blocks --only count --followers 0 --limit 60\n  blocks --only size --mib 64,1024 --rounds 3 -o json"
+    after_help = "Examples:\n  blocks --only count --followers 0 --limit 60\n  blocks --only size --mib 64,1024 --rounds 3 -o json\n  blocks --only decided,followed --elements 1000000000"
 )]
 pub(crate) struct Arguments {
     /// What is measured
-    #[arg(long, value_delimiter = ',', default_value = "count,size")]
+    #[arg(long, value_delimiter = ',', default_value = "count,size,decided,followed")]
     only: Vec<Part>,
     /// Of count: the numbers of blocks that 512 MiB are cut into
     #[arg(long, value_delimiter = ',', default_value = "512,4096,32768,131072", value_parser = clap::value_parser!(u64).range(512..=1 << 20))]
     blocks: Vec<u64>,
     /// Of size: the sizes of models in blocks of 1 MiB
-    #[arg(long, value_delimiter = ',', default_value = "64,256,1024,4096", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_delimiter = ',', default_value = "64,256,1024,2048,4096", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     mib: Vec<u64>,
     /// Copies of each block beside its primary: a job with one has two pservers
     #[arg(long, value_delimiter = ',', default_value = "0,1", value_parser = clap::value_parser!(u32).range(0..=8))]
@@ -41,6 +42,15 @@ pub(crate) struct Arguments {
     /// Steps that are counted, each of one microbatch; of models below 512 MiB as many times more
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     steps: u64,
+    /// Of decided and followed: the parameters. A pserver needs 24 bytes of memory for each, two pservers with followers 40 together
+    #[arg(long, default_value_t = 1 << 28, value_parser = clap::value_parser!(u64).range(1 << 10..=1 << 36))]
+    elements: u64,
+    /// Of decided and followed: how many processors the pserver has that is measured
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cores: Vec<u32>,
+    /// Of decided: the lease TTL in milliseconds; a pserver that is silent for longer is taken for lost
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=3_600_000))]
+    ttl: u64,
     /// How often each job is run
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -72,6 +82,8 @@ struct Report {
     load_before: Option<String>,
     load_after: Option<String>,
     rows: Vec<Row>,
+    /// Of updates that fall due at once.
+    at_once: Vec<decided::Row>,
 }
 
 #[allow(clippy::print_stdout, reason = "its output is what it is for")]
@@ -111,7 +123,12 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Report> {
     }
     let rows =
         shapes.into_iter().zip(runs).map(|((part, shape), runs)| Row::new(part, shape, runs)).collect();
-    Ok(Report { rounds, limit, load_before, load_after: load(), rows: costs::beside_the_first(rows) })
+    let rows = costs::beside_the_first(rows);
+    let mut at_once = Vec::new();
+    for part in arguments.only.iter().filter(|part| part.is_at_once()) {
+        at_once.extend(decided::rows(*part, arguments, &programs)?);
+    }
+    Ok(Report { rounds, limit, load_before, load_after: load(), rows, at_once })
 }
 
 /// For whoever waits.

@@ -18,6 +18,10 @@ pub(crate) enum Part {
     Count,
     /// Larger and larger models in blocks of 1 MiB
     Size,
+    /// A shard's updates that wait for a decision over all blocks
+    Decided,
+    /// A follower's updates once it has been left behind
+    Followed,
 }
 
 /// A job of one trainer with one parameter, plain descent, one microbatch a step.
@@ -57,7 +61,13 @@ impl Part {
                 .flat_map(|followers| [false, true].map(|clips| of_count(followers, clips)).concat())
                 .collect(),
             Part::Size => followers.flat_map(of_size).collect(),
+            Part::Decided | Part::Followed => Vec::new(),
         }
+    }
+
+    /// Whether it is of updates that fall due at once.
+    pub(crate) fn is_at_once(self) -> bool {
+        matches!(self, Part::Decided | Part::Followed)
     }
 }
 
@@ -86,6 +96,8 @@ impl fmt::Display for Part {
         f.write_str(match self {
             Part::Count => "count",
             Part::Size => "size",
+            Part::Decided => "decided",
+            Part::Followed => "followed",
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Report;
 use super::costs::{RoleCosts, Row};
+use super::decided;
 use crate::measure::Spread;
 use std::fmt;
 
@@ -10,26 +11,36 @@ impl fmt::Display for Report {
         let load = |load: &Option<String>| load.clone().unwrap_or_else(|| "unknown".to_owned());
         let (before, after) = (load(&self.load_before), load(&self.load_after));
         writeln!(f, "{} rounds, limit {} s; load before {before}, after {after}", self.rounds, self.limit)?;
-        writeln!(f, "user and system seconds of processors, medians (least..greatest) for each step\n")?;
-        writeln!(
-            f,
-            "{:<6} {:>5} {:>7} {:>9} {:>4}  {:<8} {:>14} {:>22} {:>22} {:>9} {:>12} {:>9} {:>7}",
-            "part",
-            "MiB",
-            "blocks",
-            "followers",
-            "clip",
-            "role",
-            "user, µs/block",
-            "user, s/GiB",
-            "system, s/GiB",
-            "of fewest",
-            "a block more",
-            "peak, MiB",
-            "s/step"
-        )?;
-        self.rows.iter().try_for_each(|row| write!(f, "{row}"))
+        if !self.rows.is_empty() {
+            headings(f)?;
+        }
+        self.rows.iter().try_for_each(|row| write!(f, "{row}"))?;
+        if !self.at_once.is_empty() {
+            write!(f, "{}", decided::Heading)?;
+        }
+        self.at_once.iter().try_for_each(|row| write!(f, "{row}"))
     }
+}
+
+fn headings(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "user and system seconds of processors, medians (least..greatest) for each step\n")?;
+    writeln!(
+        f,
+        "{:<6} {:>5} {:>7} {:>9} {:>4}  {:<8} {:>14} {:>22} {:>22} {:>9} {:>12} {:>9} {:>7}",
+        "part",
+        "MiB",
+        "blocks",
+        "followers",
+        "clip",
+        "role",
+        "user, µs/block",
+        "user, s/GiB",
+        "system, s/GiB",
+        "of fewest",
+        "a block more",
+        "peak, MiB",
+        "s/step"
+    )
 }
 
 impl fmt::Display for Row {
