@@ -157,6 +157,6 @@ fn staleness(bytes: &[u8]) {
 
 fn refusal(bytes: &[u8]) {
     let status = tonic::Status::with_details(tonic::Code::FailedPrecondition, "no", bytes.to_vec().into());
-    let fault = Fault::from(status);
+    let fault = Fault::said(&status);
     let _ = (fault.next_move(), fault.to_string());
 }

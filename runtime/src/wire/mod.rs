@@ -32,6 +32,7 @@ pub mod proto {
 
 pub use format::OtherFormat;
 pub use refusal::{Fault, status_of};
+pub(crate) use refusal::{causes, words};
 pub use version::{Side, WireVersion};
 
 use crate::cluster::{Refusal, RefusalKind};

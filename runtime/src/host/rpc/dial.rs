@@ -4,8 +4,8 @@ use super::renewing::renewing;
 use super::same_host::{self, ByteStream};
 use super::tls::{Reason, Role, Security, Unsecured, Untrusted};
 use super::{Limits, PserverClient, asking};
-use crate::wire::WireVersion;
 use crate::wire::proto::master_client::MasterClient;
+use crate::wire::{Fault, WireVersion, causes};
 use hyper_util::rt::TokioIo;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -148,16 +148,13 @@ where
 fn typed(error: BoxError, peer: &str, speaks_tls: &AtomicBool) -> BoxError {
     if speaks_tls.swap(false, Relaxed) {
         let untrusted = Untrusted { peer: peer.to_owned(), reason: Reason::SpeaksTls };
-        return tonic::Status::from(&untrusted).into();
+        return tonic::Status::from(Fault::from(&untrusted)).into();
     }
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&*error);
-    while let Some(cause) = source {
-        if let Some(untrusted) = cause.downcast_ref::<Untrusted>() {
-            return tonic::Status::from(untrusted).into();
-        }
-        source = cause.source();
+    let untrusted = causes(&*error).find_map(|cause| cause.downcast_ref::<Untrusted>());
+    match untrusted.map(Fault::from) {
+        Some(fault) => tonic::Status::from(fault).into(),
+        None => error,
     }
-    error
 }
 
 /// A client of the master at `address`.

@@ -6,6 +6,9 @@
 //! Calls to pservers carry megabytes, and share their buffers ([`PserverClient`], [`PserverServer`]). Every client and
 //! every service tells its wire version and checks the other's ([`asking`], [`answering`]).
 
+mod answers;
+#[cfg(test)]
+mod answers_tests;
 mod dial;
 mod limits;
 mod masters;

@@ -1,17 +1,18 @@
 //! Telling and checking the version of the wire, around every client and every service. What a version means and who is
 //! refused is decided in [`crate::wire`], never here.
 
-use super::Channel;
+use super::answers::{Unsent, heard};
+use super::{BoxError, Channel};
 use crate::wire::{Side, WireVersion, status_of};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tonic::body::Body;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Answer<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
 
-/// A channel whose calls tell this version, and whose answers must come from one who speaks it.
+/// A channel whose calls tell this version, and whose answers must come from one who speaks it. Every other end of a call
+/// is an error: a status whose source is the fault.
 pub fn asking(channel: Channel, version: WireVersion) -> Channel {
     Channel::new(Asking { channel, version })
 }
@@ -37,30 +38,11 @@ impl tower::Service<Request<Body>> for Asking {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let version = self.version;
+        let (version, unsent) = (self.version, Unsent::default());
         tell(request.headers_mut(), version);
-        let called = self.channel.call(request);
-        Box::pin(async move {
-            let answer = called.await?;
-            let told = told(answer.headers());
-            if told.is_none() && !is_a_roles(answer.headers()) {
-                return Ok(answer);
-            }
-            let checked = version.check(Side::Called, told);
-            Ok(checked.map_or_else(|refusal| status_of(&refusal).into_http(), |()| answer))
-        })
+        let called = self.channel.call(request.map(|body| unsent.watch(body)));
+        Box::pin(async move { Ok(heard(called.await, &unsent, version)?) })
     }
-}
-
-/// Whether a role gave the answer, and not what lies between: a deadline that the server's or somebody's gateway keeps, a
-/// connection that broke. A role's answer is a message, a refusal with its details, or that it has no such method.
-fn is_a_roles(headers: &HeaderMap) -> bool {
-    let status = headers.get(tonic::Status::GRPC_STATUS);
-    let is_unimplemented = status.is_some_and(|code| code == "12");
-    let is_grpc = headers
-        .get(http::header::CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-    is_grpc && (status.is_none() || is_unimplemented || headers.contains_key("grpc-status-details-bin"))
 }
 
 /// See [`answering`].
@@ -153,22 +135,15 @@ mod tests {
     fn late() -> Response<Body> {
         Status::cancelled("Timeout expired").into_http()
     }
-    fn gateway() -> Response<Body> {
-        let mut answer = Response::new(Body::empty());
-        *answer.status_mut() = http::StatusCode::BAD_GATEWAY;
-        answer
+    fn kind(fault: Option<Fault>) -> Option<RefusalKind> {
+        fault?.refusal().map(|refusal| refusal.kind)
     }
 
-    fn fault(answer: &Response<Body>) -> Option<Fault> {
-        Status::from_header_map(answer.headers()).map(Fault::from)
-    }
-    fn kind(answer: &Response<Body>) -> Option<RefusalKind> {
-        fault(answer)?.refusal().map(|refusal| refusal.kind)
-    }
-
-    async fn ask(service: Service, version: u32) -> Response<Body> {
+    /// What the call fails with; none where a message is to come.
+    async fn ask(service: Service, version: u32) -> Option<Fault> {
         let channel = Channel::new(ServiceExt::<Request<Body>>::map_err(service, |never| match never {}));
-        asking(channel, WireVersion(version)).oneshot(Request::new(Body::empty())).await.unwrap()
+        let answer = asking(channel, WireVersion(version)).oneshot(Request::new(Body::empty())).await;
+        answer.err().map(|error| Fault::from(Status::from_error(error)))
     }
     fn speaking(service: Service, version: u32) -> Service {
         Service::new(answering(service, WireVersion(version)))
@@ -178,8 +153,8 @@ mod tests {
     async fn two_of_one_version_hear_each_other_refusals_included() {
         for answer in [message, not_ready, unimplemented, late] {
             let (service, calls) = service(answer);
-            let told = ask(speaking(service, 3), 3).await;
-            assert_eq!(fault(&told), fault(&answer()));
+            let said = Status::from_header_map(answer().headers()).map(|status| Fault::said(&status));
+            assert_eq!(ask(speaking(service, 3), 3).await, said);
             assert_eq!(calls.load(Relaxed), 1);
         }
     }
@@ -193,11 +168,8 @@ mod tests {
                 request.headers_mut().insert(WireVersion::ENTRY, HeaderValue::from_static(told));
             }
             let answer = speaking(service, 3).oneshot(request).await.unwrap();
-            assert_eq!(
-                (kind(&answer), calls.load(Relaxed)),
-                (Some(RefusalKind::OtherVersion), 0),
-                "{told:?}"
-            );
+            let said = Status::from_header_map(answer.headers()).map(|status| Fault::said(&status));
+            assert_eq!((kind(said), calls.load(Relaxed)), (Some(RefusalKind::OtherVersion), 0), "{told:?}");
             assert_eq!(
                 super::told(answer.headers()),
                 Some(&b"3"[..]),
@@ -207,11 +179,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_of_one_who_checks_nothing_is_not_believed() {
-        for answer in [message, not_ready, unimplemented] {
-            let (service, _) = service(answer);
-            assert_eq!(kind(&ask(service, 3).await), Some(RefusalKind::OtherVersion));
-        }
+    async fn a_message_of_one_who_checks_nothing_is_not_believed() {
+        let (service, _) = service(message);
+        assert_eq!(kind(ask(service, 3).await), Some(RefusalKind::OtherVersion));
     }
 
     /// One that takes any caller, and tells its own version.
@@ -225,16 +195,8 @@ mod tests {
                     std::future::ready(Ok(answer))
                 };
                 let told = ask(Service::new(tower::service_fn(call)), 3).await;
-                assert_eq!(kind(&told), Some(RefusalKind::OtherVersion));
+                assert_eq!(kind(told), Some(RefusalKind::OtherVersion));
             }
         }
-    }
-
-    #[tokio::test]
-    async fn what_lies_between_two_roles_is_no_other_version() {
-        let (service_late, _) = service(late);
-        assert!(matches!(fault(&ask(service_late, 3).await), Some(Fault::Unreachable(_))));
-        let (service_gateway, _) = service(gateway);
-        assert_eq!(ask(service_gateway, 3).await.status(), http::StatusCode::BAD_GATEWAY);
     }
 }

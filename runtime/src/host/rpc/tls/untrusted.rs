@@ -1,8 +1,8 @@
 //! Why two roles do not speak with one another, in words that name the peer, the reason and the way out.
 
 use super::identity::{Identity, Role};
+use crate::wire::Fault;
 use rustls::{AlertDescription, CertificateError};
-use tonic::{Code, Status};
 
 /// A connection that did not come about for want of trust. It carries no key and no certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -131,10 +131,10 @@ impl Reason {
     }
 }
 
-impl From<&Untrusted> for Status {
-    /// As a call that met it fails: `Unauthenticated` may pass, when certificates are changed; `PermissionDenied` will not.
-    fn from(untrusted: &Untrusted) -> Status {
-        let code = if untrusted.reason.is_final() { Code::PermissionDenied } else { Code::Unauthenticated };
-        Status::new(code, untrusted.to_string())
+impl From<&Untrusted> for Fault {
+    /// What is for good is no fault of trust, which may pass when certificates are changed.
+    fn from(untrusted: &Untrusted) -> Fault {
+        let why = untrusted.to_string();
+        if untrusted.reason.is_final() { Fault::Impossible(why) } else { Fault::Untrusted(why) }
     }
 }

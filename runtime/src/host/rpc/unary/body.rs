@@ -14,6 +14,22 @@ use tonic::body::Body;
 
 const PREFIX: usize = 5;
 
+/// Why a body is no message. What that means depends on which end made it: see the client and the server.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoMessage {
+    /// The connection broke, or something in between ended the body early.
+    #[error("the message ended before its end")]
+    CutOff,
+    /// The body ended with an error, which says why.
+    #[error("{}", .0.message())]
+    Broken(Status),
+    #[error("a message of {bytes} bytes is too large: at most {limit} are sent or taken")]
+    TooLong { bytes: usize, limit: usize },
+    /// Whole, and not what was to come.
+    #[error("{0}")]
+    Malformed(String),
+}
+
 /// A message on its way out: its buffers as they are.
 pub(super) struct Going {
     rope: Rope,
@@ -22,14 +38,14 @@ pub(super) struct Going {
 
 impl Going {
     /// Refuses one of more than `limit` bytes.
-    pub(super) fn new(message: &impl Message, limit: usize) -> Result<Going, Status> {
+    pub(super) fn new(message: &impl Message, limit: usize) -> Result<Going, NoMessage> {
         let bytes = message.encoded_len();
         let length = u32::try_from(bytes).ok().filter(|_| bytes <= limit);
-        let Some(length) = length else { return Err(too_long(bytes, limit)) };
+        let Some(length) = length else { return Err(NoMessage::TooLong { bytes, limit }) };
         let mut writer = Writer::new(PREFIX + bytes);
         writer.put_u8(0);
         writer.put_u32(length);
-        message.encode(&mut writer).map_err(|error| Status::internal(error.to_string()))?;
+        message.encode(&mut writer).map_err(|error| NoMessage::Malformed(error.to_string()))?;
         Ok(Going { rope: writer.finish(), trailers: None })
     }
 
@@ -64,10 +80,10 @@ impl HttpBody for Going {
 pub(super) async fn received<M: Message + Default>(
     mut body: Body,
     limit: usize,
-) -> Result<(Option<M>, Option<HeaderMap>), Status> {
+) -> Result<(Option<M>, Option<HeaderMap>), NoMessage> {
     let (mut head, mut coming, mut trailers) = (Rope::default(), None, None);
     while let Some(frame) = body.frame().await {
-        let mut part = match frame?.into_data() {
+        let mut part = match frame.map_err(NoMessage::Broken)?.into_data() {
             Ok(part) => part,
             Err(frame) => {
                 trailers = frame.into_trailers().ok();
@@ -85,35 +101,27 @@ pub(super) async fn received<M: Message + Default>(
         let Some((bytes, writer)) = &mut coming else { continue };
         writer.put(part);
         if writer.written() > *bytes {
-            return Err(Status::internal("more came than the one message that was announced"));
+            return Err(malformed("more came than the one message that was announced"));
         }
     }
     let message = match coming {
-        None if head.has_remaining() => return Err(cut_off()),
+        None if head.has_remaining() => return Err(NoMessage::CutOff),
         None => None,
-        Some((bytes, writer)) if writer.written() < bytes => return Err(cut_off()),
-        Some((_, writer)) => {
-            Some(M::decode(writer.finish()).map_err(|error| Status::internal(error.to_string()))?)
-        }
+        Some((bytes, writer)) if writer.written() < bytes => return Err(NoMessage::CutOff),
+        Some((_, writer)) => Some(M::decode(writer.finish()).map_err(malformed)?),
     };
     Ok((message, trailers))
 }
 
 /// Takes the prefix off: how long the message is.
-fn prefix(rope: &mut Rope, limit: usize) -> Result<usize, Status> {
+fn prefix(rope: &mut Rope, limit: usize) -> Result<usize, NoMessage> {
     if rope.get_u8() != 0 {
-        return Err(Status::unimplemented("a compressed message came, and nobody here compresses"));
+        return Err(malformed("a compressed message came, and nobody here compresses"));
     }
     let bytes = rope.get_u32() as usize;
-    if bytes > limit { Err(too_long(bytes, limit)) } else { Ok(bytes) }
+    if bytes > limit { Err(NoMessage::TooLong { bytes, limit }) } else { Ok(bytes) }
 }
 
-fn too_long(bytes: usize, limit: usize) -> Status {
-    Status::out_of_range(format!(
-        "a message of {bytes} bytes is too large: at most {limit} are sent or taken"
-    ))
-}
-
-fn cut_off() -> Status {
-    Status::internal("the message ended before its end")
+fn malformed(what: impl ToString) -> NoMessage {
+    NoMessage::Malformed(what.to_string())
 }

@@ -1,8 +1,9 @@
 //! Calling a pserver.
 
-use super::{Going, paths, received};
+use super::{Going, NoMessage, paths, received};
 use crate::host::rpc::Channel;
-use crate::wire::proto;
+use crate::host::rpc::answers::status;
+use crate::wire::{Fault, proto};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, StatusCode};
 use prost::Message;
@@ -69,7 +70,7 @@ impl PserverClient {
         path: &'static str,
         request: &impl Message,
     ) -> Result<Response<R>, Status> {
-        let going = Going::new(request, self.message_bytes)?;
+        let going = Going::new(request, self.message_bytes).map_err(unsent)?;
         let mut request = http::Request::new(Body::new(going));
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
@@ -78,13 +79,29 @@ impl PserverClient {
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         let answer = self.channel.clone().oneshot(request).await.map_err(Status::from_error)?;
         let (head, body) = answer.into_parts();
-        if let Some(status) = Status::from_header_map(&head.headers) {
+        if let Some(status) = status(&head.headers) {
             ok(status)?;
         }
-        let (message, trailers) = received(body, self.message_bytes).await?;
-        let status = trailers.as_ref().or(Some(&head.headers)).and_then(Status::from_header_map);
+        let (message, trailers) = received(body, self.message_bytes).await.map_err(unread)?;
+        let status = trailers.as_ref().or(Some(&head.headers)).and_then(status);
         ok(status.unwrap_or_else(|| unsaid(head.status)))?;
         message.map(Response::new).ok_or_else(|| Status::internal("an answer without a message"))
+    }
+}
+
+/// This end cannot send it: no repetition helps.
+fn unsent(what: NoMessage) -> Status {
+    Fault::Impossible(what.to_string()).with(Status::out_of_range(what.to_string()))
+}
+
+/// What came is no answer, whoever made it: the call may be repeated, and no process ends for it.
+fn unread(what: NoMessage) -> Status {
+    match what {
+        NoMessage::Broken(status) => status,
+        NoMessage::CutOff => Fault::Unreachable(what.to_string()).into(),
+        NoMessage::TooLong { .. } | NoMessage::Malformed(_) => {
+            Fault::Unreachable(format!("the answer cannot be read: {what}")).into()
+        }
     }
 }
 

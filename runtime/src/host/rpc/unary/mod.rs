@@ -10,7 +10,7 @@ mod tests;
 pub use client::PserverClient;
 pub use server::PserverServer;
 
-use body::{Going, received};
+use body::{Going, NoMessage, received};
 
 /// Where a pserver's methods are.
 mod paths {

@@ -1,7 +1,8 @@
 //! Being called as a pserver.
 
-use super::{Going, paths, received};
+use super::{Going, NoMessage, paths, received};
 use crate::wire::proto::pserver_server::{Pserver, SERVICE_NAME};
+use crate::wire::{malformed, status_of};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use prost::Message;
@@ -75,12 +76,24 @@ where
     R: Message,
     F: Future<Output = Result<tonic::Response<R>, Status>>,
 {
-    let (message, _) = received(body, limit).await?;
-    let message = message.ok_or_else(|| Status::internal("a request without a message"))?;
+    let (message, _) = received(body, limit).await.map_err(untaken)?;
+    let message = message.ok_or_else(|| status_of(&malformed("request", "it has no message")))?;
     let answer = method(tonic::Request::new(message)).await?.into_inner();
     let mut trailers = HeaderMap::new();
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-    let mut response = Response::new(Body::new(Going::new(&answer, limit)?.with_trailers(trailers)));
+    // That an answer is too long is not its caller's doing.
+    let going = Going::new(&answer, limit).map_err(|what| Status::internal(format!("the answer: {what}")))?;
+    let mut response = Response::new(Body::new(going.with_trailers(trailers)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
+}
+
+/// What a caller is told whose request is no message. What was cut off on its way is to be sent again.
+fn untaken(what: NoMessage) -> Status {
+    match what {
+        NoMessage::Broken(status) => status,
+        NoMessage::CutOff => Status::unavailable(format!("the request: {what}: send it again")),
+        NoMessage::TooLong { .. } => Status::out_of_range(what.to_string()),
+        NoMessage::Malformed(what) => status_of(&malformed("request", what)),
+    }
 }
