@@ -12,7 +12,7 @@ use shoal_runtime::cluster::{
 };
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::Dial;
+use shoal_runtime::host::rpc::{Dial, kept_open};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto;
 use std::sync::Arc;
@@ -151,8 +151,9 @@ impl Master {
         request: proto::LeaseRequest,
     ) -> Result<(Leased, Option<Exclusions>), TrainError> {
         let wait = Duration::from_millis(request.wait_millis.into());
-        let lease =
-            |mut client: proto::master_client::MasterClient<_>| async move { client.lease(request).await };
+        let lease = |mut client: proto::master_client::MasterClient<_>| async move {
+            client.lease(kept_open(request, wait)).await
+        };
         let fault = match self.leaders.once(wait, lease).await {
             Ok(reply) => return self.leased(reply),
             Err(fault) => fault,
@@ -206,8 +207,9 @@ impl Master {
             routing_version: known,
             wait_millis: wait.as_millis() as u32,
         };
-        let route =
-            |mut client: proto::master_client::MasterClient<_>| async move { client.route(request).await };
+        let route = |mut client: proto::master_client::MasterClient<_>| async move {
+            client.route(kept_open(request, wait)).await
+        };
         let reply = self.leaders.once(wait, route).await?;
         Ok(reply.routing.map(Routing::try_from).transpose()?)
     }

@@ -24,6 +24,7 @@ use dial::BoxError;
 pub use dial::{Channel, Dial, TcpDial, dial_on, master_client, pserver_client};
 pub use limits::Limits;
 pub use masters::{Asked, Masters};
+pub use renewing::{KeptOpen, kept_open};
 pub use serve::{listen, listen_secured, serve, serve_on};
 pub use tls::Security;
 pub use unary::{PserverClient, PserverServer};

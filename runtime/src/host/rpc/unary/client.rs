@@ -1,12 +1,13 @@
 //! Calling a pserver.
 
 use super::{Going, NoMessage, paths, received};
-use crate::host::rpc::Channel;
 use crate::host::rpc::answers::status;
+use crate::host::rpc::{Channel, KeptOpen};
 use crate::wire::{Fault, proto};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, StatusCode};
 use prost::Message;
+use std::time::Duration;
 use tonic::body::Body;
 use tonic::{Code, Response, Status};
 use tower::ServiceExt;
@@ -29,32 +30,33 @@ impl PserverClient {
     /// # Errors
     /// The pserver's refusal, or what kept the call from it; so of all calls.
     pub async fn push(&mut self, request: proto::PushRequest) -> Result<Response<proto::PushReply>, Status> {
-        self.call(paths::PUSH, &request).await
+        // A gradient is answered at once, a question when there is room.
+        self.call(paths::PUSH, &request, if request.asks { request.wait_millis } else { 0 }).await
     }
     /// Asks for parameters.
     pub async fn pull(&mut self, request: proto::PullRequest) -> Result<Response<proto::PullReply>, Status> {
-        self.call(paths::PULL, &request).await
+        self.call(paths::PULL, &request, request.wait_millis).await
     }
     /// Asks for whole copies at rest.
     pub async fn read_state(
         &mut self,
         request: proto::ReadStateRequest,
     ) -> Result<Response<proto::ReadStateReply>, Status> {
-        self.call(paths::READ_STATE, &request).await
+        self.call(paths::READ_STATE, &request, 0).await
     }
     /// Says what a follower has, and asks for what is next.
     pub async fn follow(
         &mut self,
         request: proto::FollowRequest,
     ) -> Result<Response<proto::FollowReply>, Status> {
-        self.call(paths::FOLLOW, &request).await
+        self.call(paths::FOLLOW, &request, request.wait_millis).await
     }
     /// Tells partial results, and asks for the decision.
     pub async fn decide(
         &mut self,
         request: proto::DecideRequest,
     ) -> Result<Response<proto::DecideReply>, Status> {
-        self.call(paths::DECIDE, &request).await
+        self.call(paths::DECIDE, &request, request.wait_millis).await
     }
 
     /// Asks for an area to put gradients into.
@@ -62,13 +64,14 @@ impl PserverClient {
         &mut self,
         request: proto::ShareRequest,
     ) -> Result<Response<proto::ShareReply>, Status> {
-        self.call(paths::SHARE, &request).await
+        self.call(paths::SHARE, &request, 0).await
     }
 
     async fn call<R: Message + Default>(
         &self,
         path: &'static str,
         request: &impl Message,
+        wait_millis: u32,
     ) -> Result<Response<R>, Status> {
         let going = Going::new(request, self.message_bytes).map_err(unsent)?;
         let mut request = http::Request::new(Body::new(going));
@@ -77,6 +80,7 @@ impl PserverClient {
         *request.uri_mut() = http::Uri::from_static(path);
         request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        request.extensions_mut().insert(KeptOpen(Duration::from_millis(wait_millis.into())));
         let answer = self.channel.clone().oneshot(request).await.map_err(Status::from_error)?;
         let (head, body) = answer.into_parts();
         if let Some(status) = status(&head.headers) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::{Refusal, RefusalKind};
-use crate::host::rpc::Channel;
+use crate::host::rpc::{Channel, KeptOpen};
 use crate::wire::proto::pserver_client::PserverClient as TonicClient;
 use crate::wire::proto::pserver_server::{Pserver, PserverServer as TonicServer};
 use crate::wire::proto::{self, PullReply, PullRequest, PulledBlock, PushReply, PushRequest};
@@ -197,4 +197,25 @@ async fn a_body_that_breaks_off_is_what_broke_it() {
     let request = http::Request::post("/shoal.v1.Pserver/Pull").body(broken).unwrap();
     let answer = ours().oneshot(request).await.unwrap();
     assert_eq!(Status::from_header_map(answer.headers()).unwrap().code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_kept_open_says_for_how_long_and_a_gradient_may_not() {
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let telling = std::sync::Arc::clone(&told);
+    let answer = move |request: http::Request<Body>| {
+        let wait = request.extensions().get().map(|KeptOpen(wait)| wait.as_millis());
+        telling.lock().unwrap().push(wait.unwrap());
+        std::future::ready(Err::<http::Response<Body>, _>(Status::unavailable("not here")))
+    };
+    let mut client = PserverClient::new(channel(tower::service_fn(answer)), LIMIT);
+    let push = |asks| PushRequest { asks, wait_millis: 1, ..Default::default() };
+    client.push(push(true)).await.unwrap_err();
+    client.pull(PullRequest { wait_millis: 2, ..Default::default() }).await.unwrap_err();
+    client.follow(proto::FollowRequest { wait_millis: 3, ..Default::default() }).await.unwrap_err();
+    client.decide(proto::DecideRequest { wait_millis: 4, ..Default::default() }).await.unwrap_err();
+    client.push(push(false)).await.unwrap_err();
+    client.read_state(proto::ReadStateRequest::default()).await.unwrap_err();
+    client.share(proto::ShareRequest::default()).await.unwrap_err();
+    assert_eq!(*told.lock().unwrap(), [1, 2, 3, 4, 0, 0, 0]);
 }
