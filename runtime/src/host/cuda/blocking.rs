@@ -28,9 +28,9 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn write(&self, to: &Memory, at: usize, from: &[u8]) -> Result<(), DeviceError> {
-        assert!(at + from.len() <= to.bytes(), "a copy beyond the end of device memory");
+        assert!(fits(at, from.len(), to.bytes()), "a copy beyond the end of device memory");
         self.enter()?;
-        // SAFETY: both ranges are there.
+        // SAFETY: `from` is borrowed, and `to` was allocated as long as it says.
         unsafe { result::memcpy_htod_sync(to.address() + at as u64, from) }.map_err(lost("cuMemcpyHtoD"))
     }
 
@@ -39,9 +39,9 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn read(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<(), DeviceError> {
-        assert!(at + to.len() <= from.bytes(), "a copy beyond the end of device memory");
+        assert!(fits(at, to.len(), from.bytes()), "a copy beyond the end of device memory");
         self.enter()?;
-        // SAFETY: both ranges are there.
+        // SAFETY: `to` is borrowed, and `from` was allocated as long as it says.
         unsafe { result::memcpy_dtoh_sync(to, from.address() + at as u64) }.map_err(lost("cuMemcpyDtoH"))
     }
 
@@ -50,9 +50,9 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn write_mapped(&self, to: &Mapped, at: usize, from: &[u8]) -> Result<(), DeviceError> {
-        assert!(at + from.len() <= to.bytes(), "a copy beyond the end of another process's memory");
+        assert!(fits(at, from.len(), to.bytes()), "a copy beyond the end of another process's memory");
         self.enter()?;
-        // SAFETY: both ranges are there.
+        // SAFETY: `from` is borrowed; `to` is mapped for as long as the driver said when it was.
         unsafe { result::memcpy_htod_sync(to.address() + at as u64, from) }.map_err(lost("cuMemcpyHtoD"))
     }
 
@@ -61,9 +61,9 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn read_mapped(&self, from: &Mapped, at: usize, to: &mut [u8]) -> Result<(), DeviceError> {
-        assert!(at + to.len() <= from.bytes(), "a copy beyond the end of another process's memory");
+        assert!(fits(at, to.len(), from.bytes()), "a copy beyond the end of another process's memory");
         self.enter()?;
-        // SAFETY: both ranges are there.
+        // SAFETY: `to` is borrowed; `from` is mapped for as long as the driver said when it was.
         unsafe { result::memcpy_dtoh_sync(to, from.address() + at as u64) }.map_err(lost("cuMemcpyDtoH"))
     }
 
@@ -101,10 +101,11 @@ impl Context {
     ) -> Result<(), DeviceError> {
         self.enter()?;
         for (at, there, bytes) in copies {
-            assert!(at + bytes <= from_bytes, "a copy beyond the end of the memory that it is from");
-            assert!(there + bytes <= to_bytes, "a copy beyond the end of the memory that it is to");
+            assert!(fits(at, bytes, from_bytes), "a copy beyond the end of the memory that it is from");
+            assert!(fits(there, bytes, to_bytes), "a copy beyond the end of the memory that it is to");
             let (to, from) = (to + there as u64, from + at as u64);
-            // SAFETY: both ranges are there, and borrowed until all is done.
+            // SAFETY: both ranges were allocated here, or mapped for as long as the driver said, and are borrowed until all
+            // is done.
             unsafe { result::memcpy_dtod_async(to, from, bytes, std::ptr::null_mut()) }
                 .map_err(lost("cuMemcpyDtoDAsync"))?;
         }
@@ -144,4 +145,9 @@ impl Context {
         self.enter()?;
         result::ctx::synchronize().map_err(lost("cuCtxSynchronize"))
     }
+}
+
+/// Whether `bytes` from the byte `at` on are within memory of so many.
+fn fits(at: usize, bytes: usize, within: usize) -> bool {
+    at.checked_add(bytes).is_some_and(|end| end <= within)
 }

@@ -41,6 +41,14 @@ pub enum DeviceError {
         /// The driver's name of the error.
         code: String,
     },
+    /// Another process says that its memory is longer than the driver does.
+    #[error("device memory of another process is not used: it is said to have {said} bytes, and has {bytes}")]
+    Overstated {
+        /// Bytes, by the other process.
+        said: usize,
+        /// Bytes, by the driver.
+        bytes: usize,
+    },
     /// The device or its driver has failed, and all that it held is gone.
     #[error("the device is lost: {call} says {code}; its blocks begin anew elsewhere")]
     Lost {

@@ -54,7 +54,7 @@ impl Memory {
     }
 }
 
-/// Memory of another process, mapped here until it is dropped.
+/// Memory of another process, mapped here until it is dropped: as much as the driver says is there, or less.
 #[derive(Debug)]
 pub struct Mapped {
     context: Arc<Context>,
@@ -74,11 +74,13 @@ impl Mapped {
 }
 
 impl Context {
-    /// Maps `bytes` of memory that another process of this machine has exported.
+    /// Maps memory that another process of this machine has exported, which says that it has `said` bytes. That is a claim:
+    /// how long the allocation is, the driver is asked, and what it does not say is not believed.
     ///
     /// # Errors
-    /// The driver refuses: the handle is of another machine, or the devices do not reach each other.
-    pub fn map(self: &Arc<Self>, handle: [u8; HANDLE_BYTES], bytes: usize) -> Result<Mapped, DeviceError> {
+    /// The driver refuses: the handle is of another machine, or the devices do not reach each other. There is less memory
+    /// than is said.
+    pub fn map(self: &Arc<Self>, handle: [u8; HANDLE_BYTES], said: usize) -> Result<Mapped, DeviceError> {
         self.enter()?;
         let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte as c_char) };
         let flags = sys::CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
@@ -86,7 +88,24 @@ impl Context {
         // SAFETY: the driver refuses what is no handle.
         let mapped = unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut address, handle, flags) };
         mapped.result().map_err(unshared("cuIpcOpenMemHandle"))?;
-        Ok(Mapped { context: Arc::clone(self), address, bytes })
+        // Unmapped again where it is refused.
+        let mapped = Mapped { context: Arc::clone(self), address, bytes: said };
+        match mapped.bytes_to_its_end()? {
+            bytes if bytes < said => Err(DeviceError::Overstated { said, bytes }),
+            _ => Ok(mapped),
+        }
+    }
+}
+
+impl Mapped {
+    /// How long the allocation is from here on, by the driver.
+    fn bytes_to_its_end(&self) -> Result<usize, DeviceError> {
+        let (mut begin, mut bytes) = (0, 0);
+        // SAFETY: the driver fills both if it succeeds, and refuses an address of no allocation.
+        unsafe { sys::cuMemGetAddressRange_v2(&raw mut begin, &raw mut bytes, self.address) }
+            .result()
+            .map_err(unshared("cuMemGetAddressRange"))?;
+        Ok(bytes.saturating_sub((self.address - begin) as usize))
     }
 }
 

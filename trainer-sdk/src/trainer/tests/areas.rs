@@ -288,3 +288,23 @@ async fn a_block_that_comes_to_a_pserver_whose_area_has_no_place_for_it_comes_in
     };
     assert!(fake.train(settings(), model, script).await.is_none());
 }
+
+/// What is shared is smaller than its pserver says, or nobody knows how large it is: a copy could go beyond its end.
+#[tokio::test(start_paused = true)]
+async fn memory_that_is_not_known_to_be_as_large_as_is_said_is_not_used() {
+    for (said, refused) in [(2 * SHARED_BYTES, ""), (usize::MAX, ""), (SHARED_BYTES, "1")] {
+        let (beside, fake, model) = Beside::start();
+        beside.driver.set("REFUSE_RANGES", refused);
+        let mut share =
+            std::mem::replace(&mut fake.state().share, Box::new(|_| proto::ShareReply::default()));
+        fake.state().share =
+            Box::new(move |request| proto::ShareReply { bytes: said as u64, ..share(request) });
+        fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+        let script = async |fake: &Fake, _| {
+            fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+            let by_message = [(0, (0, 0), 4), (1, (0, 0), 4), (2, (0, 0), 4)];
+            assert_eq!(pushes(fake), by_message, "{said} bytes, {refused:?}");
+        };
+        assert!(fake.train(settings(), model, script).await.is_none());
+    }
+}

@@ -67,6 +67,8 @@ static struct { const char *name; char value[256]; } settings[] = {
   {"REFUSE_CUBIN", ""}, {"REFUSE_PTX", ""},
   // This machine has no memory that can be pinned.
   {"REFUSE_PINS", ""},
+  // Nobody is told how long an allocation is.
+  {"REFUSE_RANGES", ""},
   // A folder: device memory is shared with whoever names the same one.
   {"SHARED", ""},
 };
@@ -361,6 +363,17 @@ int cuIpcOpenMemHandle_v2(u64 *address, struct Handle handle, unsigned int flags
   return begin ? SUCCESS : INVALID_HANDLE;
 }
 int cuIpcCloseMemHandle(u64 address) { return release((void *)address, MAPPED); }
+int cuMemGetAddressRange_v2(u64 *begin, size_t *bytes, u64 address) {
+  pthread_mutex_lock(&lock);
+  struct Range *range = *setting("REFUSE_RANGES") ? NULL : range_of((void *)address, 1);
+  int result = !range ? NOT_FOUND : range->place == HOST ? INVALID_HANDLE : SUCCESS;
+  if (!result) {
+    *begin = (uintptr_t)range->begin;
+    *bytes = range->bytes;
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
 
 int cuInit(unsigned int flags) { (void)flags; return SUCCESS; }
 int cuDeviceGetCount(int *count) { *count = atoi(setting("DEVICES")); return *count ? SUCCESS : NO_DEVICE; }

@@ -17,7 +17,7 @@ pub(crate) struct Fake {
     _alone: MutexGuard<'static, ()>,
 }
 
-const FAULTS: [(&str, &str); 10] = [
+const FAULTS: [(&str, &str); 11] = [
     ("DEVICES", "1"),
     ("CAPABILITY", "9.0"),
     ("MEMORY", "1073741824"),
@@ -27,6 +27,7 @@ const FAULTS: [(&str, &str); 10] = [
     ("REFUSE_CUBIN", ""),
     ("REFUSE_PTX", ""),
     ("REFUSE_PINS", ""),
+    ("REFUSE_RANGES", ""),
     ("SHARED", ""),
 ];
 
