@@ -1,6 +1,6 @@
-//! Every call through its connection's [`Seat`]: requests take room as they come, answers before they are encoded.
+//! Every call through its connection's [`Seat`]: requests take room as they come, answers before they go.
 
-use super::{Answering, Room, Seat, expected, lock};
+use super::{AnswerBytes, Answering, Room, Seat, lock};
 use crate::host::rpc::tls::Peer;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -47,7 +47,6 @@ where
             return Box::pin(self.0.call(request));
         };
         seat.called();
-        let bytes = expected(request.uri().path());
         // The service has what came until it has answered, long after the body is at its end.
         let charge = Arc::new(Charge { room: Arc::clone(&seat.room), taken: Mutex::new(None) });
         let ours = Arc::clone(&charge);
@@ -55,7 +54,8 @@ where
         Box::pin(async move {
             let answer = answered.await?;
             drop(ours);
-            Ok(answer.map(|body| Body::new(Going { body, room: Wait::None(seat, bytes) })))
+            let bytes = answer.extensions().get().map(|AnswerBytes(bytes)| *bytes);
+            Ok(answer.map(|body| Body::new(Going { body, seat, bytes, next: None, room: Wait::None })))
         })
     }
 }
@@ -113,15 +113,20 @@ impl HttpBody for Coming {
     }
 }
 
-/// An answer's body.
+/// An answer's body. Where its size is known it takes room as a whole, for all of it is kept until it is sent. Otherwise
+/// each frame does: a message of tonic's is one, and is made when it is asked for.
 struct Going {
     body: Body,
+    seat: Arc<Seat>,
+    /// Bytes of the whole, where they are known.
+    bytes: Option<usize>,
+    /// A frame that waits for room of its own.
+    next: Option<Frame<Bytes>>,
     room: Wait,
 }
 
 enum Wait {
-    /// With the bytes that are expected.
-    None(Arc<Seat>, usize),
+    None,
     Waiting(Pin<Box<dyn Future<Output = Option<Answering>> + Send>>),
     Had(Option<Arc<Answering>>),
 }
@@ -139,12 +144,10 @@ impl AsRef<[u8]> for Kept {
 }
 
 impl Going {
-    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Option<Arc<Answering>>> {
+    fn poll_room(&mut self, bytes: usize, context: &mut Context<'_>) -> Poll<Option<Arc<Answering>>> {
         loop {
             match &mut self.room {
-                Wait::None(seat, bytes) => {
-                    self.room = Wait::Waiting(Box::pin(Arc::clone(seat).answer(*bytes)));
-                }
+                Wait::None => self.room = Wait::Waiting(Box::pin(Arc::clone(&self.seat).answer(bytes))),
                 Wait::Waiting(waiting) => {
                     let room = ready!(waiting.as_mut().poll(context));
                     self.room = Wait::Had(room.map(Arc::new));
@@ -153,6 +156,25 @@ impl Going {
             }
         }
     }
+
+    /// The next frame of a body whose size is not known, once there is room for it.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.next.is_none() {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) if frame.is_data() => self.next = Some(frame),
+                other => return Poll::Ready(other),
+            }
+        }
+        let bytes = self.next.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        let room = ready!(self.poll_room(bytes, context));
+        self.room = Wait::None;
+        Poll::Ready(self.next.take().map(|frame| Ok(with(room, frame))))
+    }
+}
+
+/// A frame whose bytes have this room until they are sent.
+fn with(room: Option<Arc<Answering>>, frame: Frame<Bytes>) -> Frame<Bytes> {
+    frame.map_data(|bytes| Bytes::from_owner(Kept { bytes, _room: room }))
 }
 
 impl HttpBody for Going {
@@ -163,14 +185,14 @@ impl HttpBody for Going {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let room = ready!(self.poll_room(context));
+        let Some(bytes) = self.bytes else { return self.poll_next(context) };
+        let room = ready!(self.poll_room(bytes, context));
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let keep = |bytes: Bytes| Bytes::from_owner(Kept { bytes, _room: room });
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(keep))))
+        Poll::Ready(frame.map(|frame| frame.map(|frame| with(room, frame))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.next.is_none() && self.body.is_end_stream()
     }
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()

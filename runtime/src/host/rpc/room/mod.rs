@@ -24,12 +24,12 @@ use tokio::time::Instant;
 
 /// What one permit stands for, in bytes.
 const UNIT: usize = 1024;
-/// What an answer takes before its size is known, in bytes: that of one which carries blocks, for messages are made
-/// about as large, and that of any other.
-const BLOCKS_BYTES: usize = 1 << 20;
-const WORDS_BYTES: usize = 16 << 10;
-/// The methods whose answers carry blocks.
-const CARRY_BLOCKS: [&str; 3] = ["Pull", "ReadState", "Follow"];
+/// What the smallest answer takes, in bytes: its stream and its head are kept, too.
+const ANSWER_MIN: usize = 16 << 10;
+
+/// An extension of an answer whose body is made: how many bytes it has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnswerBytes(pub(super) usize);
 
 /// All the room there is.
 #[derive(Debug)]
@@ -148,8 +148,12 @@ impl Seat {
         lock(&self.use_).opened = None;
     }
 
-    /// Waits until there is room for an answer of about so many bytes, of this connection's and of the process's.
+    /// Waits until there is room for an answer of so many bytes, of this connection's and of the process's. One that is
+    /// larger than all there may be is alone.
     async fn answer(self: Arc<Self>, bytes: usize) -> Option<Answering> {
+        let Limits { bytes_per_connection, bytes_in_flight, .. } = self.room.limits;
+        let most = bytes_per_connection.min(bytes_in_flight / 2) / UNIT * UNIT;
+        let bytes = bytes.max(ANSWER_MIN).min(most);
         let acquire = |room: &Arc<Semaphore>| Arc::clone(room).acquire_many_owned(units(bytes));
         let ours = acquire(&self.answers).await.ok()?;
         let all = acquire(&self.room.answers).await.ok()?;
@@ -181,12 +185,6 @@ impl Drop for Seat {
             }
         }
     }
-}
-
-/// About how large the answer to a call of this path is, in bytes.
-fn expected(path: &str) -> usize {
-    let method = path.rsplit('/').next().unwrap_or_default();
-    if CARRY_BLOCKS.contains(&method) { BLOCKS_BYTES } else { WORDS_BYTES }
 }
 
 fn units(bytes: usize) -> u32 {

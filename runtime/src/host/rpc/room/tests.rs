@@ -20,7 +20,8 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-const ANSWER: usize = 3 << 20;
+const MIB: usize = 1 << 20;
+const ANSWER: usize = 3 * MIB;
 
 fn limits() -> Limits {
     Limits { connections: 3, connections_per_host: 2, ..Limits::default() }
@@ -41,7 +42,8 @@ fn seats_are_bounded_in_all_and_by_host_and_come_back() {
     assert_eq!((taken.connections, taken.by_host.len()), (0, 0));
 }
 
-/// Reads what it is sent, then answers: with what it has read, or with `ANSWER` bytes at `/calls/Pull`.
+/// Reads what it is sent, then answers: with what it has read, or with `ANSWER` bytes at `/calls/Pull`, and at `/calls/Known`
+/// so that their number is known before.
 #[derive(Clone)]
 struct Calls;
 
@@ -60,13 +62,19 @@ impl tower::Service<http::Request<Body>> for Calls {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         Box::pin(async move {
-            let is_large = request.uri().path().ends_with("Pull");
+            let path = request.uri().path();
+            let (is_known, is_large) = (path.ends_with("Known"), !path.ends_with("Echo"));
             let bytes = match request.into_body().collect().await {
                 Ok(_) if is_large => Bytes::from(vec![7; ANSWER]),
                 Ok(came) => came.to_bytes(),
                 Err(status) => return Ok(status.into_http()),
             };
-            Ok(http::Response::new(Body::new(Full::new(bytes).map_err(|never| match never {}))))
+            let length = bytes.len();
+            let mut answer = http::Response::new(Body::new(Full::new(bytes).map_err(|never| match never {})));
+            if is_known {
+                answer.extensions_mut().insert(AnswerBytes(length));
+            }
+            Ok(answer)
         })
     }
 }
@@ -159,7 +167,7 @@ async fn a_third_connection_of_a_host_is_closed_and_taken_once_another_has_ended
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_read_ends_its_connection_and_its_room_is_free() {
-    let server = Server::start(Limits { bytes_in_flight: 2 * BLOCKS_BYTES, ..limits() });
+    let server = Server::start(Limits { bytes_in_flight: 2 * ANSWER, ..limits() });
     let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
     let mut unread = call(&slow, "Pull", Bytes::new()).await.unwrap().into_body();
     // It has room, and gets no window for the rest.
@@ -174,8 +182,7 @@ async fn an_answer_that_is_not_read_ends_its_connection_and_its_room_is_free() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_over_one_connection_take_their_share_and_leave_the_rest() {
-    let shares =
-        Limits { bytes_per_connection: 2 * BLOCKS_BYTES, bytes_in_flight: 6 * BLOCKS_BYTES, ..limits() };
+    let shares = Limits { bytes_per_connection: 2 * ANSWER, bytes_in_flight: 6 * ANSWER, ..limits() };
     let server = Server::start(shares);
     let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
     let mut unread = Vec::new();
@@ -191,13 +198,42 @@ async fn answers_over_one_connection_take_their_share_and_leave_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_takes_room_for_all_that_it_has_and_no_more() {
+    for path in ["Pull", "Known"] {
+        // Room for one and a third.
+        let server = Server::start(Limits { bytes_in_flight: 8 * MIB, ..limits() });
+        let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
+        let mut unread = call(&slow, path, Bytes::new()).await.unwrap().into_body();
+        unread.data().await.unwrap().unwrap();
+        let began = Instant::now();
+        let fits = call(&other, "Echo", Bytes::from(vec![1; MIB])).await.unwrap();
+        assert_eq!((read(fits.into_body()).await.unwrap(), began.elapsed()), (MIB, Duration::ZERO), "{path}");
+        let waits = call(&other, path, Bytes::new()).await.unwrap();
+        assert_eq!(read(waits.into_body()).await.unwrap(), ANSWER);
+        assert_eq!(began.elapsed(), limits().call, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_larger_than_all_the_room_goes_alone() {
+    for path in ["Pull", "Known"] {
+        let server = Server::start(Limits { bytes_in_flight: 2 * MIB, ..limits() });
+        let caller = server.caller(1 << 20).await;
+        for _ in 0..3 {
+            let answer = call(&caller, path, Bytes::new()).await.unwrap();
+            assert_eq!(read(answer.into_body()).await.unwrap(), ANSWER);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_for_which_there_is_no_room_is_refused_and_may_be_sent_again() {
-    let server = Server::start(Limits { bytes_in_flight: 4 * BLOCKS_BYTES, ..limits() });
+    let server = Server::start(Limits { bytes_in_flight: 4 * MIB, ..limits() });
     let caller = server.caller(1 << 20).await;
-    let large = call(&caller, "Echo", Bytes::from(vec![1; 2 * BLOCKS_BYTES + 1])).await.unwrap();
+    let large = call(&caller, "Echo", Bytes::from(vec![1; 2 * MIB + 1])).await.unwrap();
     assert_eq!(status(large.headers()), Some("14"), "unavailable: asked again");
-    let fits = call(&caller, "Echo", Bytes::from(vec![1; BLOCKS_BYTES])).await.unwrap();
-    assert_eq!(read(fits.into_body()).await.unwrap(), BLOCKS_BYTES);
+    let fits = call(&caller, "Echo", Bytes::from(vec![1; MIB])).await.unwrap();
+    assert_eq!(read(fits.into_body()).await.unwrap(), MIB);
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,6 +49,11 @@ impl Going {
         Ok(Going { rope: writer.finish(), trailers: None })
     }
 
+    /// How long it is, its prefix included.
+    pub(super) fn bytes(&self) -> usize {
+        self.rope.remaining()
+    }
+
     /// The same, with these after it.
     pub(super) fn with_trailers(self, trailers: HeaderMap) -> Going {
         Going { trailers: Some(trailers), ..self }

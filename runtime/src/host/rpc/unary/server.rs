@@ -1,6 +1,7 @@
 //! Being called as a pserver.
 
 use super::{Going, NoMessage, paths, received};
+use crate::host::rpc::room::AnswerBytes;
 use crate::wire::proto::pserver_server::{Pserver, SERVICE_NAME};
 use crate::wire::{malformed, status_of};
 use http::header::CONTENT_TYPE;
@@ -83,7 +84,9 @@ where
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
     // That an answer is too long is not its caller's doing.
     let going = Going::new(&answer, limit).map_err(|what| Status::internal(format!("the answer: {what}")))?;
+    let bytes = AnswerBytes(going.bytes());
     let mut response = Response::new(Body::new(going.with_trailers(trailers)));
+    response.extensions_mut().insert(bytes);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cluster::{Refusal, RefusalKind};
+use crate::host::rpc::room::AnswerBytes;
 use crate::host::rpc::{Channel, KeptOpen};
 use crate::wire::proto::pserver_client::PserverClient as TonicClient;
 use crate::wire::proto::pserver_server::{Pserver, PserverServer as TonicServer};
@@ -218,4 +219,14 @@ async fn a_call_that_may_be_kept_open_says_for_how_long_and_a_gradient_may_not()
     client.read_state(proto::ReadStateRequest::default()).await.unwrap_err();
     client.share(proto::ShareRequest::default()).await.unwrap_err();
     assert_eq!(*told.lock().unwrap(), [1, 2, 3, 4, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn an_answer_is_told_with_its_size() {
+    let going = Going::new(&pull(&[70_000]), LIMIT).unwrap();
+    let request = http::Request::post(paths::PULL).body(Body::new(going)).unwrap();
+    let answer = ours().oneshot(request).await.unwrap();
+    let told = answer.extensions().get().map(|AnswerBytes(bytes)| *bytes);
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    assert_eq!((told, body.len() > 70_000), (Some(body.len()), true));
 }
