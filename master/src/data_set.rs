@@ -21,7 +21,7 @@ use futures_util::StreamExt;
 use names::{Finding, Found, Identity};
 use shoal_recordio::Index;
 use shoal_runtime::cluster::Manifest;
-use shoal_runtime::host::storage::{Buckets, NextMove, StorageError};
+use shoal_runtime::host::storage::{Buckets, Remedy, StorageError};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -136,7 +136,7 @@ async fn index(finding: Finding) -> anyhow::Result<Result<(String, Index), Strin
 /// Whether a store did not answer, or says no: nothing is known of the object then.
 fn is_store_at_fault(error: &anyhow::Error) -> bool {
     let said = error.downcast_ref::<StorageError>();
-    said.is_some_and(|said| said.next_move() != NextMove::GiveUp)
+    said.is_some_and(|said| said.remedy() != Remedy::GiveUp)
 }
 
 /// Why a whole file is no part of a data set.

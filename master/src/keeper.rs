@@ -10,7 +10,7 @@ use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::checkpoints;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
-use shoal_runtime::host::storage::{NextMove, Storage};
+use shoal_runtime::host::storage::{Remedy, Storage};
 use shoal_runtime::host::store::{Revision, Store, StoreError, settle};
 use std::convert::Infallible;
 use std::time::Duration;
@@ -133,7 +133,7 @@ impl Keeper<'_> {
                 );
                 Ok(Ok(()))
             }
-            Err(error) if error.next_move() == NextMove::Retry => {
+            Err(error) if error.remedy() == Remedy::Retry => {
                 Ok(Err(StoreError::Unavailable(error.to_string())))
             }
             Err(error) => Err(error).context("--checkpoints"),
@@ -181,7 +181,7 @@ impl Keeper<'_> {
                 true
             }
             // Another master got so far and no further, say: it is never tried again under this number.
-            Err(error) if error.next_move() == NextMove::GiveUp => {
+            Err(error) if error.remedy() == Remedy::GiveUp => {
                 tracing::error!(checkpoint = %manifest.checkpoint, %error, "a checkpoint is given up; another is made");
                 service.with(|machine, _| machine.cannot_be_committed(manifest.checkpoint));
                 true

@@ -16,7 +16,7 @@ use shoal_runtime::cluster::{
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::{Fault, load, read_piece};
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::storage::{NextMove, Storage, StorageError};
+use shoal_runtime::host::storage::{Remedy, Storage, StorageError};
 use shoal_runtime::host::warm_start::{WarmFile, WarmStartError};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -76,9 +76,7 @@ impl Restorer<'_> {
             let done = match origin {
                 None => match self.begin(hosted, *term, &unrestored).await {
                     Ok(begun) => Ok(begun?),
-                    Err(WarmStartError::Storage(error)) if error.next_move() != NextMove::GiveUp => {
-                        Err(error)
-                    }
+                    Err(WarmStartError::Storage(error)) if error.remedy() != Remedy::GiveUp => Err(error),
                     Err(error) => {
                         self.given_up.insert((hosted.shape.id, *term));
                         self.shard.fail(format!("{} cannot begin: {error}", hosted.shape));
@@ -87,7 +85,7 @@ impl Restorer<'_> {
                 },
                 Some(record) => match self.restore_one(hosted, *term, *record).await {
                     Ok(restored) => Ok(restored?),
-                    Err(error) if error.next_move() != NextMove::GiveUp => Err(error),
+                    Err(error) if error.remedy() != Remedy::GiveUp => Err(error),
                     // Nothing is wrong with it: the job keeps it, and another build goes on.
                     Err(StorageError::OtherFormat { at, what }) => {
                         return Err(Refusal::new(RefusalKind::OtherVersion, at, what));

@@ -1,7 +1,7 @@
 //! Reading the file that a job begins at, by ranges: pinning it once, then the pieces that somebody restores. It must
 //! never answer values of another file than the one pinned, as far as header and length tell.
 
-use super::storage::{NextMove, Storage, StorageError};
+use super::storage::{Remedy, Storage, StorageError};
 use crate::cluster::warm_start::WarmStart;
 use crate::cluster::{Declaration, Parameter};
 use crate::wire::pieces::Damage;
@@ -50,10 +50,10 @@ pub async fn pin(place: &str, file: &str) -> Result<WarmStart, WarmStartError> {
 
 impl WarmStartError {
     /// What the caller does next.
-    pub fn next_move(&self) -> NextMove {
+    pub fn remedy(&self) -> Remedy {
         match self {
-            WarmStartError::Storage(error) => error.next_move(),
-            WarmStartError::Unfit { .. } => NextMove::GiveUp,
+            WarmStartError::Storage(error) => error.remedy(),
+            WarmStartError::Unfit { .. } => Remedy::GiveUp,
         }
     }
 }
@@ -216,7 +216,7 @@ mod tests {
             std::fs::write(folder.path().join("m"), other).unwrap();
             let error = WarmFile::open(&pinned).await.unwrap_err();
             assert!(
-                error.to_string().contains("another file") && error.next_move() == NextMove::GiveUp,
+                error.to_string().contains("another file") && error.remedy() == Remedy::GiveUp,
                 "{error}"
             );
         }
@@ -228,7 +228,7 @@ mod tests {
         let missing = pin(&place, "n").await.unwrap_err();
         assert!(missing.to_string().contains(&format!("{place}/n")), "{missing}");
         let elsewhere = format!("{place}/nowhere");
-        assert_eq!(pin(&elsewhere, "m").await.unwrap_err().next_move(), NextMove::GiveUp);
+        assert_eq!(pin(&elsewhere, "m").await.unwrap_err().remedy(), Remedy::GiveUp);
         assert!(!folder.path().join("nowhere").exists());
         std::fs::write(folder.path().join("m"), "short").unwrap();
         let broken = pin(&place, "m").await.unwrap_err().to_string();
@@ -288,7 +288,7 @@ mod tests {
         ] {
             write_rows(&folder, &keys, &[1.0, 2.0, 3.0, 4.0, 5.0, last]);
             let error = rows(&place, 2).await.unwrap_err();
-            assert!(error.to_string().contains(what) && error.next_move() == NextMove::GiveUp, "{error}");
+            assert!(error.to_string().contains(what) && error.remedy() == Remedy::GiveUp, "{error}");
         }
     }
 }

@@ -7,7 +7,7 @@ use shoal_master::document::Document;
 use shoal_runtime::cluster::{CheckpointId, ManifestRecord};
 use shoal_runtime::host::checkpoints::{Entry, Standing, list, load_unrecorded};
 use shoal_runtime::host::rpc::Security;
-use shoal_runtime::host::storage::{NextMove, Storage, StorageError};
+use shoal_runtime::host::storage::{Remedy, Storage, StorageError};
 use shoal_runtime::host::store;
 use std::path::{Path, PathBuf};
 
@@ -143,8 +143,8 @@ impl Chosen {
 
 /// A storage's error with its exit code.
 pub(super) fn reached(error: StorageError) -> anyhow::Error {
-    match error.next_move() {
-        NextMove::Retry => Exit::Unreachable(error.to_string()).into(),
-        NextMove::Fix | NextMove::GiveUp => error.into(),
+    match error.remedy() {
+        Remedy::Retry => Exit::Unreachable(error.to_string()).into(),
+        Remedy::Fix | Remedy::GiveUp => error.into(),
     }
 }

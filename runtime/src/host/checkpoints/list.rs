@@ -2,7 +2,7 @@
 
 use super::{first_absent, load_unrecorded};
 use crate::cluster::checkpoint::{CheckpointId, ManifestRecord};
-use crate::host::storage::{NextMove, Storage, StorageError};
+use crate::host::storage::{Remedy, Storage, StorageError};
 
 /// One checkpoint's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ async fn standing(storage: &Storage, checkpoint: CheckpointId) -> Result<Standin
             }
         }),
         Err(StorageError::Missing { .. }) => Ok(Standing::Incomplete("it has no manifest".into())),
-        Err(error) if error.next_move() == NextMove::GiveUp => Ok(Standing::Incomplete(error.to_string())),
+        Err(error) if error.remedy() == Remedy::GiveUp => Ok(Standing::Incomplete(error.to_string())),
         Err(error) => Err(error),
     }
 }

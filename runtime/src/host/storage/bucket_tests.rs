@@ -1,7 +1,7 @@
 //! What is read from buckets, over memory, over a folder, and over a store that fails, hangs or is written to meanwhile.
 
 use super::bucket::{Bucket, Buckets, Stamp};
-use super::{NextMove, StorageError};
+use super::{Remedy, StorageError};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use object_store::local::LocalFileSystem;
@@ -141,7 +141,7 @@ async fn an_object_that_is_replaced_or_cut_short_while_it_is_read_is_refused() {
     for (other, needle) in [(b"CONTENT".as_slice(), "replaced"), (b"con", "7 bytes and now ends after 3")] {
         put(&*store, "a", other).await;
         let error = bucket.read("a", 3..7, Some(&stamp)).await.unwrap_err();
-        assert_eq!(error.next_move(), NextMove::GiveUp);
+        assert_eq!(error.remedy(), Remedy::GiveUp);
         assert!(matches!(error, StorageError::Changed { .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains("s3://b/a") && text.contains(needle) && text.contains("new names"), "{text}");
@@ -173,7 +173,7 @@ async fn a_bucket_that_never_answers_is_told_within_a_minute_with_what_to_set() 
         let error = bucket.read("a", 0..2, None).await.unwrap_err();
         assert!(began.elapsed() <= Duration::from_secs(60), "{:?}", began.elapsed());
         assert!((2..30).contains(&store.asked.load(SeqCst)));
-        assert_eq!(error.next_move(), NextMove::Fix);
+        assert_eq!(error.remedy(), Remedy::Fix);
         let text = error.to_string();
         for needle in ["s3://b/a", what, "over 60 s", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID"] {
             assert!(text.contains(needle), "{needle}: {text}");

@@ -77,7 +77,7 @@ pub enum StorageError {
 
 /// What the caller of a failed operation does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextMove {
+pub enum Remedy {
     /// The same again, after a pause.
     Retry,
     /// Tell a person, who has to act first; then the same again.
@@ -88,16 +88,16 @@ pub enum NextMove {
 
 impl StorageError {
     /// What the caller does next.
-    pub fn next_move(&self) -> NextMove {
+    pub fn remedy(&self) -> Remedy {
         match self {
-            StorageError::Unreachable { .. } => NextMove::Retry,
-            StorageError::Refused { .. } => NextMove::Fix,
+            StorageError::Unreachable { .. } => Remedy::Retry,
+            StorageError::Refused { .. } => Remedy::Fix,
             StorageError::Missing { .. }
             | StorageError::Taken { .. }
             | StorageError::Damaged { .. }
             | StorageError::Changed { .. }
             | StorageError::OtherFormat { .. }
-            | StorageError::Invalid { .. } => NextMove::GiveUp,
+            | StorageError::Invalid { .. } => Remedy::GiveUp,
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
         // ENOSPC, EDQUOT, EROFS, EACCES, EIO on Linux.
         for (code, advice) in [(28, "space"), (122, "space"), (30, "writable"), (13, "right"), (5, "disk")] {
             let error = sorted(Box::new(io::Error::from_raw_os_error(code)));
-            assert_eq!(error.next_move(), NextMove::Fix, "{error}");
+            assert_eq!(error.remedy(), Remedy::Fix, "{error}");
             let text = error.to_string();
             assert!(text.starts_with("place/object: ") && text.contains(advice), "{text}");
         }
@@ -183,11 +183,11 @@ mod tests {
 
     #[test]
     fn what_the_network_did_is_tried_again() {
-        assert_eq!(sorted("HTTP 503 after ten tries".into()).next_move(), NextMove::Retry);
+        assert_eq!(sorted("HTTP 503 after ten tries".into()).remedy(), Remedy::Retry);
         // ETIMEDOUT, ECONNRESET, EINTR, EBUSY on Linux.
         for code in [110, 104, 4, 16] {
             let error = sorted(Box::new(io::Error::from_raw_os_error(code)));
-            assert_eq!(error.next_move(), NextMove::Retry, "{error}");
+            assert_eq!(error.remedy(), Remedy::Retry, "{error}");
         }
     }
 
@@ -201,6 +201,6 @@ mod tests {
         let taken = sort(object_store::Error::AlreadyExists { path: path(), source: source() });
         assert_eq!(taken, StorageError::Taken { at: "place/object".into() });
         let forbidden = sort(object_store::Error::Unauthenticated { path: path(), source: source() });
-        assert_eq!(forbidden.next_move(), NextMove::Fix);
+        assert_eq!(forbidden.remedy(), Remedy::Fix);
     }
 }

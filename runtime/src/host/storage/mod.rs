@@ -17,7 +17,7 @@ mod tests;
 mod upload;
 
 pub use bucket::{Bucket, Buckets, Listing, Stamp};
-pub use error::{NextMove, StorageError};
+pub use error::{Remedy, StorageError};
 pub use upload::Upload;
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ impl Storage {
             Err(object_store::Error::AlreadyExists { .. }) => {
                 match self.read(name, content.len() as u64).await {
                     Ok(found) if found == content => {}
-                    Err(error) if error.next_move() != NextMove::GiveUp => return Err(error),
+                    Err(error) if error.remedy() != Remedy::GiveUp => return Err(error),
                     _ => return Err(StorageError::Taken { at: self.at(name) }),
                 }
                 // Who wrote it may have failed before it was durable: the same bytes once more, whole.

@@ -138,7 +138,7 @@ async fn a_full_disk_is_reported_by_place_object_and_what_to_do() {
             upload.finish().await
         };
         let error = failed.await.unwrap_err();
-        assert_eq!(error.next_move(), NextMove::Fix);
+        assert_eq!(error.remedy(), Remedy::Fix);
         text(error, &["place/a/1", "No space left", "free some space"]);
     }
     let storage = Storage::over(Frail::new(Arc::new(InMemory::new()), 1, Last::Lost, ENOSPC), "place");
@@ -152,7 +152,7 @@ async fn silence_on_a_repeated_put_is_not_taken_for_another_content() {
     // ETIMEDOUT, after the refusal to create and before what is there could be read.
     let storage = Storage::over(Frail::new(inner, 1, Last::Answered, 110), "place");
     let error = storage.put("a", Bytes::from_static(b"x")).await.unwrap_err();
-    assert_eq!(error.next_move(), NextMove::Retry);
+    assert_eq!(error.remedy(), Remedy::Retry);
 }
 
 #[tokio::test]
@@ -196,14 +196,14 @@ async fn a_sync_that_fails_at_any_folder_fails_the_operation() {
             storage.upload("a/2").await.unwrap().finish().await.unwrap_err(),
             storage.delete("a/1").await.unwrap_err(),
         ] {
-            assert_eq!(error.next_move(), NextMove::Fix);
+            assert_eq!(error.remedy(), Remedy::Fix);
             text(error, &["place/a/", "look at the disk"]);
         }
         std::fs::remove_dir_all(root.join("a")).unwrap();
     }
     let failing = |_: &FilePath| Err(io::Error::from_raw_os_error(EIO));
     let storage = open_folder("place", root, Arc::new(failing)).await.unwrap();
-    assert_eq!(storage.delete_folder("a").await.unwrap_err().next_move(), NextMove::Fix);
+    assert_eq!(storage.delete_folder("a").await.unwrap_err().remedy(), Remedy::Fix);
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn a_place_is_a_path_or_a_url_that_this_build_knows() {
     assert!(above.path().join("b c/a/1").is_file() && above.path().join("d/a/1").is_file());
     for place in ["", "memory://x", "ftp://host/x", "file://host/x", "file:///a%20b", "file://x"] {
         let error = Storage::open(place).await.unwrap_err();
-        assert_eq!(error.next_move(), NextMove::Fix);
+        assert_eq!(error.remedy(), Remedy::Fix);
         text(error, &[place, "name a folder"]);
     }
     for feature in ["s3", "gs"] {
@@ -255,7 +255,7 @@ async fn a_place_that_cannot_be_a_folder_is_refused_when_it_is_opened() {
     std::fs::write(&file, "x").unwrap();
     for place in [file.clone(), file.join("below")] {
         let error = Storage::open(place.to_str().unwrap()).await.unwrap_err();
-        assert_eq!(error.next_move(), NextMove::Fix);
+        assert_eq!(error.remedy(), Remedy::Fix);
         text(error, &[place.to_str().unwrap(), "name a folder, not a file"]);
     }
 }

@@ -45,7 +45,7 @@ async fn is_found(storage: &Storage, record: &ManifestRecord, object: &str, what
     assert!(report.faults.iter().any(|fault| fault.file == at), "verify: {object}: {what}: {report:?}");
     let error = restore(storage, record).await.expect_err(&format!("restore: {object}: {what}"));
     assert!(error.to_string().starts_with(&format!("{at}: ")), "{object}: {what}: {error}");
-    assert_eq!(error.next_move(), NextMove::GiveUp, "{object}: {what}: {error}");
+    assert_eq!(error.remedy(), Remedy::GiveUp, "{object}: {what}: {error}");
 }
 
 #[tokio::test]

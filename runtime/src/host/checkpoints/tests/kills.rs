@@ -89,7 +89,7 @@ async fn an_older_checkpoint_outlives_a_full_disk_and_the_next_succeeds_when_the
     for changes in 1..=7 {
         let full = Storage::over(Frail::new(store.clone(), changes, Last::Lost, 28), "place");
         let error = write(&full, 4, 6).await.unwrap_err();
-        assert_eq!(error.next_move(), NextMove::Fix);
+        assert_eq!(error.remedy(), Remedy::Fix);
         assert!(error.to_string().contains("place/checkpoint-00000004/"), "{error}");
         assert_eq!(verify(&storage, &record).await.unwrap().faults, []);
         remove(&storage, CheckpointId(4)).await.unwrap();

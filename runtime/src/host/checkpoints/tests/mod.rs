@@ -7,7 +7,7 @@ mod kills;
 use super::*;
 use crate::cluster::BlockId;
 use crate::cluster::checkpoint::CheckpointFault;
-use crate::host::storage::NextMove;
+use crate::host::storage::Remedy;
 use crate::wire::sample;
 use bytes::Bytes;
 use object_store::memory::InMemory;
@@ -110,7 +110,7 @@ async fn a_commit_repeated_is_the_same_and_another_commit_of_the_same_number_is_
     assert_eq!(commit(&storage, &manifest).await.unwrap(), record);
     let other = CheckpointManifest { cut: None, ..manifest.clone() };
     let error = commit(&storage, &other).await.unwrap_err();
-    assert!(matches!(error, StorageError::Taken { .. }) && error.next_move() == NextMove::GiveUp, "{error}");
+    assert!(matches!(error, StorageError::Taken { .. }) && error.remedy() == Remedy::GiveUp, "{error}");
     assert_eq!(load(&storage, &record).await.unwrap(), manifest);
 }
 
