@@ -12,6 +12,7 @@ use shoal_runtime::cluster::{
     Schedule,
 };
 use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Dial};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store::{MemoryStore, Store};
@@ -37,7 +38,7 @@ pub(crate) fn document(bytes: &[u8]) {
 struct Nobody;
 
 impl Dial for Nobody {
-    fn dial(&self, address: &str) -> Result<Channel, String> {
+    fn dial(&self, address: &str, _: Option<Role>) -> Result<Channel, String> {
         Err(format!("{address}: a master calls nobody"))
     }
 }

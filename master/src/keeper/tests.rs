@@ -7,6 +7,7 @@ use crate::members::State;
 use object_store::memory::InMemory;
 use shoal_runtime::cluster::{CheckpointId, Incarnation};
 use shoal_runtime::host::rpc::Channel;
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::store::{MemoryStore, SwapFault};
 use shoal_runtime::wire::proto::{self, master_server::Master};
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ struct Wire {
 }
 
 impl Dial for Wire {
-    fn dial(&self, address: &str) -> Result<Channel, String> {
+    fn dial(&self, address: &str, _: Option<Role>) -> Result<Channel, String> {
         Err(format!("{address}: a keeper calls nobody"))
     }
     fn is_gone<'a>(&'a self, address: &'a str) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {

@@ -13,6 +13,7 @@ use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
     BlockId, Declaration, Fill, JobSettings, Node, Parameter, RefusalKind, Rewind, Rule, Step, Term, Version,
 };
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Limits, answering};
 use shoal_runtime::wire::WireVersion;
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ pub(crate) fn address(number: u64) -> String {
 }
 
 impl Dial for Net {
-    fn dial(&self, address: &str) -> Result<Channel, String> {
+    fn dial(&self, address: &str, _: Option<Role>) -> Result<Channel, String> {
         let shard = self.wires().shards.get(address).cloned().ok_or("no such host")?;
         let version = self.wires().version.unwrap_or(WireVersion::PRESENT);
         let server = answering(PserverService::new(shard).server(Limits::default()), version);

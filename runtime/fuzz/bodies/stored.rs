@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::{BlockCopy, BlockId, PieceRef, Rewind, StateName, Term, Version};
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Dial};
 use shoal_runtime::host::store::{EtcdStore, FileStore, Revision, Store};
 use shoal_runtime::wire::checkpoint::{decode_manifest, encode_manifest};
@@ -120,7 +121,7 @@ pub(crate) fn store(bytes: &[u8]) {
 struct Replies(Bytes);
 
 impl Dial for Replies {
-    fn dial(&self, _: &str) -> Result<Channel, String> {
+    fn dial(&self, _: &str, _: Option<Role>) -> Result<Channel, String> {
         let Replies(bytes) = self.clone();
         let answer = move |_: http::Request<tonic::body::Body>| {
             let envelope = [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat();

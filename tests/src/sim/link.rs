@@ -6,6 +6,7 @@ use super::network::Network;
 use super::points::Side;
 use super::wire;
 use http_body_util::BodyExt;
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Dial};
 use shoal_runtime::wire::proto;
 use std::future::Future;
@@ -47,7 +48,7 @@ impl Dial for Door {
         Box::pin(std::future::ready(self.network.is_refused(&self.host.name, address)))
     }
 
-    fn dial(&self, address: &str) -> Result<Channel, String> {
+    fn dial(&self, address: &str, _: Option<Role>) -> Result<Channel, String> {
         if self.network.is_wire() {
             return wire::dial(&self.network, &self.host.name, address);
         }

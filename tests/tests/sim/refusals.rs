@@ -289,7 +289,7 @@ async fn a_message_above_the_limit_is_refused_and_the_server_goes_on() {
     let serving = tokio::spawn(rpc::serve(listener, routes, limits, Security::Loopback, shutdown));
 
     // A client without limits of its own: the server must be the one that refuses.
-    let channel = rpc::asking(TcpDial::default().dial(&address).unwrap(), WireVersion::PRESENT);
+    let channel = rpc::asking(TcpDial::default().dial(&address, None).unwrap(), WireVersion::PRESENT);
     let mut client = PserverClient::new(channel).max_encoding_message_size(usize::MAX);
     let gradient = |bytes: usize| proto::PushRequest {
         job: "sim".into(),

@@ -52,7 +52,7 @@ async fn every_role_with_the_wrong_credentials_hears_from_every_other_what_is_th
             let address = if edge.called() == Role::Master { &job.master } else { &pserver };
             for (security, words) in mistakes(&issuers, edge.caller()) {
                 let dial = TcpDial { security: security.clone(), ..TcpDial::default() };
-                let channel = dial.dial_role(address, Some(edge.called())).unwrap();
+                let channel = dial.dial(address, Some(edge.called())).unwrap();
                 match edge.call(channel).await {
                     Err(Fault::Untrusted(why)) => {
                         assert!(

@@ -47,7 +47,7 @@ async fn impostor(folder: &Path) -> (String, Arc<AtomicUsize>) {
 
 async fn fault(edge: Edge, address: &str, security: Security) -> String {
     let dial = TcpDial { security, ..TcpDial::default() };
-    let channel = dial.dial_role(address, Some(edge.called())).unwrap();
+    let channel = dial.dial(address, Some(edge.called())).unwrap();
     match edge.call(channel).await {
         Err(Fault::Untrusted(why)) => why,
         other => panic!("{edge:?} at {address}: {other:?}"),
@@ -79,7 +79,7 @@ async fn an_impostor_is_told_nothing_whatever_it_shows_and_whoever_calls_it() {
         // One that is as it should be is spoken to, or the count above would prove nothing.
         let (address, heard) = impostor(&issuers.good(called)).await;
         let dial = TcpDial { security: issuers.secured(caller), ..TcpDial::default() };
-        let channel = dial.dial_role(&address, Some(called)).unwrap();
+        let channel = dial.dial(&address, Some(called)).unwrap();
         let _ = tokio::time::timeout(std::time::Duration::from_millis(500), edge.call(channel)).await;
         assert!(heard.load(Relaxed) > 0, "{edge:?}");
     }
@@ -133,10 +133,10 @@ async fn who_is_refused_may_end_its_sentence_and_so_hears_why() {
 
 #[tokio::test]
 async fn a_name_that_leads_off_this_machine_is_not_called_in_plaintext() {
-    let literal = TcpDial::default().dial("10.255.255.1:7400").err().unwrap();
+    let literal = TcpDial::default().dial("10.255.255.1:7400", None).err().unwrap();
     assert!(literal.contains("10.255.255.1:7400") && literal.contains("--plaintext"), "{literal}");
     // A name is known by its address only when it is called; this one is a number in another spelling.
-    let channel = TcpDial::default().dial("0xaffffff1:7400");
+    let channel = TcpDial::default().dial("0xaffffff1:7400", None);
     if let Ok(channel) = channel {
         let answer = Edge::ClientScales.call(channel).await;
         assert!(answer.is_err(), "{answer:?}");

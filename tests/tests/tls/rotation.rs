@@ -82,7 +82,7 @@ async fn connections(security: fn(&Issuers, Role) -> Security) -> usize {
     let master = security(&issuers, Role::Master);
     tokio::spawn(rpc::serve_on(incoming, tonic::service::Routes::default(), limits, master, stopped));
     let dial = TcpDial { security: security(&issuers, Role::Client), ..TcpDial::default() };
-    let channel = dial.dial_role(&address, Some(Role::Master)).unwrap();
+    let channel = dial.dial(&address, Some(Role::Master)).unwrap();
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(2500) {
         // No such service is there, and that is an answer; no answer may be lost with a connection that is given up.

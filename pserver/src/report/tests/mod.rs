@@ -9,6 +9,7 @@ use super::*;
 use crate::block::tests::{ME, job};
 use crate::hosting::Assignment;
 use object_store::memory::InMemory;
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Dial, answering};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::proto::master_server::{Master, MasterServer};
@@ -45,7 +46,7 @@ pub(crate) struct FakeMaster {
 }
 
 impl Dial for FakeMaster {
-    fn dial(&self, _: &str) -> Result<Channel, String> {
+    fn dial(&self, _: &str, _: Option<Role>) -> Result<Channel, String> {
         let server = answering(MasterServer::new(self.clone()), WireVersion::PRESENT);
         type Call = tonic::codegen::http::Request<tonic::body::Body>;
         Ok(BoxCloneSyncService::new(tower::ServiceExt::<Call>::map_err(server, Into::into)))

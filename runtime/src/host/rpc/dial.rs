@@ -24,13 +24,12 @@ pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Turns addresses into channels. Must not wait: the connection comes about at the first call, and again after a loss.
 pub trait Dial: Send + Sync {
-    /// A channel to `address` (`host:port`); an error names what is wrong with the address.
-    fn dial(&self, address: &str) -> Result<Channel, String>;
-
-    /// The same; with a role, only one who has its certificate may answer. Where nobody has any, a role changes nothing.
-    fn dial_role(&self, address: &str, _role: Option<Role>) -> Result<Channel, String> {
-        self.dial(address)
-    }
+    /// A channel to `address` (`host:port`). With a role, only one who has its certificate may answer; where nobody has
+    /// any, a role changes nothing.
+    ///
+    /// # Errors
+    /// What is wrong with the address.
+    fn dial(&self, address: &str, role: Option<Role>) -> Result<Channel, String>;
 
     /// Whether it is certain that nobody listens at `address`. False also where that cannot be told in a short time.
     fn is_gone<'a>(&'a self, _address: &'a str) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
@@ -51,11 +50,7 @@ pub struct TcpDial {
 }
 
 impl Dial for TcpDial {
-    fn dial(&self, address: &str) -> Result<Channel, String> {
-        self.dial_role(address, None)
-    }
-
-    fn dial_role(&self, address: &str, role: Option<Role>) -> Result<Channel, String> {
+    fn dial(&self, address: &str, role: Option<Role>) -> Result<Channel, String> {
         if let Ok(literal) = address.parse() {
             self.security.check_address(literal).map_err(|untrusted| untrusted.to_string())?;
         }
@@ -160,13 +155,13 @@ fn typed(error: BoxError, peer: &str, speaks_tls: &AtomicBool) -> BoxError {
 /// A client of the master at `address`.
 pub fn master_client(dial: &dyn Dial, address: &str) -> Result<MasterClient<Channel>, String> {
     let bytes = Limits::default().message_bytes;
-    Ok(MasterClient::new(asking(dial.dial_role(address, Some(Role::Master))?, WireVersion::PRESENT))
+    Ok(MasterClient::new(asking(dial.dial(address, Some(Role::Master))?, WireVersion::PRESENT))
         .max_decoding_message_size(bytes)
         .max_encoding_message_size(bytes))
 }
 
 /// A client of the pserver at `address`.
 pub fn pserver_client(dial: &dyn Dial, address: &str) -> Result<PserverClient, String> {
-    let channel = asking(dial.dial_role(address, Some(Role::Pserver))?, WireVersion::PRESENT);
+    let channel = asking(dial.dial(address, Some(Role::Pserver))?, WireVersion::PRESENT);
     Ok(PserverClient::new(channel, Limits::default().message_bytes))
 }

@@ -1,5 +1,6 @@
 //! A way to etcd that a test cuts, or that loses answers. It must never lose anything unasked.
 
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Dial, TcpDial};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -29,8 +30,8 @@ impl Link {
 }
 
 impl Dial for Link {
-    fn dial(&self, address: &str) -> Result<Channel, String> {
-        let (channel, state) = (TcpDial::default().dial(address)?, Arc::clone(&self.0));
+    fn dial(&self, address: &str, _: Option<Role>) -> Result<Channel, String> {
+        let (channel, state) = (TcpDial::default().dial(address, None)?, Arc::clone(&self.0));
         let link = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
             let (channel, state) = (channel.clone(), Arc::clone(&state));
             async move {

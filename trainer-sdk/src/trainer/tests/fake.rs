@@ -13,6 +13,7 @@ use shoal_runtime::cluster::{
     Incarnation, JobId, JobSettings, Mode, Precision, Rewind, Routing, Slice, Task, Term,
 };
 use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Dial, answering};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
 use shoal_runtime::wire::WireVersion;
@@ -236,7 +237,7 @@ pub(super) fn settings() -> TrainerSettings {
 }
 
 impl Dial for Fake {
-    fn dial(&self, address: &str) -> Result<Channel, String> {
+    fn dial(&self, address: &str, _: Option<Role>) -> Result<Channel, String> {
         let (role, at) = address.rsplit_once('-').ok_or("no such role")?;
         let at = at.parse().map_err(|_| "no number")?;
         let fake = self.clone();

@@ -33,7 +33,7 @@ impl Endpoints {
             return Err(StoreError::Broken("etcd: no endpoint is named; name host:port".to_owned()));
         }
         let dialed = addresses.iter().map(|address| {
-            let channel = ServiceExt::map_err(dial.dial(address)?, Status::from_error);
+            let channel = ServiceExt::map_err(dial.dial(address, None)?, Status::from_error);
             Ok((address.clone(), Member::new(channel)))
         });
         let members = dialed.collect::<Result<Vec<_>, String>>().map_err(StoreError::Broken)?;
