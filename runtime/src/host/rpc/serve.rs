@@ -1,8 +1,8 @@
 //! Being reached: a listener, the handshakes, the limits, and a clean end.
 
-use super::room::{Meter, Room};
+use super::room::{Metered, Room};
 use super::same_host::Listeners;
-use super::tls::{Admit, Security, secured};
+use super::tls::{Admission, Security, secured};
 use super::{Limits, answering};
 use crate::host::shutdown::Shutdown;
 use crate::wire::WireVersion;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
+use tower::layer::layer_fn;
 
 /// After a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -82,10 +83,10 @@ where
         .http2_keepalive_interval(Some(limits.keepalive))
         .http2_keepalive_timeout(Some(limits.keepalive))
         .timeout(limits.call)
-        .layer(Meter)
+        .layer(layer_fn(Metered))
         // Outside of admission: who is refused for want of trust learns the version too.
-        .layer(tower::layer::layer_fn(|service| answering(service, WireVersion::PRESENT)))
-        .layer(Admit)
+        .layer(layer_fn(|service| answering(service, WireVersion::PRESENT)))
+        .layer(layer_fn(Admission))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, async move { shutdown.wait().await });
     tokio::select! {

@@ -11,22 +11,11 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use tonic::body::Body;
-use tower::{Layer, Service};
-
-/// Puts a [`Metered`] before a service.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::host::rpc) struct Meter;
+use tower::Service;
 
 /// A service whose calls take their connection's room.
 #[derive(Clone, Debug)]
-pub(in crate::host::rpc) struct Metered<S>(S);
-
-impl<S> Layer<S> for Meter {
-    type Service = Metered<S>;
-    fn layer(&self, service: S) -> Metered<S> {
-        Metered(service)
-    }
-}
+pub(in crate::host::rpc) struct Metered<S>(pub(in crate::host::rpc) S);
 
 impl<S> Service<Request<Body>> for Metered<S>
 where

@@ -11,7 +11,7 @@ mod seldom;
 #[cfg(test)]
 mod tests;
 
-pub(super) use metering::Meter;
+pub(super) use metering::Metered;
 pub(super) use pace::Pace;
 pub(super) use seldom::Seldom;
 

@@ -7,22 +7,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
-use tower::{Layer, Service};
-
-/// Puts an [`Admission`] before a service.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::host::rpc) struct Admit;
+use tower::Service;
 
 /// Refuses calls that the caller's role may not make.
 #[derive(Clone, Debug)]
-pub(in crate::host::rpc) struct Admission<S>(S);
-
-impl<S> Layer<S> for Admit {
-    type Service = Admission<S>;
-    fn layer(&self, service: S) -> Admission<S> {
-        Admission(service)
-    }
-}
+pub(in crate::host::rpc) struct Admission<S>(pub(in crate::host::rpc) S);
 
 impl<S> Service<Request<Body>> for Admission<S>
 where

@@ -17,7 +17,7 @@ mod untrusted;
 mod verify;
 
 pub(super) use accept::secured;
-pub(super) use admission::Admit;
+pub(super) use admission::Admission;
 pub use connection::{Connection, Peer};
 pub use credentials::{Credentials, described};
 pub use identity::{Identity, Role, Validity};
