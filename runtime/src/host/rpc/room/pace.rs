@@ -1,7 +1,8 @@
 //! How fast a connection may send frames that carry nothing: pings, settings, windows, empty data, and above all resets.
 //! Each takes an answer or some bookkeeping and costs its sender next to nothing (RFC 9113, section 10.5). Whoever has
 //! spent what they are given is read from no further until time has given them more: they wait, nobody else does, and
-//! nothing is kept for them but what their socket holds.
+//! nothing is kept for them but what their socket holds. h2 bounds the memory that such frames take, and no rate but that of
+//! empty data: see `without_a_pace_nothing_holds_back_pings_settings_windows_and_resets`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

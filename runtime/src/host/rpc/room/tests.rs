@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, DuplexStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc::UnboundedSender;
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -254,4 +254,37 @@ async fn who_pings_without_end_waits_for_its_answers_and_others_do_not() {
     let began = Instant::now();
     call(&other, "Echo", Bytes::new()).await.unwrap();
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+fn frame(kind: u8, content: &[u8]) -> Vec<u8> {
+    let [_, high, middle, low] = (content.len() as u32).to_be_bytes();
+    [&[high, middle, low, kind, 0, 0, 0, 0, 0][..], content].concat()
+}
+
+/// Why frames are counted here: h2 (0.4.20) takes these as fast as they come, for ever. What it ends by itself is a flood of
+/// empty data, of resets of calls that nobody has heard of yet, and of continuations.
+#[tokio::test]
+async fn without_a_pace_nothing_holds_back_pings_settings_windows_and_resets() {
+    let unpaced = Limits { idle_frames_per_second: std::num::NonZeroU32::MAX, ..limits() };
+    let last = frame(6, &[9; 8]);
+    for flood in [frame(6, &[1; 8]), frame(4, &[]), frame(8, &[0, 0, 0, 1])] {
+        let server = Server::start(unpaced);
+        let (mut reading, mut writing) = tokio::io::split(server.connect());
+        let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, &[])].concat();
+        let sent = [preface, flood.repeat(10_000), last.clone()].concat();
+        tokio::spawn(async move { writing.write_all(&sent).await });
+        let mut came = Vec::new();
+        while !came.ends_with(&[9; 8]) {
+            assert_ne!(reading.read_buf(&mut came).await.unwrap(), 0, "h2 has ended it");
+        }
+    }
+    let server = Server::start(unpaced);
+    let caller = server.caller(65_535).await;
+    for _ in 0..2000 {
+        let request = http::Request::post("http://here/calls/Echo").body(()).unwrap();
+        let (_, mut sending) = caller.clone().ready().await.unwrap().send_request(request, false).unwrap();
+        tokio::task::yield_now().await;
+        sending.send_reset(h2::Reason::CANCEL);
+    }
+    assert_eq!(call(&caller, "Echo", Bytes::new()).await.unwrap().status(), 200);
 }
