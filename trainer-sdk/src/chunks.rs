@@ -104,13 +104,9 @@ async fn read_chunk(
     let stored = bytes.len() as u64;
     let (file, offset) = (slice.file.clone(), slice.chunk_offset);
     let decode = move || decoded(&slice, bytes);
-    let chunk = match compute {
-        Compute::InPlace => decode(),
-        // Off the loop, as the program's step is: a chunk of megabytes must hold up neither of them.
-        Compute::Thread => tokio::task::spawn_blocking(decode).await.unwrap_or_else(|panic| {
-            Err(ReadError::Io { file, offset, source: std::io::Error::other(panic) })
-        }),
-    };
+    let chunk = compute.run(decode).await.unwrap_or_else(|panic| {
+        Err(ReadError::Io { file, offset, source: std::io::Error::other(panic.to_string()) })
+    });
     Ok((chunk?, stored))
 }
 

@@ -49,7 +49,11 @@ pub(crate) trait Errand {
     }
 
     /// Takes in an answer and leaves in the batch what must be asked again.
-    fn hear(&mut self, batch: &mut Batch, reply: Self::Reply) -> Result<ControlFlow<Self::End>, TrainError>;
+    async fn hear(
+        &mut self,
+        batch: &mut Batch,
+        reply: Self::Reply,
+    ) -> Result<ControlFlow<Self::End>, TrainError>;
 
     /// A pserver says that all of it is done; none where that is no sensible answer.
     fn gone(&mut self) -> Option<Self::End>;
@@ -101,7 +105,9 @@ pub(crate) async fn run<E: Errand>(session: &Session, errand: &mut E) -> Result<
                 () = routings.changed() => break,
                 answer = calls.next() => answer,
             };
-            if let ControlFlow::Break(end) = calls.heard(errand, &mut pending, id, answer, began.elapsed())? {
+            if let ControlFlow::Break(end) =
+                calls.heard(errand, &mut pending, id, answer, began.elapsed()).await?
+            {
                 return Ok(end);
             }
         }
@@ -205,7 +211,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
     }
 
     /// Takes in the answer to a batch's call, and calls again for what it has left.
-    fn heard<E: Errand<Reply = T>>(
+    async fn heard<E: Errand<Reply = T>>(
         &mut self,
         errand: &mut E,
         pending: &mut Pending,
@@ -221,7 +227,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
             Ok(reply) => {
                 batch.silent.succeed();
                 batch.untrusted_since = None;
-                if let ControlFlow::Break(end) = errand.hear(batch, reply)? {
+                if let ControlFlow::Break(end) = errand.hear(batch, reply).await? {
                     return Ok(ControlFlow::Break(end));
                 }
                 if batch.asks || batch.is_refused {

@@ -38,7 +38,7 @@ impl Kept {
             return;
         }
         let is_full =
-            |kept: &Kept| kept.sums.len() >= KEPT_MAX || kept.bytes() + bytes(&sum) > KEPT_BYTES_MAX;
+            |kept: &Kept| kept.sums.len() >= KEPT_MAX || kept.bytes() + sum.bytes() > KEPT_BYTES_MAX;
         while !self.sums.is_empty() && is_full(self) {
             // Those that are held first, in the order in which they came; then what has room last.
             let held = self.sums.iter().position(|kept| !kept.is_due);
@@ -57,12 +57,12 @@ impl Kept {
 
     /// Whether another may be computed beside those that are due: one at most, and no larger than what may be kept.
     pub(crate) fn has_room(&self) -> bool {
-        let mut due = self.sums.iter().filter(|kept| kept.is_due).map(|kept| bytes(&kept.sum));
+        let mut due = self.sums.iter().filter(|kept| kept.is_due).map(|kept| kept.sum.bytes());
         due.next().is_none_or(|first| 2 * first <= KEPT_BYTES_MAX) && due.next().is_none()
     }
 
     fn bytes(&self) -> usize {
-        self.sums.iter().map(|kept| bytes(&kept.sum)).sum()
+        self.sums.iter().map(|kept| kept.sum.bytes()).sum()
     }
 
     /// Every block has published `step`: sums of earlier steps can be lost no more.
@@ -110,12 +110,6 @@ impl Kept {
 
 fn place(of: NodeOf) -> (Step, u32) {
     (of.step, of.node.first())
-}
-
-fn bytes(sum: &NodeSum) -> usize {
-    let rows = sum.rows.iter().map(|rows| 12 * rows.len() + 4 * rows.values().len());
-    let there = sum.there.iter().map(|there| there.tensors.bytes());
-    sum.values.iter().map(|values| 4 * values.len()).chain(rows).chain(there).sum()
 }
 
 #[cfg(test)]

@@ -118,6 +118,7 @@ mod calls;
 pub mod candle;
 pub mod chunks;
 mod complaint;
+mod computing;
 mod desk;
 mod device;
 mod errand;

@@ -3,6 +3,7 @@
 use crate::calls::Callee;
 use crate::errand::{Calling, Errand, run};
 use crate::error::TrainError;
+use crate::names::Names;
 use crate::origin::Base;
 use crate::pending::Batch;
 use crate::session::Session;
@@ -59,10 +60,18 @@ struct Pull<'a> {
     at: At,
     routing: Arc<Routing>,
     wanted: BTreeSet<BlockId>,
-    buckets: BTreeMap<BlockId, BucketRows>,
+    /// Where the rows that are wanted are.
+    buckets: Arc<BTreeMap<BlockId, BucketRows>>,
+    /// Empty while somebody has them to put something there.
+    arrived: Arrived,
+    bases: Vec<Base>,
+}
+
+/// Values and rows, as far as they have come.
+#[derive(Default)]
+struct Arrived {
     values: Vec<Vec<f32>>,
     rows: Vec<TableRows>,
-    bases: Vec<Base>,
 }
 
 /// Pulls until every block, metrics included, has answered; of tables the rows of these keys. `spent` are the values of an
@@ -74,9 +83,9 @@ pub(crate) async fn pull(
     spent: Option<Vec<Vec<f32>>>,
 ) -> Result<Pulled, TrainError> {
     let blocks = 0..session.names.layout.len() as u32;
-    let mut pull = Pull::new(session, at, keys);
+    let mut pull = Pull::new(session, at, keys).await?;
     pull.wanted = blocks.map(BlockId).collect();
-    pull.values = spent.unwrap_or_else(|| session.names.zeros());
+    pull.arrived.values = spent.unwrap_or_else(|| session.names.zeros());
     if let At::Step(..) = at {
         pull.areas = areas_for_parameters(session).await;
     }
@@ -85,24 +94,27 @@ pub(crate) async fn pull(
 
 /// Pulls rows alone, of a version that every block has published: of these keys.
 pub(crate) async fn pull_rows(session: &Session, at: At, keys: Keys) -> Result<Pulled, TrainError> {
-    let mut pull = Pull::new(session, at, keys);
+    let mut pull = Pull::new(session, at, keys).await?;
     pull.wanted = pull.buckets.keys().copied().collect();
     run(session, &mut pull).await
 }
 
 impl Pull<'_> {
-    fn new(session: &Session, at: At, keys: Keys) -> Pull<'_> {
-        let names = &session.names;
-        let rows = keys.rows().into_iter().map(|rows| {
-            let (keys, values) = rows.into_parts();
-            TableRows { keys, values }
-        });
-        let rows: Vec<TableRows> = rows.collect();
-        let buckets = read_by_bucket(names, &rows);
-        let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; names.layout.len()];
+    async fn new(session: &Session, at: At, keys: Keys) -> Result<Pull<'_>, TrainError> {
+        let (names, bytes) = (session.names.clone(), keys.bytes());
+        let find = move || {
+            let rows = keys.rows().into_iter().map(|rows| {
+                let (keys, values) = rows.into_parts();
+                TableRows { keys: keys.into(), values }
+            });
+            let rows: Vec<TableRows> = rows.collect();
+            (Arc::new(read_by_bucket(&names, &rows)), rows)
+        };
+        let (buckets, rows) = session.compute.over(bytes, find).await?;
+        let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; session.names.layout.len()];
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
-        let (values, areas) = (Vec::new(), InAreas::default());
-        Pull { session, areas, at, routing, wanted, buckets, values, rows, bases }
+        let (areas, arrived) = (InAreas::default(), Arrived { values: Vec::new(), rows });
+        Ok(Pull { session, areas, at, routing, wanted, buckets, arrived, bases })
     }
 
     fn is_read(&self, block: BlockId) -> bool {
@@ -110,10 +122,75 @@ impl Pull<'_> {
         layout.is_some_and(|layout| layout.is_read_by_steps && layout.bucket.is_none())
     }
 
+    /// Whether a block is asked for that is not there yet, and this is of the history that the routing is of.
+    fn is_news(&self, pulled: &proto::PulledBlock) -> bool {
+        let block = BlockId(pulled.block);
+        let restored = self.routing.blocks.get(block.0 as usize).map_or(0, |route| route.rewind.0);
+        let is_stale = self.at == At::Latest && pulled.rewind < restored;
+        !is_stale && self.wanted.contains(&block)
+    }
+
+    /// Takes note of a block that has come.
+    fn note(&mut self, pserver: u64, pulled: &proto::PulledBlock) {
+        let block = BlockId(pulled.block);
+        if pulled.is_in_area {
+            self.areas.has(pserver, block);
+        }
+        self.bases[block.0 as usize] =
+            Base { rewind: Rewind(pulled.rewind), version: Version(pulled.version) };
+        self.wanted.remove(&block);
+    }
+
+    /// Puts blocks where they belong.
+    async fn put(&mut self, blocks: Vec<proto::PulledBlock>) -> Result<Result<(), Refusal>, TrainError> {
+        let bytes = blocks.iter().map(|block| self.bytes(BlockId(block.block))).sum();
+        let mut arrived = std::mem::take(&mut self.arrived);
+        let (names, buckets) = (self.session.names.clone(), self.buckets.clone());
+        let put_all = move || {
+            let put = blocks.into_iter().try_for_each(|block| arrived.put(&names, &buckets, block));
+            (arrived, put)
+        };
+        let (arrived, put) = self.session.compute.over(bytes, put_all).await?;
+        self.arrived = arrived;
+        Ok(put)
+    }
+}
+
+impl Arrived {
+    /// Puts a block where it belongs.
+    fn put(
+        &mut self,
+        names: &Names,
+        buckets: &BTreeMap<BlockId, BucketRows>,
+        pulled: proto::PulledBlock,
+    ) -> Result<(), Refusal> {
+        #[cfg(test)]
+        crate::computing::ran::note("put");
+        let block = BlockId(pulled.block);
+        let Some(layout) = names.layout.block(block) else { return Ok(()) };
+        if layout.bucket.is_some() {
+            let Some(bucket) = buckets.get(&block) else { return Ok(()) };
+            return self.put_rows(names, bucket, block, &pulled.parameters);
+        }
+        let expected = if layout.is_read_by_steps && !pulled.is_in_area { 4 * layout.elements } else { 0 };
+        if pulled.parameters.len() != expected {
+            let detail = format!("expected {expected} bytes, got {}", pulled.parameters.len());
+            return Err(Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail));
+        }
+        if expected > 0 {
+            layout.scatter_words(&pulled.parameters, &mut self.values);
+        }
+        Ok(())
+    }
+
     /// Takes in the rows of a bucket's keys: those that have none are at their initial values.
-    fn keep_rows(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), Refusal> {
-        let names = &self.session.names;
-        let Some(BucketRows { parameter, places }) = self.buckets.get(&block) else { return Ok(()) };
+    fn put_rows(
+        &mut self,
+        names: &Names,
+        BucketRows { parameter, places }: &BucketRows,
+        block: BlockId,
+        bytes: &[u8],
+    ) -> Result<(), Refusal> {
         let dimension = names.declaration.parameters[*parameter].elements() as usize;
         let Some(pulled) = rows::pulled(bytes, places.len(), dimension) else {
             let detail = format!("rows of {} keys came in {} bytes", places.len(), bytes.len());
@@ -131,37 +208,6 @@ impl Pull<'_> {
                 None => names.unborn(*parameter, keys[place], row),
             }
         }
-        Ok(())
-    }
-
-    fn keep(&mut self, pserver: u64, pulled: proto::PulledBlock) -> Result<(), Refusal> {
-        let block = BlockId(pulled.block);
-        let Some(layout) = self.session.names.layout.block(block) else { return Ok(()) };
-        let restored = self.routing.blocks.get(block.0 as usize).map_or(0, |route| route.rewind.0);
-        let is_stale = self.at == At::Latest && pulled.rewind < restored;
-        if is_stale || !self.wanted.contains(&block) {
-            return Ok(());
-        }
-        if layout.bucket.is_some() {
-            self.keep_rows(block, &pulled.parameters)?;
-            self.bases[block.0 as usize] =
-                Base { rewind: Rewind(pulled.rewind), version: Version(pulled.version) };
-            self.wanted.remove(&block);
-            return Ok(());
-        }
-        let expected = if layout.is_read_by_steps && !pulled.is_in_area { 4 * layout.elements } else { 0 };
-        if pulled.parameters.len() != expected {
-            let detail = format!("expected {expected} bytes, got {}", pulled.parameters.len());
-            return Err(Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail));
-        }
-        if pulled.is_in_area {
-            self.areas.has(pserver, block);
-        } else if layout.is_read_by_steps {
-            layout.scatter_words(&pulled.parameters, &mut self.values);
-        }
-        self.bases[block.0 as usize] =
-            Base { rewind: Rewind(pulled.rewind), version: Version(pulled.version) };
-        self.wanted.remove(&block);
         Ok(())
     }
 }
@@ -194,7 +240,7 @@ impl Errand for Pull<'_> {
         let rows = with_rows.iter().map(|block| {
             let BucketRows { parameter, places } = &self.buckets[block];
             let mut keys = Vec::new();
-            rows::encode_keys_at(&self.rows[*parameter].keys, places, &mut keys);
+            rows::encode_keys_at(&self.arrived.rows[*parameter].keys, places, &mut keys);
             proto::WantedRows { block: block.0, keys: keys.into() }
         });
         let (step, rewind) = match self.at {
@@ -240,21 +286,30 @@ impl Errand for Pull<'_> {
         self.session.master.wait()
     }
 
-    fn hear(&mut self, batch: &mut Batch, answered: Answered) -> Result<ControlFlow<Pulled>, TrainError> {
-        let Answered { reply, published, named } = answered;
+    async fn hear(
+        &mut self,
+        batch: &mut Batch,
+        answered: Answered,
+    ) -> Result<ControlFlow<Pulled>, TrainError> {
+        let Answered { mut reply, published, named } = answered;
+        let pserver = batch.pserver.incarnation.0;
         if named {
-            self.areas.answered(batch.pserver.incarnation.0);
+            self.areas.answered(pserver);
         }
         self.session.meter.answered(published);
         if reply.moved.is_empty() && self.at != At::Latest {
             // The pserver has kept the call open for as long as it may: no long pause on top of that.
             batch.answered.succeed();
         }
-        for block in reply.blocks {
-            let callee = Callee { role: "pserver", address: &batch.pserver.address };
-            let pserver = batch.pserver.incarnation.0;
-            self.keep(pserver, block).map_err(|refusal| callee.refused(refusal))?;
-        }
+        reply.blocks.retain(|block| {
+            let is_news = self.is_news(block);
+            if is_news {
+                self.note(pserver, block);
+            }
+            is_news
+        });
+        let callee = Callee { role: "pserver", address: &batch.pserver.address };
+        self.put(reply.blocks).await?.map_err(|refusal| callee.refused(refusal))?;
         batch.blocks.retain(|(block, _)| self.wanted.contains(block));
         Ok(ControlFlow::Continue(()))
     }
@@ -265,8 +320,8 @@ impl Errand for Pull<'_> {
 
     fn done(&mut self) -> Pulled {
         Pulled::Parameters {
-            values: std::mem::take(&mut self.values),
-            rows: std::mem::take(&mut self.rows),
+            values: std::mem::take(&mut self.arrived.values),
+            rows: std::mem::take(&mut self.arrived.rows),
             bases: std::mem::take(&mut self.bases),
             areas: std::mem::take(&mut self.areas),
         }

@@ -64,24 +64,38 @@ pub(crate) enum Pushed {
 
 impl<'a> Push<'a> {
     /// The sum of one node.
-    pub(crate) fn of_node(session: &'a Session, of: NodeOf, sum: Arc<NodeSum>, taken: Taken) -> Push<'a> {
-        Push::new(session, Of::Node(of), sum, Vec::new(), taken)
+    pub(crate) async fn of_node(
+        session: &'a Session,
+        of: NodeOf,
+        sum: Arc<NodeSum>,
+        taken: Taken,
+    ) -> Result<Push<'a>, TrainError> {
+        Push::new(session, Of::Node(of), sum, Vec::new(), taken).await
     }
 
     /// The gradient of one microbatch.
-    pub(crate) fn of_microbatch(
+    pub(crate) async fn of_microbatch(
         session: &'a Session,
         position: u64,
         sum: NodeSum,
         bases: Vec<Base>,
         taken: Taken,
-    ) -> Push<'a> {
-        Push::new(session, Of::Microbatch(position), Arc::new(sum), bases, taken)
+    ) -> Result<Push<'a>, TrainError> {
+        Push::new(session, Of::Microbatch(position), Arc::new(sum), bases, taken).await
     }
 
-    fn new(session: &'a Session, of: Of, sum: Arc<NodeSum>, bases: Vec<Base>, taken: Taken) -> Push<'a> {
-        let buckets = by_bucket(&session.names, sum.rows.iter().map(Rows::keys));
-        Push { session, of, sum, buckets, bases, taken, rewound: BTreeSet::new() }
+    async fn new(
+        session: &'a Session,
+        of: Of,
+        sum: Arc<NodeSum>,
+        bases: Vec<Base>,
+        taken: Taken,
+    ) -> Result<Push<'a>, TrainError> {
+        let (names, gradient) = (session.names.clone(), sum.clone());
+        let keys = sum.rows.iter().map(|rows| 8 * rows.len()).sum();
+        let find = move || by_bucket(&names, gradient.rows.iter().map(Rows::keys));
+        let buckets = session.compute.over(keys, find).await?;
+        Ok(Push { session, of, sum, buckets, bases, taken, rewound: BTreeSet::new() })
     }
 
     /// Pushes until every block has it, or that is pointless; `taken` then says who has it.
@@ -275,7 +289,7 @@ impl Errand for Push<'_> {
         matches!(self.of, Of::Node(_))
     }
 
-    fn hear(
+    async fn hear(
         &mut self,
         batch: &mut Batch,
         reply: proto::PushReply,

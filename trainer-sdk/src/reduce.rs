@@ -27,6 +27,13 @@ pub(crate) struct NodeSum {
 }
 
 impl NodeSum {
+    /// Bytes of its values and rows, on whatever memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let rows = self.rows.iter().map(|rows| 12 * rows.len() + 4 * rows.values().len());
+        let there = self.there.iter().map(|there| there.tensors.bytes());
+        self.values.iter().map(|values| 4 * values.len()).chain(rows).chain(there).sum()
+    }
+
     /// Every block has applied it.
     pub(crate) fn applied(&self) {
         if let Some(there) = &self.there {
@@ -69,6 +76,8 @@ impl LocalTree {
     /// The device has failed.
     pub(crate) fn push(&mut self, mut leaf: NodeSum) -> Result<u64, DeviceError> {
         assert_eq!(leaf.values.len(), self.rounded.len(), "one vector for each parameter");
+        #[cfg(test)]
+        crate::computing::ran::note("reduce");
         let dense = leaf.values.iter_mut().zip(self.rounded.iter()).map(|(values, rounded)| {
             let (rounded, plain) = halves(values, *rounded);
             round(rounded) + canonicalise(plain)

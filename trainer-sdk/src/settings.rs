@@ -33,14 +33,15 @@ pub struct TrainerSettings {
     pub plaintext: bool,
     /// A pause before each microbatch, to make a job last (`SHOAL_PACE_MILLIS`, default 0). Changes no bit.
     pub pace: Duration,
-    /// How the step function is run, and chunks are decoded.
+    /// Where the step function runs, and whatever else takes a processor's time.
     pub compute: Compute,
     /// Where pushes that pservers answered `Applied` are written down, one JSON line for each block
     /// (`SHOAL_PUSH_LOG`, default nowhere). For tests that compare it with what pservers recover.
     pub push_log: Option<PathBuf>,
 }
 
-/// How what takes a processor's time is run: the step function, and the decoding of chunks.
+/// Where code runs that takes a processor's time: the step function, the decoding of chunks, and all that goes over the whole
+/// model (sums of gradients, messages of them, parameters that come).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compute {
     /// On threads of their own, so that heartbeats go on meanwhile.

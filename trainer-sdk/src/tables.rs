@@ -44,6 +44,12 @@ impl Keys {
         }
     }
 
+    /// Bytes of the keys and of a row for each occurrence.
+    pub(crate) fn bytes(&self) -> usize {
+        let tables = self.names.declaration.parameters.iter().zip(&self.occurrences);
+        tables.map(|(table, keys)| (8 + 4 * table.elements() as usize) * keys.len()).sum()
+    }
+
     /// A row of zeros for every key.
     pub(crate) fn rows(self) -> Vec<Rows> {
         let parameters = self.names.declaration.parameters.iter();
@@ -56,7 +62,7 @@ impl Keys {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TableRows {
     /// Strictly ascending.
-    pub(crate) keys: Vec<u64>,
+    pub(crate) keys: Arc<Vec<u64>>,
     pub(crate) values: Vec<f32>,
 }
 
@@ -124,6 +130,8 @@ pub(crate) fn by_bucket<'a>(
     names: &Names,
     keys: impl Iterator<Item = &'a [u64]>,
 ) -> BTreeMap<BlockId, BucketRows> {
+    #[cfg(test)]
+    crate::computing::ran::note("by bucket");
     let mut buckets = BTreeMap::new();
     for (parameter, keys) in keys.enumerate().filter(|(_, keys)| !keys.is_empty()) {
         let places = names.places(parameter, keys).into_iter().filter(|(_, places)| !places.is_empty());
@@ -134,7 +142,7 @@ pub(crate) fn by_bucket<'a>(
 
 /// The rows that a pull asks each bucket for: of tables that steps read, not of sums.
 pub(crate) fn read_by_bucket(names: &Names, rows: &[TableRows]) -> BTreeMap<BlockId, BucketRows> {
-    let mut buckets = by_bucket(names, rows.iter().map(|rows| rows.keys.as_slice()));
+    let mut buckets = by_bucket(names, rows.iter().map(|rows| &rows.keys[..]));
     buckets.retain(|_, rows| names.declaration.parameters[rows.parameter].rule.is_read_by_steps());
     buckets
 }
@@ -172,7 +180,7 @@ mod tests {
         gradients.row_mut(5).unwrap()[1] = 3.0;
         assert!(gradients.row_mut(6).unwrap_err().to_string().contains("Model::keys"));
         assert_eq!(rows[0].values(), [0.0, 0.0, 0.0, 3.0, 0.0, 0.0]);
-        let pulled = TableRows { keys: vec![4, 9], values: vec![1.0, 2.0, 3.0, 4.0] };
+        let pulled = TableRows { keys: vec![4, 9].into(), values: vec![1.0, 2.0, 3.0, 4.0] };
         let embeddings = Embeddings::new("t", 2, &pulled);
         assert_eq!(embeddings.row(9).unwrap(), [3.0, 4.0]);
         assert!(embeddings.row(5).is_err());
@@ -186,8 +194,8 @@ mod tests {
         };
         let parameters = vec![table("seen", Rule::Sum), table("t", Rule::Sgd)];
         let names = Names::new(Declaration { parameters, block_elements: 0 }, 7, Precision::F32);
-        let rows = [vec![3, 4], vec![5]].map(|keys| TableRows { keys, values: Vec::new() });
-        let pushed = by_bucket(&names, rows.iter().map(|rows| rows.keys.as_slice()));
+        let rows = [vec![3, 4], vec![5]].map(|keys| TableRows { keys: keys.into(), values: Vec::new() });
+        let pushed = by_bucket(&names, rows.iter().map(|rows| &rows.keys[..]));
         assert_eq!(pushed.keys().collect::<Vec<_>>(), [&BlockId(0), &BlockId(1)]);
         let pulled = read_by_bucket(&names, &rows);
         assert_eq!(pulled, BTreeMap::from([(BlockId(1), BucketRows { parameter: 1, places: vec![0] })]));

@@ -20,11 +20,13 @@ use crate::desk::{Desk, Ready};
 use crate::error::TrainError;
 use crate::master::Master;
 use crate::meter::Meter;
-use crate::model::Model;
+use crate::model::{Model, Parameters};
 use crate::push_log::PushLog;
-use crate::reduce::NodeSum;
+use crate::reduce::{LocalTree, NodeSum};
 use crate::session::Session;
 use crate::settings::TrainerSettings;
+use crate::share::InAreas;
+use crate::tables::TableRows;
 use compute::Computed;
 use shoal_runtime::cluster::{Routing, Task};
 use shoal_runtime::host::http;
@@ -33,6 +35,7 @@ use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -91,7 +94,8 @@ async fn train_beside(
         telemetry::identify(&master.job.job.0, &settings.name);
         let declaration = model.declare(&master.job());
         let on_device = model.on_device();
-        Session::join(master, declaration, on_device, dial.clone(), push_log, meter.clone()).await
+        let (dial, meter) = (dial.clone(), meter.clone());
+        Session::join(master, declaration, on_device, dial, push_log, meter, settings.compute).await
     };
     let session = tokio::select! {
         biased;
@@ -202,6 +206,28 @@ impl Trainer {
     fn complain(&self, task: &Task, complaint: &Complaint) {
         tracing::error!(task = %task.work, records = ?complaint.records, why = complaint.why, "this cannot be done here");
         self.change(|desk| desk.complain(task, complaint));
+    }
+
+    /// Adds a leaf to the sum of a node.
+    async fn add_leaf(&self, mut local: LocalTree, leaf: NodeSum) -> Result<LocalTree, TrainError> {
+        let bytes = leaf.bytes();
+        let add = move || local.push(leaf).map(|negative_zeros| (local, negative_zeros));
+        let (local, negative_zeros) = self.session.compute.over(bytes, add).await??;
+        self.session.meter.negative_zeros.fetch_add(negative_zeros, Relaxed);
+        Ok(local)
+    }
+
+    /// The parameters that were pulled, those on the device too, and the areas that they were in.
+    async fn pulled(
+        &self,
+        values: Vec<Vec<f32>>,
+        rows: Vec<TableRows>,
+        areas: InAreas,
+    ) -> Result<(Parameters, InAreas), TrainError> {
+        let names = self.session.names.clone();
+        let bytes = names.device.as_ref().map_or(0, |device| device.bytes());
+        let settle = move || Parameters::pulled(&names, values, rows, &areas).map(|settled| (settled, areas));
+        Ok(self.session.compute.over(bytes, settle).await??)
     }
 
     /// The gradient, if there is one; otherwise the task leaves the desk.

@@ -117,7 +117,10 @@ impl Trial {
         let rows = keys.rows().into_iter().enumerate().map(|(table, rows)| {
             let changed = |key: &u64| self.rows.get(&(table, *key)).cloned();
             let row = |key: &u64| changed(key).unwrap_or_else(|| self.initial_row(table, *key));
-            TableRows { keys: rows.keys().to_vec(), values: rows.keys().iter().flat_map(row).collect() }
+            TableRows {
+                keys: rows.keys().to_vec().into(),
+                values: rows.keys().iter().flat_map(row).collect(),
+            }
         });
         let rows = Arc::new(rows.collect());
         Parameters { names: self.names.clone(), values: Arc::new(self.values.clone()), rows, there: None }

@@ -58,6 +58,11 @@ impl Device {
         self.places[parameter].is_some()
     }
 
+    /// Bytes of all parameters that are here.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Waits until all that this process has queued on it is done.
     pub(crate) fn synchronize(&self) -> Result<(), DeviceError> {
         self.context.synchronize()

@@ -14,7 +14,6 @@ use crate::names::Names;
 use crate::outputs;
 use crate::place::Place;
 use crate::reduce::{NodeSum, not_finite};
-use crate::settings::Compute;
 use crate::tables::Keys;
 use bytes::Bytes;
 use shoal_runtime::cluster::{Exclusions, Pass, Rows};
@@ -91,7 +90,7 @@ impl Trainer {
         for at in range.filter(|_| self.session.names.has_tables()) {
             let attempt = self.attempt(ready, at);
             let named;
-            (model, named) = self.in_its_place(move || attempt.named(model)).await?;
+            (model, named) = self.session.compute.run(move || attempt.named(model)).await?;
             match named {
                 Ok(named) => keys.join(named),
                 Err(computed) => return Ok((model, Err(computed))),
@@ -114,7 +113,7 @@ impl Trainer {
         }
         let (attempt, parameters) = (self.attempt(ready, at), parameters.clone());
         let compute = move || attempt.compute(model, &parameters);
-        let (model, computed, part) = self.in_its_place(compute).await?;
+        let (model, computed, part) = self.session.compute.run(compute).await?;
         self.session.meter.microbatches.fetch_add(1, Relaxed);
         self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
         if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
@@ -141,19 +140,6 @@ impl Trainer {
             names: self.session.names.clone(),
             exclusions: self.session.exclusions.present(),
             takes_non_finite: self.session.names.pushes_non_finite(),
-        }
-    }
-
-    /// Runs the program's code where it is to run.
-    async fn in_its_place<T: Send + 'static>(
-        &self,
-        code: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, TrainError> {
-        match self.settings.compute {
-            Compute::InPlace => Ok(code()),
-            Compute::Thread => tokio::task::spawn_blocking(code)
-                .await
-                .map_err(|stopped| TrainError::Settings(format!("the computing thread ended: {stopped}"))),
         }
     }
 }

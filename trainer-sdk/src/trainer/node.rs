@@ -12,7 +12,6 @@ use crate::reduce::LocalTree;
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Step, Work};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 impl Trainer {
     pub(super) async fn node_loop(&self, mut model: Box<dyn Model>) -> TrainError {
@@ -99,7 +98,7 @@ impl Trainer {
                 if let Some(known) = known {
                     return Ok(Some(Parameters { rows: Arc::new(rows), ..known }));
                 }
-                let parameters = Parameters::pulled(&self.session.names, values, rows, &areas)?;
+                let (parameters, areas) = self.pulled(values, rows, areas).await?;
                 let At::Step(step, rewind) = at else { return Ok(Some(parameters)) };
                 // If not, the task is still there.
                 areas.confirm(&self.session, step, rewind).await.then_some(parameters)
@@ -124,7 +123,7 @@ impl Trainer {
                 return Ok(model);
             }
             let Some(leaf) = self.taken(ready, computed)? else { return Ok(model) };
-            self.session.meter.negative_zeros.fetch_add(local.push(leaf)?, Relaxed);
+            local = self.add_leaf(local, leaf).await?;
             self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
         }
         let Some(sum) = local.finish() else {

@@ -17,7 +17,10 @@ impl Trainer {
         loop {
             let kept = self.wait_for(|desk| desk.kept.due().cloned()).await;
             let of = kept.of;
-            let mut push = Push::of_node(&self.session, of, kept.sum, kept.taken);
+            let mut push = match Push::of_node(&self.session, of, kept.sum, kept.taken).await {
+                Ok(push) => push,
+                Err(error) => return error,
+            };
             let pushed = tokio::select! {
                 biased;
                 pushed = push.run() => pushed,

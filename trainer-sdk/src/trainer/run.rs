@@ -59,9 +59,9 @@ impl Trainer {
             let computed;
             (model, computed) = self.compute(model, ready, at, &parameters).await?;
             let Some(gradient) = self.taken(ready, computed)? else { return Ok((model, false)) };
-            let sum = self.leaf(gradient)?;
+            let sum = self.leaf(gradient).await?;
             self.session.meter.enter(Activity::Push);
-            let mut push = Push::of_microbatch(&self.session, position, sum, bases, taken);
+            let mut push = Push::of_microbatch(&self.session, position, sum, bases, taken).await?;
             let pushed = push.run().await?;
             if pushed == Pushed::Done {
                 return Ok((model, true));
@@ -76,7 +76,7 @@ impl Trainer {
         loop {
             let pulled = pull(&self.session, At::Latest, keys.clone(), None).await?;
             if let Pulled::Parameters { values, rows, bases, areas } = pulled {
-                return Ok((Parameters::pulled(&self.session.names, values, rows, &areas)?, bases));
+                return Ok((self.pulled(values, rows, areas).await?.0, bases));
             }
             // No pserver says that the latest is gone; one that does is asked again.
             tokio::time::sleep(self.session.master.ttl() / 8).await;
@@ -84,10 +84,10 @@ impl Trainer {
     }
 
     /// A gradient as it is pushed: without negative zeros, and rounded where the job says so.
-    fn leaf(&self, gradient: NodeSum) -> Result<NodeSum, TrainError> {
+    async fn leaf(&self, gradient: NodeSum) -> Result<NodeSum, TrainError> {
         let rounded = self.session.names.rounded.clone();
-        let mut local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0), rounded);
-        self.session.meter.negative_zeros.fetch_add(local.push(gradient)?, Relaxed);
+        let local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0), rounded);
+        let local = self.add_leaf(local, gradient).await?;
         let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
         local.finish().ok_or_else(alone)
     }

@@ -6,6 +6,7 @@ mod fake;
 mod master;
 mod services;
 mod sync;
+mod threads;
 
 use fake::State;
 use shoal_runtime::cluster::{LeaseId, Microbatch, Node, Rewind, Step, Task, Work};

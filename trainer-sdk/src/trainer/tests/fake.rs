@@ -5,7 +5,8 @@ use super::services::{Master, Pserver};
 use crate::OnDevice;
 use crate::chunks::{ChunkSource, ReadError};
 use crate::{
-    Batch, Compute, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule,
+    Batch, Compute, Declaration, Gradient, Initial, Job, Keys, Model, Parameter, Parameters, Rule, Schedule,
+    Table,
 };
 use crate::{Ended, TrainError, TrainerSettings, World, train_in};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
@@ -267,6 +268,8 @@ pub(super) struct Slope {
     pub(super) computed: Arc<AtomicU32>,
     /// Elements of a block less one.
     pub(super) more_elements: usize,
+    /// Keys of a table in a block of its own; the parameters are in one block then.
+    pub(super) keys: u64,
     /// Whether the two parameters are on a device.
     pub(super) is_on_device: bool,
 }
@@ -281,7 +284,16 @@ impl Model for Slope {
     fn declare(&mut self, _: &Job) -> Declaration {
         let elements = self.more_elements as u64 + 1;
         let w = Parameter::new("w", &[2 * elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
-        Declaration { parameters: vec![w, Parameter::sum("loss", &[1])], block_elements: elements }
+        let (mut parameters, mut block_elements) = (vec![w, Parameter::sum("loss", &[1])], elements);
+        if self.keys > 0 {
+            let t = Parameter::new("t", &[1], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+            parameters.push(t.as_table(Table { buckets: 1, ..Table::default() }));
+            block_elements = 2 * elements;
+        }
+        Declaration { parameters, block_elements }
+    }
+    fn keys(&mut self, _: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
+        keys.extend("t", 0..self.keys)
     }
     fn on_device(&mut self) -> Option<OnDevice> {
         self.is_on_device.then(|| OnDevice { ordinal: 0, parameters: vec!["w".to_owned()] })

@@ -232,6 +232,12 @@ impl pserver_server::Pserver for Pserver {
                 reply.blocks.push(proto::PulledBlock { block, parameters, version, rewind, is_in_area });
             }
         }
+        // Nobody has a row yet.
+        reply.blocks.extend(request.rows.iter().map(|wanted| {
+            let parameters = vec![0; (wanted.keys.len() / 8).div_ceil(8)].into();
+            let version = request.step;
+            proto::PulledBlock { block: wanted.block, parameters, version, rewind: 1, is_in_area: false }
+        }));
         state.give = give;
         reply.has_area = request.area > 0 && !state.gone_areas.contains(&request.area);
         Ok(Response::new(reply))
