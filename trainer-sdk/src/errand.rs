@@ -23,19 +23,24 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::{Response, Status};
 
-/// Calls of one errand that one pserver is sent at a time, so that a message's deadline need not cover them all.
+/// Calls of one errand that one pserver is sent at a time, so that a message's deadline need not cover them all. No more messages
+/// are in memory.
 const CALLS_PER_PSERVER: usize = 8;
 
 /// What is wanted of pservers, block by block.
 pub(crate) trait Errand {
+    type Request: Send + 'static;
     type Reply: Send + 'static;
     type End;
 
     /// The blocks still to be asked under `routing`, or the end if the errand is pointless under it.
     fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Self::End, BTreeSet<BlockId>>;
 
-    /// The call for a batch.
-    fn call(&self, client: PserverClient, batch: &Batch) -> Result<Calling<Self::Reply>, TrainError>;
+    /// What a batch's call says: to be made once it may be sent.
+    fn message(&self, batch: &Batch) -> Message<Self::Request>;
+
+    /// Says it.
+    async fn send(client: PserverClient, request: Self::Request) -> Result<Response<Self::Reply>, Status>;
 
     /// What a block adds to a message.
     fn bytes(&self, block: BlockId) -> usize;
@@ -62,11 +67,24 @@ pub(crate) trait Errand {
     fn done(&mut self) -> Self::End;
 }
 
-/// A call under way.
-pub(crate) type Calling<T> = LocalBoxFuture<'static, Result<Response<T>, Status>>;
+/// A message that is yet to be made.
+pub(crate) struct Message<T> {
+    make: Box<dyn FnOnce() -> Result<T, TrainError> + Send>,
+    /// Bytes that are copied or reckoned then.
+    bytes: usize,
+}
 
-/// A batch, and what came of its call.
-type Answered<T> = (u64, Result<T, Fault>);
+impl<T> Message<T> {
+    pub(crate) fn new(
+        bytes: usize,
+        make: impl FnOnce() -> Result<T, TrainError> + Send + 'static,
+    ) -> Message<T> {
+        Message { make: Box::new(make), bytes }
+    }
+}
+
+/// A batch, and what came of its call; or why its message could not be made.
+type Answered<T> = Result<(u64, Result<T, Fault>), TrainError>;
 
 /// Calls of one errand that are under way or pausing.
 struct Calls<'a, T> {
@@ -103,7 +121,7 @@ pub(crate) async fn run<E: Errand>(session: &Session, errand: &mut E) -> Result<
             let (id, answer) = tokio::select! {
                 biased;
                 () = routings.changed() => break,
-                answer = calls.next() => answer,
+                answered = calls.next() => answered?,
             };
             if let ControlFlow::Break(end) =
                 calls.heard(errand, &mut pending, id, answer, began.elapsed()).await?
@@ -130,7 +148,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
     }
 
     /// Calls for new batches. A pserver that gets more than one is asked for room first.
-    fn send<E: Errand<Reply = T>>(
+    fn send<E: Errand<Reply = T> + 'a>(
         &mut self,
         errand: &E,
         pending: &mut Pending,
@@ -184,14 +202,15 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         let room = self.room.entry(batch.pserver.incarnation.0);
         let room = room.or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_PSERVER))).clone();
         let client = self.session.routes.client(&batch.pserver.address)?;
-        let (call, open) = (errand.call(client, batch)?, errand.open(batch));
-        let caller = &self.session.master.leaders.caller;
+        let (message, open) = (errand.message(batch), errand.open(batch));
+        let session = self.session;
         let calling = async move {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
             let _room = room.acquire().await;
-            (id, caller.once(open, call).await)
+            let request = session.compute.over(message.bytes, message.make).await??;
+            Ok((id, session.master.leaders.caller.once(open, E::send(client, request)).await))
         };
         let (handle, registration) = AbortHandle::new_pair();
         self.handles.insert(id, handle);
@@ -203,7 +222,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
     async fn next(&mut self) -> Answered<T> {
         loop {
             match self.under_way.next().await {
-                Some(Ok(answer)) => return answer,
+                Some(Ok(answered)) => return answered,
                 Some(Err(_)) => {}
                 None => std::future::pending().await,
             }

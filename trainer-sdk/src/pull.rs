@@ -1,7 +1,7 @@
 //! **Pull**: the parameters of every block at one exact step, or the latest ones. It changes nothing.
 
 use crate::calls::Callee;
-use crate::errand::{Calling, Errand, run};
+use crate::errand::{Errand, Message, run};
 use crate::error::TrainError;
 use crate::names::Names;
 use crate::origin::Base;
@@ -9,7 +9,6 @@ use crate::pending::Batch;
 use crate::session::Session;
 use crate::share::{AREA_BYTES, InAreas, areas_for_parameters, primary_of};
 use crate::tables::{BucketRows, Keys, TableRows, read_by_bucket};
-use futures_util::future::FutureExt;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Version};
 use shoal_runtime::host::rpc::PserverClient;
 use shoal_runtime::wire::proto;
@@ -19,6 +18,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tonic::{Response, Status};
 
 /// Which parameters are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,8 @@ struct Pull<'a> {
     at: At,
     routing: Arc<Routing>,
     wanted: BTreeSet<BlockId>,
-    /// Where the rows that are wanted are.
+    /// The keys whose rows are wanted, indexed as declared, and where each bucket's are among them.
+    keys: Vec<Arc<Vec<u64>>>,
     buckets: Arc<BTreeMap<BlockId, BucketRows>>,
     /// Empty while somebody has them to put something there.
     arrived: Arrived,
@@ -113,8 +114,9 @@ impl Pull<'_> {
         let (buckets, rows) = session.compute.over(bytes, find).await?;
         let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; session.names.layout.len()];
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
+        let keys = rows.iter().map(|rows| rows.keys.clone()).collect();
         let (areas, arrived) = (InAreas::default(), Arrived { values: Vec::new(), rows });
-        Ok(Pull { session, areas, at, routing, wanted, buckets, arrived, bases })
+        Ok(Pull { session, areas, at, routing, wanted, keys, buckets, arrived, bases })
     }
 
     fn is_read(&self, block: BlockId) -> bool {
@@ -212,7 +214,23 @@ impl Arrived {
     }
 }
 
+/// The keys of some buckets' rows.
+fn wanted_rows(
+    buckets: &BTreeMap<BlockId, BucketRows>,
+    keys: &[Arc<Vec<u64>>],
+    blocks: &[BlockId],
+) -> Vec<proto::WantedRows> {
+    let rows = blocks.iter().filter_map(|block| {
+        let BucketRows { parameter, places } = buckets.get(block)?;
+        let mut bytes = Vec::new();
+        rows::encode_keys_at(&keys[*parameter], places, &mut bytes);
+        Some(proto::WantedRows { block: block.0, keys: bytes.into() })
+    });
+    rows.collect()
+}
+
 impl Errand for Pull<'_> {
+    type Request = proto::PullRequest;
     type Reply = Answered;
     type End = Pulled;
 
@@ -224,7 +242,7 @@ impl Errand for Pull<'_> {
         }
     }
 
-    fn call(&self, mut client: PserverClient, batch: &Batch) -> Result<Calling<Answered>, TrainError> {
+    fn message(&self, batch: &Batch) -> Message<proto::PullRequest> {
         let blocks = &batch.blocks;
         let (with_rows, others): (Vec<BlockId>, Vec<BlockId>) =
             blocks.iter().map(|(block, _)| *block).partition(|block| self.buckets.contains_key(block));
@@ -237,17 +255,11 @@ impl Errand for Pull<'_> {
             read.iter().filter_map(|block| self.areas.place(pserver, *block)).map(|at| at as u64).collect();
         let area = if places.is_empty() { 0 } else { self.areas.name(pserver) };
         read.extend(elsewhere);
-        let rows = with_rows.iter().map(|block| {
-            let BucketRows { parameter, places } = &self.buckets[block];
-            let mut keys = Vec::new();
-            rows::encode_keys_at(&self.arrived.rows[*parameter].keys, places, &mut keys);
-            proto::WantedRows { block: block.0, keys: keys.into() }
-        });
         let (step, rewind) = match self.at {
             At::Step(step, rewind) => (step.0, rewind.0),
             At::Latest => (0, 0),
         };
-        let request = proto::PullRequest {
+        let mut request = proto::PullRequest {
             job: self.session.master.job.job.0.clone(),
             incarnation: self.session.incarnation().0,
             step,
@@ -255,21 +267,30 @@ impl Errand for Pull<'_> {
             blocks: read.into_iter().map(|block| block.0).collect(),
             without_data: unread.into_iter().map(|block| block.0).collect(),
             wait_millis: self.open(batch).as_millis() as u32,
-            rows: rows.collect(),
+            rows: Vec::new(),
             area,
             places,
         };
-        let named = area > 0;
-        let call = async move {
-            let asked = Instant::now();
-            let reply = client.pull(request).await?;
-            Ok(reply.map(|reply| Answered {
-                published: asked + Duration::from_micros(reply.waited_micros),
-                reply,
-                named,
-            }))
-        };
-        Ok(call.boxed_local())
+        let keys = |block| 8 * self.buckets.get(block).map_or(0, |bucket| bucket.places.len());
+        let bytes = with_rows.iter().map(keys).sum();
+        let (buckets, tables) = (self.buckets.clone(), self.keys.clone());
+        Message::new(bytes, move || {
+            request.rows = wanted_rows(&buckets, &tables, &with_rows);
+            Ok(request)
+        })
+    }
+
+    async fn send(
+        mut client: PserverClient,
+        request: proto::PullRequest,
+    ) -> Result<Response<Answered>, Status> {
+        let (asked, named) = (Instant::now(), request.area > 0);
+        let reply = client.pull(request).await?;
+        Ok(reply.map(|reply| Answered {
+            published: asked + Duration::from_micros(reply.waited_micros),
+            reply,
+            named,
+        }))
     }
 
     fn bytes(&self, block: BlockId) -> usize {

@@ -1,8 +1,9 @@
 //! **Push**: one gradient to every block that lacks it, until each has answered. Idempotent: what is sent twice counts
 //! once, at the pserver.
 
-use crate::errand::{Calling, Errand, run};
+use crate::errand::{Errand, Message, run};
 use crate::error::TrainError;
+use crate::names::Names;
 use crate::origin::{Base, NodeOf, Of};
 use crate::pending::Batch;
 use crate::reduce::NodeSum;
@@ -11,7 +12,6 @@ use crate::share::{AREA_BYTES, Values, primary_of};
 use crate::tables::{BucketRows, by_bucket};
 use crate::taken::Taken;
 use bytes::Bytes;
-use futures_util::future::FutureExt;
 use shoal_runtime::cluster::layout::{BlockLayout, Piece};
 use shoal_runtime::cluster::precision::bf16_to_bytes;
 use shoal_runtime::cluster::{BlockId, Precision, Routing, Rows, Term, Version};
@@ -23,18 +23,25 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tonic::{Response, Status};
 
 /// One gradient on its way to the blocks.
 pub(crate) struct Push<'a> {
     session: &'a Session,
     of: Of,
-    sum: Arc<NodeSum>,
-    buckets: BTreeMap<BlockId, BucketRows>,
+    contents: Arc<Contents>,
     /// Of each block, in asynchronous jobs.
     bases: Vec<Base>,
     pub(crate) taken: Taken,
     /// Blocks that have gone back since it was computed, in asynchronous jobs.
     rewound: BTreeSet<BlockId>,
+}
+
+/// What messages are made of.
+struct Contents {
+    names: Arc<Names>,
+    sum: Arc<NodeSum>,
+    buckets: BTreeMap<BlockId, BucketRows>,
 }
 
 /// A stretch of one parameter's sums, as bytes.
@@ -95,14 +102,15 @@ impl<'a> Push<'a> {
         let keys = sum.rows.iter().map(|rows| 8 * rows.len()).sum();
         let find = move || by_bucket(&names, gradient.rows.iter().map(Rows::keys));
         let buckets = session.compute.over(keys, find).await?;
-        Ok(Push { session, of, sum, buckets, bases, taken, rewound: BTreeSet::new() })
+        let contents = Arc::new(Contents { names: session.names.clone(), sum, buckets });
+        Ok(Push { session, of, contents, bases, taken, rewound: BTreeSet::new() })
     }
 
     /// Pushes until every block has it, or that is pointless; `taken` then says who has it.
     pub(crate) async fn run(&mut self) -> Result<Pushed, TrainError> {
         let started = Instant::now();
         let pushed = loop {
-            if let Some(values) = self.there() {
+            if let Some(values) = self.contents.there() {
                 let routing = self.session.routes.present();
                 values.put(self.session, &routing, &self.taken.lacking(&routing)).await?;
             }
@@ -111,20 +119,15 @@ impl<'a> Push<'a> {
             }
         };
         if self.taken.is_applied() {
-            self.sum.applied();
+            self.contents.sum.applied();
         }
         self.session.push_log.lasted(started.elapsed())?;
         Ok(pushed)
     }
 
-    /// The values, if some of them are on a device.
-    fn there(&self) -> Option<Values<'_>> {
-        Some(Values { there: self.sum.there.as_deref()?, here: &self.sum.values })
-    }
-
     /// In which area a pserver finds a block's values.
     fn area(&self, pserver: u64, block: BlockId) -> Option<(u64, u64)> {
-        self.sum.there.as_ref()?.place(pserver, block)
+        self.contents.sum.there.as_ref()?.place(pserver, block)
     }
 
     fn base(&self, block: BlockId) -> Base {
@@ -134,52 +137,12 @@ impl<'a> Push<'a> {
         }
     }
 
-    fn gradient(&self, pserver: u64, block: BlockId) -> Result<proto::BlockGradient, TrainError> {
+    /// A block's part of a message to a pserver, without its values.
+    fn unfilled(&self, pserver: u64, block: BlockId) -> proto::BlockGradient {
         let Base { rewind, version } = self.base(block);
+        let (area, at) = self.area(pserver, block).unwrap_or_default();
         let (rewind, version) = (rewind.0, version.0);
-        let empty = proto::BlockGradient { block: block.0, rewind, version, ..Default::default() };
-        if let Some((area, at)) = self.area(pserver, block) {
-            return Ok(proto::BlockGradient { area, at, ..empty });
-        }
-        let layout = self.session.names.layout.block(block);
-        if layout.is_some_and(|layout| layout.bucket.is_some()) {
-            let mut gradient = Vec::new();
-            if let Some(BucketRows { parameter, places }) = self.buckets.get(&block) {
-                rows::encode_places(&self.sum.rows[*parameter], places, &mut gradient);
-            }
-            return Ok(proto::BlockGradient { gradient: gradient.into(), ..empty });
-        }
-        // Metrics take no part in training, and nothing else does in evaluations.
-        let takes_part = |layout: &&BlockLayout| {
-            let is_there = |parameter| self.sum.there.is_some() && self.session.names.is_on_device(parameter);
-            let has_values = |at: usize| !self.sum.values[at].is_empty() || is_there(at);
-            layout.pieces.iter().all(|piece| has_values(piece.parameter))
-        };
-        let values = layout.filter(takes_part).map(|layout| self.values(layout)).transpose()?;
-        Ok(proto::BlockGradient { gradient: values.unwrap_or_default(), ..empty })
-    }
-
-    /// A dense block's values, little-endian. Those of a stretch of one parameter are shared, not copied, unless they travel
-    /// as bf16.
-    fn values(&self, layout: &BlockLayout) -> Result<Bytes, TrainError> {
-        let precision = self.session.names.precision(layout);
-        let is_on_device = |piece: &Piece| self.session.names.is_on_device(piece.parameter);
-        if let Some(values) = self.there().filter(|_| layout.pieces.iter().any(is_on_device)) {
-            let values = values.gather(layout)?;
-            return Ok(match precision {
-                Precision::F32 => bytemuck::cast_slice::<f32, u8>(&values).to_vec().into(),
-                Precision::Bf16 => values.iter().flat_map(|value| bf16_to_bytes(*value)).collect(),
-            });
-        }
-        if precision == Precision::Bf16 {
-            return Ok(layout.gather_bf16(&self.sum.values).into());
-        }
-        if let Some((parameter, range)) = layout.stretch() {
-            return Ok(Bytes::from_owner(Part { sum: Arc::clone(&self.sum), parameter, range }));
-        }
-        let mut values = Vec::with_capacity(layout.elements);
-        layout.gather(&self.sum.values, &mut values);
-        Ok(bytemuck::cast_slice::<f32, u8>(&values).to_vec().into())
+        proto::BlockGradient { block: block.0, rewind, version, area, at, ..Default::default() }
     }
 
     /// Takes in one block's answer and says whether it must be asked again.
@@ -211,7 +174,69 @@ impl<'a> Push<'a> {
     }
 }
 
+impl Contents {
+    /// The values, if some of them are on a device.
+    fn there(&self) -> Option<Arc<Values>> {
+        Values::of(&self.names, &self.sum).map(Arc::new)
+    }
+
+    /// Bytes of a block's values that are copied into a message.
+    fn copied_bytes(&self, block: BlockId) -> usize {
+        let Some(layout) = self.names.layout.block(block) else { return 0 };
+        if let Some(BucketRows { parameter, places }) = self.buckets.get(&block) {
+            return rows::encoded_bytes(places.len(), self.sum.rows[*parameter].dimension());
+        }
+        let is_shared = self.names.precision(layout) == Precision::F32 && layout.stretch().is_some();
+        if is_shared && !self.is_on_device(layout) { 0 } else { self.names.gradient_bytes(block) }
+    }
+
+    fn is_on_device(&self, layout: &BlockLayout) -> bool {
+        self.sum.there.is_some() && layout.pieces.iter().any(|piece| self.names.is_on_device(piece.parameter))
+    }
+
+    /// A block's values, little-endian.
+    fn gradient(&self, block: BlockId) -> Result<Bytes, TrainError> {
+        let Some(layout) = self.names.layout.block(block) else { return Ok(Bytes::new()) };
+        if layout.bucket.is_some() {
+            #[cfg(test)]
+            crate::computing::ran::note("gather");
+            let mut gradient = Vec::new();
+            if let Some(BucketRows { parameter, places }) = self.buckets.get(&block) {
+                rows::encode_places(&self.sum.rows[*parameter], places, &mut gradient);
+            }
+            return Ok(gradient.into());
+        }
+        // Metrics take no part in training, and nothing else does in evaluations.
+        let is_there = |parameter| self.sum.there.is_some() && self.names.is_on_device(parameter);
+        let has_values =
+            |piece: &Piece| !self.sum.values[piece.parameter].is_empty() || is_there(piece.parameter);
+        if layout.pieces.iter().all(has_values) { self.values(layout) } else { Ok(Bytes::new()) }
+    }
+
+    /// A dense block's values. Those of a stretch of one parameter are shared, not copied, unless they travel as bf16.
+    fn values(&self, layout: &BlockLayout) -> Result<Bytes, TrainError> {
+        let precision = self.names.precision(layout);
+        if let Some(values) = self.there().filter(|_| self.is_on_device(layout)) {
+            let values = values.gather(layout)?;
+            return Ok(match precision {
+                Precision::F32 => bytemuck::cast_slice::<f32, u8>(&values).to_vec().into(),
+                Precision::Bf16 => values.iter().flat_map(|value| bf16_to_bytes(*value)).collect(),
+            });
+        }
+        if precision == Precision::Bf16 {
+            return Ok(layout.gather_bf16(&self.sum.values).into());
+        }
+        if let Some((parameter, range)) = layout.stretch() {
+            return Ok(Bytes::from_owner(Part { sum: Arc::clone(&self.sum), parameter, range }));
+        }
+        let mut values = Vec::with_capacity(layout.elements);
+        layout.gather(&self.sum.values, &mut values);
+        Ok(bytemuck::cast_slice::<f32, u8>(&values).to_vec().into())
+    }
+}
+
 impl Errand for Push<'_> {
+    type Request = proto::PushRequest;
     type Reply = proto::PushReply;
     /// None: an area is gone, and values have to go another way.
     type End = Option<Pushed>;
@@ -237,28 +262,17 @@ impl Errand for Push<'_> {
         ControlFlow::Continue(lacking)
     }
 
-    fn call(
-        &self,
-        mut client: PserverClient,
-        batch: &Batch,
-    ) -> Result<Calling<proto::PushReply>, TrainError> {
+    fn message(&self, batch: &Batch) -> Message<proto::PushRequest> {
         let pserver = batch.pserver.incarnation.0;
-        let blocks = match batch.blocks.last() {
-            Some((block, _)) if batch.asks => {
-                let rewind = self.base(*block).rewind.0;
-                vec![proto::BlockGradient { block: block.0, rewind, ..Default::default() }]
-            }
-            _ => {
-                let blocks = batch.blocks.iter();
-                blocks.map(|(block, _)| self.gradient(pserver, *block)).collect::<Result<_, _>>()?
-            }
-        };
+        // Whoever asks for room says of one block whose.
+        let first = if batch.asks { batch.blocks.len().saturating_sub(1) } else { 0 };
+        let blocks = batch.blocks[first..].iter().map(|(block, _)| self.unfilled(pserver, *block));
         let mut request = proto::PushRequest {
             job: self.session.master.job.job.0.clone(),
             incarnation: self.session.incarnation().0,
-            weight: self.sum.weight,
-            exclusions: self.sum.exclusions,
-            blocks,
+            weight: self.contents.sum.weight,
+            exclusions: self.contents.sum.exclusions,
+            blocks: blocks.collect(),
             asks: batch.asks,
             wait_millis: self.open(batch).as_millis() as u32,
             ..Default::default()
@@ -267,7 +281,24 @@ impl Errand for Push<'_> {
             Of::Node(of) => (request.step, request.node) = (of.step.0, Some(of.node.into())),
             Of::Microbatch(position) => request.position = position,
         }
-        Ok(async move { client.push(request).await }.boxed_local())
+        let contents = self.contents.clone();
+        let is_filled = |block: &proto::BlockGradient| !batch.asks && block.area == 0;
+        let filled = request.blocks.iter().filter(|block| is_filled(block));
+        let bytes = filled.map(|block| contents.copied_bytes(BlockId(block.block))).sum();
+        Message::new(bytes, move || {
+            let asks = request.asks;
+            for block in request.blocks.iter_mut().filter(|block| !asks && block.area == 0) {
+                block.gradient = contents.gradient(BlockId(block.block))?;
+            }
+            Ok(request)
+        })
+    }
+
+    async fn send(
+        mut client: PserverClient,
+        request: proto::PushRequest,
+    ) -> Result<Response<proto::PushReply>, Status> {
+        client.push(request).await
     }
 
     fn bytes(&self, block: BlockId) -> usize {
@@ -275,8 +306,8 @@ impl Errand for Push<'_> {
         if primary.is_some_and(|pserver| self.area(pserver, block).is_some()) {
             return AREA_BYTES;
         }
-        let rows = self.buckets.get(&block).map_or(0, |BucketRows { parameter, places }| {
-            rows::encoded_bytes(places.len(), self.sum.rows[*parameter].dimension())
+        let rows = self.contents.buckets.get(&block).map_or(0, |BucketRows { parameter, places }| {
+            rows::encoded_bytes(places.len(), self.contents.sum.rows[*parameter].dimension())
         });
         self.session.names.gradient_bytes(block) + rows
     }
@@ -303,7 +334,7 @@ impl Errand for Push<'_> {
         for (block, term) in asked {
             let answer = answers.next().unwrap_or(PushAnswer::Busy);
             if answer == PushAnswer::NoArea
-                && let Some(there) = &self.sum.there
+                && let Some(there) = &self.contents.sum.there
             {
                 there.is_unknown_to(batch.pserver.incarnation.0);
                 return Ok(ControlFlow::Break(None));
@@ -315,7 +346,7 @@ impl Errand for Push<'_> {
             }
         }
         batch.is_refused = is_refused;
-        let is_outdated = self.session.exclusions.present().number > self.sum.exclusions;
+        let is_outdated = self.session.exclusions.present().number > self.contents.sum.exclusions;
         if may_ask && is_rewound && is_outdated {
             // Records were excluded since, and this trainer knows: it is to be computed without them.
             return Ok(ControlFlow::Break(Some(Pushed::Rewound)));

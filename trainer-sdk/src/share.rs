@@ -3,7 +3,9 @@
 
 use crate::device::areas::{Area, Areas, Filled, There};
 use crate::device::{Copied, Device, Tensors};
+use crate::error::TrainError;
 use crate::names::Names;
+use crate::reduce::NodeSum;
 use crate::session::Session;
 use futures_util::future::join_all;
 use shoal_runtime::cluster::layout::BlockLayout;
@@ -157,22 +159,28 @@ impl InArea {
 }
 
 /// The values of a gradient: on the device, or here.
-pub(crate) struct Values<'a> {
-    pub(crate) there: &'a There,
-    pub(crate) here: &'a [Vec<f32>],
+pub(crate) struct Values {
+    names: Arc<Names>,
+    there: Arc<There>,
+    sum: Arc<NodeSum>,
 }
 
-impl Values<'_> {
+impl Values {
+    /// Those of a sum; none if nothing of it is on a device.
+    pub(crate) fn of(names: &Arc<Names>, sum: &Arc<NodeSum>) -> Option<Values> {
+        Some(Values { names: names.clone(), there: sum.there.clone()?, sum: sum.clone() })
+    }
+
     /// Puts those blocks that have values on the device, and that some pserver of this machine lacks, into its areas.
     ///
     /// # Errors
     /// The device has failed.
     pub(crate) async fn put(
-        &self,
+        self: &Arc<Self>,
         session: &Session,
         routing: &Routing,
         lacking: &BTreeSet<BlockId>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), TrainError> {
         let Some(areas) = &session.areas else { return Ok(()) };
         areas.follow(routing);
         for (pserver, blocks) in by_pserver(session, routing) {
@@ -183,7 +191,9 @@ impl Values<'_> {
             // What it may have lacks a block: it is given up.
             self.there.is_unknown_to(incarnation);
             if let Some(filled) = find(session, areas, pserver, &blocks).await {
-                self.fill(session, &filled.area)?;
+                let (values, bytes) = (self.clone(), filled.area.mapped.bytes());
+                let fill = move || values.fill(&filled.area).map(|()| filled);
+                let filled = session.compute.over(bytes, fill).await??;
                 self.there.is_in(incarnation, filled);
             }
         }
@@ -191,17 +201,17 @@ impl Values<'_> {
     }
 
     /// Copies all blocks of an area there.
-    fn fill(&self, session: &Session, area: &Area) -> Result<(), DeviceError> {
+    fn fill(&self, area: &Area) -> Result<(), DeviceError> {
         let (tensors, mut copies) = (&self.there.tensors, Vec::new());
         for (block, place) in &area.places {
-            let layout = session.names.layout.block(*block);
+            let layout = self.names.layout.block(*block);
             for piece in layout.iter().flat_map(|layout| &layout.pieces) {
                 let (first, to) = (piece.first as usize, place + 4 * piece.range.start);
                 let range = first..first + piece.range.len();
-                if session.names.is_on_device(piece.parameter) {
+                if self.names.is_on_device(piece.parameter) {
                     copies.push(Copied { parameter: piece.parameter, range, at: to });
                 } else {
-                    tensors.send_here(&self.here[piece.parameter][range], &area.mapped, to)?;
+                    tensors.send_here(&self.sum.values[piece.parameter][range], &area.mapped, to)?;
                 }
             }
         }
@@ -219,7 +229,7 @@ impl Values<'_> {
             let range = first..first + piece.range.len();
             match self.there.tensors.slice(piece.parameter) {
                 Some(_) => values.extend(self.there.tensors.read(piece.parameter, range)?),
-                None => values.extend_from_slice(&self.here[piece.parameter][range]),
+                None => values.extend_from_slice(&self.sum.values[piece.parameter][range]),
             }
         }
         Ok(values)

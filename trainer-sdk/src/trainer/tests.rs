@@ -4,6 +4,7 @@ mod areas;
 mod asynchronous;
 mod fake;
 mod master;
+mod messages;
 mod services;
 mod sync;
 mod threads;
