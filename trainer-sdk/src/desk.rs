@@ -179,13 +179,18 @@ impl Desk {
 
     /// The tasks whose records are still to be read, the lowest first.
     pub(crate) fn unread(&self) -> Vec<Arc<Task>> {
-        let unread = self.tasks.values().filter(|on_desk| on_desk.records.is_none());
+        let unread = self.tasks.values().filter(|on_desk| self.lacks_records(on_desk));
         unread.map(|on_desk| on_desk.task.clone()).collect()
     }
 
-    /// Whether some unfinished task lacks its records.
+    /// Whether some task lacks its records.
     pub(crate) fn is_reading(&self) -> bool {
-        self.tasks.values().any(|on_desk| !on_desk.is_finished && on_desk.records.is_none())
+        self.tasks.values().any(|on_desk| self.lacks_records(on_desk))
+    }
+
+    /// Whether records are to be read for a task: nobody computes one that is finished, or whose sum is kept to be pushed.
+    fn lacks_records(&self, on_desk: &OnDesk) -> bool {
+        on_desk.records.is_none() && !on_desk.is_finished && !self.is_computed(&on_desk.task)
     }
 
     pub(crate) fn was_read(&mut self, task: &Task, records: Vec<MicrobatchRecords>) {

@@ -64,6 +64,32 @@ fn records_are_waited_for_while_an_unfinished_task_lacks_them() {
     assert!(!desk.is_reading());
 }
 
+fn unread(desk: &Desk) -> Vec<u64> {
+    desk.unread().iter().map(|task| task.lease.0).collect()
+}
+
+#[test]
+fn records_of_a_task_that_others_have_done_are_not_read() {
+    let mut desk = Desk::new(&at(1), 0);
+    desk.add(vec![node(1, 3, 1), node(2, 4, 1)]);
+    assert_eq!(unread(&desk), [1, 2]);
+    desk.published(Step(4));
+    assert_eq!((unread(&desk), desk.is_reading()), (vec![2], true), "a task that somebody waits for is next");
+    desk.finished(&node(2, 4, 1));
+    assert_eq!((unread(&desk), desk.is_reading()), (vec![], false));
+    assert_eq!(desk.progress().len(), 2, "the master has yet to hear of both");
+}
+
+#[test]
+fn records_of_a_task_whose_sum_is_kept_are_read_once_it_is_lost() {
+    let mut desk = Desk::new(&at(1), 0);
+    keep(&mut desk, &node(1, 3, 1), 1);
+    desk.add(vec![node(1, 3, 1), node(2, 4, 1)]);
+    assert_eq!((unread(&desk), desk.is_reading()), (vec![2], true));
+    desk.kept.forget(NodeOf::of(&node(1, 3, 1)).unwrap());
+    assert_eq!(unread(&desk), [1, 2]);
+}
+
 fn keep(desk: &mut Desk, task: &Task, elements: usize) {
     let values = vec![vec![0.0; elements]];
     let sum = Arc::new(NodeSum { values, weight: 1, ..NodeSum::default() });
