@@ -66,6 +66,10 @@ impl Names {
         let places = table.map(|((first, _), table)| (first.0.., table.places(keys)));
         places.into_iter().flat_map(|(blocks, places)| blocks.map(BlockId).zip(places)).collect()
     }
+    /// Which bucket of its table a block is; 0 of what is no table.
+    pub(crate) fn bucket(&self, block: BlockId) -> u32 {
+        self.layout.block(block).and_then(|layout| layout.bucket).map_or(0, |bucket| bucket.number)
+    }
     /// The row of a key that has none.
     pub(crate) fn unborn(&self, parameter: usize, key: u64, row: &mut [f32]) {
         if let Some((_, initial)) = &self.tables[parameter] {

@@ -109,9 +109,9 @@ impl Pull<'_> {
                 TableRows { keys: keys.into(), values }
             });
             let rows: Vec<TableRows> = rows.collect();
-            (Arc::new(read_by_bucket(&names, &rows)), rows)
+            read_by_bucket(&names, &rows).map(|buckets| (Arc::new(buckets), rows))
         };
-        let (buckets, rows) = session.compute.over(bytes, find).await?;
+        let (buckets, rows) = session.compute.over(bytes, find).await??;
         let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; session.names.layout.len()];
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
         let keys = rows.iter().map(|rows| rows.keys.clone()).collect();

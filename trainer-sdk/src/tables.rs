@@ -1,8 +1,10 @@
 //! Rows of embedding tables as a training program sees them: the keys of a batch, their rows, their gradients. Knows
 //! nothing of the network.
 
+use crate::error::TrainError;
 use crate::names::Names;
 use shoal_runtime::cluster::{BlockId, Rows};
+use shoal_runtime::wire::rows;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -126,25 +128,40 @@ pub(crate) struct BucketRows {
 }
 
 /// The rows of each bucket that has any; `keys` are indexed as declared.
+///
+/// # Errors
+/// More rows of one bucket than a step may touch: pservers would refuse them, or no message could carry them.
 pub(crate) fn by_bucket<'a>(
     names: &Names,
     keys: impl Iterator<Item = &'a [u64]>,
-) -> BTreeMap<BlockId, BucketRows> {
+) -> Result<BTreeMap<BlockId, BucketRows>, TrainError> {
     #[cfg(test)]
     crate::computing::ran::note("by bucket");
     let mut buckets = BTreeMap::new();
     for (parameter, keys) in keys.enumerate().filter(|(_, keys)| !keys.is_empty()) {
-        let places = names.places(parameter, keys).into_iter().filter(|(_, places)| !places.is_empty());
-        buckets.extend(places.map(|(block, places)| (block, BucketRows { parameter, places })));
+        let table = &names.declaration.parameters[parameter];
+        for (block, places) in names.places(parameter, keys).into_iter().filter(|(_, at)| !at.is_empty()) {
+            if let Some(why) = rows::too_many(places.len(), table.elements() as usize) {
+                let (name, bucket) = (&table.name, names.bucket(block));
+                return Err(TrainError::Settings(format!("bucket {bucket} of table {name:?}: {why}")));
+            }
+            buckets.insert(block, BucketRows { parameter, places });
+        }
     }
-    buckets
+    Ok(buckets)
 }
 
 /// The rows that a pull asks each bucket for: of tables that steps read, not of sums.
-pub(crate) fn read_by_bucket(names: &Names, rows: &[TableRows]) -> BTreeMap<BlockId, BucketRows> {
-    let mut buckets = by_bucket(names, rows.iter().map(|rows| &rows.keys[..]));
+///
+/// # Errors
+/// As [`by_bucket`].
+pub(crate) fn read_by_bucket(
+    names: &Names,
+    rows: &[TableRows],
+) -> Result<BTreeMap<BlockId, BucketRows>, TrainError> {
+    let mut buckets = by_bucket(names, rows.iter().map(|rows| &rows.keys[..]))?;
     buckets.retain(|_, rows| names.declaration.parameters[rows.parameter].rule.is_read_by_steps());
-    buckets
+    Ok(buckets)
 }
 
 #[cfg(test)]
@@ -195,10 +212,28 @@ mod tests {
         let parameters = vec![table("seen", Rule::Sum), table("t", Rule::Sgd)];
         let names = Names::new(Declaration { parameters, block_elements: 0 }, 7, Precision::F32);
         let rows = [vec![3, 4], vec![5]].map(|keys| TableRows { keys: keys.into(), values: Vec::new() });
-        let pushed = by_bucket(&names, rows.iter().map(|rows| &rows.keys[..]));
+        let pushed = by_bucket(&names, rows.iter().map(|rows| &rows.keys[..])).unwrap();
         assert_eq!(pushed.keys().collect::<Vec<_>>(), [&BlockId(0), &BlockId(1)]);
-        let pulled = read_by_bucket(&names, &rows);
+        let pulled = read_by_bucket(&names, &rows).unwrap();
         assert_eq!(pulled, BTreeMap::from([(BlockId(1), BucketRows { parameter: 1, places: vec![0] })]));
+    }
+
+    #[test]
+    fn a_bucket_with_more_rows_than_a_step_may_touch_is_refused_by_name_with_the_way_out() {
+        let parameter = Parameter::new("t", &[4], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+        let names = |buckets| {
+            let parameters = vec![parameter.clone().as_table(Table { buckets, ..Table::default() })];
+            Names::new(Declaration { parameters, block_elements: 0 }, 7, Precision::F32)
+        };
+        // A row of four elements, its key and its count: 28 bytes; four bytes say how many there are.
+        let most = (rows::STEP_BYTES_MAX - 4) / 28;
+        let keys: Vec<u64> = (0..=most as u64).collect();
+        assert!(by_bucket(&names(1), [&keys[1..]].into_iter()).is_ok());
+        let refused = by_bucket(&names(1), [&keys[..]].into_iter()).unwrap_err().to_string();
+        let expected = "bucket 0 of table \"t\": 449390 of its rows in one step have 12582924 bytes, at most 12582912 are \
+                        taken: declare more buckets, or fewer microbatches a step";
+        assert_eq!(refused, expected);
+        assert!(by_bucket(&names(2), [&keys[..]].into_iter()).is_ok());
     }
 
     #[test]
@@ -208,7 +243,7 @@ mod tests {
         keys.extend("t", 0..50).unwrap();
         keys.extend("u", 0..2).unwrap();
         let rows = keys.rows();
-        let buckets = by_bucket(&names, rows.iter().map(Rows::keys));
+        let buckets = by_bucket(&names, rows.iter().map(Rows::keys)).unwrap();
         let keys = |block: &BlockId| {
             let BucketRows { parameter, places } = &buckets[block];
             let keys = rows[*parameter].keys();

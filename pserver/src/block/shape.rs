@@ -23,8 +23,6 @@ const CANDIDATES_BYTES_MAX: usize = 1 << 19;
 /// Elements that are read from a message and then updated before the next are: those of all buffers stay in the caches of one
 /// core meanwhile, and the constants of a rule are made often enough not to be seen.
 pub const STRETCH: usize = 16 << 10;
-/// Bytes of the rows of one bucket that one step may touch.
-const ROWS_BYTES_MAX: usize = 12 << 20;
 
 /// One node's gradient for one block, as it came.
 #[derive(Clone, Debug)]
@@ -214,15 +212,10 @@ impl BlockShape {
     /// Refuses so many rows at a time that messages could not carry them.
     pub fn check_rows_bytes(&self, rows: usize) -> Result<(), Refusal> {
         let Some(bucket) = &self.bucket else { return Ok(()) };
-        let bytes = rows::encoded_bytes(rows, bucket.dimension);
-        if bytes <= ROWS_BYTES_MAX {
-            return Ok(());
+        match rows::too_many(rows, bucket.dimension) {
+            None => Ok(()),
+            Some(detail) => Err(Refusal::new(RefusalKind::JobFailed, self, detail)),
         }
-        let detail = format!(
-            "{rows} of its rows in one step have {bytes} bytes, at most {ROWS_BYTES_MAX} are taken: declare more buckets, \
-             or fewer microbatches a step"
-        );
-        Err(Refusal::new(RefusalKind::JobFailed, self, detail))
     }
 
     /// Bytes of a copy, of a bucket of one segment and the keys without rows, without earlier versions; at most.

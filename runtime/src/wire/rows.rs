@@ -5,12 +5,26 @@
 
 use crate::cluster::rows::Rows;
 
+/// Bytes of the rows of one bucket that one step may touch, as [`encoded_bytes`] reckons them: a message has room for 20 MiB, and
+/// some of them may be born or evicted in the same update.
+pub const STEP_BYTES_MAX: usize = 12 << 20;
 /// Bytes of a key and its count.
 const HEAD_BYTES: usize = 12;
 
 /// Bytes that so many rows of `dimension` elements have.
 pub fn encoded_bytes(rows: usize, dimension: usize) -> usize {
     if rows == 0 { 0 } else { 4 + rows * (HEAD_BYTES + 4 * dimension) }
+}
+
+/// Why one step may not touch so many rows of one bucket, and the way out; none if it may.
+pub fn too_many(rows: usize, dimension: usize) -> Option<String> {
+    let bytes = encoded_bytes(rows, dimension);
+    (bytes > STEP_BYTES_MAX).then(|| {
+        format!(
+            "{rows} of its rows in one step have {bytes} bytes, at most {STEP_BYTES_MAX} are taken: declare more buckets, \
+             or fewer microbatches a step"
+        )
+    })
 }
 
 /// Writes a sum at the end of `bytes`.

@@ -146,6 +146,18 @@ async fn a_push_that_meets_a_rewound_block_ends_when_the_routing_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn more_rows_than_a_step_may_touch_end_the_trainer_before_anything_is_asked_for() {
+    let (fake, mut model) = with_task(0);
+    model.keys = 1_000_000;
+    let ended = fake.train(settings(), model.clone(), async |_: &Fake, _| std::future::pending().await).await;
+    let error = ended.unwrap().unwrap_err().to_string();
+    assert!(error.contains("table \"t\"") && error.contains("declare more buckets"), "{error}");
+    let state = fake.state();
+    assert_eq!((state.pulls.len(), state.pushes.len(), model.computed()), (0, 0, 0));
+    assert!(state.leaves[0].failure.contains("declare more buckets"), "the master hears of it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_of_a_newer_history_waits_for_its_routing() {
     let fake = Fake::new(Mode::SYNC);
     fake.state().tasks.push_back(node(1, 2, LEAF, 6));
