@@ -1,7 +1,7 @@
 //! One microbatch through the step function: its batch, its gradient; and where that fails, which
 //! record it is that cannot be used. Probing pushes nothing.
 
-use super::Trainer;
+use super::{Trainer, blame};
 use crate::activities::Activity;
 use crate::complaint::Complaint;
 use crate::desk::Ready;
@@ -191,8 +191,9 @@ impl Attempt {
             Fault::Panicked(why) => (why, true),
             Fault::Lost(lost) => return Computed::Lost(lost),
         };
-        let poison = self.probe(records, fails);
+        let poison = self.probe(records, is_panic, fails);
         let (poison, why) = match poison.len() {
+            0 if is_panic => (poison, format!("{why}; no record of it was found that fails alone")),
             // It is not the records.
             all if all > 1 && all == records.len() => {
                 (Vec::new(), format!("every record of it fails, each alone: {why}"))
@@ -301,15 +302,23 @@ impl Attempt {
         Ok(Made { values, rows, there, weight, outputs })
     }
 
-    /// The records that fail alone.
-    fn probe(&self, records: &[Record<'_>], mut fails: impl FnMut(&[Record<'_>]) -> bool) -> Vec<Range<u64>> {
-        let is_poison = |record: &&Record<'_>| fails(std::slice::from_ref(*record));
-        let poison = records.iter().filter(is_poison);
-        let range = |record: &Record<'_>| {
-            let index = record.index + self.first_record;
+    /// The records that fail alone; after a panic those of them that are to blame for it.
+    fn probe(
+        &self,
+        records: &[Record<'_>],
+        is_panic: bool,
+        mut fails: impl FnMut(&[Record<'_>]) -> bool,
+    ) -> Vec<Range<u64>> {
+        let mut fails = |at: usize| fails(&records[at..=at]);
+        let poison = match is_panic {
+            true => blame::after_panic(records.len(), fails),
+            false => (0..records.len()).filter(|at| fails(*at)).collect(),
+        };
+        let range = |at: usize| {
+            let index = records[at].index + self.first_record;
             index..index + 1
         };
-        poison.map(range).collect()
+        poison.into_iter().map(range).collect()
     }
 }
 
