@@ -107,7 +107,9 @@
 //! | the master is replaced | turns to the next address of `SHOAL_MASTER`, joins again under the same name, keeps its tasks |
 //! | no master answers as the leader for `SHOAL_PATIENCE_SECONDS` | gives up, with exit code 3, whatever pservers say: tasks, the end of the job and its failure are the master's to tell |
 //! | its certificate is refused, or it does not believe a role's | tries again for `SHOAL_PATIENCE_SECONDS`, since certificates may be changed; then gives up with a message |
-//! | the master refuses it for good, records or the step function fail | gives up with a message, and tells the master |
+//! | records cannot be read, or the step function returns an error | tells the master which, hands the task back, goes on with others |
+//! | the step function panics | tells the master of the microbatch, and ends: nobody knows what state the program is in |
+//! | the master or a pserver refuses it for good | gives up with a message, and tells the master |
 //! | SIGTERM or SIGINT | hands back what it has not finished, and ends |
 
 #![cfg_attr(not(test), forbid(unsafe_code))]

@@ -55,7 +55,9 @@ pub trait Model: Send + 'static {
     /// Randomness (dropout, augmentation) comes from [`Batch::seed`].
     ///
     /// # Errors
-    /// Whatever makes the batch impossible; the trainer gives up with the place of the batch in the message.
+    /// Whatever makes the batch impossible. Each of its records is tried alone, the master is told which fail, and the trainer
+    /// goes on with other tasks; the job fails, or leaves those records out (`--exclude-max`), once three trainers agree. A panic
+    /// is told likewise, but ends the trainer: nobody knows what state the program is in.
     fn step(
         &mut self,
         batch: &Batch<'_>,

@@ -33,7 +33,7 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// A parameter trained by `rule` at a constant learning rate, starting from `initial`.
+    /// A dense parameter trained by `rule` at the rate that `learning_rate` gives each step, starting from `initial`.
     pub fn new(
         name: &str,
         shape: &[u64],
