@@ -44,7 +44,7 @@ pub enum NonFinite {
 pub struct LossScale {
     /// The first scale: a power of two.
     pub initial: f32,
-    /// Steps without a skipped one after which it is doubled.
+    /// Steps without a skipped one after which it is doubled; above 2^24 it never is.
     pub growth_interval: u32,
 }
 
@@ -83,11 +83,11 @@ pub struct Decision {
     pub norm: f32,
     /// The loss scale of the steps that read this version.
     pub loss_scale: f32,
-    /// Steps since the loss scale changed or a step was skipped.
+    /// Steps since the loss scale changed or a step was skipped; up to 2^24, as all counts here: an f32 counts no further by ones.
     pub steady: f32,
-    /// Steps skipped so far.
+    /// Steps skipped so far; up to 2^24.
     pub skipped: f32,
-    /// Steps clipped so far.
+    /// Steps clipped so far; up to 2^24.
     pub clipped: f32,
     /// Steps skipped one after the other, up to now.
     pub skipped_in_a_row: f32,

@@ -101,7 +101,8 @@ pub enum Rule {
         /// What is left of the former value, in `0..1`.
         decay: f32,
     },
-    /// `w + sum`: a counter. The sum is not divided by the weight; no learning rate; not pulled by steps.
+    /// `w + sum`: a counter. The sum is not divided by the weight; no learning rate; not pulled by steps. For how far it counts see
+    /// [`super::Parameter::sum`].
     Sum,
     /// `w + sum` in an evaluation, from zero in each; nothing in a step that trains. The sum is not divided by the weight;
     /// no learning rate; not pulled by steps. Made by [`super::Parameter::metric`].
