@@ -50,6 +50,7 @@
 
 pub use candle_core;
 
+use crate::access::AccessError;
 use crate::model::{Gradient, Parameters};
 use candle_core::{DType, Device, Tensor, Var};
 use shoal_runtime::cluster::{Parameter, Rule};
@@ -151,11 +152,12 @@ pub fn step(
 /// # Errors
 /// No such parameter, or one of another shape.
 pub fn add(gradient: &mut Gradient, name: &str, sums: &Tensor) -> anyhow::Result<()> {
-    let at = gradient.names.find(name)?;
-    let expected = dimensions(&gradient.names.declaration.parameters[at]);
-    let shape = sums.dims();
-    anyhow::ensure!(shape == expected, "parameter {name:?} has shape {expected:?}, its gradient {shape:?}");
-    gradient.add(name, &values(sums)?)
+    let at = gradient.names.dense(name)?;
+    let (shape, given) = (gradient.names.shape(at), sums.dims().to_vec());
+    if shape != given {
+        Err(AccessError::WrongShape { name: name.to_owned(), shape, given })?;
+    }
+    Ok(gradient.add(name, &values(sums)?)?)
 }
 
 fn dimensions(parameter: &Parameter) -> Vec<usize> {
@@ -262,7 +264,7 @@ mod tests {
         let mut gradient = Gradient::zeros(&names, Keys::new(&names), 1).unwrap();
         let turned = Tensor::new(&[[1_f32, 2.0]], &Device::Cpu).unwrap();
         let refused = add(&mut gradient, "used", &turned).unwrap_err().to_string();
-        assert_eq!(refused, "parameter \"used\" has shape [2, 1], its gradient [1, 2]");
+        assert_eq!(refused, "parameter \"used\" has shape [2, 1], [1, 2] was given");
         assert!(add(&mut gradient, "nobody", &turned).is_err());
     }
 

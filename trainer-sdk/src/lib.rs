@@ -82,7 +82,8 @@
 //!     fn evaluate(&mut self, batch: &Batch<'_>, parameters: &Parameters, metrics: &mut Metrics) -> anyhow::Result<()> {
 //!         let mean = parameters.slice("mean")?[0];
 //!         let errors = batch.records.iter().map(|record| (mean - f32::from(record.bytes[0])).powi(2));
-//!         metrics.add("squared_error", errors.sum(), batch.records.len() as f32)
+//!         metrics.add("squared_error", errors.sum(), batch.records.len() as f32)?;
+//!         Ok(())
 //!     }
 //! #   fn step(&mut self, _: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> { Ok(()) }
 //! }
@@ -114,6 +115,7 @@
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
+mod access;
 mod activities;
 mod calls;
 #[cfg(feature = "candle")]
@@ -151,10 +153,12 @@ mod taken;
 mod trainer;
 mod trial;
 
+pub use access::AccessError;
 pub use device::{DeviceSlice, OnDevice};
 pub use error::TrainError;
 pub use metrics::Metrics;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
+pub use ndarray;
 pub use settings::{Compute, TrainerSettings};
 pub use shoal_recordio as recordio;
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};

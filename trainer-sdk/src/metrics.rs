@@ -1,5 +1,6 @@
 //! What evaluations add up. Knows nothing of the network.
 
+use crate::access::AccessError;
 use crate::names::Names;
 use shoal_runtime::cluster::{Metric, Rule};
 use std::sync::Arc;
@@ -17,13 +18,16 @@ impl Metrics {
     }
 
     /// Adds to a mean: a **sum** of values, and what they weigh together. `accuracy` adds the number of hits and the number
-    /// of records, `log_loss` the sum of losses in nats and the number of records or tokens.
+    /// of records, `log_loss` the sum of losses in nats and the number of records or tokens. Both are f32; an evaluation in which the
+    /// weights come to 0 has no value.
     ///
     /// # Errors
     /// No such metric, or one that is no mean.
-    pub fn add(&mut self, name: &str, sum: f32, weight: f32) -> anyhow::Result<()> {
+    pub fn add(&mut self, name: &str, sum: f32, weight: f32) -> Result<(), AccessError> {
         match self.find(name)? {
-            (Metric::Auc { .. }, _) => anyhow::bail!("metric {name:?} is made of scores: call `score`"),
+            (Metric::Auc { .. }, _) => {
+                Err(AccessError::OtherMetric { name: name.to_owned(), of: "of scores", call: "score" })
+            }
             (_, sums) => {
                 sums.iter_mut().zip([sum, weight]).for_each(|(total, part)| *total += part);
                 Ok(())
@@ -31,25 +35,28 @@ impl Metrics {
         }
     }
 
-    /// Counts one record for an area under the curve: how probable it was said to be, and what it was.
+    /// Counts one record for an area under the curve: how probable it was said to be, from 0 to 1, and what it was. What lies in one
+    /// of the metric's bins, of equal width, counts as equally probable.
     ///
     /// # Errors
     /// No such metric, one that is no area under the curve, a score that is no number from 0 to 1.
-    pub fn score(&mut self, name: &str, score: f32, is_positive: bool) -> anyhow::Result<()> {
-        anyhow::ensure!((0.0..=1.0).contains(&score), "metric {name:?}: score {score} is not from 0 to 1");
+    pub fn score(&mut self, name: &str, score: f32, is_positive: bool) -> Result<(), AccessError> {
+        if !(0.0..=1.0).contains(&score) {
+            return Err(AccessError::Score { name: name.to_owned(), score });
+        }
         let (Metric::Auc { bins }, counts) = self.find(name)? else {
-            anyhow::bail!("metric {name:?} is a mean: call `add`");
+            return Err(AccessError::OtherMetric { name: name.to_owned(), of: "a mean", call: "add" });
         };
         let bin = ((f64::from(score) * f64::from(bins)) as usize).min(bins as usize - 1);
         counts[if is_positive { bin } else { bins as usize + bin }] += 1.0;
         Ok(())
     }
 
-    fn find(&mut self, name: &str) -> anyhow::Result<(Metric, &mut [f32])> {
+    fn find(&mut self, name: &str) -> Result<(Metric, &mut [f32]), AccessError> {
         let at = self.names.find(name)?;
         match self.names.declaration.parameters[at].rule {
             Rule::Metric { metric, .. } => Ok((metric, &mut self.values[at])),
-            _ => anyhow::bail!("parameter {name:?} is no metric: declare it by `Parameter::metric`"),
+            _ => Err(AccessError::NotMetric { name: name.to_owned() }),
         }
     }
 }
@@ -92,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_no_metric_or_no_such_one_is_refused_with_the_way_out() {
         let mut metrics = metrics();
-        let words = |result: anyhow::Result<()>| result.unwrap_err().to_string();
+        let words = |result: Result<(), AccessError>| result.unwrap_err().to_string();
         assert!(words(metrics.add("w", 1.0, 1.0)).contains("Parameter::metric"));
         assert!(words(metrics.add("auc", 1.0, 1.0)).contains("score"));
         assert!(words(metrics.score("right", 0.5, true)).contains("add"));

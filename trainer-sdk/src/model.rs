@@ -1,12 +1,14 @@
 //! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
 
+use crate::access::AccessError;
 use crate::device::{Device, DeviceSlice, OnDevice, Tensors};
 use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::share::InAreas;
 use crate::tables::{EmbeddingGradients, Embeddings, Keys, TableRows};
+use ndarray::{ArrayViewD, ArrayViewMutD};
 use shoal_runtime::cluster::parameter::DECISIONS;
-use shoal_runtime::cluster::{Decision, Declaration, JobSettings, Rows};
+use shoal_runtime::cluster::{Decision, Declaration, JobSettings, Rows, Rule};
 use shoal_runtime::host::cuda::DeviceError;
 use std::sync::Arc;
 
@@ -142,7 +144,7 @@ impl Job {
 pub struct Record<'a> {
     /// Its index in the data that are trained on, or in those that are evaluated or predicted: the same in every epoch, whatever the shuffle.
     pub index: u64,
-    /// Its bytes, as they were packed.
+    /// Its bytes, as they were packed: as many as the record has, which may be none. Records of one job may differ in length.
     pub bytes: &'a [u8],
 }
 
@@ -160,7 +162,7 @@ pub struct Batch<'a> {
     /// For randomness: a function of the job's seed and the microbatch's place in training, in an evaluation of its place in
     /// that: the same whoever computes it, when it is computed again, and in every evaluation.
     pub seed: u64,
-    /// The records in order.
+    /// The records in order: the job's microbatch records, fewer at the end of a pass and where some are left out. Never none.
     pub records: &'a [Record<'a>],
 }
 
@@ -192,43 +194,60 @@ impl Parameters {
         Ok(Parameters { names: names.clone(), values, rows, there })
     }
 
-    /// A dense parameter's values in row-major order.
+    /// A dense parameter's values in row-major order: as many as it has elements (the product of its declared dimensions; 1 of a
+    /// scalar).
     ///
     /// # Errors
-    /// No such parameter, or one that [`Model::on_device`] has named.
-    pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
-        let at = self.names.find(name)?;
-        anyhow::ensure!(
-            !self.names.is_on_device(at),
-            "parameter {name:?} is on the device: take `on_device`"
-        );
-        Ok(&self.values[at])
+    /// No such parameter, a table, or one that [`Model::on_device`] has named.
+    pub fn slice(&self, name: &str) -> Result<&[f32], AccessError> {
+        Ok(&self.values[self.names.dense_here(name)?])
     }
 
-    /// A dense parameter's values in device memory, to be read; ready when the step begins.
+    /// The same values in the shape that was declared.
+    ///
+    /// ```
+    /// # use shoal_trainer_sdk::{Batch, Gradient, Parameters, ndarray};
+    /// use ndarray::{Array1, Ix1, Ix2};
+    ///
+    /// // Declared: "weight" of shape [classes, features], "bias" of shape [classes].
+    /// fn logits(parameters: &Parameters, features: &Array1<f32>) -> anyhow::Result<Array1<f32>> {
+    ///     let weight = parameters.array("weight")?.into_dimensionality::<Ix2>()?;
+    ///     let bias = parameters.array("bias")?.into_dimensionality::<Ix1>()?;
+    ///     Ok(weight.dot(features) + bias)
+    /// }
+    /// ```
     ///
     /// # Errors
-    /// No such parameter, or one that [`Model::on_device`] has not named.
-    pub fn on_device(&self, name: &str) -> anyhow::Result<DeviceSlice<'_>> {
-        let at = self.names.find(name)?;
+    /// As [`slice`](Self::slice).
+    pub fn array(&self, name: &str) -> Result<ArrayViewD<'_, f32>, AccessError> {
+        let at = self.names.dense_here(name)?;
+        self.names.shaped(at, &self.values[at])
+    }
+
+    /// A dense parameter's values in device memory, to be read, in row-major order: as many as it has elements. They are ready when
+    /// the step begins.
+    ///
+    /// # Errors
+    /// No such parameter, a table, or one that [`Model::on_device`] has not named.
+    pub fn on_device(&self, name: &str) -> Result<DeviceSlice<'_>, AccessError> {
+        let at = self.names.dense(name)?;
         let slice = self.there.as_ref().and_then(|there| there.slice(at));
-        slice.ok_or_else(|| {
-            anyhow::anyhow!("parameter {name:?} is on no device: `Model::on_device` names those")
-        })
+        slice.ok_or_else(|| AccessError::NotOnDevice { name: name.to_owned() })
     }
 
     /// The rows of an embedding table: those of the keys that [`Model::keys`] has named.
     ///
     /// # Errors
     /// No such table.
-    pub fn embeddings(&self, table: &str) -> anyhow::Result<Embeddings<'_>> {
+    pub fn embeddings(&self, table: &str) -> Result<Embeddings<'_>, AccessError> {
         let at = self.names.table(table)?;
         let parameter = &self.names.declaration.parameters[at];
         Ok(Embeddings::new(&parameter.name, parameter.elements() as usize, &self.rows[at]))
     }
 
     /// What the program multiplies its loss with, and so its gradients, before it computes in a narrow number format:
-    /// pservers divide by it again. 1 unless a loss scale was declared ([`crate::Decisions`]). Metrics stay unscaled.
+    /// pservers divide by it again. A power of two from 2^-16 to 2^24; 1 unless a loss scale was declared
+    /// ([`crate::Decisions`]). Counters and metrics stay unscaled.
     pub fn loss_scale(&self) -> f32 {
         let decisions = self.names.layout.scalars().and(self.names.find(DECISIONS).ok());
         let decision = decisions.and_then(|at| Decision::from_values(&self.values[at]));
@@ -258,74 +277,106 @@ impl Gradient {
         Ok(Gradient { names: names.clone(), values: names.sums(false), rows: keys.rows(), there, weight })
     }
 
-    /// A dense parameter's gradient sums in device memory, zero at first, to be added to: on whatever streams; when the step
-    /// returns all that the program has queued on the device is waited for.
+    /// A dense parameter's gradient sums in device memory, in row-major order, as many as it has elements: zero at first, to be
+    /// added to on whatever streams; when the step returns all that the program has queued on the device is waited for.
     ///
     /// # Errors
-    /// No such parameter, or one that [`Model::on_device`] has not named.
-    pub fn on_device_mut(&mut self, name: &str) -> anyhow::Result<DeviceSlice<'_>> {
-        let at = self.names.find(name)?;
+    /// No such parameter, a table, or one that [`Model::on_device`] has not named.
+    pub fn on_device_mut(&mut self, name: &str) -> Result<DeviceSlice<'_>, AccessError> {
+        let at = self.names.dense(name)?;
         let slice = self.there.as_ref().and_then(|there| there.slice(at));
-        slice.ok_or_else(|| {
-            anyhow::anyhow!("the gradient of {name:?} is on no device: `Model::on_device` names those")
-        })
+        slice.ok_or_else(|| AccessError::NotOnDevice { name: name.to_owned() })
     }
 
-    /// Refuses those that are on a device.
-    fn find_here(&self, name: &str) -> anyhow::Result<usize> {
-        let at = self.names.find(name)?;
-        let is_here = !self.names.is_on_device(at);
-        anyhow::ensure!(is_here, "the gradient of {name:?} is on the device: take `on_device_mut`");
-        Ok(at)
+    /// Refuses what steps add nothing to.
+    fn find_here(&self, name: &str) -> Result<usize, AccessError> {
+        let at = self.names.dense_here(name)?;
+        let rule = self.names.declaration.parameters[at].rule;
+        match rule {
+            Rule::Metric { .. } => Err(AccessError::Metric { name: name.to_owned() }),
+            Rule::Decide(_) => Err(AccessError::Decided { name: name.to_owned() }),
+            _ => Ok(at),
+        }
     }
 
     /// The gradient sums of an embedding table's rows: those of the keys that [`Model::keys`] has named.
     ///
     /// # Errors
     /// No such table.
-    pub fn embeddings_mut(&mut self, table: &str) -> anyhow::Result<EmbeddingGradients<'_>> {
+    pub fn embeddings_mut(&mut self, table: &str) -> Result<EmbeddingGradients<'_>, AccessError> {
         let at = self.names.table(table)?;
         let parameter = &self.names.declaration.parameters[at];
         let dimension = parameter.elements() as usize;
         Ok(EmbeddingGradients::new(&parameter.name, dimension, &mut self.rows[at]))
     }
 
-    /// A dense parameter's gradient sums in row-major order, to be looked at.
+    /// A dense parameter's gradient sums in row-major order, to be looked at: as many as it has elements.
     ///
     /// # Errors
-    /// No such parameter.
-    pub fn slice(&self, name: &str) -> anyhow::Result<&[f32]> {
+    /// As [`slice_mut`](Self::slice_mut).
+    pub fn slice(&self, name: &str) -> Result<&[f32], AccessError> {
         Ok(&self.values[self.find_here(name)?])
     }
 
-    /// A dense parameter's gradient sums in row-major order.
+    /// A dense parameter's gradient sums in row-major order, as many as it has elements: to be added to.
     ///
     /// # Errors
-    /// No such parameter.
-    pub fn slice_mut(&mut self, name: &str) -> anyhow::Result<&mut [f32]> {
+    /// No such parameter, a table, a metric, or one that [`Model::on_device`] has named.
+    pub fn slice_mut(&mut self, name: &str) -> Result<&mut [f32], AccessError> {
         let at = self.find_here(name)?;
-        let is_metric = self.names.declaration.parameters[at].rule.is_metric();
-        anyhow::ensure!(!is_metric, "metric {name:?}: evaluations add to it, steps have `Parameter::sum`");
         Ok(&mut self.values[at])
     }
 
-    /// Adds `values` to a parameter's gradient sums.
+    /// The same sums in the shape that was declared, to be looked at.
     ///
     /// # Errors
-    /// No such parameter, or another number of values than it has elements.
-    pub fn add(&mut self, name: &str, values: &[f32]) -> anyhow::Result<()> {
-        let sums = self.slice_mut(name)?;
-        anyhow::ensure!(
-            sums.len() == values.len(),
-            "parameter {name:?} has {} elements, the gradient {}",
-            sums.len(),
-            values.len()
-        );
+    /// As [`slice_mut`](Self::slice_mut).
+    pub fn array(&self, name: &str) -> Result<ArrayViewD<'_, f32>, AccessError> {
+        let at = self.find_here(name)?;
+        self.names.shaped(at, &self.values[at])
+    }
+
+    /// The same sums in the shape that was declared, to be added to.
+    ///
+    /// ```
+    /// # use shoal_trainer_sdk::{Batch, Gradient, Parameters, ndarray};
+    /// use ndarray::{Array2, Ix2, linalg::general_mat_mul};
+    ///
+    /// // Declared: "weight" of shape [outputs, inputs]. A row of `errors` and of `inputs` is a record.
+    /// fn add(gradient: &mut Gradient, errors: &Array2<f32>, inputs: &Array2<f32>) -> anyhow::Result<()> {
+    ///     let mut weight = gradient.array_mut("weight")?.into_dimensionality::<Ix2>()?;
+    ///     general_mat_mul(1.0, &errors.t(), inputs, 1.0, &mut weight);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`slice_mut`](Self::slice_mut).
+    pub fn array_mut(&mut self, name: &str) -> Result<ArrayViewMutD<'_, f32>, AccessError> {
+        let at = self.find_here(name)?;
+        self.names.shaped_mut(at, &mut self.values[at])
+    }
+
+    /// Adds `values`, in row-major order, to a parameter's gradient sums.
+    ///
+    /// # Errors
+    /// As [`slice_mut`](Self::slice_mut); another number of values than it has elements.
+    pub fn add(&mut self, name: &str, values: &[f32]) -> Result<(), AccessError> {
+        let at = self.find_here(name)?;
+        let sums = &mut self.values[at];
+        if sums.len() != values.len() {
+            return Err(self.names.wrong_length(at, values.len()));
+        }
         sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         Ok(())
     }
 
-    /// What the step's mean divides by: the number of records unless stated otherwise (tokens, say).
+    /// What the step's mean divides by, with those of the step's other microbatches: the number of the batch's records unless it is
+    /// stated here (tokens, say).
+    ///
+    /// With 0 the microbatch's sums are taken, and divided by the weight of the others. Where all of them have 0, nobody divides: the
+    /// step changes nothing at all, running statistics and counters included, and what was added to them is lost. In an
+    /// asynchronous job a microbatch is a step.
     pub fn set_weight(&mut self, weight: u64) {
         self.weight = weight;
     }

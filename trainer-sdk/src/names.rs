@@ -1,8 +1,10 @@
 //! A job's parameters by name and by place: what a trainer knows of them without their values. Pure, but that it knows of the
 //! device that some are on.
 
+use crate::access::AccessError;
 use crate::device::Device;
 use crate::taken::Taken;
+use ndarray::{ArrayViewD, ArrayViewMutD};
 use shoal_runtime::cluster::initial::RowInitial;
 use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter, Precision};
@@ -56,9 +58,53 @@ impl Names {
         self.tables.iter().any(Option::is_some)
     }
     /// Which parameter a table is.
-    pub(crate) fn table(&self, name: &str) -> anyhow::Result<usize> {
+    pub(crate) fn table(&self, name: &str) -> Result<usize, AccessError> {
         let at = self.index.get(name).copied().filter(|at| self.tables[*at].is_some());
-        at.ok_or_else(|| anyhow::anyhow!("no embedding table {name:?} was declared"))
+        at.ok_or_else(|| AccessError::NoSuchTable { name: name.to_owned() })
+    }
+    /// Which parameter a dense one is.
+    pub(crate) fn dense(&self, name: &str) -> Result<usize, AccessError> {
+        let at = self.find(name)?;
+        match self.tables[at] {
+            None => Ok(at),
+            Some(_) => Err(AccessError::Table { name: name.to_owned() }),
+        }
+    }
+    /// The same, of those whose values are in host memory.
+    pub(crate) fn dense_here(&self, name: &str) -> Result<usize, AccessError> {
+        let at = self.dense(name)?;
+        match self.is_on_device(at) {
+            false => Ok(at),
+            true => Err(AccessError::OnDevice { name: name.to_owned() }),
+        }
+    }
+    /// Values of a dense parameter in its declared shape.
+    pub(crate) fn shaped<'a>(
+        &self,
+        at: usize,
+        values: &'a [f32],
+    ) -> Result<ArrayViewD<'a, f32>, AccessError> {
+        let given = values.len();
+        ArrayViewD::from_shape(self.shape(at), values).map_err(|_| self.wrong_length(at, given))
+    }
+    /// The same, to be written to.
+    pub(crate) fn shaped_mut<'a>(
+        &self,
+        at: usize,
+        values: &'a mut [f32],
+    ) -> Result<ArrayViewMutD<'a, f32>, AccessError> {
+        let given = values.len();
+        ArrayViewMutD::from_shape(self.shape(at), values).map_err(|_| self.wrong_length(at, given))
+    }
+    /// A parameter's declared dimensions.
+    pub(crate) fn shape(&self, at: usize) -> Vec<usize> {
+        self.declaration.parameters[at].shape.iter().map(|dimension| *dimension as usize).collect()
+    }
+    /// What is said of another number of values than a parameter has elements.
+    pub(crate) fn wrong_length(&self, at: usize, given: usize) -> AccessError {
+        let parameter = &self.declaration.parameters[at];
+        let (name, elements) = (parameter.name.clone(), parameter.elements() as usize);
+        AccessError::WrongLength { name, elements, given }
     }
     /// The places of each bucket's keys among these of a table; nothing of what is no table.
     pub(crate) fn places(&self, parameter: usize, keys: &[u64]) -> Vec<(BlockId, Vec<u32>)> {
@@ -109,8 +155,9 @@ impl Names {
     pub(crate) fn gradient_bytes(&self, block: BlockId) -> usize {
         self.layout.block(block).map_or(0, |block| self.precision(block).bytes() * block.elements)
     }
-    pub(crate) fn find(&self, name: &str) -> anyhow::Result<usize> {
-        self.index.get(name).copied().ok_or_else(|| anyhow::anyhow!("no parameter {name:?} was declared"))
+    pub(crate) fn find(&self, name: &str) -> Result<usize, AccessError> {
+        let at = self.index.get(name).copied();
+        at.ok_or_else(|| AccessError::NoSuchParameter { name: name.to_owned() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rows of embedding tables as a training program sees them: the keys of a batch, their rows, their gradients. Knows
 //! nothing of the network.
 
+use crate::access::AccessError;
 use crate::error::TrainError;
 use crate::names::Names;
 use shoal_runtime::cluster::{BlockId, Rows};
@@ -21,11 +22,12 @@ impl Keys {
         Keys { names: names.clone(), occurrences: vec![Vec::new(); names.declaration.parameters.len()] }
     }
 
-    /// A key occurs in the batch, once more if it was added before.
+    /// A key occurs in the batch, once more if it was added before. Any u64 is a key; [`feature_key`](crate::feature_key) and
+    /// [`string_key`](crate::string_key) make them of texts.
     ///
     /// # Errors
     /// No such table.
-    pub fn add(&mut self, table: &str, key: u64) -> anyhow::Result<()> {
+    pub fn add(&mut self, table: &str, key: u64) -> Result<(), AccessError> {
         self.extend(table, [key])
     }
 
@@ -33,7 +35,7 @@ impl Keys {
     ///
     /// # Errors
     /// No such table.
-    pub fn extend(&mut self, table: &str, keys: impl IntoIterator<Item = u64>) -> anyhow::Result<()> {
+    pub fn extend(&mut self, table: &str, keys: impl IntoIterator<Item = u64>) -> Result<(), AccessError> {
         let at = self.names.table(table)?;
         self.occurrences[at].extend(keys);
         Ok(())
@@ -81,11 +83,12 @@ impl<'a> Embeddings<'a> {
         Embeddings { name, dimension, rows }
     }
 
-    /// The row of a key.
+    /// The row of a key: as many values as the table's shape has elements, in row-major order. A row that is not born yet has its
+    /// initial values; of a table of sums all are 0.
     ///
     /// # Errors
     /// The batch's keys had it not.
-    pub fn row(&self, key: u64) -> anyhow::Result<&'a [f32]> {
+    pub fn row(&self, key: u64) -> Result<&'a [f32], AccessError> {
         let at = self.rows.keys.binary_search(&key).map_err(|_| unnamed(self.name, key))?;
         Ok(&self.rows.values[at * self.dimension..][..self.dimension])
     }
@@ -104,18 +107,19 @@ impl<'a> EmbeddingGradients<'a> {
         EmbeddingGradients { name, dimension, rows }
     }
 
-    /// The gradient sums of a key's row.
+    /// The gradient sums of a key's row, as many as the table's shape has elements, in row-major order: to be added to. A key that
+    /// occurs more than once in the batch has one row, for the sum over all of them.
     ///
     /// # Errors
     /// The batch's keys had it not.
-    pub fn row_mut(&mut self, key: u64) -> anyhow::Result<&mut [f32]> {
+    pub fn row_mut(&mut self, key: u64) -> Result<&mut [f32], AccessError> {
         let at = self.rows.keys().binary_search(&key).map_err(|_| unnamed(self.name, key))?;
         Ok(&mut self.rows.values_mut()[at * self.dimension..][..self.dimension])
     }
 }
 
-fn unnamed(table: &str, key: u64) -> anyhow::Error {
-    anyhow::anyhow!("key {key} of table {table:?} was not named: add it in `Model::keys`")
+fn unnamed(table: &str, key: u64) -> AccessError {
+    AccessError::NoSuchKey { table: table.to_owned(), key }
 }
 
 /// Which rows of a table belong to one bucket.

@@ -1,6 +1,7 @@
 //! A model on trial: its declaration and its step function without a job, for the tests of training programs. It must
 //! never reach the network, and leaves updating to pservers.
 
+use crate::access::AccessError;
 use crate::model::{Batch, Gradient, Job, Model, Parameters, Record};
 use crate::names::Names;
 use crate::reduce::{NonFinite, first_non_finite, first_non_finite_row};
@@ -82,20 +83,21 @@ impl Trial {
         parameters.filter(|parameter| parameter.is_trained()).map(|parameter| parameter.name.as_str())
     }
 
-    /// A parameter's values in row-major order.
+    /// A dense parameter's values in row-major order, as many as it has elements.
     ///
     /// # Errors
-    /// No such parameter.
-    pub fn slice_mut(&mut self, name: &str) -> anyhow::Result<&mut [f32]> {
-        let at = self.names.find(name)?;
+    /// No such parameter, or a table.
+    pub fn slice_mut(&mut self, name: &str) -> Result<&mut [f32], AccessError> {
+        let at = self.names.dense(name)?;
         Ok(&mut self.values[at])
     }
 
-    /// The row of a key of an embedding table.
+    /// The row of a key of an embedding table, as many values as the table's shape has elements, in row-major order; at first its
+    /// initial values.
     ///
     /// # Errors
     /// No such table.
-    pub fn row_mut(&mut self, table: &str, key: u64) -> anyhow::Result<&mut [f32]> {
+    pub fn row_mut(&mut self, table: &str, key: u64) -> Result<&mut [f32], AccessError> {
         let at = self.names.table(table)?;
         let initial = self.initial_row(at, key);
         Ok(self.rows.entry((at, key)).or_insert(initial))

@@ -108,7 +108,8 @@ impl Model for Clicks {
         for (logit, is_positive) in logits.iter().zip(&self.rows.labels) {
             metrics.score(AUC, deepfm::probability(*logit), *is_positive)?;
         }
-        metrics.add(LOG_LOSS, deepfm::loss(&logits, &self.rows.labels) as f32, logits.len() as f32)
+        metrics.add(LOG_LOSS, deepfm::loss(&logits, &self.rows.labels) as f32, logits.len() as f32)?;
+        Ok(())
     }
 
     /// How probable a click is, from 0 to 1.

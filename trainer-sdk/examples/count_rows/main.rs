@@ -50,7 +50,10 @@ impl Model for CountRows {
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
         rows::name(batch, keys)?;
-        batch.records.iter().try_for_each(|record| keys.extend(LEARNT, rows::ranked(record.index)))
+        for record in batch.records {
+            keys.extend(LEARNT, rows::ranked(record.index))?;
+        }
+        Ok(())
     }
 
     fn step(

@@ -123,7 +123,8 @@ impl Model for Digits {
     ) -> anyhow::Result<()> {
         let guesses = self.guess(batch, parameters)?;
         let hits = guesses.iter().zip(&self.labels).filter(|(guess, label)| guess == label).count();
-        metrics.add(ACCURACY, hits as f32, guesses.len() as f32)
+        metrics.add(ACCURACY, hits as f32, guesses.len() as f32)?;
+        Ok(())
     }
 
     fn predict(
@@ -190,7 +191,7 @@ fn weights<'a>(
     copies: &'a mut [Vec<f32>; 4],
 ) -> anyhow::Result<Weights<'a>> {
     if device.is_none() {
-        return weights_of(|name| parameters.slice(name));
+        return weights_of(|name| Ok(parameters.slice(name)?));
     }
     for (copy, name) in copies.iter_mut().zip(WEIGHTS) {
         *copy = parameters.on_device(name)?.read()?;

@@ -61,7 +61,8 @@ impl Model for Digits {
         let (pixels, labels) = tensors_of(batch)?;
         let guesses = logits(&Tensors::constants(parameters, &Device::Cpu)?, &pixels)?.argmax(1)?;
         let hits = guesses.eq(&labels.squeeze(1)?)?.to_dtype(DType::F32)?.sum_all()?.to_scalar()?;
-        metrics.add("accuracy", hits, batch.records.len() as f32)
+        metrics.add("accuracy", hits, batch.records.len() as f32)?;
+        Ok(())
     }
 }
 

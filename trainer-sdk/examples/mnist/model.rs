@@ -98,7 +98,8 @@ impl Model for Mnist {
         let hits = told.iter().zip(&self.images.labels).filter(|(told, label)| told == label).count();
         let loss = dense::softmax_loss(&mut logits, &self.images.labels);
         metrics.add(ACCURACY, hits as f32, told.len() as f32)?;
-        metrics.add(LOG_LOSS, loss as f32, told.len() as f32)
+        metrics.add(LOG_LOSS, loss as f32, told.len() as f32)?;
+        Ok(())
     }
 
     fn predict(

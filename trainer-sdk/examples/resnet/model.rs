@@ -121,7 +121,8 @@ impl Model for Resnet {
         let hits = told.iter().zip(&self.labels).filter(|(told, label)| told == label).count();
         let loss = dense::softmax_loss(&mut logits, &self.labels);
         metrics.add(ACCURACY, hits as f32, told.len() as f32)?;
-        metrics.add(LOG_LOSS, loss as f32, told.len() as f32)
+        metrics.add(LOG_LOSS, loss as f32, told.len() as f32)?;
+        Ok(())
     }
 
     fn predict(

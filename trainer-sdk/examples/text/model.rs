@@ -84,7 +84,8 @@ impl Model for Text {
         let hits = told.iter().zip(&self.rows.targets).filter(|(told, target)| told == target).count();
         let loss = dense::softmax_loss(&mut logits, &self.rows.targets);
         metrics.add(LOG_LOSS, loss as f32, told.len() as f32)?;
-        metrics.add(ACCURACY, hits as f32, told.len() as f32)
+        metrics.add(ACCURACY, hits as f32, told.len() as f32)?;
+        Ok(())
     }
 
     /// The character that is likeliest to follow the window.

@@ -293,7 +293,7 @@ impl Model for Slope {
         Declaration { parameters, block_elements }
     }
     fn keys(&mut self, _: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
-        keys.extend("t", 0..self.keys)
+        Ok(keys.extend("t", 0..self.keys)?)
     }
     fn on_device(&mut self) -> Option<OnDevice> {
         self.is_on_device.then(|| OnDevice { ordinal: 0, parameters: vec!["w".to_owned()] })

@@ -74,7 +74,8 @@ impl Model for Points {
             let guess = u8::from(step::logit(weight, bias, &features) > 0.0);
             hits += f32::from(u8::from(guess == label));
         }
-        metrics.add("accuracy", hits, batch.records.len() as f32)
+        metrics.add("accuracy", hits, batch.records.len() as f32)?;
+        Ok(())
     }
 }
 
