@@ -49,8 +49,14 @@ impl Names {
     pub(crate) fn is_on_device(&self, parameter: usize) -> bool {
         self.device.as_ref().is_some_and(|device| device.has(parameter))
     }
+    /// Bytes of all dense parameters.
+    pub(crate) fn dense_bytes(&self) -> usize {
+        self.declaration.parameters.iter().map(|parameter| 4 * dense_elements(parameter)).sum()
+    }
     /// One zeroed vector for each dense parameter.
     pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
+        #[cfg(test)]
+        crate::computing::ran::note("zeros");
         self.declaration.parameters.iter().map(|p| vec![0.0; dense_elements(p)]).collect()
     }
     /// Whether there are embedding tables.

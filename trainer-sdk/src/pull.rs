@@ -86,7 +86,13 @@ pub(crate) async fn pull(
     let blocks = 0..session.names.layout.len() as u32;
     let mut pull = Pull::new(session, at, keys).await?;
     pull.wanted = blocks.map(BlockId).collect();
-    pull.arrived.values = spent.unwrap_or_else(|| session.names.zeros());
+    pull.arrived.values = match spent {
+        Some(values) => values,
+        None => {
+            let names = session.names.clone();
+            session.compute.over(names.dense_bytes(), move || names.zeros()).await?
+        }
+    };
     if let At::Step(..) = at {
         pull.areas = areas_for_parameters(session).await;
     }

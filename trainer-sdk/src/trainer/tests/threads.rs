@@ -43,7 +43,7 @@ fn nothing_goes_over_the_whole_model_on_the_runtimes_thread() {
 
 #[test]
 fn a_simulated_trainer_does_all_of_it_on_its_only_thread() {
-    let all = ["by bucket", "gather", "put", "reduce"];
+    let all = ["by bucket", "gather", "put", "reduce", "zeros"];
     assert_eq!(on_the_runtimes_thread(Mode::SYNC, Compute::InPlace), all);
     assert_eq!(on_the_runtimes_thread(ASYNC, Compute::InPlace), all);
 }
