@@ -5,6 +5,7 @@ mod asynchronous;
 mod fake;
 mod master;
 mod messages;
+mod panics;
 mod services;
 mod sync;
 mod threads;

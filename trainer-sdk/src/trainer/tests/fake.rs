@@ -208,13 +208,19 @@ impl Fake {
         model: Slope,
         script: impl AsyncFnOnce(&Fake, ShutdownSender),
     ) -> Option<Result<Ended, TrainError>> {
+        self.train_on(Arc::new(NoChunks), settings, model, script).await
+    }
+
+    /// The same of any program, on records.
+    pub(super) async fn train_on(
+        &self,
+        source: Arc<dyn ChunkSource>,
+        settings: TrainerSettings,
+        model: impl Model,
+        script: impl AsyncFnOnce(&Fake, ShutdownSender),
+    ) -> Option<Result<Ended, TrainError>> {
         let (sender, shutdown) = Shutdown::pair();
-        let world = World {
-            dial: Arc::new(self.clone()),
-            source: Arc::new(NoChunks),
-            random: Random::seeded(3),
-            shutdown,
-        };
+        let world = World { dial: Arc::new(self.clone()), source, random: Random::seeded(3), shutdown };
         let trainer = train_in(Box::new(model), settings, world);
         let mut ended = None;
         tokio::pin!(trainer);
