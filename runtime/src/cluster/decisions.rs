@@ -18,11 +18,13 @@ const NORM_EPSILON: f32 = 1e-6;
 /// What is decided over all blocks before any of them applies a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decisions {
-    /// Gradients whose norm over all trained parameters is larger are scaled down to it (Pascanu et al. 2013).
+    /// The largest norm of a step's gradient; positive. A **mean** gradient (the step's sum divided by its weight, the loss scale
+    /// taken out) whose Euclidean norm over all elements of all trained parameters is larger is scaled down to it (Pascanu et
+    /// al. 2013). None: nothing is clipped.
     pub clip_norm: Option<f32>,
     /// What becomes of a step whose gradients hold an infinity or not-a-number.
     pub non_finite: NonFinite,
-    /// A factor that the program multiplies its loss with, so that small gradients survive a narrow number format.
+    /// A factor that the program multiplies its loss with, so that small gradients survive a narrow number format; none: 1.
     pub loss_scale: Option<LossScale>,
 }
 
@@ -42,7 +44,7 @@ pub enum NonFinite {
 /// A dynamic loss scale (Micikevicius et al. 2018): halved by a step that is skipped, doubled after so many that were not.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
-    /// The first scale: a power of two.
+    /// The first scale: a power of two from 2^-16 to 2^24.
     pub initial: f32,
     /// Steps without a skipped one after which it is doubled; above 2^24 it never is.
     pub growth_interval: u32,

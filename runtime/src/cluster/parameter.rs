@@ -16,11 +16,14 @@ use std::collections::BTreeSet;
 pub struct Parameter {
     /// Unique in the job.
     pub name: String,
-    /// Dimensions; empty for a scalar. Values are in row-major order. Of a table, of one row.
+    /// Dimensions; empty for a scalar, which has one element. Values are in row-major order, as many as the product of these says (at
+    /// most 2^40). Of a table, of one row (at most 4096).
     pub shape: Vec<u64>,
     /// How it is updated.
     pub rule: Rule,
-    /// Its learning rate as a function of the step.
+    /// Its learning rate as a function of the step: what the rule's change is multiplied with, of **mean** gradients (the step's sum
+    /// divided by its weight), so that it need not follow the number of records. Rules without a rate (`Ema`, `Sum`,
+    /// metrics) do not look at it.
     pub learning_rate: Schedule,
     /// Its values before the first step.
     pub initial: Initial,

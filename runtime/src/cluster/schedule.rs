@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// for `t - w`. Computed in f64 with a pinned libm and rounded once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// The rate before any decay.
+    /// The rate before any decay; not negative.
     pub base: f32,
     /// Steps over which the rate rises linearly from `base / warmup_steps` to `base`; 0 for none.
     pub warmup_steps: u64,
