@@ -1,7 +1,7 @@
 //! One attempt of a call: its deadline, the pause before the next one, and the count of retries. Which call is made,
 //! and how often, is never decided here.
 
-use crate::error::TrainError;
+use crate::error::{RoleFault, TrainError};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::wire::Fault;
@@ -27,7 +27,8 @@ pub(crate) struct Callee<'a> {
 
 impl Callee<'_> {
     pub(crate) fn refused(self, fault: impl Into<Fault>) -> TrainError {
-        TrainError::Refused { role: self.role, address: self.address.to_owned(), fault: fault.into() }
+        let (address, fault) = (self.address.to_owned(), RoleFault(fault.into()));
+        TrainError::Refused { role: self.role, address, fault }
     }
 }
 

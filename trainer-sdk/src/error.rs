@@ -5,6 +5,7 @@ use shoal_runtime::wire::Fault;
 
 /// What ended a trainer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TrainError {
     /// No master has answered as the job's leader for longer than the trainer's patience.
     #[error(
@@ -28,7 +29,7 @@ pub enum TrainError {
         /// Where it listens.
         address: String,
         /// What it said.
-        fault: Fault,
+        fault: RoleFault,
     },
     /// The program's step function panicked: what state it left the program in, nobody knows.
     #[error("{0}; this trainer ends, and the master knows of the microbatch")]
@@ -42,6 +43,19 @@ pub enum TrainError {
     /// Settings that cannot work.
     #[error("{0}")]
     Settings(String),
+}
+
+/// What a role said that refused a trainer for good: in words, with the way out.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct RoleFault(pub(crate) Fault);
+
+#[cfg(feature = "internals")]
+impl RoleFault {
+    /// What it said, as roles say it.
+    pub fn fault(&self) -> &Fault {
+        &self.0
+    }
 }
 
 impl TrainError {

@@ -114,13 +114,20 @@
 //! | SIGTERM or SIGINT | hands back what it has not finished, and ends |
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(unreachable_pub, reason = "what the feature exports is public within")
+)]
 
 mod access;
 mod activities;
 mod calls;
 #[cfg(feature = "candle")]
 pub mod candle;
+#[cfg(feature = "internals")]
 pub mod chunks;
+#[cfg(not(feature = "internals"))]
+mod chunks;
 mod complaint;
 mod computing;
 mod desk;
@@ -155,20 +162,30 @@ mod trial;
 
 pub use access::AccessError;
 pub use device::{DeviceSlice, OnDevice};
-pub use error::TrainError;
+pub use error::{RoleFault, TrainError};
 pub use metrics::Metrics;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use ndarray;
-pub use settings::{Compute, TrainerSettings};
 pub use shoal_recordio as recordio;
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
 pub use shoal_runtime::cluster::initial::{Fans, Initial};
+pub use shoal_runtime::cluster::parameter::DeclarationFault;
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
 pub use shoal_runtime::cluster::table::{Ceiling, Full, Table, feature_key, string_key};
 pub use shoal_runtime::cluster::{Better, Declaration, Group, Metric, Parameter, Plateau, Rule, Target};
+pub use shoal_runtime::host::cuda::DeviceError;
 pub use tables::{EmbeddingGradients, Embeddings, Keys};
-pub use trainer::{Ended, World, train_in};
+pub use trainer::Ended;
 pub use trial::Trial;
+
+#[cfg(not(any(feature = "internals", test)))]
+use settings::TrainerSettings;
+#[cfg(any(feature = "internals", test))]
+pub use settings::{Compute, TrainerSettings};
+#[cfg(any(feature = "internals", test))]
+pub use trainer::{World, train_in};
+#[cfg(not(any(feature = "internals", test)))]
+use trainer::{World, train_in};
 
 use shoal_runtime::host::memory::keep_large_buffers;
 use shoal_runtime::host::random::Random;
@@ -179,6 +196,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Trains `model` with the settings of the environment until the job is done or the process is asked to stop.
+///
+/// | variable | what it says | default |
+/// | --- | --- | --- |
+/// | `SHOAL_MASTER` | where the master listens, or those who may lead the job, with commas between them | `127.0.0.1:7400` |
+/// | `SHOAL_JOB` | the job | whichever the master runs |
+/// | `SHOAL_TRAINER_NAME` | the trainer's name, unique in the job | `trainer-PID` |
+/// | `SHOAL_PATIENCE_SECONDS` | how long no master may answer as the job's leader before the trainer gives up | 120 |
+/// | `SHOAL_HTTP` | HOST:PORT of the pages /metrics, /healthz and /readyz | none |
+/// | `SHOAL_TLS` | a folder with `ca.pem`, `cert.pem` and `key.pem`: every connection is over TLS | none |
+/// | `SHOAL_PLAINTEXT` | without it, whether plaintext may leave this machine: `true` or `false` | `false` |
+/// | `SHOAL_PACE_MILLIS` | a pause before each microbatch, to make a job last; changes no bit | 0 |
+/// | `SHOAL_PUSH_LOG` | a file in which pushes that were applied are written down, for tests | none |
 ///
 /// # Errors
 /// See [`TrainError`].
@@ -223,3 +252,38 @@ pub fn main(model: impl Model) -> ExitCode {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/training.md")]
 struct Guide;
+
+#[cfg(test)]
+mod tests {
+    /// What is exported whatever features are chosen, in the order of the alphabet.
+    const ROOT: &str = "AccessError Batch Better Ceiling Decay Decisions Declaration DeclarationFault DeviceError DeviceSlice \
+        EmbeddingGradients Embeddings Ended Fans Full Gradient Group Initial Job Keys LossScale Metric Metrics Model NonFinite \
+        OnDevice Parameter Parameters Plateau Record RoleFault Rule Schedule Stage Table Target TrainError Trial feature_key \
+        main ndarray recordio string_key train";
+
+    /// Names that a file without a module of its own exports, but for what stands behind a feature.
+    fn exported(source: &str) -> Vec<&str> {
+        let (mut names, mut is_hidden) = (Vec::new(), false);
+        for line in source.lines() {
+            let item = line.strip_prefix("pub ").filter(|_| !is_hidden);
+            is_hidden = line.starts_with("#[cfg(");
+            let Some((kind, item)) = item.and_then(|item| item.split_once(' ')) else { continue };
+            match kind {
+                "use" => {
+                    let item = item.trim_end_matches(';');
+                    let last = item.rsplit(" as ").next().unwrap();
+                    let list = last.split_once('{').map_or(last, |(_, list)| list.trim_end_matches('}'));
+                    names.extend(list.split(", ").map(|name| name.rsplit("::").next().unwrap()));
+                }
+                _ => names.push(item.split(['(', ';', ' ']).next().unwrap()),
+            }
+        }
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn the_root_exports_what_programs_need_and_nothing_of_the_runtimes_doors() {
+        assert_eq!(exported(include_str!("lib.rs")).join(" "), ROOT);
+    }
+}

@@ -47,6 +47,10 @@ pub enum Compute {
     /// On threads of their own, so that heartbeats go on meanwhile.
     Thread,
     /// In place: for simulations, whose order of events must not depend on threads.
+    #[cfg_attr(
+        not(any(feature = "internals", test)),
+        expect(dead_code, reason = "simulations alone ask for it")
+    )]
     InPlace,
 }
 

@@ -182,15 +182,15 @@ impl Evidence {
     }
 }
 
+fn is_superseded(fault: &Fault) -> bool {
+    matches!(fault, Fault::Refused(refusal) if refusal.kind == RefusalKind::StaleIncarnation)
+}
+
 fn end_of(ended: anyhow::Result<Option<Result<Ended, TrainError>>>) -> End {
     match ended {
         Ok(None) => End::Crashed,
         Ok(Some(Ok(ended))) => End::Well(ended),
-        Ok(Some(Err(TrainError::Refused { fault: Fault::Refused(refusal), .. })))
-            if refusal.kind == RefusalKind::StaleIncarnation =>
-        {
-            End::Superseded
-        }
+        Ok(Some(Err(TrainError::Refused { fault, .. }))) if is_superseded(fault.fault()) => End::Superseded,
         Ok(Some(Err(error))) => End::Failed(error.to_string()),
         Err(panic) => End::Failed(panic.to_string()),
     }

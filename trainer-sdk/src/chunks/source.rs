@@ -24,6 +24,7 @@ pub struct Stored {
 
 impl Stored {
     /// Over buckets that are opened already, for simulations and tests.
+    #[cfg(any(feature = "internals", test))]
     pub fn with_buckets(buckets: Buckets) -> Stored {
         Stored { buckets }
     }
