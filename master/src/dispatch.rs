@@ -4,7 +4,12 @@ use crate::document::Document;
 use crate::lease::{self, Counters, Leases, Progress};
 use crate::reports::Reports;
 use crate::runs::{self, Runs};
-use shoal_runtime::cluster::{Incarnation, LeaseId, Microbatch, Mode, Plan, Rewind, Step, Task, Work};
+use crate::suspects::{LOSSES, Suspects};
+use shoal_runtime::cluster::tree::aligned;
+use shoal_runtime::cluster::{
+    Incarnation, JobShape, LeaseId, Microbatch, Mode, Plan, Rewind, Step, Task, Work,
+};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Bits of a lease's number below the master's term.
@@ -113,6 +118,47 @@ impl Dispatch {
             Dispatch::Runs { runs, .. } => runs.refuse(trainer, lease, place.position, now, reports),
         }
     }
+    /// Suspect places are leased by themselves from now on, and nobody helps with those with which one was lost.
+    pub fn mind(&mut self, suspects: &Suspects) {
+        match self {
+            Dispatch::Steps(leases) => leases.withhold(suspects.places(LOSSES), suspects.places(1)),
+            Dispatch::Runs { runs, .. } => runs.withhold(suspects.places(LOSSES)),
+        }
+    }
+    /// A trainer gets on with a lease, though it has computed no further microbatch of it.
+    pub fn attend(&mut self, trainer: Incarnation, lease: LeaseId, now: Duration) {
+        either!(self, machine => machine.attend(trainer, lease, now));
+    }
+    /// Leases a withheld place that is free and that the trainer `may` have, if it has nothing else to compute.
+    pub fn lease_alone(
+        &mut self,
+        trainer: Incarnation,
+        live: u32,
+        now: Duration,
+        may: &dyn Fn(u64) -> bool,
+        reports: &Reports,
+    ) -> Option<Grant> {
+        match self {
+            Dispatch::Steps(leases) => leases.lease_alone(trainer, live, now, may).map(Grant::Node),
+            Dispatch::Runs { runs, .. } => runs.lease_alone(trainer, live, now, may, reports).map(Grant::Run),
+        }
+    }
+    /// The stretches of places, all of one step where there are steps, that some block lacks, in order.
+    pub fn lacking(&self, places: Range<u64>, shape: &JobShape, reports: &Reports) -> Vec<Range<u64>> {
+        match self {
+            Dispatch::Steps(_) => lacking_slots(places, shape, reports),
+            Dispatch::Runs { .. } => {
+                let mut rest = places;
+                let next = || {
+                    let found =
+                        runs::Lacking::lacking(reports, Some(rest.clone()).filter(|rest| !rest.is_empty())?)?;
+                    rest.start = found.end;
+                    Some(found)
+                };
+                std::iter::from_fn(next).collect()
+            }
+        }
+    }
     /// Ends the leases of `trainer` that it does not know of: their grant was lost on the way.
     pub fn forget_unknown(&mut self, trainer: Incarnation, known: &[Progress], reports: &Reports) {
         either!(self, machine => machine.forget_unknown(trainer, known, reports));
@@ -184,6 +230,15 @@ impl Dispatch {
     }
 }
 
+fn lacking_slots(places: Range<u64>, shape: &JobShape, reports: &Reports) -> Vec<Range<u64>> {
+    let slots = u64::from(shape.training().slots());
+    let step = Step(places.start / slots);
+    let (first, mut nodes) = (step.0 * slots, Vec::new());
+    aligned((places.start - first) as u32, (places.end - first) as u32, &mut nodes);
+    let lacking = nodes.into_iter().flat_map(|node| lease::Lacking::lacking(reports, step, node));
+    lacking.map(|node| first + u64::from(node.first())..first + u64::from(node.end())).collect()
+}
+
 /// A lease just given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
@@ -194,6 +249,26 @@ pub enum Grant {
 }
 
 impl Grant {
+    /// Its identity.
+    pub fn lease(self) -> LeaseId {
+        match self {
+            Grant::Node(grant) => grant.lease,
+            Grant::Run(grant) => grant.lease,
+        }
+    }
+
+    /// Its microbatches: step × slots of a step + slot, or the position.
+    pub fn places(self, shape: &JobShape) -> Range<u64> {
+        match self {
+            Grant::Node(lease::Grant { step, node, .. }) => {
+                let first = step.0 * u64::from(shape.training().slots());
+                let end = node.end().min(shape.tree(step).present());
+                first + u64::from(node.first())..first + u64::from(end)
+            }
+            Grant::Run(runs::Grant { first, count, .. }) => first..first + u64::from(count),
+        }
+    }
+
     /// The task that was leased. `rewind`: the history it belongs to.
     pub fn task(self, plan: &mut Plan, rewind: Rewind) -> Task {
         match self {
@@ -201,12 +276,12 @@ impl Grant {
                 let tree = plan.shape().tree(step);
                 let slots = node.first()..node.end().min(tree.present());
                 let microbatches: Vec<Microbatch> = slots.map(|slot| plan.microbatch(step, slot)).collect();
-                Task { lease, work: Work::Node { step, node, rewind }, microbatches }
+                Task { lease, work: Work::Node { step, node, rewind }, microbatches, is_careful: false }
             }
             Grant::Run(runs::Grant { lease, first, count }) => {
                 let positions = first..first + u64::from(count);
                 let microbatches = positions.map(|position| plan.microbatch_at(position)).collect();
-                Task { lease, work: Work::Run { first }, microbatches }
+                Task { lease, work: Work::Run { first }, microbatches, is_careful: false }
             }
         }
     }

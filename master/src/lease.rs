@@ -9,6 +9,7 @@
 //!
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
 
+mod alone;
 mod held;
 mod known;
 mod refused;
@@ -21,6 +22,7 @@ use held::{HeldLeases, Lease, Place};
 use known::Known;
 use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Node, Step, StepTree};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 /// What some block still lacks of a node of the front step: the answer of the pservers, never of trainers.
@@ -96,6 +98,9 @@ pub struct Leases {
     trainers: BTreeMap<Incarnation, Known>,
     paces: Paces,
     shunned: Shunned,
+    /// What is leased by itself, and where nobody helps.
+    withheld: Vec<Range<u64>>,
+    unhelped: Vec<Range<u64>>,
     counters: Counters,
 }
 
@@ -125,6 +130,8 @@ impl Leases {
             trainers: BTreeMap::new(),
             paces: Paces::default(),
             shunned: Shunned::default(),
+            withheld: Vec::new(),
+            unhelped: Vec::new(),
             counters: Counters::default(),
         };
         leases.open_steps();
@@ -306,14 +313,18 @@ impl Leases {
     /// Takes a free node of the open step `at`: a fair share first, smaller pieces of what is left after that.
     fn take(&mut self, at: usize, trainer: Incarnation, live: u32, now: Duration) -> Option<(usize, Node)> {
         let share = self.share(at, trainer, live, now)?;
+        let withheld = self.withheld(self.open[at].step);
         let (open, known) = (&mut self.open[at], self.trainers.get(&trainer));
-        let node = if live == 1 || self.shunned.is_empty_for(trainer, now) {
+        let leaves_nothing = live == 1 || self.shunned.is_empty_for(trainer, now);
+        let node = if leaves_nothing && withheld.is_empty() {
             let lanes = known.map_or(&[][..], |known| &known.lanes);
             let kept = lanes.iter().find_map(|lane| open.free.take_within(*lane, share));
             kept.or_else(|| open.free.take_largest(share))?
         } else {
             let (step, shunned) = (open.step.0, &self.shunned);
-            open.free.take_clear(share, |slot| !shunned.is(trainer, step, slot, now))?
+            let is_left = |slot| !leaves_nothing && shunned.is(trainer, step, slot, now);
+            let is_withheld = |slot| withheld.iter().any(|range| range.contains(&slot));
+            open.free.take_clear(share, |slot| !is_left(slot) && !is_withheld(slot))?
         };
         if !open.leased_before[node.first() as usize..(node.end().min(open.tree.present())) as usize]
             .contains(&true)

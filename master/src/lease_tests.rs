@@ -9,6 +9,8 @@ use shoal_runtime::cluster::tree::aligned;
 use shoal_runtime::cluster::{BlockId, Ledger, Term, Version};
 use std::collections::BTreeSet;
 
+#[path = "lease_alone_tests.rs"]
+mod alone;
 #[path = "lease_model_tests.rs"]
 mod model;
 #[path = "lease_room_tests.rs"]

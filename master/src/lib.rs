@@ -33,6 +33,7 @@ pub mod settings;
 mod shunned;
 mod signals;
 mod status;
+pub mod suspects;
 mod tally;
 pub mod trouble;
 mod warm_start;

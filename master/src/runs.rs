@@ -11,6 +11,7 @@
 //!
 //! So while one trainer lives and asks, the front advances (P4), and every trainer that makes progress has its share.
 
+mod alone;
 mod free;
 mod refused;
 
@@ -80,6 +81,8 @@ pub struct Runs {
     lanes: Lanes,
     paces: Paces,
     shunned: Shunned,
+    /// What is leased by itself.
+    withheld: Vec<Range<u64>>,
     /// Positions that were under a lease at some time.
     leased_before: Ledger,
     /// Nothing in the window below this is free but in `left`, so that idle trainers cost no search.
@@ -117,6 +120,7 @@ impl Runs {
             lanes: Lanes::default(),
             paces: Paces::default(),
             shunned: Shunned::default(),
+            withheld: Vec::new(),
             leased_before: Ledger::default(),
             searched: 0,
             left: BTreeMap::new(),
@@ -232,9 +236,7 @@ impl Runs {
             // The front is free. If it was searched, some block has gone back.
             self.searched = self.searched.min(front);
         }
-        // An evaluation begins when all training before it is applied, and training goes on when it is.
-        let end = self.until.min(self.course.barrier(front)).min(front.saturating_add(self.window));
-        let window = front..end.max(front);
+        let window = self.window(front);
         let parts = RUNS_PER_WINDOW * u64::from(live.max(1));
         // Who is slow, or has peers enough to fill the window, gets no run to keep waiting.
         let pace = self.workers.get(&trainer).map(|worker| worker.pace).unwrap_or_default();
@@ -259,6 +261,13 @@ impl Runs {
             grants.push(self.grant(trainer, run, now));
         }
         grants
+    }
+
+    /// The positions that may be leased while this is the lowest that some block lacks.
+    fn window(&self, front: u64) -> Range<u64> {
+        // An evaluation begins when all training before it is applied, and training goes on when it is.
+        let end = self.until.min(self.course.barrier(front)).min(front.saturating_add(self.window));
+        front..end.max(front)
     }
 
     fn grant(&mut self, trainer: Incarnation, run: Range<u64>, now: Duration) -> Grant {

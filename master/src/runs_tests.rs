@@ -5,6 +5,8 @@ use crate::fixture::course;
 use proptest::prelude::*;
 use std::cell::Cell;
 
+#[path = "runs_alone_tests.rs"]
+mod alone;
 #[path = "runs_lane_tests.rs"]
 mod lane;
 #[path = "runs_model_tests.rs"]

@@ -7,7 +7,7 @@ use crate::document::Document;
 use crate::machine::{CheckpointPolicy, LeaseOutcome, Machine, TrainerWord, UNATTENDED_MAX};
 use crate::signals::Signals;
 use crate::{status, words};
-use shoal_runtime::cluster::{Declaration, Incarnation, Manifest, Refusal, RefusalKind};
+use shoal_runtime::cluster::{Declaration, Incarnation, LeaseId, Manifest, Refusal, RefusalKind};
 use shoal_runtime::wire::proto::{self, master_server};
 use shoal_runtime::wire::{malformed, status_of};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -229,10 +229,13 @@ impl master_server::Master for MasterService {
         let refusals = words::refusals(request.complaints.clone()).map_err(|refusal| status_of(&refusal))?;
         let is_newest = {
             let (mut machine, now) = self.machine(&request.job)?;
-            let progress = words::progress(&request.progress);
+            let (progress, trainer) = (words::progress(&request.progress), Incarnation(request.incarnation));
             let is_newest = machine
-                .hear_trainer(Incarnation(request.incarnation), word, &progress, &refusals, now)
+                .hear_trainer(trainer, word, &progress, &refusals, now)
                 .map_err(|refusal| status_of(&refusal))?;
+            if is_newest && request.careful > 0 {
+                machine.hear_announcement(trainer, LeaseId(request.careful), request.record, now);
+            }
             self.heard(machine);
             is_newest
         };
@@ -256,10 +259,15 @@ impl master_server::Master for MasterService {
         let counters = words::trainer_counters(request.counters.as_ref());
         let trainer = Incarnation(request.incarnation);
         let refusals = words::refusals(request.complaints).map_err(|refusal| status_of(&refusal))?;
-        let failure = words::bounded(request.failure);
-        machine
-            .leave(trainer, &words::progress(&request.progress), counters, &failure, &refusals, now)
-            .map_err(|refusal| status_of(&refusal))?;
+        let (failure, ended) = (words::bounded(request.failure), words::bounded(request.ended));
+        if ended.is_empty() {
+            let progress = words::progress(&request.progress);
+            machine
+                .leave(trainer, &progress, counters, &failure, &refusals, now)
+                .map_err(|refusal| status_of(&refusal))?;
+        } else {
+            machine.ends(trainer, &ended);
+        }
         drop(machine);
         self.signals.freed();
         Ok(Response::new(proto::LeaveReply {}))

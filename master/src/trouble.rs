@@ -1,7 +1,8 @@
 //! What trainers could not do: counted until it is certain that nobody can. Pure, and part of the document, so that
 //! neither a new master nor a rewind forgets it.
 //!
-//! Only a trainer's own word counts: preemption, hand-back, expiry and outages never do.
+//! Only a trainer's own word counts, or that several were lost with it ([`crate::suspects`]): preemption, hand-back, expiry and
+//! outages never do.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -98,7 +98,7 @@ impl Far {
             Microbatch { index, slices: vec![slice] }
         };
         let microbatches = (first..first + TASK_CHUNKS).map(microbatch).collect();
-        Arc::new(Task { lease: LeaseId(first), work: Work::Run { first }, microbatches })
+        Arc::new(Task { lease: LeaseId(first), work: Work::Run { first }, microbatches, is_careful: false })
     }
 }
 

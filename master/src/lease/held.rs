@@ -165,6 +165,11 @@ impl HeldLeases {
         }
     }
 
+    /// How many leases hold the slot of `node` that most hold.
+    pub(super) fn holders(&self, node: Node) -> u32 {
+        self.holders[self.slots(node)].iter().copied().max().unwrap_or(0)
+    }
+
     /// Makes free what of `node` no lease holds.
     pub(super) fn release(&self, node: Node, free: &mut FreeNodes) {
         let (mut nodes, slots) = (Vec::new(), self.slots(node));

@@ -1,11 +1,13 @@
 //! What an idle trainer is given of a task that is waited for.
 
-use super::held::Place;
+use super::held::{HeldLeases, Place};
 use super::known::Known;
 use super::{Lacking, Lease, Leases, OpenStep};
 use crate::paces::Paces;
+use crate::suspects::LOSSES;
 use shoal_runtime::cluster::{Incarnation, Node};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Tasks, those that have waited longest, among which one is sought that is late.
@@ -22,9 +24,14 @@ impl Leases {
         let (front, since) = (self.front, self.front_since);
         let at = self.open.iter().position(|open| open.step == front)?;
         let leaves_nothing = self.shunned.is_empty_for(trainer, now);
+        let unhelped = self.slots_of(front, &self.unhelped);
         let (step, shunned) = (&mut self.open[at], &self.shunned);
-        let leaves = |node: Node| {
-            !leaves_nothing && (node.first()..node.end()).any(|slot| shunned.is(trainer, front.0, slot, now))
+        let leaves = |leases: &HeldLeases, node: Node| {
+            let is_unhelped = |range: &Range<u32>| range.start < node.end() && node.first() < range.end;
+            let is_shunned = |slot| shunned.is(trainer, front.0, slot, now);
+            unhelped.iter().any(is_unhelped)
+                || leases.holders(node) >= LOSSES as u32
+                || (!leaves_nothing && (node.first()..node.end()).any(is_shunned))
         };
         let (ttl, paces, trainers) = (self.ttl, &self.paces, &self.trainers);
         let waiting = step.leases.waiting().filter(|(_, lease)| is_whole(lease)).take(LOOKED_AT_MAX);
@@ -42,7 +49,7 @@ impl Leases {
             let mut halves = (lease.speculated + 1..).zip(halves.into_iter().skip(lease.speculated.into()));
             while let Some((number, Some(half))) = halves.next()
                 && found.is_none()
-                && !leaves(half)
+                && !leaves(&step.leases, half)
             {
                 given.push((place, number));
                 let is_lacked = !step.tree.is_absent(half) && !lacking.lacking(front, half).is_empty();

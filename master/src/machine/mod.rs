@@ -8,6 +8,7 @@
 
 mod checkpoints;
 mod pservers;
+mod suspicions;
 mod trainers;
 
 use crate::advance::Advance;
@@ -16,6 +17,7 @@ use crate::dispatch::Dispatch;
 use crate::document::{Document, End, PserverAt, Wanted};
 use crate::members::Members;
 use crate::reports::Reports;
+use crate::suspects::Suspects;
 use crate::tally::Tally;
 use crate::trouble::Complaint;
 use crate::work::Work;
@@ -91,6 +93,8 @@ pub struct Placed {
     pub reports: Reports,
     /// Who works on what.
     pub dispatch: Dispatch,
+    /// With what trainers are lost.
+    pub suspects: Suspects,
     /// Whether all blocks were heard of since this master leads, or since the job went back: only then is the front
     /// known, and worth leasing from.
     pub is_heard: bool,
@@ -243,11 +247,7 @@ impl Machine {
 
     /// What time alone brings about: members lost, leases expired.
     pub fn tick(&mut self, now: Duration) {
-        for lost in self.trainers.expire(now) {
-            if let Some(job) = &mut self.job {
-                job.dispatch.lose(lost, &job.reports);
-            }
-        }
+        self.lose_the_silent(now);
         self.is_changed |= !self.pservers.expire(now).is_empty();
         if let Some(job) = &mut self.job {
             job.dispatch.expire(now, &job.reports);
@@ -256,8 +256,9 @@ impl Machine {
 
     /// When [`tick`](Self::tick) has something to do next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let leases = self.job.as_ref().and_then(|job| job.dispatch.next_deadline());
-        [self.trainers.next_deadline(), self.pservers.next_deadline(), leases].into_iter().flatten().min()
+        let of_job = |job: &Placed| [job.dispatch.next_deadline(), job.suspects.next_deadline()];
+        let members = [self.trainers.next_deadline(), self.pservers.next_deadline()];
+        members.into_iter().chain(self.job.iter().flat_map(of_job)).flatten().min()
     }
 
     /// Whether something has happened that [`decide`](Self::decide) has not seen.
@@ -352,6 +353,7 @@ impl Machine {
                     reports: Reports::new(shape, &self.document.blocks, layout.scalars()),
                     layout,
                     dispatch: Dispatch::new(&self.document, now),
+                    suspects: Suspects::default(),
                     is_heard: false,
                 });
             }

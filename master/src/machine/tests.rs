@@ -17,6 +17,7 @@ mod failover;
 pub(crate) mod fixture;
 mod histories;
 mod hosts;
+mod suspicions;
 mod terms;
 mod troubles;
 

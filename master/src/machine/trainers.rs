@@ -1,5 +1,6 @@
 //! The trainers' side of the master: join, lease, leave.
 
+use super::suspicions::unit;
 use super::{FAILURES_MAX, Machine, Phase};
 use crate::dispatch;
 use crate::lease::Progress;
@@ -63,8 +64,16 @@ pub(crate) struct HeardTrainer {
     pub(crate) word: TrainerWord,
     /// What it could not do, by that word: it says so until it knows that it was heard, and it counts once.
     refused: Vec<LeaseId>,
-    /// When it last asked for tasks, or had computed more than before.
-    active: Duration,
+    /// When it last asked for tasks, had computed more than before, or announced what it computes next.
+    pub(super) active: Duration,
+}
+
+impl HeardTrainer {
+    /// Whether it asks for tasks or gets on with its own: one that hangs in its program still speaks, and nobody may wait for
+    /// what it would say of a record.
+    pub(super) fn is_able(&self, now: Duration, patience: Duration) -> bool {
+        now < self.active + patience
+    }
 }
 
 /// What a trainer cannot do of what it was leased.
@@ -153,6 +162,7 @@ impl Machine {
         }
         let (incarnation, superseded) = self.trainers.join(name, nonce, process, previous, now)?;
         if let (Some(old), Some(job)) = (superseded, &mut self.job) {
+            job.suspects.supersede(old, now + Duration::from_millis(self.document.job.lease_ttl_millis));
             job.dispatch.lose(old, &job.reports);
         }
         for forgotten in self.trainers.take_forgotten() {
@@ -185,7 +195,10 @@ impl Machine {
         if is_overtaken && self.trainers.is_current(trainer) {
             return Ok(false);
         }
-        self.trainers.hear(trainer, now)?;
+        if let Err(refusal) = self.trainers.hear(trainer, now) {
+            self.hear_refused(trainer);
+            return Err(refusal);
+        }
         let computed = word.counters.microbatches;
         let before = self.heard_trainers.remove(&trainer);
         let idle = before.as_ref().filter(|before| computed <= before.word.counters.microbatches);
@@ -195,6 +208,9 @@ impl Machine {
         self.hear_refusals(trainer, refusals, now);
         self.tally.hear(trainer, word.counters);
         if let Some(job) = &mut self.job {
+            if job.suspects.hear(trainer, progress, now) {
+                job.dispatch.mind(&job.suspects);
+            }
             job.dispatch.progress(trainer, progress, now);
             job.dispatch.forget_unknown(trainer, progress, &job.reports);
         }
@@ -219,12 +235,7 @@ impl Machine {
             if !job.dispatch.refuse(trainer, *lease, place, now, &job.reports) {
                 continue;
             }
-            let (unit, what) = if is_sync {
-                let (_, microbatch) = shape.microbatch(place.step, place.slot);
-                (place.step.0, format!("microbatch {microbatch} of step {}", place.step))
-            } else {
-                (place.position, format!("the microbatch at position {}", place.position))
-            };
+            let (unit, what) = unit(is_sync, &shape, place);
             tracing::warn!(trainer = name, %what, ?records, why, "a trainer cannot do this: others try");
             let complaint = |records: Option<Range<u64>>| Complaint {
                 trainer: name.clone(),
@@ -242,14 +253,18 @@ impl Machine {
         has_counted
     }
 
-    /// Trainers that live and ask for tasks, or get on with theirs: one that hangs in its program still speaks, and nobody
-    /// may wait for what it would say of a record.
+    /// Trainers that live and ask for tasks, or get on with theirs.
     pub(super) fn able_trainers(&self, now: Duration) -> usize {
-        let patience = 2 * Duration::from_millis(self.settings().lease_ttl_millis);
+        let patience = self.patience();
         let is_able = |trainer: &Incarnation| {
-            self.heard_trainers.get(trainer).is_some_and(|heard| now < heard.active + patience)
+            self.heard_trainers.get(trainer).is_some_and(|heard| heard.is_able(now, patience))
         };
         self.trainers.live().filter(|(trainer, _)| is_able(trainer)).count()
+    }
+
+    /// For how long one that does not get on is waited for.
+    pub(super) fn patience(&self) -> Duration {
+        2 * Duration::from_millis(self.settings().lease_ttl_millis)
     }
 
     /// Leases up to `want` tasks. `call` is the number of the call that asks.
@@ -272,14 +287,10 @@ impl Machine {
         if let Some(heard) = self.heard_trainers.get_mut(&trainer).filter(|_| want > 0) {
             heard.active = now;
         }
-        let live = self.trainers.live_count() as u32;
-        let Some(job) = self.job.as_mut().filter(|job| job.is_heard) else { return LeaseOutcome::Wait };
-        let grants = job.dispatch.lease(trainer, live, want, now, &job.reports);
-        if grants.is_empty() {
-            return LeaseOutcome::Wait;
+        match self.tasks(trainer, want, now) {
+            none if none.is_empty() => LeaseOutcome::Wait,
+            tasks => LeaseOutcome::Tasks(tasks),
         }
-        let rewind = job.routing.rewind();
-        LeaseOutcome::Tasks(grants.into_iter().map(|grant| grant.task(&mut self.plan, rewind)).collect())
     }
 
     /// When there may be a task for a trainer that was given none, by time alone, after `now`.
@@ -305,6 +316,7 @@ impl Machine {
             self.tally.hear(trainer, counters);
         }
         if let Some(job) = &mut self.job {
+            job.suspects.leaves(trainer);
             job.dispatch.progress(trainer, progress, now);
             job.dispatch.hand_back(trainer, &job.reports);
         }

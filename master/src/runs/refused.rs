@@ -1,4 +1,4 @@
-//! A run that its trainer cannot do: its lease ends, and others go first for a while.
+//! A run that its trainer cannot do: its lease ends, and others go first for a while. What a trainer leaves out.
 
 use super::{Lacking, Runs};
 use shoal_runtime::cluster::{Incarnation, LeaseId};
@@ -27,7 +27,7 @@ impl Runs {
         is_open
     }
 
-    /// A free stretch, or what of it and after it a trainer does not leave to others, if there are any.
+    /// A free stretch, or what of it and after it is not withheld, and not left to others, if there are any.
     pub(super) fn clear(
         &mut self,
         trainer: Incarnation,
@@ -37,14 +37,16 @@ impl Runs {
         now: Duration,
         lacking: &dyn Lacking,
     ) -> Option<Range<u64>> {
-        if live <= 1 || self.shunned.is_empty_for(trainer, now) {
-            return Some(free);
-        }
-        while let Some(shunned) = self.shunned.first(trainer, free.clone(), now) {
-            if shunned > free.start {
-                return Some(free.start..shunned);
+        let leaves_nothing = live <= 1 || self.shunned.is_empty_for(trainer, now);
+        let shunned = |free: &Range<u64>| match leaves_nothing {
+            true => None,
+            false => self.shunned.first(trainer, free.clone(), now),
+        };
+        while let Some(left) = shunned(&free).into_iter().chain(self.first_withheld(&free)).min() {
+            if left > free.start {
+                return Some(free.start..left);
             }
-            free = self.free(shunned + 1..window.end, lacking)?;
+            free = self.free(left + 1..window.end, lacking)?;
         }
         Some(free)
     }

@@ -62,6 +62,8 @@ pub struct Task {
     pub work: Work,
     /// One for each present slot, or for each position.
     pub microbatches: Vec<Microbatch>,
+    /// Whether trainers were lost while they computed it, so that each record is announced and tried alone first.
+    pub is_careful: bool,
 }
 
 impl Work {

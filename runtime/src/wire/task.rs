@@ -34,6 +34,7 @@ impl From<Task> for proto::Task {
         let mut wire = proto::Task {
             lease: task.lease.0,
             microbatches: task.microbatches.into_iter().map(Into::into).collect(),
+            is_careful: task.is_careful,
             ..Default::default()
         };
         match task.work {
@@ -68,6 +69,7 @@ impl TryFrom<proto::Task> for Task {
             lease: LeaseId(wire.lease),
             work,
             microbatches: wire.microbatches.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            is_careful: wire.is_careful,
         })
     }
 }

@@ -17,11 +17,16 @@ use shoal_runtime::wire::proto;
 /// A task of one or more leaves of a step of four.
 fn node(lease: u64, step: u64, node: Node, rewind: u64) -> Task {
     let work = Work::Node { step: Step(step), node, rewind: Rewind(rewind) };
-    Task { lease: LeaseId(lease), work, microbatches: microbatches(node.width().into()) }
+    Task { lease: LeaseId(lease), work, microbatches: microbatches(node.width().into()), is_careful: false }
 }
 
 fn run(lease: u64, first: u64, length: u64) -> Task {
-    Task { lease: LeaseId(lease), work: Work::Run { first }, microbatches: microbatches(length) }
+    Task {
+        lease: LeaseId(lease),
+        work: Work::Run { first },
+        microbatches: microbatches(length),
+        is_careful: false,
+    }
 }
 
 fn microbatches(count: u64) -> Vec<Microbatch> {

@@ -9,7 +9,7 @@ const CALLERS: [(&str, &[Role]); 18] = [
     ("/shoal.v1.Master/Join", &[Trainer]),
     ("/shoal.v1.Master/Lease", &[Trainer]),
     ("/shoal.v1.Master/Route", &[Trainer]),
-    ("/shoal.v1.Master/Leave", &[Trainer]),
+    ("/shoal.v1.Master/Leave", &[Trainer, Client]),
     ("/shoal.v1.Master/Register", &[Pserver]),
     ("/shoal.v1.Master/Report", &[Pserver]),
     ("/shoal.v1.Master/Watch", &[Pserver]),
@@ -56,11 +56,10 @@ mod tests {
         for method in ["Master/Scale", "Master/Checkpoint", "Master/Drain", "Pserver/ReadState"] {
             assert_eq!(who(&format!("/shoal.v1.{method}")), [Client], "{method}");
         }
-        for method in
-            ["Master/Join", "Master/Lease", "Master/Route", "Master/Leave", "Pserver/Push", "Pserver/Pull"]
-        {
+        for method in ["Master/Join", "Master/Lease", "Master/Route", "Pserver/Push", "Pserver/Pull"] {
             assert_eq!(who(&format!("/shoal.v1.{method}")), [Trainer], "{method}");
         }
+        assert_eq!(who("/shoal.v1.Master/Leave"), [Trainer, Client], "or whoever runs it, once it has ended");
         for method in ["Master/Register", "Master/Report", "Master/Watch", "Pserver/Follow", "Pserver/Decide"]
         {
             assert_eq!(who(&format!("/shoal.v1.{method}")), [Pserver], "{method}");

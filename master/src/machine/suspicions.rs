@@ -1,0 +1,144 @@
+//! Trainers that are lost, what they were lost with, and how that is leased from then on: what [`crate::suspects`] counts.
+
+use super::{Machine, Placed};
+use crate::dispatch::{self, Grant};
+use crate::members::State;
+use crate::suspects::{Blame, Care, LOSSES};
+use crate::trouble::Complaint;
+use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Step, Task};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+impl Machine {
+    /// Trainers that have been silent for too long are lost.
+    pub(super) fn lose_the_silent(&mut self, now: Duration) {
+        let mut lost = self.trainers.expire(now);
+        lost.extend(self.job.iter().flat_map(|job| job.suspects.due(now)));
+        lost.into_iter().for_each(|lost| self.lose_trainer(lost, ""));
+    }
+
+    /// A trainer's process has ended without a word of its own, as whoever runs it says, and how.
+    pub fn ends(&mut self, trainer: Incarnation, how: &str) {
+        self.lose_trainer(trainer, how);
+        self.trainers.lose(trainer);
+    }
+
+    /// A trainer is lost: what it had is free again, and what it was computing is counted.
+    pub(super) fn lose_trainer(&mut self, trainer: Incarnation, how: &str) {
+        let (shape, delay) = (self.document.job.shape(), self.document.job.mode.delay());
+        let Some(job) = &mut self.job else { return };
+        let slots = u64::from(shape.training().slots());
+        let (front, until) = match self.document.job.is_sync() {
+            true => (job.dispatch.front() * slots, (job.dispatch.front() + delay + 1) * slots),
+            false => (job.dispatch.front(), u64::MAX),
+        };
+        let Placed { suspects, dispatch, reports, .. } = job;
+        suspects.advance(front);
+        // Where blocks have yet to be heard of, nobody knows what was done.
+        let lacking = |places: Range<u64>| match job.is_heard && places.start < places.end {
+            true => dispatch.lacking(places, &shape, reports),
+            false => Vec::new(),
+        };
+        let blame = suspects.lose(trainer, until, &lacking, how);
+        let places = suspects.places(LOSSES);
+        if !places.is_empty() {
+            tracing::warn!(
+                ?places,
+                "trainers were lost while they computed these microbatches: each goes to one by itself"
+            );
+        }
+        dispatch.mind(suspects);
+        dispatch.lose(trainer, reports);
+        if let Some(blame) = blame {
+            self.blame(blame);
+        }
+    }
+
+    /// What is to blame is complained of by all who were lost with it.
+    fn blame(&mut self, blame: Blame) {
+        let Blame { place, record, trainers, why } = blame;
+        let shape = self.document.job.shape();
+        let slots = u64::from(shape.training().slots());
+        let (step, slot) = (Step(place / slots), (place % slots) as u32);
+        let place = dispatch::Refused { step, slot, position: place };
+        let (unit, microbatch) = unit(self.document.job.is_sync(), &shape, &place);
+        let records = record.map(|record| record..record + 1);
+        let what = records.as_ref().map_or(microbatch, |records| self.plan.manifest().describe(records));
+        tracing::error!(%what, why, ?trainers, "trainers are lost with this");
+        let complaint = |trainer| {
+            let (records, what, why) = (records.clone(), what.clone(), why.clone());
+            Complaint { trainer, unit, records, what, why }
+        };
+        self.complaints.extend(trainers.into_iter().map(complaint));
+        self.is_changed = true;
+    }
+
+    /// A trainer announces what it is about to compute of a task that it does with care: that is progress.
+    pub fn hear_announcement(
+        &mut self,
+        trainer: Incarnation,
+        lease: LeaseId,
+        record: Option<u64>,
+        now: Duration,
+    ) {
+        if let (Some(job), Some(heard)) = (&mut self.job, self.heard_trainers.get_mut(&trainer)) {
+            heard.active = now;
+            job.suspects.announces(trainer, lease, record);
+            job.dispatch.attend(trainer, lease, now);
+        }
+    }
+
+    /// Leases up to `want` tasks to a live trainer; a suspect one by itself.
+    pub(super) fn tasks(&mut self, trainer: Incarnation, want: u32, now: Duration) -> Vec<Task> {
+        let live = self.trainers.live_count() as u32;
+        let Some(member) = self.trainers.get(trainer) else { return Vec::new() };
+        let name = member.name.clone();
+        // One that hangs is not waited for.
+        let (trainers, patience) = (&self.trainers, self.patience());
+        // Who lives speaks that often.
+        let silent = now.saturating_sub(Duration::from_millis(self.document.job.lease_ttl_millis) / 4);
+        let is_able = |who| self.heard_trainers.get(&who).is_some_and(|heard| heard.is_able(now, patience));
+        let others = |lost: &BTreeSet<&str>| {
+            trainers.live().any(|(who, member)| !lost.contains(member.name.as_str()) && is_able(who))
+        };
+        let Some(job) = self.job.as_mut().filter(|job| job.is_heard && !job.suspects.is_occupied(trainer))
+        else {
+            return Vec::new();
+        };
+        let Placed { suspects, dispatch, reports, .. } = job;
+        let may = |place| suspects.may_have(&name, place, silent, &others);
+        let alone = if want > 0 { dispatch.lease_alone(trainer, live, now, &may, reports) } else { None };
+        let grants = match alone {
+            Some(grant) => vec![grant],
+            None => dispatch.lease(trainer, live, want, now, reports),
+        };
+        let rewind = job.routing.rewind();
+        let task = |grant: Grant| {
+            let places = grant.places(&self.plan.shape());
+            let care = alone.map_or(Care::None, |_| suspects.care(places.start));
+            suspects.given(trainer, &name, grant.lease(), places, care, now);
+            Task { is_careful: care == Care::Careful, ..grant.task(&mut self.plan, rewind) }
+        };
+        grants.into_iter().map(task).collect()
+    }
+
+    /// A trainer's word was refused. If that is because its name was taken, it lives all the same.
+    pub(super) fn hear_refused(&mut self, trainer: Incarnation) {
+        let is_superseded =
+            self.trainers.get(trainer).is_some_and(|member| member.state == State::Superseded);
+        if let Some(job) = self.job.as_mut().filter(|_| is_superseded) {
+            job.suspects.speaks(trainer);
+            job.dispatch.mind(&job.suspects);
+        }
+    }
+}
+
+/// The step or the position of a microbatch, and its words.
+pub(super) fn unit(is_sync: bool, shape: &JobShape, place: &dispatch::Refused) -> (u64, String) {
+    if !is_sync {
+        return (place.position, format!("the microbatch at position {}", place.position));
+    }
+    let (_, microbatch) = shape.microbatch(place.step, place.slot);
+    (place.step.0, format!("microbatch {microbatch} of step {}", place.step))
+}

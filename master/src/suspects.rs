@@ -1,0 +1,322 @@
+//! Microbatches that trainers are lost with: a record, or a program, that ends its process without a word (a segmentation
+//! fault, no memory, `exit`) is found by counting who was lost while computing what. Pure: time comes in as an argument.
+//!
+//! **Who counts.** A trainer that is *lost*: silent for a lease's time to live, or told of by whoever runs its process. Whose
+//! name another process has taken is silent too once a time to live is over in which it has not spoken. Whoever speaks again
+//! was not lost, and what was counted of it is taken back. Who leaves, hands back, or is late with a lease while it lives is
+//! never counted.
+//!
+//! **What it was computing.** By its own last word: the first task in its hands, in the order in which it does them, that is
+//! neither computed nor waits for room, that it could begin, and of which some block still lacks something; there from the
+//! first microbatch on that it had not done. All of that stretch is counted, for it may have been further than it said.
+//! Where that leaves nothing, nothing is counted.
+//!
+//! **What follows.** Microbatches are told apart by their *place* (step × microbatches in a step + slot, or the position), for
+//! the next lease may be cut otherwise.
+//! 1. Once one is lost over a place, nobody helps there; before, no more than [`LOSSES`] have it at a time, so that what ends
+//!    trainers faster than they are missed ends few. [`LOSSES`] losses make it *suspect*: it is leased by itself, to a trainer that has nothing else to do and is
+//!    given nothing beside it. Whoever is lost then names the microbatch.
+//! 2. From then on it is computed *with care*: its trainer announces each record before it computes it alone, and all of them
+//!    before it computes them together. Whoever is lost then names the record, or the microbatch as a whole; so do [`LOSSES`]
+//!    who had announced nothing (they do not know how, or die of reading).
+//!
+//! So five losses name a record, however many it has beside it. What was named is the complaint of all who were lost there,
+//! and [`crate::trouble`] decides of it as of any other. A new master begins to count anew.
+//!
+//! Invariants: a place is suspect only while [`LOSSES`] incarnations are counted there; an incarnation is counted once; nobody
+//! has anything else in hand to compute while it has a suspect place; memory is bounded.
+
+use crate::lease::Progress;
+use shoal_runtime::cluster::{Incarnation, LeaseId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Trainers lost over one place before it is suspect.
+pub const LOSSES: usize = 3;
+/// Trainers, those lost last, that are told of with what is to blame.
+const TOLD_MAX: usize = 8;
+/// Losses that are remembered: the oldest go first. A job that loses more without a step made is stopped by who runs it.
+const LOSSES_MAX: usize = 256;
+
+/// How a place is to be computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Care {
+    /// Like any other.
+    #[default]
+    None,
+    /// By itself.
+    Alone,
+    /// By itself, each record announced before it is tried.
+    Careful,
+}
+
+/// What a trainer has announced of a place that it computes with care.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Announced {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// A record, computed alone.
+    Record(u64),
+    /// All records that it has, together.
+    Together,
+}
+
+/// A place, or one of its records, with which trainers are lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// The microbatch.
+    pub place: u64,
+    /// The record; none where it is the microbatch as a whole.
+    pub record: Option<u64>,
+    /// The trainers lost there that were not yet told of with it, by name.
+    pub trainers: Vec<String>,
+    /// How the last of them was lost.
+    pub why: String,
+}
+
+/// One trainer's leases, as far as it has not said that they are done.
+#[derive(Clone, Debug, Default)]
+struct Hand {
+    name: String,
+    /// When it last spoke.
+    heard: Duration,
+    held: Vec<Held>,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    lease: LeaseId,
+    places: Range<u64>,
+    computed: u64,
+    /// Whether nothing of it is left to compute.
+    is_over: bool,
+    care: Care,
+    announced: Announced,
+}
+
+#[derive(Clone, Debug)]
+struct Loss {
+    trainer: Incarnation,
+    name: String,
+    places: Range<u64>,
+    care: Care,
+    announced: Announced,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub struct Suspects {
+    hands: BTreeMap<Incarnation, Hand>,
+    /// Those whose name another has taken: lost from then on, unless they speak.
+    superseded: BTreeMap<Incarnation, Duration>,
+    losses: Vec<Loss>,
+    /// Whom a place and record was told of with, by incarnation.
+    told: BTreeSet<(u64, Option<u64>, Incarnation)>,
+}
+
+impl Suspects {
+    /// A trainer is given a lease.
+    pub fn given(
+        &mut self,
+        trainer: Incarnation,
+        name: &str,
+        lease: LeaseId,
+        places: Range<u64>,
+        care: Care,
+        now: Duration,
+    ) {
+        let hand = self.hands.entry(trainer).or_default();
+        (hand.name, hand.heard) = (name.to_owned(), hand.heard.max(now));
+        let (computed, is_over, announced) = (0, false, Announced::Nothing);
+        hand.held.push(Held { lease, places, computed, is_over, care, announced });
+    }
+
+    /// A trainer says how far it is with all that it has in hand. So it lives; whether it was taken for lost.
+    pub fn hear(&mut self, trainer: Incarnation, progress: &[Progress], now: Duration) -> bool {
+        let was_lost = self.speaks(trainer);
+        let Some(hand) = self.hands.get_mut(&trainer) else { return was_lost };
+        hand.heard = now;
+        hand.held.retain_mut(|held| {
+            let Some(word) = progress.iter().find(|word| word.lease == held.lease) else { return false };
+            held.computed = held.computed.max(word.microbatches.into());
+            held.is_over = word.pushed || word.waits || held.computed >= held.count();
+            true
+        });
+        was_lost
+    }
+
+    /// A trainer announces what it is about to compute of a lease.
+    pub fn announces(&mut self, trainer: Incarnation, lease: LeaseId, record: Option<u64>) {
+        let hand = self.hands.get_mut(&trainer);
+        let held = hand.and_then(|hand| hand.held.iter_mut().find(|held| held.lease == lease));
+        if let Some(held) = held {
+            held.announced = record.map_or(Announced::Together, Announced::Record);
+        }
+    }
+
+    /// A trainer has said something, whatever it was: it is not lost. Whether it was taken for that.
+    pub fn speaks(&mut self, trainer: Incarnation) -> bool {
+        if self.superseded.remove(&trainer).is_some() {
+            self.hands.remove(&trainer);
+        }
+        self.losses.extract_if(.., |loss| loss.trainer == trainer).count() > 0
+    }
+
+    /// A trainer has left, or its lease is no matter any more: it is no loss.
+    pub fn leaves(&mut self, trainer: Incarnation) {
+        self.hands.remove(&trainer);
+        self.superseded.remove(&trainer);
+    }
+
+    /// Another process has taken a trainer's name: it is lost at `due`, unless it speaks until then.
+    pub fn supersede(&mut self, trainer: Incarnation, due: Duration) {
+        if self.hands.contains_key(&trainer) {
+            self.superseded.insert(trainer, due);
+        }
+    }
+
+    /// Superseded trainers that have not spoken for long enough to be taken for lost.
+    pub fn due(&self, now: Duration) -> Vec<Incarnation> {
+        self.superseded.iter().filter(|(_, due)| now >= **due).map(|(trainer, _)| *trainer).collect()
+    }
+
+    /// When somebody is [due](Self::due) next.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.superseded.values().min().copied()
+    }
+
+    /// A trainer is lost. Places from `until` on nobody could begin; `lacking` gives the places of a stretch that some block
+    /// lacks; `how` is how its process ended, if that is known. Returns what is to blame, if this loss says so.
+    pub fn lose(
+        &mut self,
+        trainer: Incarnation,
+        until: u64,
+        lacking: &dyn Fn(Range<u64>) -> Vec<Range<u64>>,
+        how: &str,
+    ) -> Option<Blame> {
+        self.superseded.remove(&trainer);
+        let mut hand = self.hands.remove(&trainer)?;
+        hand.held.sort_by_key(|held| (held.places.start, held.lease));
+        let left = hand.held.iter().filter(|held| !held.is_over && held.places.start < until);
+        let (held, places) = left.into_iter().find_map(|held| {
+            let lacking = lacking(held.places.start + held.computed..held.places.end);
+            Some((held, lacking.first()?.start..lacking.last()?.end))
+        })?;
+        let (care, announced) = (held.care, held.announced);
+        let place = places.start;
+        self.losses.push(Loss { trainer, name: hand.name, places, care, announced });
+        let surplus = self.losses.len().saturating_sub(LOSSES_MAX);
+        self.losses.drain(..surplus);
+        self.blame(place, care, announced, how)
+    }
+
+    fn blame(&mut self, place: u64, care: Care, announced: Announced, how: &str) -> Option<Blame> {
+        let record = match announced {
+            _ if care < Care::Careful => return None,
+            Announced::Record(record) => Some(record),
+            Announced::Together => None,
+            Announced::Nothing => {
+                let silent = |loss: &&Loss| loss.care == Care::Careful && loss.announced == announced;
+                if self.at(place).filter(silent).count() < LOSSES {
+                    return None;
+                }
+                None
+            }
+        };
+        let lost: Vec<(Incarnation, String)> =
+            self.at(place).map(|loss| (loss.trainer, loss.name.clone())).collect();
+        let last = lost.last().map_or_else(String::new, |(_, name)| name.clone());
+        let count = lost.len();
+        let new = lost.into_iter().filter(|(trainer, _)| self.told.insert((place, record, *trainer)));
+        let mut trainers: Vec<String> = new.map(|(_, name)| name).collect();
+        trainers.drain(..trainers.len().saturating_sub(TOLD_MAX));
+        let at = match (record, announced) {
+            (Some(_), _) => "while it computed this record alone",
+            (None, Announced::Together) => {
+                "while it computed all of it together, each record alone having done no harm"
+            }
+            (None, _) => "before it had computed any record of it",
+        };
+        let how = if how.is_empty() { "it fell silent" } else { how };
+        let why = format!("{count} trainers were lost while they computed it, the last, {last}, {at}: {how}");
+        Some(Blame { place, record, trainers, why })
+    }
+
+    /// All places below this are done.
+    pub fn advance(&mut self, front: u64) {
+        self.losses.retain(|loss| loss.places.end > front);
+        self.told.retain(|(place, ..)| *place >= front);
+    }
+
+    /// How a place is to be computed.
+    pub fn care(&self, place: u64) -> Care {
+        match self.at(place).count() {
+            losses if losses < LOSSES => Care::None,
+            _ if self.at(place).any(|loss| loss.care > Care::None) => Care::Careful,
+            _ => Care::Alone,
+        }
+    }
+
+    /// The places with which at least so many were lost, in order: from [`LOSSES`] on they are suspect.
+    pub fn places(&self, least: usize) -> Vec<Range<u64>> {
+        let ends = self.losses.iter().flat_map(|loss| [(loss.places.start, 1), (loss.places.end, -1)]);
+        let mut ends: Vec<(u64, isize)> = ends.collect();
+        ends.sort_unstable();
+        let (mut suspect, mut count): (Vec<Range<u64>>, isize) = (Vec::new(), 0);
+        for (place, change) in ends {
+            let was = count >= least as isize;
+            count += change;
+            match (was, count >= least as isize) {
+                (false, true) => suspect.push(place..place),
+                (true, false) => {
+                    if let Some(last) = suspect.last_mut() {
+                        last.end = place;
+                    }
+                }
+                _ => {}
+            }
+        }
+        suspect
+    }
+
+    /// Whether a trainer of this name may be given a suspect place. If processes of its name were lost with it, others go first,
+    /// where `others` says that somebody is there who has none of the names that were. And nobody may while it is not known
+    /// whether one more is lost with it: one that had it, and whose name is taken or who was last heard before `silent`.
+    pub fn may_have(
+        &self,
+        name: &str,
+        place: u64,
+        silent: Duration,
+        others: &dyn Fn(&BTreeSet<&str>) -> bool,
+    ) -> bool {
+        let names: BTreeSet<&str> = self.at(place).map(|loss| loss.name.as_str()).collect();
+        let is_for_others = names.contains(name) && others(&names);
+        let may_be_lost = |(trainer, hand): (&Incarnation, &Hand)| {
+            let has_it = hand.held.iter().any(|held| !held.is_over && held.places.contains(&place));
+            has_it && (hand.heard < silent || self.superseded.contains_key(trainer))
+        };
+        !is_for_others && !self.hands.iter().any(may_be_lost)
+    }
+
+    /// Whether a trainer has a suspect place to compute, and so is given nothing beside it.
+    pub fn is_occupied(&self, trainer: Incarnation) -> bool {
+        let hand = self.hands.get(&trainer);
+        hand.is_some_and(|hand| hand.held.iter().any(|held| held.care > Care::None && !held.is_over))
+    }
+
+    fn at(&self, place: u64) -> impl Iterator<Item = &Loss> {
+        self.losses.iter().filter(move |loss| loss.places.contains(&place))
+    }
+}
+
+impl Held {
+    fn count(&self) -> u64 {
+        self.places.end - self.places.start
+    }
+}
+
+#[cfg(test)]
+#[path = "suspects_tests.rs"]
+mod tests;
