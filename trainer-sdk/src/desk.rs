@@ -32,6 +32,15 @@ pub(crate) struct Desk {
     pub(crate) is_closed: bool,
     /// What the master has yet to hear of.
     complaints: Vec<proto::Complaint>,
+    /// What is computed next of a careful task, once the master has heard of it.
+    pub(crate) announcing: Option<Announcement>,
+}
+
+/// What is about to be computed of a task: a record alone, or all that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    pub(crate) lease: LeaseId,
+    pub(crate) record: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -53,7 +62,8 @@ impl Desk {
     /// An empty desk under the routing that came with joining, in a job of this delay.
     pub(crate) fn new(routing: &Routing, delay: u64) -> Desk {
         let (tasks, rewind, kept) = (BTreeMap::new(), routing.rewind(), Kept::default());
-        Desk { tasks, rewind, delay, kept, waits: false, is_closed: false, complaints: Vec::new() }
+        let (waits, is_closed, complaints, announcing) = (false, false, Vec::new(), None);
+        Desk { tasks, rewind, delay, kept, waits, is_closed, complaints, announcing }
     }
 
     pub(crate) fn add(&mut self, tasks: Vec<Task>) {
@@ -153,6 +163,29 @@ impl Desk {
         let waited =
             |on_desk: &OnDesk| told.iter().any(|word| word.waits && word.lease == on_desk.task.lease.0);
         self.tasks.values().any(|on_desk| on_desk.is_finished && waited(on_desk))
+    }
+
+    /// The master is to hear what is computed next of a task.
+    pub(crate) fn announce(&mut self, task: &Task, record: Option<u64>) {
+        self.announcing = Some(Announcement { lease: task.lease, record });
+    }
+
+    /// The master has heard `told`.
+    pub(crate) fn heard_announcement(&mut self, told: Option<Announcement>) {
+        self.announcing.take_if(|announcing| Some(*announcing) == told);
+    }
+
+    /// Whether the master has heard what is computed next of a task; false if that is not to be done here any more. None: not
+    /// yet.
+    pub(crate) fn is_announced(&self, task: &Task) -> Option<bool> {
+        let is_here = self.tasks.get(&place(task)).is_some_and(|on_desk| !on_desk.is_finished);
+        let is_pending = self.announcing.is_some_and(|announcing| announcing.lease == task.lease);
+        if is_here && is_pending { None } else { Some(is_here) }
+    }
+
+    /// Whether something is to be announced that is not what the master is being told.
+    pub(crate) fn announces_beside(&self, told: Option<Announcement>) -> bool {
+        self.announcing.is_some_and(|announcing| Some(announcing) != told)
     }
 
     /// A task cannot be done here: it leaves the desk, and the master is told why.

@@ -5,6 +5,7 @@
 //! master.
 
 mod blame;
+mod care;
 mod compute;
 mod node;
 mod pushing;
@@ -239,6 +240,7 @@ impl Trainer {
                 self.complain(&ready.task, &complaint);
                 Ok(None)
             }
+            Computed::Gone => Ok(None),
             Computed::Lost(lost) => Err(lost.into()),
             Computed::Panicked(complaint) => {
                 self.complain(&ready.task, &complaint);

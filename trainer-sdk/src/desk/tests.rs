@@ -214,3 +214,24 @@ fn told_tasks_leave_the_desk_only_when_they_are_pushed() {
     desk.heard(&told);
     assert!(!has(&desk, &node(1, 3, 1)) && has(&desk, &node(2, 3, 1)));
 }
+
+#[test]
+fn what_is_announced_waits_for_its_answer_and_for_nobody_once_the_task_is_gone() {
+    let task = node(1, 3, 1);
+    let mut desk = desk(1, vec![task.clone()]);
+    desk.announce(&task, Some(7));
+    let told = desk.announcing;
+    assert_eq!((desk.is_announced(&task), desk.announces_beside(told)), (None, false));
+    assert!(desk.announces_beside(None), "the master is being told something else");
+    desk.heard_announcement(None);
+    assert_eq!(desk.is_announced(&task), None);
+    desk.heard_announcement(told);
+    assert_eq!(desk.is_announced(&task), Some(true));
+    desk.announce(&task, None);
+    desk.heard_announcement(told);
+    assert_eq!(desk.is_announced(&task), None, "an older one was heard");
+    desk.published(Step(4));
+    assert_eq!(desk.is_announced(&task), Some(false), "somebody has done it");
+    desk.forget_leases();
+    assert_eq!(desk.is_announced(&task), Some(false));
+}

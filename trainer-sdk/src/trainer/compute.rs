@@ -33,6 +33,8 @@ pub(super) enum Computed {
     Panicked(Complaint),
     /// The device on which the program computes has failed: no record is to blame.
     Lost(DeviceError),
+    /// The task has left the desk: it is not this trainer's any more.
+    Gone,
 }
 
 /// Why the step function gave no gradient.
@@ -66,7 +68,7 @@ struct Made {
 }
 
 /// One microbatch, ready for the step function.
-struct Attempt {
+pub(super) struct Attempt {
     asked: Asked,
     /// The first record of the data that it is of.
     first_record: u64,
@@ -88,6 +90,11 @@ impl Trainer {
     ) -> Result<(Box<dyn Model>, Result<Keys, Computed>), TrainError> {
         let mut keys = Keys::new(&self.session.names);
         for at in range.filter(|_| self.session.names.has_tables()) {
+            let goes_on;
+            (model, goes_on) = self.with_care(model, ready, at, None).await?;
+            if !goes_on {
+                return Ok((model, Err(Computed::Gone)));
+            }
             let attempt = self.attempt(ready, at);
             let named;
             (model, named) = self.session.compute.run(move || attempt.named(model)).await?;
@@ -111,6 +118,10 @@ impl Trainer {
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
+        let (model, goes_on) = self.with_care(model, ready, at, Some(parameters)).await?;
+        if !goes_on {
+            return Ok((model, Computed::Gone));
+        }
         let (attempt, parameters) = (self.attempt(ready, at), parameters.clone());
         let compute = move || attempt.compute(model, &parameters);
         let (model, computed, part) = self.session.compute.run(compute).await?;
@@ -123,7 +134,21 @@ impl Trainer {
         Ok((model, computed))
     }
 
-    fn attempt(&self, ready: &Ready, at: usize) -> Attempt {
+    /// Tries each record alone first, where the master asks for care. Hands the model back; false if the task has left the desk.
+    async fn with_care(
+        &self,
+        model: Box<dyn Model>,
+        ready: &Ready,
+        at: usize,
+        parameters: Option<&Parameters>,
+    ) -> Result<(Box<dyn Model>, bool), TrainError> {
+        match ready.task.is_careful {
+            true => self.try_each(model, ready, at, parameters).await,
+            false => Ok((model, true)),
+        }
+    }
+
+    pub(super) fn attempt(&self, ready: &Ready, at: usize) -> Attempt {
         let job = &self.session.master.job;
         let place = Place::of(job, &ready.task, at);
         let asked = match place.pass {
@@ -150,6 +175,30 @@ impl Attempt {
         let records = self.ready.records[self.at].iter();
         let kept = records.filter(|(index, _)| !self.exclusions.excludes(*index, self.place.unit));
         kept.map(|(index, bytes)| Record { index: index - self.first_record, bytes }).collect()
+    }
+
+    /// The indexes of the records that are not left out, in the whole data set.
+    pub(super) fn indexes(&self) -> Vec<u64> {
+        self.records().iter().map(|record| record.index + self.first_record).collect()
+    }
+
+    /// Computes one record, or without parameters its keys, for nothing but to see whether the process outlives it. Hands the
+    /// model back.
+    pub(super) fn alone(
+        &self,
+        mut model: Box<dyn Model>,
+        parameters: Option<&Parameters>,
+        index: u64,
+    ) -> Box<dyn Model> {
+        let records = self.records();
+        for record in records.iter().filter(|record| record.index + self.first_record == index) {
+            let record = std::slice::from_ref(record);
+            match parameters {
+                Some(parameters) => drop(self.call(&mut *model, parameters, record)),
+                None => drop(self.keys(&mut *model, record)),
+            }
+        }
+        model
     }
 
     /// The keys that the microbatch reads. Hands the model back.

@@ -2,6 +2,7 @@
 //! routings. The first alone decides when a trainer ends.
 
 use super::{Ended, Trainer};
+use crate::desk::{Announcement, Desk};
 use crate::error::TrainError;
 use crate::master::Leased;
 use shoal_runtime::host::backoff::Backoff;
@@ -18,15 +19,17 @@ impl Trainer {
         let mut backoff = Backoff::new(Duration::from_millis(20), ttl / 4);
         for call in 1.. {
             // With nothing to ask for, a heartbeat every quarter of a TTL is enough.
-            let _ =
-                tokio::time::timeout(ttl / 4, self.wait_for(|desk| (desk.room() > 0).then_some(()))).await;
-            let request = self.words(call);
+            let speaks = |desk: &Desk| desk.room() > 0 || desk.announcing.is_some();
+            let _ = tokio::time::timeout(ttl / 4, self.wait_for(|desk| speaks(desk).then_some(()))).await;
+            let (request, announced) = self.words(call);
             let (told, complaints) = (request.progress.clone(), request.complaints.clone());
+            let has_more = |desk: &Desk| desk.has_pushed(&told) || desk.announces_beside(announced);
             let leased = tokio::select! {
                 biased;
                 leased = self.session.lease(request) => leased?,
-                // Whoever is done with what it was told to wait for may help others: that is not to wait for an answer.
-                () = self.wait_for(|desk| desk.has_pushed(&told).then_some(())) => continue,
+                // Whoever is done with what it was told to wait for may help others, and an announcement holds up a task: neither
+                // is to wait for an answer.
+                () = self.wait_for(|desk| has_more(desk).then_some(())) => continue,
             };
             match leased {
                 Leased::Done => return Ok(Ended::JobDone),
@@ -35,6 +38,7 @@ impl Trainer {
                     self.change(|desk| {
                         desk.heard(&told);
                         desk.heard_complaints(&complaints);
+                        desk.heard_announcement(announced);
                         desk.add(tasks);
                     });
                     continue;
@@ -58,22 +62,27 @@ impl Trainer {
         Ok(Ended::JobDone)
     }
 
-    /// What the master is told, and asked, in one call.
-    fn words(&self, call: u64) -> proto::LeaseRequest {
-        let (want, progress, complaints) = {
+    /// What the master is told, and asked, in one call; what is announced with it. Then nothing is asked for: the answer is not
+    /// to wait.
+    fn words(&self, call: u64) -> (proto::LeaseRequest, Option<Announcement>) {
+        let (room, progress, complaints, announcing) = {
             let desk = self.desk();
-            (desk.room(), desk.progress(), desk.complaints())
+            (desk.room(), desk.progress(), desk.complaints(), desk.announcing)
         };
-        proto::LeaseRequest {
+        let want = if announcing.is_some() { 0 } else { room };
+        let request = proto::LeaseRequest {
             progress,
             complaints,
+            careful: announcing.map_or(0, |announcing| announcing.lease.0),
+            record: announcing.and_then(|announcing| announcing.record),
             exclusions: self.session.exclusions.present().number,
             want,
             counters: Some(self.session.meter.counters()),
             wait_millis: if want > 0 { self.session.master.wait().as_millis() as u32 } else { 0 },
             call,
             ..Default::default()
-        }
+        };
+        (request, announcing)
     }
 
     /// Asks for newer routings for ever. What the master answers otherwise, the other loop hears as well.
