@@ -130,6 +130,18 @@ impl Client {
         self.answer(answered)
     }
 
+    /// Tells of a trainer that its process has ended without telling so itself, and how; nothing where somebody wanted it to.
+    pub(crate) async fn end_trainer(&mut self, trainer: u64, how: &str) -> anyhow::Result<proto::LeaveReply> {
+        let request = proto::LeaveRequest {
+            job: self.job.clone(),
+            incarnation: trainer,
+            ended: how.to_owned(),
+            ..Default::default()
+        };
+        let answered = tokio::time::timeout(ANSWER, self.rpc.leave(request)).await;
+        self.answer(answered)
+    }
+
     /// Asks for a pserver to be left; with `replace` another is to take its place.
     pub(crate) async fn drain(&mut self, pserver: &str, replace: bool) -> anyhow::Result<proto::DrainReply> {
         let request = proto::DrainRequest { job: self.job.clone(), pserver: pserver.to_owned(), replace };

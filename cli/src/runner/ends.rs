@@ -140,6 +140,26 @@ pub(crate) fn meaning(end: End, life: Life) -> Meaning {
     }
 }
 
+/// What the master is told of a trainer that has ended without telling it: how, or nothing but that, where somebody wanted it to
+/// end, so that nothing it computed is to blame. None where there is nothing to tell, or where it is to find out by itself, as of
+/// those that chaos kills.
+pub(crate) fn word_to_master(name: &str, end: End, life: Life, last_words: &str) -> Option<String> {
+    if life.role != Role::Trainer || life.part == Part::NeverJoined || life.has_left {
+        return None;
+    }
+    let is_kill = end.signal().and_then(Signal::from_named_raw) == Some(Signal::KILL);
+    match meaning(end, life) {
+        Meaning::Killed if !life.was_told => None,
+        Meaning::Left | Meaning::Killed => Some(String::new()),
+        // The kernel kills so where memory is short.
+        Meaning::Preempted if !is_kill => Some(String::new()),
+        Meaning::Preempted | Meaning::Failed | Meaning::Hopeless => {
+            let said = sentence(name, end, life, last_words);
+            Some(said.replacen(&format!("{name} ended with "), "", 1))
+        }
+    }
+}
+
 /// The end in a sentence whose subject is `name`, judged by the last lines of its log as well.
 pub(crate) fn sentence(name: &str, end: End, life: Life, last_words: &str) -> String {
     let why = match (end, end.signal().and_then(Signal::from_named_raw), life.part) {
@@ -249,6 +269,32 @@ mod tests {
             assert_eq!(meaning(end, life), means, "{end} of {life:?}");
             let said = sentence("trainer-0", end, life, "");
             assert!(said.starts_with("trainer-0 ended with ") && said.contains(says), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_master_is_told_of_trainers_that_end_without_a_word_and_what_to_make_of_it() {
+        use End::{Exited, Signalled};
+        let table = [
+            (Signalled(6), LIFE, Some("signal 6 (SIGABRT): it aborted")),
+            (Exited(139), LIFE, Some("exit code 139, which is signal 11 (SIGSEGV): it crashed")),
+            (Exited(1), LIFE, Some("exit code 1")),
+            (Signalled(9), LIFE, Some("signal 9 (SIGKILL): from elsewhere: perhaps out of memory")),
+            (Signalled(15), LIFE, Some("")),
+            (Exited(0), TOLD, Some("")),
+            (Signalled(9), Life { was_killed: true, ..TOLD }, Some("")),
+            (Signalled(9), Life { was_killed: true, ..LIFE }, None),
+            (Exited(1), GONE, None),
+            (Exited(1), NEW, None),
+            (Signalled(6), PSERVER, None),
+        ];
+        for (end, life, told) in table {
+            let word = word_to_master("trainer-0", end, life, "");
+            let is_so = match (&word, told) {
+                (Some(word), Some(told)) => word.starts_with(told) && word.is_empty() == told.is_empty(),
+                (word, told) => word.is_none() && told.is_none(),
+            };
+            assert!(is_so, "{end} of {life:?}: {word:?}");
         }
     }
 

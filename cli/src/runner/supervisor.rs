@@ -80,6 +80,7 @@ impl Supervisor {
                 return Ok(false);
             }
             _ => {
+                self.tell_ends().await;
                 self.judge_ends()?;
                 self.reconcile()?;
             }
@@ -137,6 +138,32 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Tells the master of trainers that have ended without a word, so that it need not wait until they have been silent for long,
+    /// and knows what they were lost with. If it does not hear of it, it waits.
+    async fn tell_ends(&mut self) {
+        let ended: Vec<Ended> =
+            self.trainers.iter().filter(|one| one.is_over()).filter_map(Ended::of).collect();
+        for ended in ended {
+            let word = ends::word_to_master(&ended.name, ended.end, self.life(&ended), &ended.words);
+            let of_name = self.status.trainers.iter().filter(|trainer| trainer.name == ended.name);
+            let (Some(word), Some(trainer)) = (word, of_name.map(|trainer| trainer.incarnation).max()) else {
+                continue;
+            };
+            if let Err(error) = self.client.end_trainer(trainer, &word).await {
+                tracing::debug!(name = ended.name, %error, "the master was not told of its end");
+            }
+        }
+    }
+
+    /// What is known of a process that has ended.
+    fn life(&self, ended: &Ended) -> Life {
+        let Ended { role, name, was_killed, .. } = ended;
+        let (part, has_left) = self.counts.part(*role, name);
+        let was_told = ended.was_told || is_leaving(&self.status, name);
+        let is_first = !self.counts.has_any(*role);
+        Life { role: *role, part, is_first, was_told, was_killed: *was_killed, has_left }
+    }
+
     /// Judges every end that was noticed before the master was asked last.
     fn judge_ends(&mut self) -> anyhow::Result<()> {
         let ended = self.trainers.extract_if(.., |one| one.is_over());
@@ -147,11 +174,8 @@ impl Supervisor {
     /// What the end of a process means: another try, after a pause perhaps, or the end of the run.
     fn judge(&mut self, ended: &Ended) -> anyhow::Result<()> {
         let Ended { role, name, end, .. } = ended;
-        let (part, has_left) = self.counts.part(*role, name);
-        let was_told = ended.was_told || is_leaving(&self.status, name);
-        let is_first = !self.counts.has_any(*role);
-        let life = Life { role: *role, part, is_first, was_told, was_killed: ended.was_killed, has_left };
-        if part == ends::Part::NeverJoined {
+        let life = self.life(ended);
+        if life.part == ends::Part::NeverJoined {
             self.trainer_names.give_back(name);
             self.pserver_names.give_back(name);
         }

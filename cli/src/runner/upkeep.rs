@@ -49,8 +49,9 @@ pub(crate) struct Budgets {
     servers: Budget,
 }
 
-/// Trainers that fail, without a step made in between, before the run gives up.
-const TRAINERS_FAILED_MAX: u32 = 5;
+/// Trainers that fail, without a step made in between, before the run gives up: more than the five by which the master finds a
+/// record that ends them.
+const TRAINERS_FAILED_MAX: u32 = 8;
 /// What somebody else ends, which may be more often than steps are made.
 const TAKEN_MAX: u32 = 20;
 
@@ -297,7 +298,7 @@ mod tests {
             (Role::Trainer, Meaning::Left, None),
             (Role::Trainer, Meaning::Killed, None),
             (Role::Trainer, Meaning::Preempted, Some(20)),
-            (Role::Trainer, Meaning::Failed, Some(5)),
+            (Role::Trainer, Meaning::Failed, Some(8)),
             (Role::Trainer, Meaning::Hopeless, Some(1)),
             (Role::Pserver, Meaning::Left, None),
             (Role::Pserver, Meaning::Killed, None),

@@ -301,7 +301,7 @@ impl Default for TrainerSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailurePolicy {
-    /// Trainers that may end with an error, without a step made in between. By default 5.
+    /// Trainers that may end with an error, without a step made in between. By default 8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trainer_failures: Option<u32>,
     /// The same for pservers and the master together. By default 20.

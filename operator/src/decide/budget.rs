@@ -5,8 +5,9 @@ use crate::api::{
     Ends, Failure, Failures, MemoryGrant, Moment, TrainingJobSpec, TrainingJobStatus, bytes, doubled,
 };
 
-/// Trainers that may fail without a step made in between, where the job does not say.
-const TRAINER_FAILURES: u32 = 5;
+/// Trainers that may fail without a step made in between, where the job does not say: more than the five by which the master finds
+/// a record that ends them.
+const TRAINER_FAILURES: u32 = 8;
 /// The same for pservers and the master.
 const SERVER_FAILURES: u32 = 20;
 /// Without another bound, memory grows to so many times what it was.
