@@ -1,13 +1,14 @@
-//! Trainers with a fault of their own: a program that some records end, a disk on which a chunk is damaged.
+//! Trainers with a fault of their own: a program that fails on some records, or ends by them, a disk on which a chunk is damaged.
 
 use super::data_set::DataSet;
+use super::host::Host;
 use super::program::Program;
 use shoal_runtime::cluster::Slice;
 use shoal_trainer_sdk::chunks::{ChunkSource, ReadError};
 use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Keys, Metrics, Model, Parameters};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The program, failing on records by their index in the data set.
 #[derive(Clone, Debug)]
@@ -53,6 +54,44 @@ impl Model for Poisoned {
         let is_poison = batch.records.iter().any(|record| Some(record.index) == self.evaluated);
         anyhow::ensure!(!is_poison, "an evaluated record is poison");
         self.program.evaluate(batch, parameters, metrics)
+    }
+}
+
+/// The program, ending its process without a word as soon as some records are in one batch.
+#[derive(Clone, Debug)]
+pub struct Killer {
+    /// What it is otherwise.
+    pub program: Program,
+    /// The records, by their index in the data set.
+    pub records: Vec<u64>,
+    /// Whether all of them must be there, or one is enough.
+    pub together: bool,
+    /// The process, once it has been started.
+    pub host: Arc<OnceLock<Arc<Host>>>,
+}
+
+impl Model for Killer {
+    fn declare(&mut self, job: &Job) -> Declaration {
+        self.program.declaration(job.records)
+    }
+
+    fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
+        self.program.keys(batch, keys)
+    }
+
+    fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        gradient: &mut Gradient,
+    ) -> anyhow::Result<()> {
+        let has = |index: &u64| batch.records.iter().any(|record| record.index == *index);
+        let mut records = self.records.iter();
+        if if self.together { records.all(has) } else { records.any(has) } {
+            self.host.wait().crash();
+            anyhow::bail!("nobody hears of it");
+        }
+        self.program.step(batch, parameters, gradient)
     }
 }
 

@@ -13,10 +13,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-const RECORDS: usize = 400;
+pub(crate) const RECORDS: usize = 400;
 /// Each process reads the data of the folder that it was started in: so one machine's copy may be damaged.
 const DATA: &str = "/proc/self/cwd/data/part.recordio";
-const MODES: [&str; 2] = ["sync", "async"];
+pub(crate) const MODES: [&str; 2] = ["sync", "async"];
 /// What is luck (who gets which task, how fast a signal is) is tried so often.
 const ATTEMPTS: usize = 6;
 /// The pause of the first trainer in the last story, in which a pserver is stopped.
@@ -24,7 +24,7 @@ const FIRST_PACE: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One job's folder, and the script that its trainers run.
-struct World {
+pub(crate) struct World {
     programs: Programs,
     folder: TempDir,
     script: PathBuf,
@@ -32,7 +32,7 @@ struct World {
 
 impl World {
     /// `trainer_0` is what the first trainer does in place of becoming `$COUNT`, `others` what the others do.
-    fn new(trainer_0: &str, others: &str) -> World {
+    pub(crate) fn new(trainer_0: &str, others: &str) -> World {
         let (programs, folder) = (programs().unwrap(), tempfile::tempdir().unwrap());
         let data = folder.path().join("data");
         std::fs::create_dir(&data).unwrap();
@@ -55,7 +55,7 @@ impl World {
         self.folder.path().join(name)
     }
 
-    fn command(&self, trainers: &str, pservers: u32, more: &[&str]) -> Command {
+    pub(crate) fn command(&self, trainers: &str, pservers: u32, more: &[&str]) -> Command {
         let more = more.iter().chain(&["--folder", "run"]).map(|word| (*word).to_owned()).collect();
         let (programs, folder, program) = (&self.programs, self.folder.path(), self.script.as_path());
         let job = Job { programs, folder, program, data: DATA, trainers, pservers, more, hyper: Vec::new() };
@@ -65,7 +65,7 @@ impl World {
         command
     }
 
-    async fn document(&self) -> Option<Document> {
+    pub(crate) async fn document(&self) -> Option<Document> {
         let state = self.path("run/state");
         if state.is_dir() { document(&state).await.unwrap() } else { None }
     }
@@ -122,7 +122,7 @@ fn assert_all_counted(document: &Document, ended: &Value, what: &str) {
     assert!(document.exclusions.list.is_empty(), "{:?}", document.exclusions);
 }
 
-const SLOW: &str = "export SHOAL_PACE_MILLIS=60";
+pub(crate) const SLOW: &str = "export SHOAL_PACE_MILLIS=60";
 
 #[test]
 fn a_record_that_one_trainer_cannot_use_is_used_by_another() {
@@ -284,7 +284,7 @@ async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMu
     }
 }
 
-fn in_real_time<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn in_real_time<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 

@@ -6,7 +6,7 @@
 //! | `elastic` | the same bits however many trainers and pservers there are, exact counts under chaos, a command line that does what it says |
 //! | `ends`, `output` | how programs end, what stands before them, and where what they print goes: shells, signals, pipes, terminals, disks |
 //! | `chaos` | `shoal chaos`, and the faults that need a network or a disk of their own |
-//! | `evaluation`, `exclusions`, `tables`, `devices` | the same under evaluations, records that cannot be used, embedding tables, devices |
+//! | `evaluation`, `exclusions`, `losses`, `tables`, `devices` | the same under evaluations, records that cannot be used or that end trainers, embedding tables, devices |
 //! | `data_sets` | what a run says of its data, what it refuses, and how any file can be named |
 //! | `predictions` | which model is told of, and places that are one prediction's |
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
@@ -31,6 +31,7 @@ mod exclusions;
 mod export;
 mod fetch;
 mod images;
+mod losses;
 mod new_program;
 mod output;
 mod packing;

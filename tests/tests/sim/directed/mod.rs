@@ -6,6 +6,7 @@ mod copies;
 mod decisions;
 mod evaluations;
 mod exclusions;
+mod losses;
 mod masters;
 mod rewind;
 mod steps;
