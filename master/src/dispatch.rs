@@ -40,6 +40,13 @@ pub struct Refused {
     pub position: u64,
 }
 
+impl Refused {
+    /// The microbatch of that place, where a step has so many slots.
+    pub fn of(place: u64, slots: u64) -> Refused {
+        Refused { step: Step(place / slots), slot: (place % slots) as u32, position: place }
+    }
+}
+
 /// Calls the same method on the machine of either mode.
 macro_rules! either {
     ($dispatch:expr, $machine:ident => $call:expr) => {

@@ -115,7 +115,7 @@ fn evaluations(document: &Document) -> Vec<proto::EvaluationStatus> {
     (0..).zip(&document.evaluations).map(evaluation).collect()
 }
 
-/// Records that trainers complained of: those that are left out first.
+/// Records that trainers complained of, those that are left out first; then what trainers are lost with.
 fn troubles(machine: &Machine) -> Vec<proto::TroubleStatus> {
     let document = machine.document();
     let what = |records: &Range<u64>| machine.plan.manifest().describe(records);
@@ -134,7 +134,7 @@ fn troubles(machine: &Machine) -> Vec<proto::TroubleStatus> {
         attempts: trouble.attempts,
         trainers: trouble.trainers.iter().cloned().collect(),
     });
-    excluded.chain(open).collect()
+    excluded.chain(open).chain(machine.suspicions()).collect()
 }
 
 /// Copies beside the primaries that are marked so.

@@ -281,6 +281,13 @@ impl Suspects {
         suspect
     }
 
+    /// The trainers that were lost with some of these places, by name.
+    pub fn lost(&self, places: &Range<u64>) -> impl Iterator<Item = &str> {
+        let places = places.clone();
+        let with = move |loss: &&Loss| loss.places.start < places.end && places.start < loss.places.end;
+        self.losses.iter().filter(with).map(|loss| loss.name.as_str())
+    }
+
     /// Whether a trainer of this name may be given a suspect place. If processes of its name were lost with it, others go first,
     /// where `others` says that somebody is there who has none of the names that were. And nobody may while it is not known
     /// whether one more is lost with it: one that had it, and whose name is taken or who was last heard before `silent`.

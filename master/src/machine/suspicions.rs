@@ -5,7 +5,8 @@ use crate::dispatch::{self, Grant};
 use crate::members::State;
 use crate::suspects::{Blame, Care, LOSSES};
 use crate::trouble::Complaint;
-use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Step, Task};
+use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Task};
+use shoal_runtime::wire::proto;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
@@ -55,13 +56,40 @@ impl Machine {
         }
     }
 
+    /// Microbatches that are suspect and not done, in words.
+    pub(crate) fn suspicions(&self) -> impl Iterator<Item = proto::TroubleStatus> {
+        let shape = self.document.job.shape();
+        let is_sync = self.document.job.is_sync();
+        let slots = u64::from(shape.training().slots());
+        self.job.iter().flat_map(move |job| {
+            let front = job.dispatch.front() * if is_sync { slots } else { 1 };
+            let suspects = job.suspects.places(LOSSES).into_iter().filter(move |places| places.end > front);
+            suspects.map(move |places| {
+                let (_, first) = unit(is_sync, &shape, &dispatch::Refused::of(places.start, slots));
+                let more = match places.end - places.start {
+                    1 => String::new(),
+                    count => format!(" and {} after it", count - 1),
+                };
+                let trainers: Vec<String> = job.suspects.lost(&places).map(str::to_owned).collect();
+                proto::TroubleStatus {
+                    what: format!("{first}{more}"),
+                    why: String::from(
+                        "trainers were lost while they computed it, without a word: it is leased by itself",
+                    ),
+                    attempts: trainers.len() as u32,
+                    trainers,
+                    ..Default::default()
+                }
+            })
+        })
+    }
+
     /// What is to blame is complained of by all who were lost with it.
     fn blame(&mut self, blame: Blame) {
         let Blame { place, record, trainers, why } = blame;
         let shape = self.document.job.shape();
         let slots = u64::from(shape.training().slots());
-        let (step, slot) = (Step(place / slots), (place % slots) as u32);
-        let place = dispatch::Refused { step, slot, position: place };
+        let place = dispatch::Refused::of(place, slots);
         let (unit, microbatch) = unit(self.document.job.is_sync(), &shape, &place);
         let records = record.map(|record| record..record + 1);
         let what = records.as_ref().map_or(microbatch, |records| self.plan.manifest().describe(records));

@@ -66,8 +66,22 @@ pub struct Killer {
     pub records: Vec<u64>,
     /// Whether all of them must be there, or one is enough.
     pub together: bool,
+    /// Whether already the keys that they read do it.
+    pub by_keys: bool,
     /// The process, once it has been started.
     pub host: Arc<OnceLock<Arc<Host>>>,
+}
+
+impl Killer {
+    fn ends(&self, batch: &Batch<'_>) -> anyhow::Result<()> {
+        let has = |index: &u64| batch.records.iter().any(|record| record.index == *index);
+        let mut records = self.records.iter();
+        if if self.together { records.all(has) } else { records.any(has) } {
+            self.host.wait().crash();
+            anyhow::bail!("nobody hears of it");
+        }
+        Ok(())
+    }
 }
 
 impl Model for Killer {
@@ -76,6 +90,9 @@ impl Model for Killer {
     }
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
+        if self.by_keys {
+            self.ends(batch)?;
+        }
         self.program.keys(batch, keys)
     }
 
@@ -85,12 +102,7 @@ impl Model for Killer {
         parameters: &Parameters,
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
-        let has = |index: &u64| batch.records.iter().any(|record| record.index == *index);
-        let mut records = self.records.iter();
-        if if self.together { records.all(has) } else { records.any(has) } {
-            self.host.wait().crash();
-            anyhow::bail!("nobody hears of it");
-        }
+        self.ends(batch)?;
         self.program.step(batch, parameters, gradient)
     }
 }

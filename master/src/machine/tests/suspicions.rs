@@ -86,6 +86,11 @@ fn killed(lost: Lost, record: Option<u64>) -> (Job, usize) {
         let width = work(&task).1.width();
         assert_eq!(width, if count <= LOSSES as u64 { 8 } else { 1 }, "of {count}");
         assert_eq!(task.is_careful, count > 4, "{count}");
+        if count == LOSSES as u64 + 1 {
+            let told: Vec<_> = job.suspicions().collect();
+            assert_eq!((told.len(), told[0].trainers.len()), (1, LOSSES));
+            assert_eq!(told[0].what, "microbatch 0 of step 0 and 7 after it");
+        }
         if count > LOSSES as u64 {
             assert_eq!(job.call(who, 3, &[knows(&task)], now), LeaseOutcome::Wait, "nothing beside it");
         }

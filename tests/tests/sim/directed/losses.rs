@@ -8,6 +8,7 @@ use shoal_tests::sim::run::in_paused_time;
 use shoal_tests::sim::scenario::Scenario;
 use shoal_tests::sim::spoiled::Killer;
 use shoal_tests::sim::stage::{Stage, millis, rewinds};
+use shoal_tests::sim::tables::Tables;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -31,11 +32,12 @@ fn each(records: &[u64]) -> Deadly {
     Deadly { records: records.to_vec(), together: false }
 }
 
-/// A trainer whose process some records end.
+/// A trainer whose process some records end; in a job with tables already by their keys.
 fn killed_by(stage: &mut Stage, name: &str, deadly: &Deadly) -> usize {
     let (program, host) = (stage.world.scenario.program(), Arc::new(OnceLock::new()));
     let (Deadly { records, together }, host_of) = (deadly.clone(), Arc::clone(&host));
-    let model = Killer { program, records, together, host: host_of };
+    let by_keys = program.tables.is_some();
+    let model = Killer { program, records, together, by_keys, host: host_of };
     let number = stage.world.start_trainer_with(name, Duration::ZERO, model);
     host.set(Arc::clone(&stage.world.trainers[number].host)).unwrap();
     number
@@ -67,9 +69,12 @@ async fn kept_going(
 /// Whoever computes it is lost, whoever that is: five are, and the sixth does without the record.
 #[test]
 fn a_record_that_ends_every_trainer_is_named_by_five_of_them_and_left_out() {
-    for (mode, count) in MODES.into_iter().flat_map(|mode| [(mode, 1), (mode, 3)]) {
+    let with_tables = || (0..).find_map(Tables::drawn).map(|tables| tables.without_age());
+    for (mode, count, tables) in
+        MODES.into_iter().flat_map(|mode| [(mode, 1, None), (mode, 3, None), (mode, 1, with_tables())])
+    {
         in_paused_time(async move {
-            let mut stage = Stage::set(allowing(mode, 1));
+            let mut stage = Stage::set(Scenario { tables, ..allowing(mode, 1) });
             let record = records_of(&stage.world.job, &stage.world.data, STEP)[4];
             let is_out = |document: &Document| !document.exclusions.list.is_empty();
             let (document, lost) = kept_going(&mut stage, count, &each(&[record]), is_out).await;
