@@ -59,6 +59,30 @@ fn twenty_that_leave_are_preempted_late_or_lose_their_name_and_live_count_nothin
     assert_eq!(job.phase(), Phase::Training);
 }
 
+/// Whoever starts many trainers under one name has each take it from the one before, and all of them live.
+#[test]
+fn who_lost_its_name_is_no_loss_before_it_has_been_silent_for_a_time_to_live() {
+    let (mut job, _, a) = training();
+    job.bye(a, "", 0).unwrap();
+    let lives = 1..=LOSSES as u64 + 2;
+    let mut all = Vec::new();
+    for life in lives {
+        let who = job.trainer("t", life, life).unwrap();
+        let task = only_task(job.call(who, 1, &[], life));
+        assert!(!task.is_careful && work(&task).1.width() == 8, "life {life}");
+        all.push((who, task));
+    }
+    assert_eq!(suspects(&job), []);
+    let (_, superseded) = all.split_last().unwrap();
+    for (who, task) in superseded {
+        let word = TrainerWord { call: 2, ..TrainerWord::default() };
+        job.hear_trainer(*who, word, &[knows(task)], &[], at(TTL_MILLIS / 2)).unwrap_err();
+    }
+    let mut now = TTL_MILLIS / 2;
+    silence(&mut job, &mut now);
+    assert_eq!(suspects(&job), [], "all of them have spoken");
+}
+
 /// How a trainer is lost with what it computes.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
