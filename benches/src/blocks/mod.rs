@@ -33,9 +33,12 @@ pub(crate) struct Arguments {
     /// Of count: the numbers of blocks that 512 MiB are cut into
     #[arg(long, value_delimiter = ',', default_value = "512,4096,32768,131072", value_parser = clap::value_parser!(u64).range(512..=1 << 20))]
     blocks: Vec<u64>,
-    /// Of size: the sizes of models in blocks of 1 MiB
+    /// Of size: the sizes of models
     #[arg(long, value_delimiter = ',', default_value = "64,256,1024,2048,4096", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     mib: Vec<u64>,
+    /// Of size: the size of all blocks
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    block_kib: u64,
     /// Copies of each block beside its primary: a job with one has two pservers
     #[arg(long, value_delimiter = ',', default_value = "0,1", value_parser = clap::value_parser!(u32).range(0..=8))]
     followers: Vec<u32>,

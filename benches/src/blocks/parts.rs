@@ -16,7 +16,7 @@ const MIB_ELEMENTS: u64 = 1 << 18;
 pub(crate) enum Part {
     /// A model of 512 MiB in more and more blocks
     Count,
-    /// Larger and larger models in blocks of 1 MiB
+    /// Larger and larger models in blocks of one size
     Size,
     /// A shard's updates that wait for a decision over all blocks
     Decided,
@@ -42,7 +42,7 @@ pub(crate) struct Shape {
 impl Part {
     /// Its jobs: those that are compared stand one after another, the fewest blocks first.
     pub(crate) fn shapes(self, arguments: &Arguments) -> Vec<Shape> {
-        let Arguments { steps, ref blocks, ref mib, ref followers, .. } = *arguments;
+        let Arguments { steps, block_kib, ref blocks, ref mib, ref followers, .. } = *arguments;
         let of_count = |followers, clips| {
             let shape = move |blocks| Shape { mib: COUNT_MIB, blocks, followers, clips, steps };
             blocks.iter().copied().map(shape).collect::<Vec<Shape>>()
@@ -51,7 +51,7 @@ impl Part {
             let shape = move |mib: u64| {
                 // As many bytes go over the wire as in a job of 512 MiB: what a tick of the clock makes wrong is as little.
                 let steps = steps * (COUNT_MIB / mib).max(1);
-                Shape { mib, blocks: mib, followers, clips: false, steps }
+                Shape { mib, blocks: (mib << 10).div_ceil(block_kib), followers, clips: false, steps }
             };
             mib.iter().copied().map(shape).collect::<Vec<Shape>>()
         };
@@ -135,12 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn small_models_are_trained_for_more_steps_and_all_blocks_have_one_mebibyte() {
+    fn small_models_are_trained_for_more_steps_and_all_blocks_have_one_size() {
         let shapes = shapes(Part::Size, &["--mib", "64,4096", "--followers", "0", "--steps", "2"]);
         assert_eq!(
             shapes.iter().map(|shape| (shape.blocks, shape.steps)).collect::<Vec<_>>(),
             [(64, 16), (4096, 2)]
         );
         assert!(shapes.iter().all(|shape| shape.block_elements() == MIB_ELEMENTS));
+        let small = self::shapes(Part::Size, &["--mib", "64", "--followers", "0", "--block-kib", "16"]);
+        assert_eq!((small[0].blocks, small[0].block_elements()), (4096, MIB_ELEMENTS / 64));
     }
 }

@@ -122,6 +122,7 @@ fn row(part: Part, cores: u32, arguments: &Arguments, programs: &Programs) -> an
                     return Ok(Some(why));
                 }
             }
+            trainer.check(&trainer.blocks()).await?;
             anyhow::Ok(None)
         });
         let took: Vec<f64> = updates.iter().map(|update: &Update| update.seconds).collect();

@@ -12,6 +12,7 @@ use shoal_runtime::wire::proto::{self, PushAnswer, StatusReply, StatusRequest, m
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
+use tonic::Response;
 
 /// As in the SDK.
 const CALLS: usize = 8;
@@ -23,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// pserver more.
 const ASKED: usize = 64;
 const GRADIENT: f32 = 0.25;
+const RATE: f32 = 0.001;
 /// Smaller than the norm of these gradients.
 const CLIP_NORM: f32 = 1.0;
 
@@ -82,15 +84,20 @@ impl Trainer {
             ..Default::default()
         };
         let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            let joined = self.master.join(join.clone()).await?.into_inner();
-            self.incarnation = joined.incarnation;
-            if let Some(routing) = joined.routing {
-                return Ok(routing);
+        loop {
+            // A master does not lead from its first moment on.
+            match self.master.join(join.clone()).await.map(Response::into_inner) {
+                Ok(proto::JoinReply { incarnation, routing: Some(routing), .. }) => {
+                    self.incarnation = incarnation;
+                    return Ok(routing);
+                }
+                Ok(_) => ensure!(Instant::now() < deadline, "no pserver has come in {PATIENCE:?}"),
+                Err(why) => {
+                    ensure!(Instant::now() < deadline, "the master does not take a trainer in: {why}");
+                }
             }
             sleep(PAUSE).await;
         }
-        bail!("no pserver has come in {PATIENCE:?}")
     }
 
     fn take(&mut self, layout: &Layout, routing: &proto::Routing) -> anyhow::Result<()> {
@@ -123,7 +130,14 @@ impl Trainer {
     }
 
     async fn status(&mut self) -> anyhow::Result<StatusReply> {
-        Ok(self.master.status(StatusRequest { job: JOB.into() }).await?.into_inner())
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.master.status(StatusRequest { job: JOB.into() }).await {
+                Ok(status) => return Ok(status.into_inner()),
+                Err(why) => ensure!(Instant::now() < deadline, "the master says nothing: {why}"),
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     /// Why what comes now would be no measurement any more, if so.
@@ -197,12 +211,34 @@ impl Trainer {
         for block in blocks {
             of_pserver.entry(&block.address).or_default().push(block);
         }
-        let asked = of_pserver.into_values().map(|blocks| self.published_by(spread(&blocks)));
+        let asked = of_pserver.into_values().map(|blocks| self.published_by(blocks));
         let told: Vec<bool> = futures_util::future::try_join_all(asked).await?;
         Ok(told.into_iter().all(|is_published| is_published))
     }
 
-    async fn published_by(&self, mut blocks: Vec<&Block>) -> anyhow::Result<bool> {
+    /// Whether these blocks have what the steps up to now make of them: of a gradient that is always the same Adam makes the rate.
+    pub(super) async fn check(&self, blocks: &[Block]) -> anyhow::Result<()> {
+        for block in spread(blocks) {
+            let request = proto::PullRequest {
+                job: JOB.into(),
+                incarnation: self.incarnation,
+                step: self.step,
+                rewind: block.rewind,
+                wait_millis: 1000,
+                blocks: vec![block.number],
+                ..Default::default()
+            };
+            let reply = self.client(block)?.pull(request).await?.into_inner();
+            let pulled =
+                reply.blocks.first().with_context(|| format!("block {} does not come", block.number))?;
+            check_values(self.step, &pulled.parameters, block.elements)
+                .with_context(|| format!("block {}", block.number))?;
+        }
+        Ok(())
+    }
+
+    async fn published_by(&self, led: Vec<&Block>) -> anyhow::Result<bool> {
+        let mut blocks: Vec<&Block> = spread(&led).into_iter().copied().collect();
         let deadline = Instant::now() + PATIENCE;
         while let Some(first) = blocks.first() {
             ensure!(Instant::now() < deadline, "step {} is not published after {PATIENCE:?}", self.step);
@@ -226,19 +262,28 @@ impl Trainer {
 }
 
 fn declaration(part: Part, elements: u64) -> Declaration {
-    let rate = Schedule::constant(0.001);
+    let rate = Schedule::constant(RATE);
     let weights = Parameter::new("w", &[elements], Rule::ADAM, rate, Initial::Zeros);
     let declaration = Declaration { parameters: vec![weights], block_elements: 0 };
     let clipping = Decisions { clip_norm: Some(CLIP_NORM), ..Decisions::default() };
     if part == Part::Decided { declaration.deciding(clipping) } else { declaration }
 }
 
+/// Within a hundredth of what so many steps make, for sums are rounded, and what keeps a quotient finite has its part.
+fn check_values(steps: u64, parameters: &[u8], elements: usize) -> anyhow::Result<()> {
+    let expected = -(steps as f32) * RATE;
+    let values = parameters.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word));
+    let right = values.filter(|value| (value / expected - 1.0).abs() < 0.01).count();
+    ensure!(right == elements, "{right} of {elements} values are about {expected} after {steps} steps");
+    Ok(())
+}
+
 /// Some of them, evenly, the first and the last among them.
-fn spread<T: Copy>(all: &[T]) -> Vec<T> {
+fn spread<T>(all: &[T]) -> Vec<&T> {
     if all.len() <= ASKED {
-        return all.to_vec();
+        return all.iter().collect();
     }
-    (0..ASKED).map(|at| all[at * (all.len() - 1) / (ASKED - 1)]).collect()
+    (0..ASKED).map(|at| &all[at * (all.len() - 1) / (ASKED - 1)]).collect()
 }
 
 #[cfg(test)]
@@ -247,9 +292,18 @@ mod tests {
 
     #[test]
     fn blocks_that_are_asked_lie_evenly_and_the_first_and_the_last_are_among_them() {
-        let asked = spread(&(0..1000).collect::<Vec<u32>>());
+        let asked: Vec<u32> = spread(&(0..1000).collect::<Vec<u32>>()).into_iter().copied().collect();
         assert_eq!((asked.len(), asked[0], asked[ASKED - 1]), (ASKED, 0, 999));
         assert!(asked.windows(2).all(|pair| (15..=16).contains(&(pair[1] - pair[0]))));
-        assert_eq!(spread(&[3, 4]), [3, 4]);
+        assert_eq!(spread(&[3, 4]), [&3, &4]);
+    }
+
+    #[test]
+    fn a_step_that_was_not_made_and_a_value_that_did_not_come_show() {
+        let after = |value: f32| vec![value.to_le_bytes(); 4].into_flattened();
+        check_values(9, &after(-0.008_99), 4).unwrap();
+        for wrong in [after(-0.008), after(-0.01), after(0.0), after(f32::NAN), after(-0.009)[4..].to_vec()] {
+            assert!(check_values(9, &wrong, 4).is_err());
+        }
     }
 }
