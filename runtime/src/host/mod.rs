@@ -14,6 +14,7 @@ pub mod http;
 pub mod memory;
 pub mod output;
 pub mod processor;
+pub mod processors;
 pub mod random;
 pub mod rpc;
 pub mod shutdown;

@@ -1,0 +1,152 @@
+//! Where work that takes a processor's time is run: on threads of its own, as many as there are processors, so that calls,
+//! reports and probes are answered meanwhile; in a simulation in place, for its order of events must not depend on threads.
+
+use futures_util::stream::{self, StreamExt};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// The most items that one thread takes at a time.
+const BATCH_MAX: usize = 64;
+
+/// Threads to compute on. Clones share them: together they compute on no more than there are processors.
+#[derive(Clone, Debug, Default)]
+pub struct Processors {
+    /// None: in place.
+    permits: Option<Arc<Semaphore>>,
+    count: usize,
+}
+
+impl Processors {
+    /// As many threads as the process has processors.
+    pub fn all() -> Processors {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        Processors { permits: Some(Arc::new(Semaphore::new(count))), count }
+    }
+
+    /// No thread: whoever asks for work to be done does it.
+    pub fn in_place() -> Processors {
+        Processors::default()
+    }
+
+    /// Does `work` with all items, in batches of neighbours; returns what came of them in the order of the batches. Dropped
+    /// before that, the batches that were begun are done, and no others are begun.
+    ///
+    /// # Panics
+    /// When `work` has panicked, with its words.
+    pub async fn each<I, T>(
+        &self,
+        items: Vec<I>,
+        work: impl Fn(Vec<I>) -> T + Send + Sync + 'static,
+    ) -> Vec<T>
+    where
+        I: Send + 'static,
+        T: Send + 'static,
+    {
+        let batches = cut(items, self.count.max(1));
+        if self.permits.is_none() {
+            return batches.into_iter().map(work).collect();
+        }
+        let work = Arc::new(work);
+        let batches = batches.into_iter().enumerate().map(|(at, batch)| {
+            let work = Arc::clone(&work);
+            async move { (at, self.run(move || work(batch)).await) }
+        });
+        // No more than there are threads ask for one: so whoever else computes has its turn between two batches.
+        let mut done: Vec<(usize, T)> = stream::iter(batches).buffer_unordered(self.count).collect().await;
+        done.sort_unstable_by_key(|(at, _)| *at);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Does one piece of work.
+    ///
+    /// # Panics
+    /// When it has panicked, with its words.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let Some(permits) = &self.permits else { return work() };
+        // Never closed.
+        let permit = Arc::clone(permits).acquire_owned().await;
+        let run = move || {
+            let _permit = permit;
+            work()
+        };
+        // Nobody aborts it: if it was not done, it has panicked.
+        tokio::task::spawn_blocking(run)
+            .await
+            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+}
+
+/// Neighbours together: few enough in a batch that the threads end at about the same time.
+fn cut<I>(items: Vec<I>, threads: usize) -> Vec<Vec<I>> {
+    let length = (items.len() / (4 * threads)).clamp(1, BATCH_MAX);
+    let mut batches = Vec::with_capacity(items.len().div_ceil(length));
+    let mut items = items.into_iter();
+    loop {
+        let batch: Vec<I> = items.by_ref().take(length).collect();
+        if batch.is_empty() {
+            return batches;
+        }
+        batches.push(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread::{self, ThreadId};
+
+    fn where_done(batch: Vec<u32>) -> (Vec<u32>, ThreadId) {
+        (batch, thread::current().id())
+    }
+
+    #[test]
+    fn in_place_everything_is_done_at_once_by_whoever_asks() {
+        let here = thread::current().id();
+        let done = Processors::in_place().each((0..1000).collect(), where_done).now_or_never().unwrap();
+        assert!(done.iter().all(|(_, thread)| *thread == here));
+        assert_eq!(
+            done.into_iter().flat_map(|(batch, _)| batch).collect::<Vec<_>>(),
+            Vec::from_iter(0..1000)
+        );
+        let thread = Processors::in_place().run(|| thread::current().id()).now_or_never();
+        assert_eq!(thread, Some(here));
+    }
+
+    #[tokio::test]
+    async fn results_are_in_order_and_no_runtime_thread_computes() {
+        let (processors, here) = (Processors::all(), thread::current().id());
+        let done = processors.each((0..1000).collect(), where_done).await;
+        assert!(done.iter().all(|(_, thread)| *thread != here));
+        assert_eq!(
+            done.into_iter().flat_map(|(batch, _)| batch).collect::<Vec<_>>(),
+            Vec::from_iter(0..1000)
+        );
+        assert_ne!(processors.run(|| thread::current().id()).await, here);
+        assert!(processors.each(Vec::<u32>::new(), where_done).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn all_work_together_has_no_more_threads_than_there_are_processors() {
+        static NOW: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+        let processors = Processors::all();
+        let work = |_: Vec<u32>| {
+            MOST.fetch_max(1 + NOW.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+            std::hint::black_box((0..200_000_u64).map(std::hint::black_box).sum::<u64>());
+            NOW.fetch_sub(1, Ordering::SeqCst);
+        };
+        let all = (0..4).map(|_| processors.each((0..40).collect(), work));
+        futures_util::future::join_all(all).await;
+        assert_eq!(MOST.load(Ordering::SeqCst), processors.count);
+    }
+
+    #[tokio::test]
+    async fn a_panic_goes_on_where_the_work_was_asked_for() {
+        let processors = Processors::all();
+        let panics = processors.each(vec![1, 2, 3], |batch| assert!(!batch.contains(&2), "two"));
+        let panic = std::panic::AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"two"));
+    }
+}
