@@ -30,7 +30,8 @@ impl Trainer {
             }
             let (attempt, parameters, index): (Attempt, _, u64) =
                 (self.attempt(ready, at), parameters.cloned(), *index);
-            model = self.session.compute.run(move || attempt.alone(model, parameters.as_ref(), index)).await?;
+            model =
+                self.session.compute.run(move || attempt.alone(model, parameters.as_ref(), index)).await?;
         }
         Ok((model, self.announce(&ready.task, None).await))
     }

@@ -2,6 +2,7 @@
 
 mod areas;
 mod asynchronous;
+mod care;
 mod fake;
 mod master;
 mod messages;

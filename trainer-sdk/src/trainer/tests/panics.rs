@@ -77,7 +77,7 @@ async fn told(on: u8, is_brittle: bool) -> (proto::LeaveRequest, TrainError, u32
     fake.state().job.microbatch_records = RECORDS.into();
     let work = Work::Node { step: Step(0), node: Node::leaf(0), rewind: Rewind(1) };
     let microbatches = vec![Microbatch { index: 0, slices: vec![chunk.slice.clone()] }];
-    fake.state().tasks.push_back(Task { lease: LeaseId(1), work, microbatches });
+    fake.state().tasks.push_back(Task { lease: LeaseId(1), work, microbatches, is_careful: false });
     let calls = Arc::default();
     let model = Panicking { on, is_brittle, buffer: Some(Vec::new()), calls: Arc::clone(&calls) };
     let never = async |_: &Fake, _| std::future::pending().await;
