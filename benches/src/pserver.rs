@@ -12,6 +12,7 @@ use shoal_runtime::cluster::{
     BlockId, Declaration, Fill, Incarnation, JobId, JobSettings, Layout, Mode, Precision, Rewind, Term,
 };
 use shoal_runtime::host::memory::keep_large_buffers;
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::rpc::{self, Limits, Security};
 use shoal_runtime::host::shutdown::Shutdown;
 use std::io::{BufRead, BufReader, Read};
@@ -74,11 +75,10 @@ impl Drop for Pserver {
 /// # Errors
 /// No port is free, or the declaration is none.
 pub fn serve(declaration: Declaration, gradients: Precision) -> anyhow::Result<()> {
-    let routes = || {
-        let service = PserverService::new(Arc::new(shard(declaration, gradients)?));
+    serve_routes(async move {
+        let service = PserverService::new(shard(declaration, gradients).await?);
         Ok(Routes::new(service.server(Limits::default())))
-    };
-    serve_routes(routes)
+    })
 }
 
 /// The same with other services.
@@ -86,7 +86,7 @@ pub fn serve(declaration: Declaration, gradients: Precision) -> anyhow::Result<(
 /// # Errors
 /// No port is free, or there are no services.
 #[allow(clippy::print_stdout, reason = "its address is what whoever started it waits for")]
-pub fn serve_routes(routes: impl FnOnce() -> anyhow::Result<Routes>) -> anyhow::Result<()> {
+pub fn serve_routes(routes: impl Future<Output = anyhow::Result<Routes>>) -> anyhow::Result<()> {
     let (ended, stop) = Shutdown::pair();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -99,12 +99,12 @@ pub fn serve_routes(routes: impl FnOnce() -> anyhow::Result<Routes>) -> anyhow::
         let limits = Limits::default();
         let listener = rpc::listen(([127, 0, 0, 1], 0).into()).await?;
         println!("{} {}", listener.local_addr()?, plain::answer()?);
-        Ok(rpc::serve(listener, routes()?, limits, Security::default(), stop).await?)
+        Ok(rpc::serve(listener, routes.await?, limits, Security::default(), stop).await?)
     })
 }
 
 /// All blocks, led here, without copies.
-fn shard(declaration: Declaration, gradients: Precision) -> anyhow::Result<Shard> {
+async fn shard(declaration: Declaration, gradients: Precision) -> anyhow::Result<Arc<Shard>> {
     let placement = Placement {
         fill: Fill(REWIND.0),
         term: Term(REWIND.0),
@@ -116,8 +116,9 @@ fn shard(declaration: Declaration, gradients: Precision) -> anyhow::Result<Shard
     };
     declaration.check()?;
     let blocks = Layout::new(&declaration).len() as u32;
-    let shard = Shard::new(settings(gradients), HELD_WINDOW, ME);
-    shard.assign(Assignment {
+    let shard = Shard::new(settings(gradients), HELD_WINDOW, ME).with_processors(Processors::all());
+    let shard = Arc::new(shard);
+    let assigned = shard.assign(Assignment {
         master_term: 1,
         routing_version: REWIND.0,
         declaration,
@@ -128,13 +129,14 @@ fn shard(declaration: Declaration, gradients: Precision) -> anyhow::Result<Shard
         scalars: None,
         exclusions: 0,
         verdicts: Verdicts::default(),
-    })?;
-    for (hosted, term, _) in shard.unrestored()? {
-        shard.restore(&hosted, |block| {
-            block.restore_initial(term);
-            Ok(())
-        })?;
-    }
+    });
+    assigned.await?;
+    let unrestored = shard.unrestored()?.into_iter().map(|(hosted, term, _)| (hosted, term));
+    let restored = shard.restore(unrestored.collect(), |block, term| {
+        block.restore_initial(term);
+        Ok(())
+    });
+    restored.await?;
     Ok(shard)
 }
 

@@ -62,9 +62,69 @@ pub struct BlockSums {
 struct Known {
     term: Term,
     primary: Incarnation,
-    word: Option<Arc<BlockProgress>>,
+    word: Option<Arc<Word>>,
     /// Of metrics: the newest whole sums, and which evaluation's they are.
     sums: Option<(u64, Vec<f32>)>,
+}
+
+/// How a primary stands.
+#[derive(Debug, PartialEq, Eq)]
+struct Word {
+    version: Version,
+    /// Synchronous jobs: nodes held of this and later steps, disjoint in each.
+    held: Vec<(Step, Vec<Node>)>,
+    /// Asynchronous jobs: the positions published.
+    ledger: Ledger,
+}
+
+/// The different words about blocks that trainers push to, each once, and how many blocks stand so: there are few, however many
+/// blocks there are.
+#[derive(Debug, Default)]
+struct Words(BTreeMap<(Version, Held), Vec<Counted>>);
+
+/// A word, and how many blocks stand so.
+type Counted = (Arc<Word>, usize);
+
+/// Nodes held, by step.
+type Held = Vec<(Step, Vec<Node>)>;
+
+impl Words {
+    /// The word, shared with the blocks that stand so already.
+    fn share(&mut self, word: Word) -> Arc<Word> {
+        let alike = self.0.entry((word.version, word.held.clone())).or_default();
+        match alike.iter_mut().find(|(known, _)| known.ledger == word.ledger) {
+            Some((known, _)) => Arc::clone(known),
+            None => {
+                let word = Arc::new(word);
+                alike.push((Arc::clone(&word), 0));
+                word
+            }
+        }
+    }
+
+    /// One block more stands so, or one fewer.
+    fn count(&mut self, word: &Arc<Word>, is_more: bool) {
+        let of = (word.version, word.held.clone());
+        let Some(alike) = self.0.get_mut(&of) else { return };
+        if let Some((_, blocks)) = alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, word)) {
+            *blocks = if is_more { *blocks + 1 } else { blocks.saturating_sub(1) };
+        }
+        self.forget_unused(word);
+    }
+
+    /// A word as which no block stands is forgotten.
+    fn forget_unused(&mut self, word: &Arc<Word>) {
+        let of = (word.version, word.held.clone());
+        let Some(alike) = self.0.get_mut(&of) else { return };
+        alike.retain(|(_, blocks)| *blocks > 0);
+        if alike.is_empty() {
+            self.0.remove(&of);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<Word>> {
+        self.0.values().flatten().map(|(word, _)| word)
+    }
 }
 
 /// The newest words about every block and every copy.
@@ -74,6 +134,9 @@ pub struct Reports {
     /// Which no trainer pushes to: it lacks nothing.
     scalars: Option<BlockId>,
     blocks: Vec<Known>,
+    words: Words,
+    /// Blocks that trainers push to and nothing was heard of under their terms.
+    unheard: usize,
     /// What every block has published, worked out once for all that ask between two words.
     shared: OnceCell<Option<Ledger>>,
     copies: BTreeMap<(BlockId, Incarnation), CopyWord>,
@@ -84,16 +147,21 @@ impl Reports {
     pub fn new(shape: JobShape, placed: &[PlacedBlock], scalars: Option<BlockId>) -> Reports {
         let known =
             |block: &PlacedBlock| Known { term: block.term, primary: block.primary, word: None, sums: None };
-        let blocks = placed.iter().map(known).collect();
-        Reports { shape, scalars, blocks, shared: OnceCell::new(), copies: BTreeMap::new() }
+        let blocks: Vec<Known> = placed.iter().map(known).collect();
+        let is_there = |scalars: &BlockId| (scalars.0 as usize) < blocks.len();
+        let unheard = blocks.len() - usize::from(scalars.as_ref().is_some_and(is_there));
+        let (words, shared, copies) = (Words::default(), OnceCell::new(), BTreeMap::new());
+        Reports { shape, scalars, blocks, words, unheard, shared, copies }
     }
 
     /// Blocks are placed anew: words of other terms are forgotten.
     pub fn place(&mut self, placed: &[PlacedBlock]) {
         self.shared.take();
-        for (known, block) in self.blocks.iter_mut().zip(placed) {
+        for (at, block) in placed.iter().enumerate().take(self.blocks.len()) {
+            let known = &self.blocks[at];
             if (known.term, known.primary) != (block.term, block.primary) {
-                *known = Known { term: block.term, primary: block.primary, word: None, sums: None };
+                self.set_word(BlockId(at as u32), None);
+                self.blocks[at] = Known { term: block.term, primary: block.primary, word: None, sums: None };
             }
         }
         let is_there = |id: &BlockId, pserver: &Incarnation, word: &CopyWord| {
@@ -101,6 +169,22 @@ impl Reports {
             block.is_some_and(|copy| copy.fill == word.fill)
         };
         self.copies.retain(|(id, pserver), word| is_there(id, pserver, word));
+    }
+
+    /// A block stands so from now on.
+    fn set_word(&mut self, id: BlockId, word: Option<Arc<Word>>) {
+        let known = &mut self.blocks[id.0 as usize];
+        let before = std::mem::replace(&mut known.word, word.clone());
+        if Some(id) == self.scalars {
+            return;
+        }
+        self.unheard = self.unheard + usize::from(before.is_some()) - usize::from(word.is_some());
+        if let Some(word) = word {
+            self.words.count(&word, true);
+        }
+        if let Some(before) = before {
+            self.words.count(&before, false);
+        }
     }
 
     /// Takes a pserver's newest word. Returns whether some block was heard of for the first time under its term.
@@ -112,15 +196,16 @@ impl Reports {
     ) -> bool {
         self.shared.take();
         let mut is_first = false;
-        for group in progress {
-            let group = Arc::new(group);
-            for id in &group.blocks {
-                let Some(known) = self.blocks.get_mut(id.0 as usize) else { continue };
-                if (known.term, known.primary) == (group.term, pserver) {
+        for BlockProgress { blocks, term, version, held, ledger } in progress {
+            let word = self.words.share(Word { version, held, ledger });
+            for id in blocks {
+                let Some(known) = self.blocks.get(id.0 as usize) else { continue };
+                if (known.term, known.primary) == (term, pserver) {
                     is_first |= known.word.is_none();
-                    known.word = Some(Arc::clone(&group));
+                    self.set_word(id, Some(Arc::clone(&word)));
                 }
             }
+            self.words.forget_unused(&word);
         }
         for CopyProgress { blocks, fill, name, is_broken } in copies {
             // Of blocks that there are: what others are said to be is nobody's.
@@ -157,36 +242,24 @@ impl Reports {
 
     /// The lowest version over all blocks; none while some block is unheard of under its term.
     pub fn lowest_version(&self) -> Option<Version> {
-        let version = |known: &Known| known.word.as_ref().map(|word| word.version);
-        self.blocks.iter().map(version).try_fold(None, |lowest: Option<Version>, version| {
-            let version = version?;
-            Some(Some(lowest.map_or(version, |lowest| lowest.min(version))))
-        })?
-    }
-
-    /// The distinct words about blocks that trainers push to; none for a block that is unheard of.
-    fn words(&self) -> Vec<Option<&Arc<BlockProgress>>> {
-        let mut words: Vec<Option<&Arc<BlockProgress>>> = Vec::new();
-        let pushed_to = (0..).map(BlockId).zip(&self.blocks).filter(|(id, _)| Some(*id) != self.scalars);
-        for (_, known) in pushed_to {
-            let is_same = |word: &Option<&Arc<BlockProgress>>| match (word, &known.word) {
-                (Some(word), Some(ours)) => Arc::ptr_eq(word, ours),
-                (None, None) => true,
-                _ => false,
-            };
-            if !words.iter().any(is_same) {
-                words.push(known.word.as_ref());
-            }
+        let scalars = self.scalars.and_then(|scalars| self.blocks.get(scalars.0 as usize));
+        let of_scalars = match scalars {
+            Some(known) => Some(known.word.as_ref()?.version),
+            None => None,
+        };
+        let lowest = self.words.iter().next().map(|word| word.version);
+        if self.unheard > 0 {
+            return None;
         }
-        words
+        lowest.into_iter().chain(of_scalars).min()
     }
 
     /// The positions that every block has published; none while some block is unheard of under its term.
     fn ledger(&self) -> Option<&Ledger> {
         let intersection = || {
-            let mut words = self.words().into_iter();
-            let first = words.next()??.ledger.clone();
-            words.try_fold(first, |all, word| Some(all.intersection(&word?.ledger)))
+            let mut words = self.words.iter().filter(|_| self.unheard == 0);
+            let first = words.next()?.ledger.clone();
+            Some(words.fold(first, |all, word| all.intersection(&word.ledger)))
         };
         self.shared.get_or_init(intersection).as_ref()
     }
@@ -210,11 +283,10 @@ impl Lacking for Reports {
         let tree = self.shape.tree(step);
         let (first, end) = (node.first(), node.end().min(tree.present()));
         let mut lacks = vec![false; end.saturating_sub(first) as usize];
-        for word in self.words() {
-            let Some(word) = word else {
-                lacks.fill(true);
-                continue;
-            };
+        if self.unheard > 0 {
+            lacks.fill(true);
+        }
+        for word in self.words.iter() {
             if word.version > step.replaces() {
                 continue;
             }

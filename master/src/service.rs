@@ -293,9 +293,10 @@ impl master_server::Master for MasterService {
         words::report(request)
             .and_then(|word| machine.report(pserver, word, now))
             .map_err(|refusal| status_of(&refusal))?;
+        let base = machine.reports_base();
         drop(machine);
         self.signals.freed();
-        Ok(Response::new(proto::ReportReply {}))
+        Ok(Response::new(proto::ReportReply { base }))
     }
 
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answer<proto::WatchReply> {

@@ -41,6 +41,8 @@ pub struct Counters {
     pub pieces_written: u64,
     /// Bytes of their files.
     pub bytes_written: u64,
+    /// Bytes copied because an update met buffers that a piece or a follower still had.
+    pub bytes_copied_on_write: u64,
     /// Pushes and questions for room of which some block waited for its piece to be written.
     pub throttled: u64,
     /// Rows of tables that updates of blocks led here let go of.

@@ -2,22 +2,23 @@
 //! follows. What is said acknowledges; so there is nothing else to send, to lose or to repeat.
 
 use crate::messages;
-use crate::shard::Shard;
+use crate::shard::{Shard, Stand, grouped};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
+use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Dial, PserverClient, pserver_client};
 use shoal_runtime::host::signal::Changes;
 use shoal_runtime::wire::proto;
 use shoal_runtime::wire::{Fault, malformed};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// Follows whoever leads this pserver's copies, for ever. Returns only what no repetition can mend.
-pub async fn follow(shard: &Shard, dial: &dyn Dial, random: &mut Random) -> Refusal {
+pub async fn follow(shard: &Arc<Shard>, dial: &dyn Dial, random: &mut Random) -> Refusal {
     let mut assigned = shard.assigned();
     let mut followed: BTreeSet<Incarnation> = BTreeSet::new();
     let mut loops: FuturesUnordered<LocalBoxFuture<'_, (Incarnation, Result<(), Refusal>)>> =
@@ -51,9 +52,22 @@ pub async fn follow(shard: &Shard, dial: &dyn Dial, random: &mut Random) -> Refu
     }
 }
 
+/// How copies stand.
+type Said = BTreeMap<BlockId, Stand>;
+
+/// What this pserver has said to a primary that it follows, in one session.
+struct Session {
+    id: u64,
+    /// Of the next request.
+    number: u64,
+    said: Said,
+    /// Blocks of which the last answer told something.
+    answered: Vec<BlockId>,
+}
+
 /// Follows one primary until nothing here follows it.
 async fn follow_one(
-    shard: &Shard,
+    shard: &Arc<Shard>,
     primary: Incarnation,
     mut client: PserverClient,
     mut random: Random,
@@ -61,59 +75,94 @@ async fn follow_one(
     let wait = Duration::from_millis(shard.job().lease_ttl_millis) / 4;
     let mut backoff = Backoff::new(Duration::from_millis(5), wait);
     let mut assigned = shard.assigned();
+    let mut session: Option<Session> = None;
     loop {
+        let known = session.take().filter(|_| !assigned.has_changed());
         assigned.mark_heard();
-        let following = shard.following(primary)?;
-        if following.is_empty() {
-            return Ok(());
+        let was_answered = known.as_ref().is_some_and(|session| !session.answered.is_empty());
+        let Some((mut open, new)) = speak(shard, primary, known, &mut random)? else { return Ok(()) };
+        if was_answered && new.is_empty() {
+            // Nothing can follow the copies that the answer was about, until the master has them filled anew.
+            sleep(backoff.pause(&mut random)).await;
         }
         let request = proto::FollowRequest {
             job: shard.job().job.0.clone(),
             incarnation: shard.incarnation().0,
             primary: primary.0,
-            blocks: following.iter().cloned().map(messages::followed_blocks).collect(),
+            blocks: grouped(&new).into_iter().map(messages::followed_blocks).collect(),
             wait_millis: wait.as_millis() as u32,
+            session: open.id,
+            number: open.number,
         };
         let called = timeout(wait * 2 + Duration::from_secs(1), client.follow(request));
         let answer = tokio::select! {
             biased;
             answer = called => answer,
-            () = until_others_follow(shard, primary, &following, &mut assigned) => continue,
+            () = until_others_follow(shard, primary, &open.said, &mut assigned) => continue,
         };
-        match answer {
-            Ok(Ok(reply)) => {
+        let heard = match answer {
+            Ok(Ok(reply)) => hear(shard, reply.into_inner()).await,
+            Ok(Err(status)) => Err(Fault::from(status)),
+            Err(_) => Err(Fault::Unreachable(String::from("no answer in time"))),
+        };
+        match heard {
+            Ok(Some(answered)) => {
                 backoff.succeed();
-                let news = reply.into_inner().blocks.into_iter().map(messages::news);
-                shard.hear(news.collect::<Result<Vec<_>, _>>()?)?;
+                (open.number, open.answered) = (open.number + 1, answered);
+                session = Some(open);
             }
-            Ok(Err(status)) => {
-                match Fault::from(status) {
-                    Fault::Impossible(why) => return Err(malformed("follow", why)),
-                    Fault::Refused(refusal) if refusal.kind == RefusalKind::OtherVersion => {
-                        return Err(refusal);
-                    }
-                    Fault::Untrusted(why) if backoff.attempts() % 32 == 5 => {
-                        tracing::error!(%primary, why, "a primary is not followed for want of trust; still trying");
-                    }
-                    _ => {}
+            // Another is begun, at once unless this one was not begun there either.
+            Ok(None) if open.number > 0 => {}
+            Ok(None) => sleep(backoff.pause(&mut random)).await,
+            Err(Fault::Refused(refusal)) if is_final(&refusal) => return Err(refusal),
+            Err(fault) => {
+                if backoff.attempts() % 32 == 5 {
+                    tracing::error!(%primary, %fault, "a primary is not followed; still trying");
                 }
                 sleep(backoff.pause(&mut random)).await;
             }
-            Err(_) => sleep(backoff.pause(&mut random)).await,
         }
     }
 }
 
-/// Until other copies than these follow `primary`: a call that is kept open does not speak for them.
-async fn until_others_follow(
+/// No repetition mends it: the two are of different builds, or this process cannot go on. What a peer has said never ends it.
+fn is_final(refusal: &Refusal) -> bool {
+    matches!(refusal.kind, RefusalKind::OtherVersion | RefusalKind::JobFailed)
+}
+
+/// What is to be said next, in a session that goes on or in a new one; none if nothing here follows.
+fn speak(
     shard: &Shard,
     primary: Incarnation,
-    known: &[crate::shard::Following],
-    assigned: &mut Changes,
-) {
+    known: Option<Session>,
+    random: &mut Random,
+) -> Result<Option<(Session, Said)>, Refusal> {
+    if let Some(mut session) = known {
+        let new = shard.following_of(primary, &session.answered)?;
+        session.said.extend(new.iter().map(|(block, stand)| (*block, *stand)));
+        return Ok(Some((session, new)));
+    }
+    let said = shard.following(primary)?;
+    let session = Session { id: random.bits(), number: 0, said: said.clone(), answered: Vec::new() };
+    Ok((!said.is_empty()).then_some((session, said)))
+}
+
+/// Takes in an answer. Returns the blocks that it is about; none if the session is not known there.
+async fn hear(shard: &Arc<Shard>, reply: proto::FollowReply) -> Result<Option<Vec<BlockId>>, Fault> {
+    if reply.is_unknown {
+        return Ok(None);
+    }
+    let news = reply.blocks.into_iter().map(messages::news).collect::<Result<Vec<_>, _>>()?;
+    let blocks = news.iter().map(|followed| followed.block).collect();
+    shard.hear(news).await?;
+    Ok(Some(blocks))
+}
+
+/// Until other copies than these follow `primary`: a call that is kept open does not speak for them.
+async fn until_others_follow(shard: &Shard, primary: Incarnation, said: &Said, assigned: &mut Changes) {
     loop {
         assigned.changed().await;
-        let is_same = shard.following(primary).is_ok_and(|now| now == known);
+        let is_same = shard.following(primary).is_ok_and(|now| now == *said);
         if !is_same {
             return;
         }

@@ -1,8 +1,10 @@
-//! What a pserver holds: copies of blocks as the master has placed them, each behind its own lock.
+//! What a pserver holds: copies of blocks as the master has placed them, each behind its own lock. Here is the one place where a
+//! copy is locked: whoever changes one is told what has changed.
 //!
 //! An assignment is the whole of it, at one routing version: what it does not name is dropped. A copy lives on under
 //! later assignments for as long as its fill stays the same.
 
+use crate::block::effects::{Effects, Facts};
 use crate::block::shape::BlockShape;
 use crate::block::verdicts::Verdicts;
 use crate::block::{Block, NamedCheckpoint, Placement, Terms};
@@ -48,99 +50,146 @@ pub struct Hosted {
 /// All copies of one assignment.
 #[derive(Debug)]
 pub struct Hosting {
-    /// The term of the master that gave it.
-    pub master_term: u32,
-    /// Of the routing it follows from.
-    pub routing_version: u64,
-    /// The parameters.
-    pub declaration: Declaration,
+    /// What the master has said, but for the placements: each copy has its own.
+    pub assignment: Assignment,
     /// How many blocks the job has.
     pub layout: Layout,
     /// The copies by block.
     pub blocks: BTreeMap<BlockId, Arc<Hosted>>,
-    /// Where the primaries of these blocks are.
-    pub pservers: Vec<PserverAddress>,
-    /// Nothing is left here, and nothing will come.
-    pub may_leave: bool,
-    /// Where the scalar block's primary is, in jobs that decide over all blocks.
-    pub scalars: Option<Incarnation>,
-    /// The number of the exclusions.
-    pub exclusions: u64,
+    /// Those of blocks that hold metrics.
+    pub metrics: Vec<Arc<Hosted>>,
 }
 
-impl Hosting {
-    /// Bytes of one gradient of all dense blocks, in an area.
-    pub fn gradient_bytes(&self) -> u64 {
-        let dense = self.layout.iter().filter(|(_, block)| block.bucket.is_none());
-        dense.map(|(_, block)| (4 * block.elements).next_multiple_of(WORDS_ALIGNMENT) as u64).sum()
-    }
+/// What an assignment changes about the copies.
+#[derive(Debug, Default)]
+pub struct Placing {
+    /// Copies that stay, and how they are placed now; of those that are new none.
+    pub placed: Vec<(Arc<Hosted>, Option<Placement>)>,
+    /// Copies that are held no more.
+    pub dropped: Vec<Arc<Hosted>>,
+}
+
+/// What transitions have changed, for those who are to hear of it.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// By block, in the order of the transitions.
+    pub blocks: Vec<(BlockId, Effects)>,
+    /// An invariant that does not hold: nothing of this process can be relied upon.
+    pub violated: Option<String>,
 }
 
 impl Hosted {
-    /// The copy. A panic while it was locked leaves it between two writes: it is then refused, not served.
-    pub fn lock(&self) -> Result<MutexGuard<'_, Block>, Refusal> {
+    /// A copy that holds nothing yet.
+    fn new(shape: Arc<BlockShape>, job: Arc<Terms>, placement: Placement, me: Incarnation) -> Hosted {
+        let block = Mutex::new(Block::new(Arc::clone(&shape), job, placement, me));
+        Hosted { shape, block }
+    }
+
+    /// Looks at the copy.
+    ///
+    /// # Errors
+    /// A transition has panicked and left it between two writes: it is refused, not served.
+    pub fn read<T>(&self, look: impl FnOnce(&Block) -> T) -> Result<T, Refusal> {
+        Ok(look(&*self.lock()?))
+    }
+
+    /// Lets one transition happen; what it changes is added to `changed`, whose owner sees to it that it is heard of.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    pub fn with<T>(&self, changed: &mut Changed, act: impl FnOnce(&mut Block) -> T) -> Result<T, Refusal> {
+        let mut block = self.lock()?;
+        let before = block.facts();
+        let result = act(&mut block);
+        changed.note(self.shape.id, &mut block, &before);
+        Ok(result)
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Block>, Refusal> {
         self.block.lock().map_err(|PoisonError { .. }| {
             let detail =
                 "an earlier update of the block panicked: see this pserver's log, then start the job anew";
             Refusal::new(RefusalKind::JobFailed, &self.shape, detail)
         })
     }
+
+    /// The copy, for tests to look into.
+    #[cfg(test)]
+    pub(crate) fn locked(&self) -> MutexGuard<'_, Block> {
+        self.lock().unwrap()
+    }
+}
+
+/// Lets one transition happen over several copies, in the order of their blocks: all of them are locked before it and until its
+/// end, so that none changes where one refuses.
+///
+/// # Errors
+/// What `act` refuses, and as of [`Hosted::read`].
+pub fn with_all<T>(
+    hosted: &[&Hosted],
+    changed: &mut Changed,
+    act: impl FnOnce(&mut [MutexGuard<'_, Block>]) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let mut blocks = hosted.iter().map(|hosted| hosted.lock()).collect::<Result<Vec<_>, _>>()?;
+    let before: Vec<Facts> = blocks.iter().map(|block| block.facts()).collect();
+    let result = act(&mut blocks);
+    for ((hosted, block), before) in hosted.iter().zip(&mut blocks).zip(&before) {
+        changed.note(hosted.shape.id, block, before);
+    }
+    result
+}
+
+impl Changed {
+    /// What a transition has changed. A copy about which something does not hold that must is never served again.
+    fn note(&mut self, id: BlockId, block: &mut Block, before: &Facts) {
+        if let Some(violated) = block.violated(before) {
+            block.retire();
+            self.violated.get_or_insert(format!("block {id}: {violated}"));
+        }
+        let effects = block.effects_since(before);
+        if !effects.is_nothing() {
+            self.blocks.push((id, effects));
+        }
+    }
 }
 
 impl Hosting {
-    /// What is held after `assignment`, given what was held before. Copies that are gone find nothing any more.
+    /// What is held after `assignment`, given what was held before, and what is to be done with the copies before that is
+    /// believed.
+    ///
+    /// # Errors
+    /// A block that the declaration has not: nothing is done then.
     pub fn after(
         before: Option<&Hosting>,
-        assignment: Assignment,
+        mut assignment: Assignment,
         job: &Arc<Terms>,
         me: Incarnation,
-    ) -> Result<Hosting, Refusal> {
-        let Assignment { master_term, routing_version, declaration, pservers, may_leave, .. } = assignment;
-        let Assignment { scalars, exclusions, .. } = assignment;
-        let layout = Layout::new(&declaration);
-        // All of it is checked before any of it is done.
-        for id in assignment.blocks.keys() {
+    ) -> Result<(Hosting, Placing), Refusal> {
+        let layout = Layout::new(&assignment.declaration);
+        let placements = std::mem::take(&mut assignment.blocks);
+        for id in placements.keys() {
             layout.block(*id).ok_or_else(|| beyond(*id, &layout))?;
         }
         let mut left = before.map_or_else(BTreeMap::new, |before| before.blocks.clone());
-        let mut blocks = BTreeMap::new();
-        for (id, placement) in assignment.blocks {
-            let kept = left.get(&id).filter(|old| old.has_fill(&placement)).cloned();
-            let hosted = match kept {
-                Some(kept) => {
-                    left.remove(&id);
-                    kept.lock()?.place(placement, me);
-                    kept
-                }
-                None => {
-                    let block_layout = layout.block(id).ok_or_else(|| beyond(id, &layout))?;
-                    let shape = Arc::new(BlockShape::new(
-                        id,
-                        block_layout,
-                        &declaration,
-                        job.seed(),
-                        job.gradients(),
-                    ));
-                    let block = Block::new(Arc::clone(&shape), Arc::clone(job), placement, me);
-                    Arc::new(Hosted { shape, block: Mutex::new(block) })
-                }
-            };
-            blocks.insert(id, hosted);
+        let mut placed = Vec::with_capacity(placements.len());
+        for (id, placement) in placements {
+            let fill = placement.fill;
+            let kept =
+                left.get(&id).filter(|old| old.read(|block| block.placement().fill == fill) == Ok(true));
+            if let Some(kept) = kept.cloned() {
+                left.remove(&id);
+                placed.push((kept, Some(placement)));
+                continue;
+            }
+            let block = layout.block(id).ok_or_else(|| beyond(id, &layout))?;
+            let shape = BlockShape::new(id, block, &assignment.declaration, job.seed(), job.gradients());
+            placed.push((Arc::new(Hosted::new(Arc::new(shape), Arc::clone(job), placement, me)), None));
         }
-        for dropped in left.values() {
-            dropped.lock()?.retire();
-        }
-        Ok(Hosting {
-            master_term,
-            routing_version,
-            declaration,
-            layout,
-            blocks,
-            pservers,
-            may_leave,
-            scalars,
-            exclusions,
-        })
+        let blocks: BTreeMap<_, _> =
+            placed.iter().map(|(hosted, _)| (hosted.shape.id, Arc::clone(hosted))).collect();
+        let metrics = blocks.values().filter(|hosted| hosted.shape.is_metric).cloned().collect();
+        let dropped = left.into_values().collect();
+        Ok((Hosting { assignment, layout, blocks, metrics }, Placing { placed, dropped }))
     }
 
     /// The copy of a block, if it is here.
@@ -155,14 +204,14 @@ impl Hosting {
 
     /// Where a pserver is.
     pub fn address(&self, pserver: Incarnation) -> Option<&str> {
-        let known = self.pservers.iter().find(|known| known.incarnation == pserver);
+        let known = self.assignment.pservers.iter().find(|known| known.incarnation == pserver);
         known.map(|known| known.address.as_str())
     }
-}
 
-impl Hosted {
-    fn has_fill(&self, placement: &Placement) -> bool {
-        self.lock().is_ok_and(|block| block.placement().fill == placement.fill)
+    /// Bytes of one gradient of all dense blocks, in an area.
+    pub fn gradient_bytes(&self) -> u64 {
+        let dense = self.layout.iter().filter(|(_, block)| block.bucket.is_none());
+        dense.map(|(_, block)| (4 * block.elements).next_multiple_of(WORDS_ALIGNMENT) as u64).sum()
     }
 }
 

@@ -29,6 +29,7 @@ use anyhow::{Context, anyhow};
 use report::Identity;
 use shoal_runtime::host::http;
 use shoal_runtime::host::memory::keep_large_buffers;
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, Masters, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
@@ -107,6 +108,7 @@ impl Pserver<'_> {
         tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");
         let shard = shard::Shard::new(job, shard::HELD_WINDOW, incarnation);
         let shard = shard.with_checkpoint_memory(settings.checkpoint_memory << 20).with_device(device);
+        let shard = shard.with_processors(Processors::all());
         let shard = Arc::new(shard);
         watched.registered(&shard);
         let routes = Routes::new(service::PserverService::new(Arc::clone(&shard)).server(dial.limits));
@@ -114,6 +116,7 @@ impl Pserver<'_> {
             biased;
             served = rpc::serve(listener, routes, dial.limits, dial.security.clone(), stop) => served.context("serving failed"),
             lost = shard.device_failure() => Err(lost.into()),
+            violated = shard.violated() => Err(anyhow!(violated).context("this pserver cannot be relied upon")),
             left = life::leave(&shard, leave, Duration::from_secs(settings.grace_seconds)) => left,
             fault = life::live(&shard, &dial, masters, &storage, &mut identity, &mut random) => {
                 Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))

@@ -13,11 +13,12 @@ use shoal_runtime::host::rpc::{Dial, Masters};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::Fault;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Lives one incarnation after another. Returns only what no repetition can mend.
 pub async fn live(
-    shard: &Shard,
+    shard: &Arc<Shard>,
     dial: &dyn Dial,
     masters: &Masters,
     storage: &Storage,
@@ -72,7 +73,7 @@ pub async fn leave(shard: &Shard, mut leave: Shutdown, grace: Duration) -> anyho
 }
 
 async fn live_once(
-    shard: &Shard,
+    shard: &Arc<Shard>,
     dial: &dyn Dial,
     masters: &Masters,
     storage: &Storage,
@@ -88,6 +89,7 @@ async fn live_once(
         refusal = write(shard, storage, writing) => refusal.into(),
         refusal = follow(shard, dial, following) => refusal.into(),
         refusal = decide(shard, dial, deciding) => refusal.into(),
+        refusal = shard.feed() => refusal.into(),
         refusal = shard.land() => refusal.into(),
     }
 }

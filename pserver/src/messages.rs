@@ -7,7 +7,7 @@ use crate::block::{Cursor, NamedCheckpoint, News, Placement, PushOutcome};
 use crate::hosting::Assignment;
 use crate::room_queue::{Asked, RoomAnswer};
 use crate::shard::{
-    Admission, CopyProgress, Followed, Following, Gradient, Progress, Pull, PulledBlock, Push, Pushed,
+    Admission, CopyProgress, Followed, Following, Gradient, Progress, Pull, PulledBlock, Push, Pushed, Stand,
 };
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, CheckpointId, Declaration, Fill, Incarnation, Node, Refusal, Rewind, Step, Term,
@@ -168,18 +168,17 @@ pub(crate) fn assignment(wire: proto::Assignment, is_sync: bool) -> Result<Assig
 }
 
 pub(crate) fn following(wire: proto::FollowedBlocks) -> Following {
-    Following {
-        blocks: wire.blocks.into_iter().map(BlockId).collect(),
-        term: Term(wire.term),
+    let filled = Some(wire.filled).filter(|slot| *slot > 0);
+    let stand = Stand {
         fill: Fill(wire.fill),
-        cursor: wire
-            .name
-            .map(|name| Cursor { name: name.into(), filled: Some(wire.filled).filter(|slot| *slot > 0) }),
-    }
+        term: Term(wire.term),
+        cursor: wire.name.map(|name| Cursor { name: name.into(), filled }),
+    };
+    Following { blocks: wire.blocks.into_iter().map(BlockId).collect(), stand }
 }
 
 pub(crate) fn followed_blocks(following: Following) -> proto::FollowedBlocks {
-    let Following { blocks, term, fill, cursor } = following;
+    let Following { blocks, stand: Stand { fill, term, cursor } } = following;
     proto::FollowedBlocks {
         blocks: numbers(blocks),
         term: term.0,
@@ -193,7 +192,7 @@ pub(crate) fn followed(followed: Followed) -> proto::FollowedBlock {
     use proto::followed_block::News as Wire;
     let Followed { block, term, fill, published, news } = followed;
     let news = match news {
-        News::Nothing | News::NotHere => None,
+        News::Nothing | News::Later | News::NotHere => None,
         News::Broken => Some(Wire::IsBroken(true)),
         News::Copy(copy) => Some(Wire::Copy((*copy).into())),
         News::Entry(entry) => Some(Wire::Entry(proto::LogEntry {

@@ -59,7 +59,7 @@ pub fn text(shard: Option<&Shard>) -> String {
     page.gauge("shoal_pserver_registered", help, shard.is_some());
     if let Some(shard) = shard {
         holdings(&mut page, shard);
-        let held = shard.table_counts().unwrap_or_default();
+        let held = shard.held_rows();
         let counters = shard.counters();
         pushes(&mut page, &counters);
         rows(&mut page, &counters, held);

@@ -5,9 +5,9 @@
 
 use crate::device::Device;
 use crate::messages;
-use crate::shard::{Checkpointing, Shard};
+use crate::shard::{Checkpointing, Shard, Untold};
 use shoal_runtime::cluster::refusal::NextMove;
-use shoal_runtime::cluster::{Incarnation, JobSettings, Refusal};
+use shoal_runtime::cluster::{BlockId, Incarnation, JobSettings, Refusal};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::processor;
 use shoal_runtime::host::random::Random;
@@ -15,6 +15,8 @@ use shoal_runtime::host::rpc::Masters;
 use shoal_runtime::host::signal::Changes;
 use shoal_runtime::wire::proto::master_client::MasterClient;
 use shoal_runtime::wire::{Fault, malformed, proto};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -91,23 +93,24 @@ fn settings(wire: Option<proto::JobSettings>) -> Result<JobSettings, Refusal> {
 }
 
 /// Reports until this life is over: at once when a version is published, and at least four times in a lease's time to
-/// live. Returns what no repetition can mend: that the master has given this incarnation up, for one.
+/// live. Each report tells what the master has not been told yet. Returns what no repetition can mend: that the master has given
+/// this incarnation up, for one.
 pub async fn report(shard: &Shard, masters: &Masters, random: &mut Random) -> Fault {
     let incarnation = shard.incarnation();
-    let mut changes = Due { published: shard.published(), held: shard.held() };
+    let mut told = Told::nothing(shard);
     let mut outage = Outage::new();
     let period = Duration::from_millis(shard.job().lease_ttl_millis) / 4;
     for call in 1.. {
         let started = Instant::now();
-        changes.forget();
-        let message = match message(shard, incarnation, call) {
+        let (message, tells) = match told.message(shard, incarnation, call) {
             Ok(message) => message,
             Err(refusal) => return refusal.into(),
         };
         let report = |mut master: MasterClient<_>| async move { master.report(message).await };
         let survived = match masters.call(period.max(PUBLISHED_INTERVAL), report).await {
-            Ok(_) => {
+            Ok(reply) => {
                 outage.end();
+                told.answered(shard, reply.base, &tells);
                 Ok(())
             }
             Err(fault) => outage.survive(fault, random).await,
@@ -115,13 +118,13 @@ pub async fn report(shard: &Shard, masters: &Masters, random: &mut Random) -> Fa
         if let Err(fault) = survived {
             return fault;
         }
-        changes.wait(started, started + period).await;
+        told.wait(started, started + period).await;
     }
     Fault::Unreachable(String::from("no number is left for a report"))
 }
 
 /// Learns what to hold, as soon as it changes, until this life is over. Returns what no repetition can mend.
-pub async fn watch(shard: &Shard, masters: &Masters, random: &mut Random) -> Fault {
+pub async fn watch(shard: &Arc<Shard>, masters: &Masters, random: &mut Random) -> Fault {
     let incarnation = shard.incarnation();
     let mut outage = Outage::new();
     let wait = Duration::from_millis(shard.job().lease_ttl_millis) / 2;
@@ -139,9 +142,11 @@ pub async fn watch(shard: &Shard, masters: &Masters, random: &mut Random) -> Fau
             Ok(reply) => {
                 outage.end();
                 let Some(wire) = reply.assignment else { continue };
-                if let Err(refusal) =
-                    messages::assignment(wire, shard.job().is_sync()).and_then(|new| shard.assign(new))
-                {
+                let assigned = match messages::assignment(wire, shard.job().is_sync()) {
+                    Ok(assignment) => shard.assign(assignment).await,
+                    Err(refusal) => Err(refusal),
+                };
+                if let Err(refusal) = assigned {
                     shard.fail(refusal.to_string());
                 }
                 if shard.routing_version() == (master_term, routing_version) {
@@ -158,35 +163,109 @@ pub async fn watch(shard: &Shard, masters: &Masters, random: &mut Random) -> Fau
     }
 }
 
-fn message(shard: &Shard, incarnation: Incarnation, call: u64) -> Result<proto::ReportRequest, Refusal> {
-    let (_, routing_version) = shard.routing_version();
-    let (progress, copies, admissions) = shard.standing()?;
-    let Checkpointing { named, written, trouble, .. } = shard.checkpointing();
-    Ok(proto::ReportRequest {
-        job: shard.job().job.0.clone(),
-        incarnation: incarnation.0,
-        routing_version,
-        progress: progress.into_iter().map(messages::progress).collect(),
-        copies: copies.into_iter().map(messages::copy_progress).collect(),
-        admissions: admissions.into_iter().map(messages::admission).collect(),
-        counters: Some(counters(shard)),
-        failure: shard.failure().unwrap_or_default(),
-        call,
-        is_leaving: shard.is_leaving(),
-        checkpoint: named.map_or(0, |named| named.checkpoint.0),
-        written: written.iter().map(Into::into).collect(),
-        has_passed: named.map_or(Ok(false), |named| shard.has_passed(named.checkpoint))?,
-        storage_trouble: trouble,
-        damaged: shard.damage()?.iter().map(Into::into).collect(),
-        evaluated: shard.evaluated()?.into_iter().map(messages::evaluated).collect(),
-        staleness: Some((&shard.counters().staleness).into()).filter(|_| !shard.job().is_sync()),
-    })
+/// What the master has been told. Its memory has a number: one that has forgotten, or another master, answers with another, and
+/// is told everything.
+struct Told {
+    base: u64,
+    untold: Untold,
+    urgent: Changes,
+    /// Files of the checkpoint under way that it was told of.
+    checkpoint: u64,
+    written: usize,
+    /// Whether the last report had no room for all.
+    has_more: bool,
+}
+
+/// What one report tells.
+struct Tells {
+    blocks: BTreeSet<BlockId>,
+    written: usize,
+    has_more: bool,
+}
+
+impl Told {
+    fn nothing(shard: &Shard) -> Told {
+        let (urgent, untold) = (shard.urgent(), shard.untold());
+        Told { base: 0, untold, urgent, checkpoint: 0, written: 0, has_more: false }
+    }
+
+    /// A report of everything until now that the master was not told of, as far as it fits.
+    fn message(
+        &mut self,
+        shard: &Shard,
+        incarnation: Incarnation,
+        call: u64,
+    ) -> Result<(proto::ReportRequest, Tells), Refusal> {
+        self.urgent.mark_heard();
+        let (_, routing_version) = shard.routing_version();
+        let ((progress, copies, admissions), blocks) = shard.standing(&mut self.untold)?;
+        let checkpoint = shard.named().map_or(0, |named| named.checkpoint.0);
+        if checkpoint != self.checkpoint {
+            (self.checkpoint, self.written) = (checkpoint, 0);
+        }
+        let Checkpointing { written, trouble, has_passed, .. } = shard.checkpointing(self.written);
+        let request = proto::ReportRequest {
+            job: shard.job().job.0.clone(),
+            incarnation: incarnation.0,
+            routing_version,
+            progress: progress.into_iter().map(messages::progress).collect(),
+            copies: copies.into_iter().map(messages::copy_progress).collect(),
+            admissions: admissions.into_iter().map(messages::admission).collect(),
+            counters: Some(counters(shard)),
+            failure: shard.failure().unwrap_or_default(),
+            call,
+            is_leaving: shard.is_leaving(),
+            checkpoint,
+            written: written.iter().map(Into::into).collect(),
+            has_passed,
+            storage_trouble: trouble,
+            damaged: shard.damage()?.iter().map(Into::into).collect(),
+            evaluated: shard.evaluated()?.into_iter().map(messages::evaluated).collect(),
+            staleness: Some((&shard.counters().staleness).into()).filter(|_| !shard.job().is_sync()),
+            base: self.base,
+        };
+        let written = self.written + written.len();
+        let has_more = self.untold.has_more_than(&blocks) || shard.has_written_more_than(written);
+        Ok((request, Tells { blocks, written, has_more }))
+    }
+
+    /// The master has heard a report, and its memory has this number; 0 while it remembers nothing.
+    fn answered(&mut self, shard: &Shard, base: u64, tells: &Tells) {
+        self.has_more = tells.has_more && base != 0;
+        if base != 0 && base == self.base {
+            self.untold.told(&tells.blocks);
+            self.written = tells.written;
+        } else if base != 0 {
+            (self.base, self.written, self.has_more) = (base, 0, true);
+            self.untold.forget(shard);
+        }
+    }
+
+    /// Waits for a change, but not so long that reports are too far apart, nor so short that they are too close.
+    async fn wait(&mut self, last: Instant, latest: Instant) {
+        let Told { untold, urgent, has_more, .. } = self;
+        sleep_until(last + PUBLISHED_INTERVAL).await;
+        if *has_more {
+            return;
+        }
+        let any = async {
+            untold.changed().await;
+            sleep_until(last + HELD_INTERVAL).await;
+        };
+        let change = async {
+            tokio::select! {
+                biased;
+                () = urgent.changed() => {}
+                () = any => {}
+            }
+        };
+        // Either a change or the passing of time: both make the report due.
+        let _ = timeout_at(latest, change).await;
+    }
 }
 
 fn counters(shard: &Shard) -> proto::PserverCounters {
-    // First: it adds to the counters.
-    let held = shard.table_counts().unwrap_or_default();
-    let counters = shard.counters();
+    let (held, counters) = (shard.held_rows(), shard.counters());
     let device = shard.device().map(Device::usage).unwrap_or_default();
     proto::PserverCounters {
         pushes: counters.pushes,
@@ -206,7 +285,7 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         rewound: counters.rewound,
         pieces_written: counters.pieces_written,
         bytes_written: counters.bytes_written,
-        bytes_copied_on_write: shard.copied().unwrap_or_default(),
+        bytes_copied_on_write: counters.bytes_copied_on_write,
         throttled: counters.throttled,
         checkpoint_memory_peak: shard.checkpoint_memory_peak(),
         rows: held.rows,
@@ -217,39 +296,6 @@ fn counters(shard: &Shard) -> proto::PserverCounters {
         device_gradient_bytes: device.gradient_bytes,
         device_parameter_bytes: device.parameter_bytes,
         processor_micros: processor::used().as_micros() as u64,
-    }
-}
-
-/// What makes the next report due.
-struct Due {
-    published: Changes,
-    held: Changes,
-}
-
-impl Due {
-    /// The report that is about to be made tells everything until now.
-    fn forget(&mut self) {
-        self.published.mark_heard();
-        self.held.mark_heard();
-    }
-
-    /// Waits for a change, but not so long that reports are too far apart, nor so short that they are too close.
-    async fn wait(&mut self, last: Instant, latest: Instant) {
-        let Due { published, held } = self;
-        sleep_until(last + PUBLISHED_INTERVAL).await;
-        let held = async {
-            held.changed().await;
-            sleep_until(last + HELD_INTERVAL).await;
-        };
-        let change = async {
-            tokio::select! {
-                biased;
-                () = published.changed() => {}
-                () = held => {}
-            }
-        };
-        // Either a change or the passing of time: both make the report due.
-        let _ = timeout_at(latest, change).await;
     }
 }
 

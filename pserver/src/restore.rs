@@ -19,11 +19,12 @@ use shoal_runtime::host::random::Random;
 use shoal_runtime::host::storage::{Remedy, Storage, StorageError};
 use shoal_runtime::host::warm_start::{WarmFile, WarmStartError};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use warm_tables::WarmTables;
 
 /// Restores whatever an assignment wants restored, for ever. Returns only what no repetition can mend.
-pub async fn restore(shard: &Shard, storage: &Storage, random: &mut Random) -> Refusal {
+pub async fn restore(shard: &Arc<Shard>, storage: &Storage, random: &mut Random) -> Refusal {
     let mut assigned = shard.assigned();
     let (warm_tables, given_up) = (WarmTables::default(), BTreeSet::new());
     let mut restorer = Restorer { shard, storage, manifest: None, warm: None, warm_tables, given_up };
@@ -49,7 +50,7 @@ pub async fn restore(shard: &Shard, storage: &Storage, random: &mut Random) -> R
 }
 
 struct Restorer<'a> {
-    shard: &'a Shard,
+    shard: &'a Arc<Shard>,
     storage: &'a Storage,
     manifest: Option<(ManifestRecord, CheckpointManifest)>,
     /// The file that the job begins at, found fit for the declaration.
@@ -133,7 +134,7 @@ impl Restorer<'_> {
     /// A block before its first update: at its initial values, or at those of the file that the job begins at.
     async fn begin(
         &mut self,
-        hosted: &Hosted,
+        hosted: &Arc<Hosted>,
         term: Term,
         unrestored: &[Unrestored],
     ) -> Result<Result<(), Refusal>, WarmStartError> {
@@ -146,10 +147,11 @@ impl Restorer<'_> {
                 Some(file) => self.warm_tables.take(file, bucket, buckets).await?,
                 None => GivenRows::default(),
             };
-            return Ok(self.shard.restore(hosted, |block| {
+            let begun = self.shard.restore(vec![(Arc::clone(hosted), rows)], move |block, rows| {
                 block.restore_rows(term, &rows);
                 Ok(())
-            }));
+            });
+            return Ok(begun.await);
         }
         let mut parameters = shape.initial(self.shard.job().seed);
         if let Some(pinned) = &self.shard.job().warm_start {
@@ -167,10 +169,11 @@ impl Restorer<'_> {
                 }
             }
         }
-        Ok(self.shard.restore(hosted, |block| {
+        let begun = self.shard.restore(vec![(Arc::clone(hosted), parameters)], move |block, parameters| {
             block.restore_beginning(term, parameters);
             Ok(())
-        }))
+        });
+        Ok(begun.await)
     }
 
     async fn warm_file(&mut self, pinned: &WarmStart) -> Result<&WarmFile, WarmStartError> {
@@ -189,7 +192,7 @@ impl Restorer<'_> {
     /// Restores one block from a checkpoint. The outer error is the storage's.
     async fn restore_one(
         &mut self,
-        hosted: &Hosted,
+        hosted: &Arc<Hosted>,
         term: Term,
         record: ManifestRecord,
     ) -> Result<Result<(), Refusal>, StorageError> {
@@ -197,18 +200,21 @@ impl Restorer<'_> {
             self.manifest = Some((record, load(self.storage, &record).await?));
         }
         let Some((_, manifest)) = &self.manifest else { return Ok(Ok(())) };
-        let mut restoring = Restoring::default();
+        let mut copies = Vec::new();
         for piece in manifest.pieces_of(hosted.shape.id) {
-            let copy = read_piece(self.storage, manifest, piece).await?;
-            let taken = BlockCopy::try_from(copy).and_then(|copy| restoring.take(&hosted.shape, &copy));
-            if let Err(refusal) = taken {
-                return Ok(Err(refusal));
+            match BlockCopy::try_from(read_piece(self.storage, manifest, piece).await?) {
+                Ok(copy) => copies.push(copy),
+                Err(refusal) => return Ok(Err(refusal)),
             }
         }
-        Ok(self.shard.restore(hosted, |block| {
+        let shape = Arc::clone(&hosted.shape);
+        let restored = self.shard.restore(vec![(Arc::clone(hosted), copies)], move |block, copies| {
+            let mut restoring = Restoring::default();
+            copies.iter().try_for_each(|copy| restoring.take(&shape, copy))?;
             restoring.finish().into_iter().for_each(|state| block.restore_from(term, state));
             Ok(())
-        }))
+        });
+        Ok(restored.await)
     }
 }
 

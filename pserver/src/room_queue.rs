@@ -51,10 +51,18 @@ pub struct Ticket(Step, u32, u64);
 #[derive(Debug)]
 pub struct RoomQueue<T> {
     window: usize,
-    waiting: BTreeMap<Ticket, (Asked, T)>,
+    waiting: BTreeMap<Ticket, Waiting<T>>,
     /// Since when.
     told: Vec<(Asked, Instant)>,
     next: u64,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    asked: Asked,
+    by: T,
+    /// What its block had for it when it was looked at last; none before that.
+    seen: Option<Result<Room, PushOutcome>>,
 }
 
 impl<T> RoomQueue<T> {
@@ -72,13 +80,13 @@ impl<T> RoomQueue<T> {
     pub fn wait(&mut self, asked: Asked, by: T) -> Ticket {
         let ticket = Ticket(asked.step, asked.node.first(), self.next);
         self.next += 1;
-        self.waiting.insert(ticket, (asked, by));
+        self.waiting.insert(ticket, Waiting { asked, by, seen: None });
         ticket
     }
 
     /// Somebody waits no more. Returns what it had asked, if it was not told yet.
     pub fn leave(&mut self, ticket: Ticket) -> Option<Asked> {
-        self.waiting.remove(&ticket).map(|(asked, _)| asked)
+        self.waiting.remove(&ticket).map(|waiting| waiting.asked)
     }
 
     /// Some blocks were sent a node.
@@ -88,15 +96,21 @@ impl<T> RoomQueue<T> {
         self.told.iter_mut().filter(|(asked, _)| is_it(asked)).for_each(|(_, since)| *since = now);
     }
 
-    /// The next to be told something, and what. `look` says what room a block has, or what a push would be answered.
+    /// The next to be told something, and what. `look` says what room a block has, or what a push would be answered; it is asked
+    /// of blocks that `may_differ` since they were looked at last.
     pub fn next(
         &mut self,
         now: Instant,
+        may_differ: impl Fn(BlockId) -> bool,
         mut look: impl FnMut(&Asked) -> Result<Room, PushOutcome>,
     ) -> Option<(T, RoomAnswer)> {
+        for waiting in self.waiting.values_mut().filter(|waiting| may_differ(waiting.asked.block)) {
+            waiting.seen = None;
+        }
         let mut found = None;
-        for (ticket, (asked, _)) in &self.waiting {
-            let room = look(asked);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for (ticket, Waiting { asked, seen, .. }) in &mut waiting {
+            let room = *seen.get_or_insert_with(|| look(asked));
             let answer = self.answer(asked, room, now);
             if let Some(answer) = answer {
                 found = Some((*ticket, answer));
@@ -107,8 +121,9 @@ impl<T> RoomQueue<T> {
                 break;
             }
         }
+        self.waiting = waiting;
         let (ticket, answer) = found?;
-        let (asked, by) = self.waiting.remove(&ticket)?;
+        let Waiting { asked, by, .. } = self.waiting.remove(&ticket)?;
         self.tell(asked, answer, now);
         Some((by, answer))
     }

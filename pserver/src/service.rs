@@ -1,7 +1,7 @@
 //! The pserver's rpc service: from messages to the shard and back. No decision is taken here.
 
 use crate::messages;
-use crate::shard::{Answer as Told, Following, Pull, Pulled, Pushed, Shard, Undecided};
+use crate::shard::{Answer as Told, Pull, Pulled, Pushed, Shard, Undecided};
 use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Rewind, Step, Version};
 use shoal_runtime::host::cuda::is_this_machine;
 use shoal_runtime::host::rpc::{Limits, PserverServer};
@@ -53,7 +53,7 @@ impl PserverService {
             return self.find_room(request).await;
         }
         let push = messages::push(request)?;
-        let mut published = self.shard.published();
+        let mut publications = self.shard.publications();
         let outcomes = self.shard.push(&push)?;
         let mut answers: Vec<i32> =
             outcomes.iter().map(|outcome| messages::answer(*outcome, push.what).into()).collect();
@@ -61,10 +61,10 @@ impl PserverService {
         let deadline = Instant::now() + COPIES_WAIT;
         let held = |answers: &[i32]| answers.contains(&proto::PushAnswer::Held.into());
         while held(&answers) && Instant::now() < deadline {
-            let _ = tokio::time::timeout_at(deadline, published.changed()).await;
+            let Ok(changed) = tokio::time::timeout_at(deadline, publications.next()).await else { break };
             for ((answer, outcome), gradient) in answers.iter_mut().zip(&outcomes).zip(&push.gradients) {
-                let is_held = *answer == i32::from(proto::PushAnswer::Held);
-                if is_held && self.shard.is_published(gradient.block, gradient.rewind, position)? {
+                let may_be = *answer == i32::from(proto::PushAnswer::Held) && changed(gradient.block);
+                if may_be && self.shard.is_published(gradient.block, gradient.rewind, position)? {
                     *answer = messages::published(outcome).into();
                 }
             }
@@ -99,21 +99,23 @@ impl PserverService {
     async fn lead(&self, request: proto::FollowRequest) -> Result<proto::FollowReply, Refusal> {
         self.check_job(&request.job)?;
         let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
-        let following: Vec<Following> = request.blocks.into_iter().map(messages::following).collect();
-        let mut logged = self.shard.logged();
+        // Another life of this process was meant: it knows nothing of these copies.
+        if self.shard.incarnation().0 != request.primary {
+            return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
+        }
+        let (session, number) = (request.session, request.number);
+        let said = request.blocks.into_iter().map(messages::following).collect();
+        let follower = Incarnation(request.incarnation);
+        let Some(mut led) = self.shard.lead(follower, session, number, said) else {
+            return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
+        };
         loop {
-            // Another life of this process was meant: it knows nothing of these copies.
-            let is_meant = self.shard.incarnation().0 == request.primary;
-            let followed = if is_meant {
-                self.shard.follow(Incarnation(request.incarnation), &following)?
-            } else {
-                Vec::new()
-            };
+            let followed = led.news(&self.shard)?;
             if !followed.is_empty() || Instant::now() >= deadline {
                 let blocks = followed.into_iter().map(messages::followed).collect();
-                return Ok(proto::FollowReply { blocks });
+                return Ok(proto::FollowReply { blocks, is_unknown: false });
             }
-            let _ = tokio::time::timeout_at(deadline, logged.changed()).await;
+            let _ = tokio::time::timeout_at(deadline, led.changed()).await;
         }
     }
 
@@ -123,15 +125,14 @@ impl PserverService {
         let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
         let partials = request.partials.into_iter().map(Into::into).collect();
         let undecided = Undecided { rewind: Rewind(request.rewind), step: Step(request.step), partials };
-        let mut published = self.shard.published();
+        let mut decided = self.shard.decided();
         loop {
-            published.mark_heard();
             match self.shard.tell_partials(&undecided)? {
                 Told::Decided(decision) => return Ok(proto::DecideReply { decision, moved: false }),
                 Told::NotHere => return Ok(proto::DecideReply { decision: Default::default(), moved: true }),
                 Told::NotYet if Instant::now() >= deadline => return Ok(proto::DecideReply::default()),
                 Told::NotYet => {
-                    let _ = tokio::time::timeout_at(deadline, published.changed()).await;
+                    let _ = tokio::time::timeout_at(deadline, decided.changed(&self.shard)).await;
                 }
             }
         }
@@ -141,8 +142,8 @@ impl PserverService {
     async fn look(&self, pull: Pull, wait: Duration) -> Result<(Pulled, Duration), Refusal> {
         let began = Instant::now();
         let (deadline, mut waited) = (began + wait.min(WAIT_MAX), Duration::ZERO);
-        let mut published = self.shard.published();
         loop {
+            let mut waiting = self.shard.waiting(&pull)?;
             let waits = Instant::now() < deadline;
             let pulled = self.shard.pull(&pull, waits)?;
             if pulled.is_final || !waits {
@@ -150,11 +151,15 @@ impl PserverService {
                 self.shard.count_out(&pulled);
                 return Ok((pulled, waited));
             }
-            tokio::select! {
-                biased;
-                () = published.changed() => {}
-                () = tokio::time::sleep_until(deadline) => {}
-            }
+            let all = async {
+                loop {
+                    waiting.changed().await?;
+                    if waiting.is_over() {
+                        return Ok(());
+                    }
+                }
+            };
+            tokio::time::timeout_at(deadline, all).await.unwrap_or(Ok(()))?;
             waited = began.elapsed();
         }
     }

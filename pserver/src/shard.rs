@@ -4,9 +4,11 @@
 //! nothing.
 
 mod areas;
+mod changes;
 mod checkpoint;
 mod decisions;
 mod device;
+mod door;
 mod follow;
 mod pull;
 mod push;
@@ -20,19 +22,24 @@ use crate::counters::Counters;
 use crate::hosting::{Assignment, Hosted, Hosting};
 use crate::room_queue::{RoomAnswer, RoomQueue};
 use areas::Areas;
-pub use checkpoint::Checkpointing;
-pub use decisions::{Answer, Undecided};
-pub use follow::{Followed, Following};
-pub use pull::{Pull, Pulled, PulledBlock};
-pub use push::{Gradient, Push, Pushed};
+use changes::{ChangeLog, Kind, Listener, Since};
+pub use checkpoint::{Checkpointing, Pieces};
+pub use decisions::{Answer, Decided, Undecided, Waiters};
+use follow::Sessions;
+pub(crate) use follow::grouped;
+pub use follow::{Followed, Following, Led, Stand};
+pub use pull::{Pull, Pulled, PulledBlock, Waiting};
+pub use push::{Gradient, Publications, Push, Pushed};
 pub use room::Asking;
 pub use rows::HeldRows;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, DamagedCheckpoint, Declaration, Incarnation, JobSettings, JobShape, ManifestRecord,
-    Refusal, RefusalKind, Rewind, Step, Term, Version,
+    Refusal, RefusalKind, Step, Term, Version,
 };
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::signal::{Changes, Signal};
-pub use standing::{Admission, CopyProgress, Progress, Standings};
+pub use standing::{Admission, CopyProgress, Progress, Standings, Untold};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::oneshot;
@@ -48,19 +55,28 @@ pub struct Shard {
     job: JobSettings,
     terms: Arc<Terms>,
     shape: JobShape,
+    processors: Processors,
     hosting: RwLock<Life>,
+    /// Held while copies are placed as an assignment says.
+    placing: tokio::sync::Mutex<()>,
     counters: Mutex<Counters>,
-    failure: Mutex<Option<String>>,
+    rows: Mutex<HeldRows>,
     is_leaving: AtomicBool,
-    published: Signal,
-    held: Signal,
-    logged: Signal,
-    whole: Signal,
+    changes: ChangeLog,
+    failure: Mutex<Option<String>>,
+    /// Something is to be reported at once; some invariant does not hold; other blocks are held; memory is free.
+    urgent: Signal,
+    violated: Mutex<Option<String>>,
+    broken: Signal,
     assigned: Signal,
+    freed: Signal,
+    /// Blocks that wait for memory.
+    starved: Mutex<BTreeSet<BlockId>>,
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,
     room: Mutex<RoomQueue<oneshot::Sender<RoomAnswer>>>,
     areas: Mutex<Areas>,
+    sessions: Mutex<Sessions>,
 }
 
 /// A primary that is still to be restored, the term under which, and what from.
@@ -80,20 +96,32 @@ impl Shard {
             shape: job.shape(),
             terms: Arc::new(Terms::new(&job, window)),
             job,
+            processors: Processors::in_place(),
             hosting: RwLock::new(Life { me, hosting: None }),
+            placing: tokio::sync::Mutex::default(),
             counters: Mutex::default(),
+            rows: Mutex::default(),
             failure: Mutex::default(),
+            violated: Mutex::default(),
             is_leaving: AtomicBool::new(false),
-            published: Signal::new(),
-            held: Signal::new(),
-            logged: Signal::new(),
-            whole: Signal::new(),
+            changes: ChangeLog::new(),
+            urgent: Signal::new(),
+            broken: Signal::new(),
             assigned: Signal::new(),
+            freed: Signal::new(),
+            starved: Mutex::default(),
             checkpointing: Mutex::default(),
             damaged: Mutex::default(),
             room: Mutex::new(RoomQueue::new(window)),
             areas: Mutex::default(),
+            sessions: Mutex::default(),
         }
+    }
+
+    /// The same with these threads to compute on. Without it everything is computed where it is asked for.
+    pub fn with_processors(mut self, processors: Processors) -> Shard {
+        self.processors = processors;
+        self
     }
 
     /// The job.
@@ -103,7 +131,7 @@ impl Shard {
 
     /// The parameters, once the master has said what is held.
     pub fn declaration(&self) -> Option<Declaration> {
-        self.hosting().map(|hosting| hosting.declaration.clone())
+        self.hosting().map(|hosting| hosting.assignment.declaration.clone())
     }
 
     /// Under which incarnation.
@@ -118,7 +146,7 @@ impl Shard {
             std::mem::replace(&mut *life, Life { me, hosting: None })
         };
         for hosted in old.hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
-            hosted.lock()?.retire();
+            self.with(hosted, Block::retire)?;
         }
         self.tell_assigned();
         Ok(())
@@ -126,27 +154,39 @@ impl Shard {
 
     /// The master's term and the routing version of what is held; zeros while there is nothing.
     pub fn routing_version(&self) -> (u32, u64) {
-        self.hosting().map_or((0, 0), |hosting| (hosting.master_term, hosting.routing_version))
+        self.hosting()
+            .map_or((0, 0), |hosting| (hosting.assignment.master_term, hosting.assignment.routing_version))
     }
 
     /// Takes an assignment. One that is not newer, or that a deposed master gave, changes nothing.
-    pub fn assign(&self, assignment: Assignment) -> Result<(), Refusal> {
-        {
-            let mut life = self.hosting.write().unwrap_or_else(PoisonError::into_inner);
-            let (term, version) =
-                life.hosting.as_ref().map_or((0, 0), |ours| (ours.master_term, ours.routing_version));
-            if assignment.master_term < term || assignment.routing_version <= version {
-                return Ok(());
-            }
-            let (checkpoint, verdicts) = (assignment.checkpoint, assignment.verdicts.clone());
-            let hosting = Hosting::after(life.hosting.as_deref(), assignment, &self.terms, life.me)?;
-            self.begin_checkpoint(checkpoint);
-            for hosted in hosting.blocks.values() {
-                let mut block = hosted.lock()?;
+    ///
+    /// Each copy is placed before the assignment is believed: whatever is asked meanwhile finds it as it was, or as it will be.
+    pub async fn assign(self: &Arc<Self>, assignment: Assignment) -> Result<(), Refusal> {
+        let _one_at_a_time = self.placing.lock().await;
+        let (term, version) = self.routing_version();
+        if assignment.master_term < term || assignment.routing_version <= version {
+            return Ok(());
+        }
+        let (checkpoint, verdicts) = (assignment.checkpoint, assignment.verdicts.clone());
+        let (me, before) = (self.incarnation(), self.hosting());
+        let (hosting, placing) = Hosting::after(before.as_deref(), assignment, &self.terms, me)?;
+        self.begin_checkpoint(checkpoint);
+        self.each(placing.dropped, |_, changed, hosted| hosted.with(changed, Block::retire)).await?;
+        self.each(placing.placed, move |_, changed, (hosted, placement)| {
+            hosted.with(changed, |block| {
+                if let Some(placement) = placement {
+                    block.place(placement, me);
+                }
                 block.learn(&verdicts);
                 block.name_checkpoint(checkpoint);
+            })
+        })
+        .await?;
+        {
+            let mut life = self.hosting.write().unwrap_or_else(PoisonError::into_inner);
+            if life.me == me {
+                life.hosting = Some(Arc::new(hosting));
             }
-            life.hosting = Some(Arc::new(hosting));
         }
         self.tell_assigned();
         Ok(())
@@ -155,7 +195,7 @@ impl Shard {
     /// This process was asked to stop: the next report says so.
     pub fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
-        self.published.send();
+        self.urgent.send();
     }
 
     /// Whether this process was asked to stop.
@@ -165,14 +205,15 @@ impl Shard {
 
     /// Whether nothing is left here and nothing will come.
     pub fn may_leave(&self) -> bool {
-        self.hosting().is_some_and(|hosting| hosting.may_leave)
+        self.hosting().is_some_and(|hosting| hosting.assignment.may_leave)
     }
 
     fn tell_assigned(&self) {
+        self.changes.note_all(self.hosting().map_or(0, |hosting| hosting.blocks.len()));
+        self.forget_sessions();
         self.assigned.send();
-        self.logged.send();
-        self.published.send();
-        self.tell_of_room();
+        self.urgent.send();
+        self.tell_of_room(None);
     }
 
     /// Primaries that are still to be restored, with the term under which, and what from.
@@ -180,43 +221,22 @@ impl Shard {
         let hosting = self.hosting();
         let mut unrestored = Vec::new();
         for hosted in hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
-            let block = hosted.lock()?;
-            if let Some((term, _)) = block.wants_state() {
-                unrestored.push((Arc::clone(hosted), term, block.origin()));
-            }
+            let wanted = hosted.read(|block| block.wants_state().map(|(term, _)| (term, block.origin())))?;
+            unrestored.extend(wanted.map(|(term, origin)| (Arc::clone(hosted), term, origin)));
         }
         Ok(unrestored)
     }
 
-    /// A primary is restored: `restore` is given the copy, and whoever waits for it is told.
-    pub fn restore(
-        &self,
-        hosted: &Hosted,
-        restore: impl FnOnce(&mut Block) -> Result<(), Refusal>,
+    /// Restores primaries, each as `restore` says.
+    pub async fn restore<T: Send + 'static>(
+        self: &Arc<Self>,
+        those: Vec<(Arc<Hosted>, T)>,
+        restore: impl Fn(&mut Block, T) -> Result<(), Refusal> + Send + Sync + 'static,
     ) -> Result<(), Refusal> {
-        restore(&mut *hosted.lock()?)?;
-        self.published.send();
-        self.logged.send();
-        Ok(())
-    }
-
-    /// Blocks that waited for memory go on, if there is any.
-    pub fn go_on(&self) -> Result<(), Refusal> {
-        let hosting = self.hosting();
-        let mut has_moved = false;
-        for hosted in hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
-            let mut block = hosted.lock()?;
-            let before = block.version();
-            block.go_on();
-            has_moved |= block.version() > before;
-        }
-        if has_moved {
-            self.published.send();
-            self.logged.send();
-            self.whole.send();
-        }
-        self.tell_of_room();
-        Ok(())
+        let restored = self.each(those, move |_, changed, (hosted, from)| {
+            hosted.with(changed, |block| restore(block, from))
+        });
+        restored.await?.into_iter().collect()
     }
 
     /// Copies of blocks at rest at exactly `version`, of buckets the segments from slot `from` on.
@@ -230,7 +250,7 @@ impl Shard {
         let hosted = ids.iter().map(|id| {
             hosting.check(*id)?;
             hosting.block(*id).ok_or_else(|| {
-                let detail = format!("not here at routing version {}", hosting.routing_version);
+                let detail = format!("not here at routing version {}", hosting.assignment.routing_version);
                 Refusal::new(RefusalKind::UnknownBlock, format!("block {id}"), detail)
             })
         });
@@ -241,34 +261,15 @@ impl Shard {
             let detail = format!("{} blocks have {bytes} bytes of state: ask for fewer at a time", ids.len());
             return Err(Refusal::new(RefusalKind::OutOfRange, "blocks", detail));
         }
-        let copies = hosted.iter().map(|hosted| hosted.lock()?.copy_at(version, from));
+        let copies = hosted.iter().map(|hosted| hosted.read(|block| block.copy_at(version, from))?);
         let copies = copies.collect::<Result<Vec<_>, Refusal>>()?;
         self.count(|counters| counters.bytes_out += bytes as u64);
         Ok(copies)
     }
 
-    /// Whether a position is published in a block whose rewind number is `rewind`.
-    pub fn is_published(&self, block: BlockId, rewind: Rewind, position: u64) -> Result<bool, Refusal> {
-        let hosting = self.hosting();
-        let hosted = hosting.as_ref().and_then(|hosting| hosting.block(block));
-        hosted.map_or(Ok(false), |hosted| Ok(hosted.lock()?.has_published(rewind, position)))
-    }
-
-    /// Told of every version that is published, of every failure and of every assignment.
-    pub fn published(&self) -> Changes {
-        self.published.listen()
-    }
-    /// Told of every node that is held.
-    pub fn held(&self) -> Changes {
-        self.held.listen()
-    }
-    /// Told of everything that followers may want.
-    pub fn logged(&self) -> Changes {
-        self.logged.listen()
-    }
-    /// Told of every block that waits for a decision.
-    pub fn whole(&self) -> Changes {
-        self.whole.listen()
+    /// Told of what is to be reported at once.
+    pub fn urgent(&self) -> Changes {
+        self.urgent.listen()
     }
     /// Told of every assignment.
     pub fn assigned(&self) -> Changes {
@@ -279,7 +280,7 @@ impl Shard {
         let hosting = self.hosting();
         let (mut led, mut followed) = (0, 0);
         for hosted in hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
-            let count = if hosted.lock()?.is_primary() { &mut led } else { &mut followed };
+            let count = if hosted.read(Block::is_primary)? { &mut led } else { &mut followed };
             *count += 1;
         }
         Ok((led, followed))
@@ -296,7 +297,19 @@ impl Shard {
     pub fn fail(&self, why: String) {
         tracing::error!(job = %self.job.job, %why, "the job cannot go on");
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-        self.published.send();
+        self.urgent.send();
+    }
+
+    /// An invariant that does not hold, once one does not: this process has to end, and another takes its place.
+    pub async fn violated(&self) -> String {
+        let mut broken = self.broken.listen();
+        loop {
+            broken.mark_heard();
+            if let Some(violated) = &*self.violated.lock().unwrap_or_else(PoisonError::into_inner) {
+                return violated.clone();
+            }
+            broken.changed().await;
+        }
     }
 
     fn count(&self, count: impl FnOnce(&mut Counters)) {

@@ -10,28 +10,23 @@ use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::write_pieces;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::storage::Storage;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of one file, about: so much waits in memory and is written in one go.
 const FILE_BYTES: usize = 64 << 20;
 
 /// Writes whatever is to be written, for ever. Returns only what no repetition can mend.
-pub async fn write(shard: &Shard, storage: &Storage, random: &mut Random) -> Refusal {
-    let mut published = shard.published();
+pub async fn write(shard: &Arc<Shard>, storage: &Storage, random: &mut Random) -> Refusal {
+    let mut waiting = shard.pieces();
     loop {
-        published.mark_heard();
-        match shard.give_pieces(FILE_BYTES) {
+        match shard.give_pieces(&mut waiting, FILE_BYTES).await {
             Err(refusal) => return refusal,
+            // What the pieces hold is free again once they are dropped.
             Ok(Some((checkpoint, file, pieces))) => {
                 write_file(shard, storage, checkpoint, file, pieces, random).await;
-                // What the pieces held is free again.
-                if let Err(refusal) = shard.go_on() {
-                    return refusal;
-                }
             }
-            Ok(None) => {
-                published.changed().await;
-            }
+            Ok(None) => waiting.changed().await,
         }
     }
 }
@@ -58,7 +53,7 @@ async fn write_file(
             }
         }
         tokio::time::sleep(backoff.pause(random)).await;
-        if shard.checkpointing().named.is_none_or(|named| named.checkpoint != checkpoint) {
+        if shard.named().is_none_or(|named| named.checkpoint != checkpoint) {
             return;
         }
         file = shard.next_file();

@@ -120,7 +120,7 @@ GUARDS = [
     guard(
         "exclusions-of-gradients",
         "a gradient from before an exclusion is refused",
-        (PSERVER + "shard/push.rs", "push.exclusions < hosting.exclusions", "push.exclusions < hosting.exclusions.min(0)"),
+        (PSERVER + "shard/push.rs", "push.exclusions < hosting.assignment.exclusions", "push.exclusions < hosting.assignment.exclusions.min(0)"),
     ),
     guard(
         "judged-before-passed",
@@ -131,7 +131,7 @@ GUARDS = [
     guard(
         "word-of-the-term",
         "a word about a block counts from its primary under its term only",
-        (MASTER + "reports.rs", "if (known.term, known.primary) == (group.term, pserver) {", "{"),
+        (MASTER + "reports.rs", "if (known.term, known.primary) == (term, pserver) {", "{"),
     ),
     guard(
         "word-forgotten",
@@ -173,7 +173,7 @@ GUARDS = [
         "checkpoint-of-this-history",
         "a checkpoint counts only in the history that wrote it",
         (MASTER + "decide/checkpoints.rs", "let is_present = !next.job.is_sync() || committed.rewind == next.rewind();", "let is_present = true;"),
-        (MASTER + "machine/mod.rs", "        if is_rewound {\n            self.forget_pieces();\n        }\n", ""),
+        (MASTER + "machine/mod.rs", "        if is_rewound {\n            self.forget_pieces();\n            self.forget_reports();\n        }\n", ""),
     ),
     guard(
         "done-after-the-last-checkpoint",
@@ -208,7 +208,7 @@ GUARDS = [
     guard(
         "identity-of-a-primary",
         "who follows is answered by the incarnation that it follows only",
-        (PSERVER + "service.rs", "let is_meant = self.shard.incarnation().0 == request.primary;", "let is_meant = true;"),
+        (PSERVER + "service.rs", "if self.shard.incarnation().0 != request.primary {", "if false {"),
     ),
     guard(
         "persist-then-tell",
@@ -260,17 +260,17 @@ GUARDS = [
     guard(
         "decided-before-updated",
         "a block waits for what is decided over all blocks",
-        (BLOCK, "&& (!self.shape.is_decided || primary.scalars.decision().is_some())\n", ""),
+        (BLOCK, "let is_decided = !self.shape.is_decided || primary.scalars.decision().is_some();", "let is_decided = true;"),
     ),
     guard(
         "one-update-at-a-time",
         "an update waits until the one before it is published",
-        (BLOCK, "            && state.version() == self.published\n            && self.placement.heir.is_none()\n", "            && self.placement.heir.is_none()\n"),
+        (BLOCK, "state.version() == self.published && self.placement.heir.is_none() && is_decided;", "self.placement.heir.is_none() && is_decided;"),
     ),
     guard(
         "still-before-handing-over",
         "a block that is handed over makes no updates",
-        (BLOCK, "            && self.placement.heir.is_none()\n", ""),
+        (BLOCK, "self.published && self.placement.heir.is_none() && is_decided;", "self.published && is_decided;"),
         (ROOM, "self.placement.heir.is_some() || !self.is_open(step.0);", "!self.is_open(step.0);"),
         (POSITIONS, "self.placement.heir.is_some() || self.waits_for_rest()", "self.waits_for_rest()"),
         (BLOCK, "self.placement.heir.filter(|_| self.published == state.version())?", "self.placement.heir?"),
@@ -300,12 +300,12 @@ GUARDS = [
     guard(
         "front-is-the-lowest",
         "the job is as far as its last block",
-        (MASTER + "reports.rs", "lowest.map_or(version, |lowest| lowest.min(version))", "lowest.map_or(version, |lowest| lowest.max(version))"),
+        (MASTER + "reports.rs", "let lowest = self.words.iter().next().map", "let lowest = self.words.iter().last().map"),
     ),
     guard(
         "ledger-of-all",
         "a microbatch is done once every block has it",
-        (MASTER + "reports.rs", "Some(all.intersection(&word?.ledger))", "word.map(|_| all)"),
+        (MASTER + "reports.rs", "|all, word| all.intersection(&word.ledger)", "|all, _| all"),
     ),
     guard(
         "term-of-a-promotion",
@@ -340,7 +340,7 @@ GUARDS = [
     guard(
         "heard-before-led",
         "a new master leases nothing before it has heard of every block",
-        (MASTER + "machine/trainers.rs", "self.job.as_mut().filter(|job| job.is_heard)", "self.job.as_mut().filter(|_| true)"),
+        (MASTER + "machine/suspicions.rs", "filter(|job| job.is_heard && !job.suspects", "filter(|job| !job.suspects"),
     ),
     guard(
         "step-of-this-history",

@@ -93,6 +93,8 @@ pub struct Placed {
     pub reports: Reports,
     /// Who works on what.
     pub dispatch: Dispatch,
+    /// How often pservers had to tell everything anew.
+    pub forgotten: u32,
     /// With what trainers are lost.
     pub suspects: Suspects,
     /// Whether all blocks were heard of since this master leads, or since the job went back: only then is the front
@@ -353,6 +355,7 @@ impl Machine {
                     reports: Reports::new(shape, &self.document.blocks, layout.scalars()),
                     layout,
                     dispatch: Dispatch::new(&self.document, now),
+                    forgotten: 0,
                     suspects: Suspects::default(),
                     is_heard: false,
                 });
@@ -360,6 +363,7 @@ impl Machine {
         }
         if is_rewound {
             self.forget_pieces();
+            self.forget_reports();
         }
         if self.is_complete() && self.wishes.end.is_none() {
             self.wishes.end = Some(End::Done);

@@ -1,6 +1,6 @@
 //! The pservers' side of the master: register, report, what to hold.
 
-use super::Machine;
+use super::{Machine, Placed};
 use crate::advance::Advance;
 use crate::assignment;
 use crate::decide::{Admission, ahead};
@@ -164,6 +164,20 @@ impl Machine {
             tracing::warn!(%pserver, trouble = word.storage_trouble, "a pserver has trouble with its checkpoints");
         }
         Ok(())
+    }
+
+    /// Names what this master remembers of reports: a pserver that has told it to another number tells everything. 0 while nothing
+    /// is remembered.
+    pub fn reports_base(&self) -> u64 {
+        let number = |job: &Placed| u64::from(self.document.master_term) << 32 | u64::from(job.forgotten + 1);
+        self.job.as_ref().map_or(0, number)
+    }
+
+    /// Something of what pservers have told is forgotten: they tell it again.
+    pub(super) fn forget_reports(&mut self) {
+        if let Some(job) = &mut self.job {
+            job.forgotten += 1;
+        }
     }
 
     /// Nothing of the plan may be worked out from updates that the plan has not.

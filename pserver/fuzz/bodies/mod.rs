@@ -1,6 +1,7 @@
 //! What must hold of a pserver whatever it is sent: nothing panics, and what is refused has changed nothing. The body of the
 //! fuzz target, which an ordinary test runs too.
 
+use futures_util::FutureExt;
 use prost::Message;
 use shoal_pserver::block::Placement;
 use shoal_pserver::block::primary::PlacedCopy;
@@ -30,7 +31,7 @@ pub(crate) const PLACED: u64 = 3;
 pub(crate) fn service(bytes: &[u8]) {
     let Some((kind, mut rest)) = bytes.split_first() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let shard = Arc::new(shard(*kind));
+    let shard = shard(*kind);
     let service = PserverService::new(Arc::clone(&shard));
     runtime.expect("a runtime").block_on(async {
         while let Some((head, after)) = rest.split_first_chunk::<3>() {
@@ -52,7 +53,7 @@ pub(crate) fn service(bytes: &[u8]) {
 fn state(shard: &Shard) -> String {
     let all = format!("{shard:?}");
     let (before, rest) = all.split_once("failure: Mutex").expect("a shard has a failure");
-    let (_, after) = rest.split_once(" held: Signal").expect("a shard has signals behind it");
+    let (_, after) = rest.split_once(" violated: Mutex").expect("a shard has the signal behind it");
     format!("{before}{after}")
 }
 
@@ -88,7 +89,7 @@ async fn send(service: &PserverService, kind: u8, message: &[u8]) -> Result<(), 
 
 /// A pserver that leads all blocks of a small job: synchronous, with a delay, deciding over all blocks,
 /// asynchronous, or with rounded gradients.
-fn shard(kind: u8) -> Shard {
+fn shard(kind: u8) -> Arc<Shard> {
     let (mode, decides) = match kind % 5 {
         0 | 4 => (Mode::SYNC, false),
         1 => (Mode::Sync { delay: 2 }, false),
@@ -121,14 +122,16 @@ fn shard(kind: u8) -> Shard {
         exclusions: 0,
         verdicts: Verdicts::default(),
     };
-    shard.assign(assignment).expect("a sound assignment");
-    for (hosted, term, _) in shard.unrestored().expect("nobody panicked") {
-        let restored = shard.restore(&hosted, |block| {
+    let shard = Arc::new(shard);
+    let at_once = "it is computed in place";
+    shard.assign(assignment).now_or_never().expect(at_once).expect("a sound assignment");
+    let unrestored = shard.unrestored().expect("nobody panicked").into_iter();
+    let restored =
+        shard.restore(unrestored.map(|(hosted, term, _)| (hosted, term)).collect(), |block, term| {
             block.restore_initial(term);
             Ok(())
         });
-        restored.expect("initial values");
-    }
+    restored.now_or_never().expect(at_once).expect("initial values");
     shard
 }
 

@@ -80,6 +80,8 @@ pub struct Cursor {
 pub enum News {
     /// Nothing: the follower is level.
     Nothing,
+    /// There is something, but no room for it.
+    Later,
     /// Not for this caller: one of the two has yet to learn how the block is placed.
     NotHere,
     /// The follower's state cannot be continued.
@@ -88,6 +90,17 @@ pub enum News {
     Copy(Box<BlockCopy>),
     /// What follows the follower's state.
     Entry(Entry),
+}
+
+impl News {
+    /// Bytes of its buffers.
+    pub fn bytes(&self) -> usize {
+        match self {
+            News::Copy(copy) => copy.bytes(),
+            News::Entry(entry) => entry.gradient.len(),
+            News::Nothing | News::Later | News::NotHere | News::Broken => 0,
+        }
+    }
 }
 
 /// How a copy stands, for the master.
@@ -122,6 +135,8 @@ pub enum Standing {
 pub enum Reading {
     /// The parameters, and which version they are.
     Parameters(Bytes, Version),
+    /// They are on a device, and are or may be put into an area of it; which version they are.
+    InArea(Version),
     /// They are not published yet.
     NotYet,
     /// The step is done everywhere, and they are no longer kept; the block is at this version.

@@ -25,7 +25,7 @@ impl Block {
             return Ok(());
         }
         match news {
-            News::Nothing | News::NotHere => {}
+            News::Nothing | News::Later | News::NotHere => {}
             News::Broken => {
                 // What is published is no state of this copy's.
                 *is_broken = true;

@@ -12,13 +12,25 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct HeldSteps {
     first: Step,
+    /// Nodes taken in so far, also of steps that are done.
+    taken: u64,
     steps: VecDeque<HeldNodes>,
 }
 
 impl HeldSteps {
     /// Nothing held of the steps from `first` on.
     pub(super) fn new(first: Step, steps: impl IntoIterator<Item = HeldNodes>) -> HeldSteps {
-        HeldSteps { first, steps: steps.into_iter().collect() }
+        HeldSteps { first, taken: 0, steps: steps.into_iter().collect() }
+    }
+
+    /// A node was taken in.
+    pub(super) fn note_taken(&mut self) {
+        self.taken += 1;
+    }
+
+    /// Nodes taken in so far, also of steps that are done.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// The nodes of one step; none of a step that is done or too far ahead.

@@ -15,6 +15,7 @@ impl Block {
 
     /// A device has done an update of this block.
     pub fn note_done(&mut self) {
+        self.landed += 1;
         self.publish();
         self.go_on();
     }

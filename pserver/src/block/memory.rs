@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// What pieces of one pserver may hold.
-#[derive(Debug)]
 pub struct Budget {
     bytes: u64,
+    /// Told whenever some of it is free again.
+    freed: Box<dyn Fn() + Send + Sync>,
     held: AtomicU64,
     peak: AtomicU64,
 }
@@ -27,7 +28,20 @@ pub struct Hold {
 impl Budget {
     /// A budget of so many bytes.
     pub fn of(bytes: u64) -> Arc<Budget> {
-        Arc::new(Budget { bytes, held: AtomicU64::new(0), peak: AtomicU64::new(0) })
+        Budget::telling(bytes, || {})
+    }
+
+    /// The same, and what is told whenever some of it is free again. That may be under a block's lock, and must not wait.
+    pub fn telling(bytes: u64, freed: impl Fn() + Send + Sync + 'static) -> Arc<Budget> {
+        let (held, peak) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Budget { bytes, freed: Box::new(freed), held, peak })
+    }
+
+    fn free(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        if bytes > 0 {
+            (self.freed)();
+        }
     }
 
     /// The most bytes that were held at a time.
@@ -77,14 +91,20 @@ impl Hold {
             let held = self.budget.held.fetch_add(bytes - before, Ordering::Relaxed);
             self.budget.peak.fetch_max(held + bytes - before, Ordering::Relaxed);
         } else {
-            self.budget.held.fetch_sub(before - bytes, Ordering::Relaxed);
+            self.budget.free(before - bytes);
         }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.budget.held.fetch_sub(*self.charged.get_mut(), Ordering::Relaxed);
+        self.budget.free(*self.charged.get_mut());
+    }
+}
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} of {} bytes", self.held, self.bytes)
     }
 }
 

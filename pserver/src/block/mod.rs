@@ -10,6 +10,7 @@
 pub mod answer;
 mod beginning;
 mod dense;
+pub mod effects;
 pub mod entry;
 mod follower;
 pub mod held;
@@ -20,7 +21,7 @@ mod piece;
 mod positions;
 pub mod primary;
 pub mod published;
-mod reading;
+pub mod reading;
 pub mod restoring;
 mod room;
 mod row_counts;
@@ -38,7 +39,7 @@ use crate::bucket::arena::Slot;
 use crate::bucket::plan::Plan;
 use entry::Entry;
 use held::{Arrival, Judgement};
-use memory::{Hold, may_update};
+use memory::Hold;
 pub use piece::{GivenPiece, NamedCheckpoint};
 pub use positions::PositionGradient;
 use primary::{Next, Primary};
@@ -50,6 +51,7 @@ use shoal_runtime::cluster::{
 };
 use state::{CopyOf, State, Update};
 use std::sync::{Arc, Weak};
+use sum::Sum;
 pub use terms::Terms;
 use verdicts::Verdicts;
 
@@ -65,9 +67,13 @@ pub struct Block {
     role: Role,
     /// Bytes copied because an update met buffers that somebody still had.
     copied: u64,
-    /// Of updates made here as a primary, since somebody asked last.
+    /// Of updates made here as a primary, since the last effects.
     row_counts: RowCounts,
     piece: Option<piece::Piece>,
+    /// Times that a device has said that something is there.
+    landed: u64,
+    /// Whether it was kept waiting for memory since the last effects.
+    is_starved: bool,
     /// Of pieces that may not be written yet.
     holds: Vec<Weak<Hold>>,
 }
@@ -97,6 +103,8 @@ impl Block {
             copied: 0,
             row_counts: RowCounts::default(),
             piece: None,
+            landed: 0,
+            is_starved: false,
             holds: Vec::new(),
         };
         if block.placement.primary == me {
@@ -156,11 +164,6 @@ impl Block {
         }
     }
 
-    /// What became of rows and keys since this was asked last.
-    pub fn take_row_counts(&mut self) -> RowCounts {
-        std::mem::take(&mut self.row_counts)
-    }
-
     /// Refuses what [`push`](Self::push) would refuse, and changes nothing.
     pub fn check(&self, rewind: Rewind, arriving: &NodeGradient<'_>) -> Result<(), Refusal> {
         let Some((primary, version)) = self.led(rewind).ok() else { return Ok(()) };
@@ -210,36 +213,39 @@ impl Block {
             // The device has failed, and the process is about to end.
             return Ok(PushOutcome::Busy);
         }
-        match held.arrive(node, weight, came) {
+        let arrival = held.arrive(node, weight, came);
+        if matches!(arrival, Arrival::Held { .. } | Arrival::Complete { .. }) {
+            primary.held.note_taken();
+        }
+        match arrival {
             Arrival::Held { replaced } => Ok(PushOutcome::Held { replaced }),
             Arrival::Covered => Ok(PushOutcome::Covered),
             Arrival::Busy => Ok(PushOutcome::Busy),
             Arrival::Nondeterministic(difference) => Err(self.shape.nondeterministic(step, node, difference)),
-            Arrival::Complete { replaced } => {
-                self.go_on();
-                if let Role::Primary(primary) = &mut self.role {
-                    primary.held.settle(step);
-                }
-                let is_applied = self.state.as_ref().is_some_and(|state| step.replaces() < state.version());
-                let is_published = step.replaces() < self.published;
-                Ok(match is_applied {
-                    true => PushOutcome::Applied { replaced, is_short, is_published },
-                    false => PushOutcome::Whole { replaced },
-                })
-            }
+            Arrival::Complete { replaced } => Ok(self.complete(step, replaced, is_short)),
+        }
+    }
+
+    /// The root of a step has come: it is applied if its time has come, or waits.
+    fn complete(&mut self, step: Step, replaced: usize, is_short: bool) -> PushOutcome {
+        self.go_on();
+        if let Role::Primary(primary) = &mut self.role {
+            primary.held.settle(step);
+        }
+        let is_applied = self.state.as_ref().is_some_and(|state| step.replaces() < state.version());
+        let is_published = step.replaces() < self.published;
+        match is_applied {
+            true => PushOutcome::Applied { replaced, is_short, is_published },
+            false => PushOutcome::Whole { replaced },
         }
     }
 
     /// Makes the versions whose time has come: the root of the next step is whole, all before it is published, what is to
     /// be decided of it is, and memory is there.
     pub fn go_on(&mut self) {
-        while let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state)
-            && let Some(root) = primary.held.root()
-            && state.version() == self.published
-            && self.placement.heir.is_none()
-            && (!self.shape.is_decided || primary.scalars.decision().is_some())
-            && self.piece.as_ref().is_none_or(|piece| piece.may_save(&self.shape, state, root.sum.rows()))
-            && may_update(&mut self.holds)
+        while let Some(rows) = self.due()
+            && self.has_memory(rows)
+            && let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state)
         {
             let is_needed_here = primary.is_followed() || !state.is_on_device();
             if is_needed_here && primary.held.bring_root().is_err() {
@@ -259,9 +265,22 @@ impl Block {
         }
     }
 
+    /// Rows of the next version's sum, if its time has come but for memory.
+    fn due(&self) -> Option<usize> {
+        let (Role::Primary(primary), Some(state)) = (&self.role, &self.state) else { return None };
+        let root = primary.held.root()?;
+        let is_decided = !self.shape.is_decided || primary.scalars.decision().is_some();
+        let is_due = state.version() == self.published && self.placement.heir.is_none() && is_decided;
+        is_due.then(|| root.sum.rows())
+    }
+
     /// The sum is there: the next version is made, logged for whoever follows, and published when it may be.
     fn update(&mut self, mut update: Update) {
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else { return };
+        if update.weight == 0 {
+            // Nobody adds up what is of no record: followers are not given it.
+            update.sum = Sum::nothing(self.shape.bucket.is_some());
+        }
         let pace = self.job.pace(&self.shape, state, &update);
         update.plan = state.plan(&self.shape, pace, &update);
         if primary.is_followed() {
@@ -310,15 +329,15 @@ impl Block {
         CopyOf { rewind, published, earlier, from, segment_bytes }
     }
 
-    /// A follower, under `term` and with copy `fill`, says what it holds and asks for what follows; without room in
-    /// the answer it is only heard.
+    /// A follower, under `term` and with copy `fill`, says what it holds and asks for what follows, of which so many bytes may be
+    /// given to it.
     pub fn follow(
         &mut self,
         follower: Incarnation,
         fill: Fill,
         term: Term,
         theirs: Option<Cursor>,
-        has_room: bool,
+        room: usize,
     ) -> News {
         let whole = self.copy_of(self.job.mode.earlier_states(), 0);
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
@@ -328,23 +347,21 @@ impl Block {
             return News::NotHere;
         }
         let next = theirs.map_or(Next::State, |theirs| primary.hear(follower, theirs, state.name()));
+        let fits = |news: News| if news.bytes() <= room { news } else { News::Later };
         let news = match next {
             Next::Nothing => News::Nothing,
-            Next::Entry(_) | Next::State | Next::Segment(_) if !has_room => News::Nothing,
-            Next::Entry(entry) => News::Entry(entry),
+            Next::Broken => News::Broken,
+            Next::Entry(entry) => fits(News::Entry(entry)),
+            Next::State | Next::Segment(_) if room == 0 => News::Later,
             Next::State | Next::Segment(_) => {
                 let from = if let Next::Segment(from) = next { from } else { 0 };
-                match state.copy(&self.shape, CopyOf { from, ..whole }) {
-                    Some(copy) => {
-                        if from == 0 {
-                            primary.give_state(follower);
-                        }
-                        News::Copy(Box::new(copy))
-                    }
-                    None => News::Nothing,
+                let copy = state.copy(&self.shape, CopyOf { from, ..whole });
+                let news = copy.map_or(News::Nothing, |copy| fits(News::Copy(Box::new(copy))));
+                if from == 0 && matches!(news, News::Copy(_)) {
+                    primary.give_state(follower);
                 }
+                news
             }
-            Next::Broken => News::Broken,
         };
         self.publish();
         self.go_on();

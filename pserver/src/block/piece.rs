@@ -153,9 +153,11 @@ impl Block {
 }
 
 impl Piece {
-    /// Whether so many rows of a bucket may be changed: those that its piece still needs are saved first.
-    pub(super) fn may_save(&self, shape: &BlockShape, state: &State, rows: usize) -> bool {
+    /// Whether the update of that number may change so many rows of a bucket, and evict others: those that its piece still needs
+    /// are saved first.
+    pub(super) fn may_save(&self, shape: &BlockShape, state: &State, update: u64, rows: usize) -> bool {
         let (Piece::Open(_, piece), Some(bucket)) = (self, &shape.bucket) else { return true };
+        let rows = rows + state.evicts_at_most(shape, update, rows);
         piece.hold.charge_up_to((state.saved_bytes() + rows * row_bytes(bucket)) as u64)
     }
 }

@@ -1,12 +1,42 @@
 //! What trainers read of a block: a version that is published, in a message or put into an area of its device.
 
-use super::Block;
 use super::answer::{PushOutcome, Reading};
 use super::state::{Kept, State};
+use super::{Block, Role};
 use crate::device::{Area, Given};
 use shoal_runtime::cluster::{Rewind, Step, Version};
 
+/// Whether what a caller waits for may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It may, or never will: whoever reads it is told.
+    Ready,
+    /// Not yet.
+    NotYet,
+    /// This copy is not the block's primary, or the block has gone back: the caller's routing is old.
+    Elsewhere,
+}
+
 impl Block {
+    /// Whether the parameters that a step reads may be read by a caller of that history; without a step the newest. Of a block on
+    /// a device `is_in_area` says whether they stay there.
+    pub fn readiness(&self, of: Option<(Rewind, Step)>, is_in_area: bool) -> Readiness {
+        let Some((rewind, step)) = of else {
+            return match (&self.role, &self.state) {
+                (Role::Primary(_), Some(state)) if state.is_here(self.published) => Readiness::Ready,
+                (Role::Primary(_), _) => Readiness::NotYet,
+                (Role::Follower { .. } | Role::Retired, _) => Readiness::Elsewhere,
+            };
+        };
+        match self.readable(rewind, step) {
+            Ok((state, version)) if is_in_area && state.may_give(version) => Readiness::Ready,
+            Ok((state, version)) if state.is_here(version) => Readiness::Ready,
+            Ok(_) | Err(Reading::NotYet) => Readiness::NotYet,
+            Err(Reading::Elsewhere) => Readiness::Elsewhere,
+            Err(Reading::Parameters(..) | Reading::InArea(_) | Reading::Gone(_)) => Readiness::Ready,
+        }
+    }
+
     /// The parameters that step `step` reads, of a bucket the rows of these keys, for a caller whose history is `rewind`.
     pub fn read(&self, rewind: Rewind, step: Step, keys: &[u64]) -> Reading {
         let (state, version) = match self.readable(rewind, step) {
@@ -36,7 +66,7 @@ impl Block {
     /// Whether [`give`](Self::give) would, as far as can be said before.
     pub fn may_give(&self, rewind: Rewind, step: Step) -> Option<Version> {
         let (state, version) = self.readable(rewind, step).ok()?;
-        state.parameters(version)?.outcome().map(|_| version)
+        state.may_give(version).then_some(version)
     }
 
     /// The state, and the version that step `step` reads, which is published; or what the caller is told instead.

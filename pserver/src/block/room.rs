@@ -20,10 +20,13 @@ impl Block {
 
     /// Whether a change of so many rows may cost what pieces under way still need.
     pub(super) fn has_memory(&mut self, rows: usize) -> bool {
-        let state = self.state.as_ref();
-        let saved = self.piece.as_ref().zip(state);
-        saved.is_none_or(|(piece, state)| piece.may_save(&self.shape, state, rows))
-            && may_update(&mut self.holds)
+        let saved = self.piece.as_ref().zip(self.state.as_ref());
+        let may_save = saved.is_none_or(|(piece, state)| {
+            piece.may_save(&self.shape, state, self.job.updates(state.version()), rows)
+        });
+        let has_memory = may_save && may_update(&mut self.holds);
+        self.is_starved |= !has_memory;
+        has_memory
     }
 
     /// What a push for `step` is answered whatever it brings, the block being at `version`.

@@ -4,7 +4,6 @@
 //! The scalar block is a block like any other: what it decides is an entry of its log, told only when it is published,
 //! and kept as long as states are. So a decision is made once in a history, and can be asked for again.
 
-use super::memory::may_update;
 use super::published::Published;
 use super::state::Update;
 use super::sum::Sum;
@@ -52,21 +51,29 @@ pub enum Told {
 }
 
 impl Block {
-    /// The step whose decision this block waits for, and what it knows of it.
+    /// The step whose decision this block waits for.
+    pub(super) fn undecided_step(&self) -> Option<Step> {
+        let (Role::Primary(primary), Some(state)) = (&self.role, &self.state) else { return None };
+        let is_waiting = self.shape.is_decided
+            && primary.held.root().is_some()
+            && state.version() == self.published
+            && primary.scalars.decision.is_none();
+        is_waiting.then(|| Step(state.version().0))
+    }
+
+    /// The same, and what this block knows of the step: that is worked out once.
     pub fn undecided(&mut self) -> Option<(Rewind, Step, Partial)> {
-        let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else { return None };
-        let root = primary.held.root().filter(|_| self.shape.is_decided)?;
-        if state.version() != self.published || primary.scalars.decision.is_some() {
-            return None;
-        }
+        let step = self.undecided_step()?;
+        let Role::Primary(primary) = &mut self.role else { return None };
+        let root = primary.held.root()?;
         let partial =
             *primary.scalars.partial.get_or_insert_with(|| self.shape.partial(root.weight, &root.sum));
-        Some((self.placement.rewind, Step(state.version().0), partial))
+        Some((self.placement.rewind, step, partial))
     }
 
     /// A step is decided, in the history `rewind`. Whatever it does not wait for changes nothing.
     pub fn decide(&mut self, rewind: Rewind, step: Step, decision: Decision) {
-        let is_awaited = self.undecided().is_some_and(|(ours, awaited, _)| (ours, awaited) == (rewind, step));
+        let is_awaited = (self.placement.rewind, self.undecided_step()) == (rewind, Some(step));
         if let Role::Primary(primary) = &mut self.role
             && is_awaited
         {
@@ -111,9 +118,12 @@ impl Block {
         new.retain(|(block, _)| !primary.scalars.partials.contains_key(block));
         primary.scalars.partials.extend(new.iter().copied());
         let is_whole = primary.scalars.partials.len() >= blocks;
-        if !is_whole || self.placement.heir.is_some() || !may_update(&mut self.holds) {
+        if !is_whole || self.placement.heir.is_some() || !self.has_memory(0) {
             return Ok(Told::Taken);
         }
+        let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
+            return Ok(Told::NotHere);
+        };
         let before = |version| {
             let kept = state.parameters(version).map(|kept| Decision::from_values(kept.values()));
             kept.flatten().unwrap_or_else(|| decisions.initial())

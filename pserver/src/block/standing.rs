@@ -7,11 +7,6 @@ use shoal_runtime::cluster::{Mode, Node, Step, Version};
 use std::collections::BTreeMap;
 
 impl Block {
-    /// Bytes copied so far because an update met buffers that somebody still had.
-    pub fn copied(&self) -> u64 {
-        self.copied
-    }
-
     /// How it stands.
     pub fn standing(&self) -> Standing {
         // What is filled in part cannot be gone on from.

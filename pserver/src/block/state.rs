@@ -162,6 +162,14 @@ impl State {
         matches!(&self.values, Values::Dense(dense) if dense.is_there())
     }
 
+    /// Rows of a bucket that the update of that number evicts at most, if its sum has so many; of a dense block none.
+    pub(super) fn evicts_at_most(&self, shape: &BlockShape, update: u64, rows: usize) -> usize {
+        match (&self.values, &shape.bucket) {
+            (Values::Bucket(bucket), Some(of)) => bucket.evicts_at_most(of, update, rows),
+            _ => 0,
+        }
+    }
+
     /// Rows of a bucket and the bytes of their memory; of a dense block none.
     pub fn rows(&self) -> (u64, u64) {
         match &self.values {
@@ -199,6 +207,20 @@ impl State {
             (Values::Bucket(_), _) => Kept::Gone,
             (Values::Dense(dense), _) => dense.read(back as usize),
         }
+    }
+
+    /// Whether what is read of it at `version` is here, or is kept no more; what a device has left where it is, is asked of that.
+    pub(super) fn is_here(&self, version: Version) -> bool {
+        let back = self.name.version.0.checked_sub(version.0);
+        match (&self.values, back) {
+            (Values::Dense(dense), Some(back)) => dense.read(back as usize) != Kept::Coming,
+            (Values::Bucket(_), _) | (_, None) => true,
+        }
+    }
+
+    /// Whether a device makes the parameters of `version`, and may put them into an area of it.
+    pub(super) fn may_give(&self, version: Version) -> bool {
+        self.parameters(version).is_some_and(|kept| kept.outcome().is_some())
     }
 
     /// Copies the parameters of a dense block at `version` to an area of its device, from byte `to` on; false if they do not go

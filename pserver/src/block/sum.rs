@@ -224,6 +224,11 @@ fn difference<W: Word>(held: &[f32], words: &[W]) -> Option<Difference> {
 }
 
 impl Sum {
+    /// Of no microbatch.
+    pub(super) fn nothing(is_of_rows: bool) -> Sum {
+        if is_of_rows { Sum::Rows(Rows::default()) } else { Sum::Dense(Vec::new().into()) }
+    }
+
     /// Reads what is unread of it.
     pub fn settle(&mut self) {
         if let Sum::Dense(sum) = self {

@@ -114,6 +114,11 @@ impl Terms {
         if self.shape.evaluates(step) { step.replaces() } else { step.reads(self.mode.delay()) }
     }
 
+    /// Updates of a block that train, the one after `version` included.
+    pub(super) fn updates(&self, version: Version) -> u64 {
+        self.course.trained(version.0) + 1
+    }
+
     /// Where in the job an update of `state` is. Schedules and bias corrections count updates that train.
     pub(super) fn pace(&self, shape: &BlockShape, state: &State, update: &Update) -> Pace {
         let trained = self.course.trained(state.version().0);

@@ -32,7 +32,8 @@ pub struct Plan {
     pub refused: u32,
 }
 
-/// Rows that one update evicts at most: an entry names them all.
+/// Rows that one update evicts at most, by age and by score together: an entry names them all, in 3 MiB, beside sums of 12 MiB and
+/// the places of their keys, of which there are 3 MiB where rows are shortest. So an entry fits a message of 20 MiB.
 const EVICTED_MAX: usize = 1 << 18;
 const BORN: u32 = 1 << 31;
 const UNBORN: u32 = u32::MAX;
@@ -44,7 +45,7 @@ impl Bucket {
         self.arena.find_all(rows.keys(), shape.width, |slot| {
             plan.places.push(slot.map_or(Place::Unborn, Place::At));
         });
-        if let Some(age_max) = shape.sweeps(pass) {
+        if let Some(age_max) = shape.sweeps(pass.update) {
             plan.evicted = aged(&self.arena, rows, pass, age_max);
         }
         let counted = rows.keys().iter().zip(rows.counts()).zip(&plan.places).enumerate();
@@ -57,6 +58,20 @@ impl Bucket {
             plan.places[*at] = Place::Born(slot);
         }
         plan
+    }
+}
+
+impl Bucket {
+    /// Rows that the update of that number evicts at most, if its sum has so many.
+    pub fn evicts_at_most(&self, shape: &BucketShape, update: u64, rows: usize) -> usize {
+        let rows_max = match shape.ceiling() {
+            Some(Ceiling { rows: rows_max, full: Full::Evict { .. } }) => rows_max as usize,
+            _ => usize::MAX,
+        };
+        let is_full = self.arena.len() + rows > rows_max;
+        let by_score = if is_full { rows.max(rows_max / 16) } else { 0 };
+        let by_age = if shape.sweeps(update).is_some() { self.arena.len() } else { 0 };
+        by_score.saturating_add(by_age).min(EVICTED_MAX).min(self.arena.len())
     }
 }
 
@@ -75,7 +90,8 @@ impl Plan {
         if let Full::Evict { .. } = full
             && wanted > room(self)
         {
-            let many = (wanted - room(self)).max(rows_max as usize / 16).min(EVICTED_MAX);
+            let left = EVICTED_MAX.saturating_sub(self.evicted.len());
+            let many = (wanted - room(self)).max(rows_max as usize / 16).min(left);
             self.evict_lowest(arena, shape, rows, pass, many);
         }
         let born = wanted.min(room(self));

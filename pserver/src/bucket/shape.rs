@@ -1,6 +1,5 @@
 //! What never changes about one bucket: its table, rule and initial values, and which bucket it is.
 
-use crate::kernel::rules::Pass;
 use shoal_runtime::cluster::initial::RowInitial;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{Parameter, Rule, Table};
@@ -65,13 +64,13 @@ impl BucketShape {
         !self.parameter.group.is_frozen && self.table.admission > 1
     }
 
-    /// The age above which rows are evicted by this update: none by most, for the whole bucket is looked through every
+    /// The age above which rows are evicted by the update of that number: none by most, for the whole bucket is looked through every
     /// eighth of that age, and buckets take turns. So a row is evicted at most an eighth of the age later.
-    pub(super) fn sweeps(&self, pass: &Pass) -> Option<u32> {
+    pub(super) fn sweeps(&self, update: u64) -> Option<u32> {
         let age_max = self.table.age_max?;
         let period = u64::from(age_max / 8).max(1);
         let turn = u64::from(self.bucket) * period / u64::from(self.table.buckets);
-        (pass.update + turn).is_multiple_of(period).then_some(age_max)
+        (update + turn).is_multiple_of(period).then_some(age_max)
     }
 
     /// The most rows, and what becomes of the next key.

@@ -6,7 +6,7 @@ use crate::block::primary::PlacedCopy;
 use crate::block::tests::{alone, job};
 use crate::follower::tests::{Net, address};
 use crate::report::tests::{FakeMaster, after, identity, memory};
-use crate::shard::tests::assigned;
+use crate::shard::tests::{assigned, empty};
 use crate::shard::{Gradient, Push, Pushed};
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Node, Refusal, RefusalKind, Rewind, Step, Version};
@@ -17,14 +17,14 @@ const FIRST: Incarnation = Incarnation(77);
 
 /// A pserver that has just registered.
 fn registered() -> Arc<Shard> {
-    Arc::new(Shard::new(job(50, 2), 16, FIRST))
+    empty(job(50, 2), 16, FIRST)
 }
 
 /// Lives while `meanwhile` runs. Returns what ended the life, if anything did.
 async fn live_during(
     net: &Net,
     master: &FakeMaster,
-    shard: &Shard,
+    shard: &Arc<Shard>,
     meanwhile: impl Future<Output = ()>,
 ) -> Option<Fault> {
     let (mut identity, mut random, storage) = (identity(Some("test")), Random::seeded(3), memory());
@@ -40,7 +40,7 @@ fn led_by(primary: Incarnation) -> Placement {
     Placement { primary, ..alone(3) }
 }
 
-fn push(shard: &Shard, step: u64) {
+fn push(shard: &Arc<Shard>, step: u64) {
     let bytes = 1.0f32.to_le_bytes();
     let gradient = Gradient {
         block: BlockId(1),
@@ -80,10 +80,10 @@ async fn a_pserver_that_a_later_master_does_not_know_begins_anew_with_nothing() 
         let reports = heard.reports.iter().map(|(_, report)| report);
         reports.filter(move |report| report.incarnation == incarnation).collect::<Vec<_>>()
     };
-    assert_eq!(of(77).last().unwrap().progress[0].version, 1);
+    assert_eq!(of(77).iter().rev().find_map(|report| report.progress.first()).unwrap().version, 1);
     let first = of(78)[0];
     assert_eq!((first.call, first.routing_version, first.progress.len()), (1, 0, 0));
-    let last = *of(78).last().unwrap();
+    let last = *of(78).iter().rfind(|report| !report.progress.is_empty()).unwrap();
     assert_eq!((last.routing_version, last.progress[0].version), (9, 0), "restored by itself");
     let watched = heard.watches.iter().map(|(_, watch)| watch).find(|watch| watch.incarnation == 78);
     assert_eq!(watched.map(|watch| (watch.master_term, watch.routing_version)), Some((0, 0)));
@@ -107,7 +107,7 @@ async fn a_life_ends_with_what_no_new_one_can_mend() {
 #[tokio::test(start_paused = true)]
 async fn a_life_follows_and_reports_its_copies_and_asks_for_those_that_follow_it() {
     let (net, masters) = (Net::default(), [FakeMaster::default(), FakeMaster::default()]);
-    let (leader, follower) = (Arc::new(Shard::new(job(50, 2), 16, Incarnation(1))), registered());
+    let (leader, follower) = (empty(job(50, 2), 16, Incarnation(1)), registered());
     net.listen(1, &leader);
     let copy = PlacedCopy { pserver: FIRST, fill: Fill(4), is_in_sync: false };
     let leading = Placement { copies: vec![copy], ..alone(3) };
@@ -130,15 +130,21 @@ async fn a_life_follows_and_reports_its_copies_and_asks_for_those_that_follow_it
     let heard = masters[0].heard();
     let asked = heard.reports.iter().flat_map(|(_, report)| &report.admissions).next().unwrap();
     assert_eq!((asked.block, asked.pserver, asked.fill, asked.term), (0, 77, 4, 3));
-    let last = &heard.reports.last().unwrap().1;
-    assert_eq!(last.progress.iter().map(|group| group.version).collect::<Vec<_>>(), [0, 1]);
+    let told = heard.reports.iter().flat_map(|(_, report)| &report.progress);
+    let told = told.map(|group| (group.blocks.clone(), group.version)).collect::<Vec<_>>();
+    assert_eq!(
+        (told.first(), told.last()),
+        (Some(&(vec![0, 1], 0)), Some(&(vec![1], 1))),
+        "what has changed"
+    );
     let heard = masters[1].heard();
     let last = &heard.reports.last().unwrap().1;
-    let names = last
-        .copies
-        .iter()
-        .map(|copy| (copy.blocks[0], copy.fill, copy.name.unwrap().version, copy.is_broken));
-    assert_eq!(names.collect::<Vec<_>>(), [(0, 4, 0, false), (1, 4, 1, false)]);
+    let told = heard.reports.iter().flat_map(|(_, report)| &report.copies);
+    let names: Vec<_> = told
+        .map(|copy| (copy.blocks.clone(), copy.fill, copy.name.map(|name| name.version), copy.is_broken))
+        .collect();
+    assert!(names.contains(&(vec![0, 1], 4, Some(0), false)), "{names:?}");
+    assert_eq!(names.last(), Some(&(vec![1], 4, Some(1), false)));
     let counters = last.counters.unwrap();
     assert_eq!((counters.fills, counters.entries, counters.bytes_followed), (2, 1, 4 * (3 * 6 + 1 + 1)));
 }
@@ -147,15 +153,21 @@ async fn a_life_follows_and_reports_its_copies_and_asks_for_those_that_follow_it
 async fn every_assignment_has_its_primaries_restored_and_no_other_copies() {
     let (shard, storage, mut random) = (registered(), memory(), Random::seeded(1));
     let restored = || {
-        shard.standing().unwrap().0.iter().map(|group| (group.blocks.len(), group.term.0)).collect::<Vec<_>>()
+        shard
+            .whole_standing()
+            .unwrap()
+            .0
+            .iter()
+            .map(|group| (group.blocks.len(), group.term.0))
+            .collect::<Vec<_>>()
     };
     let story = async {
         after(1).await;
-        shard.assign(assigned(1, 3, [(0, led_by(FIRST)), (1, led_by(Incarnation(9)))])).unwrap();
+        shard.assign_now(assigned(1, 3, [(0, led_by(FIRST)), (1, led_by(Incarnation(9)))])).unwrap();
         after(1).await;
         assert_eq!(restored(), [(1, 3)]);
         let rewound = Placement { primary: FIRST, ..alone(5) };
-        shard.assign(assigned(1, 5, [(0, rewound.clone()), (1, rewound)])).unwrap();
+        shard.assign_now(assigned(1, 5, [(0, rewound.clone()), (1, rewound)])).unwrap();
         after(1).await;
         assert_eq!(restored(), [(2, 5)]);
     };
@@ -166,7 +178,7 @@ async fn every_assignment_has_its_primaries_restored_and_no_other_copies() {
     }
     // What it finds when it begins is restored too.
     let shard = registered();
-    shard.assign(assigned(1, 3, [(0, led_by(FIRST))])).unwrap();
+    shard.assign_now(assigned(1, 3, [(0, led_by(FIRST))])).unwrap();
     let waited = tokio::time::timeout(Duration::from_secs(1), restore(&shard, &storage, &mut random)).await;
     assert!(waited.is_err() && shard.unrestored().unwrap().is_empty());
 }

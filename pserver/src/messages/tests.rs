@@ -34,10 +34,12 @@ fn assignments_arrive_as_they_were_given() {
 
 #[test]
 fn followers_words_and_news_arrive_as_they_were_meant() {
-    let group =
-        Following { blocks: vec![BlockId(1), BlockId(3)], term: Term(8), fill: Fill(6), cursor: None };
+    let group = Following {
+        blocks: vec![BlockId(1), BlockId(3)],
+        stand: Stand { term: Term(8), fill: Fill(6), cursor: None },
+    };
     let cursors = [None, Some(7)].map(|filled| Some(Cursor { name: name(8, 2), filled }));
-    let others = cursors.map(|cursor| Following { cursor, ..group.clone() });
+    let others = cursors.map(|cursor| Following { stand: Stand { cursor, ..group.stand }, ..group.clone() });
     for said in others.into_iter().chain([group]) {
         assert_eq!(following(followed_blocks(said.clone())), said);
     }

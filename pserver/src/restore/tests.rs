@@ -6,7 +6,7 @@ use crate::block::Placement;
 use crate::block::tests::{ME, alone, async_job, declaration, job};
 use crate::hosting::Assignment;
 use crate::report::tests::{after, memory};
-use crate::shard::tests::{assigned, host};
+use crate::shard::tests::{assigned, empty, host};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use shoal_runtime::cluster::block_copy::decode_rows;
 use shoal_runtime::cluster::checkpoint::Origin;
@@ -18,7 +18,7 @@ use shoal_runtime::host::warm_start::pin;
 
 /// Writes a checkpoint of a job that has just begun, a file for each block.
 async fn written(storage: &Storage, job: &JobSettings) -> ManifestRecord {
-    let shard = Shard::new(job.clone(), 16, ME);
+    let shard = empty(job.clone(), 16, ME);
     host(&shard, assigned(1, 3, [(0, alone(3)), (1, alone(3))]));
     let mut files = Vec::new();
     for (sequence, copy) in (0..).zip(shard.read_state(Version(0), &[BlockId(0), BlockId(1)], 0).unwrap()) {
@@ -36,14 +36,14 @@ fn from(record: ManifestRecord, term: u64) -> Placement {
 }
 
 /// A pserver that is to restore both blocks from `record`, and does for two seconds.
-async fn restored(job: JobSettings, storage: &Storage, record: ManifestRecord) -> Shard {
-    let shard = Shard::new(job, 16, ME);
-    shard.assign(assigned(1, 5, [(0, from(record, 5)), (1, from(record, 5))])).unwrap();
+async fn restored(job: JobSettings, storage: &Storage, record: ManifestRecord) -> Arc<Shard> {
+    let shard = empty(job, 16, ME);
+    shard.assign_now(assigned(1, 5, [(0, from(record, 5)), (1, from(record, 5))])).unwrap();
     for_two_seconds(&shard, storage).await;
     shard
 }
 
-async fn for_two_seconds(shard: &Shard, storage: &Storage) {
+async fn for_two_seconds(shard: &Arc<Shard>, storage: &Storage) {
     let mut random = Random::seeded(1);
     tokio::select! {
         refusal = restore(shard, storage, &mut random) => panic!("{refusal}"),
@@ -55,7 +55,7 @@ async fn delete(storage: &Storage, sequence: u64) {
     storage.delete(&format!("{}/pserver-{ME}-{sequence}.blocks", CheckpointId(1).folder())).await.unwrap();
 }
 
-fn lacking(shard: &Shard) -> Vec<u32> {
+fn lacking(shard: &Arc<Shard>) -> Vec<u32> {
     shard.unrestored().unwrap().iter().map(|(hosted, ..)| hosted.shape.id.0).collect()
 }
 
@@ -89,7 +89,7 @@ async fn one_missing_file_holds_a_synchronous_job_back_and_the_other_blocks_of_a
         let damage = shard.damage().unwrap();
         assert_eq!(lacking(&shard), left);
         assert!(damage[0].file.ends_with("-0.blocks") && damage[0].what.contains("not there"), "{damage:?}");
-        assert!(shard.checkpointing().trouble.is_empty(), "nothing that may pass");
+        assert!(shard.checkpointing(0).trouble.is_empty(), "nothing that may pass");
     }
 }
 
@@ -100,7 +100,7 @@ async fn it_is_said_until_another_origin_is_given_and_then_no_more() {
     delete(&storage, 0).await;
     let shard = restored(job(5, 2), &storage, record).await;
     assert_eq!(shard.damage().unwrap().len(), 1);
-    shard.assign(assigned(1, 6, [(0, alone(6)), (1, alone(6))])).unwrap();
+    shard.assign_now(assigned(1, 6, [(0, alone(6)), (1, alone(6))])).unwrap();
     assert_eq!(shard.damage().unwrap(), []);
     for_two_seconds(&shard, &storage).await;
     assert!(lacking(&shard).is_empty());
@@ -119,9 +119,9 @@ async fn beginning_at(folder: &tempfile::TempDir, tensors: &[(&str, &[f32])]) ->
 }
 
 /// A pserver that is to begin both blocks, and tries for two seconds.
-async fn begun(job: JobSettings) -> Shard {
-    let shard = Shard::new(job, 16, ME);
-    shard.assign(assigned(1, 3, [(0, alone(3)), (1, alone(3))])).unwrap();
+async fn begun(job: JobSettings) -> Arc<Shard> {
+    let shard = empty(job, 16, ME);
+    shard.assign_now(assigned(1, 3, [(0, alone(3)), (1, alone(3))])).unwrap();
     for_two_seconds(&shard, &memory()).await;
     shard
 }
@@ -134,7 +134,7 @@ async fn parameters_begin_at_the_file_and_what_it_lacks_at_its_initial_values() 
     let job = beginning_at(&folder, &tensors).await;
     let cold = begun(JobSettings { warm_start: None, ..job.clone() }).await;
     let warm = begun(job).await;
-    let parameters = |shard: &Shard, block| {
+    let parameters = |shard: &Arc<Shard>, block| {
         let copies = shard.read_state(Version(0), &[BlockId(block)], 0).unwrap();
         (bytemuck::pod_collect_to_vec::<u8, f32>(&copies[0].parameters), copies[0].slots.clone())
     };
@@ -155,9 +155,9 @@ async fn a_parameter_of_several_blocks_begins_at_the_file_on_one_and_on_three_ps
     for pservers in [1, 3] {
         let mut found = vec![0.0; 200];
         for pserver in 0..pservers {
-            let shard = Shard::new(job.clone(), 16, ME);
+            let shard = empty(job.clone(), 16, ME);
             let own = (0..4).filter(|block| block % pservers == pserver).map(|block| (block, alone(3)));
-            shard.assign(Assignment { declaration: declaration.clone(), ..assigned(1, 3, own) }).unwrap();
+            shard.assign_now(Assignment { declaration: declaration.clone(), ..assigned(1, 3, own) }).unwrap();
             for_two_seconds(&shard, &memory()).await;
             for block in (0..4).filter(|block| block % pservers == pserver) {
                 let copy = shard.read_state(Version(0), &[BlockId(block)], 0).unwrap().remove(0);
@@ -191,9 +191,9 @@ async fn rows_out_of_order_fail_the_job_and_no_bucket_begins() {
     let folder = tempfile::tempdir().unwrap();
     let keys: Vec<u64> = (0..50).chain([3]).collect();
     let (declaration, job) = beginning_at_rows(&folder, &keys).await;
-    let shard = Shard::new(job, 16, ME);
+    let shard = empty(job, 16, ME);
     let all = (0..8).map(|block| (block, alone(3)));
-    shard.assign(Assignment { declaration, ..assigned(1, 3, all) }).unwrap();
+    shard.assign_now(Assignment { declaration, ..assigned(1, 3, all) }).unwrap();
     for_two_seconds(&shard, &memory()).await;
     let failure = shard.failure().unwrap();
     assert!(failure.contains("key 3 of row 50 does not follow the one before"), "{failure}");
@@ -209,9 +209,9 @@ async fn buckets_begin_at_the_rows_of_the_file_on_one_and_on_three_pservers() {
     for pservers in [1, 3] {
         let mut found = Vec::new();
         for pserver in 0..pservers {
-            let shard = Shard::new(job.clone(), 16, ME);
+            let shard = empty(job.clone(), 16, ME);
             let own = (0..8).filter(|block| block % pservers == pserver).map(|block| (block, alone(3)));
-            shard.assign(Assignment { declaration: declaration.clone(), ..assigned(1, 3, own) }).unwrap();
+            shard.assign_now(Assignment { declaration: declaration.clone(), ..assigned(1, 3, own) }).unwrap();
             for_two_seconds(&shard, &memory()).await;
             assert_eq!(shard.failure(), None);
             for block in (0..8).filter(|block| block % pservers == pserver) {
@@ -269,8 +269,8 @@ async fn a_checkpoint_of_another_format_ends_the_pserver_and_is_not_reported_as_
     let other = ManifestRecord { crc32: crc32fast::hash(&content), ..record };
     storage.delete(&object).await.unwrap();
     storage.put(&object, content.into()).await.unwrap();
-    let shard = Shard::new(job(5, 2), 16, ME);
-    shard.assign(assigned(1, 5, [(0, from(other, 5)), (1, from(other, 5))])).unwrap();
+    let shard = empty(job(5, 2), 16, ME);
+    shard.assign_now(assigned(1, 5, [(0, from(other, 5)), (1, from(other, 5))])).unwrap();
     let mut random = Random::seeded(1);
     let refusal =
         tokio::time::timeout(Duration::from_secs(1), restore(&shard, &storage, &mut random)).await.unwrap();

@@ -45,7 +45,9 @@ impl World {
     }
 
     fn go_on(&mut self) {
-        while let Some((node, answer)) = self.queue.next(self.now, |asked| Ok(self.held.room(asked.node))) {
+        while let Some((node, answer)) =
+            self.queue.next(self.now, |_| true, |asked| Ok(self.held.room(asked.node)))
+        {
             let lowest = self.waiting.iter().map(|(node, _)| node.first()).min();
             assert_eq!(Some(node.first()), lowest, "the lowest is told first");
             let at = self.waiting.iter().position(|(waiting, _)| *waiting == node).unwrap();
@@ -157,8 +159,9 @@ fn who_falls_silent_is_forgotten_and_who_sends_is_not() {
         queue.wait(leaf(slot), slot);
     }
     // Nothing is held: each alone would be one beyond the lowest missing slot.
-    let next =
-        |queue: &mut RoomQueue<u32>, now| queue.next(now, |_| Ok(Room::Beyond(1))).map(|(slot, _)| slot);
+    let next = |queue: &mut RoomQueue<u32>, now| {
+        queue.next(now, |_| true, |_| Ok(Room::Beyond(1))).map(|(slot, _)| slot)
+    };
     assert_eq!(
         [next(&mut queue, began), next(&mut queue, began), next(&mut queue, began)],
         [Some(5), Some(6), None]
@@ -177,7 +180,7 @@ fn what_is_on_its_way_for_one_step_takes_no_room_of_another() {
     let now = Instant::now();
     queue.wait(leaf(5), 4);
     queue.wait(Asked { step: Step(5), ..leaf(5) }, 5);
-    let mut next = || queue.next(now, |_| Ok(Room::Beyond(1)));
+    let mut next = || queue.next(now, |_| true, |_| Ok(Room::Beyond(1)));
     assert_eq!([next(), next(), next()], [Some((4, RoomAnswer::Room)), Some((5, RoomAnswer::Room)), None]);
 }
 
@@ -189,14 +192,14 @@ fn one_that_must_wait_for_its_version_or_for_memory_holds_up_nobody() {
         queue.wait(leaf(1), 1);
         queue.wait(Asked { block: BlockId(3), ..leaf(2) }, 2);
         let look = |asked: &Asked| if asked.block == BlockId(9) { Err(why) } else { Ok(Room::Lowest) };
-        assert_eq!(queue.next(now, look), Some((2, RoomAnswer::Room)));
-        assert_eq!(queue.next(now, look), None);
+        assert_eq!(queue.next(now, |_| true, look), Some((2, RoomAnswer::Room)));
+        assert_eq!(queue.next(now, |_| true, look), None);
     }
     let mut queue = RoomQueue::new(1);
     let now = Instant::now();
     queue.wait(leaf(1), 1);
     let late = |_: &Asked| Err(PushOutcome::Late);
-    assert_eq!(queue.next(now, late), Some((1, RoomAnswer::Instead(PushOutcome::Late))));
+    assert_eq!(queue.next(now, |_| true, late), Some((1, RoomAnswer::Instead(PushOutcome::Late))));
 }
 
 #[test]

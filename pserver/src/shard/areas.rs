@@ -36,10 +36,13 @@ struct Shared {
 impl Areas {
     /// Forgets what its trainer uses no more.
     fn follow(&mut self, trainer: Incarnation, keeps: &[u64], now: Instant) {
-        self.areas.retain(|number, shared| match shared.trainer == trainer {
-            true => keeps.contains(number),
-            false => now.saturating_duration_since(shared.used) < UNUSED,
-        });
+        self.areas.retain(|number, shared| shared.trainer != trainer || keeps.contains(number));
+        self.forget_unused(now);
+    }
+
+    /// Forgets what nothing comes through any more.
+    fn forget_unused(&mut self, now: Instant) {
+        self.areas.retain(|_, shared| now.saturating_duration_since(shared.used) < UNUSED);
     }
 
     fn count(&self, trainer: Incarnation) -> usize {
@@ -84,12 +87,21 @@ impl Shard {
             Err(_) => return Ok(None),
         };
         let mut areas = self.areas.lock().unwrap_or_else(PoisonError::into_inner);
+        if areas.count(trainer) >= AREAS_MAX {
+            // Another call of its came first.
+            return Ok(None);
+        }
         areas.last += 1;
         // No number of an earlier life of this process is given again.
         let number = mix(self.incarnation().0) << NUMBER_BITS | areas.last;
         areas.areas.insert(number, Shared { area: Arc::clone(&area), trainer, used: now });
         tracing::debug!(%trainer, number, bytes = area.bytes(), "an area for gradients");
         Ok(Some((number, area)))
+    }
+
+    /// Gives areas back through which nothing comes any more.
+    pub(super) fn give_areas_back(&self, now: Instant) {
+        self.areas.lock().unwrap_or_else(PoisonError::into_inner).forget_unused(now);
     }
 
     /// Whether an area is here.

@@ -1,11 +1,18 @@
 //! This pserver's part in the checkpoint under way: pieces to write, files written.
 
-use super::Shard;
+use super::{Kind, Listener, Shard, Since};
 use crate::block::memory::Budget;
-use crate::block::{GivenPiece, NamedCheckpoint};
+use crate::block::{Block, GivenPiece, NamedCheckpoint};
+use crate::hosting::Hosted;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, Refusal};
+use shoal_runtime::cluster::{BlockId, CheckpointId, DamagedCheckpoint, Refusal};
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
+
+/// Pieces that one file has at most: a report tells of them all.
+const FILE_PIECES_MAX: usize = 1 << 15;
+/// Pieces that one report tells of, if they are of more than one file: about 4 MiB.
+const REPORT_PIECES_MAX: usize = 1 << 16;
 
 /// How far this pserver is with the checkpoint under way.
 #[derive(Clone, Debug, Default)]
@@ -14,17 +21,43 @@ pub struct Checkpointing {
     pub named: Option<NamedCheckpoint>,
     /// Files that are written and synced.
     pub written: Vec<WrittenFile>,
+    /// Whether some block here was past the version when it heard of it.
+    pub has_passed: bool,
     /// Files begun, failed ones included: each has a name of its own.
     pub begun: u64,
     /// Why pieces cannot be written; empty while they can.
     pub trouble: String,
 }
 
+/// Blocks whose pieces wait to be written.
+#[derive(Debug)]
+pub struct Pieces {
+    waiting: BTreeSet<BlockId>,
+    taken: Listener,
+}
+
+impl Pieces {
+    /// Waits until there may be more.
+    pub async fn changed(&mut self) {
+        self.taken.changed().await;
+    }
+}
+
+/// Gives away a piece of one block, or its next segment.
+fn give(
+    shard: &Arc<Shard>,
+    hosted: Arc<Hosted>,
+) -> impl FnOnce() -> Result<Option<(CheckpointId, GivenPiece)>, Refusal> + Send + 'static {
+    let shard = Arc::clone(shard);
+    move || shard.with(&hosted, Block::give_piece)
+}
+
 impl Shard {
     /// The same with a bound, in bytes, on what pieces hold beyond what training needs while they wait to be written.
     /// Updates that would hold more are put off.
     pub fn with_checkpoint_memory(mut self, bytes: u64) -> Shard {
-        self.terms = Arc::new(self.terms.with_budget(Budget::of(bytes)));
+        let freed = self.freed.clone();
+        self.terms = Arc::new(self.terms.with_budget(Budget::telling(bytes, move || freed.send())));
         self
     }
 
@@ -39,9 +72,24 @@ impl Shard {
         self.terms.budget().peak()
     }
 
-    /// What this pserver has done for the checkpoint under way.
-    pub fn checkpointing(&self) -> Checkpointing {
-        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The checkpoint under way.
+    pub fn named(&self) -> Option<NamedCheckpoint> {
+        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).named
+    }
+
+    /// What this pserver has done for the checkpoint under way. Of the files those from number `from` on, as many as a report
+    /// holds.
+    pub fn checkpointing(&self, from: usize) -> Checkpointing {
+        let known = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut pieces, after) = (0, known.written.iter().skip(from));
+        let fits = |file: &&WrittenFile| {
+            let is_first = pieces == 0;
+            pieces += file.pieces.len();
+            is_first || pieces <= REPORT_PIECES_MAX
+        };
+        let written = after.take_while(fits).cloned().collect();
+        let Checkpointing { named, has_passed, begun, ref trouble, .. } = *known;
+        Checkpointing { named, written, has_passed, begun, trouble: trouble.clone() }
     }
 
     /// Another checkpoint is under way, or none.
@@ -53,49 +101,70 @@ impl Shard {
         }
     }
 
-    /// Bytes copied because an update met buffers that a piece or a follower still had.
-    pub fn copied(&self) -> Result<u64, Refusal> {
-        let hosting = self.hosting();
-        hosting
-            .iter()
-            .flat_map(|hosting| hosting.blocks.values())
-            .map(|hosted| Ok(hosted.lock()?.copied()))
-            .sum()
+    /// Whether more than so many files of the checkpoint under way are written.
+    pub fn has_written_more_than(&self, files: usize) -> bool {
+        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).written.len() > files
     }
 
-    /// Whether some block here was past the version when it heard of the checkpoint.
-    pub fn has_passed(&self, checkpoint: CheckpointId) -> Result<bool, Refusal> {
-        let hosting = self.hosting();
-        for hosted in hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
-            if hosted.lock()?.has_passed(checkpoint) {
-                return Ok(true);
-            }
+    /// A block cannot supply its piece of a checkpoint.
+    pub(super) fn note_passed(&self, checkpoint: CheckpointId) {
+        let mut checkpointing = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+        if checkpointing.named.is_some_and(|named| named.checkpoint == checkpoint) {
+            checkpointing.has_passed = true;
         }
-        Ok(false)
+    }
+
+    /// Hears of pieces that wait to be written, beginning with all that wait now.
+    pub fn pieces(&self) -> Pieces {
+        // In this order: none is missed.
+        let taken = self.changes.listen(Kind::Piece);
+        let hosting = self.hosting();
+        let blocks = hosting.iter().flat_map(|hosting| hosting.blocks.keys().copied());
+        Pieces { waiting: blocks.collect(), taken }
     }
 
     /// Pieces of the checkpoint under way that wait to be written, about `bytes` of them, and the number of the file
     /// to write them to.
-    pub fn give_pieces(&self, bytes: usize) -> Result<Option<(CheckpointId, u64, Vec<GivenPiece>)>, Refusal> {
-        let (Some(hosting), Some(named)) = (self.hosting(), self.checkpointing().named) else {
+    pub async fn give_pieces(
+        self: &Arc<Self>,
+        pieces: &mut Pieces,
+        bytes: usize,
+    ) -> Result<Option<(CheckpointId, u64, Vec<GivenPiece>)>, Refusal> {
+        let Some(hosting) = self.hosting() else { return Ok(None) };
+        match pieces.taken.take(&self.changes) {
+            Since::Any => pieces.waiting = hosting.blocks.keys().copied().collect(),
+            Since::Blocks(blocks) => pieces.waiting.extend(blocks),
+        }
+        let Some(named) = self.named() else {
+            pieces.waiting.clear();
             return Ok(None);
         };
-        let (mut pieces, mut given) = (Vec::new(), 0);
-        for hosted in hosting.blocks.values() {
-            let mut block = hosted.lock()?;
-            while given < bytes
-                && let Some((checkpoint, piece)) = block.give_piece()
-            {
-                if checkpoint == named.checkpoint {
-                    given += piece.copy.bytes();
-                    pieces.push(piece);
+        let (mut given, mut size) = (Vec::new(), 0);
+        while size < bytes
+            && given.len() < FILE_PIECES_MAX
+            && let Some(id) = pieces.waiting.first().copied()
+        {
+            let hosted = hosting.block(id).cloned();
+            let piece = match hosted {
+                Some(hosted) => self.processors.run(give(self, hosted)).await?,
+                None => None,
+            };
+            match piece {
+                Some((checkpoint, piece)) if checkpoint == named.checkpoint => {
+                    size += piece.copy.bytes();
+                    given.push(piece);
+                }
+                // Of another checkpoint: nobody waits for it.
+                Some(_) => {}
+                None => {
+                    pieces.waiting.remove(&id);
                 }
             }
         }
-        if pieces.is_empty() {
+        if given.is_empty() {
             return Ok(None);
         }
-        Ok(Some((named.checkpoint, self.next_file(), pieces)))
+        Ok(Some((named.checkpoint, self.next_file(), given)))
     }
 
     /// The number of the next file of this checkpoint.
@@ -119,13 +188,13 @@ impl Shard {
             counters.pieces_written += pieces;
             counters.bytes_written += bytes;
         });
-        self.published.send();
+        self.urgent.send();
     }
 
     /// Pieces cannot be written, and why.
     pub fn note_trouble(&self, why: String) {
         self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).trouble = why;
-        self.published.send();
+        self.urgent.send();
     }
 
     /// A checkpoint cannot be restored from, and why. The first fault of each is kept.
@@ -135,7 +204,7 @@ impl Shard {
             damaged.push(found);
         }
         drop(damaged);
-        self.published.send();
+        self.urgent.send();
     }
 
     /// Damaged checkpoints that blocks here wait to be restored from: only another one, from the master, can help.

@@ -1,9 +1,15 @@
 //! A pserver with a device: blocks whose updates are done are published, in whatever order they are done.
 
 use super::Shard;
+use crate::block::Block;
 use crate::device::{Device, DeviceError, Given};
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// How often areas are looked at through which nothing may come any more.
+const AREAS_LOOK: Duration = Duration::from_secs(60);
 
 impl Shard {
     /// The same with a device that updates dense blocks, as far as it has memory.
@@ -19,16 +25,19 @@ impl Shard {
         self.terms.device()
     }
 
-    /// Publishes what the device has done, for ever. Returns only what no repetition can mend.
-    pub async fn land(&self) -> Refusal {
+    /// Publishes what the device has done, and gives areas of trainers that are no more back to it, for ever. Returns only what no
+    /// repetition can mend.
+    pub async fn land(self: &Arc<Self>) -> Refusal {
         let Some(device) = self.device() else { return std::future::pending().await };
         let mut changed = device.changed();
         loop {
             changed.mark_heard();
-            if let Err(refusal) = self.note_done(&device.take_finished()) {
+            if let Err(refusal) = self.note_done(&device.take_finished()).await {
                 return refusal;
             }
-            changed.changed().await;
+            // Whether anything was done or not.
+            let _ = timeout(AREAS_LOOK, changed.changed()).await;
+            self.give_areas_back(Instant::now());
         }
     }
 
@@ -65,23 +74,10 @@ impl Shard {
     }
 
     /// Updates of these blocks are done, or their parameters here.
-    pub fn note_done(&self, blocks: &[BlockId]) -> Result<(), Refusal> {
+    pub async fn note_done(self: &Arc<Self>, blocks: &[BlockId]) -> Result<(), Refusal> {
         let hosting = self.hosting();
-        let mut is_updated = false;
-        for hosted in blocks.iter().filter_map(|id| hosting.as_ref()?.block(*id)) {
-            let mut block = hosted.lock()?;
-            let before = block.version();
-            block.note_done();
-            is_updated |= block.version() > before;
-        }
-        if is_updated {
-            self.logged.send();
-        }
-        if !blocks.is_empty() {
-            self.published.send();
-            self.whole.send();
-            self.tell_of_room();
-        }
+        let those = blocks.iter().filter_map(|id| hosting.as_ref()?.block(*id).cloned());
+        self.each(those.collect(), |_, changed, hosted| hosted.with(changed, Block::note_done)).await?;
         Ok(())
     }
 }

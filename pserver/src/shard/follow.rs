@@ -1,14 +1,22 @@
 //! Following and being followed: what copies of one block say to one another, over all blocks of two pservers.
+//!
+//! A follower says how its copies stand: all of them in the first request of a session, then only those that stand otherwise. The
+//! primary keeps what was said, so that a request costs what has changed and not what is followed. A follower that misses an answer
+//! begins another session; so nothing is lost, and nothing has to be sent again by the primary.
 
-use super::Shard;
+use super::{Kind, Listener, Shard, Since};
 use crate::block::{Cursor, News};
+use crate::hosting::{Changed, Hosted};
 use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Refusal, Term, Version};
+use shoal_runtime::host::signal::Changes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of copies and entries after which a follower is answered with what there is. One more copy comes on top, and
-/// the largest (1 MiB of parameters, as much of each of the 9 versions that the largest delay keeps and of each of
-/// three slots; a segment of a bucket is smaller) has 13 MiB, the largest entry 15: a message may have 20 MiB.
-const FOLLOW_BYTES: usize = 3 << 20;
+/// Bytes of copies and entries after which a follower is answered with what there is: enough for all processors of the follower to
+/// work on.
+const ANSWER_BYTES: usize = 8 << 20;
+/// The most bytes that an answer has, where it has more than one copy or entry: a message may have 20 MiB.
+const ANSWER_BYTES_MAX: usize = 18 << 20;
 /// What a block costs in a message beside its buffers, at most.
 const ENVELOPE_BYTES: usize = 128;
 
@@ -17,11 +25,18 @@ const ENVELOPE_BYTES: usize = 128;
 pub struct Following {
     /// The blocks.
     pub blocks: Vec<BlockId>,
-    /// Their term, as the follower knows it.
-    pub term: Term,
-    /// Which copies.
+    /// How they stand.
+    pub stand: Stand,
+}
+
+/// How a follower's copy stands, as the follower says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stand {
+    /// Which copy.
     pub fill: Fill,
-    /// What they hold, if anything.
+    /// The block's term, as the follower knows it.
+    pub term: Term,
+    /// What it holds; none while nothing has come.
     pub cursor: Option<Cursor>,
 }
 
@@ -40,44 +55,91 @@ pub struct Followed {
     pub news: News,
 }
 
+/// What followers have said to this pserver, of each the newest session.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(BTreeMap<Incarnation, Arc<Mutex<Session>>>);
+
+/// What one follower has said.
+#[derive(Debug)]
+struct Session {
+    /// Names it.
+    id: u64,
+    /// The number of the request that comes next.
+    next: u64,
+    said: BTreeMap<BlockId, Stand>,
+    /// Copies that were spoken of and not heard yet.
+    unheard: BTreeSet<BlockId>,
+    /// Copies that the last answer gave something: the next request says what has become of it.
+    answered: BTreeSet<BlockId>,
+    /// Copies that there may be something for.
+    due: BTreeSet<BlockId>,
+    logged: Listener,
+}
+
+/// One request of a follower, until it is answered.
+#[derive(Debug)]
+pub struct Led {
+    follower: Incarnation,
+    session: Arc<Mutex<Session>>,
+    id: u64,
+    number: u64,
+    logged: Changes,
+}
+
 impl Shard {
-    /// A follower says how its copies stand; it is given what follows, as much as fits a message.
-    pub fn follow(&self, follower: Incarnation, following: &[Following]) -> Result<Vec<Followed>, Refusal> {
-        let Some(hosting) = self.hosting() else { return Ok(Vec::new()) };
-        let (mut followed, mut bytes) = (Vec::new(), 0);
-        let (mut is_published, mut is_updated, mut is_due) = (false, false, false);
-        for group in following {
-            for id in &group.blocks {
-                let Some(hosted) = hosting.block(*id) else { continue };
-                let mut block = hosted.lock()?;
-                let before = (block.published(), block.version());
-                let news = block.follow(follower, group.fill, group.term, group.cursor, bytes < FOLLOW_BYTES);
-                is_published |= block.published() > before.0;
-                is_updated |= block.version() > before.1;
-                is_due |= block.is_admission_due();
-                if !matches!(news, News::Nothing | News::NotHere) {
-                    bytes += ENVELOPE_BYTES + size(&news);
-                    let published = block.published();
-                    followed.push(Followed {
-                        block: *id,
-                        term: group.term,
-                        fill: group.fill,
-                        published,
-                        news,
-                    });
-                }
+    /// A follower says how its copies stand, in request `number` of a session, counted from 0; none if what it has said before is
+    /// not known here.
+    pub fn lead(
+        &self,
+        follower: Incarnation,
+        id: u64,
+        number: u64,
+        following: Vec<Following>,
+    ) -> Option<Led> {
+        let said = following
+            .into_iter()
+            .flat_map(|Following { blocks, stand }| blocks.into_iter().map(move |block| (block, stand)));
+        let said: BTreeMap<BlockId, Stand> = said.collect();
+        let logged = self.changes.told(Kind::Logged);
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if number == 0 {
+            let (said, unheard, answered, due) = Default::default();
+            let session = Session {
+                id,
+                next: 0,
+                said,
+                unheard,
+                answered,
+                due,
+                logged: self.changes.listen(Kind::Logged),
+            };
+            if let Some(old) = sessions.0.insert(follower, Arc::new(Mutex::new(session))) {
+                // Nobody waits for an answer in it any more.
+                old.lock().unwrap_or_else(PoisonError::into_inner).next = u64::MAX;
             }
         }
-        if is_published || is_due {
-            self.published.send();
+        let session = Arc::clone(sessions.0.get(&follower)?);
+        drop(sessions);
+        let led = Led { follower, session, id, number, logged };
+        {
+            let mut session = led.session();
+            if (session.id, session.next) != (id, number) {
+                return None;
+            }
+            session.next = session.next.wrapping_add(1);
+            // An answer that gave these something has gone to nobody: a request may come twice.
+            let answered = std::mem::take(&mut session.answered);
+            session.due.extend(answered.into_iter().filter(|block| !said.contains_key(block)));
+            session.unheard.extend(said.keys());
+            session.said.extend(said);
         }
-        if is_updated {
-            self.logged.send();
-        }
-        if is_published {
-            self.whole.send();
-        }
-        Ok(followed)
+        Some(led)
+    }
+
+    /// Sessions that no request is open of are forgotten: a follower that is still there begins another.
+    pub(super) fn forget_sessions(&self) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.0.retain(|_, session| Arc::strong_count(session) > 1);
     }
 
     /// The primaries that this pserver follows, with their addresses.
@@ -85,52 +147,164 @@ impl Shard {
         let Some(hosting) = self.hosting() else { return Ok(BTreeMap::new()) };
         let mut primaries = BTreeSet::new();
         for hosted in hosting.blocks.values() {
-            let block = hosted.lock()?;
-            if block.cursor().is_some() {
-                primaries.insert(block.placement().primary);
-            }
+            let primary = hosted.read(|block| block.cursor().map(|_| block.placement().primary))?;
+            primaries.extend(primary);
         }
         let address = |primary: Incarnation| Some((primary, hosting.address(primary)?.to_owned()));
         Ok(primaries.into_iter().filter_map(address).collect())
     }
 
-    /// What this pserver says to a primary that it follows.
-    pub fn following(&self, primary: Incarnation) -> Result<Vec<Following>, Refusal> {
+    /// How all copies here that follow `primary` stand.
+    pub fn following(&self, primary: Incarnation) -> Result<BTreeMap<BlockId, Stand>, Refusal> {
         let hosting = self.hosting();
-        let mut groups: BTreeMap<(Fill, Term, Option<Cursor>), Vec<BlockId>> = BTreeMap::new();
-        for (id, hosted) in hosting.iter().flat_map(|hosting| &hosting.blocks) {
-            let block = hosted.lock()?;
-            if let Some(cursor) = block.cursor().filter(|_| block.placement().primary == primary) {
-                groups.entry(cursor).or_default().push(*id);
-            }
+        self.stands(primary, hosting.iter().flat_map(|hosting| hosting.blocks.values()))
+    }
+
+    /// The same of these.
+    pub fn following_of(
+        &self,
+        primary: Incarnation,
+        blocks: &[BlockId],
+    ) -> Result<BTreeMap<BlockId, Stand>, Refusal> {
+        let hosting = self.hosting();
+        self.stands(primary, blocks.iter().filter_map(|id| hosting.as_ref()?.block(*id)))
+    }
+
+    fn stands<'a>(
+        &self,
+        primary: Incarnation,
+        hosted: impl Iterator<Item = &'a Arc<Hosted>>,
+    ) -> Result<BTreeMap<BlockId, Stand>, Refusal> {
+        let mut stands = BTreeMap::new();
+        for hosted in hosted {
+            let stand = hosted.read(|block| {
+                let (fill, term, cursor) = block.cursor().filter(|_| block.placement().primary == primary)?;
+                Some(Stand { fill, term, cursor })
+            })?;
+            stands.extend(stand.map(|stand| (hosted.shape.id, stand)));
         }
-        let group = |((fill, term, cursor), blocks)| Following { blocks, term, fill, cursor };
-        Ok(groups.into_iter().map(group).collect())
+        Ok(stands)
     }
 
     /// Takes in what a primary has said.
-    pub fn hear(&self, followed: Vec<Followed>) -> Result<(), Refusal> {
-        self.check_arithmetic()?;
+    ///
+    /// # Errors
+    /// Some of it is not of its block's shape, or cannot follow the block's state; the rest is taken in.
+    pub async fn hear(self: &Arc<Self>, followed: Vec<Followed>) -> Result<(), Refusal> {
         let Some(hosting) = self.hosting() else { return Ok(()) };
-        for Followed { block, term, fill, published, news } in followed {
-            let Some(hosted) = hosting.block(block) else { continue };
-            let bytes = size(&news) as u64;
-            self.count(|counters| {
+        let here = followed
+            .into_iter()
+            .filter_map(|followed| Some((Arc::clone(hosting.block(followed.block)?), followed)));
+        let heard = self.each(here.collect(), |shard, changed, (hosted, followed)| {
+            let Followed { fill, term, published, news, .. } = followed;
+            let bytes = news.bytes() as u64;
+            shard.count(|counters| {
                 counters.fills += u64::from(matches!(news, News::Copy(_)));
                 counters.entries += u64::from(matches!(news, News::Entry(_)));
                 counters.bytes_followed += bytes;
             });
-            hosted.lock()?.hear(fill, term, published, news)?;
-        }
-        self.held.send();
-        Ok(())
+            hosted.with(changed, |block| block.hear(fill, term, published, news))
+        });
+        heard.await?.into_iter().collect()
     }
 }
 
-fn size(news: &News) -> usize {
-    match news {
-        News::Copy(copy) => copy.bytes(),
-        News::Entry(entry) => entry.gradient.len(),
-        News::Nothing | News::NotHere | News::Broken => 0,
+/// What is said, by how copies stand.
+pub(crate) fn grouped(said: &BTreeMap<BlockId, Stand>) -> Vec<Following> {
+    let mut groups: BTreeMap<Stand, Vec<BlockId>> = BTreeMap::new();
+    for (block, stand) in said {
+        groups.entry(*stand).or_default().push(*block);
+    }
+    groups.into_iter().map(|(stand, blocks)| Following { blocks, stand }).collect()
+}
+
+impl Led {
+    /// Waits until there may be something for the follower.
+    pub async fn changed(&mut self) {
+        self.logged.changed().await;
+    }
+
+    /// Hears what the follower has said, and gives it what there is, as much as fits an answer.
+    pub fn news(&mut self, shard: &Shard) -> Result<Vec<Followed>, Refusal> {
+        self.logged.mark_heard();
+        let Some(hosting) = shard.hosting() else { return Ok(Vec::new()) };
+        let (mut answer, mut changed) = (Answer::default(), Changed::default());
+        let mut session = self.session();
+        if (session.id, session.next) != (self.id, self.number.wrapping_add(1)) {
+            return Ok(Vec::new());
+        }
+        session.look(&shard.changes);
+        let unheard = std::mem::take(&mut session.unheard);
+        let due = std::mem::take(&mut session.due);
+        let mut later = BTreeSet::new();
+        for id in unheard.iter().chain(due.difference(&unheard)) {
+            let is_heard = !unheard.contains(id);
+            let said = session.said.get(id).copied().filter(|_| !session.answered.contains(id));
+            let Some((stand, hosted)) = said.zip(hosting.block(*id)) else { continue };
+            if is_heard && answer.is_full() {
+                later.insert(*id);
+                continue;
+            }
+            let Stand { fill, term, cursor } = stand;
+            let (follower, room) = (self.follower, answer.room());
+            let (news, published) = hosted.with(&mut changed, |block| {
+                (block.follow(follower, fill, term, cursor, room), block.published())
+            })?;
+            match news {
+                News::Nothing | News::NotHere => {}
+                News::Later => {
+                    later.insert(*id);
+                }
+                news => {
+                    session.answered.insert(*id);
+                    answer.push(Followed { block: *id, term, fill, published, news });
+                }
+            }
+        }
+        session.due = later;
+        drop(session);
+        shard.settle(changed);
+        Ok(answer.followed)
+    }
+
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Notes what may have something for the follower since it was looked at last.
+    fn look(&mut self, changes: &super::ChangeLog) {
+        match self.logged.take(changes) {
+            Since::Any => self.due = self.said.keys().copied().collect(),
+            Since::Blocks(blocks) => self.due.extend(blocks.iter().filter(|id| self.said.contains_key(id))),
+        }
+    }
+}
+
+/// An answer in the making.
+#[derive(Debug, Default)]
+struct Answer {
+    followed: Vec<Followed>,
+    bytes: usize,
+}
+
+impl Answer {
+    fn is_full(&self) -> bool {
+        self.bytes >= ANSWER_BYTES
+    }
+
+    /// Bytes that there is room for. The first finds room whatever it has: it fits a message.
+    fn room(&self) -> usize {
+        match self.bytes {
+            0 => usize::MAX,
+            _ if self.is_full() => 0,
+            bytes => ANSWER_BYTES_MAX - bytes - ENVELOPE_BYTES,
+        }
+    }
+
+    fn push(&mut self, followed: Followed) {
+        self.bytes += ENVELOPE_BYTES + followed.news.bytes();
+        self.followed.push(followed);
     }
 }

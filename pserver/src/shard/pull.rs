@@ -1,12 +1,14 @@
 //! Giving versions out. Changes nothing.
 
-use super::Shard;
-use crate::block::Reading;
+use super::{Kind, Listener, Shard, Since};
+use crate::block::reading::Readiness;
 use crate::block::shape::BlockShape;
+use crate::block::{Block, Reading};
 use crate::device::{Area, Given};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Step, Version};
 use shoal_runtime::wire::rows;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Parameter bytes after which a pull is answered with what it has.
 const PULL_BYTES: usize = 4 << 20;
@@ -100,7 +102,97 @@ fn keys_of(shape: &BlockShape, wanted: Wanted<'_>) -> Result<Vec<u64>, Refusal> 
     }
 }
 
+/// What a block has of what is wanted of it. Of what stays on a device nothing is brought here to say that it is published.
+fn read(
+    block: &Block,
+    step: Option<(Step, Rewind)>,
+    wanted: Wanted<'_>,
+    gives: bool,
+    keys: &[u64],
+    given: &mut Given,
+) -> (Reading, Rewind) {
+    let Some((step, rewind)) = step else { return block.read_newest(keys) };
+    let there = match wanted {
+        Wanted::In(area, to) if gives => block.give(rewind, step, area, to, given),
+        Wanted::In(..) | Wanted::Nothing => block.may_give(rewind, step),
+        Wanted::Everything | Wanted::Rows(_) => None,
+    };
+    (there.map_or_else(|| block.read(rewind, step, keys), Reading::InArea), rewind)
+}
+
+/// A pull that waits until all that is wanted may be read. Each time that something is published it looks at what it still waits
+/// for of that, and at nothing else.
+#[derive(Debug)]
+pub struct Waiting<'a> {
+    shard: &'a Shard,
+    pull: &'a Pull,
+    published: Listener,
+    /// What is not there yet, and whether it stays on a device.
+    missing: BTreeMap<BlockId, bool>,
+    /// Bytes of parameters that are there.
+    bytes: usize,
+    /// Some block is elsewhere: the caller is to hear of that at once.
+    has_moved: bool,
+}
+
+impl Waiting<'_> {
+    /// Whether the caller is to be answered now: all is there, or the message is full, or its routing is old.
+    pub fn is_over(&self) -> bool {
+        self.missing.is_empty() || self.has_moved || self.bytes >= PULL_BYTES
+    }
+
+    /// Waits until something is published, and looks at it.
+    pub async fn changed(&mut self) -> Result<(), Refusal> {
+        self.published.changed().await;
+        let (Some((first, _)), Some((last, _))) =
+            (self.missing.first_key_value(), self.missing.last_key_value())
+        else {
+            return Ok(());
+        };
+        match self.published.take_within(&self.shard.changes, &(*first..=*last)) {
+            Since::Any => self.look(self.missing.keys().copied().collect()),
+            Since::Blocks(blocks) => self.look(blocks),
+        }
+    }
+
+    fn look(&mut self, blocks: BTreeSet<BlockId>) -> Result<(), Refusal> {
+        let Some(hosting) = self.shard.hosting() else {
+            self.has_moved = true;
+            return Ok(());
+        };
+        let of = self.pull.step.map(|(step, rewind)| (rewind, step));
+        for id in blocks {
+            let Some(is_in_area) = self.missing.get(&id).copied() else { continue };
+            let Some(hosted) = hosting.block(id) else {
+                self.has_moved = true;
+                continue;
+            };
+            match hosted.read(|block| block.readiness(of, is_in_area))? {
+                Readiness::NotYet => continue,
+                Readiness::Elsewhere => self.has_moved = true,
+                Readiness::Ready if is_in_area || hosted.shape.bucket.is_some() => {}
+                Readiness::Ready => self.bytes += 4 * hosted.shape.elements,
+            }
+            self.missing.remove(&id);
+        }
+        Ok(())
+    }
+}
+
 impl Shard {
+    /// Begins to wait for what is pulled.
+    pub fn waiting<'a>(&'a self, pull: &'a Pull) -> Result<Waiting<'a>, Refusal> {
+        let published = self.changes.listen(Kind::Published);
+        let area = pull.area.as_ref().and_then(|(number, _)| self.area(*number));
+        let stays = |wanted| matches!(wanted, Wanted::In(..) | Wanted::Nothing);
+        let missing: BTreeMap<_, _> =
+            pull.wanted(area.as_deref()).map(|(id, wanted)| (id, stays(wanted))).collect();
+        let blocks = missing.keys().copied().collect();
+        let mut waiting = Waiting { shard: self, pull, published, missing, bytes: 0, has_moved: false };
+        waiting.look(blocks)?;
+        Ok(waiting)
+    }
+
     /// The parameters of those blocks that have published the step. Nothing is put into an area unless the caller is answered now:
     /// because all is said, or because it `waits` no longer.
     pub fn pull(&self, pull: &Pull, waits: bool) -> Result<Pulled, Refusal> {
@@ -136,23 +228,9 @@ impl Shard {
                 pulled.is_final = true;
                 continue;
             }
-            let block = hosted.lock()?;
-            if let (Wanted::In(..) | Wanted::Nothing, Some((step, rewind))) = (wanted, pull.step) {
-                let given = match wanted {
-                    Wanted::In(area, to) if gives => block.give(rewind, step, area, to, &mut pulled.given),
-                    // Of what stays on the device nothing is brought here to say that it is published.
-                    _ => block.may_give(rewind, step),
-                };
-                if let Some(version) = given {
-                    let (parameters, is_in_area) = (Bytes::new(), with_data);
-                    pulled.blocks.push(PulledBlock { block: id, parameters, is_in_area, version, rewind });
-                    continue;
-                }
-            }
-            let (reading, rewind) = match pull.step {
-                Some((step, rewind)) => (block.read(rewind, step, &keys), rewind),
-                None => block.read_newest(&keys),
-            };
+            let given = &mut pulled.given;
+            let (reading, rewind) =
+                hosted.read(|block| read(block, pull.step, wanted, gives, &keys, given))?;
             match reading {
                 Reading::NotYet => missing += 1,
                 Reading::Elsewhere => pulled.moved.push(id),
@@ -167,9 +245,13 @@ impl Shard {
                     let is_in_area = false;
                     pulled.blocks.push(PulledBlock { block: id, parameters, is_in_area, version, rewind });
                 }
+                Reading::InArea(version) => {
+                    let (parameters, is_in_area) = (Bytes::new(), with_data);
+                    pulled.blocks.push(PulledBlock { block: id, parameters, is_in_area, version, rewind });
+                }
             }
         }
-        pulled.is_final |= missing == 0 || !pulled.moved.is_empty();
+        pulled.is_final |= missing == 0 || !pulled.moved.is_empty() || bytes >= PULL_BYTES;
         Ok(pulled)
     }
 

@@ -2,18 +2,18 @@
 //!
 //! Every block of a message is checked, with the locks of all of them held, before any of them changes.
 
-use super::Shard;
+use super::{Kind, Listener, Shard, Since};
 use crate::block::shape::{BlockShape, NodeGradient};
 use crate::block::sum::Came;
-use crate::block::{PositionGradient, PushOutcome};
+use crate::block::{Block, PositionGradient, PushOutcome};
 use crate::device::Area;
 use crate::exact::assert_exact_arithmetic;
-use crate::hosting::{Hosted, Hosting};
+use crate::hosting::{Changed, Hosted, Hosting, with_all};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Stage, Step, Version};
 use shoal_runtime::wire::rows;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 /// One push message.
 #[derive(Clone, Debug)]
@@ -64,14 +64,45 @@ struct Arriving<'a> {
     came: Came<'static>,
 }
 
+/// Hears of blocks that have published something.
+#[derive(Debug)]
+pub struct Publications<'a> {
+    shard: &'a Shard,
+    published: Listener,
+}
+
+impl Publications<'_> {
+    /// Waits for some, and says of which that may be.
+    pub async fn next(&mut self) -> impl Fn(BlockId) -> bool + use<> {
+        self.published.changed().await;
+        let since = self.published.take(&self.shard.changes);
+        move |block| match &since {
+            Since::Any => true,
+            Since::Blocks(blocks) => blocks.contains(&block),
+        }
+    }
+}
+
 impl Shard {
+    /// Hears of what is published from now on.
+    pub fn publications(&self) -> Publications<'_> {
+        Publications { shard: self, published: self.changes.listen(Kind::Published) }
+    }
+
+    /// Whether a position is published in a block whose rewind number is `rewind`.
+    pub fn is_published(&self, block: BlockId, rewind: Rewind, position: u64) -> Result<bool, Refusal> {
+        let hosting = self.hosting();
+        let hosted = hosting.as_ref().and_then(|hosting| hosting.block(block));
+        hosted.map_or(Ok(false), |hosted| hosted.read(|block| block.has_published(rewind, position)))
+    }
+
     /// Takes a push message in; the outcomes are in the order of its blocks. A refusal changes nothing, nor does what
     /// was computed with fewer exclusions than are known here.
     pub fn push(&self, push: &Push) -> Result<Vec<PushOutcome>, Refusal> {
         self.check_arithmetic()?;
         let mut outcomes = vec![PushOutcome::Moved; push.gradients.len()];
         let hosting = self.hosting();
-        if hosting.as_ref().is_some_and(|hosting| push.exclusions < hosting.exclusions) {
+        if hosting.as_ref().is_some_and(|hosting| push.exclusions < hosting.assignment.exclusions) {
             // It may hold what is left out.
             outcomes.fill(PushOutcome::Rewound);
         } else if let Some(hosting) = hosting {
@@ -82,7 +113,10 @@ impl Shard {
                 let detail = "a push message names a block once";
                 return Err(Refusal::new(RefusalKind::Malformed, &pair[0].hosted.shape, detail));
             }
-            let taken = take(arrivals, push.what).inspect_err(|refusal| {
+            let mut changed = Changed::default();
+            let taken = take(arrivals, push.what, &mut changed);
+            self.settle(changed);
+            let taken = taken.inspect_err(|refusal| {
                 if matches!(refusal.kind, RefusalKind::Nondeterministic | RefusalKind::JobFailed) {
                     self.fail(refusal.to_string());
                 }
@@ -194,18 +228,6 @@ impl Shard {
             Pushed::Position(_) => 0,
         };
         self.count(|counters| counters.count_push(level, push.weight, bytes, lowest, &outcomes));
-        let any = |which: fn(&PushOutcome) -> bool| outcomes.iter().any(|(_, outcome)| which(outcome));
-        if any(|outcome| matches!(outcome, PushOutcome::Applied { .. })) {
-            self.logged.send();
-        }
-        if any(|outcome| matches!(outcome, PushOutcome::Applied { is_published: true, .. })) {
-            self.published.send();
-        } else if any(|outcome| matches!(outcome, PushOutcome::Held { .. } | PushOutcome::Whole { .. })) {
-            self.held.send();
-        }
-        if any(|outcome| matches!(outcome, PushOutcome::Whole { .. } | PushOutcome::Applied { .. })) {
-            self.whole.send();
-        }
     }
 }
 
@@ -262,8 +284,16 @@ struct Taken {
 }
 
 /// Locks all blocks in order, checks all, then changes all.
-fn take(arrivals: Vec<Arriving<'_>>, what: Pushed) -> Result<Vec<Taken>, Refusal> {
-    let mut blocks = arrivals.iter().map(|arriving| arriving.hosted.lock()).collect::<Result<Vec<_>, _>>()?;
+fn take(arrivals: Vec<Arriving<'_>>, what: Pushed, changed: &mut Changed) -> Result<Vec<Taken>, Refusal> {
+    let hosted: Vec<&Hosted> = arrivals.iter().map(|arriving| arriving.hosted).collect();
+    with_all(&hosted, changed, |blocks| take_into(blocks, arrivals, what))
+}
+
+fn take_into(
+    blocks: &mut [MutexGuard<'_, Block>],
+    arrivals: Vec<Arriving<'_>>,
+    what: Pushed,
+) -> Result<Vec<Taken>, Refusal> {
     if let Pushed::Node(step, node) = what {
         for (block, arriving) in blocks.iter().zip(&arrivals) {
             let Arriving { rewind, weight, came, .. } = arriving;

@@ -3,9 +3,10 @@
 use super::{Pushed, Shard};
 use crate::block::PushOutcome;
 use crate::block::held::Room;
-use crate::hosting::Hosting;
+use crate::hosting::{Changed, Hosting};
 use crate::room_queue::{Asked, RoomAnswer, RoomQueue, Ticket};
 use shoal_runtime::cluster::{BlockId, Refusal};
+use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -25,12 +26,14 @@ impl Shard {
         if let Some(hosting) = self.hosting() {
             hosting.check(asked.block)?;
         }
-        if look(self.hosting().as_deref(), &asked) == Err(PushOutcome::Throttled) {
+        let mut changed = Changed::default();
+        if look(self.hosting().as_deref(), &asked, &mut changed) == Err(PushOutcome::Throttled) {
             self.count(|counters| counters.throttled += 1);
         }
+        self.settle(changed);
         let (sender, answer) = oneshot::channel();
         let ticket = self.room().wait(asked, sender);
-        self.tell_of_room();
+        self.tell_of_room(Some(&BTreeSet::new()));
         Ok(Asking { shard: self, ticket, answer })
     }
 
@@ -44,20 +47,33 @@ impl Shard {
             }
             queue.came(step, node, &blocks.collect::<Vec<_>>(), Instant::now());
         }
-        self.tell_of_room();
+        self.tell_of_room(Some(&BTreeSet::new()));
     }
 
-    /// Answers whoever can be answered.
-    pub(super) fn tell_of_room(&self) {
+    /// Whether somebody asks, or was told and has not come.
+    pub(super) fn is_anyone_asking(&self) -> bool {
+        !self.room().is_idle()
+    }
+
+    /// Answers whoever can be answered: these blocks may have changed since they were looked at, or any.
+    pub(super) fn tell_of_room(&self, changed: Option<&BTreeSet<BlockId>>) {
         let mut queue = self.room();
         if queue.is_idle() {
             return;
         }
-        let hosting = self.hosting();
-        while let Some((sender, answer)) = queue.next(Instant::now(), |asked| look(hosting.as_deref(), asked))
-        {
+        let (hosting, mut seen) = (self.hosting(), Changed::default());
+        let mut may_differ = changed;
+        while let Some((sender, answer)) = queue.next(
+            Instant::now(),
+            |block| may_differ.is_none_or(|changed| changed.contains(&block)),
+            |asked| look(hosting.as_deref(), asked, &mut seen),
+        ) {
             let _ = sender.send(answer);
+            // Whoever is left was looked at just now.
+            may_differ = Some(const { &BTreeSet::new() });
         }
+        drop(queue);
+        self.settle(seen);
     }
 
     /// Whether nobody waits for room.
@@ -77,10 +93,17 @@ impl Asking<'_> {
         if let Ok(Ok(answer)) = tokio::time::timeout_at(deadline, &mut self.answer).await {
             return answer;
         }
+        let mut changed = Changed::default();
+        let answer = self.last(&mut changed);
+        self.shard.settle(changed);
+        answer
+    }
+
+    fn last(&mut self, changed: &mut Changed) -> RoomAnswer {
         let mut queue = self.shard.room();
         match queue.leave(self.ticket) {
             Some(asked) => {
-                let room = look(self.shard.hosting().as_deref(), &asked);
+                let room = look(self.shard.hosting().as_deref(), &asked, changed);
                 queue.last(asked, room, Instant::now())
             }
             // Told at the last moment.
@@ -95,14 +118,15 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// What room a block here has, or what a push would be answered.
-fn look(hosting: Option<&Hosting>, asked: &Asked) -> Result<Room, PushOutcome> {
+/// What room a block here has, or what a push would be answered. It may be noted that the block waits for memory.
+fn look(hosting: Option<&Hosting>, asked: &Asked, changed: &mut Changed) -> Result<Room, PushOutcome> {
     let hosting = hosting.ok_or(PushOutcome::Moved)?;
-    if asked.exclusions < hosting.exclusions {
+    if asked.exclusions < hosting.assignment.exclusions {
         return Err(PushOutcome::Rewound);
     }
     let hosted = hosting.block(asked.block).ok_or(PushOutcome::Moved)?;
     // A block that panicked says so to whoever sends it something.
-    let mut block = hosted.lock().map_err(|_| PushOutcome::Busy)?;
-    block.room(asked.rewind, asked.step, asked.node)
+    hosted
+        .with(changed, |block| block.room(asked.rewind, asked.step, asked.node))
+        .map_err(|_| PushOutcome::Busy)?
 }

@@ -10,7 +10,7 @@ pub struct WireVersion(pub u32);
 impl WireVersion {
     /// What this build speaks. It is raised when a message of one build could be misunderstood by another: see
     /// `docs/versions.md`.
-    pub const PRESENT: WireVersion = WireVersion(4);
+    pub const PRESENT: WireVersion = WireVersion(5);
 
     /// The entry of gRPC metadata that carries it, in calls and in answers.
     pub const ENTRY: &'static str = "shoal-wire-version";

@@ -29,7 +29,7 @@ impl FromStr for Adding {
 
 /// Serves until nobody holds its standard input any more.
 pub(crate) fn serve(Adding(load): Adding) -> anyhow::Result<()> {
-    serve_routes(|| {
+    serve_routes(async move {
         let server = PserverServer::new(Arrivals::new(load), Limits::default().message_bytes);
         Ok(Routes::new(server))
     })

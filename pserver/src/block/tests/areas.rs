@@ -156,15 +156,17 @@ fn versions_that_stay_on_the_device_are_given_and_brought_with_the_bits_of_the_p
 
 #[test]
 fn parameters_are_given_only_where_they_lie_within_an_area_and_to_whom_they_belong() {
-    let (job, _fake) = (job(64, 1), sharing());
+    let (job, fake) = (job(64, 1), sharing());
     let (device, mut there, _) = twins(&job);
     let trainer = Trainer::beside(&device);
     let (weight, gradient) = node_gradient(&job, 0, Node::leaf(0)).unwrap();
     let came = trainer.put(1, &gradient, Precision::F32);
+    fake.0.set("STALL_AFTER", "0");
     bring(&mut there, 0, Node::leaf(0), weight, came);
     let mut given = Given::default();
     let mut give = |rewind, step, to| there.give(Rewind(rewind), Step(step), &trainer.area, to, &mut given);
     assert_eq!(give(1, 1, 0), None, "it is not published");
+    fake.0.set("STALL_AFTER", "");
     land(&device, &mut there);
     let mut give = |rewind, step, to| there.give(Rewind(rewind), Step(step), &trainer.area, to, &mut given);
     let end = trainer.area.bytes() as u64;
@@ -210,7 +212,7 @@ fn a_follower_is_given_what_came_in_areas() {
     let mut entries = Vec::new();
     for block in [&mut there, &mut here] {
         block.place(Placement { copies: vec![copy], ..alone(1) }, ME);
-        let News::Copy(copy) = block.follow(Incarnation(2), Fill(2), Term(1), None, true) else {
+        let News::Copy(copy) = block.follow(Incarnation(2), Fill(2), Term(1), None, usize::MAX) else {
             panic!("it is new")
         };
         let held = Some(Cursor { name: copy.name, filled: None });
@@ -223,7 +225,7 @@ fn a_follower_is_given_what_came_in_areas() {
                 push(block, 0, Node::leaf(slot), weight, &gradient).unwrap();
             }
         }
-        let News::Entry(entry) = block.follow(Incarnation(2), Fill(2), Term(1), held, true) else {
+        let News::Entry(entry) = block.follow(Incarnation(2), Fill(2), Term(1), held, usize::MAX) else {
             panic!("there is a step")
         };
         entries.push(entry);

@@ -4,6 +4,7 @@ use super::*;
 use crate::block::primary::PlacedCopy;
 use crate::bucket::Bucket;
 use shoal_runtime::cluster::block_copy::decode_rows;
+use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{CheckpointId, Fill, Rows, Table};
 use shoal_runtime::wire::rows;
 use std::borrow::Cow;
@@ -51,7 +52,7 @@ fn step(block: &mut Block, step: u64, keys: impl IntoIterator<Item = u64>) -> Pu
 /// The follower asks once and is told.
 fn follow(leader: &mut Block, follower: &mut Block) -> News {
     let (fill, term, cursor) = follower.cursor().unwrap();
-    let news = leader.follow(OTHER, fill, term, cursor, true);
+    let news = leader.follow(OTHER, fill, term, cursor, usize::MAX);
     follower.hear(fill, term, leader.published(), news.clone()).unwrap();
     news
 }
@@ -136,7 +137,7 @@ fn a_whole_copy_never_becomes_a_part_of_another_state_under_its_fill() {
     let (fill, term, whole) = (Fill(2), Term(1), content(&follower));
     step(&mut leader, 1, 0..3);
     // As a primary has it that was promoted with a later state, and without entries.
-    let News::Copy(copy) = leader.follow(OTHER, fill, term, None, true) else { panic!("a state") };
+    let News::Copy(copy) = leader.follow(OTHER, fill, term, None, usize::MAX) else { panic!("a state") };
     assert!(copy.segment.as_ref().unwrap().slots.end != u32::MAX);
     follower.hear(fill, term, leader.published(), News::Copy(copy)).unwrap();
     assert!(matches!(follower.standing(), Standing::Follower { name: Some(_), is_broken: true, .. }));
@@ -199,6 +200,29 @@ fn updates_wait_where_a_piece_would_hold_more_rows_than_it_may() {
     assert!((160_000..200_000).contains(&budget.peak()), "{}", budget.peak());
     while leader.give_piece().is_some() {}
     assert!(matches!(step(&mut leader, 2, 20..30), PushOutcome::Applied { .. }));
+}
+
+#[test]
+fn rows_that_an_update_evicts_are_charged_before_they_are_saved() {
+    let evicting = |memory: u64| {
+        let full = Full::Evict { half_life: 3 };
+        let mut declaration = table();
+        declaration.parameters[0].table.as_mut().unwrap().ceiling = Some(Ceiling { rows: KEYS as u32, full });
+        let budget = memory::Budget::of(memory);
+        let terms = Arc::new(Terms::new(&job(200, 2), 16).with_budget(Arc::clone(&budget)));
+        let mut leader = Block::new(shape_of(&declaration, BlockId(0)), terms, alone(1), ME);
+        leader.restore_initial(Term(1));
+        step(&mut leader, 0, 0..KEYS);
+        let (checkpoint, version) = (CheckpointId(1), Some(Version(1)));
+        let named = NamedCheckpoint { checkpoint, version, since: None, named_at: 1 };
+        leader.name_checkpoint(Some(named));
+        let keys = (0..5).map(|key| 10 * KEYS + key);
+        (step(&mut leader, 1, keys), budget.peak())
+    };
+    // Rows of 16 KiB: for five that are born a sixteenth of all go, eighteen.
+    let (outcome, peak) = evicting(500_000);
+    assert!(matches!(outcome, PushOutcome::Applied { .. }) && (290_000..500_000).contains(&peak), "{peak}");
+    assert_eq!(evicting(250_000), (PushOutcome::Throttled, 0));
 }
 
 #[test]

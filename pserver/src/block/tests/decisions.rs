@@ -132,10 +132,10 @@ fn a_decision_is_told_when_the_copies_have_it() {
     scalars.restore_initial(Term(1));
     let name =
         |version| Some(Cursor { name: StateName { term: Term(1), version: Version(version) }, filled: None });
-    scalars.follow(follower, Fill(1), Term(1), name(0), true);
+    scalars.follow(follower, Fill(1), Term(1), name(0), usize::MAX);
     assert_eq!(tell(&mut scalars, 0, 1.0).unwrap(), Told::Decided);
     assert_eq!(decision(&scalars, 0), None, "its copy lacks it");
-    scalars.follow(follower, Fill(1), Term(1), name(1), true);
+    scalars.follow(follower, Fill(1), Term(1), name(1), usize::MAX);
     assert!(decision(&scalars, 0).is_some());
 }
 

@@ -126,7 +126,13 @@ fn schedules_and_corrections_count_steps_that_train_and_rates_fall_after_the_eva
 #[test]
 fn a_follower_makes_the_same_sums_and_is_told_the_rate() {
     let job = evaluated(job(8, 2));
-    for (id, sums, gradient) in [(METRIC, &[5.0, 2.0][..], &[][..]), (BlockId(0), &[][..], &TRAINED[..])] {
+    let all = [
+        (METRIC, 2, &[5.0, 2.0][..], &[][..]),
+        // Of no record: there is nothing to be added up.
+        (METRIC, 0, &[5.0, 2.0], &[]),
+        (BlockId(0), 0, &[], &TRAINED),
+    ];
+    for (id, evaluated, sums, gradient) in all {
         let follower = Incarnation(2);
         let copies = vec![PlacedCopy { pserver: follower, fill: Fill(1), is_in_sync: true }];
         let placement = Placement { copies, ..alone(1) };
@@ -139,18 +145,18 @@ fn a_follower_makes_the_same_sums_and_is_told_the_rate() {
         let mut follow = |leader: &mut Block| {
             for _ in 0..2 {
                 let (_, _, cursor) = copy.cursor().unwrap();
-                let news = leader.follow(follower, Fill(1), Term(1), cursor, true);
+                let news = leader.follow(follower, Fill(1), Term(1), cursor, usize::MAX);
                 copy.hear(Fill(1), Term(1), leader.published(), news).unwrap();
             }
             let (_, _, cursor) = copy.cursor().unwrap();
-            leader.follow(follower, Fill(1), Term(1), cursor, true);
+            leader.follow(follower, Fill(1), Term(1), cursor, usize::MAX);
             assert_eq!(current(&copy), current(leader));
         };
         follow(&mut leader);
         let weight = |values: &[f32]| if values.is_empty() { 0 } else { 2 };
         for step in 0..6 {
             if job.shape().evaluates(Step(step)) {
-                evaluate(&mut leader, step, weight(sums), sums);
+                evaluate(&mut leader, step, evaluated, sums);
             } else {
                 push(&mut leader, step, ROOT, weight(gradient), gradient).unwrap();
             }

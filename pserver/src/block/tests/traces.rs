@@ -213,7 +213,7 @@ fn what_belongs_to_an_older_history_is_not_there_after_a_restore() {
     block.restore_initial(Term(50));
     assert_eq!(state(block).name, StateName { term: Term(50), version: Version(0) });
     let Message::Cursor { from, fill, term, cursor, .. } = late else { panic!() };
-    assert_eq!(block.follow(from, fill, term, cursor, true), News::NotHere);
+    assert_eq!(block.follow(from, fill, term, cursor, usize::MAX), News::NotHere);
     // Gradients and readers of the old history are told; those of a later one wait.
     let words = words(&[1.0; 6]);
     let arriving = NodeGradient {
@@ -287,5 +287,5 @@ fn a_retired_copy_answers_nobody_and_is_never_placed_again() {
     assert_eq!(read(retired, 0), Reading::Elsewhere);
     assert_eq!(push(retired, 0, Node::leaf(0), 1, &[1.0; 6]), Ok(PushOutcome::Moved));
     let Message::Cursor { from, fill, term, cursor, .. } = cursor else { panic!() };
-    assert_eq!(retired.follow(from, fill, term, cursor, true), News::NotHere);
+    assert_eq!(retired.follow(from, fill, term, cursor, usize::MAX), News::NotHere);
 }

@@ -238,7 +238,7 @@ impl World {
                 let is_known = copies.iter().any(|copy| (copy.pserver, copy.fill) == (from, fill));
                 let is_for_it = *ours == term && is_known && block.state.is_some();
                 let before = (!is_for_it).then(|| format!("{block:?}"));
-                let news = block.follow(from, fill, term, cursor, room);
+                let news = block.follow(from, fill, term, cursor, if room { usize::MAX } else { 0 });
                 let published = block.published();
                 assert_eq!(news != News::NotHere, is_for_it);
                 if let Some(before) = before {
@@ -246,7 +246,7 @@ impl World {
                 } else if news != News::Broken {
                     self.witness.acknowledged(to, term, from, fill, cursor.map(|cursor| cursor.name));
                 }
-                if !matches!(news, News::Nothing | News::NotHere) {
+                if !matches!(news, News::Nothing | News::Later | News::NotHere) {
                     self.net.push(Message::News { to: from, fill, term, published, news });
                 }
             }

@@ -13,7 +13,7 @@ fn nothing_at(routing_version: u64) -> Assignment {
 
 #[tokio::test(start_paused = true)]
 async fn who_was_asked_to_leave_says_so_and_stays_until_the_master_lets_it_go() {
-    let (master, shard) = (FakeMaster::default(), Shard::new(job(5, 2), 16, ME));
+    let (master, shard) = (FakeMaster::default(), empty(job(5, 2), 16, ME));
     host(&shard, assignment(3, &[1]));
     let (signal, due) = Shutdown::pair();
     let started = Instant::now();
@@ -24,7 +24,7 @@ async fn who_was_asked_to_leave_says_so_and_stays_until_the_master_lets_it_go() 
         sleep(Duration::from_secs(5)).await;
         let (when, _) = *master.heard().reports.iter().find(|(_, report)| report.is_leaving).unwrap();
         assert!(when < started + Duration::from_millis(1010), "at once, not with the next heartbeat");
-        shard.assign(nothing_at(4)).unwrap();
+        shard.assign_now(nothing_at(4)).unwrap();
         std::future::pending::<()>().await;
     };
     let mut random = Random::seeded(1);
@@ -39,7 +39,7 @@ async fn who_was_asked_to_leave_says_so_and_stays_until_the_master_lets_it_go() 
 
 #[tokio::test(start_paused = true)]
 async fn who_is_not_let_go_leaves_with_an_error_when_the_grace_is_over() {
-    let shard = Shard::new(job(5, 2), 16, ME);
+    let shard = empty(job(5, 2), 16, ME);
     host(&shard, assignment(3, &[1]));
     let (signal, due) = Shutdown::pair();
     signal.send();
@@ -51,12 +51,12 @@ async fn who_is_not_let_go_leaves_with_an_error_when_the_grace_is_over() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_left_by_the_master_goes_without_being_asked_and_not_for_want_of_blocks_alone() {
-    let shard = Shard::new(job(5, 2), 16, ME);
+    let shard = empty(job(5, 2), 16, ME);
     host(&shard, assignment(3, &[]));
     let (_signal, due) = Shutdown::pair();
     let mut left = std::pin::pin!(leave(&shard, due, GRACE));
     let waited = timeout(GRACE * 2, &mut left).await;
     assert!(waited.is_err(), "blocks may come yet");
-    shard.assign(nothing_at(4)).unwrap();
+    shard.assign_now(nothing_at(4)).unwrap();
     timeout(Duration::from_secs(1), left).await.unwrap().unwrap();
 }

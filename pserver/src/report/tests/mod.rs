@@ -8,6 +8,7 @@ mod watches;
 use super::*;
 use crate::block::tests::{ME, job};
 use crate::hosting::Assignment;
+use crate::shard::tests::empty;
 use object_store::memory::InMemory;
 use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Dial, answering};
@@ -137,12 +138,7 @@ impl Master for FakeMaster {
         let nonces = {
             let mut heard = self.heard();
             heard.registered.push(request.into_inner());
-            heard
-                .registered
-                .iter()
-                .map(|request| request.nonce)
-                .collect::<std::collections::BTreeSet<_>>()
-                .len()
+            heard.registered.iter().map(|request| request.nonce).collect::<BTreeSet<_>>().len()
         };
         self.answer(0)?;
         Ok(Response::new(proto::RegisterReply {
@@ -155,7 +151,7 @@ impl Master for FakeMaster {
         let request = request.into_inner();
         self.heard().reports.push((Instant::now(), request.clone()));
         self.answer(request.incarnation)?;
-        Ok(Response::new(proto::ReportReply {}))
+        Ok(Response::new(proto::ReportReply { base: 1 }))
     }
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answer<proto::WatchReply> {
         let request = request.into_inner();

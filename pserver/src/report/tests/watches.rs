@@ -9,7 +9,7 @@ use shoal_runtime::cluster::RefusalKind;
 /// Watches and restores and reports for `millis` while `meanwhile` runs. Returns what ended the watching or reporting.
 async fn live_for(
     master: &FakeMaster,
-    shard: &Shard,
+    shard: &Arc<Shard>,
     millis: u64,
     meanwhile: impl Future<Output = ()>,
 ) -> Option<Fault> {
@@ -30,7 +30,7 @@ async fn live_for(
 
 #[tokio::test(start_paused = true)]
 async fn an_assignment_is_done_once_and_reported_under_its_routing_version() {
-    let (master, shard) = (FakeMaster::default(), Shard::new(job(5, 2), 16, ME));
+    let (master, shard) = (FakeMaster::default(), empty(job(5, 2), 16, ME));
     let started = Instant::now();
     let assign = async {
         after(300).await;
@@ -52,7 +52,7 @@ async fn an_assignment_is_done_once_and_reported_under_its_routing_version() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_master_is_waited_out_and_the_newest_assignment_counts() {
-    let (master, shard) = (FakeMaster::default(), Shard::new(job(5, 2), 16, ME));
+    let (master, shard) = (FakeMaster::default(), empty(job(5, 2), 16, ME));
     master.assign(ME, &assignment(3, &[0]));
     let changes = async {
         after(100).await;
@@ -61,12 +61,12 @@ async fn an_outage_of_the_master_is_waited_out_and_the_newest_assignment_counts(
     };
     assert!(live_for(&master, &shard, 60_000, changes).await.is_none());
     assert_eq!((master.heard().outage, shard.routing_version()), (0, (1, 4)));
-    assert_eq!(shard.standing().unwrap().0[0].blocks.len(), 2);
+    assert_eq!(shard.whole_standing().unwrap().0[0].blocks.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_assignment_that_cannot_be_done_is_told_as_a_failure() {
-    let (master, shard) = (FakeMaster::default(), Shard::new(job(5, 2), 16, ME));
+    let (master, shard) = (FakeMaster::default(), empty(job(5, 2), 16, ME));
     master.assign(ME, &assignment(3, &[2]));
     live_for(&master, &shard, 1000, async {}).await;
     let heard = master.heard();
@@ -76,8 +76,8 @@ async fn an_assignment_that_cannot_be_done_is_told_as_a_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deposed_masters_assignment_is_not_asked_for_again_and_again() {
-    let (master, shard) = (FakeMaster::default(), Shard::new(job(5, 2), 16, ME));
-    shard.assign(assigned(2, 1, [(0, alone(1))])).unwrap();
+    let (master, shard) = (FakeMaster::default(), empty(job(5, 2), 16, ME));
+    shard.assign_now(assigned(2, 1, [(0, alone(1))])).unwrap();
     // A master that does not look at what the caller knows.
     let mut stubborn = assignment(9, &[1]);
     stubborn.master_term = 1;
@@ -90,7 +90,7 @@ async fn a_deposed_masters_assignment_is_not_asked_for_again_and_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_no_repetition_can_mend_ends_the_watching() {
-    let (master, shard) = (FakeMaster::default(), Shard::new(job(5, 2), 16, ME));
+    let (master, shard) = (FakeMaster::default(), empty(job(5, 2), 16, ME));
     for kind in [RefusalKind::UnknownIncarnation, RefusalKind::StaleIncarnation, RefusalKind::WrongJob] {
         master.heard().refusal = Some(Refusal::new(kind, "ps-0", "given up"));
         let mut random = Random::seeded(1);

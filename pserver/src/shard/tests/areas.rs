@@ -14,20 +14,20 @@ const TRAINER: Incarnation = Incarnation(9);
 /// Of six values of f32 and a metric.
 const GRADIENT_BYTES: u64 = 32 + 16;
 
-fn with_device() -> (Fake, tempfile::TempDir, Shard) {
+fn with_device() -> (Fake, tempfile::TempDir, Arc<Shard>) {
     let (fake, folder) = (Fake::driver(), tempfile::tempdir().unwrap());
     fake.set("SHARED", folder.path().to_str().unwrap());
     let device = Device::open(DeviceChoice::Cuda(0)).unwrap();
-    let shard = Shard::new(job(5, 2), 16, ME).with_device(device);
+    let shard = Arc::new(Shard::new(job(5, 2), 16, ME).with_device(device));
     host(&shard, assignment(3, &[0, 1]));
     (fake, folder, shard)
 }
 
-fn number(shard: &Shard, trainer: Incarnation, keeps: &[u64]) -> Option<u64> {
+fn number(shard: &Arc<Shard>, trainer: Incarnation, keeps: &[u64]) -> Option<u64> {
     shard.share(trainer, GRADIENT_BYTES, keeps).unwrap().map(|(number, _)| number)
 }
 
-fn push_from(shard: &Shard, area: (u64, u64)) -> Result<Vec<PushOutcome>, Refusal> {
+fn push_from(shard: &Arc<Shard>, area: (u64, u64)) -> Result<Vec<PushOutcome>, Refusal> {
     let gradients = vec![Gradient { area: Some(area), ..gradient(0, &[]) }, gradient(1, &bytes(&[1.0]))];
     shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients })
 }
@@ -54,6 +54,45 @@ async fn a_trainer_has_few_areas_until_it_names_them_no_more_or_uses_none_for_lo
     assert!(shard.area(keeps[0]).is_none() && shard.area(other).is_some());
 }
 
+/// Nobody else asks for an area, and nothing is updated.
+#[tokio::test(start_paused = true)]
+async fn areas_of_trainers_that_are_no_more_are_given_back_though_nobody_asks() {
+    let (_fake, _folder, shard) = with_device();
+    number(&shard, TRAINER, &[]).unwrap();
+    let usage = || shard.device().unwrap().usage().area_bytes;
+    let for_seconds = async |seconds| {
+        let landed = tokio::time::timeout(Duration::from_secs(seconds), shard.land()).await;
+        assert!(landed.is_err());
+    };
+    for_seconds(590).await;
+    assert_eq!(usage(), SHARED_BYTES as u64);
+    for_seconds(80).await;
+    assert_eq!(usage(), 0);
+}
+
+#[test]
+fn a_trainer_that_asks_many_times_at_once_has_no_more_areas_than_one_that_asks_in_turn() {
+    let (_fake, _folder, shard) = with_device();
+    for _ in 0..50 {
+        let mut keeps = Vec::new();
+        while keeps.len() + 1 < AREAS_MAX {
+            keeps.push(number(&shard, TRAINER, &keeps).unwrap());
+        }
+        let together = std::sync::Barrier::new(4);
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    together.wait();
+                    // What another was given meanwhile it uses as well.
+                    let keeps: Vec<u64> = (0..64).map(|after| keeps[0] + after).collect();
+                    number(&shard, TRAINER, &keeps)
+                });
+            }
+        });
+        assert!(shard.device().unwrap().usage().area_bytes <= (AREAS_MAX * SHARED_BYTES) as u64);
+    }
+}
+
 #[test]
 fn without_a_device_or_its_memory_there_is_no_area_and_for_more_than_a_gradient_never() {
     let alone = shard();
@@ -76,10 +115,10 @@ fn pull_into(area: Option<(u64, Vec<u64>)>, blocks: &[u32], without_data: &[u32]
 }
 
 /// Looks until a pull is answered, as the service does; `not_yet` sees what it found before.
-async fn answered(shard: &Shard, pull: &Pull, not_yet: impl Fn(&Pulled)) -> Pulled {
-    let mut published = shard.published();
+async fn answered(shard: &Arc<Shard>, pull: &Pull, not_yet: impl Fn(&Pulled)) -> Pulled {
+    let mut published = shard.told(Kind::Published);
     loop {
-        shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
+        shard.note_done_now(&shard.device().unwrap().take_finished()).unwrap();
         let pulled = shard.pull(pull, true).unwrap();
         if pulled.is_final {
             return pulled;
@@ -113,7 +152,7 @@ async fn a_pull_that_names_an_area_has_its_parameters_put_there_once_it_is_answe
 fn a_push_from_an_area_that_is_not_here_is_told_so_and_one_beyond_its_end_is_refused() {
     let (_fake, _folder, shard) = with_device();
     let area = number(&shard, TRAINER, &[]).unwrap();
-    let standing = || format!("{:?} {:?}", shard.standing().unwrap(), shard.counters());
+    let standing = || format!("{:?} {:?}", shard.whole_standing().unwrap(), shard.counters());
     let before = standing();
     for (at, wrong) in [(SHARED_BYTES as u64 - 16, "beyond"), (8, "unaligned"), (u64::MAX - 7, "far")] {
         let refused = push_from(&shard, (area, at)).unwrap_err();
@@ -131,11 +170,11 @@ fn a_push_from_an_area_that_is_not_here_is_told_so_and_one_beyond_its_end_is_ref
 }
 
 /// Waits until block 0 has published step 1, which came in an area of its own.
-async fn updated(shard: &Shard, area: u64) {
+async fn updated(shard: &Arc<Shard>, area: u64) {
     let gradients = vec![Gradient { area: Some((area, 0)), ..gradient(0, &[]) }];
     shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients }).unwrap();
-    while shard.hosting().unwrap().block(BlockId(0)).unwrap().lock().unwrap().published() < Version(1) {
-        shard.note_done(&shard.device().unwrap().take_finished()).unwrap();
+    while shard.hosting().unwrap().block(BlockId(0)).unwrap().locked().published() < Version(1) {
+        shard.note_done_now(&shard.device().unwrap().take_finished()).unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -183,7 +222,7 @@ async fn a_pull_is_answered_once_its_parameters_are_in_the_area_and_not_before()
     let (fake, _folder, shard) = with_device();
     let area = number(&shard, TRAINER, &[]).unwrap();
     updated(&shard, area).await;
-    let service = PserverService::new(Arc::new(shard));
+    let service = PserverService::new(shard);
     let pull = || {
         let (job, blocks, places) = ("test".to_owned(), vec![0], vec![16]);
         let (step, rewind, wait_millis) = (1, 3, 1);

@@ -26,29 +26,29 @@ fn behind(fill: u64) -> Placement {
 }
 
 /// Blocks 0 and 1 led by one shard, whose followers on the other are empty.
-fn pair() -> (Shard, Shard) {
-    let (leader, follower) = (Shard::new(job(50, 2), 16, ME), Shard::new(job(50, 2), 16, OTHER));
+fn pair() -> (Arc<Shard>, Arc<Shard>) {
+    let (leader, follower) = (empty(job(50, 2), 16, ME), empty(job(50, 2), 16, OTHER));
     host(&leader, assigned(1, 4, [(0, leading(4, false)), (1, leading(4, false))]));
-    follower.assign(assigned(1, 4, [(0, behind(4)), (1, behind(4))])).unwrap();
+    follower.assign_now(assigned(1, 4, [(0, behind(4)), (1, behind(4))])).unwrap();
     (leader, follower)
 }
 
 /// The follower says how it stands and takes in what follows, which is returned.
-fn follow(leader: &Shard, follower: &Shard) -> Vec<Followed> {
-    let followed = leader.follow(OTHER, &follower.following(ME).unwrap()).unwrap();
-    follower.hear(followed.clone()).unwrap();
+fn follow(leader: &Arc<Shard>, follower: &Arc<Shard>) -> Vec<Followed> {
+    let followed = leader.follow_now(OTHER, &follower.following_now(ME).unwrap()).unwrap();
+    follower.hear_now(followed.clone()).unwrap();
     followed
 }
 
-fn admissions(leader: &Shard) -> Vec<(u32, u64, u64)> {
-    let admissions = leader.standing().unwrap().2;
+fn admissions(leader: &Arc<Shard>) -> Vec<(u32, u64, u64)> {
+    let admissions = leader.whole_standing().unwrap().2;
     assert!(admissions.iter().all(|asked| asked.pserver == OTHER));
     admissions.iter().map(|asked| (asked.block.0, asked.fill.0, asked.term.0)).collect()
 }
 
 /// The pserver's own word of its followers.
-fn copies(follower: &Shard) -> Vec<CopyProgress> {
-    let (progress, copies, admissions) = follower.standing().unwrap();
+fn copies(follower: &Arc<Shard>) -> Vec<CopyProgress> {
+    let (progress, copies, admissions) = follower.whole_standing().unwrap();
     assert!(progress.is_empty() && admissions.is_empty());
     copies
 }
@@ -59,26 +59,27 @@ fn copies_that_stand_alike_speak_and_are_reported_together() {
     let both = vec![BlockId(0), BlockId(1)];
     let group = |name: Option<StateName>| {
         let cursor = name.map(|name| Cursor { name, filled: None });
-        Following { blocks: both.clone(), term: Term(3), fill: Fill(4), cursor }
+        Following { blocks: both.clone(), stand: Stand { term: Term(3), fill: Fill(4), cursor } }
     };
     let standing = |name| CopyProgress { blocks: both.clone(), fill: Fill(4), name, is_broken: false };
-    assert_eq!(follower.following(ME).unwrap(), [group(None)]);
+    assert_eq!(follower.following_now(ME).unwrap(), [group(None)]);
     assert_eq!(copies(&follower), [standing(None)]);
     follow(&leader, &follower);
-    assert_eq!(follower.following(ME).unwrap(), [group(Some(name(0)))]);
+    assert_eq!(follower.following_now(ME).unwrap(), [group(Some(name(0)))]);
     assert_eq!(copies(&follower), [standing(Some(name(0)))]);
     push(&leader, 0, ROOT, &[(1, &[1.0])]).unwrap();
     follow(&leader, &follower);
-    let names = follower.following(ME).unwrap();
-    let names: Vec<_> = names.iter().map(|group| (group.blocks[0].0, group.cursor.unwrap().name)).collect();
+    let names = follower.following_now(ME).unwrap();
+    let names: Vec<_> =
+        names.iter().map(|group| (group.blocks[0].0, group.stand.cursor.unwrap().name)).collect();
     assert_eq!(names, [(0, name(0)), (1, name(1))]);
-    assert_eq!(follower.following(Incarnation(9)).unwrap(), []);
+    assert_eq!(follower.following_now(Incarnation(9)).unwrap(), []);
 }
 
 #[test]
 fn what_is_taken_in_is_counted_and_told() {
     let (leader, follower) = pair();
-    let mut held = follower.held();
+    let mut held = follower.told(Kind::Standing);
     let copies = follow(&leader, &follower);
     assert!(held.has_changed() && copies.iter().all(|said| matches!(said.news, News::Copy(_))));
     // Six elements of parameters and two slots, and a metric of one element.
@@ -95,7 +96,7 @@ fn what_is_taken_in_is_counted_and_told() {
 #[test]
 fn a_level_copy_is_asked_for_with_its_fill_and_term_until_it_is_in_sync() {
     let (leader, follower) = pair();
-    let mut told = leader.published();
+    let mut told = leader.urgent();
     follow(&leader, &follower);
     assert!(!told.has_changed() && admissions(&leader).is_empty());
     assert_eq!(follow(&leader, &follower), []);
@@ -108,31 +109,31 @@ fn a_level_copy_is_asked_for_with_its_fill_and_term_until_it_is_in_sync() {
     // Until the answer comes it is asked for again, and required.
     assert_eq!(admissions(&leader), asked);
     both(&leader, 0, ROOT);
-    assert_eq!(leader.standing().unwrap().0[0].version, Version(0));
-    leader.assign(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
+    assert_eq!(leader.whole_standing().unwrap().0[0].version, Version(0));
+    leader.assign_now(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
     assert!(admissions(&leader).is_empty());
     follow(&leader, &follower);
     told.mark_heard();
     assert_eq!(follow(&leader, &follower), []);
     assert!(told.has_changed(), "it was published");
-    assert_eq!(leader.standing().unwrap().0[0].version, Version(1));
+    assert_eq!(leader.whole_standing().unwrap().0[0].version, Version(1));
 }
 
 #[test]
 fn followers_are_told_when_there_may_be_something_for_them() {
     let (leader, follower) = pair();
-    let mut logged = leader.logged();
+    let mut logged = leader.told(Kind::Logged);
     both(&leader, 0, Node::leaf(0));
     assert!(!logged.has_changed());
     both(&leader, 0, ROOT);
     assert!(logged.has_changed());
     logged.mark_heard();
-    leader.assign(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
+    leader.assign_now(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
     assert!(logged.has_changed());
     // What is published only once the copies have it is told to the master then, and not before.
     follow(&leader, &follower);
     follow(&leader, &follower);
-    let published = leader.published();
+    let published = leader.told(Kind::Published);
     logged.mark_heard();
     both(&leader, 1, ROOT);
     assert!(logged.has_changed() && !published.has_changed());
@@ -143,10 +144,10 @@ fn an_heir_is_named_beside_what_is_to_be_admitted() {
     let (leader, follower) = pair();
     (0..2).for_each(|_| drop(follow(&leader, &follower)));
     let heir = Placement { heir: Some(OTHER), ..leading(4, true) };
-    let mut told = leader.published();
-    leader.assign(assigned(1, 5, [(0, heir), (1, leading(4, false))])).unwrap();
+    let mut told = leader.told(Kind::Published);
+    leader.assign_now(assigned(1, 5, [(0, heir), (1, leading(4, false))])).unwrap();
     assert!(told.has_changed(), "a report is due");
-    let asked = leader.standing().unwrap().2;
+    let asked = leader.whole_standing().unwrap().2;
     let asked: Vec<_> =
         asked.iter().map(|asked| (asked.block.0, asked.fill.0, asked.term.0, asked.is_heir)).collect();
     assert_eq!(asked, [(0, 4, 3, true), (1, 4, 3, false)]);
@@ -154,46 +155,46 @@ fn an_heir_is_named_beside_what_is_to_be_admitted() {
     // It is named when what was on its way is there, and the report is due then.
     let (leader, follower) = pair();
     (0..2).for_each(|_| drop(follow(&leader, &follower)));
-    leader.assign(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
+    leader.assign_now(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
     both(&leader, 0, ROOT);
     let heir = Placement { heir: Some(OTHER), ..leading(4, true) };
-    leader.assign(assigned(1, 6, [(0, heir.clone()), (1, heir)])).unwrap();
-    assert!(leader.standing().unwrap().2.is_empty());
+    leader.assign_now(assigned(1, 6, [(0, heir.clone()), (1, heir)])).unwrap();
+    assert!(leader.whole_standing().unwrap().2.is_empty());
     follow(&leader, &follower);
-    told = leader.published();
+    told = leader.told(Kind::Published);
     follow(&leader, &follower);
     assert!(told.has_changed());
-    assert_eq!(leader.standing().unwrap().2.len(), 2);
+    assert_eq!(leader.whole_standing().unwrap().2.len(), 2);
 }
 
 #[test]
 fn words_for_others_are_passed_over() {
     let (leader, follower) = pair();
-    let following = follower.following(ME).unwrap();
+    let following = follower.following_now(ME).unwrap();
     let other = |change: fn(&mut Following)| {
         let mut other = following.clone();
         other.iter_mut().for_each(change);
-        leader.follow(OTHER, &other).unwrap()
+        leader.follow_now(OTHER, &other).unwrap()
     };
-    assert_eq!(other(|group| group.fill = Fill(3)), []);
-    assert_eq!(other(|group| group.term = Term(2)), []);
+    assert_eq!(other(|group| group.stand.fill = Fill(3)), []);
+    assert_eq!(other(|group| group.stand.term = Term(2)), []);
     assert_eq!(other(|group| group.blocks = vec![BlockId(7)]), []);
-    assert_eq!(leader.follow(Incarnation(9), &following).unwrap(), []);
-    assert_eq!(Shard::new(job(50, 2), 16, ME).follow(OTHER, &following).unwrap(), []);
-    let followed = leader.follow(OTHER, &following).unwrap();
+    assert_eq!(leader.follow_now(Incarnation(9), &following).unwrap(), []);
+    assert_eq!(empty(job(50, 2), 16, ME).follow_now(OTHER, &following).unwrap(), []);
+    let followed = leader.follow_now(OTHER, &following).unwrap();
     let before = digest(&follower);
     let heard = |change: fn(&mut Followed)| {
         let mut other = followed.clone();
         other.iter_mut().for_each(change);
-        follower.hear(other).unwrap();
-        follower.standing().unwrap().1[0].name
+        follower.hear_now(other).unwrap();
+        follower.whole_standing().unwrap().1[0].name
     };
     assert_eq!(heard(|said| said.fill = Fill(5)), None);
     assert_eq!(heard(|said| said.term = Term(2)), None);
     assert_eq!(heard(|said| said.block = BlockId(7)), None);
     assert_eq!(heard(|_| {}), Some(name(0)));
     assert_ne!(digest(&follower), before);
-    Shard::new(job(50, 2), 16, OTHER).hear(followed).unwrap();
+    empty(job(50, 2), 16, OTHER).hear_now(followed).unwrap();
 }
 
 #[test]
@@ -207,10 +208,10 @@ fn a_broken_copy_is_reported_and_speaks_no_more() {
         published: Version(0),
         news: News::Broken,
     };
-    follower.hear(vec![broken]).unwrap();
+    follower.hear_now(vec![broken]).unwrap();
     let said: Vec<_> = copies(&follower).iter().map(|copy| (copy.blocks.clone(), copy.is_broken)).collect();
     assert_eq!(said, [(vec![BlockId(0)], false), (vec![BlockId(1)], true)]);
-    assert_eq!(follower.following(ME).unwrap()[0].blocks, [BlockId(0)]);
+    assert_eq!(follower.following_now(ME).unwrap()[0].blocks, [BlockId(0)]);
 }
 
 #[test]
@@ -218,20 +219,20 @@ fn primaries_are_followed_where_the_assignment_says_they_are() {
     let at =
         |who: u64, address: &str| PserverAddress { incarnation: Incarnation(who), address: address.into() };
     let led_by = |who| Placement { primary: Incarnation(who), ..behind(4) };
-    let follower = Shard::new(job(50, 2), 16, OTHER);
+    let follower = empty(job(50, 2), 16, OTHER);
     assert!(follower.primaries().unwrap().is_empty());
     let mut assignment = assigned(1, 4, [(0, led_by(1)), (1, led_by(9))]);
     assignment.pservers = vec![at(1, "a:1"), at(2, "me:2"), at(5, "other:5")];
-    follower.assign(assignment).unwrap();
+    follower.assign_now(assignment).unwrap();
     let primaries: Vec<_> = follower.primaries().unwrap().into_iter().collect();
     assert_eq!(primaries, [(Incarnation(1), String::from("a:1"))]);
-    assert_eq!(follower.following(Incarnation(9)).unwrap()[0].blocks, [BlockId(1)]);
+    assert_eq!(follower.following_now(Incarnation(9)).unwrap()[0].blocks, [BlockId(1)]);
     // Nobody follows itself, or a copy that is its own.
-    let leader = Shard::new(job(50, 2), 16, ME);
+    let leader = empty(job(50, 2), 16, ME);
     let mut assignment = assigned(1, 4, [(0, leading(4, false))]);
     assignment.pservers = vec![at(1, "a:1"), at(2, "b:2")];
     host(&leader, assignment);
-    assert!(leader.primaries().unwrap().is_empty() && leader.following(ME).unwrap().is_empty());
+    assert!(leader.primaries().unwrap().is_empty() && leader.following_now(ME).unwrap().is_empty());
 }
 
 #[test]
@@ -242,19 +243,19 @@ fn followers_that_are_promoted_give_out_what_they_hold() {
         while !follow(&leader, &follower).is_empty() {}
     }
     let promoted = |fill| Placement { term: Term(6), primary: OTHER, ..behind(fill) };
-    follower.assign(assigned(1, 6, [(0, promoted(4)), (1, promoted(4))])).unwrap();
-    let progress = follower.standing().unwrap().0;
+    follower.assign_now(assigned(1, 6, [(0, promoted(4)), (1, promoted(4))])).unwrap();
+    let progress = follower.whole_standing().unwrap().0;
     assert_eq!((progress[0].term, progress[0].version), (Term(6), Version(3)));
     let ids = [BlockId(0), BlockId(1)];
     let read = |shard: &Shard| shard.read_state(Version(3), &ids, 0).unwrap();
     assert_eq!(read(&follower), read(&leader));
     both(&follower, 3, ROOT);
-    assert_eq!(follower.standing().unwrap().0[0].version, Version(4));
+    assert_eq!(follower.whole_standing().unwrap().0[0].version, Version(4));
     // The one that led before is told, and follows.
     let demoted = Placement { term: Term(6), primary: OTHER, ..alone(3) };
-    leader.assign(assigned(1, 6, [(0, demoted.clone()), (1, demoted)])).unwrap();
+    leader.assign_now(assigned(1, 6, [(0, demoted.clone()), (1, demoted)])).unwrap();
     assert_eq!(both(&leader, 3, ROOT), [PushOutcome::Moved; 2]);
-    assert_eq!(leader.following(OTHER).unwrap()[0].cursor.unwrap().name, name(3));
+    assert_eq!(leader.following_now(OTHER).unwrap()[0].stand.cursor.unwrap().name, name(3));
 }
 
 #[test]
@@ -274,21 +275,97 @@ fn a_follower_is_given_as_much_at_a_time_as_a_message_may_have() {
         let all = (0..9).map(|block| (block, placement.clone()));
         Assignment { declaration: declaration.clone(), ..assigned(1, 4, all) }
     };
-    let (leader, follower) = (Shard::new(job(50, 2), 16, ME), Shard::new(job(50, 2), 16, OTHER));
+    let (leader, follower) = (empty(job(50, 2), 16, ME), empty(job(50, 2), 16, OTHER));
     host(&leader, hosting(leading(4, false)));
-    follower.assign(hosting(behind(4))).unwrap();
+    follower.assign_now(hosting(behind(4))).unwrap();
     let given = || follow(&leader, &follower).iter().map(|said| said.block.0).collect::<Vec<_>>();
-    // A copy is 1 MiB of parameters and velocity: three are more than 3 MiB with all that is around them.
-    assert_eq!(given(), [0, 1, 2]);
+    // A copy is 1 MiB of parameters and velocity: eight are more than 8 MiB with all that is around them.
+    assert_eq!(given(), Vec::from_iter(0..8));
     // Those that are level are only heard.
-    assert_eq!(given(), [3, 4, 5]);
-    assert_eq!(admissions(&leader).iter().map(|asked| asked.0).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!(given(), [6, 7, 8]);
+    assert_eq!(given(), [8]);
+    assert_eq!(admissions(&leader).iter().map(|asked| asked.0).collect::<Vec<_>>(), Vec::from_iter(0..8));
     assert_eq!(given(), [0; 0]);
     assert_eq!(admissions(&leader).len(), 9);
     let entries = vec![0.0f32; 9 << 17];
     let gradients: Vec<(u32, &[f32])> =
         entries.chunks(1 << 17).zip(0..).map(|(values, at)| (at, values)).collect();
     push(&leader, 0, ROOT, &gradients).unwrap();
-    assert_eq!((given(), given(), given()), (vec![0, 1, 2, 3, 4, 5], vec![6, 7, 8], vec![]));
+    assert_eq!((given(), given()), (Vec::from_iter(0..9), vec![]));
+}
+
+/// What a follower says of these blocks.
+fn words(follower: &Shard, blocks: &[u32]) -> Vec<Following> {
+    let ids: Vec<BlockId> = blocks.iter().map(|block| BlockId(*block)).collect();
+    grouped(&follower.following_of(ME, &ids).unwrap())
+}
+
+fn given(leader: &Shard, led: Option<Led>) -> Vec<Followed> {
+    led.unwrap().news(leader).unwrap()
+}
+
+fn blocks(given: &[Followed]) -> Vec<u32> {
+    given.iter().map(|said| said.block.0).collect()
+}
+
+#[test]
+fn in_a_session_only_what_an_answer_was_about_is_said_and_nothing_is_given_twice_before() {
+    let (leader, follower) = pair();
+    let copies = given(&leader, leader.lead(OTHER, 5, 0, words(&follower, &[0, 1])));
+    assert_eq!(blocks(&copies), [0, 1]);
+    follower.hear_now(copies).unwrap();
+    let mut open = leader.lead(OTHER, 5, 1, words(&follower, &[0, 1])).unwrap();
+    assert_eq!(open.news(&leader).unwrap(), []);
+    push(&leader, 0, ROOT, &[(0, &[1.0; 6])]).unwrap();
+    let entry = open.news(&leader).unwrap();
+    assert_eq!(blocks(&entry), [0]);
+    // What comes meanwhile waits until the follower has said what has become of it.
+    push(&leader, 0, ROOT, &[(1, &[1.0])]).unwrap();
+    assert_eq!(blocks(&open.news(&leader).unwrap()), [1]);
+    follower.hear_now(entry).unwrap();
+    let again = given(&leader, leader.lead(OTHER, 5, 2, words(&follower, &[0])));
+    assert_eq!(blocks(&again), [1], "an answer of which nothing is said has gone to nobody");
+    follower.hear_now(again).unwrap();
+    assert_eq!(given(&leader, leader.lead(OTHER, 5, 3, words(&follower, &[1]))), []);
+    let standing = leader.whole_standing().unwrap();
+    assert!(standing.0.iter().all(|group| group.version == Version(1)) && admissions(&leader).len() == 2);
+}
+
+/// The network may bring it again, after what was answered to it: whatever the second answer gives goes to nobody.
+#[test]
+fn a_request_that_comes_twice_holds_nothing_up() {
+    let (leader, follower) = pair();
+    let first = words(&follower, &[0, 1]);
+    let copies = given(&leader, leader.lead(OTHER, 5, 0, first.clone()));
+    follower.hear_now(copies).unwrap();
+    push(&leader, 0, ROOT, &[(0, &[1.0; 6])]).unwrap();
+    assert_eq!(given(&leader, leader.lead(OTHER, 5, 0, first)).len(), 2, "they hold nothing, it says");
+    let entry = given(&leader, leader.lead(OTHER, 5, 1, words(&follower, &[1])));
+    assert_eq!(blocks(&entry), [0]);
+}
+
+#[test]
+fn a_request_of_a_session_that_is_not_known_or_out_of_turn_is_not_heard() {
+    let (leader, follower) = pair();
+    let lead = |id, number| leader.lead(OTHER, id, number, words(&follower, &[0, 1]));
+    assert!(lead(5, 1).is_none(), "there is none");
+    let mut overtaken = lead(5, 0).unwrap();
+    assert!(lead(6, 1).is_none() && lead(5, 2).is_none(), "another, and one that has missed a request");
+    assert_eq!(blocks(&given(&leader, lead(6, 0))), [0, 1]);
+    assert_eq!(overtaken.news(&leader).unwrap(), [], "nobody waits for it any more");
+    assert!(lead(5, 1).is_none());
+    // Other copies may be held: whoever has no request open begins again.
+    drop(overtaken);
+    leader.assign_now(assigned(1, 5, [(0, leading(4, false)), (1, leading(4, false))])).unwrap();
+    assert!(lead(6, 1).is_none());
+}
+
+#[test]
+fn what_is_said_before_the_primary_has_learnt_of_it_is_looked_at_again_once_it_has() {
+    let (leader, follower) = pair();
+    let later = |placement: Placement| Placement { fill: Fill(5), ..placement };
+    follower.assign_now(assigned(1, 5, [(0, later(behind(4)))])).unwrap();
+    let mut open = leader.lead(OTHER, 5, 0, words(&follower, &[0])).unwrap();
+    assert_eq!(open.news(&leader).unwrap(), [], "no copy of that fill is known");
+    leader.assign_now(assigned(1, 5, [(0, leading(5, false))])).unwrap();
+    assert_eq!(open.news(&leader).unwrap().iter().map(|said| said.fill).collect::<Vec<_>>(), [Fill(5)]);
 }

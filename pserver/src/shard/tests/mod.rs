@@ -11,7 +11,8 @@ use super::*;
 use crate::block::tests::{ME, alone, declaration, job};
 use crate::block::verdicts::Verdicts;
 use crate::block::{Placement, PushOutcome};
-use shoal_runtime::cluster::Node;
+use futures_util::FutureExt;
+use shoal_runtime::cluster::{Node, Rewind};
 
 const ROOT: Node = Node { level: 1, index: 0 };
 
@@ -39,22 +40,56 @@ pub(crate) fn assigned(
     }
 }
 
-/// Takes an assignment, and restores what it wants restored.
-pub(crate) fn host(shard: &Shard, assignment: Assignment) {
-    shard.assign(assignment).unwrap();
-    for (hosted, term, _) in shard.unrestored().unwrap() {
-        shard
-            .restore(&hosted, |block| {
-                block.restore_initial(term);
-                Ok(())
-            })
-            .unwrap();
+/// What a shard does on all processors, done in place.
+impl Shard {
+    pub(crate) fn assign_now(self: &Arc<Self>, assignment: Assignment) -> Result<(), Refusal> {
+        self.assign(assignment).now_or_never().unwrap()
+    }
+    pub(crate) fn hear_now(self: &Arc<Self>, followed: Vec<Followed>) -> Result<(), Refusal> {
+        self.hear(followed).now_or_never().unwrap()
+    }
+    pub(crate) fn note_done_now(self: &Arc<Self>, blocks: &[BlockId]) -> Result<(), Refusal> {
+        self.note_done(blocks).now_or_never().unwrap()
+    }
+    /// How all copies stand.
+    pub(crate) fn whole_standing(&self) -> Result<Standings, Refusal> {
+        self.standing(&mut self.untold()).map(|(standings, _)| standings)
+    }
+    pub(crate) fn following_now(&self, primary: Incarnation) -> Result<Vec<Following>, Refusal> {
+        self.following(primary).map(|stands| grouped(&stands))
+    }
+    /// What a follower is answered in a session of its own.
+    pub(crate) fn follow_now(
+        &self,
+        follower: Incarnation,
+        following: &[Following],
+    ) -> Result<Vec<Followed>, Refusal> {
+        self.lead(follower, 0, 0, following.to_vec()).unwrap().news(self)
+    }
+    pub(crate) fn told(&self, kind: Kind) -> Changes {
+        self.changes.told(kind)
     }
 }
 
+/// Takes an assignment, and restores what it wants restored.
+pub(crate) fn host(shard: &Arc<Shard>, assignment: Assignment) {
+    shard.assign_now(assignment).unwrap();
+    let unrestored = shard.unrestored().unwrap().into_iter().map(|(hosted, term, _)| (hosted, term));
+    let restored = shard.restore(unrestored.collect(), |block, term| {
+        block.restore_initial(term);
+        Ok(())
+    });
+    restored.now_or_never().unwrap().unwrap();
+}
+
+/// A pserver that holds nothing yet.
+pub(crate) fn empty(job: JobSettings, window: usize, me: Incarnation) -> Arc<Shard> {
+    Arc::new(Shard::new(job, window, me))
+}
+
 /// A shard that holds block 0 (six elements) and block 1 (a metric), in steps of two of five microbatches.
-pub(crate) fn shard() -> Shard {
-    let shard = Shard::new(job(5, 2), 16, ME);
+pub(crate) fn shard() -> Arc<Shard> {
+    let shard = empty(job(5, 2), 16, ME);
     host(&shard, assignment(3, &[0, 1]));
     shard
 }
@@ -84,14 +119,14 @@ fn gradient(block: u32, bytes: &[u8]) -> Gradient {
     Gradient { block: BlockId(block), rewind: Rewind(3), version: Version(0), bytes, area: None }
 }
 
-fn both(shard: &Shard, step: u64, node: Node) -> Vec<PushOutcome> {
+fn both(shard: &Arc<Shard>, step: u64, node: Node) -> Vec<PushOutcome> {
     push(shard, step, node, &[(1, &[1.0]), (0, &[1.0; 6])]).unwrap()
 }
 
 /// Everything a shard holds that a refusal might change.
-fn digest(shard: &Shard) -> String {
+fn digest(shard: &Arc<Shard>) -> String {
     let hosting = shard.hosting().unwrap();
     let blocks: Vec<String> =
-        hosting.blocks.values().map(|hosted| format!("{:?}", hosted.lock().unwrap())).collect();
+        hosting.blocks.values().map(|hosted| format!("{:?}", hosted.locked())).collect();
     format!("{blocks:?} {:?} {:?}", shard.counters(), shard.routing_version())
 }

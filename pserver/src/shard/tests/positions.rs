@@ -8,16 +8,16 @@ use shoal_runtime::cluster::{Fill, Ledger};
 const OTHER: Incarnation = Incarnation(2);
 
 /// Ten positions in each of three epochs, in blocks 0 and 1; block 1 has an in-sync follower that is silent.
-fn shard() -> Shard {
-    let shard = Shard::new(async_job(10, 2, false), 16, ME);
+fn shard() -> Arc<Shard> {
+    let shard = empty(async_job(10, 2, false), 16, ME);
     host(&shard, assignment(3, &[0, 1]));
     let copy = PlacedCopy { pserver: OTHER, fill: Fill(4), is_in_sync: true };
     let followed = Placement { copies: vec![copy], ..alone(3) };
-    shard.assign(assigned(1, 4, [(0, alone(3)), (1, followed)])).unwrap();
+    shard.assign_now(assigned(1, 4, [(0, alone(3)), (1, followed)])).unwrap();
     shard
 }
 
-fn push(shard: &Shard, position: u64, gradients: &[(u32, &[f32])]) -> Result<Vec<PushOutcome>, Refusal> {
+fn push(shard: &Arc<Shard>, position: u64, gradients: &[(u32, &[f32])]) -> Result<Vec<PushOutcome>, Refusal> {
     let bytes: Vec<(u32, Vec<u8>)> = gradients.iter().map(|(id, values)| (*id, bytes(values))).collect();
     let gradients = bytes.iter().map(|(id, bytes)| gradient(*id, bytes)).collect();
     shard.push(&Push { what: Pushed::Position(position), exclusions: 0, weight: 1, gradients })
@@ -37,7 +37,7 @@ fn ledger(positions: &[u64]) -> Ledger {
 fn each_block_answers_a_position_by_its_own_ledger_and_copies() {
     let shard = shard();
     let both: [(u32, &[f32]); 2] = [(1, &[1.0]), (0, &[1.0; 6])];
-    let (published, logged) = (shard.published(), shard.logged());
+    let (published, logged) = (shard.told(Kind::Published), shard.told(Kind::Logged));
     assert_eq!(push(&shard, 7, &[both[0]]).unwrap(), [applied(false)]);
     assert!(logged.has_changed() && !published.has_changed());
     assert_eq!(push(&shard, 7, &both).unwrap(), [PushOutcome::Held { replaced: 0 }, applied(true)]);
@@ -75,7 +75,7 @@ fn positions_that_the_job_has_not_and_gradients_that_no_block_has_are_refused() 
 
 #[test]
 fn blocks_with_the_same_ledger_are_reported_together() {
-    let shard = Shard::new(async_job(10, 2, false), 16, ME);
+    let shard = empty(async_job(10, 2, false), 16, ME);
     host(&shard, assignment(3, &[0, 1]));
     let group = |blocks: &[u32], version, positions: &[u64]| Progress {
         blocks: blocks.iter().map(|b| BlockId(*b)).collect(),
@@ -84,7 +84,7 @@ fn blocks_with_the_same_ledger_are_reported_together() {
         held: Vec::new(),
         ledger: ledger(positions),
     };
-    let progress = || shard.standing().unwrap().0;
+    let progress = || shard.whole_standing().unwrap().0;
     assert_eq!(progress(), [group(&[0, 1], 0, &[])]);
     push(&shard, 4, &[(0, &[1.0; 6]), (1, &[1.0])]).unwrap();
     assert_eq!(progress(), [group(&[0, 1], 1, &[4])]);

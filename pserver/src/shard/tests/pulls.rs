@@ -3,11 +3,11 @@
 use super::*;
 
 /// Asks for these blocks with their parameters and for block 1 without, in the history that begins at version 3.
-fn pull(shard: &Shard, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
+fn pull(shard: &Arc<Shard>, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
     pull_of(shard, 3, step, blocks)
 }
 
-fn pull_of(shard: &Shard, rewind: u64, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
+fn pull_of(shard: &Arc<Shard>, rewind: u64, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
     let blocks = blocks.iter().map(|b| BlockId(*b)).collect();
     let step = Some((Step(step), Rewind(rewind)));
     shard.pull(&Pull { step, blocks, area: None, without_data: vec![BlockId(1)], rows: Vec::new() }, true)
@@ -47,7 +47,7 @@ fn a_pull_of_a_step_that_is_gone_or_beyond_the_job_is_refused() {
 
 #[test]
 fn blocks_that_are_elsewhere_or_have_gone_back_are_named_and_end_the_wait() {
-    let empty = Shard::new(job(5, 2), 16, ME);
+    let empty = empty(job(5, 2), 16, ME);
     let pulled = pull(&empty, 0, &[0]).unwrap();
     assert_eq!((pulled.moved, pulled.is_final), (vec![BlockId(0), BlockId(1)], true));
     host(&empty, assignment(3, &[1]));
@@ -63,8 +63,8 @@ fn blocks_that_are_elsewhere_or_have_gone_back_are_named_and_end_the_wait() {
 
 #[test]
 fn a_primary_that_is_still_to_be_restored_is_waited_for() {
-    let shard = Shard::new(job(5, 2), 16, ME);
-    shard.assign(assignment(3, &[0, 1])).unwrap();
+    let shard = empty(job(5, 2), 16, ME);
+    shard.assign_now(assignment(3, &[0, 1])).unwrap();
     let pulled = pull(&shard, 0, &[0]).unwrap();
     assert_eq!((pulled.moved.len(), pulled.blocks.len(), pulled.is_final), (0, 0, false));
     assert_eq!(push(&shard, 0, ROOT, &[(1, &[1.0])]).unwrap(), [PushOutcome::Busy]);
@@ -74,7 +74,7 @@ fn a_primary_that_is_still_to_be_restored_is_waited_for() {
 
 #[test]
 fn state_is_read_whole_or_refused() {
-    let shard = Shard::new(job(5, 2), 16, ME);
+    let shard = empty(job(5, 2), 16, ME);
     let read = |version, blocks: &[u32]| {
         let ids: Vec<BlockId> = blocks.iter().map(|block| BlockId(*block)).collect();
         shard.read_state(Version(version), &ids, 0)

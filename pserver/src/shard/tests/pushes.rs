@@ -63,7 +63,7 @@ fn half_a_word_is_a_wrong_shape() {
 
 #[test]
 fn blocks_that_are_elsewhere_are_answered_moved_and_the_others_take_their_gradients() {
-    let shard = Shard::new(job(5, 2), 16, ME);
+    let shard = empty(job(5, 2), 16, ME);
     let everything: [(u32, &[f32]); 2] = [(0, &[1.0; 6]), (1, &[1.0])];
     assert_eq!(push(&shard, 0, ROOT, &everything).unwrap(), [PushOutcome::Moved; 2]);
     assert_eq!(shard.counters().moved, 1);
@@ -83,9 +83,9 @@ fn a_gradient_of_an_older_history_is_rewound_and_one_of_a_later_history_waits() 
         shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients }).unwrap()
             [0]
     };
-    let before = format!("{:?}", shard.standing());
+    let before = format!("{:?}", shard.whole_standing());
     assert_eq!((push(2), push(4)), (PushOutcome::Rewound, PushOutcome::Busy));
-    assert_eq!(format!("{:?}", shard.standing()), before);
+    assert_eq!(format!("{:?}", shard.whole_standing()), before);
     assert_eq!((shard.counters().rewound, shard.counters().busy), (1, 1));
     assert!(matches!(push(3), PushOutcome::Applied { .. }));
 }
@@ -104,7 +104,7 @@ fn differing_bits_for_one_node_become_the_failure_that_is_reported() {
     let shard = shard();
     push(&shard, 0, Node::leaf(0), &[(0, &[1.0; 6])]).unwrap();
     assert_eq!(shard.failure(), None);
-    let mut told = shard.published();
+    let mut told = shard.urgent();
     let refusal = push(&shard, 0, Node::leaf(0), &[(0, &[1.0, 1.0, 1.0, 1.0, 1.0, 2.0])]).unwrap_err();
     assert_eq!(shard.failure(), Some(refusal.to_string()));
     assert!(refusal.to_string().contains("\"adam\"") && told.has_changed());
@@ -116,7 +116,7 @@ fn differing_bits_for_one_node_become_the_failure_that_is_reported() {
 fn two_pservers_that_share_a_model_publish_what_one_would() {
     let whole = shard();
     let parts = [0, 1].map(|block| {
-        let part = Shard::new(job(5, 2), 16, ME);
+        let part = empty(job(5, 2), 16, ME);
         host(&part, assignment(3, &[block]));
         part
     });
@@ -147,7 +147,7 @@ fn blocks_that_stand_alike_are_reported_together() {
         held: Some((Step(version), held.to_vec())).filter(|(_, held)| !held.is_empty()).into_iter().collect(),
         ledger: Ledger::default(),
     };
-    let progress = || shard.standing().unwrap().0;
+    let progress = || shard.whole_standing().unwrap().0;
     assert_eq!(progress(), [group(&[0, 1], 0, &[])]);
     both(&shard, 0, Node::leaf(1));
     assert_eq!(progress(), [group(&[0, 1], 0, &[Node::leaf(1)])]);
@@ -181,7 +181,7 @@ fn counters_count_messages_and_count_a_nodes_records_once() {
 #[test]
 fn holding_and_publishing_are_told_apart() {
     let shard = shard();
-    let (published, held) = (shard.published(), shard.held());
+    let (published, held) = (shard.told(Kind::Published), shard.told(Kind::Standing));
     both(&shard, 0, Node::leaf(0));
     assert!(held.has_changed() && !published.has_changed());
     both(&shard, 0, ROOT);
