@@ -24,7 +24,7 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(
     name = "blocks",
-    after_help = "Examples:\n  blocks --only count --followers 0 --limit 60\n  blocks --only size --mib 64,1024 --rounds 3 -o json\n  blocks --only decided,followed --elements 1000000000"
+    after_help = "Examples:\n  blocks --only count --followers 0 --limit 60\n  blocks --only size --mib 64,1024 --rounds 3 -o json\n  blocks --only decided,followed --elements 67108864"
 )]
 pub(crate) struct Arguments {
     /// What is measured

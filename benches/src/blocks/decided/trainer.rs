@@ -140,15 +140,16 @@ impl Trainer {
         }
     }
 
-    /// Why what comes now would be no measurement any more, if so.
+    /// Why what comes after the step that was made last would be no measurement any more, if so.
     pub(super) async fn went_back(&mut self) -> anyhow::Result<Option<String>> {
         let status = self.status().await?;
         if !status.failure.is_empty() {
             return Ok(Some(format!("the job failed: {}", status.failure)));
         }
         let went_back = status.rewind > 0 || status.pservers.iter().any(|pserver| pserver.lost);
-        Ok(went_back
-            .then(|| format!("the pserver was taken for lost, and the job went back, in step {}", self.step)))
+        let step = self.step.saturating_sub(1);
+        let why = || format!("the pserver was taken for lost, and the job went back, in step {step}");
+        Ok(went_back.then(why))
     }
 
     /// All blocks that are pushed to, in order.
