@@ -3,6 +3,7 @@
 mod areas;
 mod assignments;
 mod copies;
+mod door;
 mod positions;
 mod pulls;
 mod pushes;
