@@ -33,6 +33,10 @@ impl<'a> AtRest<'a> {
     /// The job that `status` describes, at the version that it names, at its pservers. Asynchronous jobs are read once
     /// they are done.
     pub(crate) fn of_job(status: &proto::StatusReply, security: &Security) -> anyhow::Result<AtRest<'a>> {
+        ensure!(
+            status.is_progress_known,
+            "the master has yet to hear from pservers how far the job is: try again"
+        );
         let declaration = status.declaration.clone().context("no trainer has declared parameters yet")?;
         let declaration = Declaration::try_from(declaration)?;
         let routing = Routing::try_from(

@@ -117,7 +117,10 @@ async fn caught(client: &mut Client, wanted: &Wanted) -> anyhow::Result<Written>
                     Ok(job) => wanted.write(&job).await,
                     Err(error) => Err(error),
                 };
-                written.map_err(|error| (is_of_reading(&error) && status.phase == "training", error))
+                written.map_err(|error| {
+                    let may_pass = is_of_reading(&error) && status.phase == "training";
+                    (may_pass || !status.is_progress_known, error)
+                })
             }
             // Who never answered will hardly do so now.
             Err(error) => Err((has_answered, error)),

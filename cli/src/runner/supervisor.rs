@@ -332,7 +332,9 @@ impl Supervisor {
             self.keep_master()?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        while !self.look().await? {
+        // A master that has just taken over has yet to hear how far the job is.
+        let deadline = Instant::now() + LAST_WORDS;
+        while !self.look().await? || (!self.status.is_progress_known && Instant::now() < deadline) {
             self.keep_master()?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
