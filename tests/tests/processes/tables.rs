@@ -131,11 +131,15 @@ fn tables_have_the_same_rows_and_evaluations_while_trainers_are_killed_between_p
         world.look_at(&folder);
         let more = [&often[..], &["--replicas", "1", "--pace-millis", "60", "--folder", &folder]].concat();
         let child = world.job("3", 2, &more).command().spawn().unwrap();
-        let mut killed: Vec<u64> = Vec::new();
+        let (mut killed, mut step): (Vec<u64>, u64) = (Vec::new(), 0);
         while killed.len() < KILLS {
             let is_new = |process: &u64| !killed.contains(process);
-            let status =
-                world.wait_for("trainer that computes", |status| computing(status).iter().any(is_new));
+            // Never often with one microbatch in hand: it would be thought to be to blame.
+            let has_gone_on = |status: &Value| status["step"].as_u64() > Some(step);
+            let status = world.wait_for("trainer that computes", |status| {
+                has_gone_on(status) && computing(status).iter().any(is_new)
+            });
+            step = status["step"].as_u64().unwrap();
             let process = computing(&status).into_iter().find(is_new).unwrap();
             assert!(Command::new("kill").args(["-9", &process.to_string()]).status().unwrap().success());
             killed.push(process);
