@@ -91,7 +91,7 @@ async fn what_a_killed_supervisor_leaves_is_ended_whatever_it_is() {
 /// Wrappers that do not hand on what they are told, or that put the program where the group does not reach.
 #[tokio::test]
 async fn a_program_behind_another_one_is_told_to_leave_and_hands_back_its_tasks() {
-    let job = SmallJob::of(4000).unwrap();
+    let job = SmallJob::of(2200).unwrap();
     let undisturbed = job.undisturbed().unwrap();
     let wrappers = WRAPPERS.iter().filter(|(name, _)| ["script", "timer", "sessions"].contains(name));
     futures_util::future::join_all(
