@@ -1,7 +1,6 @@
 //! What must hold of a pserver whatever it is sent: nothing panics, and what is refused has changed nothing. The body of the
 //! fuzz target, which an ordinary test runs too.
 
-use futures_util::FutureExt;
 use prost::Message;
 use shoal_pserver::block::Placement;
 use shoal_pserver::block::primary::PlacedCopy;
@@ -31,9 +30,9 @@ pub(crate) const PLACED: u64 = 3;
 pub(crate) fn service(bytes: &[u8]) {
     let Some((kind, mut rest)) = bytes.split_first() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let shard = shard(*kind);
-    let service = PserverService::new(Arc::clone(&shard));
     runtime.expect("a runtime").block_on(async {
+        let shard = shard(*kind).await;
+        let service = PserverService::new(Arc::clone(&shard));
         while let Some((head, after)) = rest.split_first_chunk::<3>() {
             let length = usize::from(u16::from_le_bytes([head[1], head[2]])).min(after.len());
             let (message, after) = after.split_at(length);
@@ -89,7 +88,7 @@ async fn send(service: &PserverService, kind: u8, message: &[u8]) -> Result<(), 
 
 /// A pserver that leads all blocks of a small job: synchronous, with a delay, deciding over all blocks,
 /// asynchronous, or with rounded gradients.
-fn shard(kind: u8) -> Arc<Shard> {
+async fn shard(kind: u8) -> Arc<Shard> {
     let (mode, decides) = match kind % 5 {
         0 | 4 => (Mode::SYNC, false),
         1 => (Mode::Sync { delay: 2 }, false),
@@ -123,15 +122,14 @@ fn shard(kind: u8) -> Arc<Shard> {
         verdicts: Verdicts::default(),
     };
     let shard = Arc::new(shard);
-    let at_once = "it is computed in place";
-    shard.assign(assignment).now_or_never().expect(at_once).expect("a sound assignment");
+    shard.assign(assignment).await.expect("a sound assignment");
     let unrestored = shard.unrestored().expect("nobody panicked").into_iter();
     let restored =
         shard.restore(unrestored.map(|(hosted, term, _)| (hosted, term)).collect(), |block, term| {
             block.restore_initial(term);
             Ok(())
         });
-    restored.now_or_never().expect(at_once).expect("initial values");
+    restored.await.expect("initial values");
     shard
 }
 
