@@ -39,9 +39,7 @@ impl Budget {
 
     fn free(&self, bytes: u64) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
-        if bytes > 0 {
-            (self.freed)();
-        }
+        (self.freed)();
     }
 
     /// The most bytes that were held at a time.
@@ -98,6 +96,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        // Also where it had been charged nothing: its own block may have waited for that.
         self.budget.free(*self.charged.get_mut());
     }
 }
