@@ -316,8 +316,10 @@ fn stretches(lacks: &[bool], first: u32) -> Vec<Node> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use shoal_runtime::cluster::Rewind;
     use shoal_runtime::cluster::plan::EpochShape;
+    use std::collections::BTreeSet;
 
     fn shape() -> JobShape {
         JobShape::new(EpochShape::new(64, 1, 8), 9)
@@ -429,6 +431,46 @@ mod tests {
         assert_eq!(reports.lacking(Step(3), node), [node], "one half is lacked here, the other there");
         reports.hear(ONE, vec![group(&[0], 6, 4, &[])], vec![]);
         assert_eq!(reports.lacking(Step(3), node), [right]);
+    }
+
+    proptest! {
+        /// Words are shared and counted; the definition keeps one for each block.
+        #[test]
+        fn shared_words_say_what_the_words_of_all_blocks_say(
+            turns in proptest::collection::vec((0u32..5, 1u64..4, 0u64..4, 0u32..4, any::<bool>()), 1..60)
+        ) {
+            let mut terms = [1; 5];
+            let mut known: [Option<(u64, u32)>; 5] = [None; 5];
+            let place = |terms: &[u64; 5]| terms.iter().map(|term| placed(*term, &[1]).remove(0)).collect::<Vec<_>>();
+            let mut reports = Reports::new(shape(), &place(&terms), Some(BlockId(4)));
+            for (block, term, version, slot, moves) in turns {
+                if moves {
+                    if terms[block as usize] != term {
+                        known[block as usize] = None;
+                    }
+                    terms[block as usize] = term;
+                    reports.place(&place(&terms));
+                } else {
+                    let blocks = [block, (block + 1) % 5];
+                    reports.hear(ONE, vec![group(&blocks, term, version, &[(0, slot)])], vec![]);
+                    for block in blocks.map(|block| block as usize).into_iter().filter(|block| terms[*block] == term) {
+                        known[block] = Some((version, slot));
+                    }
+                }
+                let versions = known.iter().map(|word| Some(Version((*word)?.0)));
+                prop_assert_eq!(reports.lowest_version(), versions.min().flatten());
+                for step in 0..4 {
+                    let lacks = |slot: u32| known[..4].iter().any(|word| {
+                        word.is_none_or(|(version, held)| version < step || (version == step && held != slot))
+                    });
+                    let lacking = reports.lacking(Step(step), Node { level: 2, index: 0 });
+                    let is_lacking = |slot| lacking.iter().any(|node| node.covers(Node::leaf(slot)));
+                    prop_assert!((0..4).all(|slot| is_lacking(slot) == lacks(slot)), "{known:?} {step} {lacking:?}");
+                }
+                let distinct: BTreeSet<_> = known[..4].iter().flatten().collect();
+                prop_assert_eq!(reports.words.iter().count(), distinct.len(), "no more are kept than there are");
+            }
+        }
     }
 
     #[test]

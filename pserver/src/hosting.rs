@@ -142,11 +142,13 @@ pub fn with_all<T>(
 impl Changed {
     /// What a transition has changed. A copy about which something does not hold that must is never served again.
     fn note(&mut self, id: BlockId, block: &mut Block, before: &Facts) {
-        if let Some(violated) = block.violated(before) {
-            block.retire();
+        let mut now = block.facts();
+        if let Some(violated) = block.violated(before, &now) {
             self.violated.get_or_insert(format!("block {id}: {violated}"));
+            block.retire();
+            now = block.facts();
         }
-        let effects = block.effects_since(before);
+        let effects = block.effects(before, &now);
         if !effects.is_nothing() {
             self.blocks.push((id, effects));
         }

@@ -1,6 +1,6 @@
 //! What a transition has changed about a block, for all who wait for something of it. It is found by comparing what the block was
-//! with what it is: no transition has to say it, and none can forget to. Here, too, is
-//! checked what must hold after every transition; the numbers are those of ARCHITECTURE.md. Pure.
+//! with what it is: no transition has to say it, and none can forget to. Here, too, is checked what must hold after every
+//! transition; the numbers are those of ARCHITECTURE.md. Pure.
 
 use super::piece::Piece;
 use super::row_counts::RowCounts;
@@ -121,13 +121,12 @@ impl Block {
         }
     }
 
-    /// What has changed since then. What is counted is told once.
-    pub fn effects_since(&mut self, before: &Facts) -> Effects {
-        let now = self.facts();
+    /// What has changed between then and now. What is counted is told once.
+    pub fn effects(&mut self, before: &Facts, now: &Facts) -> Effects {
         // A state that has come may be read, though its version be the one that was published before.
         let differ =
             |was: &Facts| (was.fill, was.term, was.rewind, was.leads, was.published, was.name.is_some());
-        let is_placed_or_published = differ(before) != differ(&now);
+        let is_placed_or_published = differ(before) != differ(now);
         let is_landed = before.landed != now.landed;
         let is_named = (before.name, before.filled) != (now.name, now.filled);
         let is_asking = now.is_admission_due && !before.is_admission_due;
@@ -157,9 +156,8 @@ impl Block {
         }
     }
 
-    /// What does not hold though it must, if anything does not, where that costs nothing to find; `before` is what the block was before the transition.
-    pub fn violated(&self, before: &Facts) -> Option<String> {
-        let now = self.facts();
+    /// What does not hold though it must after a transition, if anything does not, where that costs nothing to find.
+    pub fn violated(&self, before: &Facts, now: &Facts) -> Option<String> {
         let broken =
             |number: u32, what: &str| Some(format!("invariant {number}, {what}: {before:?}, then {now:?}"));
         let is_same_copy = now.fill == before.fill && now.leads.is_some();

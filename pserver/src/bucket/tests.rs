@@ -10,6 +10,7 @@ use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{Parameter, Rule, Schedule, Table};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 const DIMENSION: usize = 2;
 const RULE: Rule = Rule::Adam { beta1: 0.9, beta2: 0.99, epsilon: 1e-3 };
@@ -289,6 +290,34 @@ fn take(shape: &BucketShape, copy: &mut Option<Bucket>, segment: &Segment) {
         None => *copy = Some(Bucket::begin(shape, segment).unwrap()),
         Some(copy) => copy.fill(shape, segment).unwrap(),
     }
+}
+
+/// Rows as short as they get, a sweep by age and one for room in the same update.
+#[test]
+fn an_update_evicts_by_age_and_by_score_together_no_more_than_its_entry_may_name() {
+    const ROWS: u64 = 600_000;
+    let ceiling = Some(Ceiling { rows: ROWS as u32, full: Full::Evict { half_life: 3 } });
+    let table = Table { buckets: 1, age_max: Some(8), ceiling, ..Table::default() };
+    let initial = Initial::Zeros;
+    let parameter = Parameter::new("t", &[1], Rule::Sgd, Schedule::constant(0.1), initial);
+    let shape = BucketShape::new(7, &parameter.as_table(table), 0).unwrap();
+    let mut bucket = Bucket::new(&shape);
+    let mut update = |number: u64, keys: Range<u64>| {
+        let rows = Rows::zeros(1, keys);
+        let plan = bucket.plan(&shape, &rows, &pass(number));
+        let mut entry = Vec::new();
+        shoal_runtime::wire::rows::encode(&rows, &mut entry);
+        plan.encode(&mut entry);
+        let most = bucket.evicts_at_most(&shape, number, rows.len());
+        let evicted = plan.evicted.len();
+        assert!(evicted <= most, "{evicted} of {most}");
+        bucket.apply(&shape, rows, &plan, pass(number));
+        (evicted, entry.len())
+    };
+    update(1, 0..ROWS);
+    let (evicted, bytes) = update(20, ROWS..ROWS + 700_000);
+    assert_eq!(evicted, 1 << 18);
+    assert!(bytes < 20 << 20, "{bytes}");
 }
 
 proptest! {

@@ -28,6 +28,8 @@ pub(crate) struct Heard {
     pub(crate) registered: Vec<proto::RegisterRequest>,
     pub(crate) reports: Vec<(Instant, proto::ReportRequest)>,
     pub(crate) watches: Vec<(Instant, proto::WatchRequest)>,
+    /// How often it has forgotten what it was told.
+    pub(crate) forgotten: u64,
     /// Calls that are still to go unanswered.
     pub(crate) outage: usize,
     /// What everybody is refused with.
@@ -151,7 +153,7 @@ impl Master for FakeMaster {
         let request = request.into_inner();
         self.heard().reports.push((Instant::now(), request.clone()));
         self.answer(request.incarnation)?;
-        Ok(Response::new(proto::ReportReply { base: 1 }))
+        Ok(Response::new(proto::ReportReply { base: 1 + self.heard().forgotten }))
     }
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answer<proto::WatchReply> {
         let request = request.into_inner();

@@ -161,6 +161,25 @@ async fn an_outage_of_the_master_is_waited_out() {
     assert!(quiet, "what was heard is not told again");
 }
 
+/// Another master, or one that has let go of what it knew of the pieces.
+#[tokio::test(start_paused = true)]
+async fn a_master_that_has_forgotten_is_told_everything_and_then_what_changes_again() {
+    let (master, shard) = (FakeMaster::default(), hosting_shard());
+    let story = async {
+        after(100).await;
+        master.heard().forgotten += 1;
+        after(1000).await;
+    };
+    report_for(&master, &shard, 1000, story).await;
+    let heard = master.heard();
+    let told = heard.reports.iter().map(|(_, report)| (report.base, report.progress.len()));
+    // Each begins with what it was asked for: the number that came with the answer before.
+    let of =
+        |base| told.clone().filter(|(known, _)| *known == base).map(|(_, groups)| groups).collect::<Vec<_>>();
+    assert!(of(0).len() == 1 && of(1)[0] == 1 && of(2)[0] == 1, "{:?}", told.collect::<Vec<_>>());
+    assert!(of(1)[1..].iter().chain(&of(2)[1..]).all(|groups| *groups == 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_later_life_under_the_same_name_ends_the_reporting() {
     let (master, shard) = (FakeMaster::default(), hosting_shard());
