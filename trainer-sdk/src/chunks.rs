@@ -10,11 +10,13 @@ mod tests;
 pub use reader::{ReadTask, Reader};
 pub use source::{ChunkSource, Stored};
 
-use crate::settings::Compute;
+use crate::error::panic_words;
 use shoal_recordio::{Chunk, Limits, decode_chunk};
 use shoal_runtime::cluster::Slice;
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::storage::StorageError;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,14 +100,16 @@ impl MicrobatchRecords {
 async fn read_chunk(
     source: &dyn ChunkSource,
     slice: Slice,
-    compute: Compute,
+    processors: &Processors,
 ) -> Result<(Chunk<'static>, u64), ReadError> {
     let bytes = source.read(&slice).await?;
     let stored = bytes.len() as u64;
     let (file, offset) = (slice.file.clone(), slice.chunk_offset);
-    let decode = move || decoded(&slice, bytes);
-    let chunk = compute.run(decode).await.unwrap_or_else(|panic| {
-        Err(ReadError::Io { file, offset, source: std::io::Error::other(panic.to_string()) })
+    // Of a chunk on which decoding panics the master hears as of any other that cannot be read.
+    let decode = move || catch_unwind(AssertUnwindSafe(|| decoded(&slice, bytes)));
+    let chunk = processors.run(decode).await.unwrap_or_else(|panic| {
+        let why = format!("decoding it panicked: {}", panic_words(&*panic));
+        Err(ReadError::Io { file, offset, source: std::io::Error::other(why) })
     });
     Ok((chunk?, stored))
 }

@@ -209,7 +209,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
                 tokio::time::sleep(pause).await;
             }
             let _room = room.acquire().await;
-            let request = session.compute.over(message.bytes, message.make).await??;
+            let request = session.processors.over(message.bytes, message.make).await?;
             Ok((id, session.master.leaders.caller.once(open, E::send(client, request)).await))
         };
         let (handle, registration) = AbortHandle::new_pair();

@@ -129,7 +129,6 @@ pub mod chunks;
 #[cfg(not(feature = "internals"))]
 mod chunks;
 mod complaint;
-mod computing;
 mod desk;
 mod device;
 mod errand;
@@ -150,6 +149,8 @@ mod pull;
 mod push;
 mod push_log;
 mod queues;
+#[cfg(test)]
+mod ran;
 mod reduce;
 mod routes;
 mod session;
@@ -181,7 +182,7 @@ pub use trial::Trial;
 #[cfg(not(any(feature = "internals", test)))]
 use settings::TrainerSettings;
 #[cfg(any(feature = "internals", test))]
-pub use settings::{Compute, TrainerSettings};
+pub use settings::TrainerSettings;
 #[cfg(any(feature = "internals", test))]
 pub use trainer::{World, train_in};
 #[cfg(not(any(feature = "internals", test)))]

@@ -56,7 +56,7 @@ impl Names {
     /// One zeroed vector for each dense parameter.
     pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
         #[cfg(test)]
-        crate::computing::ran::note("zeros");
+        crate::ran::note("zeros");
         self.declaration.parameters.iter().map(|p| vec![0.0; dense_elements(p)]).collect()
     }
     /// Whether there are embedding tables.

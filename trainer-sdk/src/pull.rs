@@ -90,7 +90,7 @@ pub(crate) async fn pull(
         Some(values) => values,
         None => {
             let names = session.names.clone();
-            session.compute.over(names.dense_bytes(), move || names.zeros()).await?
+            session.processors.over(names.dense_bytes(), move || names.zeros()).await
         }
     };
     if let At::Step(..) = at {
@@ -117,7 +117,7 @@ impl Pull<'_> {
             let rows: Vec<TableRows> = rows.collect();
             read_by_bucket(&names, &rows).map(|buckets| (Arc::new(buckets), rows))
         };
-        let (buckets, rows) = session.compute.over(bytes, find).await??;
+        let (buckets, rows) = session.processors.over(bytes, find).await?;
         let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; session.names.layout.len()];
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
         let keys = rows.iter().map(|rows| rows.keys.clone()).collect();
@@ -150,7 +150,7 @@ impl Pull<'_> {
     }
 
     /// Puts blocks where they belong.
-    async fn put(&mut self, blocks: Vec<proto::PulledBlock>) -> Result<Result<(), Refusal>, TrainError> {
+    async fn put(&mut self, blocks: Vec<proto::PulledBlock>) -> Result<(), Refusal> {
         let bytes = blocks.iter().map(|block| self.bytes(BlockId(block.block))).sum();
         let mut arrived = std::mem::take(&mut self.arrived);
         let (names, buckets) = (self.session.names.clone(), self.buckets.clone());
@@ -158,9 +158,9 @@ impl Pull<'_> {
             let put = blocks.into_iter().try_for_each(|block| arrived.put(&names, &buckets, block));
             (arrived, put)
         };
-        let (arrived, put) = self.session.compute.over(bytes, put_all).await?;
+        let (arrived, put) = self.session.processors.over(bytes, put_all).await;
         self.arrived = arrived;
-        Ok(put)
+        put
     }
 }
 
@@ -173,7 +173,7 @@ impl Arrived {
         pulled: proto::PulledBlock,
     ) -> Result<(), Refusal> {
         #[cfg(test)]
-        crate::computing::ran::note("put");
+        crate::ran::note("put");
         let block = BlockId(pulled.block);
         let Some(layout) = names.layout.block(block) else { return Ok(()) };
         if layout.bucket.is_some() {
@@ -336,7 +336,7 @@ impl Errand for Pull<'_> {
             is_news
         });
         let callee = Callee { role: "pserver", address: &batch.pserver.address };
-        self.put(reply.blocks).await?.map_err(|refusal| callee.refused(refusal))?;
+        self.put(reply.blocks).await.map_err(|refusal| callee.refused(refusal))?;
         batch.blocks.retain(|(block, _)| self.wanted.contains(block));
         Ok(ControlFlow::Continue(()))
     }

@@ -101,7 +101,7 @@ impl<'a> Push<'a> {
         let (names, gradient) = (session.names.clone(), sum.clone());
         let keys = sum.rows.iter().map(|rows| 8 * rows.len()).sum();
         let find = move || by_bucket(&names, gradient.rows.iter().map(Rows::keys));
-        let buckets = session.compute.over(keys, find).await??;
+        let buckets = session.processors.over(keys, find).await?;
         let contents = Arc::new(Contents { names: session.names.clone(), sum, buckets });
         Ok(Push { session, of, contents, bases, taken, rewound: BTreeSet::new() })
     }
@@ -199,7 +199,7 @@ impl Contents {
         let Some(layout) = self.names.layout.block(block) else { return Ok(Bytes::new()) };
         if layout.bucket.is_some() {
             #[cfg(test)]
-            crate::computing::ran::note("gather");
+            crate::ran::note("gather");
             let mut gradient = Vec::new();
             if let Some(BucketRows { parameter, places }) = self.buckets.get(&block) {
                 rows::encode_places(&self.sum.rows[*parameter], places, &mut gradient);

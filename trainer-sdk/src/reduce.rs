@@ -77,7 +77,7 @@ impl LocalTree {
     pub(crate) fn push(&mut self, mut leaf: NodeSum) -> Result<u64, DeviceError> {
         assert_eq!(leaf.values.len(), self.rounded.len(), "one vector for each parameter");
         #[cfg(test)]
-        crate::computing::ran::note("reduce");
+        crate::ran::note("reduce");
         let dense = leaf.values.iter_mut().zip(self.rounded.iter()).map(|(values, rounded)| {
             let (rounded, plain) = halves(values, *rounded);
             round(rounded) + canonicalise(plain)

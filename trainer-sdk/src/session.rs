@@ -11,10 +11,10 @@ use crate::names::Names;
 use crate::outputs::Outputs;
 use crate::push_log::PushLog;
 use crate::routes::Routes;
-use crate::settings::Compute;
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{Declaration, Incarnation, Routing};
 use shoal_runtime::host::backoff::Backoff;
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::wire::proto;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub(crate) struct Session {
     pub(crate) is_waiting_for_room: AtomicBool,
     /// Where gradients of a device are put, in the memory of pservers of this machine.
     pub(crate) areas: Option<Arc<Areas>>,
-    /// Where what goes over the whole model is done.
-    pub(crate) compute: Compute,
+    /// Where the program's functions run, and whatever goes over the whole model.
+    pub(crate) processors: Processors,
     incarnation: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ impl Session {
         dial: Arc<dyn Dial>,
         push_log: PushLog,
         meter: Arc<Meter>,
-        compute: Compute,
+        processors: Processors,
     ) -> Result<Session, TrainError> {
         declaration.check().map_err(|fault| TrainError::Settings(fault.to_string()))?;
         let device = on_device.map(|wanted| Device::open(&wanted, &declaration)).transpose()?;
@@ -76,7 +76,7 @@ impl Session {
             outputs,
             is_waiting_for_room,
             areas,
-            compute,
+            processors,
             incarnation,
         })
     }

@@ -1,6 +1,7 @@
 //! A trainer's settings, from `SHOAL_*` variables: the same program runs on a laptop and in a pod.
 
 use crate::error::TrainError;
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::rpc::tls::Role;
 use std::net::SocketAddr;
@@ -33,25 +34,12 @@ pub struct TrainerSettings {
     pub plaintext: bool,
     /// A pause before each microbatch, to make a job last (`SHOAL_PACE_MILLIS`, default 0). Changes no bit.
     pub pace: Duration,
-    /// Where the step function runs, and whatever else takes a processor's time.
-    pub compute: Compute,
+    /// Where the step function runs, and whatever else takes a processor's time: the decoding of chunks, and all that goes over
+    /// the whole model. In simulations in place.
+    pub processors: Processors,
     /// Where pushes that pservers answered `Applied` are written down, one JSON line for each block
     /// (`SHOAL_PUSH_LOG`, default nowhere). For tests that compare it with what pservers recover.
     pub push_log: Option<PathBuf>,
-}
-
-/// Where code runs that takes a processor's time: the step function, the decoding of chunks, and all that goes over the whole
-/// model (sums of gradients, messages of them, parameters that come).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compute {
-    /// On threads of their own, so that heartbeats go on meanwhile.
-    Thread,
-    /// In place: for simulations, whose order of events must not depend on threads.
-    #[cfg_attr(
-        not(any(feature = "internals", test)),
-        expect(dead_code, reason = "simulations alone ask for it")
-    )]
-    InPlace,
 }
 
 impl Default for TrainerSettings {
@@ -66,7 +54,7 @@ impl Default for TrainerSettings {
             tls: None,
             plaintext: false,
             pace: Duration::ZERO,
-            compute: Compute::Thread,
+            processors: Processors::all(),
             push_log: None,
         }
     }

@@ -193,7 +193,7 @@ impl Values {
             if let Some(filled) = find(session, areas, pserver, &blocks).await {
                 let (values, bytes) = (self.clone(), filled.area.mapped.bytes());
                 let fill = move || values.fill(&filled.area).map(|()| filled);
-                let filled = session.compute.over(bytes, fill).await??;
+                let filled = session.processors.over(bytes, fill).await?;
                 self.there.is_in(incarnation, filled);
             }
         }

@@ -140,7 +140,7 @@ pub(crate) fn by_bucket<'a>(
     keys: impl Iterator<Item = &'a [u64]>,
 ) -> Result<BTreeMap<BlockId, BucketRows>, TrainError> {
     #[cfg(test)]
-    crate::computing::ran::note("by bucket");
+    crate::ran::note("by bucket");
     let mut buckets = BTreeMap::new();
     for (parameter, keys) in keys.enumerate().filter(|(_, keys)| !keys.is_empty()) {
         let table = &names.declaration.parameters[parameter];

@@ -97,7 +97,8 @@ async fn train_beside(
         let declaration = model.declare(&master.job());
         let on_device = model.on_device();
         let (dial, meter) = (dial.clone(), meter.clone());
-        Session::join(master, declaration, on_device, dial, push_log, meter, settings.compute).await
+        let processors = settings.processors.clone();
+        Session::join(master, declaration, on_device, dial, push_log, meter, processors).await
     };
     let session = tokio::select! {
         biased;
@@ -105,7 +106,7 @@ async fn train_beside(
         session = joined => session?,
     };
     tracing::info!(incarnation = %session.incarnation(), "joined");
-    let reader = Reader::new(source, session.master.job.clone(), settings.compute);
+    let reader = Reader::new(source, session.master.job.clone(), settings.processors.clone());
     let trainer = Trainer {
         desk: Mutex::new(Desk::new(&session.routes.present(), session.master.job.mode.delay())),
         changed: Notify::new(),
@@ -214,7 +215,7 @@ impl Trainer {
     async fn add_leaf(&self, mut local: LocalTree, leaf: NodeSum) -> Result<LocalTree, TrainError> {
         let bytes = leaf.bytes();
         let add = move || local.push(leaf).map(|negative_zeros| (local, negative_zeros));
-        let (local, negative_zeros) = self.session.compute.over(bytes, add).await??;
+        let (local, negative_zeros) = self.session.processors.over(bytes, add).await?;
         self.session.meter.negative_zeros.fetch_add(negative_zeros, Relaxed);
         Ok(local)
     }
@@ -229,7 +230,7 @@ impl Trainer {
         let names = self.session.names.clone();
         let bytes = names.device.as_ref().map_or(0, |device| device.bytes());
         let settle = move || Parameters::pulled(&names, values, rows, &areas).map(|settled| (settled, areas));
-        Ok(self.session.compute.over(bytes, settle).await??)
+        Ok(self.session.processors.over(bytes, settle).await?)
     }
 
     /// The gradient, if there is one; otherwise the task leaves the desk.

@@ -8,7 +8,7 @@ use shoal_recordio::{Index, Limits, Writer, WriterOptions, decode_chunk};
 use shoal_runtime::cluster::{
     Exclusions, JobId, JobSettings, LeaseId, Microbatch, Mode, Precision, Slice, Task, Work,
 };
-use shoal_trainer_sdk::Compute;
+use shoal_runtime::host::processors::Processors;
 use shoal_trainer_sdk::chunks::{ChunkSource, MicrobatchRecords, ReadError, ReadTask, Reader};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(crate) fn rows(rounds: u32) -> anyhow::Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let far = Arc::new(Far::new()?);
     // It lives as long as its trainer, as what it has learnt does; no chunk comes twice.
-    let mut reader = Reader::new(far.clone(), settings(), Compute::Thread);
+    let mut reader = Reader::new(far.clone(), settings(), Processors::all());
     let mut waited = Duration::ZERO;
     let chunks = Cell::new(0);
     let tasks = || (0..TASKS).map(|_| far.task(&chunks)).collect::<Vec<Arc<Task>>>();

@@ -1,5 +1,10 @@
 //! Where work that takes a processor's time is run: on threads of its own, as many as there are processors, so that calls,
 //! reports and probes are answered meanwhile; in a simulation in place, for its order of events must not depend on threads.
+//!
+//! There are two kinds. A role's own work is short and bounded, and takes a permit: [`run`](Processors::run),
+//! [`over`](Processors::over), [`each`](Processors::each). A program's work may last for minutes, and takes none
+//! ([`run_apart`](Processors::run_apart)): with as many permits as processors, of which there may be one, it would hold up all
+//! the role's own work for as long. The system shares the processors out between both.
 
 use futures_util::stream::{self, StreamExt};
 use std::sync::Arc;
@@ -7,11 +12,14 @@ use tokio::sync::Semaphore;
 
 /// The most items that one thread takes at a time.
 const BATCH_MAX: usize = 64;
+/// Bytes that are gone over in less time than another thread takes to begin and to be heard of: some tens of microseconds,
+/// where a core goes over gigabytes a second.
+const FEW_BYTES: usize = 64 << 10;
 
 /// Threads to compute on. Clones share them: together they compute on no more than there are processors.
 #[derive(Clone, Debug, Default)]
 pub struct Processors {
-    /// None: in place.
+    /// One for each processor; `None`: all work is done in place.
     permits: Option<Arc<Semaphore>>,
     count: usize,
 }
@@ -19,7 +27,10 @@ pub struct Processors {
 impl Processors {
     /// As many threads as the process has processors.
     pub fn all() -> Processors {
-        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        Processors::of(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn of(count: usize) -> Processors {
         Processors { permits: Some(Arc::new(Semaphore::new(count))), count }
     }
 
@@ -57,7 +68,7 @@ impl Processors {
         done.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Does one piece of work.
+    /// Does one piece of work of the role's own, once a permit is free.
     ///
     /// # Panics
     /// When it has panicked, with its words.
@@ -65,15 +76,39 @@ impl Processors {
         let Some(permits) = &self.permits else { return work() };
         // Never closed.
         let permit = Arc::clone(permits).acquire_owned().await;
-        let run = move || {
+        on_a_thread(move || {
             let _permit = permit;
             work()
-        };
-        // Nobody aborts it: if it was not done, it has panicked.
-        tokio::task::spawn_blocking(run)
-            .await
-            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        })
+        .await
     }
+
+    /// Does one piece of work of the role's own that goes over so many bytes: in place if they are few.
+    ///
+    /// # Panics
+    /// When it has panicked, with its words.
+    pub async fn over<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        if bytes <= FEW_BYTES { work() } else { self.run(work).await }
+    }
+
+    /// Does one piece of a program's work, which may last for as long as it likes: on a thread of its own, without a permit.
+    ///
+    /// # Panics
+    /// When it has panicked, with its words.
+    pub async fn run_apart<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.permits.is_none() { work() } else { on_a_thread(work).await }
+    }
+}
+
+async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    // Nobody aborts it: if it was not done, it has panicked.
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 /// Neighbours together: few enough in a batch that the threads end at about the same time.
@@ -140,6 +175,33 @@ mod tests {
         let all = (0..4).map(|_| processors.each((0..40).collect(), work));
         futures_util::future::join_all(all).await;
         assert_eq!(MOST.load(Ordering::SeqCst), processors.count);
+    }
+
+    #[tokio::test]
+    async fn little_is_gone_over_in_place_and_much_on_another_thread() {
+        let here = thread::current().id();
+        let ran =
+            async |processors: Processors, bytes| processors.over(bytes, || thread::current().id()).await;
+        assert_ne!(ran(Processors::all(), FEW_BYTES + 1).await, here);
+        assert_eq!(ran(Processors::all(), FEW_BYTES).await, here);
+        assert_eq!(ran(Processors::in_place(), usize::MAX).await, here);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_computes_for_long_holds_up_no_other_work_even_on_one_processor() {
+        let (processors, here) = (Processors::of(1), thread::current().id());
+        let (end, ended) = std::sync::mpsc::channel();
+        let of_program = processors.run_apart(move || (ended.recv(), thread::current().id()));
+        let own = async {
+            let on = processors.over(usize::MAX, || thread::current().id()).await;
+            end.send(()).unwrap();
+            on
+        };
+        let limit = std::time::Duration::from_secs(60);
+        let both = futures_util::future::join(of_program, own);
+        let ((ended, apart), own) = tokio::time::timeout(limit, both).await.expect("held up");
+        assert!(ended.is_ok() && apart != here && own != here);
+        assert_eq!(Processors::in_place().run_apart(|| thread::current().id()).await, here);
     }
 
     #[tokio::test]

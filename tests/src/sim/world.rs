@@ -22,6 +22,7 @@ use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::Shard;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::{JobId, JobSettings};
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Limits, Masters};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
@@ -29,7 +30,7 @@ use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store::{FileStore, ForgetfulDisk, MemoryStore};
 use shoal_runtime::wire::proto::master_server::MasterServer;
 use shoal_trainer_sdk::chunks::ChunkSource;
-use shoal_trainer_sdk::{Compute, Ended, Model, TrainError, TrainerSettings, World as Doors, train_in};
+use shoal_trainer_sdk::{Ended, Model, TrainError, TrainerSettings, World as Doors, train_in};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -321,7 +322,7 @@ impl World {
             name: name.to_owned(),
             attempt: Some(self.scenario.attempt),
             pace,
-            compute: Compute::InPlace,
+            processors: Processors::in_place(),
             ..TrainerSettings::default()
         };
         let (telling, told) = oneshot::channel();

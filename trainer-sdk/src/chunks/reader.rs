@@ -12,11 +12,11 @@ use super::cache::ChunkCache;
 use super::depth::{DEPTH_MAX, Depth};
 use super::{ChunkSource, MicrobatchRecords, ReadError, RecordBytes, Unreadable, read_chunk};
 use crate::place::Place;
-use crate::settings::Compute;
 use futures_util::future::select_all;
 use shoal_recordio::Chunk;
 use shoal_runtime::cluster::plan::ChunkOrder;
 use shoal_runtime::cluster::{Exclusions, JobSettings, Pass, Slice, Task};
+use shoal_runtime::host::processors::Processors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::ops::Range;
@@ -42,7 +42,7 @@ pub struct ReadTask {
 pub struct Reader {
     source: Arc<dyn ChunkSource>,
     job: JobSettings,
-    compute: Compute,
+    processors: Processors,
     began: Instant,
     cache: ChunkCache,
     depth: Depth,
@@ -84,12 +84,12 @@ struct Assembly {
 }
 
 impl Reader {
-    /// A reader for a trainer of `job`. Chunks are decoded where `compute` says.
-    pub fn new(source: Arc<dyn ChunkSource>, job: JobSettings, compute: Compute) -> Reader {
+    /// A reader for a trainer of `job`. Chunks are decoded on `processors`.
+    pub fn new(source: Arc<dyn ChunkSource>, job: JobSettings, processors: Processors) -> Reader {
         Reader {
             source,
             job,
-            compute,
+            processors,
             began: Instant::now(),
             cache: ChunkCache::new(CACHE_BYTES_MAX),
             depth: Depth::new(),
@@ -228,9 +228,9 @@ impl Reader {
                 is_held_back = false;
                 break;
             }
-            let (source, compute) = (self.source.clone(), self.compute);
+            let (source, processors) = (self.source.clone(), self.processors.clone());
             let (chunk, waited) = (slice.chunk, self.waited);
-            let reading: Reading = Box::pin(async move { read_chunk(&*source, slice, compute).await });
+            let reading: Reading = Box::pin(async move { read_chunk(&*source, slice, &processors).await });
             self.reads.push(InFlight { chunk, bytes, waited, reading });
         }
         // Of a higher task, begun before a lower one came.

@@ -7,6 +7,7 @@ use object_store::path::Path as ObjectPath;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use object_store::{ObjectStore, ObjectStoreExt};
 use shoal_recordio::{Index, Writer, WriterOptions};
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::storage::Buckets;
 use std::future::Future;
 use std::pin::Pin;
@@ -46,7 +47,7 @@ fn stored(store: Arc<dyn ObjectStore>) -> Stored {
 }
 
 async fn read(source: impl ChunkSource + 'static, slice: &Slice) -> Result<Chunk<'static>, ReadError> {
-    let chunk = read_chunk(&source, slice.clone(), Compute::Thread).await;
+    let chunk = read_chunk(&source, slice.clone(), &Processors::all()).await;
     chunk.map(|(chunk, stored)| {
         assert_eq!(stored, slice.chunk_bytes);
         chunk
@@ -134,13 +135,14 @@ impl ChunkSource for There {
 
 #[test]
 fn a_chunk_is_decoded_off_the_loop_but_in_place_in_a_simulation() {
-    let read = |compute| read_chunk(&There, slice("a"), compute);
+    let (threads, in_place) = (Processors::all(), Processors::in_place());
+    let read = |processors| read_chunk(&There, slice("a"), processors);
     let one_thread = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
     one_thread.block_on(async {
         let (release, released) = std::sync::mpsc::channel();
         let busy = tokio::task::spawn_blocking(move || released.recv());
-        assert!(read(Compute::InPlace).now_or_never().is_some());
-        let mut decoding = Box::pin(read(Compute::Thread));
+        assert!(read(&in_place).now_or_never().is_some());
+        let mut decoding = Box::pin(read(&threads));
         assert!((&mut decoding).now_or_never().is_none(), "no thread is free yet");
         release.send(()).unwrap();
         assert_eq!(decoding.await.unwrap().0.record(0), [0, 1]);

@@ -30,8 +30,8 @@ impl Trainer {
             }
             let (attempt, parameters, index): (Attempt, _, u64) =
                 (self.attempt(ready, at), parameters.cloned(), *index);
-            model =
-                self.session.compute.run(move || attempt.alone(model, parameters.as_ref(), index)).await?;
+            let alone = move || attempt.alone(model, parameters.as_ref(), index);
+            model = self.session.processors.run_apart(alone).await;
         }
         Ok((model, self.announce(&ready.task, None).await))
     }

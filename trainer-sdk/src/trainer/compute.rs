@@ -7,7 +7,7 @@ use crate::complaint::Complaint;
 use crate::desk::Ready;
 use crate::device::Tensors;
 use crate::device::areas::There;
-use crate::error::TrainError;
+use crate::error::{TrainError, panic_words};
 use crate::metrics::Metrics;
 use crate::model::{Batch, Gradient, Model, Parameters, Record};
 use crate::names::Names;
@@ -18,7 +18,6 @@ use crate::tables::Keys;
 use bytes::Bytes;
 use shoal_runtime::cluster::{Exclusions, Pass, Rows};
 use shoal_runtime::host::cuda::DeviceError;
-use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -97,7 +96,7 @@ impl Trainer {
             }
             let attempt = self.attempt(ready, at);
             let named;
-            (model, named) = self.session.compute.run(move || attempt.named(model)).await?;
+            (model, named) = self.session.processors.run_apart(move || attempt.named(model)).await;
             match named {
                 Ok(named) => keys.join(named),
                 Err(computed) => return Ok((model, Err(computed))),
@@ -124,7 +123,7 @@ impl Trainer {
         }
         let (attempt, parameters) = (self.attempt(ready, at), parameters.clone());
         let compute = move || attempt.compute(model, &parameters);
-        let (model, computed, part) = self.session.compute.run(compute).await?;
+        let (model, computed, part) = self.session.processors.run_apart(compute).await;
         self.session.meter.microbatches.fetch_add(1, Relaxed);
         self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
         if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
@@ -288,7 +287,9 @@ impl Attempt {
             device.synchronize()?;
         }
         match ended {
-            Err(panic) => Err(Fault::Panicked(format!("the {what} function panicked: {}", words(&*panic)))),
+            Err(panic) => {
+                Err(Fault::Panicked(format!("the {what} function panicked: {}", panic_words(&*panic))))
+            }
             Ok(Err(error)) => Err(Fault::Said(format!("the {what} function failed: {error:#}"))),
             Ok(Ok(())) => Ok(()),
         }
@@ -379,10 +380,4 @@ impl std::fmt::Display for Asked {
             Asked::Predict => "predict",
         })
     }
-}
-
-/// What a panic says.
-fn words(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }

@@ -3,6 +3,7 @@
 use super::*;
 use shoal_recordio::{Compressor, Index, Limits, Writer, WriterOptions};
 use shoal_runtime::cluster::{Exclusion, JobId, LeaseId, Microbatch, Mode, Precision, Step, Work};
+use shoal_runtime::host::processors::Processors;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Mutex;
@@ -115,7 +116,7 @@ fn reader(source: Far) -> (Reader, Arc<Mutex<Log>>) {
         evaluated: None,
     };
     let log = source.log.clone();
-    (Reader::new(Arc::new(source), job, Compute::InPlace), log)
+    (Reader::new(Arc::new(source), job, Processors::in_place()), log)
 }
 
 /// Reads until the first of the tasks needs no more.

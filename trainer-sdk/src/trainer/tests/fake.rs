@@ -5,14 +5,14 @@ use super::services::{Master, Pserver};
 use crate::OnDevice;
 use crate::chunks::{ChunkSource, ReadError};
 use crate::{
-    Batch, Compute, Declaration, Gradient, Initial, Job, Keys, Model, Parameter, Parameters, Rule, Schedule,
-    Table,
+    Batch, Declaration, Gradient, Initial, Job, Keys, Model, Parameter, Parameters, Rule, Schedule, Table,
 };
 use crate::{Ended, TrainError, TrainerSettings, World, train_in};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
 use shoal_runtime::cluster::{
     Incarnation, JobId, JobSettings, Mode, Precision, Rewind, Routing, Slice, Task, Term,
 };
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Dial, answering};
@@ -238,7 +238,7 @@ pub(super) fn settings() -> TrainerSettings {
     TrainerSettings {
         master: "master-0,master-1".to_owned(),
         name: "t".to_owned(),
-        compute: Compute::InPlace,
+        processors: Processors::in_place(),
         ..TrainerSettings::default()
     }
 }

@@ -8,9 +8,10 @@ use crate::meter::Meter;
 use crate::pending::{Batch, MESSAGE_BYTES};
 use crate::push_log::PushLog;
 use crate::session::Session;
-use crate::{Compute, Declaration, Initial, Parameter, Rule, Schedule};
+use crate::{Declaration, Initial, Parameter, Rule, Schedule};
 use shoal_runtime::cluster::routing::BlockRoute;
 use shoal_runtime::cluster::{BlockId, Mode, Rewind, Routing, Term};
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::PserverClient;
 use std::collections::BTreeSet;
@@ -96,7 +97,7 @@ impl Errand for Counting {
 }
 
 /// A trainer of 60 blocks, of which every third is at the second of two pservers.
-async fn joined(compute: Compute) -> Session {
+async fn joined(processors: Processors) -> Session {
     let fake = Fake::new(Mode::SYNC);
     let place =
         |block: u32| BlockRoute { primary: u32::from(block % 3 == 2), term: Term(1), rewind: Rewind(1) };
@@ -105,7 +106,7 @@ async fn joined(compute: Compute) -> Session {
     let declaration = Declaration { parameters: vec![w], block_elements: 1 };
     let master = Master::find(&settings(), &fake, Random::seeded(3)).await.unwrap();
     let (push_log, meter) = (PushLog::open(None).unwrap(), Arc::new(Meter::new()));
-    Session::join(master, declaration, None, Arc::new(fake), push_log, meter, compute).await.unwrap()
+    Session::join(master, declaration, None, Arc::new(fake), push_log, meter, processors).await.unwrap()
 }
 
 fn counting(unmade: Option<BlockId>) -> Counting {
@@ -115,9 +116,9 @@ fn counting(unmade: Option<BlockId>) -> Counting {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_messages_are_made_than_pservers_are_sent_at_a_time() {
-    for compute in [Compute::InPlace, Compute::Thread] {
+    for processors in [Processors::in_place(), Processors::all()] {
         let mut counting = counting(None);
-        run(&joined(compute).await, &mut counting).await.unwrap();
+        run(&joined(processors).await, &mut counting).await.unwrap();
         assert_eq!(counting.count.most.load(Relaxed), 16, "eight for each of two pservers");
         assert_eq!(counting.count.present.load(Relaxed), 0);
         let mut asked = counting.asked.lock().unwrap().clone();
@@ -129,7 +130,7 @@ async fn no_more_messages_are_made_than_pservers_are_sent_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn a_message_that_cannot_be_made_ends_the_errand() {
     let mut counting = counting(Some(BlockId(50)));
-    let ended = run(&joined(Compute::InPlace).await, &mut counting).await;
+    let ended = run(&joined(Processors::in_place()).await, &mut counting).await;
     assert!(ended.unwrap_err().to_string().contains("cannot be made"));
     assert_eq!(counting.count.present.load(Relaxed), 0);
 }

@@ -3,24 +3,24 @@
 
 use super::fake::{Fake, Slope, settings};
 use super::{is_told_pushed, node, run};
-use crate::computing::ran;
-use crate::{Compute, TrainerSettings};
+use crate::{TrainerSettings, ran};
 use shoal_runtime::cluster::{Mode, Node};
+use shoal_runtime::host::processors::Processors;
 use shoal_runtime::wire::proto::PushAnswer;
 
 const ASYNC: Mode = Mode::Async { staleness_window: 8, scale_by_staleness: false };
 
 /// What runs on the runtime's thread while a large model and many rows are trained.
-fn on_the_runtimes_thread(mode: Mode, compute: Compute) -> Vec<&'static str> {
+fn on_the_runtimes_thread(mode: Mode, processors: Processors) -> Vec<&'static str> {
     let life = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(train(mode, compute));
+        runtime.block_on(train(mode, processors));
         ran::here()
     };
     std::thread::spawn(life).join().unwrap()
 }
 
-async fn train(mode: Mode, compute: Compute) {
+async fn train(mode: Mode, processors: Processors) {
     let fake = Fake::new(mode);
     fake.state().elements = 40_000;
     fake.state().answer = Box::new(|_| PushAnswer::Applied);
@@ -30,20 +30,20 @@ async fn train(mode: Mode, compute: Compute) {
     });
     let model = Slope { more_elements: 19_999, keys: 20_000, ..Slope::default() };
     let script = async |fake: &Fake, _| fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
-    let ended = fake.train(TrainerSettings { compute, ..settings() }, model.clone(), script).await;
+    let ended = fake.train(TrainerSettings { processors, ..settings() }, model.clone(), script).await;
     assert!(ended.is_none(), "{ended:?}");
     assert_eq!(model.computed(), 2);
 }
 
 #[test]
 fn nothing_goes_over_the_whole_model_on_the_runtimes_thread() {
-    assert_eq!(on_the_runtimes_thread(Mode::SYNC, Compute::Thread), [""; 0]);
-    assert_eq!(on_the_runtimes_thread(ASYNC, Compute::Thread), [""; 0]);
+    assert_eq!(on_the_runtimes_thread(Mode::SYNC, Processors::all()), [""; 0]);
+    assert_eq!(on_the_runtimes_thread(ASYNC, Processors::all()), [""; 0]);
 }
 
 #[test]
 fn a_simulated_trainer_does_all_of_it_on_its_only_thread() {
     let all = ["by bucket", "gather", "put", "reduce", "zeros"];
-    assert_eq!(on_the_runtimes_thread(Mode::SYNC, Compute::InPlace), all);
-    assert_eq!(on_the_runtimes_thread(ASYNC, Compute::InPlace), all);
+    assert_eq!(on_the_runtimes_thread(Mode::SYNC, Processors::in_place()), all);
+    assert_eq!(on_the_runtimes_thread(ASYNC, Processors::in_place()), all);
 }
