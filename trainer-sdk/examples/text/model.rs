@@ -2,8 +2,9 @@
 //! told, which differs from record to record.
 
 use super::dense;
-use super::network::{self, PARAMETERS, Rows, Sums, Weights};
+use super::network::{self, EMBEDDING, LAYERS, Rows, Sums, Weights};
 use super::windows::{self, CONTEXT};
+use ndarray::Ix2;
 use shoal_trainer_sdk::{
     Batch, Declaration, Fans, Gradient, Initial, Job, Metric, Metrics, Model, Parameter, Parameters, Rule,
     Schedule,
@@ -27,22 +28,23 @@ pub(crate) struct Hyper {
 pub(crate) struct Text {
     hyper: Hyper,
     rows: Rows,
-    sums: Sums,
+    /// Gradients of the layers: a step needs those of a weight and of its bias at a time, and is lent one of its gradient.
+    layers: [Vec<f32>; 4],
 }
 
 impl Model for Text {
     fn declare(&mut self, job: &Job) -> Declaration {
         let steps = job.epochs * job.steps_per_epoch;
         let rate = Schedule::cosine(self.hyper.rate, self.hyper.rate / 100.0, steps);
-        let trained = |(name, shape): &(&str, &[u64])| {
-            let initial = match *name {
+        let trained = |(name, shape): (&str, &[u64])| {
+            let initial = match name {
                 "embedding" => Initial::Normal { deviation: 1.0 },
                 _ if shape.len() == 1 => Initial::Zeros,
                 _ => Initial::kaiming_uniform(Fans::outputs_first(shape)),
             };
             Parameter::new(name, shape, Rule::ADAM, rate.clone(), initial)
         };
-        let mut parameters: Vec<Parameter> = PARAMETERS.iter().map(trained).collect();
+        let mut parameters: Vec<Parameter> = [EMBEDDING].into_iter().chain(LAYERS).map(trained).collect();
         parameters.push(Parameter::sum(LOSS, &[steps]));
         parameters.push(Parameter::metric(LOG_LOSS, Metric::LogLoss));
         parameters.push(Parameter::metric(ACCURACY, Metric::Accuracy));
@@ -57,14 +59,15 @@ impl Model for Text {
     ) -> anyhow::Result<()> {
         read(batch.records.iter().map(|record| record.bytes), &mut self.rows)?;
         let weights = weights_of(parameters)?;
-        for (sum, weight) in self.sums.iter_mut().zip(weights) {
-            sum.clear();
-            sum.resize(weight.len(), 0.0);
+        for (sums, weight) in self.layers.iter_mut().zip(weights.layers) {
+            sums.clear();
+            sums.resize(weight.len(), 0.0);
         }
-        let loss = network::loss_and_sums(&weights, &self.rows, &mut self.sums);
-        for ((name, _), sums) in PARAMETERS.iter().zip(&self.sums) {
-            // Written, not added to the zeros that are there: a -0.0 must reach the reduction as it is.
-            gradient.slice_mut(name)?.iter_mut().zip(sums).for_each(|(slot, sum)| *slot = -sum);
+        let embedding = gradient.array_mut(EMBEDDING.0)?.into_dimensionality::<Ix2>()?;
+        let sums = Sums { embedding, layers: &mut self.layers };
+        let loss = network::loss_and_sums(&weights, &self.rows, sums);
+        for ((name, _), sums) in LAYERS.iter().zip(&self.layers) {
+            gradient.add(name, sums)?;
         }
         gradient.slice_mut(LOSS)?[batch.step as usize] += loss as f32;
         gradient.set_weight(self.rows.targets.len() as u64);
@@ -109,7 +112,7 @@ impl Model for Text {
 
 impl Text {
     pub(crate) fn new(hyper: Hyper) -> Text {
-        Text { hyper, rows: Rows::default(), sums: Sums::default() }
+        Text { hyper, rows: Rows::default(), layers: Default::default() }
     }
 }
 
@@ -128,11 +131,12 @@ fn read<'a>(records: impl Iterator<Item = &'a [u8]>, rows: &mut Rows) -> anyhow:
 }
 
 fn weights_of(parameters: &Parameters) -> anyhow::Result<Weights<'_>> {
-    let mut weights: Weights<'_> = [&[]; 5];
-    for (slot, (name, _)) in weights.iter_mut().zip(PARAMETERS) {
+    let embedding = parameters.array(EMBEDDING.0)?.into_dimensionality::<Ix2>()?;
+    let mut layers: [&[f32]; 4] = [&[]; 4];
+    for (slot, (name, _)) in layers.iter_mut().zip(LAYERS) {
         *slot = parameters.slice(name)?;
     }
-    Ok(weights)
+    Ok(Weights { embedding, layers })
 }
 
 #[cfg(test)]
