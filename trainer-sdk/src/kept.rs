@@ -122,7 +122,7 @@ mod tests {
         NodeOf { step: Step(step), node: Node::leaf(index), rewind: Rewind(1) }
     }
     fn sum(elements: usize) -> Arc<NodeSum> {
-        Arc::new(NodeSum { values: vec![vec![0.0; elements]], weight: 1, ..NodeSum::default() })
+        Arc::new(NodeSum { values: vec![vec![0.0; elements]].into(), weight: 1, ..NodeSum::default() })
     }
     /// Held by both blocks under term 1.
     fn held() -> Taken {

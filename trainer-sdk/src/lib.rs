@@ -156,6 +156,7 @@ mod routes;
 mod session;
 mod settings;
 mod share;
+mod sums;
 mod tables;
 mod taken;
 mod trainer;

@@ -14,7 +14,7 @@ pub struct Metrics {
 
 impl Metrics {
     pub(crate) fn zeros(names: &Arc<Names>) -> Metrics {
-        Metrics { names: names.clone(), values: names.sums(true) }
+        Metrics { names: names.clone(), values: names.metric_sums() }
     }
 
     /// Adds to a mean: a **sum** of values, and what they weigh together. `accuracy` adds the number of hits and the number

@@ -5,6 +5,7 @@ use crate::device::{Device, DeviceSlice, OnDevice, Tensors};
 use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::share::InAreas;
+use crate::sums::Sums;
 use crate::tables::{EmbeddingGradients, Embeddings, Keys, TableRows};
 use ndarray::{ArrayViewD, ArrayViewMutD};
 use shoal_runtime::cluster::parameter::DECISIONS;
@@ -259,7 +260,7 @@ impl Parameters {
 #[derive(Debug)]
 pub struct Gradient {
     pub(crate) names: Arc<Names>,
-    pub(crate) values: Vec<Vec<f32>>,
+    pub(crate) values: Sums,
     /// Of tables, indexed as declared.
     pub(crate) rows: Vec<Rows>,
     /// Those that are on a device.
@@ -274,7 +275,7 @@ impl Gradient {
     /// Some are on a device, which has failed or has no memory for them.
     pub(crate) fn zeros(names: &Arc<Names>, keys: Keys, weight: u64) -> Result<Gradient, DeviceError> {
         let there = names.device.as_ref().map(Device::zeros).transpose()?;
-        Ok(Gradient { names: names.clone(), values: names.sums(false), rows: keys.rows(), there, weight })
+        Ok(Gradient { names: names.clone(), values: names.gradient_sums(), rows: keys.rows(), there, weight })
     }
 
     /// A dense parameter's gradient sums in device memory, in row-major order, as many as it has elements: zero at first, to be

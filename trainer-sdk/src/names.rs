@@ -3,6 +3,7 @@
 
 use crate::access::AccessError;
 use crate::device::Device;
+use crate::sums::{Sums, Unused};
 use crate::taken::Taken;
 use ndarray::{ArrayViewD, ArrayViewMutD};
 use shoal_runtime::cluster::initial::RowInitial;
@@ -25,6 +26,8 @@ pub(crate) struct Names {
     pub(crate) rounded: Arc<[usize]>,
     /// Where some are on a device.
     pub(crate) device: Option<Arc<Device>>,
+    /// Memory of gradients that were dropped.
+    unused: Arc<Unused>,
 }
 
 impl Names {
@@ -39,7 +42,7 @@ impl Names {
             tables[bucket.parameter] = Some((id, table.initial.of_rows(seed, &table.name)));
         }
         let rounded = rounded(&declaration, &layout, gradients);
-        Names { declaration, layout, index, tables, gradients, rounded, device: None }
+        Names { declaration, layout, index, tables, gradients, rounded, device: None, unused: Arc::default() }
     }
     /// The same with those on a device that it has.
     pub(crate) fn with_device(self, device: Option<Arc<Device>>) -> Names {
@@ -128,14 +131,22 @@ impl Names {
             initial.fill(key, row);
         }
     }
-    /// One zeroed vector for each parameter that takes part in evaluations, or in steps that train; an empty one for others, and
+    /// A gradient's sums: one zeroed vector for each parameter that takes part in steps that train; an empty one for others, and
     /// for those that are on a device.
-    pub(crate) fn sums(&self, evaluates: bool) -> Vec<Vec<f32>> {
+    pub(crate) fn gradient_sums(&self) -> Sums {
+        Sums::zeros(&self.unused, self.sums(false))
+    }
+    /// An evaluation's sums: one zeroed vector for each metric; an empty one for other parameters.
+    pub(crate) fn metric_sums(&self) -> Vec<Vec<f32>> {
+        self.sums(true).map(|elements| vec![0.0; elements]).collect()
+    }
+    /// How many sums each parameter has here, in evaluations or in steps that train.
+    fn sums(&self, evaluates: bool) -> impl Iterator<Item = usize> + Clone {
         let parameters = self.declaration.parameters.iter().enumerate();
-        let elements = |(at, p): (usize, &Parameter)| {
-            if p.rule.is_metric() == evaluates && !self.is_on_device(at) { dense_elements(p) } else { 0 }
-        };
-        parameters.map(|parameter| vec![0.0; elements(parameter)]).collect()
+        parameters.map(move |(at, parameter)| {
+            let takes_part = parameter.rule.is_metric() == evaluates && !self.is_on_device(at);
+            if takes_part { dense_elements(parameter) } else { 0 }
+        })
     }
     /// A gradient that no block has been given; the scalar block takes none.
     pub(crate) fn untaken(&self) -> Taken {

@@ -4,8 +4,10 @@
 //! canonicalised by `x + 0.0` so that 0.0 is a true identity. Where a job rounds gradients, leaves and every sum of two are
 //! rounded to bf16, here as there.
 
+use crate::device::Tensors;
 use crate::device::areas::There;
 use crate::names::Names;
+use crate::sums::Sums;
 use shoal_runtime::cluster::precision::round_bf16;
 use shoal_runtime::cluster::{Node, Precision, Rows, StepTree};
 use shoal_runtime::host::cuda::DeviceError;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeSum {
     /// Sums of dense parameters, indexed as declared.
-    pub(crate) values: Vec<Vec<f32>>,
+    pub(crate) values: Sums,
     /// Sums of rows of tables, indexed as declared; empty in evaluations.
     pub(crate) rows: Vec<Rows>,
     /// Sums of those dense parameters that are on a device; none in evaluations.
@@ -117,7 +119,7 @@ impl LocalTree {
                 left.tensors.add(&right.tensors, &self.rounded)?;
             }
             for ((left, right), rounded) in
-                left_sum.values.iter_mut().zip(&sum.values).zip(self.rounded.iter())
+                left_sum.values.iter_mut().zip(&*sum.values).zip(self.rounded.iter())
             {
                 add(left, right, *rounded);
             }
@@ -166,17 +168,29 @@ pub(crate) fn first_non_finite(values: &[Vec<f32>], rounded: &[usize]) -> Option
     values.iter().zip(rounded).enumerate().find_map(named)
 }
 
-/// What to say of sums that are no finite numbers as they travel: of which parameter, where, and what they are.
-pub(crate) fn not_finite(names: &Names, values: &[Vec<f32>], rows: &[Rows]) -> Option<String> {
+/// What to say of sums that are no finite numbers as they travel, those on a device (`there`) first: of which parameter, at which
+/// element or key, and what the value is. `None`: all are finite.
+pub(crate) fn not_finite(
+    names: &Names,
+    there: Option<&Tensors>,
+    values: &[Vec<f32>],
+    rows: &[Rows],
+) -> Result<Option<String>, DeviceError> {
     let name = |at: usize| &names.declaration.parameters[at].name;
-    let dense = first_non_finite(values, &names.rounded).map(|NonFinite(at, element)| {
-        let (value, precision) = (values[at][element], names.gradients.name());
+    let dense = |at: usize, element: usize, value: f32| {
+        let precision = names.gradients.name();
         format!("the sum for {:?} is not finite at element {element}: {value:e}, as {precision}", name(at))
-    });
-    dense.or_else(|| {
-        let (at, key) = first_non_finite_row(rows)?;
-        Some(format!("the sum for key {key} of {:?} is not finite", name(at)))
-    })
+    };
+    if let Some(tensors) = there
+        && let Some((at, element)) = tensors.first_non_finite()?
+    {
+        return Ok(Some(dense(at, element, tensors.read(at, element..element + 1)?[0])));
+    }
+    if let Some(NonFinite(at, element)) = first_non_finite(values, &names.rounded) {
+        return Ok(Some(dense(at, element, values[at][element])));
+    }
+    let row = first_non_finite_row(rows);
+    Ok(row.map(|(at, key)| format!("the sum for key {key} of {:?} is not finite", name(at))))
 }
 
 /// The first row with an element that is no finite number, of rows indexed as declared: (parameter, key).
@@ -229,7 +243,7 @@ mod tests {
         let mut rows = vec![Rows::default(), Rows::default()];
         rows[slot as usize % 2] = of;
         NodeSum {
-            values,
+            values: values.into(),
             rows,
             there: None,
             weight: u64::from(slot) + 1,
@@ -238,7 +252,7 @@ mod tests {
     }
 
     /// What is rounded of a node's values, as the design says.
-    fn settled(mut values: Vec<Vec<f32>>, rounded: [usize; 2]) -> Vec<Vec<f32>> {
+    fn settled(mut values: Sums, rounded: [usize; 2]) -> Sums {
         for (values, rounded) in values.iter_mut().zip(rounded) {
             for (at, value) in values.iter_mut().enumerate() {
                 *value = if at < rounded { round_bf16(*value) } else { *value + 0.0 };
@@ -260,9 +274,10 @@ mod tests {
                 values: settled(
                     left.values
                         .iter()
-                        .zip(&right.values)
+                        .zip(&*right.values)
                         .map(|(l, r)| l.iter().zip(r).map(|(l, r)| l + r).collect())
-                        .collect(),
+                        .collect::<Vec<Vec<f32>>>()
+                        .into(),
                     rounded,
                 ),
                 rows: left.rows.into_iter().zip(right.rows).map(|(l, r)| l.merge(r)).collect(),
@@ -341,7 +356,8 @@ mod tests {
         let declaration = Declaration { parameters, block_elements: 0 };
         let said = |gradients| {
             let names = Names::new(declaration.clone(), 7, gradients);
-            not_finite(&names, &[vec![1.0, 2.0], vec![0.0, f32::MAX], vec![f32::MAX]], &[])
+            let values = [vec![1.0, 2.0], vec![0.0, f32::MAX], vec![f32::MAX]];
+            not_finite(&names, None, &values, &[]).unwrap()
         };
         assert_eq!(said(Precision::F32), None);
         let words = said(Precision::Bf16).unwrap();

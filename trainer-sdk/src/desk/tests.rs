@@ -91,7 +91,7 @@ fn records_of_a_task_whose_sum_is_kept_are_read_once_it_is_lost() {
 }
 
 fn keep(desk: &mut Desk, task: &Task, elements: usize) {
-    let values = vec![vec![0.0; elements]];
+    let values = vec![vec![0.0; elements]].into();
     let sum = Arc::new(NodeSum { values, weight: 1, ..NodeSum::default() });
     desk.kept.keep(NodeOf::of(task).unwrap(), sum, Taken::by_none(1), &at(1));
 }
@@ -194,7 +194,7 @@ fn what_others_have_published_is_done() {
 #[test]
 fn a_task_tells_that_the_steps_before_the_open_ones_are_published() {
     let mut desk = desk(1, vec![]);
-    let sum = Arc::new(NodeSum { values: vec![vec![0.0]], weight: 1, ..NodeSum::default() });
+    let sum = Arc::new(NodeSum { values: vec![vec![0.0]].into(), weight: 1, ..NodeSum::default() });
     let of = |step| NodeOf { step: Step(step), node: Node::leaf(0), rewind: Rewind(1) };
     for step in 3..5 {
         desk.kept.keep(of(step), sum.clone(), Taken::by_none(1), &at(1));

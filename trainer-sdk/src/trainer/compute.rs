@@ -14,6 +14,7 @@ use crate::names::Names;
 use crate::outputs;
 use crate::place::Place;
 use crate::reduce::{NodeSum, not_finite};
+use crate::sums::Sums;
 use crate::tables::Keys;
 use bytes::Bytes;
 use shoal_runtime::cluster::{Exclusions, Pass, Rows};
@@ -59,7 +60,7 @@ enum Asked {
 
 /// What the program made of it: sums and, where it predicts, outputs with the indexes of their records.
 struct Made {
-    values: Vec<Vec<f32>>,
+    values: Sums,
     rows: Vec<Rows>,
     there: Option<Tensors>,
     weight: u64,
@@ -311,45 +312,53 @@ impl Attempt {
         parameters: &Parameters,
         records: &[Record<'_>],
     ) -> Result<Made, Fault> {
-        let (names, weight) = (&self.names, records.len() as u64);
-        let keys = match self.asked {
-            Asked::Step => self.keys(model, records)?,
-            Asked::Evaluate | Asked::Predict => Keys::new(names),
-        };
-        let (mut gradient, mut metrics) = (Gradient::zeros(names, keys, weight)?, Metrics::zeros(names));
-        let mut outputs = Vec::new();
+        match self.asked {
+            Asked::Step => self.step(model, parameters, records),
+            Asked::Evaluate | Asked::Predict => self.judge(model, parameters, records),
+        }
+    }
+
+    /// The sums of the records' gradients.
+    fn step(
+        &self,
+        model: &mut dyn Model,
+        parameters: &Parameters,
+        records: &[Record<'_>],
+    ) -> Result<Made, Fault> {
+        let keys = self.keys(model, records)?;
+        let mut gradient = Gradient::zeros(&self.names, keys, records.len() as u64)?;
+        self.guarded(self.asked, records, |batch| model.step(batch, parameters, &mut gradient))?;
+        let Gradient { values, rows, there, weight, .. } = gradient;
+        if let Some(tensors) = &there {
+            tensors.settle(&self.names.rounded)?;
+        }
+        if !self.takes_non_finite
+            && let Some(why) = not_finite(&self.names, there.as_ref(), &values, &rows)?
+        {
+            return Err(Fault::Said(why));
+        }
+        Ok(Made { values, rows, there, weight, outputs: Vec::new() })
+    }
+
+    /// The sums of the records' metrics, or what the model says of each record. No step reads a metric: one that is no number is
+    /// told as what it is.
+    fn judge(
+        &self,
+        model: &mut dyn Model,
+        parameters: &Parameters,
+        records: &[Record<'_>],
+    ) -> Result<Made, Fault> {
+        let (mut metrics, mut outputs) = (Metrics::zeros(&self.names), Vec::new());
         self.guarded(self.asked, records, |batch| match self.asked {
-            Asked::Step => model.step(batch, parameters, &mut gradient),
-            Asked::Evaluate => model.evaluate(batch, parameters, &mut metrics),
             Asked::Predict => model.predict(batch, parameters, &mut outputs),
+            Asked::Step | Asked::Evaluate => model.evaluate(batch, parameters, &mut metrics),
         })?;
         if self.asked == Asked::Predict && outputs.len() != records.len() {
             let why = format!("{} outputs for {} records: give one for each", outputs.len(), records.len());
             return Err(Fault::Said(why));
         }
-        let (values, rows, weight, takes_non_finite) = match self.asked {
-            Asked::Step => (gradient.values, gradient.rows, gradient.weight, self.takes_non_finite),
-            // No step reads a metric: one that is no number is told as what it is.
-            Asked::Evaluate | Asked::Predict => (metrics.values, Vec::new(), weight, true),
-        };
-        let there = gradient.there.filter(|_| self.asked == Asked::Step);
-        if let Some(tensors) = &there {
-            tensors.settle(&names.rounded)?;
-            let found = if takes_non_finite { None } else { tensors.first_non_finite()? };
-            if let Some((parameter, element)) = found {
-                let (name, gradients) =
-                    (&names.declaration.parameters[parameter].name, names.gradients.name());
-                let value = tensors.read(parameter, element..element + 1)?[0];
-                let why = format!(
-                    "the sum for {name:?} is not finite at element {element}: {value:e}, as {gradients}"
-                );
-                return Err(Fault::Said(why));
-            }
-        }
-        if let Some(why) = not_finite(names, &values, &rows).filter(|_| !takes_non_finite) {
-            return Err(Fault::Said(why));
-        }
-        Ok(Made { values, rows, there, weight, outputs })
+        let (values, weight) = (metrics.values.into(), records.len() as u64);
+        Ok(Made { values, rows: Vec::new(), there: None, weight, outputs })
     }
 
     /// The records that fail alone; after a panic those of them that are to blame for it.

@@ -13,17 +13,21 @@ use crate::reduce::{LocalTree, NodeSum};
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Node, StepTree, Work};
 use shoal_runtime::host::backoff::Backoff;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 impl Trainer {
     pub(super) async fn run_loop(&self, mut model: Box<dyn Model>) -> TrainError {
+        let mut spent = None;
         'tasks: loop {
             let ready = self.next_ready().await;
             if let Work::Run { first } = ready.task.work {
                 for at in 0..ready.records.len() {
                     let is_done;
-                    (model, is_done) = match self.do_microbatch(model, &ready, first + at as u64, at).await {
+                    let position = first + at as u64;
+                    (model, is_done) = match self.do_microbatch(model, &ready, position, at, &mut spent).await
+                    {
                         Ok(done) => done,
                         Err(error) => return error,
                     };
@@ -38,13 +42,15 @@ impl Trainer {
         }
     }
 
-    /// Brings the microbatch at `position` into every block; false if it cannot be done here.
+    /// Brings the microbatch at `position` into every block; false if it cannot be done here. Parameters are pulled into those
+    /// that an earlier one has `spent`, which are its own at the end.
     async fn do_microbatch(
         &self,
         mut model: Box<dyn Model>,
         ready: &Ready,
         position: u64,
         at: usize,
+        spent: &mut Option<Vec<Vec<f32>>>,
     ) -> Result<(Box<dyn Model>, bool), TrainError> {
         let mut taken = self.session.names.untaken();
         let mut backoff = Backoff::new(Duration::from_millis(2), self.session.master.ttl() / 8);
@@ -55,9 +61,10 @@ impl Trainer {
                 Ok(keys) => keys,
                 Err(computed) => return self.taken(ready, computed).map(|_| (model, false)),
             };
-            let (parameters, bases) = self.pull_latest(keys).await?;
+            let (parameters, bases) = self.pull_latest(keys, spent.take()).await?;
             let computed;
             (model, computed) = self.compute(model, ready, at, &parameters).await?;
+            *spent = Arc::into_inner(parameters.values);
             let Some(gradient) = self.taken(ready, computed)? else { return Ok((model, false)) };
             let sum = self.leaf(gradient).await?;
             self.session.meter.enter(Activity::Push);
@@ -71,10 +78,15 @@ impl Trainer {
         }
     }
 
-    async fn pull_latest(&self, keys: Keys) -> Result<(Parameters, Vec<Base>), TrainError> {
+    /// The latest parameters of every block, in the memory of those that were `spent`.
+    async fn pull_latest(
+        &self,
+        keys: Keys,
+        mut spent: Option<Vec<Vec<f32>>>,
+    ) -> Result<(Parameters, Vec<Base>), TrainError> {
         self.session.meter.enter(Activity::Pull);
         loop {
-            let pulled = pull(&self.session, At::Latest, keys.clone(), None).await?;
+            let pulled = pull(&self.session, At::Latest, keys.clone(), spent.take()).await?;
             if let Pulled::Parameters { values, rows, bases, areas } = pulled {
                 return Ok((self.pulled(values, rows, areas).await?.0, bases));
             }
