@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// What a trainer can be at.
+/// An activity of a trainer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// Nothing to do: it has no task, or others have yet to complete the step before.
@@ -18,35 +18,35 @@ pub(crate) enum Activity {
     Push,
 }
 
-/// How long a trainer was at what.
+/// How long a trainer was at each activity.
 #[derive(Clone, Debug)]
 pub(crate) struct Activities {
     spent: [Duration; 5],
     present: Activity,
-    /// Since when it is at that, less what was told apart since.
+    /// Until when time is counted: the present activity's runs from here.
     since: Duration,
 }
 
 impl Activities {
-    /// It begins by waiting.
+    /// A trainer begins by waiting.
     pub(crate) fn new() -> Activities {
         Activities { spent: [Duration::ZERO; 5], present: Activity::Wait, since: Duration::ZERO }
     }
 
-    /// From now on it is at something else, or at the same.
+    /// Counts the present activity's time, and begins another, or the same.
     pub(crate) fn enter(&mut self, activity: Activity, now: Duration) {
         self.settle(now);
         self.present = activity;
     }
 
-    /// All gradients are pushed. If that was what it was at, it waits for what they make from now on.
+    /// All gradients are pushed. A trainer that was at pushing is at pulling from now on: it waits for what they make.
     pub(crate) fn pushed(&mut self, now: Duration) {
         if self.present == Activity::Push {
             self.enter(Activity::Pull, now);
         }
     }
 
-    /// An answer to a pull came: until `published` it was for others to do something, since then it was on its way.
+    /// An answer to a pull came. Until `published` the trainer waited for others; since then the parameters were on their way.
     pub(crate) fn answered(&mut self, published: Duration, now: Duration) {
         if self.present != Activity::Pull {
             return;

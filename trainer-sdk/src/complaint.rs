@@ -1,5 +1,5 @@
-//! What a trainer cannot do: records that it cannot read, or that its program cannot use. It tells the master, hands the
-//! task back and goes on with others; it never leaves anything out by itself. Pure.
+//! Microbatches that a trainer cannot do: of records that it cannot read, or that its program cannot use. The trainer tells the
+//! master, hands the task back and goes on with others; it never leaves anything out by itself. Pure.
 
 use shoal_runtime::cluster::{Task, Work};
 use shoal_runtime::wire::proto;
@@ -11,7 +11,7 @@ const WHY_MAX: usize = 2000;
 /// Why a microbatch of a task cannot be done here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Complaint {
-    /// Which microbatch of the task.
+    /// The index of the microbatch in its task.
     pub(crate) at: usize,
     /// Records that cannot be used, each alone; empty if no single one was found.
     pub(crate) records: Vec<Range<u64>>,
@@ -19,7 +19,7 @@ pub(crate) struct Complaint {
 }
 
 impl Complaint {
-    /// As the master is told.
+    /// The complaint as a message to the master.
     pub(crate) fn word(&self, task: &Task) -> proto::Complaint {
         let mut why = self.why.clone();
         why.truncate(why.floor_char_boundary(WHY_MAX));

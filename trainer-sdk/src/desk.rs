@@ -1,11 +1,11 @@
 //! The desk of one trainer: the tasks in hand, how far each is, what the master must still be told, and the sums of
 //! finished tasks. Pure state behind one lock that is never held across an await.
 
+use crate::acks::Acks;
 use crate::chunks::MicrobatchRecords;
 use crate::complaint::Complaint;
-use crate::kept::Kept;
-use crate::origin::NodeOf;
-use crate::taken::Taken;
+use crate::kept::KeptSums;
+use crate::origin::StepNode;
 use shoal_runtime::cluster::{LeaseId, Rewind, Routing, Step, Task, Work};
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
@@ -22,21 +22,21 @@ pub(crate) struct Desk {
     /// The history that the routing is of. Tasks of an older one are worth nothing; tasks of a newer one wait until
     /// the routing of that one is there.
     rewind: Rewind,
-    /// The job's.
+    /// The job's delay: how many steps right before it the parameters that a step reads may lack.
     delay: u64,
     /// Sums of computed tasks.
-    pub(crate) kept: Kept,
-    /// Whether the lowest that is due waits for room at some pserver, and has for a while.
+    pub(crate) kept: KeptSums,
+    /// Whether the lowest due sum has been waiting for room at some pserver.
     pub(crate) waits: bool,
     /// Set when there will be no more tasks: the job is done, or the trainer was asked to leave.
     pub(crate) is_closed: bool,
-    /// What the master has yet to hear of.
+    /// Complaints that no answer of the master's has confirmed yet.
     complaints: Vec<proto::Complaint>,
-    /// What is computed next of a careful task, once the master has heard of it.
+    /// The part of a careful task that is computed once the master has heard of it; `None`: nothing is to be announced.
     pub(crate) announcing: Option<Announcement>,
 }
 
-/// What is about to be computed of a task: a record alone, or all that it has.
+/// The part of a task that is computed next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) lease: LeaseId,
@@ -61,7 +61,7 @@ pub(crate) struct Ready {
 impl Desk {
     /// An empty desk under the routing that came with joining, in a job of this delay.
     pub(crate) fn new(routing: &Routing, delay: u64) -> Desk {
-        let (tasks, rewind, kept) = (BTreeMap::new(), routing.rewind(), Kept::default());
+        let (tasks, rewind, kept) = (BTreeMap::new(), routing.rewind(), KeptSums::default());
         let (waits, is_closed, complaints, announcing) = (false, false, Vec::new(), None);
         Desk { tasks, rewind, delay, kept, waits, is_closed, complaints, announcing }
     }
@@ -88,10 +88,10 @@ impl Desk {
         }
     }
 
-    /// Every block has published `step`: what is of earlier steps is done, whoever did it.
+    /// Finishes the tasks of steps before `step`, which every block has published: they are done, whoever did them.
     pub(crate) fn published(&mut self, step: Step) {
         self.kept.published(step);
-        let is_done = |task: &Task| NodeOf::of(task).is_some_and(|of| of.step < step);
+        let is_done = |task: &Task| StepNode::of(task).is_some_and(|of| of.step < step);
         let done: Vec<Arc<Task>> =
             self.tasks.values().map(|on_desk| on_desk.task.clone()).filter(|task| is_done(task)).collect();
         done.iter().for_each(|task| self.finished(task));
@@ -111,14 +111,14 @@ impl Desk {
         rewind == self.rewind
     }
 
-    /// A master of a later term has taken over, and knows none of these leases: it leases again what blocks lack, the
-    /// lowest step first, and must find room for it.
+    /// Drops all tasks. A master of a later term has taken over and knows none of their leases: it leases again what blocks
+    /// lack, the lowest step first, and must find room for it.
     pub(crate) fn forget_leases(&mut self) {
         self.tasks.clear();
     }
 
-    /// How many more tasks may be asked for. A sum that finds no room waits for a lower one, which may be anybody's to
-    /// compute: so there is room until this trainer has that one, whatever else it has that must wait.
+    /// How many more tasks may be asked for. While the lowest due sum is refused for room, tasks that must wait as well do not
+    /// count: only the node that covers the lowest missing slot makes room, and it may be leased to nobody yet.
     pub(crate) fn room(&self) -> u32 {
         let due = self.kept.due().map(|kept| kept.of.step).filter(|_| self.waits);
         let may_wait = |task: &Task| {
@@ -130,24 +130,24 @@ impl Desk {
         if self.is_closed { 0 } else { IN_HAND.saturating_sub(in_hand) }
     }
 
-    /// Whether its sum is kept for blocks that lack it.
+    /// Whether the task's sum is computed, and kept for blocks that lack it.
     fn is_computed(&self, task: &Task) -> bool {
-        NodeOf::of(task).is_some_and(|of| self.kept.has_due(of))
+        StepNode::of(task).is_some_and(|of| self.kept.has_due(of))
     }
 
-    /// Whether a sum must be pushed before this task is begun, or there would be too many that wait.
+    /// Whether this task may begin only once a kept sum is pushed: too many sums would wait otherwise.
     fn must_wait(&self, task: &Task) -> bool {
-        let Some((due, of)) = self.kept.due().zip(NodeOf::of(task)) else { return false };
+        let Some((due, of)) = self.kept.due().zip(StepNode::of(task)) else { return false };
         let is_below = (of.step, of.node.first()) < (due.of.step, due.of.node.first());
         !(is_below || self.kept.has_room())
     }
 
-    /// Whether what `step` reads cannot be published before this trainer has pushed a sum.
+    /// Whether the parameters that `step` reads lack a sum that this trainer has yet to push.
     pub(crate) fn holds_up(&self, step: Step) -> bool {
         self.kept.due().is_some_and(|due| due.of.step.0 + self.delay < step.0)
     }
 
-    /// What the master is to be told.
+    /// How far each task is, for the master.
     pub(crate) fn progress(&self) -> Vec<proto::Progress> {
         let word = |on_desk: &OnDesk| proto::Progress {
             lease: on_desk.task.lease.0,
@@ -158,54 +158,54 @@ impl Desk {
         self.tasks.values().map(word).collect()
     }
 
-    /// Whether something that was told to wait for room is pushed now.
+    /// Whether a task of which the master was `told` that it waits for room is pushed now.
     pub(crate) fn has_pushed(&self, told: &[proto::Progress]) -> bool {
         let waited =
             |on_desk: &OnDesk| told.iter().any(|word| word.waits && word.lease == on_desk.task.lease.0);
         self.tasks.values().any(|on_desk| on_desk.is_finished && waited(on_desk))
     }
 
-    /// The master is to hear what is computed next of a task.
+    /// Notes for the next call to the master what is computed next of a task: a record alone; `None`: all that the task has.
     pub(crate) fn announce(&mut self, task: &Task, record: Option<u64>) {
         self.announcing = Some(Announcement { lease: task.lease, record });
     }
 
-    /// The master has heard `told`.
+    /// The master has answered a call that carried the announcement `told`; `None`: it carried none.
     pub(crate) fn heard_announcement(&mut self, told: Option<Announcement>) {
         self.announcing.take_if(|announcing| Some(*announcing) == told);
     }
 
-    /// Whether the master has heard what is computed next of a task; false if that is not to be done here any more. None: not
-    /// yet.
+    /// `Some(true)`: the master has heard what is computed next of a task. `Some(false)`: the task has left the desk, or is
+    /// finished. `None`: no answer has come yet.
     pub(crate) fn is_announced(&self, task: &Task) -> Option<bool> {
         let is_here = self.tasks.get(&place(task)).is_some_and(|on_desk| !on_desk.is_finished);
         let is_pending = self.announcing.is_some_and(|announcing| announcing.lease == task.lease);
         if is_here && is_pending { None } else { Some(is_here) }
     }
 
-    /// Whether something is to be announced that is not what the master is being told.
+    /// Whether there is an announcement other than `told`, which a call under way carries.
     pub(crate) fn announces_beside(&self, told: Option<Announcement>) -> bool {
         self.announcing.is_some_and(|announcing| Some(announcing) != told)
     }
 
-    /// A task cannot be done here: it leaves the desk, and the master is told why.
+    /// Takes a task that cannot be done here off the desk, and notes why for the master.
     pub(crate) fn complain(&mut self, task: &Task, complaint: &Complaint) {
         if self.tasks.remove(&place(task)).is_some() {
             self.complaints.push(complaint.word(task));
         }
     }
 
-    /// What the master is to be told of tasks that cannot be done here.
+    /// Why tasks cannot be done here, for the master.
     pub(crate) fn complaints(&self) -> Vec<proto::Complaint> {
         self.complaints.clone()
     }
 
-    /// The master has heard of these.
+    /// The master has answered a call that carried the complaints `told`: they are dropped.
     pub(crate) fn heard_complaints(&mut self, told: &[proto::Complaint]) {
         self.complaints.retain(|complaint| !told.contains(complaint));
     }
 
-    /// The master has heard `told`: finished tasks leave the desk.
+    /// The master has answered a call that carried `told`: tasks that it says are pushed leave the desk.
     pub(crate) fn heard(&mut self, told: &[proto::Progress]) {
         self.tasks.retain(|(_, lease), _| !told.iter().any(|word| word.pushed && word.lease == lease.0));
     }
@@ -244,11 +244,11 @@ impl Desk {
         Some(Ready { task: next.task.clone(), records: next.records.clone()? })
     }
 
-    /// A sum was pushed, as far as `taken` says. Returns how many tasks that has finished.
-    pub(crate) fn pushed(&mut self, of: NodeOf, taken: Taken, routing: &Routing) -> u64 {
-        let is_taken = taken.lacking(routing).is_empty() && of.rewind == routing.rewind();
-        self.kept.pushed(of, taken, routing);
-        let is_it = |on_desk: &&OnDesk| !on_desk.is_finished && NodeOf::of(&on_desk.task) == Some(of);
+    /// Notes which blocks have acknowledged a sum. Returns how many tasks that has finished.
+    pub(crate) fn pushed(&mut self, of: StepNode, acks: Acks, routing: &Routing) -> u64 {
+        let is_taken = acks.lacking(routing).is_empty() && of.rewind == routing.rewind();
+        self.kept.pushed(of, acks, routing);
+        let is_it = |on_desk: &&OnDesk| !on_desk.is_finished && StepNode::of(&on_desk.task) == Some(of);
         let tasks: Vec<Arc<Task>> = self
             .tasks
             .values()
@@ -260,7 +260,7 @@ impl Desk {
         tasks.len() as u64
     }
 
-    /// So many of its microbatches are computed (in asynchronous jobs: applied).
+    /// Notes how many of a task's microbatches are computed (in asynchronous jobs: applied).
     pub(crate) fn advanced(&mut self, task: &Task, microbatches: u32) {
         if let Some(on_desk) = self.tasks.get_mut(&place(task)) {
             on_desk.microbatches = microbatches;

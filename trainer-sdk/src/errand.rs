@@ -4,7 +4,7 @@
 
 use crate::calls::Callee;
 use crate::error::TrainError;
-use crate::pending::{Batch, Pending};
+use crate::pending::{BlockBatch, Pending};
 use crate::queues::Queues;
 use crate::session::Session;
 use futures_util::StreamExt;
@@ -27,7 +27,7 @@ use tonic::{Response, Status};
 /// are in memory.
 const CALLS_PER_PSERVER: usize = 8;
 
-/// What is wanted of pservers, block by block.
+/// A pull or a push: its blocks, the messages for them, and what follows from answers.
 pub(crate) trait Errand {
     type Request: Send + 'static;
     type Reply: Send + 'static;
@@ -36,31 +36,31 @@ pub(crate) trait Errand {
     /// The blocks still to be asked under `routing`, or the end if the errand is pointless under it.
     fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Self::End, BTreeSet<BlockId>>;
 
-    /// What a batch's call says: to be made once it may be sent.
-    fn message(&self, batch: &Batch) -> Message<Self::Request>;
+    /// The message of a batch's call, which is made once it may be sent.
+    fn message(&self, batch: &BlockBatch) -> Message<Self::Request>;
 
-    /// Says it.
+    /// Calls the pserver with a message.
     async fn send(client: PserverClient, request: Self::Request) -> Result<Response<Self::Reply>, Status>;
 
-    /// What a block adds to a message.
+    /// Bytes that a block adds to a message.
     fn bytes(&self, block: BlockId) -> usize;
 
     /// How long a pserver may keep the call for a batch open.
-    fn open(&self, batch: &Batch) -> Duration;
+    fn open(&self, batch: &BlockBatch) -> Duration;
 
     /// Whether a pserver may have no room, and is asked for it before it is sent more than one message.
     fn asks_for_room(&self) -> bool {
         false
     }
 
-    /// Takes in an answer and leaves in the batch what must be asked again.
+    /// Takes in the answer to a batch, and leaves in the batch the blocks that must be asked again.
     async fn hear(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut BlockBatch,
         reply: Self::Reply,
     ) -> Result<ControlFlow<Self::End>, TrainError>;
 
-    /// A pserver says that all of it is done; none where that is no sensible answer.
+    /// The end of an errand of which a pserver says that its step is done everywhere; `None`: no pserver may say so of it.
     fn gone(&mut self) -> Option<Self::End>;
 
     /// Every block has answered.
@@ -70,7 +70,7 @@ pub(crate) trait Errand {
 /// A message that is yet to be made.
 pub(crate) struct Message<T> {
     make: Box<dyn FnOnce() -> Result<T, TrainError> + Send>,
-    /// Bytes that are copied or reckoned then.
+    /// Bytes that making the message goes over.
     bytes: usize,
 }
 
@@ -83,17 +83,17 @@ impl<T> Message<T> {
     }
 }
 
-/// A batch, and what came of its call; or why its message could not be made.
-type Answered<T> = Result<(u64, Result<T, Fault>), TrainError>;
+/// A batch's number and the answer to its call, or why the message could not be made.
+type CallEnd<T> = Result<(u64, Result<T, Fault>), TrainError>;
 
 /// Calls of one errand that are under way or pausing.
 struct Calls<'a, T> {
     session: &'a Session,
-    under_way: FuturesUnordered<Abortable<LocalBoxFuture<'a, Answered<T>>>>,
+    under_way: FuturesUnordered<Abortable<LocalBoxFuture<'a, CallEnd<T>>>>,
     handles: BTreeMap<u64, AbortHandle>,
-    /// By pserver.
+    /// Permits to call a pserver, by its incarnation.
     room: BTreeMap<u64, Arc<Semaphore>>,
-    /// Batches for which there may be no room.
+    /// Batches for which pservers may have no room.
     queues: Queues,
 }
 
@@ -172,7 +172,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         self.ask(errand, pending, None, Duration::ZERO)
     }
 
-    /// Lets a batch ask for room, after a pause.
+    /// Lets a batch ask for room after a pause; `None`: no batch is to ask now.
     fn ask<E: Errand<Reply = T>>(
         &mut self,
         errand: &E,
@@ -218,8 +218,8 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         Ok(())
     }
 
-    /// The next answer to a call that was not abandoned; never resolves when there is none.
-    async fn next(&mut self) -> Answered<T> {
+    /// The next answer to a call that was not abandoned; never resolves while no call is under way.
+    async fn next(&mut self) -> CallEnd<T> {
         loop {
             match self.under_way.next().await {
                 Some(Ok(answered)) => return answered,
@@ -260,7 +260,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
                 caller.pause(&mut batch.answered)
             }
             Err(fault) => match (fault.next_move(), &batch.pserver.address) {
-                // It has yet to hear of the routing that this trainer has, or the other way round.
+                // The pserver has yet to hear of the routing that this trainer has, or the other way round.
                 (NextMove::Reroute, _) => caller.pause(&mut batch.answered),
                 (NextMove::Retry, address) => {
                     // The master lets us in and a pserver does not, or we do not believe it: no routing mends that, and
@@ -290,7 +290,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A batch was told that there is room, or that there is none.
+    /// Goes on with a batch whose pserver has said that it has room, or that it has none.
     fn heard_of_room<E: Errand<Reply = T>>(
         &mut self,
         errand: &E,

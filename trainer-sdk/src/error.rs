@@ -4,7 +4,7 @@ use shoal_runtime::host::cuda::DeviceError;
 use shoal_runtime::wire::Fault;
 use std::any::Any;
 
-/// What a panic says.
+/// The words of a panic.
 pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")

@@ -3,13 +3,13 @@
 use shoal_runtime::cluster::Exclusions;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The newest list.
+/// The newest list of exclusions that this trainer has heard of.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownExclusions {
     present: Mutex<Arc<Exclusions>>,
 }
 
-impl Known {
+impl KnownExclusions {
     pub(crate) fn present(&self) -> Arc<Exclusions> {
         Arc::clone(&self.present.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -24,7 +24,7 @@ impl Leaders {
         Ok(Leaders { masters, caller })
     }
 
-    /// Who is asked at present.
+    /// The master that is asked at present.
     pub(crate) fn callee(&self) -> Callee<'_> {
         Callee { role: "master", address: self.masters.address() }
     }

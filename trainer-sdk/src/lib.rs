@@ -120,6 +120,7 @@
 )]
 
 mod access;
+mod acks;
 mod activities;
 mod calls;
 #[cfg(feature = "candle")]
@@ -158,7 +159,6 @@ mod settings;
 mod share;
 mod sums;
 mod tables;
-mod taken;
 mod trainer;
 mod trial;
 

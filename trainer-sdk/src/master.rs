@@ -30,15 +30,15 @@ pub(crate) struct Master {
     patience: Duration,
 }
 
-/// What the master says to one who joins.
-pub(crate) struct Joined {
+/// The master's answer to a trainer that joins.
+pub(crate) struct JoinAnswer {
     pub(crate) incarnation: Incarnation,
-    /// None until blocks are placed.
+    /// `None` until blocks are placed.
     pub(crate) routing: Option<Routing>,
 }
 
-/// What the master says to a call for tasks.
-pub(crate) enum Leased {
+/// The master's answer to a call for tasks.
+pub(crate) enum LeaseAnswer {
     Tasks(Vec<Task>),
     Done,
     /// This master has yet to learn of the trainer: join again.
@@ -104,10 +104,10 @@ impl Master {
         }
     }
 
-    fn joined(&self, reply: proto::JoinReply) -> Result<Joined, TrainError> {
+    fn joined(&self, reply: proto::JoinReply) -> Result<JoinAnswer, TrainError> {
         let routing = reply.routing.map(Routing::try_from).transpose();
         let routing = routing.map_err(|refusal| self.leaders.callee().refused(refusal))?;
-        Ok(Joined { incarnation: Incarnation(reply.incarnation), routing })
+        Ok(JoinAnswer { incarnation: Incarnation(reply.incarnation), routing })
     }
 
     /// Joins, and waits until blocks are placed.
@@ -135,7 +135,7 @@ impl Master {
         &self,
         declaration: &Declaration,
         previous: Incarnation,
-    ) -> Result<Joined, TrainError> {
+    ) -> Result<JoinAnswer, TrainError> {
         let request = self.join_request(declaration, Some(previous));
         let join = |mut client: proto::master_client::MasterClient<_>| {
             let request = request.clone();
@@ -149,7 +149,7 @@ impl Master {
     pub(crate) async fn lease(
         &self,
         request: proto::LeaseRequest,
-    ) -> Result<(Leased, Option<Exclusions>), TrainError> {
+    ) -> Result<(LeaseAnswer, Option<Exclusions>), TrainError> {
         let wait = Duration::from_millis(request.wait_millis.into());
         let lease = |mut client: proto::master_client::MasterClient<_>| async move {
             client.lease(kept_open(request, wait)).await
@@ -159,19 +159,19 @@ impl Master {
             Err(fault) => fault,
         };
         match fault.next_move() {
-            NextMove::Retry => Ok((Leased::Silence(fault.to_string()), None)),
-            NextMove::Rejoin => Ok((Leased::Unknown, None)),
+            NextMove::Retry => Ok((LeaseAnswer::Silence(fault.to_string()), None)),
+            NextMove::Rejoin => Ok((LeaseAnswer::Unknown, None)),
             _ => Err(self.leaders.callee().refused(fault)),
         }
     }
 
     /// Tasks, and the exclusions if they are newer than those known: tasks never come without the list they need.
-    fn leased(&self, reply: proto::LeaseReply) -> Result<(Leased, Option<Exclusions>), TrainError> {
+    fn leased(&self, reply: proto::LeaseReply) -> Result<(LeaseAnswer, Option<Exclusions>), TrainError> {
         if !reply.failed.is_empty() {
             return Err(TrainError::JobFailed(reply.failed));
         }
         if reply.done {
-            return Ok((Leased::Done, None));
+            return Ok((LeaseAnswer::Done, None));
         }
         let exclusions = reply.exclusions.map(Exclusions::try_from).transpose();
         let exclusions = exclusions.map_err(|refusal| self.leaders.callee().refused(refusal))?;
@@ -182,7 +182,7 @@ impl Master {
                 let refusal = Refusal::new(RefusalKind::Malformed, task.work, "no work of this job");
                 Err(self.leaders.callee().refused(refusal))
             }
-            None => Ok((Leased::Tasks(tasks), exclusions)),
+            None => Ok((LeaseAnswer::Tasks(tasks), exclusions)),
         }
     }
 
@@ -199,7 +199,7 @@ impl Master {
         }
     }
 
-    /// **Route**: the routing, as soon as it is newer than `known`. None: there is none newer yet.
+    /// **Route**: the routing, as soon as it is newer than `known`. `None`: there is none newer yet.
     pub(crate) async fn route(&self, known: u64) -> Result<Option<Routing>, Fault> {
         let wait = self.wait();
         let request = proto::RouteRequest {

@@ -69,7 +69,7 @@ impl Meter {
         self.activities().spent(Activity::Read, self.began.elapsed())
     }
 
-    /// What the master is told.
+    /// The counters for the master.
     pub(crate) fn counters(&self) -> proto::TrainerCounters {
         let (activities, now) = (self.activities(), self.began.elapsed());
         let micros = |activity: Activity| activities.spent(activity, now).as_micros() as u64;
@@ -98,7 +98,7 @@ impl http::Watched for Meter {
         text(&self.counters(), self.joined.get().is_some(), self.reads_max.load(Relaxed))
     }
 
-    /// It has joined, and a master that leads was heard of within two leases' time to live.
+    /// A trainer is ready when it has joined, and a master that leads was heard of within two leases' time to live.
     async fn readiness(&self) -> Result<(), String> {
         match self.joined.get() {
             Some((leaders, ttl)) => leaders.check_heard(*ttl),

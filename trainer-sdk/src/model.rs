@@ -174,12 +174,12 @@ pub struct Parameters {
     pub(crate) values: Arc<Vec<Vec<f32>>>,
     /// Of tables the rows that were pulled, indexed as declared.
     pub(crate) rows: Arc<Vec<TableRows>>,
-    /// Those that are on a device.
+    /// Parameters that are on a device; `None`: none are.
     pub(crate) there: Option<Arc<Tensors>>,
 }
 
 impl Parameters {
-    /// Those that were pulled; some are put on the device.
+    /// Parameters of values and rows that were pulled; some are put on the device.
     ///
     /// # Errors
     /// The device has failed, or has no memory for them.
@@ -263,7 +263,7 @@ pub struct Gradient {
     pub(crate) values: Sums,
     /// Of tables, indexed as declared.
     pub(crate) rows: Vec<Rows>,
-    /// Those that are on a device.
+    /// Sums of parameters that are on a device; `None`: none are.
     pub(crate) there: Option<Tensors>,
     pub(crate) weight: u64,
 }

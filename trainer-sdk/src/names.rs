@@ -2,9 +2,9 @@
 //! device that some are on.
 
 use crate::access::AccessError;
+use crate::acks::Acks;
 use crate::device::Device;
 use crate::sums::{Sums, Unused};
-use crate::taken::Taken;
 use ndarray::{ArrayViewD, ArrayViewMutD};
 use shoal_runtime::cluster::initial::RowInitial;
 use shoal_runtime::cluster::layout::BlockLayout;
@@ -24,7 +24,7 @@ pub(crate) struct Names {
     pub(crate) gradients: Precision,
     /// Of each parameter, as declared, how many of its first elements have gradients that are rounded.
     pub(crate) rounded: Arc<[usize]>,
-    /// Where some are on a device.
+    /// The device that some parameters are on; `None`: none are.
     pub(crate) device: Option<Arc<Device>>,
     /// Memory of gradients that were dropped.
     unused: Arc<Unused>,
@@ -44,7 +44,7 @@ impl Names {
         let rounded = rounded(&declaration, &layout, gradients);
         Names { declaration, layout, index, tables, gradients, rounded, device: None, unused: Arc::default() }
     }
-    /// The same with those on a device that it has.
+    /// The same names, with the parameters on a device; `None`: there are none.
     pub(crate) fn with_device(self, device: Option<Arc<Device>>) -> Names {
         Names { device, ..self }
     }
@@ -66,12 +66,12 @@ impl Names {
     pub(crate) fn has_tables(&self) -> bool {
         self.tables.iter().any(Option::is_some)
     }
-    /// Which parameter a table is.
+    /// The index of a table as declared, by its name.
     pub(crate) fn table(&self, name: &str) -> Result<usize, AccessError> {
         let at = self.index.get(name).copied().filter(|at| self.tables[*at].is_some());
         at.ok_or_else(|| AccessError::NoSuchTable { name: name.to_owned() })
     }
-    /// Which parameter a dense one is.
+    /// The index of a dense parameter as declared, by its name.
     pub(crate) fn dense(&self, name: &str) -> Result<usize, AccessError> {
         let at = self.find(name)?;
         match self.tables[at] {
@@ -79,7 +79,7 @@ impl Names {
             Some(_) => Err(AccessError::Table { name: name.to_owned() }),
         }
     }
-    /// The same, of those whose values are in host memory.
+    /// The index of a dense parameter whose values are in host memory, by its name.
     pub(crate) fn dense_here(&self, name: &str) -> Result<usize, AccessError> {
         let at = self.dense(name)?;
         match self.is_on_device(at) {
@@ -96,7 +96,7 @@ impl Names {
         let given = values.len();
         ArrayViewD::from_shape(self.shape(at), values).map_err(|_| self.wrong_length(at, given))
     }
-    /// The same, to be written to.
+    /// Values of a dense parameter in its declared shape, to be written to.
     pub(crate) fn shaped_mut<'a>(
         &self,
         at: usize,
@@ -109,7 +109,7 @@ impl Names {
     pub(crate) fn shape(&self, at: usize) -> Vec<usize> {
         self.declaration.parameters[at].shape.iter().map(|dimension| *dimension as usize).collect()
     }
-    /// What is said of another number of values than a parameter has elements.
+    /// The error for another number of values than a parameter has elements.
     pub(crate) fn wrong_length(&self, at: usize, given: usize) -> AccessError {
         let parameter = &self.declaration.parameters[at];
         let (name, elements) = (parameter.name.clone(), parameter.elements() as usize);
@@ -125,7 +125,7 @@ impl Names {
     pub(crate) fn bucket(&self, block: BlockId) -> u32 {
         self.layout.block(block).and_then(|layout| layout.bucket).map_or(0, |bucket| bucket.number)
     }
-    /// The row of a key that has none.
+    /// Fills in the initial row of a key that has none yet.
     pub(crate) fn unborn(&self, parameter: usize, key: u64, row: &mut [f32]) {
         if let Some((_, initial)) = &self.tables[parameter] {
             initial.fill(key, row);
@@ -148,19 +148,20 @@ impl Names {
             if takes_part { dense_elements(parameter) } else { 0 }
         })
     }
-    /// A gradient that no block has been given; the scalar block takes none.
-    pub(crate) fn untaken(&self) -> Taken {
-        let mut taken = Taken::by_none(self.layout.len());
+    /// The acknowledgements of a gradient that no block has been given. The scalar block takes no gradient, and counts as
+    /// applied.
+    pub(crate) fn no_acks(&self) -> Acks {
+        let mut acks = Acks::by_none(self.layout.len());
         if let Some(scalars) = self.layout.scalars() {
-            taken.applied(scalars);
+            acks.applied(scalars);
         }
-        taken
+        acks
     }
     /// Whether gradients that are not finite are pushed: the step is then skipped.
     pub(crate) fn pushes_non_finite(&self) -> bool {
         self.declaration.decisions().is_some_and(|decisions| decisions.takes_non_finite())
     }
-    /// What a block adds to a message.
+    /// Bytes that a block's values add to a message.
     pub(crate) fn bytes(&self, block: BlockId) -> usize {
         4 * self.layout.block(block).map_or(0, |block| block.elements)
     }
@@ -168,7 +169,7 @@ impl Names {
     pub(crate) fn precision(&self, block: &BlockLayout) -> Precision {
         block.precision(self.gradients)
     }
-    /// What a block's gradient adds to a message.
+    /// Bytes that a block's gradient adds to a message.
     pub(crate) fn gradient_bytes(&self, block: BlockId) -> usize {
         self.layout.block(block).map_or(0, |block| self.precision(block).bytes() * block.elements)
     }

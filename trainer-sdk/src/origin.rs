@@ -1,37 +1,37 @@
-//! What a gradient is of, and which state it was computed from.
+//! The origin of a gradient: its node or microbatch, and the state of blocks that it was computed from.
 
 use shoal_runtime::cluster::{Node, Rewind, Step, Task, Version, Work};
 
-/// A node of a step's tree, in a history of the job.
+/// A node of a step's tree, in one history of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeOf {
+pub(crate) struct StepNode {
     pub(crate) step: Step,
     pub(crate) node: Node,
     pub(crate) rewind: Rewind,
 }
 
-impl NodeOf {
-    /// What a task's gradient is of, in synchronous jobs.
-    pub(crate) fn of(task: &Task) -> Option<NodeOf> {
+impl StepNode {
+    /// The node that a task is of; `None` in asynchronous jobs.
+    pub(crate) fn of(task: &Task) -> Option<StepNode> {
         match task.work {
-            Work::Node { step, node, rewind } => Some(NodeOf { step, node, rewind }),
+            Work::Node { step, node, rewind } => Some(StepNode { step, node, rewind }),
             Work::Run { .. } => None,
         }
     }
 }
 
-/// What a gradient is of.
+/// The node or the microbatch that a gradient is the sum of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum Origin {
     /// A node of a step's tree, in synchronous jobs.
-    Node(NodeOf),
+    Node(StepNode),
     /// The microbatch at this position, in asynchronous jobs.
     Microbatch(u64),
 }
 
-/// Which state of a block a gradient was computed from. In synchronous jobs the step says the version, which is 0 here.
+/// The state of a block that a gradient was computed from. In synchronous jobs the step says the version, which is 0 here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Base {
+pub(crate) struct BaseState {
     pub(crate) rewind: Rewind,
     pub(crate) version: Version,
 }

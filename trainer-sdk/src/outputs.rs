@@ -40,7 +40,7 @@ enum Owner {
 }
 
 impl Outputs {
-    /// Those of a job that predicts. A storage that fails is tried again for `patience`.
+    /// The outputs of a job; `None`: it does not predict. A storage that fails is tried again for `patience`.
     ///
     /// # Errors
     /// A place that cannot be one, or in which another prediction is.

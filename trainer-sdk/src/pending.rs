@@ -12,32 +12,32 @@ pub(crate) const MESSAGE_BYTES: usize = 1 << 20;
 
 /// One message's worth of blocks of one pserver, until all of them have answered or have moved.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct BlockBatch {
     pub(crate) pserver: PserverAddress,
     /// Each with the term under which it is asked.
     pub(crate) blocks: Vec<(BlockId, Term)>,
-    /// Whether it only asks for room yet: of its last block, for all that wait with it.
+    /// Whether the batch's call only asks for room: in the name of its last block, for all batches that wait with it.
     pub(crate) asks: bool,
-    /// Whether it was told that there is none.
+    /// Whether the pserver has answered that it has no room.
     pub(crate) is_refused: bool,
-    /// Since when the pserver and we do not believe one another, as time since the errand began.
+    /// Since when the pserver and this trainer do not trust one another, as time since the errand began; `None`: they do.
     pub(crate) untrusted_since: Option<Duration>,
     /// Pauses after answers that left something to ask, and after silence.
     pub(crate) answered: Backoff,
     pub(crate) silent: Backoff,
 }
 
-/// All batches of one pull or push. A number names a batch for its whole life.
+/// The batches of one pull or push that lack answers. A number names a batch for its whole life.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    batches: BTreeMap<u64, Batch>,
+    batches: BTreeMap<u64, BlockBatch>,
     next: u64,
     silence_max: Duration,
 }
 
-/// What follows from a routing.
+/// The batches that a new routing ends and begins.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Followed {
+pub(crate) struct BatchChanges {
     /// Batches that are no more: nobody waits for the answers to their calls.
     pub(crate) abandoned: Vec<u64>,
     /// Batches to call at once.
@@ -58,20 +58,20 @@ impl Pending {
         routing: &Routing,
         wanted: &BTreeSet<BlockId>,
         bytes: impl Fn(BlockId) -> usize,
-    ) -> Followed {
-        let stands = |batch: &Batch, block: BlockId, term: Term| {
+    ) -> BatchChanges {
+        let stands = |batch: &BlockBatch, block: BlockId, term: Term| {
             wanted.contains(&block)
                 && place(routing, block).is_some_and(|(at, now)| *at == batch.pserver && now == term)
         };
         let is_abandoned =
-            |batch: &Batch| !batch.blocks.iter().all(|(block, term)| stands(batch, *block, *term));
+            |batch: &BlockBatch| !batch.blocks.iter().all(|(block, term)| stands(batch, *block, *term));
         let abandoned: Vec<u64> =
             self.batches.iter().filter(|(_, batch)| is_abandoned(batch)).map(|(id, _)| *id).collect();
         self.batches.retain(|id, _| abandoned.binary_search(id).is_err());
         let asked: BTreeSet<BlockId> =
             self.batches.values().flat_map(|batch| batch.blocks.iter().map(|(block, _)| *block)).collect();
         let begun = self.begin(routing, wanted.difference(&asked).copied(), bytes);
-        Followed { abandoned, begun }
+        BatchChanges { abandoned, begun }
     }
 
     fn begin(
@@ -90,7 +90,7 @@ impl Pending {
             let (id, room) = room.unwrap_or((self.next, MESSAGE_BYTES));
             self.next = self.next.max(id + 1);
             let silence_max = self.silence_max;
-            let batch = self.batches.entry(id).or_insert_with(|| Batch {
+            let batch = self.batches.entry(id).or_insert_with(|| BlockBatch {
                 pserver: pserver.clone(),
                 blocks: Vec::new(),
                 asks: false,
@@ -105,8 +105,8 @@ impl Pending {
         (first..self.next).collect()
     }
 
-    /// A batch; none once it is abandoned or done.
-    pub(crate) fn batch(&mut self, id: u64) -> Option<&mut Batch> {
+    /// A batch; `None` once it is abandoned or done.
+    pub(crate) fn batch(&mut self, id: u64) -> Option<&mut BlockBatch> {
         self.batches.get_mut(&id)
     }
 
@@ -121,7 +121,7 @@ impl Pending {
     }
 }
 
-/// Where a block is called now.
+/// The primary of a block, and its term; `None`: the routing has none.
 fn place(routing: &Routing, block: BlockId) -> Option<(&PserverAddress, Term)> {
     let route = routing.blocks.get(block.0 as usize)?;
     Some((routing.pservers.get(route.primary as usize)?, route.term))

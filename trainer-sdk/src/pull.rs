@@ -4,8 +4,8 @@ use crate::calls::Callee;
 use crate::errand::{Errand, Message, run};
 use crate::error::TrainError;
 use crate::names::Names;
-use crate::origin::Base;
-use crate::pending::Batch;
+use crate::origin::BaseState;
+use crate::pending::BlockBatch;
 use crate::session::Session;
 use crate::share::{AREA_BYTES, InAreas, areas_for_parameters, primary_of};
 use crate::tables::{BucketRows, Keys, TableRows, read_by_bucket};
@@ -23,20 +23,20 @@ use tonic::{Response, Status};
 /// Which parameters are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// Those that a step reads, once every block has published them.
+    /// The parameters that a step reads, once every block has published them.
     Step(Step, Rewind),
     /// Of each block the latest published, whatever its version.
     Latest,
 }
 
 /// How a pull ended.
-pub(crate) enum Pulled {
+pub(crate) enum PullEnd {
     Parameters {
         values: Vec<Vec<f32>>,
         /// Of tables the rows that were wanted, indexed as declared.
         rows: Vec<TableRows>,
-        /// What each block's values are.
-        bases: Vec<Base>,
+        /// The state of each block that its values are of.
+        bases: Vec<BaseState>,
         /// Values that are in device memory instead.
         areas: InAreas,
     },
@@ -47,7 +47,7 @@ pub(crate) enum Pulled {
 }
 
 /// An answer, and when the last of what it brings was published.
-struct Answered {
+struct PullAnswer {
     reply: proto::PullReply,
     published: Instant,
     /// Whether the call named an area.
@@ -63,9 +63,9 @@ struct Pull<'a> {
     /// The keys whose rows are wanted, indexed as declared, and where each bucket's are among them.
     keys: Vec<Arc<Vec<u64>>>,
     buckets: Arc<BTreeMap<BlockId, BucketRows>>,
-    /// Empty while somebody has them to put something there.
+    /// Values and rows that have come; empty while [`put`](Self::put) has them on another thread.
     arrived: Arrived,
-    bases: Vec<Base>,
+    bases: Vec<BaseState>,
 }
 
 /// Values and rows, as far as they have come.
@@ -82,7 +82,7 @@ pub(crate) async fn pull(
     at: At,
     keys: Keys,
     spent: Option<Vec<Vec<f32>>>,
-) -> Result<Pulled, TrainError> {
+) -> Result<PullEnd, TrainError> {
     let blocks = 0..session.names.layout.len() as u32;
     let mut pull = Pull::new(session, at, keys).await?;
     pull.wanted = blocks.map(BlockId).collect();
@@ -100,7 +100,7 @@ pub(crate) async fn pull(
 }
 
 /// Pulls rows alone, of a version that every block has published: of these keys.
-pub(crate) async fn pull_rows(session: &Session, at: At, keys: Keys) -> Result<Pulled, TrainError> {
+pub(crate) async fn pull_rows(session: &Session, at: At, keys: Keys) -> Result<PullEnd, TrainError> {
     let mut pull = Pull::new(session, at, keys).await?;
     pull.wanted = pull.buckets.keys().copied().collect();
     run(session, &mut pull).await
@@ -118,7 +118,7 @@ impl Pull<'_> {
             read_by_bucket(&names, &rows).map(|buckets| (Arc::new(buckets), rows))
         };
         let (buckets, rows) = session.processors.over(bytes, find).await?;
-        let bases = vec![Base { rewind: Rewind(0), version: Version(0) }; session.names.layout.len()];
+        let bases = vec![BaseState { rewind: Rewind(0), version: Version(0) }; session.names.layout.len()];
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
         let keys = rows.iter().map(|rows| rows.keys.clone()).collect();
         let (areas, arrived) = (InAreas::default(), Arrived { values: Vec::new(), rows });
@@ -130,7 +130,7 @@ impl Pull<'_> {
         layout.is_some_and(|layout| layout.is_read_by_steps && layout.bucket.is_none())
     }
 
-    /// Whether a block is asked for that is not there yet, and this is of the history that the routing is of.
+    /// Whether a pulled block is still wanted, and of the history that the routing is of.
     fn is_news(&self, pulled: &proto::PulledBlock) -> bool {
         let block = BlockId(pulled.block);
         let restored = self.routing.blocks.get(block.0 as usize).map_or(0, |route| route.rewind.0);
@@ -138,14 +138,14 @@ impl Pull<'_> {
         !is_stale && self.wanted.contains(&block)
     }
 
-    /// Takes note of a block that has come.
+    /// Notes that a block has come: where its values are, and of which state.
     fn note(&mut self, pserver: u64, pulled: &proto::PulledBlock) {
         let block = BlockId(pulled.block);
         if pulled.is_in_area {
             self.areas.has(pserver, block);
         }
         self.bases[block.0 as usize] =
-            Base { rewind: Rewind(pulled.rewind), version: Version(pulled.version) };
+            BaseState { rewind: Rewind(pulled.rewind), version: Version(pulled.version) };
         self.wanted.remove(&block);
     }
 
@@ -191,7 +191,7 @@ impl Arrived {
         Ok(())
     }
 
-    /// Takes in the rows of a bucket's keys: those that have none are at their initial values.
+    /// Takes in the rows of a bucket's keys. Keys without a row are at their initial values.
     fn put_rows(
         &mut self,
         names: &Names,
@@ -237,18 +237,18 @@ fn wanted_rows(
 
 impl Errand for Pull<'_> {
     type Request = proto::PullRequest;
-    type Reply = Answered;
-    type End = Pulled;
+    type Reply = PullAnswer;
+    type End = PullEnd;
 
-    fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Pulled, BTreeSet<BlockId>> {
+    fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<PullEnd, BTreeSet<BlockId>> {
         self.routing = routing.clone();
         match self.at {
-            At::Step(_, rewind) if rewind != routing.rewind() => ControlFlow::Break(Pulled::Rewound),
+            At::Step(_, rewind) if rewind != routing.rewind() => ControlFlow::Break(PullEnd::Rewound),
             At::Step(..) | At::Latest => ControlFlow::Continue(self.wanted.clone()),
         }
     }
 
-    fn message(&self, batch: &Batch) -> Message<proto::PullRequest> {
+    fn message(&self, batch: &BlockBatch) -> Message<proto::PullRequest> {
         let blocks = &batch.blocks;
         let (with_rows, others): (Vec<BlockId>, Vec<BlockId>) =
             blocks.iter().map(|(block, _)| *block).partition(|block| self.buckets.contains_key(block));
@@ -289,10 +289,10 @@ impl Errand for Pull<'_> {
     async fn send(
         mut client: PserverClient,
         request: proto::PullRequest,
-    ) -> Result<Response<Answered>, Status> {
+    ) -> Result<Response<PullAnswer>, Status> {
         let (asked, named) = (Instant::now(), request.area > 0);
         let reply = client.pull(request).await?;
-        Ok(reply.map(|reply| Answered {
+        Ok(reply.map(|reply| PullAnswer {
             published: asked + Duration::from_micros(reply.waited_micros),
             reply,
             named,
@@ -309,16 +309,16 @@ impl Errand for Pull<'_> {
         places.len() * (8 + 4 * dimension)
     }
 
-    fn open(&self, _: &Batch) -> Duration {
+    fn open(&self, _: &BlockBatch) -> Duration {
         self.session.master.wait()
     }
 
     async fn hear(
         &mut self,
-        batch: &mut Batch,
-        answered: Answered,
-    ) -> Result<ControlFlow<Pulled>, TrainError> {
-        let Answered { mut reply, published, named } = answered;
+        batch: &mut BlockBatch,
+        answered: PullAnswer,
+    ) -> Result<ControlFlow<PullEnd>, TrainError> {
+        let PullAnswer { mut reply, published, named } = answered;
         let pserver = batch.pserver.incarnation.0;
         if named {
             self.areas.answered(pserver);
@@ -341,12 +341,12 @@ impl Errand for Pull<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn gone(&mut self) -> Option<Pulled> {
-        Some(Pulled::Gone)
+    fn gone(&mut self) -> Option<PullEnd> {
+        Some(PullEnd::Gone)
     }
 
-    fn done(&mut self) -> Pulled {
-        Pulled::Parameters {
+    fn done(&mut self) -> PullEnd {
+        PullEnd::Parameters {
             values: std::mem::take(&mut self.arrived.values),
             rows: std::mem::take(&mut self.arrived.rows),
             bases: std::mem::take(&mut self.bases),

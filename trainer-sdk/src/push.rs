@@ -1,16 +1,16 @@
 //! **Push**: one gradient to every block that lacks it, until each has answered. Idempotent: what is sent twice counts
 //! once, at the pserver.
 
+use crate::acks::Acks;
 use crate::errand::{Errand, Message, run};
 use crate::error::TrainError;
 use crate::names::Names;
-use crate::origin::{Base, NodeOf, Of};
-use crate::pending::Batch;
+use crate::origin::{BaseState, Origin, StepNode};
+use crate::pending::BlockBatch;
 use crate::reduce::NodeSum;
 use crate::session::Session;
 use crate::share::{AREA_BYTES, Values, primary_of};
 use crate::tables::{BucketRows, by_bucket};
-use crate::taken::Taken;
 use bytes::Bytes;
 use shoal_runtime::cluster::layout::{BlockLayout, Piece};
 use shoal_runtime::cluster::precision::bf16_to_bytes;
@@ -28,16 +28,16 @@ use tonic::{Response, Status};
 /// One gradient on its way to the blocks.
 pub(crate) struct Push<'a> {
     session: &'a Session,
-    of: Of,
+    of: Origin,
     contents: Arc<Contents>,
-    /// Of each block, in asynchronous jobs.
-    bases: Vec<Base>,
-    pub(crate) taken: Taken,
-    /// Blocks that have gone back since it was computed, in asynchronous jobs.
+    /// The state of each block that the gradient was computed from; empty in synchronous jobs.
+    bases: Vec<BaseState>,
+    pub(crate) acks: Acks,
+    /// Blocks that have gone back since the gradient was computed, in asynchronous jobs.
     rewound: BTreeSet<BlockId>,
 }
 
-/// What messages are made of.
+/// The gradient that messages are made of, and which of its rows belong to each bucket.
 struct Contents {
     names: Arc<Names>,
     sum: Arc<NodeSum>,
@@ -62,22 +62,30 @@ impl AsRef<[u8]> for Part {
 
 /// How a push ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pushed {
-    /// Every block has it.
+pub(crate) enum PushEnd {
+    /// Every block has acknowledged the gradient.
     Done,
     /// The gradient, or for some blocks its part, is of a history that is no more: to be computed again.
     Rewound,
+}
+
+/// How one round of calls of a push ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PushRound {
+    Ended(PushEnd),
+    /// A pserver does not know an area that has the values: they go into another one, or in messages.
+    LostArea,
 }
 
 impl<'a> Push<'a> {
     /// The sum of one node.
     pub(crate) async fn of_node(
         session: &'a Session,
-        of: NodeOf,
+        of: StepNode,
         sum: Arc<NodeSum>,
-        taken: Taken,
+        acks: Acks,
     ) -> Result<Push<'a>, TrainError> {
-        Push::new(session, Of::Node(of), sum, Vec::new(), taken).await
+        Push::new(session, Origin::Node(of), sum, Vec::new(), acks).await
     }
 
     /// The gradient of one microbatch.
@@ -85,61 +93,63 @@ impl<'a> Push<'a> {
         session: &'a Session,
         position: u64,
         sum: NodeSum,
-        bases: Vec<Base>,
-        taken: Taken,
+        bases: Vec<BaseState>,
+        acks: Acks,
     ) -> Result<Push<'a>, TrainError> {
-        Push::new(session, Of::Microbatch(position), Arc::new(sum), bases, taken).await
+        Push::new(session, Origin::Microbatch(position), Arc::new(sum), bases, acks).await
     }
 
     async fn new(
         session: &'a Session,
-        of: Of,
+        of: Origin,
         sum: Arc<NodeSum>,
-        bases: Vec<Base>,
-        taken: Taken,
+        bases: Vec<BaseState>,
+        acks: Acks,
     ) -> Result<Push<'a>, TrainError> {
         let (names, gradient) = (session.names.clone(), sum.clone());
         let keys = sum.rows.iter().map(|rows| 8 * rows.len()).sum();
         let find = move || by_bucket(&names, gradient.rows.iter().map(Rows::keys));
         let buckets = session.processors.over(keys, find).await?;
         let contents = Arc::new(Contents { names: session.names.clone(), sum, buckets });
-        Ok(Push { session, of, contents, bases, taken, rewound: BTreeSet::new() })
+        Ok(Push { session, of, contents, bases, acks, rewound: BTreeSet::new() })
     }
 
-    /// Pushes until every block has it, or that is pointless; `taken` then says who has it.
-    pub(crate) async fn run(&mut self) -> Result<Pushed, TrainError> {
+    /// Pushes until every block has acknowledged the gradient, or that is pointless; `acks` then says which blocks have.
+    pub(crate) async fn run(&mut self) -> Result<PushEnd, TrainError> {
         let started = Instant::now();
         let pushed = loop {
             if let Some(values) = self.contents.there() {
                 let routing = self.session.routes.present();
-                values.put(self.session, &routing, &self.taken.lacking(&routing)).await?;
+                values.put(self.session, &routing, &self.acks.lacking(&routing)).await?;
             }
-            if let Some(pushed) = run(self.session, self).await? {
-                break pushed;
+            match run(self.session, self).await? {
+                PushRound::Ended(pushed) => break pushed,
+                PushRound::LostArea => {}
             }
         };
-        if self.taken.is_applied() {
+        if self.acks.is_applied() {
             self.contents.sum.applied();
         }
         self.session.push_log.lasted(started.elapsed())?;
         Ok(pushed)
     }
 
-    /// In which area a pserver finds a block's values.
+    /// The area in which a pserver finds a block's values, by its number, and their first byte there; `None`: they go in the
+    /// message.
     fn area(&self, pserver: u64, block: BlockId) -> Option<(u64, u64)> {
         self.contents.sum.there.as_ref()?.place(pserver, block)
     }
 
-    fn base(&self, block: BlockId) -> Base {
+    fn base(&self, block: BlockId) -> BaseState {
         match self.of {
-            Of::Node(of) => Base { rewind: of.rewind, version: Version(0) },
-            Of::Microbatch(_) => self.bases[block.0 as usize],
+            Origin::Node(of) => BaseState { rewind: of.rewind, version: Version(0) },
+            Origin::Microbatch(_) => self.bases[block.0 as usize],
         }
     }
 
     /// A block's part of a message to a pserver, without its values.
     fn unfilled(&self, pserver: u64, block: BlockId) -> proto::BlockGradient {
-        let Base { rewind, version } = self.base(block);
+        let BaseState { rewind, version } = self.base(block);
         let (area, at) = self.area(pserver, block).unwrap_or_default();
         let (rewind, version) = (rewind.0, version.0);
         proto::BlockGradient { block: block.0, rewind, version, area, at, ..Default::default() }
@@ -149,18 +159,18 @@ impl<'a> Push<'a> {
     fn answered(&mut self, block: BlockId, term: Term, answer: PushAnswer) -> Result<bool, TrainError> {
         match (answer, self.of) {
             (PushAnswer::Applied, of) => {
-                self.taken.applied(block);
+                self.acks.applied(block);
                 self.session.push_log.applied(&of, block, self.base(block))?;
             }
-            (PushAnswer::AlreadyApplied, _) => self.taken.applied(block),
-            (PushAnswer::Held, Of::Node(_)) => self.taken.held(block, term),
-            (PushAnswer::Rewound, Of::Microbatch(_)) => {
+            (PushAnswer::AlreadyApplied, _) => self.acks.applied(block),
+            (PushAnswer::Held, Origin::Node(_)) => self.acks.held(block, term),
+            (PushAnswer::Rewound, Origin::Microbatch(_)) => {
                 self.rewound.insert(block);
             }
             // Held by the primary, but not yet by its copies.
-            (PushAnswer::Held, Of::Microbatch(_)) => return Ok(true),
+            (PushAnswer::Held, Origin::Microbatch(_)) => return Ok(true),
             // Steps go back with all blocks: the routing will say so.
-            (PushAnswer::Rewound, Of::Node(_)) => return Ok(true),
+            (PushAnswer::Rewound, Origin::Node(_)) => return Ok(true),
             (
                 PushAnswer::Busy
                 | PushAnswer::Moved
@@ -175,7 +185,7 @@ impl<'a> Push<'a> {
 }
 
 impl Contents {
-    /// The values, if some of them are on a device.
+    /// The values; `None`: none of them are on a device.
     fn there(&self) -> Option<Arc<Values>> {
         Values::of(&self.names, &self.sum).map(Arc::new)
     }
@@ -238,17 +248,16 @@ impl Contents {
 impl Errand for Push<'_> {
     type Request = proto::PushRequest;
     type Reply = proto::PushReply;
-    /// None: an area is gone, and values have to go another way.
-    type End = Option<Pushed>;
+    type End = PushRound;
 
-    fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<Option<Pushed>, BTreeSet<BlockId>> {
-        let mut lacking = self.taken.lacking(routing);
+    fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<PushRound, BTreeSet<BlockId>> {
+        let mut lacking = self.acks.lacking(routing);
         match self.of {
-            Of::Node(of) if of.rewind != routing.rewind() => {
-                return ControlFlow::Break(Some(Pushed::Rewound));
+            Origin::Node(of) if of.rewind != routing.rewind() => {
+                return ControlFlow::Break(PushRound::Ended(PushEnd::Rewound));
             }
-            Of::Node(_) => {}
-            Of::Microbatch(_) => {
+            Origin::Node(_) => {}
+            Origin::Microbatch(_) => {
                 let is_restored = |block: &BlockId| {
                     routing
                         .blocks
@@ -262,7 +271,7 @@ impl Errand for Push<'_> {
         ControlFlow::Continue(lacking)
     }
 
-    fn message(&self, batch: &Batch) -> Message<proto::PushRequest> {
+    fn message(&self, batch: &BlockBatch) -> Message<proto::PushRequest> {
         let pserver = batch.pserver.incarnation.0;
         // Whoever asks for room says of one block whose.
         let first = if batch.asks { batch.blocks.len().saturating_sub(1) } else { 0 };
@@ -278,8 +287,8 @@ impl Errand for Push<'_> {
             ..Default::default()
         };
         match self.of {
-            Of::Node(of) => (request.step, request.node) = (of.step.0, Some(of.node.into())),
-            Of::Microbatch(position) => request.position = position,
+            Origin::Node(of) => (request.step, request.node) = (of.step.0, Some(of.node.into())),
+            Origin::Microbatch(position) => request.position = position,
         }
         let contents = self.contents.clone();
         let is_filled = |block: &proto::BlockGradient| !batch.asks && block.area == 0;
@@ -312,19 +321,19 @@ impl Errand for Push<'_> {
         self.session.names.gradient_bytes(block) + rows
     }
 
-    fn open(&self, batch: &Batch) -> Duration {
+    fn open(&self, batch: &BlockBatch) -> Duration {
         if batch.asks { self.session.master.wait() } else { Duration::ZERO }
     }
 
     fn asks_for_room(&self) -> bool {
-        matches!(self.of, Of::Node(_))
+        matches!(self.of, Origin::Node(_))
     }
 
     async fn hear(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut BlockBatch,
         reply: proto::PushReply,
-    ) -> Result<ControlFlow<Option<Pushed>>, TrainError> {
+    ) -> Result<ControlFlow<PushRound>, TrainError> {
         let mut answers = reply.answers();
         // Positions apply in any order, so that no other microbatch makes room for one.
         let may_ask = self.asks_for_room();
@@ -337,7 +346,7 @@ impl Errand for Push<'_> {
                 && let Some(there) = &self.contents.sum.there
             {
                 there.is_unknown_to(batch.pserver.incarnation.0);
-                return Ok(ControlFlow::Break(None));
+                return Ok(ControlFlow::Break(PushRound::LostArea));
             }
             is_refused |= answer == PushAnswer::Busy && may_ask;
             is_rewound |= answer == PushAnswer::Rewound;
@@ -349,16 +358,16 @@ impl Errand for Push<'_> {
         let is_outdated = self.session.exclusions.present().number > self.contents.sum.exclusions;
         if may_ask && is_rewound && is_outdated {
             // Records were excluded since, and this trainer knows: it is to be computed without them.
-            return Ok(ControlFlow::Break(Some(Pushed::Rewound)));
+            return Ok(ControlFlow::Break(PushRound::Ended(PushEnd::Rewound)));
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn gone(&mut self) -> Option<Option<Pushed>> {
+    fn gone(&mut self) -> Option<PushRound> {
         None
     }
 
-    fn done(&mut self) -> Option<Pushed> {
-        Some(if self.rewound.is_empty() { Pushed::Done } else { Pushed::Rewound })
+    fn done(&mut self) -> PushRound {
+        PushRound::Ended(if self.rewound.is_empty() { PushEnd::Done } else { PushEnd::Rewound })
     }
 }

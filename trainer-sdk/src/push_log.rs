@@ -2,7 +2,7 @@
 //! ledgers are compared with. Nothing reads it but tests.
 
 use crate::error::TrainError;
-use crate::origin::{Base, Of};
+use crate::origin::{BaseState, Origin};
 use shoal_runtime::cluster::BlockId;
 use std::fs::File;
 use std::io::Write;
@@ -25,9 +25,9 @@ impl PushLog {
     }
 
     /// A block answered `Applied`. One write for each line, so that a killed trainer leaves whole ones.
-    pub(crate) fn applied(&self, of: &Of, block: BlockId, base: Base) -> Result<(), TrainError> {
+    pub(crate) fn applied(&self, of: &Origin, block: BlockId, base: BaseState) -> Result<(), TrainError> {
         self.write(|| {
-            let (what, Base { rewind, version }) = (name(of), base);
+            let (what, BaseState { rewind, version }) = (name(of), base);
             format!(
                 "{{\"applied\":{{{what},\"block\":{block},\"rewind\":{rewind},\"version\":{version}}}}}\n"
             )
@@ -48,11 +48,11 @@ impl PushLog {
     }
 }
 
-fn name(of: &Of) -> String {
+fn name(of: &Origin) -> String {
     match of {
-        Of::Node(of) => {
+        Origin::Node(of) => {
             format!("\"step\":{},\"level\":{},\"index\":{}", of.step, of.node.level, of.node.index)
         }
-        Of::Microbatch(position) => format!("\"position\":{position}"),
+        Origin::Microbatch(position) => format!("\"position\":{position}"),
     }
 }

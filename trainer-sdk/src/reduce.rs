@@ -20,7 +20,7 @@ pub(crate) struct NodeSum {
     pub(crate) values: Sums,
     /// Sums of rows of tables, indexed as declared; empty in evaluations.
     pub(crate) rows: Vec<Rows>,
-    /// Sums of those dense parameters that are on a device; none in evaluations.
+    /// Sums of those dense parameters that are on a device; `None`: none of them are, or these are sums of an evaluation.
     pub(crate) there: Option<Arc<There>>,
     /// Records (or tokens).
     pub(crate) weight: u64,
@@ -29,14 +29,14 @@ pub(crate) struct NodeSum {
 }
 
 impl NodeSum {
-    /// Bytes of its values and rows, on whatever memory.
+    /// Bytes of its values and rows, in host and in device memory.
     pub(crate) fn bytes(&self) -> usize {
         let rows = self.rows.iter().map(|rows| 12 * rows.len() + 4 * rows.values().len());
         let there = self.there.iter().map(|there| there.tensors.bytes());
         self.values.iter().map(|values| 4 * values.len()).chain(rows).chain(there).sum()
     }
 
-    /// Every block has applied it.
+    /// Every block has applied the sum.
     pub(crate) fn applied(&self) {
         if let Some(there) = &self.there {
             there.applied();
@@ -66,7 +66,7 @@ impl LocalTree {
         LocalTree { tree, node, next: node.first(), held: Vec::new(), rounded }
     }
 
-    /// The slot of the next leaf; none when all are there.
+    /// The slot of the next leaf; `None`: all are there.
     pub(crate) fn next_slot(&self) -> Option<u32> {
         (self.next < self.node.end().min(self.tree.present())).then_some(self.next)
     }
@@ -168,8 +168,8 @@ pub(crate) fn first_non_finite(values: &[Vec<f32>], rounded: &[usize]) -> Option
     values.iter().zip(rounded).enumerate().find_map(named)
 }
 
-/// What to say of sums that are no finite numbers as they travel, those on a device (`there`) first: of which parameter, at which
-/// element or key, and what the value is. `None`: all are finite.
+/// The message for sums that are no finite numbers as they travel, those on a device (`there`) first: parameter, element or
+/// key, and value. `None`: all are finite.
 pub(crate) fn not_finite(
     names: &Names,
     there: Option<&Tensors>,

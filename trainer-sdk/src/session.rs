@@ -4,8 +4,8 @@
 use crate::device::areas::Areas;
 use crate::device::{Device, OnDevice};
 use crate::error::TrainError;
-use crate::known::Known;
-use crate::master::{Leased, Master};
+use crate::known::KnownExclusions;
+use crate::master::{LeaseAnswer, Master};
 use crate::meter::Meter;
 use crate::names::Names;
 use crate::outputs::Outputs;
@@ -29,11 +29,11 @@ pub(crate) struct Session {
     pub(crate) master: Master,
     pub(crate) names: Arc<Names>,
     pub(crate) routes: Routes,
-    /// What the master has excluded, as far as this trainer knows.
-    pub(crate) exclusions: Known,
+    /// The records that the master has excluded, as far as this trainer knows.
+    pub(crate) exclusions: KnownExclusions,
     pub(crate) push_log: PushLog,
     pub(crate) meter: Arc<Meter>,
-    /// Where outputs go, in a job that predicts.
+    /// Where outputs go; `None`: the job does not predict.
     pub(crate) outputs: Option<Outputs>,
     /// Whether some pserver has yet to find room for the gradient that is pushed.
     pub(crate) is_waiting_for_room: AtomicBool,
@@ -64,7 +64,7 @@ impl Session {
         let names = Names::new(declaration, master.job.seed, master.job.gradients).with_device(device);
         let names = Arc::new(names);
         let routes = Routes::new(routing, names.layout.len(), dial)?;
-        let (exclusions, incarnation) = (Known::default(), AtomicU64::new(incarnation.0));
+        let (exclusions, incarnation) = (KnownExclusions::default(), AtomicU64::new(incarnation.0));
         let is_waiting_for_room = AtomicBool::new(false);
         Ok(Session {
             master,
@@ -81,13 +81,13 @@ impl Session {
         })
     }
 
-    /// Who this trainer is to the master that knew it last.
+    /// The incarnation under which the last master knew this trainer.
     pub(crate) fn incarnation(&self) -> Incarnation {
         Incarnation(self.incarnation.load(Relaxed))
     }
 
     /// **Lease**: says how far the trainer is and asks for tasks.
-    pub(crate) async fn lease(&self, mut request: proto::LeaseRequest) -> Result<Leased, TrainError> {
+    pub(crate) async fn lease(&self, mut request: proto::LeaseRequest) -> Result<LeaseAnswer, TrainError> {
         request.job = self.master.job.job.0.clone();
         request.incarnation = self.incarnation().0;
         let (leased, exclusions) = self.master.lease(request).await?;

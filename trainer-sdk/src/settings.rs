@@ -22,8 +22,8 @@ pub struct TrainerSettings {
     /// 120). A pserver that does not answer never ends a trainer: as long as the master says that the job goes on, it
     /// is tried again, or its blocks are found elsewhere.
     pub patience: Duration,
-    /// How long one attempt of a call may take, beyond what the other side may keep it open. None: half a lease's time
-    /// to live, at least 200 ms and at most 10 s, so that one lost answer never costs more than that.
+    /// How long one attempt of a call may take, beyond what the other side may keep it open. `None`: half a lease's time to
+    /// live, at least 200 ms and at most 10 s, so that one lost answer never costs more than that.
     pub attempt: Option<Duration>,
     /// Address of the pages /metrics, /healthz and /readyz (`SHOAL_HTTP`, default none).
     pub http: Option<SocketAddr>,

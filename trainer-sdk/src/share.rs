@@ -22,7 +22,7 @@ use tokio::time::Instant;
 /// Where the values of a block begin: a multiple, as pservers want it.
 const WORDS_ALIGNMENT: usize = 16;
 
-/// What a block whose values are in an area adds to a message.
+/// Bytes that a block whose values are in an area adds to a message.
 pub(crate) const AREA_BYTES: usize = 32;
 
 /// The incarnation of a block's primary.
@@ -36,7 +36,7 @@ pub(crate) fn primary_of(routing: &Routing, block: BlockId) -> Option<u64> {
 #[derive(Debug, Default)]
 pub(crate) struct InAreas(BTreeMap<u64, InArea>);
 
-/// What one pserver has put into its area.
+/// An area of one pserver, and the blocks that the pserver has put there.
 #[derive(Debug)]
 struct InArea {
     address: String,
@@ -166,7 +166,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Those of a sum; none if nothing of it is on a device.
+    /// The values of a sum; `None`: nothing of it is on a device.
     pub(crate) fn of(names: &Arc<Names>, sum: &Arc<NodeSum>) -> Option<Values> {
         Some(Values { names: names.clone(), there: sum.there.clone()?, sum: sum.clone() })
     }
@@ -188,7 +188,7 @@ impl Values {
             if blocks.intersection(lacking).all(|block| self.there.place(incarnation, *block).is_some()) {
                 continue;
             }
-            // What it may have lacks a block: it is given up.
+            // An area of the pserver's that has the gradient lacks a block: it is given up.
             self.there.is_unknown_to(incarnation);
             if let Some(filled) = find(session, areas, pserver, &blocks).await {
                 let (values, bytes) = (self.clone(), filled.area.mapped.bytes());
@@ -263,7 +263,7 @@ fn by_pserver<'a>(
     by_pserver.into_iter().filter_map(|(at, blocks)| Some((routing.pservers.get(at as usize)?, blocks)))
 }
 
-/// An area of a pserver with room for these blocks, a new one if none is free; none if it shares nothing.
+/// An area of a pserver with room for these blocks, a new one if none is free; `None`: the pserver shares nothing.
 async fn find(
     session: &Session,
     areas: &Arc<Areas>,

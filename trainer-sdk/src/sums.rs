@@ -51,7 +51,7 @@ impl Deref for Sums {
     }
 }
 
-/// What a vector has in it may be changed, and never its length.
+/// Values may be changed, lengths never.
 impl DerefMut for Sums {
     fn deref_mut(&mut self) -> &mut [Vec<f32>] {
         &mut self.vectors

@@ -41,7 +41,7 @@ impl Keys {
         Ok(())
     }
 
-    /// The same, of another batch too.
+    /// Adds the keys of another batch.
     pub(crate) fn join(&mut self, other: Keys) {
         for (ours, theirs) in self.occurrences.iter_mut().zip(other.occurrences) {
             ours.extend(theirs);

@@ -29,7 +29,7 @@ use crate::session::Session;
 use crate::settings::TrainerSettings;
 use crate::share::InAreas;
 use crate::tables::TableRows;
-use compute::Computed;
+use compute::Outcome;
 use shoal_runtime::cluster::{Routing, Task};
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
@@ -205,7 +205,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// A task cannot be done here: the master hears of it with the next call.
+    /// Takes a task that cannot be done here off the desk: the master hears of it with the next call.
     fn complain(&self, task: &Task, complaint: &Complaint) {
         tracing::error!(task = %task.work, records = ?complaint.records, why = complaint.why, "this cannot be done here");
         self.change(|desk| desk.complain(task, complaint));
@@ -220,7 +220,8 @@ impl Trainer {
         Ok(local)
     }
 
-    /// The parameters that were pulled, those on the device too, and the areas that they were in.
+    /// Makes parameters of values and rows that were pulled, some of them on the device. Hands back the areas that they were
+    /// in.
     async fn pulled(
         &self,
         values: Vec<Vec<f32>>,
@@ -233,17 +234,17 @@ impl Trainer {
         Ok(self.session.processors.over(bytes, settle).await?)
     }
 
-    /// The gradient, if there is one; otherwise the task leaves the desk.
-    fn taken(&self, ready: &Ready, computed: Computed) -> Result<Option<NodeSum>, TrainError> {
+    /// The sum of a microbatch; `None`: there is none, and the task has left the desk.
+    fn sum_of(&self, ready: &Ready, computed: Outcome) -> Result<Option<NodeSum>, TrainError> {
         match computed {
-            Computed::Sum(sum) => Ok(Some(sum)),
-            Computed::Refused(complaint) => {
+            Outcome::Sum(sum) => Ok(Some(sum)),
+            Outcome::Refused(complaint) => {
                 self.complain(&ready.task, &complaint);
                 Ok(None)
             }
-            Computed::Gone => Ok(None),
-            Computed::Lost(lost) => Err(lost.into()),
-            Computed::Panicked(complaint) => {
+            Outcome::Gone => Ok(None),
+            Outcome::Lost(lost) => Err(lost.into()),
+            Outcome::Panicked(complaint) => {
                 self.complain(&ready.task, &complaint);
                 Err(TrainError::Panicked(complaint.why))
             }

@@ -109,12 +109,12 @@ impl Trial {
         row
     }
 
-    /// What a step function is given of them, of tables no rows.
+    /// The parameters as a step function is given them, of tables no rows.
     pub fn parameters(&self) -> Parameters {
         self.parameters_of(Keys::new(&self.names))
     }
 
-    /// The same, of tables the rows of these keys.
+    /// The parameters as a step function is given them, of tables the rows of these keys.
     fn parameters_of(&self, keys: Keys) -> Parameters {
         let rows = keys.rows().into_iter().enumerate().map(|(table, rows)| {
             let changed = |key: &u64| self.rows.get(&(table, *key)).cloned();

@@ -208,7 +208,7 @@ const PURE: &[Pure] = &[
         reason: "what a change of routing does is a function of it",
     },
     Pure {
-        prefix: "trainer-sdk/src/taken",
+        prefix: "trainer-sdk/src/acks",
         forbidden: WORLD,
         reason: "who has a gradient follows from answers alone",
     },

@@ -28,7 +28,7 @@ pub(crate) struct Hyper {
 pub(crate) struct Text {
     hyper: Hyper,
     rows: Rows,
-    /// Gradients of the layers: a step needs those of a weight and of its bias at a time, and is lent one of its gradient.
+    /// The layers' gradients. `Gradient` lends one parameter at a time, and a layer adds to its weight's and its bias's at once.
     layers: [Vec<f32>; 4],
 }
 

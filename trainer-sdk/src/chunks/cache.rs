@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 /// The chunks that are kept, by their index in the data set.
 pub(super) struct ChunkCache {
-    chunks: BTreeMap<u32, Kept>,
+    chunks: BTreeMap<u32, CachedChunk>,
     bytes: u64,
     bytes_max: u64,
     clock: u64,
 }
 
 /// A chunk that is kept.
-pub(super) struct Kept {
+pub(super) struct CachedChunk {
     pub(super) chunk: Arc<Chunk<'static>>,
-    /// What it takes of memory.
+    /// Bytes of memory that it takes.
     pub(super) bytes: u64,
     used: u64,
 }
 
-impl Kept {
+impl CachedChunk {
     /// Whether a task has records in it.
     pub(super) fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.chunk) > 1
@@ -34,7 +34,7 @@ impl ChunkCache {
     }
 
     /// The chunk, used now.
-    pub(super) fn chunk(&mut self, chunk: u32) -> Option<&Kept> {
+    pub(super) fn chunk(&mut self, chunk: u32) -> Option<&CachedChunk> {
         self.clock += 1;
         let kept = self.chunks.get_mut(&chunk)?;
         kept.used = self.clock;
@@ -54,7 +54,7 @@ impl ChunkCache {
         self.clock += 1;
         let bytes = decoded.memory_bytes() as u64;
         self.bytes += bytes;
-        let kept = Kept { chunk: Arc::new(decoded), bytes, used: self.clock };
+        let kept = CachedChunk { chunk: Arc::new(decoded), bytes, used: self.clock };
         if let Some(before) = self.chunks.insert(chunk, kept) {
             self.bytes -= before.bytes;
         }

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 /// The most chunks that are read at a time: over a store that takes 30 ms for one of 1 MiB, half a gigabyte a second.
 pub(super) const DEPTH_MAX: usize = 16;
-/// What a reader begins with: the next chunk comes while one is decoded.
+/// The depth that a reader begins with: the next chunk comes while one is decoded.
 const FIRST: usize = 2;
-/// Who waits less is held up by its own processors, and more reads at a time would take them from the step.
+/// A trainer that waits less than this for records is held up by its own processors, and more reads at a time would take them
+/// from the step.
 const WAITED_MIN: Duration = Duration::from_millis(1);
 
 /// The present depth, and how the reading before the present rest went.
@@ -91,7 +92,7 @@ impl Depth {
         }
     }
 
-    /// What was read ahead had to make room before it was used.
+    /// A chunk that was read ahead had to make room before it was used: the depth is halved.
     pub(super) fn crowded(&mut self) {
         self.present = (self.present / 2).max(1);
     }

@@ -67,9 +67,9 @@ type Reading = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 struct InFlight {
     chunk: u32,
-    /// What it is taken to need of memory.
+    /// Bytes of memory that the decoded chunk is expected to take.
     bytes: u64,
-    /// What the trainer had waited when it was begun.
+    /// How long the trainer had waited for records when the read was begun.
     waited: Duration,
     reading: Reading,
 }
@@ -155,7 +155,7 @@ impl Reader {
                 self.stored_bytes += stored;
                 self.decoded_bytes += chunk.memory_bytes() as u64;
                 self.cache.keep(read.chunk, chunk);
-                // It has more bytes than was expected.
+                // The chunk takes more memory than was expected.
                 if self.trim() {
                     self.depth.crowded();
                 }
@@ -233,7 +233,7 @@ impl Reader {
             let reading: Reading = Box::pin(async move { read_chunk(&*source, slice, &processors).await });
             self.reads.push(InFlight { chunk, bytes, waited, reading });
         }
-        // Of a higher task, begun before a lower one came.
+        // Reads for a higher task, which were begun before a lower one came, are dropped.
         while self.reads.len() > DEPTH_MAX {
             let Some(last) = self.reads.iter().rposition(|read| !chunks.contains(&read.chunk)) else { break };
             self.reads.remove(last);
@@ -241,7 +241,7 @@ impl Reader {
         is_held_back
     }
 
-    /// What a chunk is taken to need of memory: as much more than it has bytes as those before it did.
+    /// Bytes of memory that a chunk is expected to take when decoded: its stored bytes times the growth of those before it.
     fn expected(&self, slice: &Slice) -> u64 {
         let growth = self.decoded_bytes as f64 / self.stored_bytes.max(1) as f64;
         (slice.chunk_bytes as f64 * growth.max(1.0)) as u64

@@ -86,14 +86,14 @@ fn records_of_a_task_whose_sum_is_kept_are_read_once_it_is_lost() {
     keep(&mut desk, &node(1, 3, 1), 1);
     desk.add(vec![node(1, 3, 1), node(2, 4, 1)]);
     assert_eq!((unread(&desk), desk.is_reading()), (vec![2], true));
-    desk.kept.forget(NodeOf::of(&node(1, 3, 1)).unwrap());
+    desk.kept.forget(StepNode::of(&node(1, 3, 1)).unwrap());
     assert_eq!(unread(&desk), [1, 2]);
 }
 
 fn keep(desk: &mut Desk, task: &Task, elements: usize) {
     let values = vec![vec![0.0; elements]].into();
     let sum = Arc::new(NodeSum { values, weight: 1, ..NodeSum::default() });
-    desk.kept.keep(NodeOf::of(task).unwrap(), sum, Taken::by_none(1), &at(1));
+    desk.kept.keep(StepNode::of(task).unwrap(), sum, Acks::by_none(1), &at(1));
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn what_is_computed_is_told_to_wait_once_there_is_no_room() {
     assert_eq!(waiting(&desk), [1, 2]);
     let told = desk.progress();
     assert!(!desk.has_pushed(&told));
-    let mut taken = Taken::by_none(1);
-    taken.held(shoal_runtime::cluster::BlockId(0), shoal_runtime::cluster::Term(1));
-    assert_eq!(desk.pushed(NodeOf::of(&node(1, 3, 1)).unwrap(), taken, &at(1)), 1);
+    let mut acks = Acks::by_none(1);
+    acks.held(shoal_runtime::cluster::BlockId(0), shoal_runtime::cluster::Term(1));
+    assert_eq!(desk.pushed(StepNode::of(&node(1, 3, 1)).unwrap(), acks, &at(1)), 1);
     assert_eq!(waiting(&desk), [2]);
     assert!(desk.progress().iter().any(|word| (word.lease, word.pushed) == (1, true)));
     assert!(desk.has_pushed(&told) && !desk.has_pushed(&told[1..]) && !desk.has_pushed(&[]));
@@ -195,9 +195,9 @@ fn what_others_have_published_is_done() {
 fn a_task_tells_that_the_steps_before_the_open_ones_are_published() {
     let mut desk = desk(1, vec![]);
     let sum = Arc::new(NodeSum { values: vec![vec![0.0]].into(), weight: 1, ..NodeSum::default() });
-    let of = |step| NodeOf { step: Step(step), node: Node::leaf(0), rewind: Rewind(1) };
+    let of = |step| StepNode { step: Step(step), node: Node::leaf(0), rewind: Rewind(1) };
     for step in 3..5 {
-        desk.kept.keep(of(step), sum.clone(), Taken::by_none(1), &at(1));
+        desk.kept.keep(of(step), sum.clone(), Acks::by_none(1), &at(1));
     }
     desk.add(vec![node(1, 4, 1)]);
     assert!(desk.kept.has(of(3)), "steps 3 and 4 are open");

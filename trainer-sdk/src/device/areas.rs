@@ -23,15 +23,17 @@ const UNSHARED: Duration = Duration::from_secs(30);
 pub(crate) struct Areas {
     pub(crate) device: Arc<Device>,
     pub(crate) machine: String,
-    known: Mutex<Known>,
+    table: Mutex<AreaTable>,
 }
 
+/// The areas that pservers have shared, and which pservers may be asked for one.
 #[derive(Debug, Default)]
-struct Known {
+struct AreaTable {
     areas: Vec<Arc<Area>>,
     /// Pservers that had none to share, and when they may be asked again.
     unshared: BTreeMap<u64, Instant>,
-    /// Whoever asks a pserver has this: it forgets those that are not named, as one would be that is on its way.
+    /// A lock for each pserver, held while it is asked for an area: it forgets the areas that the question does not name, also
+    /// one that is on its way here.
     asking: BTreeMap<u64, Arc<tokio::sync::Mutex<()>>>,
 }
 
@@ -64,22 +66,22 @@ pub(crate) struct There {
 
 impl Areas {
     pub(crate) fn new(device: &Arc<Device>) -> Arc<Areas> {
-        Arc::new(Areas { device: Arc::clone(device), machine: machine(), known: Mutex::default() })
+        Arc::new(Areas { device: Arc::clone(device), machine: machine(), table: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, AreaTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A free area of a pserver with room for these blocks.
     pub(crate) fn take(self: &Arc<Self>, pserver: u64, blocks: &BTreeSet<BlockId>) -> Option<Filled> {
-        let mut known = self.known();
+        let mut table = self.table();
         let fits = |area: &Area| blocks.iter().all(|block| area.places.contains_key(block));
         // One that lacks a block that has moved there is of no use any more.
-        known
+        table
             .areas
             .retain(|area| area.pserver != pserver || !area.is_free.load(Ordering::Relaxed) || fits(area));
-        let free = known
+        let free = table
             .areas
             .iter()
             .find(|area| area.pserver == pserver && area.is_free.swap(false, Ordering::Relaxed));
@@ -89,45 +91,45 @@ impl Areas {
     /// Gives up what no pserver of the routing has shared.
     pub(crate) fn follow(&self, routing: &Routing) {
         let is_there = |pserver: u64| routing.pservers.iter().any(|at| at.incarnation.0 == pserver);
-        let mut known = self.known();
-        known.areas.retain(|area| !area.is_free.load(Ordering::Relaxed) || is_there(area.pserver));
-        known.asking.retain(|pserver, _| is_there(*pserver));
+        let mut table = self.table();
+        table.areas.retain(|area| !area.is_free.load(Ordering::Relaxed) || is_there(area.pserver));
+        table.asking.retain(|pserver, _| is_there(*pserver));
     }
 
-    /// To be held by whoever asks a pserver for an area.
+    /// The lock to hold while a pserver is asked for an area.
     pub(crate) fn asking(&self, pserver: u64) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(self.known().asking.entry(pserver).or_default())
+        Arc::clone(self.table().asking.entry(pserver).or_default())
     }
 
     fn fill(self: &Arc<Self>, area: Arc<Area>) -> Filled {
         Filled { areas: Arc::clone(self), area, is_over: AtomicBool::new(false) }
     }
 
-    /// Whether a pserver is to be asked for one: not soon after it had none to share, nor for more than it gives, which says
-    /// nothing of those that become free.
+    /// Whether a pserver is to be asked for an area: not soon after it had none to share, nor once it has given as many as it
+    /// gives.
     pub(crate) fn may_ask(&self, pserver: u64, now: Instant) -> bool {
-        let is_unshared = self.known().unshared.get(&pserver).is_some_and(|until| now < *until);
+        let is_unshared = self.table().unshared.get(&pserver).is_some_and(|until| now < *until);
         !is_unshared && self.numbers(pserver).len() < AREAS_MAX
     }
 
     /// The pserver has none to share.
     pub(crate) fn note_unshared(&self, pserver: u64, now: Instant) {
-        let mut known = self.known();
-        known.unshared.retain(|_, until| now < *until);
-        known.unshared.insert(pserver, now + UNSHARED);
+        let mut table = self.table();
+        table.unshared.retain(|_, until| now < *until);
+        table.unshared.insert(pserver, now + UNSHARED);
     }
 
-    /// A new one, which the caller has.
+    /// Takes in a new area, which is the caller's.
     pub(crate) fn add(self: &Arc<Self>, area: Area) -> Filled {
         let area = Arc::new(area);
-        self.known().areas.push(Arc::clone(&area));
+        self.table().areas.push(Arc::clone(&area));
         self.fill(area)
     }
 
     /// The numbers of those that a pserver has shared.
     pub(crate) fn numbers(&self, pserver: u64) -> Vec<u64> {
-        let known = self.known();
-        known.areas.iter().filter(|area| area.pserver == pserver).map(|area| area.number).collect()
+        let table = self.table();
+        table.areas.iter().filter(|area| area.pserver == pserver).map(|area| area.number).collect()
     }
 }
 
@@ -154,12 +156,12 @@ impl There {
         Some((area.number, *area.places.get(&block)? as u64))
     }
 
-    /// A pserver has it in this area.
+    /// Notes that the sum is in this area of a pserver.
     pub(crate) fn is_in(&self, pserver: u64, filled: Filled) {
         self.filled().insert(pserver, filled);
     }
 
-    /// The pserver does not know the area.
+    /// Gives up the pserver's area, which the pserver does not know.
     pub(crate) fn is_unknown_to(&self, pserver: u64) {
         self.filled().remove(&pserver);
     }
@@ -177,7 +179,7 @@ impl Filled {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// What the pserver calls it.
+    /// The number by which the pserver knows the area.
     pub(crate) fn number(&self) -> u64 {
         self.area.number
     }
@@ -188,7 +190,7 @@ impl Drop for Filled {
         if self.is_over.load(Ordering::Relaxed) {
             self.area.is_free.store(true, Ordering::Relaxed);
         } else {
-            self.areas.known().areas.retain(|area| !Arc::ptr_eq(area, &self.area));
+            self.areas.table().areas.retain(|area| !Arc::ptr_eq(area, &self.area));
         }
     }
 }

@@ -35,7 +35,8 @@ pub struct OnDevice {
 pub(crate) struct Device {
     context: Arc<Context>,
     reduction: Reduction,
-    /// Of each parameter, as declared, its elements from which byte on; none of those that are not here.
+    /// For each parameter, as declared, its first byte in the stretch and its number of elements; `None`: the parameter is not
+    /// on the device.
     places: Vec<Option<(usize, usize)>>,
     bytes: usize,
     unused: Mutex<Vec<Memory>>,
@@ -132,7 +133,7 @@ pub(crate) struct Tensors {
 }
 
 impl Tensors {
-    /// A parameter's values; none of those that are not here.
+    /// A parameter's values; `None`: the parameter is not on the device.
     pub(crate) fn slice(&self, parameter: usize) -> Option<Slice<'_>> {
         let (at, elements) = (*self.device.places.get(parameter)?)?;
         Some(self.memory.as_ref()?.slice(at, elements))

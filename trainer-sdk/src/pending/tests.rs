@@ -30,10 +30,10 @@ fn a_block_that_moves_takes_its_batch_with_it_and_no_other() {
     let mut pending = pending();
     let before = routing(1, &[(0, 1, 1), (1, 1, 1), (0, 1, 1)]);
     let first = pending.follow(&before, &all(3), |_| 4);
-    assert_eq!(first, Followed { abandoned: vec![], begun: vec![0, 1] });
+    assert_eq!(first, BatchChanges { abandoned: vec![], begun: vec![0, 1] });
     let after = routing(2, &[(0, 1, 1), (1, 1, 1), (1, 2, 1)]);
     let second = pending.follow(&after, &all(3), |_| 4);
-    assert_eq!(second, Followed { abandoned: vec![0], begun: vec![2, 3] });
+    assert_eq!(second, BatchChanges { abandoned: vec![0], begun: vec![2, 3] });
     assert!(pending.batch(0).is_none(), "an answer to an abandoned call finds no batch");
     assert_eq!(pending.batch(3).unwrap().blocks, [(BlockId(2), Term(2))]);
 }
@@ -43,7 +43,7 @@ fn a_new_term_at_the_same_pserver_is_a_new_call() {
     let mut pending = pending();
     pending.follow(&routing(1, &[(0, 1, 1)]), &all(1), |_| 4);
     let followed = pending.follow(&routing(5, &[(0, 5, 1)]), &all(1), |_| 4);
-    assert_eq!(followed, Followed { abandoned: vec![0], begun: vec![1] });
+    assert_eq!(followed, BatchChanges { abandoned: vec![0], begun: vec![1] });
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_version_that_moves_none_of_ours_disturbs_nothing() {
     let mut pending = pending();
     pending.follow(&routing(1, &[(0, 1, 1), (1, 1, 1)]), &[BlockId(0)].into(), |_| 4);
     let followed = pending.follow(&routing(2, &[(0, 1, 1), (0, 2, 1)]), &[BlockId(0)].into(), |_| 4);
-    assert_eq!(followed, Followed::default());
+    assert_eq!(followed, BatchChanges::default());
 }
 
 proptest! {

@@ -24,10 +24,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What came of a microbatch. The model is handed back, whatever it was.
-pub(super) enum Computed {
+/// How computing a microbatch ended. The model is handed back in every case.
+pub(super) enum Outcome {
     Sum(NodeSum),
-    /// It cannot be done here; the trainer goes on with others.
+    /// The microbatch cannot be computed here; the trainer goes on with other tasks.
     Refused(Complaint),
     /// The step function panicked: nobody knows what state the model is in.
     Panicked(Complaint),
@@ -38,28 +38,28 @@ pub(super) enum Computed {
 }
 
 /// Why the step function gave no gradient.
-enum Fault {
+enum StepError {
     Said(String),
     Panicked(String),
     Lost(DeviceError),
 }
 
-impl From<DeviceError> for Fault {
-    fn from(lost: DeviceError) -> Fault {
-        Fault::Lost(lost)
+impl From<DeviceError> for StepError {
+    fn from(lost: DeviceError) -> StepError {
+        StepError::Lost(lost)
     }
 }
 
-/// What the program is asked to do with a microbatch.
+/// The function of the program that is called with a microbatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum Function {
     Step,
     Evaluate,
     Predict,
 }
 
-/// What the program made of it: sums and, where it predicts, outputs with the indexes of their records.
-struct Made {
+/// The sums of gradients or of metrics over a microbatch, and an output for each record where the program predicts.
+struct ProgramSums {
     values: Sums,
     rows: Vec<Rows>,
     there: Option<Tensors>,
@@ -69,8 +69,8 @@ struct Made {
 
 /// One microbatch, ready for the step function.
 pub(super) struct Attempt {
-    asked: Asked,
-    /// The first record of the data that it is of.
+    function: Function,
+    /// The index in the data set of the first record of its part: of what is trained on, or of what is evaluated.
     first_record: u64,
     ready: Ready,
     at: usize,
@@ -87,13 +87,13 @@ impl Trainer {
         mut model: Box<dyn Model>,
         ready: &Ready,
         range: Range<usize>,
-    ) -> Result<(Box<dyn Model>, Result<Keys, Computed>), TrainError> {
+    ) -> Result<(Box<dyn Model>, Result<Keys, Outcome>), TrainError> {
         let mut keys = Keys::new(&self.session.names);
         for at in range.filter(|_| self.session.names.has_tables()) {
             let goes_on;
             (model, goes_on) = self.with_care(model, ready, at, None).await?;
             if !goes_on {
-                return Ok((model, Err(Computed::Gone)));
+                return Ok((model, Err(Outcome::Gone)));
             }
             let attempt = self.attempt(ready, at);
             let named;
@@ -106,21 +106,21 @@ impl Trainer {
         Ok((model, Ok(keys)))
     }
 
-    /// The gradient of microbatch `at` of the task, after the trainer's pause. Hands the model back.
+    /// Computes microbatch `at` of the task, after the trainer's pause. Hands the model back.
     pub(super) async fn compute(
         &self,
         model: Box<dyn Model>,
         ready: &Ready,
         at: usize,
         parameters: &Parameters,
-    ) -> Result<(Box<dyn Model>, Computed), TrainError> {
+    ) -> Result<(Box<dyn Model>, Outcome), TrainError> {
         self.session.meter.enter(Activity::Compute);
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
         let (model, goes_on) = self.with_care(model, ready, at, Some(parameters)).await?;
         if !goes_on {
-            return Ok((model, Computed::Gone));
+            return Ok((model, Outcome::Gone));
         }
         let (attempt, parameters) = (self.attempt(ready, at), parameters.clone());
         let compute = move || attempt.compute(model, &parameters);
@@ -151,14 +151,14 @@ impl Trainer {
     pub(super) fn attempt(&self, ready: &Ready, at: usize) -> Attempt {
         let job = &self.session.master.job;
         let place = Place::of(job, &ready.task, at);
-        let asked = match place.pass {
-            Pass::Epoch(_) => Asked::Step,
-            Pass::Evaluation(_) if self.session.outputs.is_some() => Asked::Predict,
-            Pass::Evaluation(_) => Asked::Evaluate,
+        let function = match place.pass {
+            Pass::Epoch(_) => Function::Step,
+            Pass::Evaluation(_) if self.session.outputs.is_some() => Function::Predict,
+            Pass::Evaluation(_) => Function::Evaluate,
         };
         Attempt {
-            asked,
-            first_record: if asked == Asked::Step { 0 } else { job.records },
+            function,
+            first_record: if function == Function::Step { 0 } else { job.records },
             place,
             ready: ready.clone(),
             at,
@@ -202,7 +202,7 @@ impl Attempt {
     }
 
     /// The keys that the microbatch reads. Hands the model back.
-    fn named(&self, mut model: Box<dyn Model>) -> (Box<dyn Model>, Result<Keys, Computed>) {
+    fn named(&self, mut model: Box<dyn Model>) -> (Box<dyn Model>, Result<Keys, Outcome>) {
         let records = self.records();
         let named = self.keys(&mut *model, &records);
         let named = named.map_err(|fault| {
@@ -216,29 +216,29 @@ impl Attempt {
         &self,
         mut model: Box<dyn Model>,
         parameters: &Parameters,
-    ) -> (Box<dyn Model>, Computed, Option<Bytes>) {
+    ) -> (Box<dyn Model>, Outcome, Option<Bytes>) {
         let records = self.records();
-        let made =
-            self.call(&mut *model, parameters, &records).and_then(|made| self.finished(made, &records));
-        let computed = match made {
-            Ok((sum, part)) => return (model, Computed::Sum(sum), part),
+        let sums =
+            self.call(&mut *model, parameters, &records).and_then(|sums| self.finished(sums, &records));
+        let computed = match sums {
+            Ok((sum, part)) => return (model, Outcome::Sum(sum), part),
             Err(fault) => self
                 .complained(fault, &records, |records| self.call(&mut *model, parameters, records).is_err()),
         };
         (model, computed, None)
     }
 
-    /// What is said of records that cannot be used; `fails` tries some of them again.
+    /// The outcome of records on which the program has failed: which of them cannot be used; `fails` tries some of them again.
     fn complained(
         &self,
-        fault: Fault,
+        fault: StepError,
         records: &[Record<'_>],
         fails: impl FnMut(&[Record<'_>]) -> bool,
-    ) -> Computed {
+    ) -> Outcome {
         let (why, is_panic) = match fault {
-            Fault::Said(why) => (why, false),
-            Fault::Panicked(why) => (why, true),
-            Fault::Lost(lost) => return Computed::Lost(lost),
+            StepError::Said(why) => (why, false),
+            StepError::Panicked(why) => (why, true),
+            StepError::Lost(lost) => return Outcome::Lost(lost),
         };
         let poison = self.probe(records, is_panic, fails);
         let (poison, why) = match poison.len() {
@@ -250,19 +250,23 @@ impl Attempt {
             _ => (poison, why),
         };
         let complaint = Complaint { at: self.at, records: poison, why };
-        if is_panic { Computed::Panicked(complaint) } else { Computed::Refused(complaint) }
+        if is_panic { Outcome::Panicked(complaint) } else { Outcome::Refused(complaint) }
     }
 
-    fn finished(&self, made: Made, records: &[Record<'_>]) -> Result<(NodeSum, Option<Bytes>), Fault> {
-        let Made { values, rows, there, weight, outputs } = made;
+    fn finished(
+        &self,
+        sums: ProgramSums,
+        records: &[Record<'_>],
+    ) -> Result<(NodeSum, Option<Bytes>), StepError> {
+        let ProgramSums { values, rows, there, weight, outputs } = sums;
         let there = there.map(|tensors| Arc::new(There::new(tensors)));
         let sum = NodeSum { values, rows, there, weight, exclusions: self.exclusions.number };
-        if self.asked != Asked::Predict {
+        if self.function != Function::Predict {
             return Ok((sum, None));
         }
         let indexes: Vec<u64> = records.iter().map(|record| record.index + self.first_record).collect();
         let part = outputs::encode(&self.ready.task.microbatches[self.at], &indexes, &outputs);
-        let part = part.map_err(|error| Fault::Said(format!("an output cannot be written: {error}")))?;
+        let part = part.map_err(|error| StepError::Said(format!("an output cannot be written: {error}")))?;
         Ok((sum, Some(part)))
     }
 
@@ -272,13 +276,13 @@ impl Attempt {
         Batch { epoch, step, microbatch, seed, records }
     }
 
-    /// Calls a function of the program. Where all records are left out it is not asked.
+    /// Calls a function of the program, unless all records are left out.
     fn guarded(
         &self,
         what: impl std::fmt::Display,
         records: &[Record<'_>],
         function: impl FnOnce(&Batch<'_>) -> anyhow::Result<()>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), StepError> {
         if records.is_empty() && self.exclusions.number > 0 {
             return Ok(());
         }
@@ -289,15 +293,15 @@ impl Attempt {
         }
         match ended {
             Err(panic) => {
-                Err(Fault::Panicked(format!("the {what} function panicked: {}", panic_words(&*panic))))
+                Err(StepError::Panicked(format!("the {what} function panicked: {}", panic_words(&*panic))))
             }
-            Ok(Err(error)) => Err(Fault::Said(format!("the {what} function failed: {error:#}"))),
+            Ok(Err(error)) => Err(StepError::Said(format!("the {what} function failed: {error:#}"))),
             Ok(Ok(())) => Ok(()),
         }
     }
 
     /// The keys that records read.
-    fn keys(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Result<Keys, Fault> {
+    fn keys(&self, model: &mut dyn Model, records: &[Record<'_>]) -> Result<Keys, StepError> {
         let mut keys = Keys::new(&self.names);
         if self.names.has_tables() {
             self.guarded("keys", records, |batch| model.keys(batch, &mut keys))?;
@@ -305,16 +309,16 @@ impl Attempt {
         Ok(keys)
     }
 
-    /// What the program makes of records. Where all are left out their sum is zero.
+    /// The program's sums over records, and its outputs. Where all records are left out the sums are zero.
     fn call(
         &self,
         model: &mut dyn Model,
         parameters: &Parameters,
         records: &[Record<'_>],
-    ) -> Result<Made, Fault> {
-        match self.asked {
-            Asked::Step => self.step(model, parameters, records),
-            Asked::Evaluate | Asked::Predict => self.judge(model, parameters, records),
+    ) -> Result<ProgramSums, StepError> {
+        match self.function {
+            Function::Step => self.step(model, parameters, records),
+            Function::Evaluate | Function::Predict => self.judge(model, parameters, records),
         }
     }
 
@@ -324,10 +328,10 @@ impl Attempt {
         model: &mut dyn Model,
         parameters: &Parameters,
         records: &[Record<'_>],
-    ) -> Result<Made, Fault> {
+    ) -> Result<ProgramSums, StepError> {
         let keys = self.keys(model, records)?;
         let mut gradient = Gradient::zeros(&self.names, keys, records.len() as u64)?;
-        self.guarded(self.asked, records, |batch| model.step(batch, parameters, &mut gradient))?;
+        self.guarded(self.function, records, |batch| model.step(batch, parameters, &mut gradient))?;
         let Gradient { values, rows, there, weight, .. } = gradient;
         if let Some(tensors) = &there {
             tensors.settle(&self.names.rounded)?;
@@ -335,9 +339,9 @@ impl Attempt {
         if !self.takes_non_finite
             && let Some(why) = not_finite(&self.names, there.as_ref(), &values, &rows)?
         {
-            return Err(Fault::Said(why));
+            return Err(StepError::Said(why));
         }
-        Ok(Made { values, rows, there, weight, outputs: Vec::new() })
+        Ok(ProgramSums { values, rows, there, weight, outputs: Vec::new() })
     }
 
     /// The sums of the records' metrics, or what the model says of each record. No step reads a metric: one that is no number is
@@ -347,18 +351,18 @@ impl Attempt {
         model: &mut dyn Model,
         parameters: &Parameters,
         records: &[Record<'_>],
-    ) -> Result<Made, Fault> {
+    ) -> Result<ProgramSums, StepError> {
         let (mut metrics, mut outputs) = (Metrics::zeros(&self.names), Vec::new());
-        self.guarded(self.asked, records, |batch| match self.asked {
-            Asked::Predict => model.predict(batch, parameters, &mut outputs),
-            Asked::Step | Asked::Evaluate => model.evaluate(batch, parameters, &mut metrics),
+        self.guarded(self.function, records, |batch| match self.function {
+            Function::Predict => model.predict(batch, parameters, &mut outputs),
+            Function::Step | Function::Evaluate => model.evaluate(batch, parameters, &mut metrics),
         })?;
-        if self.asked == Asked::Predict && outputs.len() != records.len() {
+        if self.function == Function::Predict && outputs.len() != records.len() {
             let why = format!("{} outputs for {} records: give one for each", outputs.len(), records.len());
-            return Err(Fault::Said(why));
+            return Err(StepError::Said(why));
         }
         let (values, weight) = (metrics.values.into(), records.len() as u64);
-        Ok(Made { values, rows: Vec::new(), there: None, weight, outputs })
+        Ok(ProgramSums { values, rows: Vec::new(), there: None, weight, outputs })
     }
 
     /// The records that fail alone; after a panic those of them that are to blame for it.
@@ -381,12 +385,12 @@ impl Attempt {
     }
 }
 
-impl std::fmt::Display for Asked {
+impl std::fmt::Display for Function {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Asked::Step => "step",
-            Asked::Evaluate => "evaluate",
-            Asked::Predict => "predict",
+            Function::Step => "step",
+            Function::Evaluate => "evaluate",
+            Function::Predict => "predict",
         })
     }
 }

@@ -6,8 +6,8 @@ use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Model, Parameters};
-use crate::origin::NodeOf;
-use crate::pull::{At, Pulled, pull, pull_rows};
+use crate::origin::StepNode;
+use crate::pull::{At, PullEnd, pull, pull_rows};
 use crate::reduce::LocalTree;
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Step, Work};
@@ -29,7 +29,7 @@ impl Trainer {
             };
             let keys = match named {
                 Ok(keys) => keys,
-                Err(computed) => match self.taken(&ready, computed) {
+                Err(computed) => match self.sum_of(&ready, computed) {
                     Ok(_) => continue,
                     Err(error) => return error,
                 },
@@ -40,7 +40,7 @@ impl Trainer {
                 earlier => (None, earlier.and_then(|(_, parameters)| Arc::into_inner(parameters.values))),
             };
             let parameters = match known.clone() {
-                // Its dense parameters serve all tasks of a step.
+                // Dense parameters serve all tasks of their step.
                 Some(parameters) if !self.session.names.has_tables() => parameters,
                 _ => match self.pull_step(&ready, step, at, keys, known, spent).await {
                     Err(error) => return error,
@@ -49,15 +49,16 @@ impl Trainer {
                 },
             };
             pulled = Some((at, parameters.clone()));
-            model = match self.do_node(model, &ready, NodeOf { step, node, rewind }, parameters).await {
+            model = match self.do_node(model, &ready, StepNode { step, node, rewind }, parameters).await {
                 Ok(model) => model,
                 Err(error) => return error,
             };
         }
     }
 
-    /// The parameters that `step` reads; none when there is something else to do first, or nothing at all.
-    /// Of those that are `known` of the step, only rows are pulled; else into what an earlier one has `spent`.
+    /// The parameters that `step` reads; `None`: a task of an earlier step goes first, or the step is done, or of an older
+    /// history. Where its dense parameters are `known`, only rows are pulled; else values are pulled into those of an earlier
+    /// step, which nobody reads any more (`spent`).
     async fn pull_step(
         &self,
         ready: &Ready,
@@ -80,18 +81,18 @@ impl Trainer {
                     None => pull(&self.session, at, keys, spent).await,
                 }
             } => pulled?,
-            _ = self.wait_for(|desk| desk.ready().filter(is_earlier)) => Pulled::Rewound,
+            _ = self.wait_for(|desk| desk.ready().filter(is_earlier)) => PullEnd::Rewound,
         };
         Ok(match pulled {
-            Pulled::Rewound => None,
-            Pulled::Gone => {
+            PullEnd::Rewound => None,
+            PullEnd::Gone => {
                 self.change(|desk| {
                     desk.finished(&ready.task);
                     desk.published(step.next());
                 });
                 None
             }
-            Pulled::Parameters { values, rows, areas, .. } => {
+            PullEnd::Parameters { values, rows, areas, .. } => {
                 // Every block has published what this step reads.
                 let published = self.session.master.job.reads(step);
                 self.change(|desk| desk.published(Step(published.0)));
@@ -110,7 +111,7 @@ impl Trainer {
         &self,
         mut model: Box<dyn Model>,
         ready: &Ready,
-        of: NodeOf,
+        of: StepNode,
         parameters: Parameters,
     ) -> Result<Box<dyn Model>, TrainError> {
         let tree = self.session.master.job.shape().tree(of.step);
@@ -122,7 +123,7 @@ impl Trainer {
                 // The job went back meanwhile.
                 return Ok(model);
             }
-            let Some(leaf) = self.taken(ready, computed)? else { return Ok(model) };
+            let Some(leaf) = self.sum_of(ready, computed)? else { return Ok(model) };
             local = self.add_leaf(local, leaf).await?;
             self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
         }
@@ -130,8 +131,8 @@ impl Trainer {
             let what = format!("{} came with {} microbatches", ready.task.work, ready.records.len());
             return Err(TrainError::Settings(format!("{what}: build all roles from the same version")));
         };
-        let (taken, routing) = (self.session.names.untaken(), self.session.routes.present());
-        self.change(|desk| desk.kept.keep(of, Arc::new(sum), taken, &routing));
+        let (acks, routing) = (self.session.names.no_acks(), self.session.routes.present());
+        self.change(|desk| desk.kept.keep(of, Arc::new(sum), acks, &routing));
         Ok(model)
     }
 }

@@ -3,12 +3,12 @@
 
 use super::Trainer;
 use crate::error::TrainError;
-use crate::push::{Push, Pushed};
+use crate::push::{Push, PushEnd};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// In which a question for room is answered if there is some.
+/// A pserver that has room says so within this time.
 const ROOM_SOON: Duration = Duration::from_millis(10);
 
 impl Trainer {
@@ -17,7 +17,7 @@ impl Trainer {
         loop {
             let kept = self.wait_for(|desk| desk.kept.due().cloned()).await;
             let of = kept.of;
-            let mut push = match Push::of_node(&self.session, of, kept.sum, kept.taken).await {
+            let mut push = match Push::of_node(&self.session, of, kept.sum, kept.acks).await {
                 Ok(push) => push,
                 Err(error) => return error,
             };
@@ -28,27 +28,28 @@ impl Trainer {
                 // Published meanwhile, or the job went back; or a lower one is there, which this one may wait for.
                 () = self.wait_for(|desk| {
                     desk.kept.due().is_none_or(|due| due.of != of).then_some(())
-                }) => Ok(Pushed::Done),
+                }) => Ok(PushEnd::Done),
             };
-            let (taken, routing) = (push.taken, self.session.routes.present());
+            let (acks, routing) = (push.acks, self.session.routes.present());
             self.desk().waits = false;
             match pushed {
-                Ok(Pushed::Done) => {
+                Ok(PushEnd::Done) => {
                     let (finished, is_all) =
-                        self.change(|desk| (desk.pushed(of, taken, &routing), desk.kept.due().is_none()));
+                        self.change(|desk| (desk.pushed(of, acks, &routing), desk.kept.due().is_none()));
                     self.session.meter.tasks.fetch_add(finished, Relaxed);
                     if is_all {
                         self.session.meter.pushed();
                     }
                 }
-                // To be computed again, if at all.
-                Ok(Pushed::Rewound) => self.change(|desk| desk.kept.forget(of)),
+                // The sum is computed again, if at all.
+                Ok(PushEnd::Rewound) => self.change(|desk| desk.kept.forget(of)),
                 Err(error) => return error,
             }
         }
     }
 
-    /// Notes on the desk whether what is pushed waits for room. A question that is answered at once is not worth a word.
+    /// Notes on the desk whether the sum that is pushed waits for room. A question that is answered at once is not worth a call
+    /// to the master.
     async fn watch_room(&self) -> Infallible {
         loop {
             tokio::time::sleep((self.session.master.ttl() / 128).max(ROOM_SOON)).await;

@@ -6,9 +6,9 @@ use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Model, Parameters};
-use crate::origin::Base;
-use crate::pull::{At, Pulled, pull};
-use crate::push::{Push, Pushed};
+use crate::origin::BaseState;
+use crate::pull::{At, PullEnd, pull};
+use crate::push::{Push, PushEnd};
 use crate::reduce::{LocalTree, NodeSum};
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Node, StepTree, Work};
@@ -52,28 +52,28 @@ impl Trainer {
         at: usize,
         spent: &mut Option<Vec<Vec<f32>>>,
     ) -> Result<(Box<dyn Model>, bool), TrainError> {
-        let mut taken = self.session.names.untaken();
+        let mut acks = self.session.names.no_acks();
         let mut backoff = Backoff::new(Duration::from_millis(2), self.session.master.ttl() / 8);
         loop {
             let named;
             (model, named) = self.keys(model, ready, at..at + 1).await?;
             let keys = match named {
                 Ok(keys) => keys,
-                Err(computed) => return self.taken(ready, computed).map(|_| (model, false)),
+                Err(computed) => return self.sum_of(ready, computed).map(|_| (model, false)),
             };
             let (parameters, bases) = self.pull_latest(keys, spent.take()).await?;
             let computed;
             (model, computed) = self.compute(model, ready, at, &parameters).await?;
             *spent = Arc::into_inner(parameters.values);
-            let Some(gradient) = self.taken(ready, computed)? else { return Ok((model, false)) };
+            let Some(gradient) = self.sum_of(ready, computed)? else { return Ok((model, false)) };
             let sum = self.leaf(gradient).await?;
             self.session.meter.enter(Activity::Push);
-            let mut push = Push::of_microbatch(&self.session, position, sum, bases, taken).await?;
+            let mut push = Push::of_microbatch(&self.session, position, sum, bases, acks).await?;
             let pushed = push.run().await?;
-            if pushed == Pushed::Done {
+            if pushed == PushEnd::Done {
                 return Ok((model, true));
             }
-            taken = push.taken;
+            acks = push.acks;
             tokio::time::sleep(self.session.master.leaders.caller.pause(&mut backoff)).await;
         }
     }
@@ -83,11 +83,11 @@ impl Trainer {
         &self,
         keys: Keys,
         mut spent: Option<Vec<Vec<f32>>>,
-    ) -> Result<(Parameters, Vec<Base>), TrainError> {
+    ) -> Result<(Parameters, Vec<BaseState>), TrainError> {
         self.session.meter.enter(Activity::Pull);
         loop {
             let pulled = pull(&self.session, At::Latest, keys.clone(), spent.take()).await?;
-            if let Pulled::Parameters { values, rows, bases, areas } = pulled {
+            if let PullEnd::Parameters { values, rows, bases, areas } = pulled {
                 return Ok((self.pulled(values, rows, areas).await?.0, bases));
             }
             // No pserver says that the latest is gone; one that does is asked again.

@@ -4,7 +4,7 @@
 use super::{Ended, Trainer};
 use crate::desk::{Announcement, Desk};
 use crate::error::TrainError;
-use crate::master::Leased;
+use crate::master::LeaseAnswer;
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::wire::proto;
 use std::time::Duration;
@@ -27,13 +27,13 @@ impl Trainer {
             let leased = tokio::select! {
                 biased;
                 leased = self.session.lease(request) => leased?,
-                // Whoever is done with what it was told to wait for may help others, and an announcement holds up a task: neither
-                // is to wait for an answer.
+                // A sum that waited for room and is pushed now lets this trainer help others, and an announcement holds up a
+                // task: neither waits for the answer to an earlier call.
                 () = self.wait_for(|desk| has_more(desk).then_some(())) => continue,
             };
             match leased {
-                Leased::Done => return Ok(Ended::JobDone),
-                Leased::Tasks(tasks) => {
+                LeaseAnswer::Done => return Ok(Ended::JobDone),
+                LeaseAnswer::Tasks(tasks) => {
                     (silent_since, backoff) = (None, Backoff::new(Duration::from_millis(20), ttl / 4));
                     self.change(|desk| {
                         desk.heard(&told);
@@ -43,14 +43,14 @@ impl Trainer {
                     });
                     continue;
                 }
-                Leased::Unknown => {
+                LeaseAnswer::Unknown => {
                     // Until there is an answer: to ask for tasks in between would be refused again.
                     let routing = self.session.rejoin().await?;
                     silent_since = None;
                     self.change(|desk| desk.forget_leases());
                     routing.map_or(Ok(()), |routing| self.learn(routing))?;
                 }
-                Leased::Silence(last) => {
+                LeaseAnswer::Silence(last) => {
                     let since = *silent_since.get_or_insert_with(Instant::now);
                     if since.elapsed() >= self.settings.patience {
                         return Err(self.session.master.leaders.silent(since.elapsed(), last));
@@ -62,8 +62,8 @@ impl Trainer {
         Ok(Ended::JobDone)
     }
 
-    /// What the master is told, and asked, in one call; what is announced with it. Then nothing is asked for: the answer is not
-    /// to wait.
+    /// The next call for tasks, and the announcement that it carries; `None`: none. With one no tasks are asked for, so that
+    /// the answer comes at once.
     fn words(&self, call: u64) -> (proto::LeaseRequest, Option<Announcement>) {
         let (room, progress, complaints, announcing) = {
             let desk = self.desk();
@@ -85,7 +85,7 @@ impl Trainer {
         (request, announcing)
     }
 
-    /// Asks for newer routings for ever. What the master answers otherwise, the other loop hears as well.
+    /// Asks for newer routings for ever. Refusals are left to the lease loop, which hears them as well.
     pub(super) async fn route_loop(&self) -> TrainError {
         let ttl = self.session.master.ttl();
         let mut backoff = Backoff::new(Duration::from_millis(20), ttl / 4);

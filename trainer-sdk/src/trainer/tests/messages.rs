@@ -5,7 +5,7 @@ use crate::errand::{Errand, Message, run};
 use crate::error::TrainError;
 use crate::master::Master;
 use crate::meter::Meter;
-use crate::pending::{Batch, MESSAGE_BYTES};
+use crate::pending::{BlockBatch, MESSAGE_BYTES};
 use crate::push_log::PushLog;
 use crate::session::Session;
 use crate::{Declaration, Initial, Parameter, Rule, Schedule};
@@ -62,7 +62,7 @@ impl Errand for Counting {
     fn wanted(&mut self, _: &Arc<Routing>) -> ControlFlow<(), BTreeSet<BlockId>> {
         ControlFlow::Continue(self.lacking.clone())
     }
-    fn message(&self, batch: &Batch) -> Message<Counted> {
+    fn message(&self, batch: &BlockBatch) -> Message<Counted> {
         let (block, count, asked) = (batch.blocks[0].0, self.count.clone(), self.asked.clone());
         let unmade = self.unmade;
         Message::new(MESSAGE_BYTES, move || {
@@ -81,10 +81,10 @@ impl Errand for Counting {
     fn bytes(&self, _: BlockId) -> usize {
         MESSAGE_BYTES
     }
-    fn open(&self, _: &Batch) -> Duration {
+    fn open(&self, _: &BlockBatch) -> Duration {
         Duration::ZERO
     }
-    async fn hear(&mut self, batch: &mut Batch, (): ()) -> Result<ControlFlow<()>, TrainError> {
+    async fn hear(&mut self, batch: &mut BlockBatch, (): ()) -> Result<ControlFlow<()>, TrainError> {
         batch.blocks.drain(..).for_each(|(block, _)| {
             self.lacking.remove(&block);
         });

@@ -1,27 +1,27 @@
-//! What each block has answered to one gradient, and which blocks must be given it (again). Pure.
+//! The acknowledgements of one gradient by blocks, and which blocks must be given it (again). Pure.
 
 use shoal_runtime::cluster::{BlockId, Routing, Term};
 use std::collections::BTreeSet;
 
-/// Where one gradient stands with every block.
+/// The acknowledgements of one gradient, block by block.
 #[derive(Clone, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Acks {
     blocks: Vec<Standing>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Lacks,
-    /// Taken in by the primary of this term, and lost with it.
+    /// Acknowledged by the primary of this term, and lost with it.
     Held(Term),
     /// Part of a published version: whoever becomes primary has it, unless the block is restored.
     Applied,
 }
 
-impl Taken {
-    /// A gradient that no block has been given.
-    pub(crate) fn by_none(blocks: usize) -> Taken {
-        Taken { blocks: vec![Standing::Lacks; blocks] }
+impl Acks {
+    /// The acknowledgements of a gradient that no block has been given.
+    pub(crate) fn by_none(blocks: usize) -> Acks {
+        Acks { blocks: vec![Standing::Lacks; blocks] }
     }
 
     pub(crate) fn held(&mut self, block: BlockId, term: Term) {
@@ -38,7 +38,7 @@ impl Taken {
         }
     }
 
-    /// The blocks that must be given it: all that do not have it under their present term.
+    /// The blocks that must be given the gradient: all that have not acknowledged it under their present term.
     pub(crate) fn lacking(&self, routing: &Routing) -> BTreeSet<BlockId> {
         let lacks = |(standing, term): (&Standing, Term)| match standing {
             Standing::Lacks => true,
@@ -50,7 +50,7 @@ impl Taken {
         blocks.filter(|(block, _)| lacks(*block)).map(|(_, id)| BlockId(id)).collect()
     }
 
-    /// Whether nothing can be lost any more.
+    /// Whether every block has applied the gradient: none can lose it any more.
     pub(crate) fn is_applied(&self) -> bool {
         self.blocks.iter().all(|standing| *standing == Standing::Applied)
     }
@@ -63,18 +63,18 @@ mod tests {
 
     #[test]
     fn what_is_held_is_lacking_under_another_term_and_what_is_applied_never() {
-        let mut taken = Taken::by_none(3);
-        taken.held(BlockId(0), Term(1));
-        taken.applied(BlockId(1));
-        let lacking = |taken: &Taken, terms: &[u64]| {
+        let mut acks = Acks::by_none(3);
+        acks.held(BlockId(0), Term(1));
+        acks.applied(BlockId(1));
+        let lacking = |acks: &Acks, terms: &[u64]| {
             let routing = routing(9, &terms.iter().map(|term| (0, *term, 0)).collect::<Vec<_>>());
-            taken.lacking(&routing).into_iter().map(|block| block.0).collect::<Vec<_>>()
+            acks.lacking(&routing).into_iter().map(|block| block.0).collect::<Vec<_>>()
         };
-        assert_eq!(lacking(&taken, &[1, 1, 1]), [2]);
-        assert_eq!(lacking(&taken, &[4, 4, 4]), [0, 2]);
-        taken.applied(BlockId(2));
-        assert!(!taken.is_applied());
-        taken.applied(BlockId(0));
-        assert!(taken.is_applied() && lacking(&taken, &[4, 4, 4]).is_empty());
+        assert_eq!(lacking(&acks, &[1, 1, 1]), [2]);
+        assert_eq!(lacking(&acks, &[4, 4, 4]), [0, 2]);
+        acks.applied(BlockId(2));
+        assert!(!acks.is_applied());
+        acks.applied(BlockId(0));
+        assert!(acks.is_applied() && lacking(&acks, &[4, 4, 4]).is_empty());
     }
 }
