@@ -4,7 +4,7 @@
 use crate::plain;
 use anyhow::Context;
 use shoal_pserver::block::Placement;
-use shoal_pserver::block::verdicts::Verdicts;
+use shoal_pserver::block::evaluate::Verdicts;
 use shoal_pserver::hosting::Assignment;
 use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::{HELD_WINDOW, Shard};

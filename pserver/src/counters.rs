@@ -17,7 +17,7 @@ pub struct Counters {
     pub records_refused: u64,
     /// Held nodes that an ancestor took the place of: the most over the blocks of each push message.
     pub replaced_by_ancestor: u64,
-    /// Push messages of which some block had no room.
+    /// Push messages that some block gave no credit.
     pub busy: u64,
     /// Short steps applied, counted on the lowest block here.
     pub short_steps: u64,
@@ -43,7 +43,7 @@ pub struct Counters {
     pub bytes_written: u64,
     /// Bytes copied because an update met buffers that a piece or a follower still had.
     pub bytes_copied_on_write: u64,
-    /// Pushes and questions for room of which some block waited for its piece to be written.
+    /// Pushes and questions for credit of which some block waited for its piece to be written.
     pub throttled: u64,
     /// Rows of tables that updates of blocks led here let go of.
     pub rows_evicted: u64,

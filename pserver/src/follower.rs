@@ -1,7 +1,6 @@
 //! Following: for each primary that this pserver follows a loop that says how its copies stand and takes in what
 //! follows. What is said acknowledges; so there is nothing else to send, to lose or to repeat.
 
-use crate::messages;
 use crate::shard::{Shard, Stand, grouped};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -89,7 +88,7 @@ async fn follow_one(
             job: shard.job().job.0.clone(),
             incarnation: shard.incarnation().0,
             primary: primary.0,
-            blocks: grouped(&new).into_iter().map(messages::followed_blocks).collect(),
+            blocks: grouped(&new),
             wait_millis: wait.as_millis() as u32,
             session: open.id,
             number: open.number,
@@ -152,9 +151,8 @@ async fn hear(shard: &Arc<Shard>, reply: proto::FollowReply) -> Result<Option<Ve
     if reply.is_unknown {
         return Ok(None);
     }
-    let news = reply.blocks.into_iter().map(messages::news).collect::<Result<Vec<_>, _>>()?;
-    let blocks = news.iter().map(|followed| followed.block).collect();
-    shard.hear(news).await?;
+    let blocks = reply.blocks.iter().map(|said| BlockId(said.block)).collect();
+    shard.hear(reply.blocks).await?;
     Ok(Some(blocks))
 }
 

@@ -5,12 +5,17 @@
 //! later assignments for as long as its fill stays the same.
 
 use crate::block::effects::{Effects, Facts};
+use crate::block::evaluate::Verdicts;
+use crate::block::primary::PlacedCopy;
 use crate::block::shape::BlockShape;
-use crate::block::verdicts::Verdicts;
-use crate::block::{Block, NamedCheckpoint, Placement, Terms};
+use crate::block::{Block, BlockSettings, NamedCheckpoint, Placement};
 use crate::device::WORDS_ALIGNMENT;
 use shoal_runtime::cluster::routing::PserverAddress;
-use shoal_runtime::cluster::{BlockId, Declaration, Incarnation, Layout, Refusal, RefusalKind};
+use shoal_runtime::cluster::{
+    BlockId, CheckpointId, Declaration, Fill, Incarnation, Layout, Refusal, RefusalKind, Rewind, Term,
+    Version,
+};
+use shoal_runtime::wire::{malformed, proto};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,6 +42,55 @@ pub struct Assignment {
     pub exclusions: u64,
     /// What follows from evaluations.
     pub verdicts: Verdicts,
+}
+
+impl Assignment {
+    /// What the master says, in a synchronous job or in another.
+    ///
+    /// # Errors
+    /// It cannot be understood.
+    pub fn of(wire: proto::Assignment, is_sync: bool) -> Result<Assignment, Refusal> {
+        let declaration =
+            wire.declaration.ok_or_else(|| malformed("assignment.declaration", "the field is missing"))?;
+        let mut blocks = BTreeMap::new();
+        for group in wire.blocks {
+            let copies = group.copies.iter().map(|copy| PlacedCopy {
+                pserver: Incarnation(copy.pserver),
+                fill: Fill(copy.fill),
+                is_in_sync: copy.is_in_sync,
+            });
+            let placement = Placement {
+                fill: Fill(group.fill),
+                term: Term(group.term),
+                rewind: Rewind(group.rewind),
+                primary: Incarnation(group.primary),
+                copies: copies.collect(),
+                heir: Some(Incarnation(group.heir)).filter(|heir| heir.0 > 0),
+                origin: group.origin.map(Into::into),
+            };
+            blocks.extend(group.blocks.into_iter().map(|block| (BlockId(block), placement.clone())));
+        }
+        Ok(Assignment {
+            master_term: wire.master_term,
+            routing_version: wire.routing_version,
+            declaration: Declaration::try_from(declaration)?,
+            blocks,
+            pservers: wire.pservers.into_iter().map(Into::into).collect(),
+            may_leave: wire.may_leave,
+            exclusions: wire.exclusions,
+            scalars: Some(Incarnation(wire.scalar_primary)).filter(|primary| primary.0 > 0),
+            verdicts: Verdicts {
+                judged: wire.judged,
+                rates: wire.rates.iter().map(|change| (change.evaluation, change.rate)).collect(),
+            },
+            checkpoint: wire.checkpoint.map(|named| NamedCheckpoint {
+                checkpoint: CheckpointId(named.checkpoint),
+                version: is_sync.then_some(Version(named.version)),
+                since: Some(CheckpointId(named.since)).filter(|since| since.0 > 0),
+                named_at: named.named_at,
+            }),
+        })
+    }
 }
 
 /// A copy and the facts about its block that need no lock.
@@ -80,7 +134,7 @@ pub struct Changed {
 
 impl Hosted {
     /// A copy that holds nothing yet.
-    fn new(shape: Arc<BlockShape>, job: Arc<Terms>, placement: Placement, me: Incarnation) -> Hosted {
+    fn new(shape: Arc<BlockShape>, job: Arc<BlockSettings>, placement: Placement, me: Incarnation) -> Hosted {
         let block = Mutex::new(Block::new(Arc::clone(&shape), job, placement, me));
         Hosted { shape, block }
     }
@@ -164,7 +218,7 @@ impl Hosting {
     pub fn after(
         before: Option<&Hosting>,
         mut assignment: Assignment,
-        job: &Arc<Terms>,
+        job: &Arc<BlockSettings>,
         me: Incarnation,
     ) -> Result<(Hosting, Placing), Refusal> {
         let layout = Layout::new(&assignment.declaration);
@@ -220,4 +274,35 @@ impl Hosting {
 fn beyond(id: BlockId, layout: &Layout) -> Refusal {
     let detail = format!("the declaration has {} blocks", layout.len());
     Refusal::new(RefusalKind::OutOfRange, format!("block {id}"), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::tests::alone;
+    use crate::report::tests::wire;
+    use crate::shard::tests::assigned;
+
+    #[test]
+    fn assignments_arrive_as_they_were_given() {
+        let copy =
+            |pserver, is_in_sync| PlacedCopy { pserver: Incarnation(pserver), fill: Fill(6), is_in_sync };
+        let led = Placement {
+            term: Term(8),
+            rewind: Rewind(2),
+            copies: vec![copy(4, true), copy(5, false)],
+            heir: Some(Incarnation(4)),
+            ..alone(3)
+        };
+        let mut given = assigned(7, 9, [(0, led), (1, Placement { primary: Incarnation(5), ..alone(4) })]);
+        given.pservers = vec![PserverAddress { incarnation: Incarnation(5), address: "ps-5:1".into() }];
+        given.may_leave = true;
+        assert_eq!(Assignment::of(wire(&given), true), Ok(given.clone()));
+        let without = proto::Assignment { declaration: None, ..wire(&given) };
+        let refusal = Assignment::of(without, true).unwrap_err();
+        assert_eq!(
+            (refusal.kind, refusal.subject.as_str()),
+            (RefusalKind::Malformed, "assignment.declaration")
+        );
+    }
 }

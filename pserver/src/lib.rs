@@ -1,11 +1,12 @@
 //! The parameter server: holds blocks of the model, reduces gradients, applies update rules, publishes versions.
 //!
-//! The way of a gradient: [`service`] -> [`shard`] -> [`block`] -> [`block::held`] -> root -> [`kernel::rules`] ->
-//! [`block::published`] -> pull. [`block`] and [`kernel`] are pure. Nothing here decides who computes what.
+//! The way of a gradient: [`service`] -> [`shard`] -> [`block`] -> [`block::reduce`] -> root -> [`kernel::rules`] ->
+//! [`block::state`] -> pull. [`block`] and [`kernel`] are pure. Nothing here decides who computes what.
 
 pub mod block;
 pub mod bucket;
 pub mod counters;
+pub mod credit_queue;
 pub mod decider;
 pub mod device;
 pub mod exact;
@@ -13,11 +14,9 @@ pub mod follower;
 pub mod hosting;
 pub mod kernel;
 pub mod life;
-mod messages;
 pub mod metrics;
 pub mod report;
 pub mod restore;
-pub mod room_queue;
 pub mod service;
 pub mod settings;
 pub mod shard;

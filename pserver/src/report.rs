@@ -4,7 +4,7 @@
 //! Only a refusal that no repetition can mend ends it.
 
 use crate::device::Device;
-use crate::messages;
+use crate::hosting::Assignment;
 use crate::shard::{Checkpointing, Shard, Untold};
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{BlockId, Incarnation, JobSettings, Refusal};
@@ -142,7 +142,7 @@ pub async fn watch(shard: &Arc<Shard>, masters: &Masters, random: &mut Random) -
             Ok(reply) => {
                 outage.end();
                 let Some(wire) = reply.assignment else { continue };
-                let assigned = match messages::assignment(wire, shard.job().is_sync()) {
+                let assigned = match Assignment::of(wire, shard.job().is_sync()) {
                     Ok(assignment) => shard.assign(assignment).await,
                     Err(refusal) => Err(refusal),
                 };
@@ -208,9 +208,9 @@ impl Told {
             job: shard.job().job.0.clone(),
             incarnation: incarnation.0,
             routing_version,
-            progress: progress.into_iter().map(messages::progress).collect(),
-            copies: copies.into_iter().map(messages::copy_progress).collect(),
-            admissions: admissions.into_iter().map(messages::admission).collect(),
+            progress,
+            copies,
+            admissions,
             counters: Some(counters(shard)),
             failure: shard.failure().unwrap_or_default(),
             call,
@@ -220,7 +220,7 @@ impl Told {
             has_passed,
             storage_trouble: trouble,
             damaged: shard.damage()?.iter().map(Into::into).collect(),
-            evaluated: shard.evaluated()?.into_iter().map(messages::evaluated).collect(),
+            evaluated: shard.evaluated()?,
             staleness: Some((&shard.counters().staleness).into()).filter(|_| !shard.job().is_sync()),
             base: self.base,
         };

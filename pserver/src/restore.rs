@@ -5,7 +5,7 @@
 
 mod warm_tables;
 
-use crate::block::restoring::Restoring;
+use crate::block::piece::Restoring;
 use crate::bucket::beginning::GivenRows;
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};

@@ -1,7 +1,8 @@
 //! The pserver's rpc service: from messages to the shard and back. No decision is taken here.
 
-use crate::messages;
-use crate::shard::{Answer as Told, Pull, Pulled, Pushed, Shard, Undecided};
+use crate::block::PushOutcome;
+use crate::credit_queue::{Asked, Granted};
+use crate::shard::{Answer as Told, Pulled, Pushed, Shard, Undecided};
 use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Rewind, Step, Version};
 use shoal_runtime::host::cuda::is_this_machine;
 use shoal_runtime::host::rpc::{Limits, PserverServer};
@@ -50,22 +51,22 @@ impl PserverService {
     async fn take(&self, request: &proto::PushRequest) -> Result<proto::PushReply, Refusal> {
         self.check_job(&request.job)?;
         if request.asks {
-            return self.find_room(request).await;
+            return self.ask_for_credit(request).await;
         }
-        let push = messages::push(request)?;
+        let what = Pushed::of(request)?;
         let mut publications = self.shard.publications();
-        let outcomes = self.shard.push(&push)?;
-        let mut answers: Vec<i32> =
-            outcomes.iter().map(|outcome| messages::answer(*outcome, push.what).into()).collect();
-        let Pushed::Position(position) = push.what else { return Ok(proto::PushReply { answers }) };
+        let outcomes = self.shard.push(request)?;
+        let mut answers: Vec<i32> = outcomes.iter().map(|outcome| answer(*outcome, what).into()).collect();
+        let Pushed::Position(position) = what else { return Ok(proto::PushReply { answers }) };
         let deadline = Instant::now() + COPIES_WAIT;
         let held = |answers: &[i32]| answers.contains(&proto::PushAnswer::Held.into());
         while held(&answers) && Instant::now() < deadline {
             let Ok(changed) = tokio::time::timeout_at(deadline, publications.next()).await else { break };
-            for ((answer, outcome), gradient) in answers.iter_mut().zip(&outcomes).zip(&push.gradients) {
-                let may_be = *answer == i32::from(proto::PushAnswer::Held) && changed(gradient.block);
-                if may_be && self.shard.is_published(gradient.block, gradient.rewind, position)? {
-                    *answer = messages::published(outcome).into();
+            for ((answer, outcome), sent) in answers.iter_mut().zip(&outcomes).zip(&request.blocks) {
+                let (block, rewind) = (BlockId(sent.block), Rewind(sent.rewind));
+                let may_be = *answer == i32::from(proto::PushAnswer::Held) && changed(block);
+                if may_be && self.shard.is_published(block, rewind, position)? {
+                    *answer = published(outcome).into();
                 }
             }
         }
@@ -86,13 +87,13 @@ impl PserverService {
         }))
     }
 
-    /// Waits until there is room for a node, or the wait is over.
-    async fn find_room(&self, request: &proto::PushRequest) -> Result<proto::PushReply, Refusal> {
+    /// Waits until credit is granted for a node, or the wait is over.
+    async fn ask_for_credit(&self, request: &proto::PushRequest) -> Result<proto::PushReply, Refusal> {
         let deadline = Instant::now() + Duration::from_millis(request.wait_millis.into()).min(WAIT_MAX);
-        let asked = messages::asked(request)?;
+        let asked = Asked::of(request)?;
         let what = Pushed::Node(asked.step, asked.node);
-        let answer = self.shard.ask(asked)?.answer(deadline).await;
-        Ok(proto::PushReply { answers: vec![messages::room(answer, what).into()] })
+        let granted = self.shard.ask(asked)?.answer(deadline).await;
+        Ok(proto::PushReply { answers: vec![granted_answer(granted, what).into()] })
     }
 
     /// Hears a follower until there is something for it, or the wait is over.
@@ -104,15 +105,13 @@ impl PserverService {
             return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
         }
         let (session, number) = (request.session, request.number);
-        let said = request.blocks.into_iter().map(messages::following).collect();
         let follower = Incarnation(request.incarnation);
-        let Some(mut led) = self.shard.lead(follower, session, number, said) else {
+        let Some(mut led) = self.shard.lead(follower, session, number, &request.blocks) else {
             return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
         };
         loop {
-            let followed = led.news(&self.shard)?;
-            if !followed.is_empty() || Instant::now() >= deadline {
-                let blocks = followed.into_iter().map(messages::followed).collect();
+            let blocks = led.news(&self.shard)?;
+            if !blocks.is_empty() || Instant::now() >= deadline {
                 return Ok(proto::FollowReply { blocks, is_unknown: false });
             }
             let _ = tokio::time::timeout_at(deadline, led.changed()).await;
@@ -139,13 +138,13 @@ impl PserverService {
     }
 
     /// Looks until all that was asked is published, or the wait is over. Also says how long it was before the last of it was published.
-    async fn look(&self, pull: Pull, wait: Duration) -> Result<(Pulled, Duration), Refusal> {
+    async fn look(&self, pull: &proto::PullRequest, wait: Duration) -> Result<(Pulled, Duration), Refusal> {
         let began = Instant::now();
         let (deadline, mut waited) = (began + wait.min(WAIT_MAX), Duration::ZERO);
         loop {
-            let mut waiting = self.shard.waiting(&pull)?;
+            let mut waiting = self.shard.waiting(pull)?;
             let waits = Instant::now() < deadline;
-            let pulled = self.shard.pull(&pull, waits)?;
+            let pulled = self.shard.pull(pull, waits)?;
             if pulled.is_final || !waits {
                 self.shard.given(&pulled.given).await?;
                 self.shard.count_out(&pulled);
@@ -176,14 +175,12 @@ impl pserver_server::Pserver for PserverService {
         let request = request.into_inner();
         self.check_job(&request.job).map_err(|refusal| status_of(&refusal))?;
         let wait = Duration::from_millis(request.wait_millis.into());
-        let area = request.area;
-        let pull = messages::pull(request, self.shard.job().is_sync());
-        let (pulled, waited) = self.look(pull, wait).await.map_err(|refusal| status_of(&refusal))?;
+        let (pulled, waited) = self.look(&request, wait).await.map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(proto::PullReply {
-            blocks: pulled.blocks.into_iter().map(messages::pulled).collect(),
-            moved: pulled.moved.into_iter().map(|block| block.0).collect(),
+            blocks: pulled.blocks,
+            moved: pulled.moved,
             waited_micros: waited.as_micros() as u64,
-            has_area: self.shard.has_area(area),
+            has_area: self.shard.has_area(request.area),
         }))
     }
 
@@ -210,6 +207,36 @@ impl pserver_server::Pserver for PserverService {
     async fn follow(&self, request: Request<proto::FollowRequest>) -> Answer<proto::FollowReply> {
         let reply = self.lead(request.into_inner()).await.map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(reply))
+    }
+}
+
+/// What a question for credit is answered.
+fn granted_answer(granted: Granted, what: Pushed) -> proto::PushAnswer {
+    granted.map_or_else(|outcome| answer(outcome, what), |()| proto::PushAnswer::Room)
+}
+
+/// What a push of one block is answered.
+fn answer(outcome: PushOutcome, what: Pushed) -> proto::PushAnswer {
+    match outcome {
+        PushOutcome::Applied { is_published: true, .. } => proto::PushAnswer::Applied,
+        PushOutcome::Held { .. }
+        | PushOutcome::Whole { .. }
+        | PushOutcome::Covered
+        | PushOutcome::Applied { .. } => proto::PushAnswer::Held,
+        PushOutcome::Late if matches!(what, Pushed::Position(_)) => proto::PushAnswer::AlreadyApplied,
+        PushOutcome::Late => proto::PushAnswer::Applied,
+        PushOutcome::Busy | PushOutcome::Throttled => proto::PushAnswer::Busy,
+        PushOutcome::NoArea => proto::PushAnswer::NoArea,
+        PushOutcome::Moved => proto::PushAnswer::Moved,
+        PushOutcome::Rewound => proto::PushAnswer::Rewound,
+    }
+}
+
+/// The answer to a push of a position that has become published: of several, only the one that was applied hears so.
+fn published(outcome: &PushOutcome) -> proto::PushAnswer {
+    match outcome {
+        PushOutcome::Applied { .. } => proto::PushAnswer::Applied,
+        _ => proto::PushAnswer::AlreadyApplied,
     }
 }
 

@@ -6,31 +6,31 @@
 mod areas;
 mod changes;
 mod checkpoint;
+mod credit;
 mod decisions;
 mod device;
 mod door;
 mod follow;
 mod pull;
 mod push;
-mod room;
 mod rows;
 mod standing;
 
-use crate::block::{Block, Terms};
+use crate::block::{Block, BlockSettings};
 use crate::bucket::arena::Slot;
 use crate::counters::Counters;
+use crate::credit_queue::{CreditQueue, Granted};
 use crate::hosting::{Assignment, Hosted, Hosting};
-use crate::room_queue::{RoomAnswer, RoomQueue};
 use areas::Areas;
 use changes::{ChangeLog, Kind, Listener, Since};
 pub use checkpoint::{Checkpointing, Pieces};
+pub use credit::Asking;
 pub use decisions::{Answer, Decided, Undecided, Waiters};
 use follow::Sessions;
 pub(crate) use follow::grouped;
-pub use follow::{Followed, Following, Led, Stand};
-pub use pull::{Pull, Pulled, PulledBlock, Waiting};
-pub use push::{Gradient, Publications, Push, Pushed};
-pub use room::Asking;
+pub use follow::{Led, Stand};
+pub use pull::{Pulled, Waiting};
+pub use push::{Publications, Pushed};
 pub use rows::HeldRows;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, DamagedCheckpoint, Declaration, Incarnation, JobSettings, JobShape, ManifestRecord,
@@ -38,7 +38,7 @@ use shoal_runtime::cluster::{
 };
 use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::signal::{Changes, Signal};
-pub use standing::{Admission, CopyProgress, Progress, Standings, Untold};
+pub use standing::{Standings, Untold};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -53,7 +53,7 @@ const STATE_BYTES_MAX: usize = 7 << 20;
 #[derive(Debug)]
 pub struct Shard {
     job: JobSettings,
-    terms: Arc<Terms>,
+    terms: Arc<BlockSettings>,
     shape: JobShape,
     processors: Processors,
     hosting: RwLock<Life>,
@@ -74,7 +74,7 @@ pub struct Shard {
     starved: Mutex<BTreeSet<BlockId>>,
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,
-    room: Mutex<RoomQueue<oneshot::Sender<RoomAnswer>>>,
+    credits: Mutex<CreditQueue<oneshot::Sender<Granted>>>,
     areas: Mutex<Areas>,
     sessions: Mutex<Sessions>,
 }
@@ -94,7 +94,7 @@ impl Shard {
     pub fn new(job: JobSettings, window: usize, me: Incarnation) -> Shard {
         Shard {
             shape: job.shape(),
-            terms: Arc::new(Terms::new(&job, window)),
+            terms: Arc::new(BlockSettings::new(&job, window)),
             job,
             processors: Processors::in_place(),
             hosting: RwLock::new(Life { me, hosting: None }),
@@ -112,7 +112,7 @@ impl Shard {
             starved: Mutex::default(),
             checkpointing: Mutex::default(),
             damaged: Mutex::default(),
-            room: Mutex::new(RoomQueue::new(window)),
+            credits: Mutex::new(CreditQueue::new(window)),
             areas: Mutex::default(),
             sessions: Mutex::default(),
         }
@@ -213,7 +213,7 @@ impl Shard {
         self.forget_sessions();
         self.assigned.send();
         self.urgent.send();
-        self.tell_of_room(None);
+        self.grant_credit(None);
     }
 
     /// Primaries that are still to be restored, with the term under which, and what from.

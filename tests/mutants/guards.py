@@ -20,9 +20,8 @@ PSERVER = "pserver/src/"
 BLOCK = PSERVER + "block/mod.rs"
 PRIMARY = PSERVER + "block/primary.rs"
 FOLLOWER = PSERVER + "block/follower.rs"
-HELD = PSERVER + "block/held.rs"
+REDUCE = PSERVER + "block/reduce.rs"
 POSITIONS = PSERVER + "block/positions.rs"
-ROOM = PSERVER + "block/room.rs"
 MASTER = "master/src/"
 DOCUMENT = MASTER + "document.rs"
 DOCUMENT_FILE = "runtime/src/host/store/file/document.rs"
@@ -38,12 +37,12 @@ GUARDS = [
         "published-before-applied",
         "`Applied` is said only of what is published",
         (
-            ROOM,
+            PRIMARY,
             "        if step.replaces() < self.published {\n            return Err(PushOutcome::Late);",
             "        if step.replaces() < version {\n            return Err(PushOutcome::Late);",
         ),
         (
-            BLOCK,
+            PRIMARY,
             "let is_published = step.replaces() < self.published;",
             "let is_published = is_applied;",
         ),
@@ -56,9 +55,7 @@ GUARDS = [
     guard(
         "required-before-admitted",
         "a copy is required from before its admission is asked for",
-        (PRIMARY, "(follower.is_asked_for, follower.is_waited_for) = (true, true);", "follower.is_asked_for = true;"),
-        (PRIMARY, "follower.is_waited_for |= next != Next::State;", ""),
-        (PRIMARY, "follower.is_waited_for |= follower.is_given;", ""),
+        (PRIMARY, "self.stage >= Stage::CatchingUp", "self.stage >= Stage::InSync"),
     ),
     guard(
         "inherited-counts-as-published",
@@ -84,12 +81,12 @@ GUARDS = [
     guard(
         "term-of-followers",
         "a primary hears followers of its own term only",
-        (BLOCK, "if term != self.placement.term || !primary.knows(follower, fill) {", "if !primary.knows(follower, fill) {"),
+        (PRIMARY, "if term != self.placement.term || !primary.knows(follower, fill) {", "if !primary.knows(follower, fill) {"),
     ),
     guard(
         "entry-follows",
         "an entry is appended to the state it follows, and no other",
-        (FOLLOWER, "self.state.as_mut().filter(|state| state.name() == entry.follows)", "self.state.as_mut().filter(|_| true)"),
+        (FOLLOWER, "self.state.as_mut().filter(|state| state.name() == update.follows)", "self.state.as_mut().filter(|_| true)"),
     ),
     guard(
         "retained-state",
@@ -99,13 +96,14 @@ GUARDS = [
     guard(
         "covered-node",
         "what is covered by a held node is dropped",
-        (HELD, "if let Some(held) = self.root().or_else(|| self.covering(node)) {", "if let Some(held) = self.root() {"),
+        (REDUCE, "self.root().or_else(|| self.covering(raised))", "self.root()"),
+        (REDUCE, "if self.root().is_some() || self.covering(node).is_some() {", "if self.root().is_some() {"),
     ),
     guard(
         "rewind-of-gradients",
         "a gradient from before the last restore is refused",
-        (BLOCK, "(Role::Primary(_), _) if rewind < self.placement.rewind => Err(PushOutcome::Rewound),", ""),
-        (BLOCK, "(Role::Primary(_), _) if rewind > self.placement.rewind => Err(PushOutcome::Busy),", ""),
+        (PRIMARY, "(Role::Primary(_), _) if rewind < self.placement.rewind => Err(PushOutcome::Rewound),", ""),
+        (PRIMARY, "(Role::Primary(_), _) if rewind > self.placement.rewind => Err(PushOutcome::Busy),", ""),
     ),
     guard(
         "state-of-one-rewind",
@@ -125,7 +123,7 @@ GUARDS = [
     guard(
         "judged-before-passed",
         "no update goes beyond an evaluation that is not judged",
-        (ROOM, "self.placement.heir.is_some() || !self.is_open(step.0);", "self.placement.heir.is_some() && !self.is_open(step.0);"),
+        (PRIMARY, "self.placement.heir.is_some() || !self.is_open(step.0);", "self.placement.heir.is_some() && !self.is_open(step.0);"),
         (POSITIONS, "self.placement.heir.is_some() || self.waits_for_rest() || !self.is_open(arriving.position);", "self.placement.heir.is_some() || self.waits_for_rest();"),
     ),
     guard(
@@ -255,25 +253,25 @@ GUARDS = [
     guard(
         "whole-siblings",
         "only whole siblings are added up",
-        (HELD, "is_some_and(|held| held.node == sibling)", "is_some()"),
+        (REDUCE, "is_some_and(|held| held.node == sibling)", "is_some()"),
     ),
     guard(
         "decided-before-updated",
         "a block waits for what is decided over all blocks",
-        (BLOCK, "let is_decided = !self.shape.is_decided || primary.scalars.decision().is_some();", "let is_decided = true;"),
+        (PRIMARY, "let is_decided = !self.shape.is_decided || primary.scalars.decision().is_some();", "let is_decided = true;"),
     ),
     guard(
         "one-update-at-a-time",
         "an update waits until the one before it is published",
-        (BLOCK, "state.version() == self.published && self.placement.heir.is_none() && is_decided;", "self.placement.heir.is_none() && is_decided;"),
+        (PRIMARY, "state.version() == self.published && self.placement.heir.is_none() && is_decided;", "self.placement.heir.is_none() && is_decided;"),
     ),
     guard(
         "still-before-handing-over",
         "a block that is handed over makes no updates",
-        (BLOCK, "self.published && self.placement.heir.is_none() && is_decided;", "self.published && is_decided;"),
-        (ROOM, "self.placement.heir.is_some() || !self.is_open(step.0);", "!self.is_open(step.0);"),
+        (PRIMARY, "self.published && self.placement.heir.is_none() && is_decided;", "self.published && is_decided;"),
+        (PRIMARY, "self.placement.heir.is_some() || !self.is_open(step.0);", "!self.is_open(step.0);"),
         (POSITIONS, "self.placement.heir.is_some() || self.waits_for_rest()", "self.waits_for_rest()"),
-        (BLOCK, "self.placement.heir.filter(|_| self.published == state.version())?", "self.placement.heir?"),
+        (PRIMARY, "self.placement.heir.filter(|_| self.published == state.version())?", "self.placement.heir?"),
     ),
     guard(
         "piece-at-rest",

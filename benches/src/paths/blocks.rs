@@ -2,9 +2,10 @@
 
 use anyhow::ensure;
 use bytes::Bytes;
-use shoal_pserver::block::shape::{BlockShape, NodeGradient};
-use shoal_pserver::block::sum::Came;
-use shoal_pserver::block::{Block, Placement, PushOutcome, Terms};
+use shoal_pserver::block::NodeGradient;
+use shoal_pserver::block::reduce::Gradient;
+use shoal_pserver::block::shape::BlockShape;
+use shoal_pserver::block::{Block, BlockSettings, Placement, PushOutcome};
 use shoal_pserver::kernel::sum::Single;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::schedule::Schedule;
@@ -41,7 +42,7 @@ impl Blocks {
         let declaration = Declaration { parameters: vec![parameter], block_elements: 0 };
         declaration.check()?;
         let (layout, settings) = (Layout::new(&declaration), settings());
-        let terms = Arc::new(Terms::new(&settings, 16));
+        let terms = Arc::new(BlockSettings::new(&settings, 16));
         let block = |(id, layout)| {
             let shape = Arc::new(BlockShape::new(id, layout, &declaration, 7, Precision::F32));
             let placement = Placement {
@@ -74,8 +75,12 @@ impl Blocks {
                 let own = bytes.split_to(4 * shape.elements);
                 let node = Node::leaf(slot as u32);
                 shape.check_values(&own, false, node)?;
-                let arriving =
-                    NodeGradient { step, node, weight: WEIGHT / 2, came: Came::Words(own, Precision::F32) };
+                let arriving = NodeGradient {
+                    step,
+                    node,
+                    weight: WEIGHT / 2,
+                    gradient: Gradient::Words(own, Precision::F32),
+                };
                 let outcome = block.push(Rewind(1), arriving)?;
                 let is_published = matches!(outcome, PushOutcome::Applied { is_published: true, .. });
                 ensure!(is_published == (slot == 1), "a block applied a step too early or not at all");

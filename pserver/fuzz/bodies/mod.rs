@@ -3,8 +3,8 @@
 
 use prost::Message;
 use shoal_pserver::block::Placement;
+use shoal_pserver::block::evaluate::Verdicts;
 use shoal_pserver::block::primary::PlacedCopy;
-use shoal_pserver::block::verdicts::Verdicts;
 use shoal_pserver::hosting::Assignment;
 use shoal_pserver::service::PserverService;
 use shoal_pserver::shard::Shard;

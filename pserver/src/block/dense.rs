@@ -4,16 +4,18 @@
 //! nothing until the next update. Of a block that lives on a device the published parameters are here, and its slots there: a
 //! copy fetches them.
 
-use super::published::{Published, bytes_of};
+use super::evaluate::Turn;
+use super::reduce::DenseSum;
 use super::shape::{BlockShape, Divisor, Pace};
 use super::state::Kept;
-use super::sum::DenseSum;
-use super::verdicts::Turn;
-use crate::device::{Area, Device, Given, PieceUpdate, Resident};
+use crate::device::{Area, Device, Given, Outcome, PieceUpdate, Resident};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockCopy, Refusal, RefusalKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+#[cfg(target_endian = "big")]
+compile_error!("published buffers are sent as they lie in memory, which must be little-endian");
 
 /// Parameters and slots.
 #[derive(Debug)]
@@ -68,7 +70,7 @@ impl Dense {
         if let Ok(resident) = device.place(shape.id, self.newest().values(), &slots) {
             let placed = self.newest().bytes().and_then(|bytes| resident.placed(bytes));
             if let (Some(newest), Some(placed)) = (self.kept.back_mut(), placed.cloned()) {
-                *newest = Published::there(placed);
+                *newest = Published::on_device(placed);
             }
             self.slots = Slots::There(resident);
         }
@@ -153,11 +155,11 @@ impl Dense {
             Slots::There(resident) => {
                 let pieces = shape.passes(pace, divisor);
                 let pieces = pieces.filter_map(|(range, rule, pass)| PieceUpdate::new(range, rule, pass?));
-                let outcome = match sum.there() {
+                let outcome = match sum.on_device() {
                     Some(tree) => resident.update_by(pieces.collect(), tree.clone(), pace.brings),
                     None => resident.update(pieces.collect(), |page| sum.read_to(page)),
                 };
-                self.kept.push_back(Published::there(outcome));
+                self.kept.push_back(Published::on_device(outcome));
                 return 0;
             }
         };
@@ -191,5 +193,68 @@ impl Dense {
     fn newest(&self) -> &Published {
         // Never empty: every constructor puts one in, `release` keeps the newest.
         &self.kept[self.kept.len() - 1]
+    }
+}
+
+/// The parameters of a block at one version, shared by everyone who sends them and never written again. They are in host memory, or
+/// where a device makes them and perhaps leaves them.
+#[derive(Clone, Debug)]
+pub struct Published(Content);
+
+#[derive(Clone, Debug)]
+enum Content {
+    Here(Bytes),
+    There(Outcome),
+}
+
+struct Owner(Arc<Vec<f32>>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// A shared buffer as little-endian bytes, without a copy.
+pub(super) fn bytes_of(values: Arc<Vec<f32>>) -> Bytes {
+    Bytes::from_owner(Owner(values))
+}
+
+impl Published {
+    /// Publishes a buffer without copying it.
+    pub fn new(values: Vec<f32>) -> Published {
+        Published(Content::Here(bytes_of(Arc::new(values))))
+    }
+    /// The version that an update on a device makes.
+    pub(super) fn on_device(outcome: Outcome) -> Published {
+        Published(Content::There(outcome))
+    }
+    fn content(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Content::Here(bytes) => Some(bytes),
+            Content::There(outcome) => outcome.bytes(),
+        }
+    }
+    /// Whether it is made: here, or on a device.
+    pub fn is_made(&self) -> bool {
+        match &self.0 {
+            Content::Here(_) => true,
+            Content::There(outcome) => outcome.is_made(),
+        }
+    }
+    /// The update on a device that makes it, if one does.
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
+        match &self.0 {
+            Content::Here(_) => None,
+            Content::There(outcome) => Some(outcome),
+        }
+    }
+    /// The values; of one that is not here none.
+    pub fn values(&self) -> &[f32] {
+        self.content().map_or(&[], |bytes| bytemuck::cast_slice(bytes))
+    }
+    /// The same as little-endian bytes, if it is here; clones share the buffer.
+    pub fn bytes(&self) -> Option<Bytes> {
+        self.content().cloned()
     }
 }

@@ -3,10 +3,10 @@
 //! transition; the numbers are those of ARCHITECTURE.md. Pure.
 
 use super::piece::Piece;
-use super::row_counts::RowCounts;
 use super::state::State;
 use super::{Block, Role};
 use crate::bucket::arena::Slot;
+use crate::bucket::plan::Plan;
 use shoal_runtime::cluster::{CheckpointId, Fill, Node, Rewind, StateName, Step, Term, Version};
 
 /// What somebody may wait for that a transition has changed.
@@ -193,4 +193,21 @@ impl Block {
 /// Whether neighbours in the order of steps and slots have no slot in common.
 fn apart<S: PartialEq>(left: &(S, Node), right: &(S, Node)) -> bool {
     left.0 != right.0 || left.1.end() <= right.1.first()
+}
+
+/// What some updates did to the rows of a bucket, counted for people. No decision may rest on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowCounts {
+    /// Rows that were let go of, by age or by score.
+    pub evicted: u64,
+    /// Keys that were left unborn because the bucket was full, each time.
+    pub refused: u64,
+}
+
+impl RowCounts {
+    /// Counts one update.
+    pub(super) fn count(&mut self, plan: &Plan) {
+        self.evicted += plan.evicted.len() as u64;
+        self.refused += u64::from(plan.refused);
+    }
 }

@@ -1,12 +1,12 @@
 //! What a block's follower does: says what it holds, takes in a state or the entry that follows its own. Words for
 //! another fill or of another term change nothing.
 
-use super::answer::{Cursor, News, Placement};
-use super::entry::Entry;
-use super::state::State;
-use super::{Block, Role};
+use super::piece::Piece;
+use super::state::{State, Update};
+use super::{Block, Cursor, News, Placement, Role};
 use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::{BlockCopy, Fill, Refusal, Term, Version};
+use std::sync::Arc;
 
 impl Block {
     /// What a follower says to its primary: its fill and term, and what it holds. Nothing of a primary or a copy that
@@ -31,9 +31,9 @@ impl Block {
                 *is_broken = true;
                 return Ok(());
             }
-            News::Copy(copy) if copy.rewind == self.placement.rewind => self.take(&copy)?,
+            News::Copy(copy) if copy.rewind == self.placement.rewind => self.take_copy(&copy)?,
             News::Copy(_) => {}
-            News::Entry(entry) => self.append(entry)?,
+            News::Entry(entry) => self.append(Arc::unwrap_or_clone(entry))?,
         }
         if let Some(state) = &mut self.state {
             self.published = self.published.max(published.min(state.ready()));
@@ -43,7 +43,7 @@ impl Block {
     }
 
     /// A state to start from, if it is newer than what is here, or the segment that comes next.
-    fn take(&mut self, copy: &BlockCopy) -> Result<(), Refusal> {
+    fn take_copy(&mut self, copy: &BlockCopy) -> Result<(), Refusal> {
         let is_newer = self.state.as_ref().is_none_or(|state| copy.name > state.name());
         let is_first = copy.segment.as_ref().is_none_or(|segment| segment.slots.start == 0);
         let is_all = copy.segment.as_ref().is_none_or(|segment| segment.slots == WHOLE);
@@ -65,14 +65,14 @@ impl Block {
         Ok(())
     }
 
-    fn append(&mut self, entry: Entry) -> Result<(), Refusal> {
-        let Some(state) = self.state.as_mut().filter(|state| state.name() == entry.follows) else {
+    fn append(&mut self, update: Update) -> Result<(), Refusal> {
+        let Some(state) = self.state.as_mut().filter(|state| state.name() == update.follows) else {
             return Ok(());
         };
-        let update = state.update_of(&self.shape, &entry)?;
+        state.check(&self.shape, &update)?;
         let pace = self.job.pace(&self.shape, state, &update);
-        self.copied += state.apply(&self.shape, entry.term, pace, update);
-        if let Some(super::piece::Piece::Open(_, piece)) = &self.piece {
+        self.copied += state.apply(&self.shape, pace, update);
+        if let Some(Piece::Open(_, piece)) = &self.piece {
             self.settle_saved(&piece.hold);
         }
         Ok(())

@@ -3,7 +3,7 @@
 //!
 //! A dense block's piece shares its buffers, and costs nothing until the block's next update makes others. From then until
 //! the piece is written it is charged whole. A bucket's piece is charged with the rows that had to be saved for it. An update
-//! that would charge more than is left is put off; writing goes on whatever training does, so that room comes.
+//! that would charge more than is left is put off; writing goes on whatever training does, so that some is free again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -63,12 +63,12 @@ impl Budget {
 }
 
 impl Hold {
-    /// Charges it whole, once. False if there is no room.
+    /// Charges it whole, once. False if the budget has not so much left.
     fn charge(&self) -> bool {
         self.charge_up_to(self.bytes)
     }
 
-    /// Charges it with so much, if it is not yet. False if there is no room.
+    /// Charges it with so much, if it is not yet. False if the budget has not so much left.
     pub(super) fn charge_up_to(&self, bytes: u64) -> bool {
         // Under the block's lock: nobody else charges it.
         let charged = self.charged.load(Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Hold {
         is_taken
     }
 
-    /// It holds exactly so much, whether there is room or not.
+    /// It holds exactly so much, whether the budget has it or not.
     pub(super) fn settle(&self, bytes: u64) {
         let before = self.charged.swap(bytes, Ordering::Relaxed);
         if bytes >= before {

@@ -1,14 +1,18 @@
-//! A block's piece of a checkpoint that was named ahead: the state a follower would start from, taken at exactly the
+//! Pieces of checkpoints: what is written of a block, and what it is restored from.
+//!
+//! A piece is of a checkpoint that was named ahead: the state a follower would start from, taken at exactly the
 //! version named. Pure; a dense block's piece shares its buffers, so that taking it costs nothing until the next update; a
 //! bucket's is given out segment by segment, and costs the rows that change before they are given.
 
 use super::memory::Hold;
 use super::shape::BlockShape;
-use super::state::State;
-use super::{Block, Role};
+use super::state::{State, wrong_shape};
+use super::{Block, Placement, Role};
 use crate::bucket::arena::Slot;
+use crate::bucket::beginning::GivenRows;
 use crate::bucket::segment::row_bytes;
-use shoal_runtime::cluster::{BlockCopy, CheckpointId, Version};
+use shoal_runtime::cluster::block_copy::{Segment, Settled};
+use shoal_runtime::cluster::{BlockCopy, CheckpointId, ManifestRecord, Refusal, Rewind, Term, Version};
 use std::sync::Arc;
 
 /// A checkpoint under way.
@@ -160,4 +164,93 @@ impl Piece {
         let rows = rows + state.evicts_at_most(shape, update, rows);
         piece.hold.charge_up_to((state.saved_bytes() + rows * row_bytes(bucket)) as u64)
     }
+}
+
+// How a primary without a state begins its term: at a checkpoint's pieces, at its initial values, or at given ones. So it does once
+// in a term; what comes for another term changes nothing.
+impl Block {
+    /// The term under which it has to be restored, if it is a primary without a state.
+    pub fn wants_state(&self) -> Option<(Term, Rewind)> {
+        let Placement { term, rewind, .. } = self.placement;
+        let is_wanted = matches!(self.role, Role::Primary(_)) && self.state.is_none() && term.0 == rewind.0;
+        is_wanted.then_some((term, rewind))
+    }
+
+    /// What it has to be restored from, if that is not its initial values.
+    pub fn origin(&self) -> Option<ManifestRecord> {
+        self.placement.origin
+    }
+
+    /// Begins its term at the state that a checkpoint has of it.
+    pub fn restore_from(&mut self, term: Term, state: State) {
+        let is_wanted = self.wants_state().is_some_and(|(wanted, _)| wanted == term);
+        if is_wanted && state.filled().is_none() {
+            self.begin(state.under(term));
+        }
+    }
+
+    /// Begins its term at the block's initial values.
+    pub fn restore_initial(&mut self, term: Term) {
+        self.restore_beginning(term, self.shape.initial(self.job.seed));
+    }
+
+    /// Begins its term before the first update, at these parameters.
+    pub fn restore_beginning(&mut self, term: Term, parameters: Vec<f32>) {
+        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
+            self.begin(State::beginning(&self.shape, parameters, term));
+        }
+    }
+
+    /// Begins its term before the first update, a bucket at these rows.
+    pub fn restore_rows(&mut self, term: Term, rows: &GivenRows) {
+        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
+            self.begin(State::beginning_at(&self.shape, rows, term));
+        }
+    }
+
+    fn begin(&mut self, state: State) {
+        let version = state.version();
+        if let Role::Primary(primary) = &mut self.role {
+            (primary.held, primary.inherited) = (self.job.nothing_held(version), None);
+        }
+        (self.published, self.state) = (version, Some(self.house(state)));
+        self.publish();
+    }
+}
+
+/// A block's state in the making, from the pieces that a checkpoint has of it: whole, or of a bucket newest first.
+#[derive(Debug, Default)]
+pub struct Restoring {
+    state: Option<State>,
+    settled: Settled,
+}
+
+impl Restoring {
+    /// Takes in the next piece. Those of the newest state come first, in slot order; then, newest first, what that rests on.
+    ///
+    /// # Errors
+    /// It is not of this block's shape, or says of a slot what cannot be.
+    pub fn take(&mut self, shape: &BlockShape, copy: &BlockCopy) -> Result<(), Refusal> {
+        let (Some(bucket), Some(segment)) = (&shape.bucket, &copy.segment) else {
+            self.state = Some(State::from_copy(shape, copy)?);
+            return Ok(());
+        };
+        let rows = self.settled.take(copy, bucket.width).map_err(|what| wrong_shape(shape, what))?;
+        match &mut self.state {
+            None => self.state = Some(State::from_copy(shape, &whole(copy, segment))?),
+            Some(state) if state.filled().is_some() => state.fill(shape, &whole(copy, segment))?,
+            Some(state) => state.fill_beneath(shape, &segment.slots, &rows)?,
+        }
+        Ok(())
+    }
+
+    /// The state, once all pieces are taken in.
+    pub fn finish(self) -> Option<State> {
+        self.state
+    }
+}
+
+/// What changed, as if it were all that there is: what it rests on comes later.
+fn whole(copy: &BlockCopy, segment: &Segment) -> BlockCopy {
+    BlockCopy { segment: Some(Segment { freed: None, ..segment.clone() }), ..copy.clone() }
 }

@@ -1,20 +1,19 @@
 //! Asynchronous jobs: an update for each position (a microbatch's place in the job), applied at once if the block's ledger
 //! lacks it. A ledger answer speaks of what is published only.
 
-use super::answer::{PushOutcome, Reading};
-use super::primary::{LOG_MAX, Primary};
-use super::state::{Kept, State, Update};
-use super::sum::Came;
+use super::piece::Piece;
+use super::primary::{LOG_MAX, Primary, PushOutcome};
+use super::reduce::Gradient;
+use super::state::{State, Update};
 use super::{Block, Role};
-use crate::bucket::plan::Plan;
-use shoal_runtime::cluster::{Ledger, Mode, Rewind, Version};
+use shoal_runtime::cluster::{Rewind, Version};
 
 /// Updates that may wait for copies at a time: followers are given each as an entry.
 const IN_FLIGHT_MAX: u64 = LOG_MAX as u64;
 
 /// One microbatch's gradient for one block, as it came.
 #[derive(Clone, Debug)]
-pub struct PositionGradient<'a> {
+pub struct PositionGradient {
     /// The microbatch's place in the job.
     pub position: u64,
     /// The version that it was computed from.
@@ -22,12 +21,12 @@ pub struct PositionGradient<'a> {
     /// Records (or tokens) in it.
     pub weight: u64,
     /// Of the block.
-    pub came: Came<'a>,
+    pub gradient: Gradient,
 }
 
 impl Block {
     /// Takes in a gradient, computed under `rewind`, that has passed the shape's check.
-    pub fn push_position(&mut self, rewind: Rewind, arriving: PositionGradient<'_>) -> PushOutcome {
+    pub fn push_position(&mut self, rewind: Rewind, arriving: PositionGradient) -> PushOutcome {
         if let Err(outcome) = self.led(rewind) {
             return outcome;
         }
@@ -45,30 +44,24 @@ impl Block {
         if state.ledger().contains(arriving.position) {
             return PushOutcome::Held { replaced: 0 };
         }
-        let version = state.version();
+        let (name, version) = (state.name(), state.version());
         let is_needed_here = primary.is_followed() || !state.is_on_device();
         if version.0 - self.published.0 >= IN_FLIGHT_MAX || is_closed {
             return PushOutcome::Busy;
         }
-        if !self.has_memory(arriving.came.rows()) {
+        if !self.has_memory(arriving.gradient.rows()) {
             return PushOutcome::Throttled;
         }
-        let mut came = arriving.came;
-        if is_needed_here && came.bring().is_err() {
+        let mut gradient = arriving.gradient;
+        if is_needed_here && gradient.fetch().is_err() {
             // The device has failed, and the process is about to end.
             return PushOutcome::Busy;
         }
         let Role::Primary(primary) = &mut self.role else { return PushOutcome::Moved };
         primary.pending.push_back((Version(version.0 + 1), arriving.position));
-        self.update(Update {
-            weight: arriving.weight,
-            sum: came.into_sum(),
-            plan: Plan::default(),
-            position: Some(arriving.position),
-            staleness: version.0.saturating_sub(arriving.version.0),
-            factor: 1.0,
-            rate,
-        });
+        let staleness = version.0.saturating_sub(arriving.version.0);
+        let update = Update::new(name, self.placement.term, arriving.weight, gradient.into_sum());
+        self.update(Update { position: Some(arriving.position), staleness, rate, ..update });
         PushOutcome::Applied { replaced: 0, is_short: false, is_published: self.published > version }
     }
 
@@ -79,7 +72,7 @@ impl Block {
 
     /// Whether a checkpoint waits until all that was applied is published.
     fn waits_for_rest(&self) -> bool {
-        let is_wanted = matches!(self.piece, Some(super::piece::Piece::Wanted(_)));
+        let is_wanted = matches!(self.piece, Some(Piece::Wanted(_)));
         is_wanted && self.state.as_ref().is_some_and(|state| state.version() > self.published)
     }
 
@@ -87,28 +80,6 @@ impl Block {
     pub fn has_published(&self, rewind: Rewind, position: u64) -> bool {
         let led = self.led(rewind).ok();
         led.and_then(|(primary, _)| primary.ledger.as_ref()).is_some_and(|ledger| ledger.contains(position))
-    }
-
-    /// The newest published parameters, of a bucket the rows of these keys, with the rewind number they belong to.
-    pub fn read_newest(&self, keys: &[u64]) -> (Reading, Rewind) {
-        let rewind = self.placement.rewind;
-        let reading = match (&self.role, &self.state) {
-            (Role::Primary(_), Some(state)) => match state.read(&self.shape, self.published, keys) {
-                Kept::Here(kept) => Reading::Parameters(kept, self.published),
-                Kept::Coming | Kept::Gone => Reading::NotYet,
-            },
-            (Role::Primary(_), None) => Reading::NotYet,
-            (Role::Follower { .. } | Role::Retired, _) => Reading::Elsewhere,
-        };
-        (reading, rewind)
-    }
-
-    /// The positions that are published; none while that is not known.
-    pub(super) fn standing_ledger(&self, primary: &Primary) -> Option<Ledger> {
-        match self.job.mode {
-            Mode::Sync { .. } => Some(Ledger::default()),
-            Mode::Async { .. } => primary.ledger.clone(),
-        }
     }
 }
 

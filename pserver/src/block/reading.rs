@@ -1,10 +1,26 @@
 //! What trainers read of a block: a version that is published, in a message or put into an area of its device.
 
-use super::answer::{PushOutcome, Reading};
+use super::primary::PushOutcome;
 use super::state::{Kept, State};
 use super::{Block, Role};
 use crate::device::{Area, Given};
+use bytes::Bytes;
 use shoal_runtime::cluster::{Rewind, Step, Version};
+
+/// What a block has of a step's parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The parameters, and which version they are.
+    Parameters(Bytes, Version),
+    /// They are on a device, and are or may be put into an area of it; which version they are.
+    InArea(Version),
+    /// They are not published yet.
+    NotYet,
+    /// The step is done everywhere, and they are no longer kept; the block is at this version.
+    Gone(Version),
+    /// This copy is not the block's primary, or the block has gone back: the caller's routing is old.
+    Elsewhere,
+}
 
 /// Whether what a caller waits for may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +66,21 @@ impl Block {
         }
     }
 
-    /// The same of a block on a device, copied to an area of that from byte `to` on; none if they do not go there.
+    /// The newest published parameters, of a bucket the rows of these keys, with the rewind number they belong to.
+    pub fn read_newest(&self, keys: &[u64]) -> (Reading, Rewind) {
+        let rewind = self.placement.rewind;
+        let reading = match (&self.role, &self.state) {
+            (Role::Primary(_), Some(state)) => match state.read(&self.shape, self.published, keys) {
+                Kept::Here(kept) => Reading::Parameters(kept, self.published),
+                Kept::Coming | Kept::Gone => Reading::NotYet,
+            },
+            (Role::Primary(_), None) => Reading::NotYet,
+            (Role::Follower { .. } | Role::Retired, _) => Reading::Elsewhere,
+        };
+        (reading, rewind)
+    }
+
+    /// The same as [`read`](Self::read) of a block on a device, copied to an area of that from byte `to` on; none if they do not go there.
     pub fn give(
         &self,
         rewind: Rewind,

@@ -2,9 +2,8 @@
 //!
 //! It needs no lock, so that a gradient is checked before one is taken. It must never hold a version.
 
-use super::held::Difference;
-use super::sum::{Came, DenseSum, Sum};
-use super::verdicts::Turn;
+use super::evaluate::Turn;
+use super::reduce::{DenseSum, Difference, Sum};
 use crate::bucket::shape::BucketShape;
 use crate::kernel::norm::SquareSum;
 use crate::kernel::rules::{self, Pass};
@@ -23,19 +22,6 @@ const CANDIDATES_BYTES_MAX: usize = 1 << 19;
 /// Elements that are read from a message and then updated before the next are: those of all buffers stay in the caches of one
 /// core meanwhile, and the constants of a rule are made often enough not to be seen.
 pub const STRETCH: usize = 16 << 10;
-
-/// One node's gradient for one block, as it came.
-#[derive(Clone, Debug)]
-pub struct NodeGradient<'a> {
-    /// The step whose tree the node is in.
-    pub step: Step,
-    /// Which slots are summed.
-    pub node: Node,
-    /// Records (or tokens) in the sum.
-    pub weight: u64,
-    /// Of the block.
-    pub came: Came<'a>,
-}
 
 /// Where in the job an update is, for schedules and bias corrections.
 #[derive(Clone, Copy, Debug, PartialEq)]

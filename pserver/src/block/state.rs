@@ -1,32 +1,35 @@
-//! The state of one block: a pure function of its state before and one log entry. Copies of a block that have applied
-//! the same entries have the same bits.
+//! The state of one block: a pure function of its state before and one update. Copies of a block that have applied the same
+//! updates have the same bits.
 //!
 //! It must never know of roles, copies or messages.
 
-use super::dense::Dense;
-use super::entry::{Entry, decode_rows};
-use super::published::Published;
+use super::dense::{Dense, Published};
+use super::evaluate::Turn;
+use super::reduce::{DenseSum, Sum};
 use super::shape::{BlockShape, Divisor, Pace};
-use super::sum::{DenseSum, Sum};
-use super::verdicts::Turn;
+use crate::bucket::Bucket;
 use crate::bucket::arena::Slot;
 use crate::bucket::beginning::GivenRows;
 use crate::bucket::plan::Plan;
-use crate::bucket::{self, Bucket};
 use crate::device::{Area, Device, Given};
 use bytes::Bytes;
-use shoal_runtime::cluster::block_copy::{Segment, SegmentRow};
+use shoal_runtime::cluster::block_copy::SegmentRow;
 use shoal_runtime::cluster::{
     BlockCopy, CheckpointId, Ledger, Precision, Refusal, RefusalKind, Rewind, Rows, StateName, Term, Version,
 };
+use shoal_runtime::wire::rows;
 use std::ops::Range;
 
-/// One update, as it is applied.
+/// One update: what makes a state the next one, and an entry of the log that followers are given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
+    /// The state that it follows, and no other.
+    pub follows: StateName,
+    /// Under which term it was made.
+    pub term: Term,
     /// Records (or tokens) in the sum. Of weight 0 the rule does not run, but a metric may begin at zero.
     pub weight: u64,
-    /// The reduced gradient; of a dense block empty where the weight is 0.
+    /// The reduced gradient; empty where the weight is 0.
     pub sum: Sum,
     /// Of a bucket: what the update does to its rows beside their values.
     pub plan: Plan,
@@ -38,6 +41,70 @@ pub struct Update {
     pub factor: f32,
     /// What learning rates are multiplied with, as evaluations were judged.
     pub rate: f32,
+}
+
+impl Update {
+    /// An update by a sum of so many records, with no factor.
+    pub fn new(follows: StateName, term: Term, weight: u64, sum: Sum) -> Update {
+        let (plan, position, staleness, factor, rate) = (Plan::default(), None, 0, 1.0, 1.0);
+        Update { follows, term, weight, sum, plan, position, staleness, factor, rate }
+    }
+
+    /// The name of the state that it makes.
+    pub fn makes(&self) -> StateName {
+        StateName { term: self.term, version: Version(self.follows.version.0 + 1) }
+    }
+
+    /// Bytes that its gradient has in a message.
+    pub fn bytes(&self) -> usize {
+        match &self.sum {
+            _ if self.weight == 0 => 0,
+            Sum::Dense(sum) => 4 * sum.elements(),
+            Sum::Rows(sum) => 4 + rows::encoded_bytes(sum.len(), sum.dimension()) + self.plan.bytes(),
+        }
+    }
+
+    /// Its gradient for a message: little-endian f32, which are shared and not copied where the sum is
+    /// [frozen](Sum::freeze); of a bucket `bytes of the rows (u32) | rows | plan`; nothing where the weight is 0.
+    pub fn encode_gradient(&self) -> Bytes {
+        match &self.sum {
+            _ if self.weight == 0 => Bytes::new(),
+            Sum::Dense(sum) => sum.bytes(),
+            Sum::Rows(sum) => {
+                let mut bytes = Vec::with_capacity(self.bytes());
+                let length = rows::encoded_bytes(sum.len(), sum.dimension()) as u32;
+                bytes.extend_from_slice(&length.to_le_bytes());
+                rows::encode(sum, &mut bytes);
+                self.plan.encode(&mut bytes);
+                bytes.into()
+            }
+        }
+    }
+
+    /// The sum and the plan of a gradient that [`encode_gradient`](Self::encode_gradient) has written, of an update of that weight.
+    ///
+    /// # Errors
+    /// It is not what rows of such a bucket are written as.
+    pub fn decode_gradient(shape: &BlockShape, weight: u64, gradient: Bytes) -> Result<(Sum, Plan), Refusal> {
+        match &shape.bucket {
+            Some(_) if weight == 0 => Ok((Sum::Rows(Rows::default()), Plan::default())),
+            Some(bucket) => {
+                let (rows, plan) = decode_rows(&gradient, bucket.dimension)
+                    .map_err(|what| wrong_shape(shape, format!("an entry: {what}")))?;
+                Ok((Sum::Rows(rows), plan))
+            }
+            None => Ok((Sum::Dense(DenseSum::unread(gradient, Precision::F32)), Plan::default())),
+        }
+    }
+}
+
+fn decode_rows(bytes: &[u8], dimension: usize) -> Result<(Rows, Plan), String> {
+    let short = || format!("{} bytes", bytes.len());
+    let (length, rest) = bytes.split_first_chunk().ok_or_else(short)?;
+    let (sum, plan) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(short)?;
+    let sum = rows::decode(sum, dimension)?;
+    let plan = Plan::decode(plan, sum.len()).ok_or("not what happens to rows beside their values")?;
+    Ok((sum, plan))
 }
 
 /// The newest versions of a block's values, rule state, and how it is named.
@@ -92,7 +159,7 @@ impl State {
         let values = match &shape.bucket {
             None => Values::Dense(Dense::from_copy(shape, copy)?),
             Some(bucket) => {
-                let begun = segment_of(copy).and_then(|segment| Bucket::begin(bucket, &segment));
+                let begun = Bucket::begin(bucket, copy);
                 Values::Bucket(Box::new(begun.map_err(|what| wrong_shape(shape, what))?))
             }
         };
@@ -104,8 +171,7 @@ impl State {
         let (Values::Bucket(bucket), Some(of)) = (&mut self.values, &shape.bucket) else { return Ok(()) };
         let is_next = copy.segment.as_ref().is_some_and(|segment| segment.slots.start == bucket.filled());
         if copy.name == self.name && is_next {
-            let filled = segment_of(copy).and_then(|segment| bucket.fill(of, &segment));
-            filled.map_err(|what| wrong_shape(shape, what))?;
+            bucket.fill(of, copy).map_err(|what| wrong_shape(shape, what))?;
         }
         Ok(())
     }
@@ -240,7 +306,7 @@ impl State {
         let earlier = usize::try_from(of.earlier).unwrap_or(usize::MAX);
         match (&self.values, &shape.bucket) {
             (Values::Bucket(bucket), Some(shape)) => {
-                Some(with_segment(copy, bucket.segment(shape, of.from, of.segment_bytes, earlier)))
+                Some(bucket.segment(shape, copy, of.from, of.segment_bytes, earlier))
             }
             (Values::Dense(dense), _) => dense.copy_into(copy, earlier),
             (Values::Bucket(_), None) => Some(copy),
@@ -301,7 +367,7 @@ impl State {
         bytes_max: usize,
     ) -> Option<BlockCopy> {
         let (Values::Bucket(bucket), Some(shape)) = (&mut self.values, &shape.bucket) else { return None };
-        Some(with_segment(head.clone(), bucket.give_segment(shape, bytes_max)?))
+        bucket.give_segment(shape, head, bytes_max)
     }
 
     /// What an update does to a bucket's rows beside their values.
@@ -314,31 +380,27 @@ impl State {
         }
     }
 
-    /// The update of an entry, if it can follow this state.
-    pub fn update_of(&self, shape: &BlockShape, entry: &Entry) -> Result<Update, Refusal> {
-        let (sum, plan) = match (&self.values, &shape.bucket) {
-            (Values::Bucket(_), Some(_)) if entry.weight == 0 => {
-                (Sum::Rows(Rows::default()), Plan::default())
+    /// Whether an update that came from elsewhere can follow this state.
+    ///
+    /// # Errors
+    /// Its sum is not of this block's shape, or what it says of a bucket's rows cannot be.
+    pub fn check(&self, shape: &BlockShape, update: &Update) -> Result<(), Refusal> {
+        let checked = match (&self.values, &shape.bucket, &update.sum) {
+            (Values::Bucket(bucket), Some(of), Sum::Rows(rows)) => bucket.check(of, rows, &update.plan),
+            (Values::Dense(_), None, Sum::Dense(sum))
+                if update.weight == 0 || sum.elements() == shape.elements =>
+            {
+                Ok(())
             }
-            (Values::Bucket(bucket), Some(of)) => {
-                let (rows, plan) = decode_rows(&entry.gradient, of.dimension)
-                    .and_then(|(rows, plan)| bucket.check(of, &rows, &plan).map(|()| (rows, plan)))
-                    .map_err(|what| wrong_shape(shape, format!("an entry: {what}")))?;
-                (Sum::Rows(rows), plan)
-            }
-            _ if entry.weight > 0 && entry.gradient.len() != 4 * shape.elements => {
-                return Err(wrong_shape(shape, format!("an entry with {} bytes came", entry.gradient.len())));
-            }
-            _ => (Sum::Dense(DenseSum::unread(entry.gradient.clone(), Precision::F32)), Plan::default()),
+            _ => Err(format!("{} bytes came", update.bytes())),
         };
-        let Entry { weight, position, staleness, factor, rate, .. } = *entry;
-        Ok(Update { weight, sum, plan, position, staleness, factor, rate })
+        checked.map_err(|what| wrong_shape(shape, format!("an entry: {what}")))
     }
 
-    /// Makes the next version under `term`: the rule runs once. Returns the bytes that had to be copied because
-    /// somebody still has the buffers.
-    pub fn apply(&mut self, shape: &BlockShape, term: Term, pace: Pace, update: Update) -> u64 {
-        let mut copied = 0;
+    /// Makes the next version: the rule runs once. Returns the bytes that had to be copied because somebody still has the buffers.
+    pub fn apply(&mut self, shape: &BlockShape, pace: Pace, update: Update) -> u64 {
+        debug_assert!(update.follows == self.name, "an update follows one state and no other");
+        let (mut copied, made) = (0, update.makes());
         let divisor = divisor(&update);
         let is_idle = if shape.is_metric { pace.turn == Turn::Idle } else { update.weight == 0 };
         match (&mut self.values, update.sum, &shape.bucket) {
@@ -357,7 +419,7 @@ impl State {
         if let Some(position) = update.position {
             self.ledger.insert(position);
         }
-        self.name = StateName { term, version: Version(self.name.version.0 + 1) };
+        self.name = made;
         copied
     }
 
@@ -390,22 +452,6 @@ pub struct CopyOf {
 
 fn divisor(update: &Update) -> Divisor {
     Divisor { weight: update.weight, factor: update.factor }
-}
-
-fn with_segment(copy: BlockCopy, segment: bucket::segment::Segment) -> BlockCopy {
-    let bucket::segment::Segment { slots, rows, earlier, candidates, freed } = segment;
-    BlockCopy { parameters: rows, earlier, segment: Some(Segment { slots, candidates, freed }), ..copy }
-}
-
-fn segment_of(copy: &BlockCopy) -> Result<bucket::segment::Segment, String> {
-    let Some(Segment { slots, candidates, freed }) = copy.segment.clone() else {
-        return Err(format!("a copy of a dense block with {} bytes came", copy.parameters.len()));
-    };
-    if freed.is_some() {
-        return Err("it has only what changed since a checkpoint".to_owned());
-    }
-    let (rows, earlier) = (copy.parameters.clone(), copy.earlier.clone());
-    Ok(bucket::segment::Segment { slots, rows, earlier, candidates, freed })
 }
 
 pub(super) fn wrong_shape(shape: &BlockShape, what: String) -> Refusal {

@@ -5,12 +5,13 @@
 
 use super::Bucket;
 use super::arena::{Arena, Slot};
-use super::segment::{Segment, add_row};
+use super::segment::add_row;
 use super::shape::BucketShape;
 use super::undo::Undo;
 use bytes::Bytes;
-use shoal_runtime::cluster::CheckpointId;
+use shoal_runtime::cluster::block_copy::Segment;
 use shoal_runtime::cluster::slot_set::SlotSet;
+use shoal_runtime::cluster::{BlockCopy, CheckpointId};
 use std::collections::BTreeMap;
 
 /// What is needed beside the bucket to give out what it was.
@@ -87,8 +88,13 @@ impl Bucket {
         self.giving.as_ref().map_or(0, |giving| giving.saved_bytes)
     }
 
-    /// Its next segment, of about so many bytes; none once the last was given, or where nothing is.
-    pub fn give_segment(&mut self, shape: &BucketShape, bytes_max: usize) -> Option<Segment> {
+    /// `head` with its next segment, of about so many bytes; none once the last was given, or where nothing is.
+    pub fn give_segment(
+        &mut self,
+        shape: &BucketShape,
+        head: &BlockCopy,
+        bytes_max: usize,
+    ) -> Option<BlockCopy> {
         let giving = self.giving.as_deref_mut()?;
         let (from, mut rows, mut freed, mut end) = (giving.next, Vec::new(), Vec::new(), Slot::MAX);
         for slot in giving.due(&self.arena) {
@@ -116,6 +122,7 @@ impl Bucket {
         if end == Slot::MAX {
             self.giving = None;
         }
-        Some(Segment { slots, rows: rows.into(), earlier, candidates, freed })
+        let segment = Some(Segment { slots, candidates, freed });
+        Some(BlockCopy { parameters: rows.into(), earlier, segment, ..head.clone() })
     }
 }

@@ -119,6 +119,11 @@ impl Plan {
         self.evicted.sort_unstable();
     }
 
+    /// Bytes that [`encode`](Self::encode) writes.
+    pub fn bytes(&self) -> usize {
+        4 * self.places.len() + 4 + 12 * self.evicted.len()
+    }
+
     /// Bytes: `place (u32)* | refused (u32) | (key, slot)*`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let word = |place: &Place| match place {

@@ -9,25 +9,11 @@ use super::shape::BucketShape;
 use super::undo::Undo;
 use super::{Bucket, WHOLE};
 use bytes::Bytes;
-use shoal_runtime::cluster::block_copy::{ROW_HEAD_BYTES, SegmentRow, decode_rows, encode_row};
+use shoal_runtime::cluster::BlockCopy;
+use shoal_runtime::cluster::block_copy::{ROW_HEAD_BYTES, Segment, SegmentRow, decode_rows, encode_row};
 use shoal_runtime::cluster::table::ROWS_MAX;
 use std::collections::VecDeque;
 use std::ops::Range;
-
-/// The rows of some slots, as bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Which slots. The end is [`Slot::MAX`] in the last segment.
-    pub slots: Range<Slot>,
-    /// `(slot, key, last, occurrences, values)*`, slot by slot.
-    pub rows: Bytes,
-    /// What rows of these slots were before each of the newest updates, oldest first.
-    pub earlier: Vec<Bytes>,
-    /// In the first segment, the keys that are not admitted yet.
-    pub candidates: Bytes,
-    /// Where the rows are those that changed since an earlier checkpoint: slots that had a row and have none any more.
-    pub freed: Option<Vec<Slot>>,
-}
 
 /// Writes a row at the end of `bytes`.
 pub(super) fn add_row(slot: Slot, row: &Row<'_>, bytes: &mut Vec<u8>) {
@@ -41,8 +27,15 @@ pub fn row_bytes(shape: &BucketShape) -> usize {
 }
 
 impl Bucket {
-    /// The segment that begins at a slot, of about so many bytes, with so many earlier versions.
-    pub fn segment(&self, shape: &BucketShape, from: Slot, bytes_max: usize, earlier: usize) -> Segment {
+    /// `head` with the segment that begins at a slot, of about so many bytes, and so many earlier versions.
+    pub fn segment(
+        &self,
+        shape: &BucketShape,
+        head: BlockCopy,
+        from: Slot,
+        bytes_max: usize,
+        earlier: usize,
+    ) -> BlockCopy {
         let row_bytes = row_bytes(shape);
         let mut rows = Vec::new();
         let mut end = WHOLE;
@@ -57,19 +50,21 @@ impl Bucket {
         let kept = self.undo.len().saturating_sub(earlier);
         let earlier = self.undo.range(kept..).map(|undo| undo.encode(&slots, shape.dimension).into());
         let candidates = if from == 0 { self.candidates.encode().into() } else { Bytes::new() };
-        Segment { earlier: earlier.collect(), slots, rows: rows.into(), candidates, freed: None }
+        let segment = Some(Segment { slots: slots.clone(), candidates, freed: None });
+        BlockCopy { parameters: rows.into(), earlier: earlier.collect(), segment, ..head }
     }
 
-    /// A bucket that has the rows of its first segment.
+    /// A bucket that has the rows of its first segment, which is this copy's.
     ///
     /// # Errors
     /// What is wrong with the segment.
-    pub fn begin(shape: &BucketShape, segment: &Segment) -> Result<Bucket, String> {
+    pub fn begin(shape: &BucketShape, copy: &BlockCopy) -> Result<Bucket, String> {
+        let segment = segment_of(copy)?;
         let candidates =
             Candidates::decode(&segment.candidates).ok_or("not what keys that occurred are written as")?;
-        let undo = vec![Undo::default(); segment.earlier.len()].into();
+        let undo = vec![Undo::default(); copy.earlier.len()].into();
         let mut bucket = Bucket { candidates, undo, filled: 0, ..Bucket::new(shape) };
-        bucket.fill(shape, segment)?;
+        bucket.fill(shape, copy)?;
         Ok(bucket)
     }
 
@@ -77,17 +72,18 @@ impl Bucket {
     ///
     /// # Errors
     /// What is wrong with the segment.
-    pub fn fill(&mut self, shape: &BucketShape, segment: &Segment) -> Result<(), String> {
+    pub fn fill(&mut self, shape: &BucketShape, copy: &BlockCopy) -> Result<(), String> {
+        let segment = segment_of(copy)?;
         if segment.slots.start != self.filled || segment.slots.is_empty() {
             return Err(format!("slots {:?}, those from {} on are next", segment.slots, self.filled));
         }
-        let (came, row_bytes) = (segment.rows.len(), row_bytes(shape));
-        let rows = decode_rows(&segment.rows, shape.width)
+        let (came, row_bytes) = (copy.parameters.len(), row_bytes(shape));
+        let rows = decode_rows(&copy.parameters, shape.width)
             .ok_or_else(|| format!("{came} bytes of rows that have {row_bytes} each"))?;
         let rows: Vec<SegmentRow<'_>> = rows.collect();
         self.check_rows(shape, &segment.slots, &rows)?;
         let undo = |bytes: &Bytes| Undo::decode(bytes, &segment.slots, shape.dimension);
-        let earlier: Option<VecDeque<Undo>> = segment.earlier.iter().map(undo).collect();
+        let earlier: Option<VecDeque<Undo>> = copy.earlier.iter().map(undo).collect();
         let earlier = earlier.ok_or("not what earlier versions are written as")?;
         // Whoever keeps fewer earlier versions was told that nobody asks for the others.
         for (ours, theirs) in self.undo.iter_mut().rev().zip(earlier.iter().rev()) {
@@ -141,5 +137,14 @@ impl Bucket {
             next = slot + 1;
         }
         Ok(())
+    }
+}
+
+/// The segment of a copy that says of its slots all that there is.
+fn segment_of(copy: &BlockCopy) -> Result<&Segment, String> {
+    match &copy.segment {
+        None => Err(format!("a copy of a dense block with {} bytes came", copy.parameters.len())),
+        Some(Segment { freed: Some(_), .. }) => Err("it has only what changed since a checkpoint".to_owned()),
+        Some(segment) => Ok(segment),
     }
 }

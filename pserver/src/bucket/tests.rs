@@ -3,12 +3,14 @@
 
 mod refused;
 
-use super::segment::Segment;
 use super::*;
+use bytes::Bytes;
 use proptest::prelude::*;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::table::{Ceiling, Full};
-use shoal_runtime::cluster::{Parameter, Rule, Schedule, Table};
+use shoal_runtime::cluster::{
+    BlockCopy, BlockId, Ledger, Parameter, Rewind, Rule, Schedule, StateName, Table, Term, Version,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -220,7 +222,7 @@ impl Play {
             Turn::Fill(bytes) => {
                 let from = self.follower.as_ref().map_or(0, Bucket::filled);
                 if from != WHOLE {
-                    let segment = self.bucket.segment(&self.shape, from, bytes, 9);
+                    let segment = self.bucket.segment(&self.shape, head(), from, bytes, 9);
                     take(&self.shape, &mut self.follower, &segment);
                 }
             }
@@ -247,10 +249,10 @@ impl Play {
             self.giving = Some((self.versions.len() - 1, self.bucket.earlier().min(2), None));
             return;
         };
-        let segment = self.bucket.give_segment(&self.shape, bytes).unwrap();
+        let segment = self.bucket.give_segment(&self.shape, &head(), bytes).unwrap();
         take(&self.shape, given, &segment);
         let Some(given) = given.take_if(|given| given.is_whole()) else { return };
-        assert_eq!((self.bucket.give_segment(&self.shape, 1), self.bucket.saved_bytes()), (None, 0));
+        assert_eq!((self.bucket.give_segment(&self.shape, &head(), 1), self.bucket.saved_bytes()), (None, 0));
         assert_eq!(given.earlier(), *earlier);
         let version = *version;
         self.check_versions(&given, version);
@@ -284,8 +286,24 @@ impl Play {
     }
 }
 
+/// What copies of a bucket have in common, before a segment is put in.
+fn head() -> BlockCopy {
+    let name = StateName { term: Term(1), version: Version(0) };
+    BlockCopy {
+        block: BlockId(0),
+        rewind: Rewind(1),
+        name,
+        published: Version(0),
+        parameters: Bytes::new(),
+        earlier: Vec::new(),
+        slots: Vec::new(),
+        ledger: Ledger::default(),
+        segment: None,
+    }
+}
+
 /// A copy takes in the segment that comes next.
-fn take(shape: &BucketShape, copy: &mut Option<Bucket>, segment: &Segment) {
+fn take(shape: &BucketShape, copy: &mut Option<Bucket>, segment: &BlockCopy) {
     match copy {
         None => *copy = Some(Bucket::begin(shape, segment).unwrap()),
         Some(copy) => copy.fill(shape, segment).unwrap(),

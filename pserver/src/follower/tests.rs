@@ -5,8 +5,8 @@ use crate::block::Placement;
 use crate::block::primary::PlacedCopy;
 use crate::block::tests::{alone, async_job, job};
 use crate::service::PserverService;
-use crate::shard::tests::{assigned, empty, host};
-use crate::shard::{Gradient, Push, Pushed};
+use crate::shard::Pushed;
+use crate::shard::tests::{assigned, empty, gradient, host, message};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::schedule::Schedule;
@@ -117,14 +117,9 @@ fn pair(job: &JobSettings) -> (Net, [Arc<Shard>; 3]) {
 
 fn push(shard: &Arc<Shard>, what: Pushed, version: u64) {
     let bytes = [0.5f32.to_le_bytes().repeat(6), 1.0f32.to_le_bytes().to_vec()];
-    let gradient = |block: usize| Gradient {
-        block: BlockId(block as u32),
-        rewind: Rewind(3),
-        version: Version(version),
-        bytes: bytes[block].clone().into(),
-        area: None,
-    };
-    shard.push(&Push { what, exclusions: 0, weight: 2, gradients: vec![gradient(0), gradient(1)] }).unwrap();
+    let gradients = bytes.iter().zip(0..).map(|(bytes, block)| gradient(block, bytes));
+    let gradients = gradients.map(|gradient| proto::BlockGradient { version, ..gradient });
+    shard.push(&message(what, 2, gradients.collect())).unwrap();
 }
 
 fn root(step: u64) -> Pushed {
@@ -135,8 +130,8 @@ fn root(step: u64) -> Pushed {
 fn versions(shard: &Arc<Shard>) -> Vec<Option<u64>> {
     let copies = shard.whole_standing().unwrap().1.into_iter();
     let each = copies.flat_map(|copy| copy.blocks.into_iter().map(move |block| (block, copy.name)));
-    let sorted: BTreeMap<BlockId, _> = each.collect();
-    sorted.into_values().map(|name| name.map(|name| name.version.0)).collect()
+    let sorted: BTreeMap<u32, _> = each.collect();
+    sorted.into_values().map(|name| name.map(|name| name.version)).collect()
 }
 
 /// Lets these pservers follow while `meanwhile` runs. Returns what ended the following, if anything did.
@@ -166,19 +161,12 @@ async fn a_follower_is_filled_follows_every_update_at_once_and_is_asked_for() {
         after(10).await;
         assert_eq!(versions(&shards[1]), [Some(0); 2]);
         let asked = shards[0].whole_standing().unwrap().2;
-        assert_eq!(
-            asked.iter().map(|asked| (asked.block.0, asked.fill.0)).collect::<Vec<_>>(),
-            [(0, 5), (1, 5)]
-        );
+        assert_eq!(asked.iter().map(|asked| (asked.block, asked.fill)).collect::<Vec<_>>(), [(0, 5), (1, 5)]);
         for step in 0..5 {
             push(&shards[0], root(step), 0);
             after(1).await;
             assert_eq!(versions(&shards[1]), [Some(step + 1); 2]);
-            assert_eq!(
-                shards[0].whole_standing().unwrap().0[0].version,
-                Version(step + 1),
-                "acknowledged at once"
-            );
+            assert_eq!(shards[0].whole_standing().unwrap().0[0].version, step + 1, "acknowledged at once");
         }
     };
     assert_eq!(follow_during(&net, &[&shards[1]], story).await, None);
@@ -247,11 +235,11 @@ async fn a_new_primary_is_followed_and_the_old_one_is_not_asked_any_more() {
         let calls = net.calls(1);
         tell(&shards[1], 7, &[0, 1], &placed(2, 2, &[3], 7, true));
         after(1).await;
-        assert_eq!(shards[1].whole_standing().unwrap().0[0].version, Version(1), "the other copy has it");
+        assert_eq!(shards[1].whole_standing().unwrap().0[0].version, 1, "the other copy has it");
         push(&shards[1], root(1), 0);
         after(1).await;
         assert_eq!(versions(&shards[2]), [Some(2); 2]);
-        assert_eq!(shards[1].whole_standing().unwrap().0[0].version, Version(2));
+        assert_eq!(shards[1].whole_standing().unwrap().0[0].version, 2);
         after(5_000).await;
         assert_eq!(net.calls(1), calls);
     };
@@ -304,16 +292,8 @@ async fn blocks_of_any_size_fit_the_messages_that_fill_a_follower() {
     };
     tell(&shards[0], &placed(1, 1, &[2], 3, false));
     let bytes = [vec![0; 4 * ((1 << 18) - 1)], vec![0; 4 << 18]];
-    let gradient = |block: usize| Gradient {
-        block: BlockId(block as u32),
-        rewind: Rewind(3),
-        version: Version(0),
-        bytes: bytes[block].clone().into(),
-        area: None,
-    };
-    shards[0]
-        .push(&Push { what: root(0), exclusions: 0, weight: 0, gradients: vec![gradient(0), gradient(1)] })
-        .unwrap();
+    let gradients = bytes.iter().zip(0..).map(|(bytes, block)| gradient(block, bytes));
+    shards[0].push(&message(root(0), 0, gradients.collect())).unwrap();
     tell(&shards[1], &placed(2, 1, &[], 3, false));
     assert_eq!(follow_during(&net, &[&shards[1]], after(100)).await, None);
     assert_eq!(versions(&shards[1]), [Some(1); 2]);

@@ -6,10 +6,10 @@ use crate::block::primary::PlacedCopy;
 use crate::block::tests::{alone, job};
 use crate::follower::tests::{Net, address};
 use crate::report::tests::{FakeMaster, after, identity, memory};
-use crate::shard::tests::{assigned, empty};
-use crate::shard::{Gradient, Push, Pushed};
+use crate::shard::Pushed;
+use crate::shard::tests::{assigned, empty, gradient, message};
 use shoal_runtime::cluster::routing::PserverAddress;
-use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Node, Refusal, RefusalKind, Rewind, Step, Version};
+use shoal_runtime::cluster::{Fill, Incarnation, Node, Refusal, RefusalKind, Step};
 use std::sync::Arc;
 
 /// The first incarnation that the test's master gives out.
@@ -42,15 +42,8 @@ fn led_by(primary: Incarnation) -> Placement {
 
 fn push(shard: &Arc<Shard>, step: u64) {
     let bytes = 1.0f32.to_le_bytes();
-    let gradient = Gradient {
-        block: BlockId(1),
-        rewind: Rewind(3),
-        version: Version(0),
-        bytes: bytes::Bytes::copy_from_slice(&bytes),
-        area: None,
-    };
     let what = Pushed::Node(Step(step), Node { level: 1, index: 0 });
-    shard.push(&Push { what, exclusions: 0, weight: 2, gradients: vec![gradient] }).unwrap();
+    shard.push(&message(what, 2, vec![gradient(1, &bytes)])).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +151,7 @@ async fn every_assignment_has_its_primaries_restored_and_no_other_copies() {
             .unwrap()
             .0
             .iter()
-            .map(|group| (group.blocks.len(), group.term.0))
+            .map(|group| (group.blocks.len(), group.term))
             .collect::<Vec<_>>()
     };
     let story = async {

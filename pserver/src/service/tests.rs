@@ -155,7 +155,7 @@ async fn a_question_that_nobody_waits_for_any_more_keeps_no_place() {
     let service = service();
     let gone = tokio::time::timeout(Duration::from_millis(50), told(&service, question(1, 5000))).await;
     assert!(gone.is_err());
-    assert!(service.shard.is_room_queue_empty());
+    assert!(service.shard.is_credit_queue_empty());
     assert_eq!(told(&service, question(0, 0)).await, proto::PushAnswer::Room);
 }
 
@@ -292,7 +292,7 @@ async fn a_follower_that_means_another_life_or_another_job_is_given_nothing() {
     assert_eq!((reply.blocks.len(), reply.is_unknown), (0, true));
     service.follow(follow(9, Some((3, 0)), 0)).await.unwrap();
     push_held(&service).await;
-    assert_eq!(shard.whole_standing().unwrap().0[0].version, Version(0), "it was not heard");
+    assert_eq!(shard.whole_standing().unwrap().0[0].version, 0, "it was not heard");
     let mut other = follow(1, None, 0).into_inner();
     other.job = "other".into();
     assert_eq!(refusal(service.follow(Request::new(other)).await), RefusalKind::WrongJob);

@@ -55,7 +55,7 @@ impl Shard {
         }
         let moved = changed.blocks.iter().filter(|(_, effects)| effects.has_moved());
         if self.is_anyone_asking() {
-            self.tell_of_room(Some(&moved.map(|(id, _)| *id).collect()));
+            self.grant_credit(Some(&moved.map(|(id, _)| *id).collect()));
         }
         let starved = changed.blocks.iter().filter(|(_, effects)| effects.starved);
         starved.for_each(|(id, _)| self.note_starved(*id));
@@ -88,7 +88,7 @@ impl Shard {
         let hosting = self.hosting();
         let hosted = starved.iter().filter_map(|id| hosting.as_ref()?.block(*id).cloned());
         self.each(hosted.collect(), |_, changed, hosted| hosted.with(changed, Block::go_on)).await?;
-        self.tell_of_room(Some(&starved));
+        self.grant_credit(Some(&starved));
         Ok(())
     }
 }

@@ -5,10 +5,14 @@
 //! begins another session; so nothing is lost, and nothing has to be sent again by the primary.
 
 use super::{Kind, Listener, Shard, Since};
+use crate::block::shape::BlockShape;
+use crate::block::state::Update;
 use crate::block::{Cursor, News};
 use crate::hosting::{Changed, Hosted};
-use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Refusal, Term, Version};
+use shoal_runtime::cluster::{BlockCopy, BlockId, Fill, Incarnation, Refusal, Term, Version};
 use shoal_runtime::host::signal::Changes;
+use shoal_runtime::wire::malformed;
+use shoal_runtime::wire::proto::{self, followed_block::News as Wire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,15 +23,6 @@ const ANSWER_BYTES: usize = 8 << 20;
 const ANSWER_BYTES_MAX: usize = 18 << 20;
 /// What a block costs in a message beside its buffers, at most.
 const ENVELOPE_BYTES: usize = 128;
-
-/// Copies of one follower that stand alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Following {
-    /// The blocks.
-    pub blocks: Vec<BlockId>,
-    /// How they stand.
-    pub stand: Stand,
-}
 
 /// How a follower's copy stands, as the follower says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,19 +35,23 @@ pub struct Stand {
     pub cursor: Option<Cursor>,
 }
 
-/// What a primary has for one copy.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Followed {
-    /// The block.
-    pub block: BlockId,
-    /// Under which term it is said.
-    pub term: Term,
-    /// For which copy.
-    pub fill: Fill,
-    /// What is published.
-    pub published: Version,
-    /// What there is.
-    pub news: News,
+impl Stand {
+    fn of(wire: &proto::FollowedBlocks) -> Stand {
+        let filled = Some(wire.filled).filter(|slot| *slot > 0);
+        let cursor = wire.name.map(|name| Cursor { name: name.into(), filled });
+        Stand { fill: Fill(wire.fill), term: Term(wire.term), cursor }
+    }
+
+    fn of_blocks(self, blocks: Vec<u32>) -> proto::FollowedBlocks {
+        let Stand { fill, term, cursor } = self;
+        proto::FollowedBlocks {
+            blocks,
+            term: term.0,
+            fill: fill.0,
+            name: cursor.map(|cursor| cursor.name.into()),
+            filled: cursor.and_then(|cursor| cursor.filled).unwrap_or(0),
+        }
+    }
 }
 
 /// What followers have said to this pserver, of each the newest session.
@@ -94,11 +93,12 @@ impl Shard {
         follower: Incarnation,
         id: u64,
         number: u64,
-        following: Vec<Following>,
+        said: &[proto::FollowedBlocks],
     ) -> Option<Led> {
-        let said = following
-            .into_iter()
-            .flat_map(|Following { blocks, stand }| blocks.into_iter().map(move |block| (block, stand)));
+        let said = said.iter().flat_map(|alike| {
+            let stand = Stand::of(alike);
+            alike.blocks.iter().map(move |block| (BlockId(*block), stand))
+        });
         let said: BTreeMap<BlockId, Stand> = said.collect();
         let logged = self.changes.told(Kind::Logged);
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,14 +189,14 @@ impl Shard {
     /// Takes in what a primary has said.
     ///
     /// # Errors
-    /// Some of it is not of its block's shape, or cannot follow the block's state; the rest is taken in.
-    pub async fn hear(self: &Arc<Self>, followed: Vec<Followed>) -> Result<(), Refusal> {
+    /// Some of it cannot be understood, is not of its block's shape, or cannot follow the block's state; the rest is taken in.
+    pub async fn hear(self: &Arc<Self>, said: Vec<proto::FollowedBlock>) -> Result<(), Refusal> {
         let Some(hosting) = self.hosting() else { return Ok(()) };
-        let here = followed
-            .into_iter()
-            .filter_map(|followed| Some((Arc::clone(hosting.block(followed.block)?), followed)));
-        let heard = self.each(here.collect(), |shard, changed, (hosted, followed)| {
-            let Followed { fill, term, published, news, .. } = followed;
+        let here =
+            said.into_iter().filter_map(|said| Some((Arc::clone(hosting.block(BlockId(said.block))?), said)));
+        let heard = self.each(here.collect(), |shard, changed, (hosted, said)| {
+            let (fill, term, published) = (Fill(said.fill), Term(said.term), Version(said.published));
+            let news = News::decode(&hosted.shape, said.news)?;
             let bytes = news.bytes() as u64;
             shard.count(|counters| {
                 counters.fills += u64::from(matches!(news, News::Copy(_)));
@@ -210,12 +210,47 @@ impl Shard {
 }
 
 /// What is said, by how copies stand.
-pub(crate) fn grouped(said: &BTreeMap<BlockId, Stand>) -> Vec<Following> {
-    let mut groups: BTreeMap<Stand, Vec<BlockId>> = BTreeMap::new();
+pub(crate) fn grouped(said: &BTreeMap<BlockId, Stand>) -> Vec<proto::FollowedBlocks> {
+    let mut groups: BTreeMap<Stand, Vec<u32>> = BTreeMap::new();
     for (block, stand) in said {
-        groups.entry(*stand).or_default().push(*block);
+        groups.entry(*stand).or_default().push(block.0);
     }
-    groups.into_iter().map(|(stand, blocks)| Following { blocks, stand }).collect()
+    groups.into_iter().map(|(stand, blocks)| stand.of_blocks(blocks)).collect()
+}
+
+impl News {
+    pub(super) fn decode(shape: &BlockShape, wire: Option<Wire>) -> Result<News, Refusal> {
+        let entry = match wire {
+            None => return Ok(News::Nothing),
+            Some(Wire::IsBroken(_)) => return Ok(News::Broken),
+            Some(Wire::Copy(copy)) => return Ok(News::Copy(Box::new(BlockCopy::try_from(copy)?))),
+            Some(Wire::Entry(entry)) => entry,
+        };
+        let follows = entry.follows.ok_or_else(|| malformed("entry.follows", "the field is missing"))?.into();
+        let (term, weight, position) = (Term(entry.term), entry.weight, entry.position);
+        let proto::LogEntry { staleness, factor, rate, .. } = entry;
+        let (sum, plan) = Update::decode_gradient(shape, weight, entry.gradient)?;
+        let update = Update { follows, term, weight, sum, plan, position, staleness, factor, rate };
+        Ok(News::Entry(Arc::new(update)))
+    }
+
+    pub(super) fn encode(self) -> Option<Wire> {
+        match self {
+            News::Nothing | News::Later | News::NotHere => None,
+            News::Broken => Some(Wire::IsBroken(true)),
+            News::Copy(copy) => Some(Wire::Copy((*copy).into())),
+            News::Entry(update) => Some(Wire::Entry(proto::LogEntry {
+                follows: Some(update.follows.into()),
+                term: update.term.0,
+                weight: update.weight,
+                gradient: update.encode_gradient(),
+                position: update.position,
+                staleness: update.staleness,
+                factor: update.factor,
+                rate: update.rate,
+            })),
+        }
+    }
 }
 
 impl Led {
@@ -225,7 +260,7 @@ impl Led {
     }
 
     /// Hears what the follower has said, and gives it what there is, as much as fits an answer.
-    pub fn news(&mut self, shard: &Shard) -> Result<Vec<Followed>, Refusal> {
+    pub fn news(&mut self, shard: &Shard) -> Result<Vec<proto::FollowedBlock>, Refusal> {
         self.logged.mark_heard();
         let Some(hosting) = shard.hosting() else { return Ok(Vec::new()) };
         let (mut answer, mut changed) = (Answer::default(), Changed::default());
@@ -246,9 +281,9 @@ impl Led {
                 continue;
             }
             let Stand { fill, term, cursor } = stand;
-            let (follower, room) = (self.follower, answer.room());
+            let (follower, bytes_max) = (self.follower, answer.bytes_left());
             let (news, published) = hosted.with(&mut changed, |block| {
-                (block.follow(follower, fill, term, cursor, room), block.published())
+                (block.follow(follower, fill, term, cursor, bytes_max), block.published())
             })?;
             match news {
                 News::Nothing | News::NotHere => {}
@@ -257,7 +292,7 @@ impl Led {
                 }
                 news => {
                     session.answered.insert(*id);
-                    answer.push(Followed { block: *id, term, fill, published, news });
+                    answer.push(*id, stand, published, news);
                 }
             }
         }
@@ -285,7 +320,7 @@ impl Session {
 /// An answer in the making.
 #[derive(Debug, Default)]
 struct Answer {
-    followed: Vec<Followed>,
+    followed: Vec<proto::FollowedBlock>,
     bytes: usize,
 }
 
@@ -294,8 +329,8 @@ impl Answer {
         self.bytes >= ANSWER_BYTES
     }
 
-    /// Bytes that there is room for. The first finds room whatever it has: it fits a message.
-    fn room(&self) -> usize {
+    /// Bytes that are left for what is next. The first is given whatever it has: it fits a message.
+    fn bytes_left(&self) -> usize {
         match self.bytes {
             0 => usize::MAX,
             _ if self.is_full() => 0,
@@ -303,8 +338,9 @@ impl Answer {
         }
     }
 
-    fn push(&mut self, followed: Followed) {
-        self.bytes += ENVELOPE_BYTES + followed.news.bytes();
-        self.followed.push(followed);
+    fn push(&mut self, block: BlockId, stand: Stand, published: Version, news: News) {
+        self.bytes += ENVELOPE_BYTES + news.bytes();
+        let (block, term, fill, published) = (block.0, stand.term.0, stand.fill.0, published.0);
+        self.followed.push(proto::FollowedBlock { block, term, fill, published, news: news.encode() });
     }
 }

@@ -7,49 +7,20 @@ use crate::block::{Block, Reading};
 use crate::device::{Area, Given};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Step, Version};
-use shoal_runtime::wire::rows;
+use shoal_runtime::wire::{proto, rows};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Parameter bytes after which a pull is answered with what it has.
 const PULL_BYTES: usize = 4 << 20;
-
-/// One pull message.
-#[derive(Clone, Debug)]
-pub struct Pull {
-    /// The step whose parameters are asked for and the caller's history; none for the newest, in asynchronous jobs.
-    pub step: Option<(Step, Rewind)>,
-    /// Blocks whose parameters are wanted.
-    pub blocks: Vec<BlockId>,
-    /// An area of the caller's, and where in it those of the first blocks are to be put.
-    pub area: Option<(u64, Vec<u64>)>,
-    /// Blocks of which only "published" is asked.
-    pub without_data: Vec<BlockId>,
-    /// Buckets of which rows are wanted, and their keys as they came.
-    pub rows: Vec<(BlockId, Bytes)>,
-}
-
-/// A block's parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PulledBlock {
-    /// The block.
-    pub block: BlockId,
-    /// Empty where none were wanted, or where they are in the caller's area.
-    pub parameters: Bytes,
-    /// Whether they are there, once the device has given them.
-    pub is_in_area: bool,
-    /// Which version they are.
-    pub version: Version,
-    /// The history they belong to.
-    pub rewind: Rewind,
-}
 
 /// What a pull finds at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Pulled {
     /// Blocks that have published the step.
-    pub blocks: Vec<PulledBlock>,
+    pub blocks: Vec<proto::PulledBlock>,
     /// Blocks whose primary is elsewhere, or that have gone back.
-    pub moved: Vec<BlockId>,
+    pub moved: Vec<u32>,
     /// Whether the caller should be answered now: all is said, or the message is full, or its routing is old.
     pub is_final: bool,
     /// What the device has to have given before that.
@@ -66,17 +37,16 @@ enum Wanted<'a> {
     Nothing,
 }
 
-impl Pull {
-    fn wanted<'a>(&'a self, area: Option<&'a Area>) -> impl Iterator<Item = (BlockId, Wanted<'a>)> {
-        let places = area
-            .zip(self.area.as_ref())
-            .into_iter()
-            .flat_map(|(area, (_, places))| places.iter().map(move |to| Wanted::In(area, *to)));
-        let everything = self.blocks.iter().copied().zip(places.chain(std::iter::repeat(Wanted::Everything)));
-        let rows = self.rows.iter().map(|(id, keys)| (*id, Wanted::Rows(keys)));
-        let nothing = self.without_data.iter().map(|id| (*id, Wanted::Nothing));
-        everything.chain(rows).chain(nothing)
-    }
+/// What a message wants of each block, where its area is known.
+fn wanted<'a>(
+    pull: &'a proto::PullRequest,
+    area: Option<&'a Area>,
+) -> impl Iterator<Item = (BlockId, Wanted<'a>)> {
+    let places = area.into_iter().flat_map(|area| pull.places.iter().map(move |to| Wanted::In(area, *to)));
+    let everything = pull.blocks.iter().copied().zip(places.chain(std::iter::repeat(Wanted::Everything)));
+    let rows = pull.rows.iter().map(|rows| (rows.block, Wanted::Rows(&rows.keys)));
+    let nothing = pull.without_data.iter().map(|id| (*id, Wanted::Nothing));
+    everything.chain(rows).chain(nothing).map(|(id, wanted)| (BlockId(id), wanted))
 }
 
 /// The keys whose rows are wanted. Refuses to read a table whole, and keys of what is none or of another bucket.
@@ -125,7 +95,7 @@ fn read(
 #[derive(Debug)]
 pub struct Waiting<'a> {
     shard: &'a Shard,
-    pull: &'a Pull,
+    pull: &'a proto::PullRequest,
     published: Listener,
     /// What is not there yet, and whether it stays on a device.
     missing: BTreeMap<BlockId, bool>,
@@ -160,7 +130,7 @@ impl Waiting<'_> {
             self.has_moved = true;
             return Ok(());
         };
-        let of = self.pull.step.map(|(step, rewind)| (rewind, step));
+        let of = self.shard.pulled_step(self.pull).map(|(step, rewind)| (rewind, step));
         for id in blocks {
             let Some(is_in_area) = self.missing.get(&id).copied() else { continue };
             let Some(hosted) = hosting.block(id) else {
@@ -180,13 +150,23 @@ impl Waiting<'_> {
 }
 
 impl Shard {
+    /// The step whose parameters are pulled and the caller's history; none for the newest, in asynchronous jobs.
+    fn pulled_step(&self, pull: &proto::PullRequest) -> Option<(Step, Rewind)> {
+        self.job.is_sync().then_some((Step(pull.step), Rewind(pull.rewind)))
+    }
+
+    /// The caller's area, if it has one that is here.
+    fn pulled_area(&self, pull: &proto::PullRequest) -> Option<Arc<Area>> {
+        if pull.area > 0 { self.area(pull.area) } else { None }
+    }
+
     /// Begins to wait for what is pulled.
-    pub fn waiting<'a>(&'a self, pull: &'a Pull) -> Result<Waiting<'a>, Refusal> {
+    pub fn waiting<'a>(&'a self, pull: &'a proto::PullRequest) -> Result<Waiting<'a>, Refusal> {
         let published = self.changes.listen(Kind::Published);
-        let area = pull.area.as_ref().and_then(|(number, _)| self.area(*number));
+        let area = self.pulled_area(pull);
         let stays = |wanted| matches!(wanted, Wanted::In(..) | Wanted::Nothing);
         let missing: BTreeMap<_, _> =
-            pull.wanted(area.as_deref()).map(|(id, wanted)| (id, stays(wanted))).collect();
+            wanted(pull, area.as_deref()).map(|(id, wanted)| (id, stays(wanted))).collect();
         let blocks = missing.keys().copied().collect();
         let mut waiting = Waiting { shard: self, pull, published, missing, bytes: 0, has_moved: false };
         waiting.look(blocks)?;
@@ -195,8 +175,8 @@ impl Shard {
 
     /// The parameters of those blocks that have published the step. Nothing is put into an area unless the caller is answered now:
     /// because all is said, or because it `waits` no longer.
-    pub fn pull(&self, pull: &Pull, waits: bool) -> Result<Pulled, Refusal> {
-        let area = pull.area.as_ref().and_then(|(number, _)| self.area(*number));
+    pub fn pull(&self, pull: &proto::PullRequest, waits: bool) -> Result<Pulled, Refusal> {
+        let area = self.pulled_area(pull);
         let pulled = self.pull_to(pull, area.as_deref(), false)?;
         if area.is_some() && (pulled.is_final || !waits) {
             // Whatever is put there, the caller is to hear of it: it waits for no more.
@@ -206,21 +186,27 @@ impl Shard {
         Ok(pulled)
     }
 
-    fn pull_to(&self, pull: &Pull, area: Option<&Area>, gives: bool) -> Result<Pulled, Refusal> {
-        if let Some((step, _)) = pull.step.filter(|(step, _)| step.0 > self.job.steps()) {
+    fn pull_to(
+        &self,
+        pull: &proto::PullRequest,
+        area: Option<&Area>,
+        gives: bool,
+    ) -> Result<Pulled, Refusal> {
+        let step = self.pulled_step(pull);
+        if let Some((step, _)) = step.filter(|(step, _)| step.0 > self.job.steps()) {
             return Err(self.beyond(step));
         }
         let mut pulled = Pulled::default();
         let Some(hosting) = self.hosting() else {
-            pulled.moved = pull.wanted(None).map(|(id, _)| id).collect();
+            pulled.moved = wanted(pull, None).map(|(id, _)| id.0).collect();
             pulled.is_final = true;
             return Ok(pulled);
         };
         let (mut missing, mut bytes) = (0, 0);
-        for (id, wanted) in pull.wanted(area) {
+        for (id, wanted) in wanted(pull, area) {
             hosting.check(id)?;
             let Some(hosted) = hosting.block(id) else {
-                pulled.moved.push(id);
+                pulled.moved.push(id.0);
                 continue;
             };
             let (keys, with_data) = (keys_of(&hosted.shape, wanted)?, !matches!(wanted, Wanted::Nothing));
@@ -229,25 +215,22 @@ impl Shard {
                 continue;
             }
             let given = &mut pulled.given;
-            let (reading, rewind) =
-                hosted.read(|block| read(block, pull.step, wanted, gives, &keys, given))?;
+            let (reading, rewind) = hosted.read(|block| read(block, step, wanted, gives, &keys, given))?;
             match reading {
                 Reading::NotYet => missing += 1,
-                Reading::Elsewhere => pulled.moved.push(id),
+                Reading::Elsewhere => pulled.moved.push(id.0),
                 Reading::Gone(version) => {
-                    let step = pull.step.map_or(0, |(step, _)| step.0);
+                    let step = step.map_or(0, |(step, _)| step.0);
                     let detail = format!("the block is at version {version}, step {step} is done");
                     return Err(Refusal::new(RefusalKind::StepGone, &hosted.shape, detail));
                 }
                 Reading::Parameters(parameters, version) => {
                     let parameters = if with_data { parameters } else { Bytes::new() };
                     bytes += parameters.len();
-                    let is_in_area = false;
-                    pulled.blocks.push(PulledBlock { block: id, parameters, is_in_area, version, rewind });
+                    pulled.blocks.push(pulled_block(id, parameters, false, version, rewind));
                 }
                 Reading::InArea(version) => {
-                    let (parameters, is_in_area) = (Bytes::new(), with_data);
-                    pulled.blocks.push(PulledBlock { block: id, parameters, is_in_area, version, rewind });
+                    pulled.blocks.push(pulled_block(id, Bytes::new(), with_data, version, rewind));
                 }
             }
         }
@@ -260,4 +243,14 @@ impl Shard {
         let bytes: u64 = pulled.blocks.iter().map(|block| block.parameters.len() as u64).sum();
         self.count(|counters| counters.bytes_out += bytes);
     }
+}
+
+fn pulled_block(
+    block: BlockId,
+    parameters: Bytes,
+    is_in_area: bool,
+    version: Version,
+    rewind: Rewind,
+) -> proto::PulledBlock {
+    proto::PulledBlock { block: block.0, parameters, version: version.0, rewind: rewind.0, is_in_area }
 }

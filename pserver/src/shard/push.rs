@@ -3,30 +3,16 @@
 //! Every block of a message is checked, with the locks of all of them held, before any of them changes.
 
 use super::{Kind, Listener, Shard, Since};
-use crate::block::shape::{BlockShape, NodeGradient};
-use crate::block::sum::Came;
-use crate::block::{Block, PositionGradient, PushOutcome};
+use crate::block::reduce::Gradient;
+use crate::block::shape::BlockShape;
+use crate::block::{Block, NodeGradient, PositionGradient, PushOutcome};
 use crate::device::Area;
 use crate::exact::assert_exact_arithmetic;
 use crate::hosting::{Changed, Hosted, Hosting, with_all};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Stage, Step, Version};
-use shoal_runtime::wire::rows;
-use std::borrow::Cow;
+use shoal_runtime::wire::{proto, rows};
 use std::sync::{Arc, MutexGuard};
-
-/// One push message.
-#[derive(Clone, Debug)]
-pub struct Push {
-    /// What was computed.
-    pub what: Pushed,
-    /// The number of the exclusions that it was computed with.
-    pub exclusions: u64,
-    /// Records (or tokens) in the sum.
-    pub weight: u64,
-    /// Each block at most once.
-    pub gradients: Vec<Gradient>,
-}
 
 /// What a push brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,21 +21,6 @@ pub enum Pushed {
     Node(Step, Node),
     /// A position, in asynchronous jobs.
     Position(u64),
-}
-
-/// What a push brings to one block.
-#[derive(Clone, Debug)]
-pub struct Gradient {
-    /// The block.
-    pub block: BlockId,
-    /// The rewind number under which it was computed.
-    pub rewind: Rewind,
-    /// The version that it was computed from; in synchronous jobs the step says it.
-    pub version: Version,
-    /// Little-endian values in the block's precision, or rows of a bucket.
-    pub bytes: Bytes,
-    /// In place of them, for dense blocks: an area and where in it, in bytes, the values begin.
-    pub area: Option<(u64, u64)>,
 }
 
 /// What a message brings to one block that is here.
@@ -61,7 +32,7 @@ struct Arriving<'a> {
     /// In asynchronous jobs: the version that it was computed from.
     version: Version,
     weight: u64,
-    came: Came<'static>,
+    gradient: Gradient,
 }
 
 /// Hears of blocks that have published something.
@@ -69,6 +40,19 @@ struct Arriving<'a> {
 pub struct Publications<'a> {
     shard: &'a Shard,
     published: Listener,
+}
+
+impl Pushed {
+    /// What a message brings.
+    ///
+    /// # Errors
+    /// It names no node that there is.
+    pub fn of(push: &proto::PushRequest) -> Result<Pushed, Refusal> {
+        Ok(match push.node {
+            Some(node) => Pushed::Node(Step(push.step), Node::try_from(node)?),
+            None => Pushed::Position(push.position),
+        })
+    }
 }
 
 impl Publications<'_> {
@@ -98,15 +82,16 @@ impl Shard {
 
     /// Takes a push message in; the outcomes are in the order of its blocks. A refusal changes nothing, nor does what
     /// was computed with fewer exclusions than are known here.
-    pub fn push(&self, push: &Push) -> Result<Vec<PushOutcome>, Refusal> {
+    pub fn push(&self, push: &proto::PushRequest) -> Result<Vec<PushOutcome>, Refusal> {
         self.check_arithmetic()?;
-        let mut outcomes = vec![PushOutcome::Moved; push.gradients.len()];
+        let what = Pushed::of(push)?;
+        let mut outcomes = vec![PushOutcome::Moved; push.blocks.len()];
         let hosting = self.hosting();
         if hosting.as_ref().is_some_and(|hosting| push.exclusions < hosting.assignment.exclusions) {
             // It may hold what is left out.
             outcomes.fill(PushOutcome::Rewound);
         } else if let Some(hosting) = hosting {
-            let mut arrivals = self.arrivals(&hosting, push, &mut outcomes)?;
+            let mut arrivals = self.arrivals(&hosting, push, what, &mut outcomes)?;
             arrivals.sort_unstable_by_key(|arriving| arriving.hosted.shape.id);
             let pair = arrivals.windows(2).find(|pair| pair[0].hosted.shape.id == pair[1].hosted.shape.id);
             if let Some(pair) = pair {
@@ -114,22 +99,22 @@ impl Shard {
                 return Err(Refusal::new(RefusalKind::Malformed, &pair[0].hosted.shape, detail));
             }
             let mut changed = Changed::default();
-            let taken = take(arrivals, push.what, &mut changed);
+            let taken = take(arrivals, what, &mut changed);
             self.settle(changed);
             let taken = taken.inspect_err(|refusal| {
                 if matches!(refusal.kind, RefusalKind::Nondeterministic | RefusalKind::JobFailed) {
                     self.fail(refusal.to_string());
                 }
             })?;
-            for Taken { at, outcome, staleness } in taken {
+            for Answered { at, outcome, staleness } in taken {
                 outcomes[at] = outcome;
                 if let (PushOutcome::Applied { .. }, Some(staleness)) = (outcome, staleness) {
                     self.count(|counters| counters.staleness.note(staleness));
                 }
             }
         }
-        self.note(push, &outcomes);
-        self.note_room(push.what, push.gradients.iter().map(|gradient| gradient.block));
+        self.note(push, what, &outcomes);
+        self.note_sent(what, push.blocks.iter().map(|sent| BlockId(sent.block)));
         Ok(outcomes)
     }
 
@@ -147,19 +132,21 @@ impl Shard {
     fn arrivals<'a>(
         &self,
         hosting: &'a Hosting,
-        push: &Push,
+        push: &proto::PushRequest,
+        what: Pushed,
         outcomes: &mut [PushOutcome],
     ) -> Result<Vec<Arriving<'a>>, Refusal> {
-        self.check_what(push.what)?;
-        let evaluates = self.evaluates(push.what);
-        let mut arrivals = Vec::with_capacity(push.gradients.len());
-        for (place, gradient) in push.gradients.iter().enumerate() {
-            hosting.check(gradient.block)?;
-            let Some(hosted) = hosting.block(gradient.block) else { continue };
-            let came = match gradient.area {
-                None => came(&hosted.shape, gradient, evaluates, push.what)?,
-                Some((area, at)) => match self.area(area) {
-                    Some(area) => there(&hosted.shape, &area, at, evaluates)?,
+        self.check_what(what)?;
+        let evaluates = self.evaluates(what);
+        let mut arrivals = Vec::with_capacity(push.blocks.len());
+        for (place, sent) in push.blocks.iter().enumerate() {
+            let id = BlockId(sent.block);
+            hosting.check(id)?;
+            let Some(hosted) = hosting.block(id) else { continue };
+            let gradient = match sent.area {
+                0 => in_message(&hosted.shape, &sent.gradient, evaluates, what)?,
+                area => match self.area(area) {
+                    Some(area) => in_area(&hosted.shape, &area, sent.at, evaluates)?,
                     None => {
                         outcomes[place] = PushOutcome::NoArea;
                         continue;
@@ -168,8 +155,8 @@ impl Shard {
             };
             // Who takes no part is given nothing.
             let weight = if hosted.shape.takes_part(evaluates) { push.weight } else { 0 };
-            let Gradient { rewind, version, .. } = *gradient;
-            arrivals.push(Arriving { at: place, hosted, rewind, version, weight, came });
+            let (rewind, version) = (Rewind(sent.rewind), Version(sent.version));
+            arrivals.push(Arriving { at: place, hosted, rewind, version, weight, gradient });
         }
         Ok(arrivals)
     }
@@ -213,17 +200,13 @@ impl Shard {
         }
     }
 
-    fn note(&self, push: &Push, outcomes: &[PushOutcome]) {
-        let bytes = push.gradients.iter().map(|gradient| gradient.bytes.len() as u64).sum();
+    fn note(&self, push: &proto::PushRequest, what: Pushed, outcomes: &[PushOutcome]) {
+        let bytes = push.blocks.iter().map(|sent| sent.gradient.len() as u64).sum();
         let hosting = self.hosting();
         let lowest = hosting.as_ref().and_then(|hosting| hosting.blocks.keys().next().copied());
-        let outcomes: Vec<(BlockId, PushOutcome)> = push
-            .gradients
-            .iter()
-            .zip(outcomes)
-            .map(|(gradient, outcome)| (gradient.block, *outcome))
-            .collect();
-        let level = match push.what {
+        let blocks = push.blocks.iter().map(|sent| BlockId(sent.block));
+        let outcomes: Vec<(BlockId, PushOutcome)> = blocks.zip(outcomes.iter().copied()).collect();
+        let level = match what {
             Pushed::Node(_, node) => node.level,
             Pushed::Position(_) => 0,
         };
@@ -240,42 +223,37 @@ impl std::fmt::Display for Pushed {
     }
 }
 
-/// What a message brings to one block, checked as far as it can be without a lock.
-fn came(
-    shape: &BlockShape,
-    gradient: &Gradient,
-    evaluates: bool,
-    what: Pushed,
-) -> Result<Came<'static>, Refusal> {
-    let wrong_shape = |detail: String| Refusal::new(RefusalKind::WrongShape, shape, detail);
+/// A gradient that a message has for one block, checked as far as it can be without a lock.
+fn in_message(shape: &BlockShape, bytes: &Bytes, evaluates: bool, what: Pushed) -> Result<Gradient, Refusal> {
     if let Some(bucket) = &shape.bucket {
-        let rows = rows::decode(&gradient.bytes, bucket.dimension).map_err(wrong_shape)?;
+        let rows = rows::decode(bytes, bucket.dimension)
+            .map_err(|detail| Refusal::new(RefusalKind::WrongShape, shape, detail))?;
         shape.check_rows(bucket, &rows, evaluates, what)?;
         shape.check_rows_bytes(rows.len())?;
-        return Ok(Came::Rows(Cow::Owned(rows)));
+        return Ok(Gradient::Rows(rows));
     }
-    shape.check_values(&gradient.bytes, evaluates, what)?;
-    Ok(Came::Words(gradient.bytes.clone(), shape.precision))
+    shape.check_values(bytes, evaluates, what)?;
+    Ok(Gradient::Words(bytes.clone(), shape.precision))
 }
 
-/// The same of what a trainer has put into an area: it has seen to it that all of it is finite, where it must be.
-fn there(shape: &BlockShape, area: &Arc<Area>, at: u64, evaluates: bool) -> Result<Came<'static>, Refusal> {
+/// The same of one that a trainer has put into an area: it has seen to it that all of it is finite, where it must be.
+fn in_area(shape: &BlockShape, area: &Arc<Area>, at: u64, evaluates: bool) -> Result<Gradient, Refusal> {
     let refused = |detail: &str| Refusal::new(RefusalKind::Malformed, shape, detail);
     if shape.bucket.is_some() || shape.decisions.is_some() || !shape.takes_part(evaluates) {
         return Err(refused("it takes no gradient from an area: build all roles from the same version"));
     }
     let words = area.words(at, shape.elements);
     let words = words.ok_or_else(|| refused("its gradient does not lie in the area that is named"))?;
-    let mut came = Came::There(words, shape.precision);
+    let mut gradient = Gradient::OnDevice(words, shape.precision);
     if shape.is_decided {
         // Its norm is to be known before it is applied.
-        came.bring().map_err(|lost| Refusal::new(RefusalKind::NotReady, shape, lost.to_string()))?;
+        gradient.fetch().map_err(|lost| Refusal::new(RefusalKind::NotReady, shape, lost.to_string()))?;
     }
-    Ok(came)
+    Ok(gradient)
 }
 
 /// What became of a gradient.
-struct Taken {
+struct Answered {
     /// Where it was in the message.
     at: usize,
     outcome: PushOutcome,
@@ -284,36 +262,44 @@ struct Taken {
 }
 
 /// Locks all blocks in order, checks all, then changes all.
-fn take(arrivals: Vec<Arriving<'_>>, what: Pushed, changed: &mut Changed) -> Result<Vec<Taken>, Refusal> {
+fn take(arrivals: Vec<Arriving<'_>>, what: Pushed, changed: &mut Changed) -> Result<Vec<Answered>, Refusal> {
     let hosted: Vec<&Hosted> = arrivals.iter().map(|arriving| arriving.hosted).collect();
-    with_all(&hosted, changed, |blocks| take_into(blocks, arrivals, what))
+    with_all(&hosted, changed, |blocks| match what {
+        Pushed::Node(step, node) => take_node(blocks, arrivals, step, node),
+        Pushed::Position(position) => Ok(take_position(blocks, arrivals, position)),
+    })
 }
 
-fn take_into(
+fn take_node(
     blocks: &mut [MutexGuard<'_, Block>],
     arrivals: Vec<Arriving<'_>>,
-    what: Pushed,
-) -> Result<Vec<Taken>, Refusal> {
-    if let Pushed::Node(step, node) = what {
-        for (block, arriving) in blocks.iter().zip(&arrivals) {
-            let Arriving { rewind, weight, came, .. } = arriving;
-            block.check(*rewind, &NodeGradient { step, node, weight: *weight, came: came.as_ref() })?;
-        }
-    }
+    step: Step,
+    node: Node,
+) -> Result<Vec<Answered>, Refusal> {
+    let arrivals = arrivals.into_iter().map(|Arriving { at, rewind, weight, gradient, .. }| {
+        (at, rewind, NodeGradient { step, node, weight, gradient })
+    });
+    let arrivals: Vec<_> = arrivals.collect();
+    let checked =
+        blocks.iter().zip(&arrivals).map(|(block, (_, rewind, gradient))| block.check(*rewind, gradient));
+    let checked = checked.collect::<Result<Vec<_>, _>>()?;
+    let taken = blocks.iter_mut().zip(arrivals).zip(checked).map(|((block, (at, _, gradient)), checked)| {
+        let outcome = checked.map_or_else(|outcome| outcome, |()| block.take(gradient));
+        Answered { at, outcome, staleness: None }
+    });
+    Ok(taken.collect())
+}
+
+fn take_position(
+    blocks: &mut [MutexGuard<'_, Block>],
+    arrivals: Vec<Arriving<'_>>,
+    position: u64,
+) -> Vec<Answered> {
     let taken = blocks.iter_mut().zip(arrivals).map(|(block, arriving)| {
-        let Arriving { at, rewind, version, weight, came, .. } = arriving;
-        match what {
-            Pushed::Node(step, node) => {
-                let outcome = block.push(rewind, NodeGradient { step, node, weight, came })?;
-                Ok(Taken { at, outcome, staleness: None })
-            }
-            Pushed::Position(position) => {
-                let staleness = Some(block.staleness(version));
-                let outcome =
-                    block.push_position(rewind, PositionGradient { position, version, weight, came });
-                Ok(Taken { at, outcome, staleness })
-            }
-        }
+        let Arriving { at, rewind, version, weight, gradient, .. } = arriving;
+        let staleness = Some(block.staleness(version));
+        let outcome = block.push_position(rewind, PositionGradient { position, version, weight, gradient });
+        Answered { at, outcome, staleness }
     });
     taken.collect()
 }

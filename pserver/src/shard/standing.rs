@@ -1,65 +1,23 @@
 //! How the copies stand, for the master: progress of primaries, progress of followers, admissions asked for.
 
 use super::{Kind, Listener, Shard, Since};
-use crate::block::verdicts::EvaluatedBlock;
+use crate::block::evaluate::EvaluatedBlock;
 use crate::block::{Block, Standing};
 use crate::hosting::Changed;
 use shoal_runtime::cluster::{
     BlockId, Fill, Incarnation, Ledger, Node, Refusal, StateName, Step, Term, Version,
 };
+use shoal_runtime::wire::proto;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Blocks that one report tells of, beside those that ask for something: about a megabyte, where each stands otherwise.
 const REPORT_BLOCKS_MAX: usize = 1 << 15;
 
-/// Blocks whose primaries stand alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The blocks.
-    pub blocks: Vec<BlockId>,
-    /// Their term.
-    pub term: Term,
-    /// What is published.
-    pub version: Version,
-    /// Synchronous jobs: nodes held, by step and in slot order.
-    pub held: Vec<(Step, Vec<Node>)>,
-    /// Asynchronous jobs: positions published.
-    pub ledger: Ledger,
-}
-
-/// Blocks whose copies here follow, and stand alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopyProgress {
-    /// The blocks.
-    pub blocks: Vec<BlockId>,
-    /// Which copies.
-    pub fill: Fill,
-    /// What they hold, if anything.
-    pub name: Option<StateName>,
-    /// Whether they need a new fill.
-    pub is_broken: bool,
-}
-
-/// A copy that a primary asks the master to admit or, once nothing is on its way, to put in its own place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admission {
-    /// The block.
-    pub block: BlockId,
-    /// Where the copy is.
-    pub pserver: Incarnation,
-    /// Which copy it is.
-    pub fill: Fill,
-    /// Under which term it is asked.
-    pub term: Term,
-    /// Whether it is to take over.
-    pub is_heir: bool,
-}
-
 /// How primaries stand, how followers stand, which copies are to be admitted.
-pub type Standings = (Vec<Progress>, Vec<CopyProgress>, Vec<Admission>);
+pub type Standings = (Vec<proto::BlockProgress>, Vec<proto::CopyProgress>, Vec<proto::Admission>);
 
 /// Blocks by what they have in common; ledgers have no order of their own.
-type Primaries = BTreeMap<(Term, Version, Vec<(Step, Vec<Node>)>), Vec<(Ledger, Vec<BlockId>)>>;
+type Primaries = BTreeMap<(Term, Version, Vec<(Step, Vec<Node>)>), Vec<(Ledger, Vec<u32>)>>;
 
 /// What the master has not been told of blocks here.
 #[derive(Debug)]
@@ -103,11 +61,17 @@ impl Shard {
     }
 
     /// The sums of the evaluation that is to be judged next, as far as they are here and whole.
-    pub fn evaluated(&self) -> Result<Vec<(BlockId, EvaluatedBlock)>, Refusal> {
+    pub fn evaluated(&self) -> Result<Vec<proto::EvaluatedBlock>, Refusal> {
         let mut evaluated = Vec::new();
         let hosting = self.hosting();
         for hosted in hosting.iter().flat_map(|hosting| &hosting.metrics) {
-            evaluated.extend(hosted.read(Block::evaluated)?.map(|evaluated| (hosted.shape.id, evaluated)));
+            let whole = hosted.read(Block::evaluated)?;
+            evaluated.extend(whole.map(|EvaluatedBlock { term, number, sums }| proto::EvaluatedBlock {
+                block: hosted.shape.id.0,
+                term: term.0,
+                number,
+                sums,
+            }));
         }
         Ok(evaluated)
     }
@@ -148,8 +112,8 @@ fn asked(block: &mut Block) -> Vec<(Incarnation, Fill, bool)> {
 #[derive(Debug, Default)]
 struct Grouped {
     primaries: Primaries,
-    followers: BTreeMap<(Fill, Option<StateName>, bool), Vec<BlockId>>,
-    admissions: Vec<Admission>,
+    followers: BTreeMap<(Fill, Option<StateName>, bool), Vec<u32>>,
+    admissions: Vec<proto::Admission>,
 }
 
 impl Grouped {
@@ -158,28 +122,39 @@ impl Grouped {
             Standing::Primary { term, published, held, ledger } => {
                 let groups = self.primaries.entry((term, published, held)).or_default();
                 match groups.iter_mut().find(|(known, _)| *known == ledger) {
-                    Some((_, blocks)) => blocks.push(block),
-                    None => groups.push((ledger, vec![block])),
+                    Some((_, blocks)) => blocks.push(block.0),
+                    None => groups.push((ledger, vec![block.0])),
                 }
-                let admission = |(pserver, fill, is_heir)| Admission { block, pserver, fill, term, is_heir };
+                let admission = |(pserver, fill, is_heir): (Incarnation, Fill, bool)| {
+                    let (block, pserver, fill, term) = (block.0, pserver.0, fill.0, term.0);
+                    proto::Admission { block, pserver, fill, term, is_heir }
+                };
                 self.admissions.extend(asked.into_iter().map(admission));
             }
             Standing::Follower { fill, name, is_broken } => {
-                self.followers.entry((fill, name, is_broken)).or_default().push(block);
+                self.followers.entry((fill, name, is_broken)).or_default().push(block.0);
             }
             Standing::Nothing => {}
         }
     }
 
     fn into_standings(self) -> Standings {
-        let primary = |((term, version, held), groups): (_, Vec<(Ledger, Vec<BlockId>)>)| {
-            let held: Vec<(Step, Vec<Node>)> = held;
-            let group =
-                move |(ledger, blocks)| Progress { blocks, term, version, held: held.clone(), ledger };
-            groups.into_iter().map(group)
+        let primary = |((term, version, held), groups): (_, Vec<(Ledger, Vec<u32>)>)| {
+            let held: Vec<proto::HeldStep> = Vec::into_iter(held).map(held_step).collect();
+            let (Term(term), Version(version)) = (term, version);
+            groups.into_iter().map(move |(ledger, blocks)| {
+                let (held, ledger) = (held.clone(), Some((&ledger).into()));
+                proto::BlockProgress { blocks, version, held, term, ledger }
+            })
         };
-        let follower = |((fill, name, is_broken), blocks)| CopyProgress { blocks, fill, name, is_broken };
+        let follower = |((fill, name, is_broken), blocks): ((Fill, Option<StateName>, _), _)| {
+            proto::CopyProgress { blocks, fill: fill.0, name: name.map(Into::into), is_broken }
+        };
         let progress = self.primaries.into_iter().flat_map(primary).collect();
         (progress, self.followers.into_iter().map(follower).collect(), self.admissions)
     }
+}
+
+fn held_step((step, nodes): (Step, Vec<Node>)) -> proto::HeldStep {
+    proto::HeldStep { step: step.0, nodes: nodes.into_iter().map(Into::into).collect() }
 }

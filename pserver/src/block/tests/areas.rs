@@ -35,17 +35,17 @@ impl Trainer {
         Trainer { context, area, mapped }
     }
 
-    fn put(&self, place: usize, gradient: &[f32], precision: Precision) -> Came<'static> {
+    fn put(&self, place: usize, gradient: &[f32], precision: Precision) -> Gradient {
         let memory = self.context.allocate("a gradient", PITCH).unwrap();
         self.context.write(&memory, 0, &words(gradient)).unwrap();
         self.context.send(&memory, &self.mapped, [(0, PITCH * place, 24)]).unwrap();
         let words = self.area.words((PITCH * place) as u64, gradient.len()).unwrap();
-        Came::There(words, precision)
+        Gradient::OnDevice(words, precision)
     }
 }
 
-fn bring(block: &mut Block, step: u64, node: Node, weight: u64, came: Came<'static>) -> PushOutcome {
-    let arriving = NodeGradient { step: Step(step), node, weight, came };
+fn bring(block: &mut Block, step: u64, node: Node, weight: u64, came: Gradient) -> PushOutcome {
+    let arriving = NodeGradient { step: Step(step), node, weight, gradient: came };
     block.push(block.placement.rewind, arriving).unwrap()
 }
 
@@ -194,8 +194,8 @@ fn what_differs_from_an_area_is_nondeterministic_wherever_it_comes() {
     assert_eq!(push(&mut there, 0, leaf, weight, &gradient), Ok(PushOutcome::Covered));
     let mut other = gradient.clone();
     other[4] = -other[4];
-    let arriving = |came| NodeGradient { step: Step(0), node: leaf, weight, came };
-    for came in [trainer.put(1, &other, Precision::F32), Came::Words(words(&other), Precision::F32)] {
+    let arriving = |gradient| NodeGradient { step: Step(0), node: leaf, weight, gradient };
+    for came in [trainer.put(1, &other, Precision::F32), Gradient::Words(words(&other), Precision::F32)] {
         let refused = there.push(there.placement.rewind, arriving(came)).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Nondeterministic);
         assert!(refused.detail.contains("element 0 is"), "{refused}");
@@ -276,8 +276,9 @@ fn an_asynchronous_job_gives_out_what_came_in_areas_as_soon_as_it_is_published()
     let trainer = Trainer::beside(&device);
     for position in 0..4 {
         let gradient = [position as f32 + 0.5; 6];
-        let arriving = |came| PositionGradient { position, version: Version(position), weight: 1, came };
-        here.push_position(Rewind(1), arriving(Came::Words(words(&gradient), Precision::F32)));
+        let arriving =
+            |gradient| PositionGradient { position, version: Version(position), weight: 1, gradient };
+        here.push_position(Rewind(1), arriving(Gradient::Words(words(&gradient), Precision::F32)));
         there.push_position(Rewind(1), arriving(trainer.put(1, &gradient, Precision::F32)));
         land(&device, &mut there);
         assert_eq!(there.published(), Version(position + 1));

@@ -7,7 +7,6 @@ use shoal_runtime::cluster::block_copy::decode_rows;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{CheckpointId, Fill, Rows, Table};
 use shoal_runtime::wire::rows;
-use std::borrow::Cow;
 
 const OTHER: Incarnation = Incarnation(2);
 const DIMENSION: usize = 2048;
@@ -33,7 +32,7 @@ fn placement(term: u64, primary: Incarnation, copies: &[(Incarnation, bool)]) ->
 
 fn block(placement: Placement, me: Incarnation) -> Block {
     let declaration = table();
-    let terms = Arc::new(Terms::new(&job(200, 2), 16));
+    let terms = Arc::new(BlockSettings::new(&job(200, 2), 16));
     Block::new(shape_of(&declaration, BlockId(0)), terms, placement, me)
 }
 
@@ -45,7 +44,7 @@ fn step(block: &mut Block, step: u64, keys: impl IntoIterator<Item = u64>) -> Pu
         .enumerate()
         .for_each(|(at, value)| *value = libm::sinf((at as u64 + step) as f32));
     let node = Node { level: 1, index: 0 };
-    let arriving = NodeGradient { step: Step(step), node, weight: 2, came: Came::Rows(Cow::Borrowed(&rows)) };
+    let arriving = NodeGradient { step: Step(step), node, weight: 2, gradient: Gradient::Rows(rows.clone()) };
     block.push(Rewind(1), arriving).unwrap()
 }
 
@@ -184,7 +183,7 @@ fn a_piece_of_a_checkpoint_is_the_version_that_was_named_whatever_updates_do_mea
 fn updates_wait_where_a_piece_would_hold_more_rows_than_it_may() {
     let declaration = table();
     let budget = memory::Budget::of(200_000);
-    let terms = Arc::new(Terms::new(&job(200, 2), 16).with_budget(Arc::clone(&budget)));
+    let terms = Arc::new(BlockSettings::new(&job(200, 2), 16).with_budget(Arc::clone(&budget)));
     let mut leader = Block::new(shape_of(&declaration, BlockId(0)), terms, alone(1), ME);
     leader.restore_initial(Term(1));
     step(&mut leader, 0, 0..KEYS);
@@ -209,7 +208,7 @@ fn rows_that_an_update_evicts_are_charged_before_they_are_saved() {
         let mut declaration = table();
         declaration.parameters[0].table.as_mut().unwrap().ceiling = Some(Ceiling { rows: KEYS as u32, full });
         let budget = memory::Budget::of(memory);
-        let terms = Arc::new(Terms::new(&job(200, 2), 16).with_budget(Arc::clone(&budget)));
+        let terms = Arc::new(BlockSettings::new(&job(200, 2), 16).with_budget(Arc::clone(&budget)));
         let mut leader = Block::new(shape_of(&declaration, BlockId(0)), terms, alone(1), ME);
         leader.restore_initial(Term(1));
         step(&mut leader, 0, 0..KEYS);
@@ -260,7 +259,7 @@ fn results_that_differ_in_their_rows_are_told_by_key() {
             step: Step(1),
             node: Node::leaf(0),
             weight: 1,
-            came: Came::Rows(Cow::Borrowed(&rows)),
+            gradient: Gradient::Rows(rows.clone()),
         };
         leader.push(Rewind(1), arriving)
     };
@@ -282,7 +281,7 @@ fn more_rows_than_messages_carry_fail_the_job_and_say_what_to_declare() {
         step: Step(1),
         node: Node::leaf(0),
         weight: 1,
-        came: Came::Rows(Cow::Borrowed(&many)),
+        gradient: Gradient::Rows(many.clone()),
     };
     let refusal = leader.push(Rewind(1), arriving).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::JobFailed);

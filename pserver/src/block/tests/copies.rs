@@ -200,7 +200,7 @@ proptest! {
 
 /// Every version of the block of a job without followers, deaths and repetitions.
 fn undisturbed(world: &World) -> Vec<BlockCopy> {
-    let terms = Arc::new(Terms::new(&world.job, 16));
+    let terms = Arc::new(BlockSettings::new(&world.job, 16));
     let mut block = Block::new(Arc::clone(&world.shape), terms, alone(1), ME);
     block.restore_initial(Term(1));
     let epoch = world.job.shape().training();

@@ -66,7 +66,7 @@ fn a_skipped_step_makes_a_version_and_changes_nothing() {
         step: Step(0),
         node: ROOT,
         weight: 2,
-        came: Came::Words(words.clone(), Precision::F32),
+        gradient: Gradient::Words(words.clone(), Precision::F32),
     };
     block.shape.check_values(&words, false, "a step that may be skipped").unwrap();
     block.push(Rewind(1), arriving).unwrap();
@@ -127,7 +127,7 @@ fn a_decision_is_told_when_the_copies_have_it() {
     let follower = Incarnation(9);
     let copy = PlacedCopy { pserver: follower, fill: Fill(1), is_in_sync: true };
     let placement = Placement { copies: vec![copy], ..alone(1) };
-    let terms = Arc::new(Terms::new(&job, 16));
+    let terms = Arc::new(BlockSettings::new(&job, 16));
     let mut scalars = Block::new(shape_of(&deciding(), BlockId(2)), terms, placement, ME);
     scalars.restore_initial(Term(1));
     let name =

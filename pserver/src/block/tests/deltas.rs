@@ -2,12 +2,11 @@
 //! what is restored of them is the version that was named.
 
 use super::*;
-use crate::block::restoring::Restoring;
+use crate::block::piece::Restoring;
 use proptest::prelude::*;
 use shoal_runtime::cluster::block_copy::decode_rows;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{BlockCopy, CheckpointId, Rows, Table};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 const DIMENSION: usize = 2;
@@ -19,7 +18,7 @@ fn declaration(table: Table) -> Declaration {
 }
 
 fn block(table: Table, segment_bytes: usize) -> Block {
-    let terms = Arc::new(Terms::new(&job(1 << 20, 2), 16).with_segments(segment_bytes));
+    let terms = Arc::new(BlockSettings::new(&job(1 << 20, 2), 16).with_segments(segment_bytes));
     Block::new(shape_of(&declaration(table), BlockId(0)), terms, alone(1), ME)
 }
 
@@ -35,7 +34,7 @@ fn step(block: &mut Block, keys: impl IntoIterator<Item = u64>) {
     let mut rows = Rows::zeros(DIMENSION, keys);
     rows.values_mut().iter_mut().zip(1..).for_each(|(value, of)| *value = (at + of) as f32);
     let node = Node { level: 1, index: 0 };
-    let arriving = NodeGradient { step: Step(at), node, weight: 2, came: Came::Rows(Cow::Borrowed(&rows)) };
+    let arriving = NodeGradient { step: Step(at), node, weight: 2, gradient: Gradient::Rows(rows.clone()) };
     assert!(matches!(block.push(Rewind(1), arriving), Ok(PushOutcome::Applied { .. })));
 }
 

@@ -8,7 +8,7 @@ use crate::device::{Device, DeviceChoice};
 pub(super) fn twins(job: &JobSettings) -> (Device, Block, Block) {
     let device = Device::open(DeviceChoice::Cuda(0)).unwrap().unwrap();
     let declaration = declaration();
-    let terms = Arc::new(Terms::new(job, 16).with_device(device.clone()));
+    let terms = Arc::new(BlockSettings::new(job, 16).with_device(device.clone()));
     let mut there = Block::new(shape_in(&declaration, BlockId(0), job.gradients), terms, alone(1), ME);
     there.restore_initial(Term(1));
     assert_eq!(device.usage().blocks, 1);

@@ -1,8 +1,8 @@
 //! Steps that evaluate: who takes part in what, what lies beyond an evaluation, rates that follow from one.
 
 use super::*;
+use crate::block::evaluate::Verdicts;
 use crate::block::primary::PlacedCopy;
-use crate::block::verdicts::Verdicts;
 use shoal_runtime::cluster::{Better, Evaluated, Metric, Period};
 
 const ROOT: Node = Node { level: 1, index: 0 };
@@ -28,7 +28,7 @@ fn evaluate(block: &mut Block, step: u64, weight: u64, sums: &[f32]) -> PushOutc
         step: Step(step),
         node: ROOT,
         weight,
-        came: Came::Words(words.clone(), Precision::F32),
+        gradient: Gradient::Words(words.clone(), Precision::F32),
     };
     block.push(block.placement.rewind, arriving).unwrap()
 }
@@ -136,7 +136,7 @@ fn a_follower_makes_the_same_sums_and_is_told_the_rate() {
         let follower = Incarnation(2);
         let copies = vec![PlacedCopy { pserver: follower, fill: Fill(1), is_in_sync: true }];
         let placement = Placement { copies, ..alone(1) };
-        let terms = Arc::new(Terms::new(&job, 16));
+        let terms = Arc::new(BlockSettings::new(&job, 16));
         let mut leader = Block::new(shape_of(&measured(), id), Arc::clone(&terms), placement.clone(), ME);
         leader.restore_initial(Term(1));
         leader.learn(&judged(9, &[(0, 0.25)]));
@@ -182,7 +182,7 @@ fn positions_of_an_evaluation_add_up_in_any_order_and_nothing_beyond_it_is_taken
             position,
             version: Version(0),
             weight: 1,
-            came: Came::Words(words.clone(), Precision::F32),
+            gradient: Gradient::Words(words.clone(), Precision::F32),
         };
         let outcome = metric.push_position(Rewind(1), arriving);
         (outcome, current(&metric), metric.evaluated().is_some())

@@ -82,7 +82,7 @@ fn an_entry_of_weight_zero_carries_nothing_and_makes_a_version() {
     let block = world.hosts[0].block.as_mut().unwrap();
     push(block, 0, Node::leaf(0), 0, &[3.0; 6]).unwrap();
     let Some(News::Entry(entry)) = news(&mut world, true) else { panic!() };
-    assert_eq!((entry.weight, entry.gradient.len(), entry.makes().version), (0, 0, Version(1)));
+    assert_eq!((entry.weight, entry.encode_gradient().len(), entry.makes().version), (0, 0, Version(1)));
     assert_eq!(version(&world, 1), Some(1));
 }
 
@@ -100,13 +100,16 @@ fn entries_and_states_of_another_shape_are_refused_and_change_nothing() {
     let follower = world.hosts[1].block.as_mut().unwrap();
     let before = digest(follower);
     let short = Bytes::from_static(&[0; 20]);
+    let other = |sum| News::Entry(Arc::new(Update { sum, ..Update::clone(&entry) }));
+    let of = |bytes| Sum::Dense(DenseSum::unread(bytes, Precision::F32));
     let copy = |change: fn(&mut BlockCopy, Bytes)| {
         let mut copy = primary.clone();
         change(&mut copy, short.clone());
         News::Copy(Box::new(copy))
     };
     let wrong = [
-        News::Entry(Entry { gradient: short.clone(), ..entry.clone() }),
+        other(of(short.clone())),
+        other(of(Bytes::new())),
         copy(|copy, short| copy.parameters = short),
         copy(|copy, short| copy.earlier = vec![short]),
         copy(|copy, short| copy.slots[1] = short),
@@ -117,7 +120,7 @@ fn entries_and_states_of_another_shape_are_refused_and_change_nothing() {
         assert_eq!((refusal.kind, digest(follower)), (RefusalKind::WrongShape, before.clone()));
     }
     // A state of another history, an older one, and an entry that follows another state are no faults.
-    let other = |name: StateName| News::Entry(Entry { follows: name, ..entry.clone() });
+    let other = |follows| News::Entry(Arc::new(Update { follows, ..Update::clone(&entry) }));
     let name = follower.state.as_ref().unwrap().name();
     let beside = [
         copy(|copy, _| copy.rewind = Rewind(9)),
@@ -137,7 +140,7 @@ fn entries_and_states_of_another_shape_are_refused_and_change_nothing() {
 fn log_entries_are_let_go_when_everybody_has_them() {
     let entries = |world: &World| {
         let text = format!("{:?}", world.hosts[0].block.as_ref().unwrap().role);
-        text.matches("Entry {").count()
+        text.matches("Update {").count()
     };
     let mut world = filling(job(200, 1));
     news(&mut world, true);

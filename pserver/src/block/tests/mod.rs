@@ -15,14 +15,16 @@ mod traces;
 mod witness;
 mod world;
 
-use super::sum::Came;
+use super::reduce::{DenseSum, Gradient, HeldNode, Sum};
+use super::state::CopyOf;
 use super::*;
 use bytes::Bytes;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::precision::{bf16_to_bytes, round_bf16};
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{
-    BlockId, Declaration, Group, JobId, JobSettings, Layout, Mode, Node, Parameter, Precision, Rule,
+    BlockId, Declaration, Group, JobId, JobSettings, Layout, Mode, Parameter, Precision, Refusal,
+    RefusalKind, Rule,
 };
 
 impl Block {
@@ -110,7 +112,7 @@ fn shape_in(declaration: &Declaration, id: BlockId, gradients: Precision) -> Arc
 
 /// A block that nobody follows, at its initial values.
 fn block_of(job: &JobSettings, declaration: &Declaration, id: BlockId) -> Block {
-    let terms = Arc::new(Terms::new(job, 16));
+    let terms = Arc::new(BlockSettings::new(job, 16));
     let mut block = Block::new(shape_in(declaration, id, job.gradients), terms, alone(1), ME);
     block.restore_initial(Term(1));
     block
@@ -151,7 +153,7 @@ fn current(block: &Block) -> Vec<f32> {
 fn digest(block: &Block) -> String {
     let held: Vec<String> = match &block.role {
         Role::Primary(primary) => {
-            let text = |(step, held): (Step, &held::HeldNode)| {
+            let text = |(step, held): (Step, &HeldNode)| {
                 format!("{step} {} {} {:?}", held.node, held.weight, bits(&held.sum.dense()))
             };
             primary.held.nodes().map(text).collect()
@@ -173,8 +175,8 @@ fn push(
 ) -> Result<PushOutcome, Refusal> {
     let precision = block.shape.precision;
     let words = encoded(gradient, precision);
-    let came = Came::Words(words.clone(), precision);
-    let arriving = NodeGradient { step: Step(step), node, weight, came };
+    let came = Gradient::Words(words.clone(), precision);
+    let arriving = NodeGradient { step: Step(step), node, weight, gradient: came };
     block.shape.check_values(&words, false, format!("step {step}, node {node}"))?;
     block.push(block.placement.rewind, arriving)
 }

@@ -25,8 +25,12 @@ pub(super) fn push_position(world: &mut World, at: usize, position: u64, back: u
     let words = gradient(position);
     let weight = u64::from(!position.is_multiple_of(5));
     let before = (block.published, name);
-    let arriving =
-        PositionGradient { position, version, weight, came: Came::Words(words.clone(), Precision::F32) };
+    let arriving = PositionGradient {
+        position,
+        version,
+        weight,
+        gradient: Gradient::Words(words.clone(), Precision::F32),
+    };
     let outcome = block.push_position(rewind, arriving);
     let (published, after) = (block.published, block.state.as_ref().map(State::name));
     let said = block.has_published(rewind, position);
@@ -172,7 +176,7 @@ fn gradients_of_an_older_history_are_refused_and_followers_refer_elsewhere() {
         position: 3,
         version: Version(0),
         weight: 1,
-        came: Came::Words(words.clone(), Precision::F32),
+        gradient: Gradient::Words(words.clone(), Precision::F32),
     };
     let primary = world.hosts[0].block.as_mut().unwrap();
     let before = digest(primary);
@@ -204,7 +208,7 @@ fn the_rate_is_that_of_the_step_that_updates_would_make_and_falls_with_staleness
                 position: at as u64,
                 version,
                 weight: 2,
-                came: Came::Words(words.clone(), Precision::F32),
+                gradient: Gradient::Words(words.clone(), Precision::F32),
             };
             block.push_position(Rewind(1), arriving);
             let after = current(world.hosts[0].block.as_ref().unwrap());

@@ -220,7 +220,7 @@ fn what_belongs_to_an_older_history_is_not_there_after_a_restore() {
         step: Step(0),
         node: Node::leaf(0),
         weight: 1,
-        came: Came::Words(words.clone(), Precision::F32),
+        gradient: Gradient::Words(words.clone(), Precision::F32),
     };
     assert_eq!(block.push(Rewind(1), arriving.clone()), Ok(PushOutcome::Rewound));
     assert_eq!(block.push(Rewind(51), arriving), Ok(PushOutcome::Busy));

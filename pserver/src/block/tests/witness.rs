@@ -184,7 +184,7 @@ impl Witness {
         let filling = copies.iter().filter(|copy| !copy.is_in_sync);
         // A predecessor that nobody hears any more may have published all that was inherited.
         let needed = inherited.map_or(block.published, |inherited| inherited.version.max(block.published));
-        let is_level = |copy: &&primary::PlacedCopy| {
+        let is_level = |copy: &&PlacedCopy| {
             let told = self.acknowledged.get(&(me, *term, copy.pserver, copy.fill));
             told.is_some_and(|told| *told >= needed)
         };

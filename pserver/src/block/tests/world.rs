@@ -43,7 +43,7 @@ pub(super) struct Document {
 
 pub(super) struct World {
     pub(super) job: JobSettings,
-    terms: Arc<Terms>,
+    terms: Arc<BlockSettings>,
     pub(super) shape: Arc<BlockShape>,
     pub(super) hosts: Vec<Host>,
     pub(super) document: Document,
@@ -64,7 +64,7 @@ impl World {
         let document = Document { version: 1, term, rewind, primary, heir: None, copies };
         let shape = shape_in(&decaying(), BlockId(0), job.gradients);
         let mut world = World {
-            terms: Arc::new(Terms::new(&job, 16)),
+            terms: Arc::new(BlockSettings::new(&job, 16)),
             witness: Witness::new(&job),
             job,
             hosts,

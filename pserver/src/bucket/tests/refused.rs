@@ -2,6 +2,7 @@
 
 use super::*;
 use bytes::Bytes;
+use shoal_runtime::cluster::block_copy::Segment;
 
 fn filled(keys: &[u64]) -> (BucketShape, Bucket) {
     let shape = shape(Table { buckets: 1, ..Table::default() });
@@ -41,28 +42,38 @@ fn parameter() -> Parameter {
 #[test]
 fn a_segment_of_another_bucket_is_refused_and_changes_nothing() {
     let (shape, bucket) = filled(&[3, 5, 8]);
-    let whole = bucket.segment(&shape, 0, usize::MAX, 9);
+    let whole = bucket.segment(&shape, head(), 0, usize::MAX, 9);
     assert!(Bucket::begin(&shape, &whole).unwrap().is_whole());
-    let fault = |segment: Segment| Bucket::begin(&shape, &segment).unwrap_err();
-    let row = whole.rows.len() / 3;
-    let changed = |at: usize, byte: u8| {
-        let mut rows = whole.rows.to_vec();
-        rows[at] = byte;
-        Segment { rows: rows.into(), ..whole.clone() }
+    let fault = |copy: BlockCopy| Bucket::begin(&shape, &copy).unwrap_err();
+    let segment = |slots, candidates| {
+        let segment = Some(Segment { slots, candidates, freed: None });
+        BlockCopy { segment, ..whole.clone() }
     };
-    assert!(fault(Segment { rows: whole.rows.slice(1..), ..whole.clone() }).contains("bytes of rows"));
-    assert!(fault(Segment { candidates: Bytes::from_static(&[7]), ..whole.clone() }).contains("occurred"));
-    assert!(fault(Segment { earlier: vec![Bytes::from_static(&[1])], ..whole.clone() }).contains("earlier"));
-    assert!(fault(Segment { slots: 1..9, ..whole.clone() }).contains("slots 1..9"));
+    let candidates = whole.segment.as_ref().unwrap().candidates.clone();
+    let row = whole.parameters.len() / 3;
+    let changed = |at: usize, byte: u8| {
+        let mut rows = whole.parameters.to_vec();
+        rows[at] = byte;
+        BlockCopy { parameters: rows.into(), ..whole.clone() }
+    };
+    assert!(
+        fault(BlockCopy { parameters: whole.parameters.slice(1..), ..whole.clone() })
+            .contains("bytes of rows")
+    );
+    assert!(fault(segment(0..WHOLE, Bytes::from_static(&[7]))).contains("occurred"));
+    assert!(
+        fault(BlockCopy { earlier: vec![Bytes::from_static(&[1])], ..whole.clone() }).contains("earlier")
+    );
+    assert!(fault(segment(1..9, candidates)).contains("slots 1..9"));
     assert!(fault(changed(row, 0)).contains("slot 0"), "not ascending");
     assert!(fault(changed(2 * row + 3, 0xff)).contains("a row in slot"), "memory that nobody has");
-    let half = bucket.segment(&shape, 0, row, 9);
-    assert_eq!((half.slots.clone(), half.rows.len()), (0..1, row));
+    let half = bucket.segment(&shape, head(), 0, row, 9);
+    assert_eq!((half.segment.as_ref().unwrap().slots.clone(), half.parameters.len()), (0..1, row));
     let mut partial = Bucket::begin(&shape, &half).unwrap();
-    let next = bucket.segment(&shape, 1, row, 9);
-    let mut twice = next.rows.to_vec();
+    let next = bucket.segment(&shape, head(), 1, row, 9);
+    let mut twice = next.parameters.to_vec();
     twice[4] = 3;
-    assert!(partial.fill(&shape, &Segment { rows: twice.into(), ..next.clone() }).is_err());
+    assert!(partial.fill(&shape, &BlockCopy { parameters: twice.into(), ..next.clone() }).is_err());
     assert_eq!((partial.filled(), partial.rows().len()), (1, 1));
     partial.fill(&shape, &next).unwrap();
     assert!(partial.fill(&shape, &next).is_err(), "it was taken in");

@@ -1,9 +1,9 @@
 //! Registering and reporting.
 
 use super::*;
-use crate::shard::tests::{assignment, host};
-use crate::shard::{Gradient, Push, Pushed};
-use shoal_runtime::cluster::{BlockId, Node, RefusalKind, Rewind, Step, Version};
+use crate::shard::Pushed;
+use crate::shard::tests::{assignment, gradient, host, message};
+use shoal_runtime::cluster::{Node, RefusalKind, Step};
 
 /// Reports for `millis` while `meanwhile` runs. Returns what ended the reporting, if anything did.
 async fn report_for(
@@ -17,15 +17,8 @@ async fn report_for(
 
 fn push(shard: &Arc<Shard>, step: u64, node: Node) {
     let bytes = 1.0f32.to_le_bytes();
-    let gradients = vec![Gradient {
-        block: BlockId(1),
-        rewind: Rewind(3),
-        version: Version(0),
-        bytes: bytes::Bytes::copy_from_slice(&bytes),
-        area: None,
-    }];
     let (what, weight) = (Pushed::Node(Step(step), node), u64::from(node.width()));
-    shard.push(&Push { what, exclusions: 0, weight, gradients }).unwrap();
+    shard.push(&message(what, weight, vec![gradient(1, &bytes)])).unwrap();
 }
 
 const ROOT: Node = Node { level: 1, index: 0 };

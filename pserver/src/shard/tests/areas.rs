@@ -27,9 +27,14 @@ fn number(shard: &Arc<Shard>, trainer: Incarnation, keeps: &[u64]) -> Option<u64
     shard.share(trainer, GRADIENT_BYTES, keeps).unwrap().map(|(number, _)| number)
 }
 
+/// A gradient of block 0 that lies in an area, from this byte of it on.
+fn from_area((area, at): (u64, u64)) -> proto::BlockGradient {
+    proto::BlockGradient { area, at, ..gradient(0, &[]) }
+}
+
 fn push_from(shard: &Arc<Shard>, area: (u64, u64)) -> Result<Vec<PushOutcome>, Refusal> {
-    let gradients = vec![Gradient { area: Some(area), ..gradient(0, &[]) }, gradient(1, &bytes(&[1.0]))];
-    shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients })
+    let gradients = vec![from_area(area), gradient(1, &bytes(&[1.0]))];
+    shard.push(&message(Pushed::Node(Step(0), ROOT), 2, gradients))
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,14 +113,14 @@ fn without_a_device_or_its_memory_there_is_no_area_and_for_more_than_a_gradient_
     assert!(shard.device().unwrap().failure().is_none());
 }
 
-fn pull_into(area: Option<(u64, Vec<u64>)>, blocks: &[u32], without_data: &[u32]) -> Pull {
-    let [blocks, without_data] =
-        [blocks, without_data].map(|ids| ids.iter().map(|id| BlockId(*id)).collect());
-    Pull { step: Some((Step(1), Rewind(3))), blocks, area, without_data, rows: Vec::new() }
+fn pull_into(area: Option<(u64, Vec<u64>)>, blocks: &[u32], without_data: &[u32]) -> proto::PullRequest {
+    let (area, places) = area.unwrap_or_default();
+    let (blocks, without_data) = (blocks.to_vec(), without_data.to_vec());
+    proto::PullRequest { step: 1, rewind: 3, blocks, area, places, without_data, ..Default::default() }
 }
 
 /// Looks until a pull is answered, as the service does; `not_yet` sees what it found before.
-async fn answered(shard: &Arc<Shard>, pull: &Pull, not_yet: impl Fn(&Pulled)) -> Pulled {
+async fn answered(shard: &Arc<Shard>, pull: &proto::PullRequest, not_yet: impl Fn(&Pulled)) -> Pulled {
     let mut published = shard.told(Kind::Published);
     loop {
         shard.note_done_now(&shard.device().unwrap().take_finished()).unwrap();
@@ -138,7 +143,7 @@ async fn a_pull_that_names_an_area_has_its_parameters_put_there_once_it_is_answe
     let pulled = answered(&shard, &pull_into(Some((area, vec![16])), &[0], &[1]), not_yet).await;
     shard.given(&pulled.given).await.unwrap();
     let [block, metric] = &pulled.blocks[..] else { panic!("{pulled:?}") };
-    assert_eq!((block.is_in_area, block.parameters.len(), block.version), (true, 0, Version(1)));
+    assert_eq!((block.is_in_area, block.parameters.len(), block.version), (true, 0, 1));
     assert!(!metric.is_in_area && given() == 24);
     let there = shard.area(area).unwrap().words(16, 6).unwrap().bring().unwrap();
     // An area that is not here, and none, are as good as one another.
@@ -158,9 +163,9 @@ fn a_push_from_an_area_that_is_not_here_is_told_so_and_one_beyond_its_end_is_ref
         let refused = push_from(&shard, (area, at)).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Malformed, "{wrong}");
     }
-    let metric = vec![Gradient { area: Some((area, 0)), ..gradient(0, &[]) }];
+    let metric = vec![from_area((area, 0))];
     let what = Pushed::Node(Step(0), Node { level: 9, index: 0 });
-    assert!(shard.push(&Push { what, exclusions: 0, weight: 2, gradients: metric }).is_err());
+    assert!(shard.push(&message(what, 2, metric)).is_err());
     assert_eq!(standing(), before);
     let told = push_from(&shard, (area + 1, 0)).unwrap();
     assert_eq!(told[0], PushOutcome::NoArea);
@@ -171,8 +176,8 @@ fn a_push_from_an_area_that_is_not_here_is_told_so_and_one_beyond_its_end_is_ref
 
 /// Waits until block 0 has published step 1, which came in an area of its own.
 async fn updated(shard: &Arc<Shard>, area: u64) {
-    let gradients = vec![Gradient { area: Some((area, 0)), ..gradient(0, &[]) }];
-    shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients }).unwrap();
+    let gradients = vec![from_area((area, 0))];
+    shard.push(&message(Pushed::Node(Step(0), ROOT), 2, gradients)).unwrap();
     while shard.hosting().unwrap().block(BlockId(0)).unwrap().locked().published() < Version(1) {
         shard.note_done_now(&shard.device().unwrap().take_finished()).unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -203,7 +208,7 @@ async fn who_wants_no_parameters_has_none_brought() {
     let area = number(&shard, TRAINER, &[]).unwrap();
     updated(&shard, area).await;
     let pulled = shard.pull(&pull_into(None, &[], &[0]), true).unwrap();
-    assert!(pulled.is_final && pulled.blocks[0].version == Version(1), "{pulled:?}");
+    assert!(pulled.is_final && pulled.blocks[0].version == 1, "{pulled:?}");
 }
 
 #[tokio::test]
@@ -261,8 +266,8 @@ async fn a_pull_hears_of_what_is_published_and_of_what_is_brought() {
     };
     let pushed = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let gradients = vec![Gradient { area: Some((area, 0)), ..gradient(0, &[]) }];
-        shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients }).unwrap();
+        let gradients = vec![from_area((area, 0))];
+        shard.push(&message(Pushed::Node(Step(0), ROOT), 2, gradients)).unwrap();
     };
     let pulled = async { tokio::join!(service.pull(Request::new(request)), pushed).0 };
     let answer = tokio::select! {

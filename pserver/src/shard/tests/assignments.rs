@@ -16,7 +16,7 @@ fn the_same_assignment_again_or_an_older_one_changes_nothing_and_a_newer_one_kee
     shard.assign_now(assignment(4, &[0, 1])).unwrap();
     assert_eq!(shard.routing_version(), (1, 4));
     let progress = shard.whole_standing().unwrap().0;
-    assert_eq!((progress[0].blocks.len(), progress[0].version), (2, Version(1)));
+    assert_eq!((progress[0].blocks.len(), progress[0].version), (2, 1));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_copy_that_is_added_again_starts_empty_and_a_late_drop_does_not_touch_it() {
     let again = Placement { fill: Fill(6), primary: Incarnation(9), ..alone(3) };
     shard.assign_now(assigned(1, 6, [(0, again), (1, alone(3))])).unwrap();
     let copies = shard.whole_standing().unwrap().1;
-    assert_eq!((copies[0].fill, copies[0].name), (Fill(6), None));
+    assert_eq!((copies[0].fill, copies[0].name), (6, None));
     assert_eq!(in_hand.locked().standing(), Standing::Nothing);
     let before = digest(&shard);
     shard.assign_now(assignment(5, &[1])).unwrap();
@@ -122,5 +122,5 @@ fn a_new_life_begins_with_nothing() {
     assert!(shard.unrestored().unwrap().is_empty());
     let mine = Placement { primary: Incarnation(8), ..alone(4) };
     host(&shard, super::assigned(1, 4, [(0, mine)]));
-    assert_eq!(shard.whole_standing().unwrap().0[0].version, Version(0));
+    assert_eq!(shard.whole_standing().unwrap().0[0].version, 0);
 }

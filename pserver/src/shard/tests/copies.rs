@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::block::primary::PlacedCopy;
-use crate::block::{Cursor, News};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::{Declaration, Fill, Parameter, Rule, StateName};
+use shoal_runtime::wire::proto::followed_block::News as Wire;
 
 /// The pserver with the followers.
 const OTHER: Incarnation = Incarnation(2);
@@ -34,7 +34,7 @@ fn pair() -> (Arc<Shard>, Arc<Shard>) {
 }
 
 /// The follower says how it stands and takes in what follows, which is returned.
-fn follow(leader: &Arc<Shard>, follower: &Arc<Shard>) -> Vec<Followed> {
+fn follow(leader: &Arc<Shard>, follower: &Arc<Shard>) -> Vec<proto::FollowedBlock> {
     let followed = leader.follow_now(OTHER, &follower.following_now(ME).unwrap()).unwrap();
     follower.hear_now(followed.clone()).unwrap();
     followed
@@ -42,12 +42,12 @@ fn follow(leader: &Arc<Shard>, follower: &Arc<Shard>) -> Vec<Followed> {
 
 fn admissions(leader: &Arc<Shard>) -> Vec<(u32, u64, u64)> {
     let admissions = leader.whole_standing().unwrap().2;
-    assert!(admissions.iter().all(|asked| asked.pserver == OTHER));
-    admissions.iter().map(|asked| (asked.block.0, asked.fill.0, asked.term.0)).collect()
+    assert!(admissions.iter().all(|asked| asked.pserver == OTHER.0));
+    admissions.iter().map(|asked| (asked.block, asked.fill, asked.term)).collect()
 }
 
 /// The pserver's own word of its followers.
-fn copies(follower: &Arc<Shard>) -> Vec<CopyProgress> {
+fn copies(follower: &Arc<Shard>) -> Vec<proto::CopyProgress> {
     let (progress, copies, admissions) = follower.whole_standing().unwrap();
     assert!(progress.is_empty() && admissions.is_empty());
     copies
@@ -56,12 +56,14 @@ fn copies(follower: &Arc<Shard>) -> Vec<CopyProgress> {
 #[test]
 fn copies_that_stand_alike_speak_and_are_reported_together() {
     let (leader, follower) = pair();
-    let both = vec![BlockId(0), BlockId(1)];
     let group = |name: Option<StateName>| {
-        let cursor = name.map(|name| Cursor { name, filled: None });
-        Following { blocks: both.clone(), stand: Stand { term: Term(3), fill: Fill(4), cursor } }
+        let name = name.map(Into::into);
+        proto::FollowedBlocks { blocks: vec![0, 1], term: 3, fill: 4, name, filled: 0 }
     };
-    let standing = |name| CopyProgress { blocks: both.clone(), fill: Fill(4), name, is_broken: false };
+    let standing = |name: Option<StateName>| {
+        let name = name.map(Into::into);
+        proto::CopyProgress { blocks: vec![0, 1], fill: 4, name, is_broken: false }
+    };
     assert_eq!(follower.following_now(ME).unwrap(), [group(None)]);
     assert_eq!(copies(&follower), [standing(None)]);
     follow(&leader, &follower);
@@ -71,7 +73,7 @@ fn copies_that_stand_alike_speak_and_are_reported_together() {
     follow(&leader, &follower);
     let names = follower.following_now(ME).unwrap();
     let names: Vec<_> =
-        names.iter().map(|group| (group.blocks[0].0, group.stand.cursor.unwrap().name)).collect();
+        names.iter().map(|group| (group.blocks[0], StateName::from(group.name.unwrap()))).collect();
     assert_eq!(names, [(0, name(0)), (1, name(1))]);
     assert_eq!(follower.following_now(Incarnation(9)).unwrap(), []);
 }
@@ -81,14 +83,14 @@ fn what_is_taken_in_is_counted_and_told() {
     let (leader, follower) = pair();
     let mut held = follower.told(Kind::Standing);
     let copies = follow(&leader, &follower);
-    assert!(held.has_changed() && copies.iter().all(|said| matches!(said.news, News::Copy(_))));
+    assert!(held.has_changed() && copies.iter().all(|said| matches!(said.news, Some(Wire::Copy(_)))));
     // Six elements of parameters and two slots, and a metric of one element.
     let counters = follower.counters();
     assert_eq!((counters.fills, counters.entries, counters.bytes_followed), (2, 0, 4 * (3 * 6 + 1)));
     held.mark_heard();
     both(&leader, 0, ROOT);
     let entries = follow(&leader, &follower);
-    assert!(held.has_changed() && entries.iter().all(|said| matches!(said.news, News::Entry(_))));
+    assert!(held.has_changed() && entries.iter().all(|said| matches!(said.news, Some(Wire::Entry(_)))));
     let counters = follower.counters();
     assert_eq!((counters.fills, counters.entries, counters.bytes_followed), (2, 2, 4 * (3 * 6 + 1 + 7)));
 }
@@ -109,14 +111,14 @@ fn a_level_copy_is_asked_for_with_its_fill_and_term_until_it_is_in_sync() {
     // Until the answer comes it is asked for again, and required.
     assert_eq!(admissions(&leader), asked);
     both(&leader, 0, ROOT);
-    assert_eq!(leader.whole_standing().unwrap().0[0].version, Version(0));
+    assert_eq!(leader.whole_standing().unwrap().0[0].version, 0);
     leader.assign_now(assigned(1, 5, [(0, leading(4, true)), (1, leading(4, true))])).unwrap();
     assert!(admissions(&leader).is_empty());
     follow(&leader, &follower);
     told.mark_heard();
     assert_eq!(follow(&leader, &follower), []);
     assert!(told.has_changed(), "it was published");
-    assert_eq!(leader.whole_standing().unwrap().0[0].version, Version(1));
+    assert_eq!(leader.whole_standing().unwrap().0[0].version, 1);
 }
 
 #[test]
@@ -149,7 +151,7 @@ fn an_heir_is_named_beside_what_is_to_be_admitted() {
     assert!(told.has_changed(), "a report is due");
     let asked = leader.whole_standing().unwrap().2;
     let asked: Vec<_> =
-        asked.iter().map(|asked| (asked.block.0, asked.fill.0, asked.term.0, asked.is_heir)).collect();
+        asked.iter().map(|asked| (asked.block, asked.fill, asked.term, asked.is_heir)).collect();
     assert_eq!(asked, [(0, 4, 3, true), (1, 4, 3, false)]);
     assert_eq!(both(&leader, 0, ROOT)[1], PushOutcome::Busy);
     // It is named when what was on its way is there, and the report is due then.
@@ -171,27 +173,27 @@ fn an_heir_is_named_beside_what_is_to_be_admitted() {
 fn words_for_others_are_passed_over() {
     let (leader, follower) = pair();
     let following = follower.following_now(ME).unwrap();
-    let other = |change: fn(&mut Following)| {
+    let other = |change: fn(&mut proto::FollowedBlocks)| {
         let mut other = following.clone();
         other.iter_mut().for_each(change);
         leader.follow_now(OTHER, &other).unwrap()
     };
-    assert_eq!(other(|group| group.stand.fill = Fill(3)), []);
-    assert_eq!(other(|group| group.stand.term = Term(2)), []);
-    assert_eq!(other(|group| group.blocks = vec![BlockId(7)]), []);
+    assert_eq!(other(|group| group.fill = 3), []);
+    assert_eq!(other(|group| group.term = 2), []);
+    assert_eq!(other(|group| group.blocks = vec![7]), []);
     assert_eq!(leader.follow_now(Incarnation(9), &following).unwrap(), []);
     assert_eq!(empty(job(50, 2), 16, ME).follow_now(OTHER, &following).unwrap(), []);
     let followed = leader.follow_now(OTHER, &following).unwrap();
     let before = digest(&follower);
-    let heard = |change: fn(&mut Followed)| {
+    let heard = |change: fn(&mut proto::FollowedBlock)| {
         let mut other = followed.clone();
         other.iter_mut().for_each(change);
         follower.hear_now(other).unwrap();
-        follower.whole_standing().unwrap().1[0].name
+        follower.whole_standing().unwrap().1[0].name.map(StateName::from)
     };
-    assert_eq!(heard(|said| said.fill = Fill(5)), None);
-    assert_eq!(heard(|said| said.term = Term(2)), None);
-    assert_eq!(heard(|said| said.block = BlockId(7)), None);
+    assert_eq!(heard(|said| said.fill = 5), None);
+    assert_eq!(heard(|said| said.term = 2), None);
+    assert_eq!(heard(|said| said.block = 7), None);
     assert_eq!(heard(|_| {}), Some(name(0)));
     assert_ne!(digest(&follower), before);
     empty(job(50, 2), 16, OTHER).hear_now(followed).unwrap();
@@ -201,17 +203,12 @@ fn words_for_others_are_passed_over() {
 fn a_broken_copy_is_reported_and_speaks_no_more() {
     let (leader, follower) = pair();
     follow(&leader, &follower);
-    let broken = Followed {
-        block: BlockId(1),
-        term: Term(3),
-        fill: Fill(4),
-        published: Version(0),
-        news: News::Broken,
-    };
+    let news = Some(Wire::IsBroken(true));
+    let broken = proto::FollowedBlock { block: 1, term: 3, fill: 4, published: 0, news };
     follower.hear_now(vec![broken]).unwrap();
     let said: Vec<_> = copies(&follower).iter().map(|copy| (copy.blocks.clone(), copy.is_broken)).collect();
-    assert_eq!(said, [(vec![BlockId(0)], false), (vec![BlockId(1)], true)]);
-    assert_eq!(follower.following_now(ME).unwrap()[0].blocks, [BlockId(0)]);
+    assert_eq!(said, [(vec![0], false), (vec![1], true)]);
+    assert_eq!(follower.following_now(ME).unwrap()[0].blocks, [0]);
 }
 
 #[test]
@@ -226,7 +223,7 @@ fn primaries_are_followed_where_the_assignment_says_they_are() {
     follower.assign_now(assignment).unwrap();
     let primaries: Vec<_> = follower.primaries().unwrap().into_iter().collect();
     assert_eq!(primaries, [(Incarnation(1), String::from("a:1"))]);
-    assert_eq!(follower.following_now(Incarnation(9)).unwrap()[0].blocks, [BlockId(1)]);
+    assert_eq!(follower.following_now(Incarnation(9)).unwrap()[0].blocks, [1]);
     // Nobody follows itself, or a copy that is its own.
     let leader = empty(job(50, 2), 16, ME);
     let mut assignment = assigned(1, 4, [(0, leading(4, false))]);
@@ -245,17 +242,17 @@ fn followers_that_are_promoted_give_out_what_they_hold() {
     let promoted = |fill| Placement { term: Term(6), primary: OTHER, ..behind(fill) };
     follower.assign_now(assigned(1, 6, [(0, promoted(4)), (1, promoted(4))])).unwrap();
     let progress = follower.whole_standing().unwrap().0;
-    assert_eq!((progress[0].term, progress[0].version), (Term(6), Version(3)));
+    assert_eq!((progress[0].term, progress[0].version), (6, 3));
     let ids = [BlockId(0), BlockId(1)];
     let read = |shard: &Shard| shard.read_state(Version(3), &ids, 0).unwrap();
     assert_eq!(read(&follower), read(&leader));
     both(&follower, 3, ROOT);
-    assert_eq!(follower.whole_standing().unwrap().0[0].version, Version(4));
+    assert_eq!(follower.whole_standing().unwrap().0[0].version, 4);
     // The one that led before is told, and follows.
     let demoted = Placement { term: Term(6), primary: OTHER, ..alone(3) };
     leader.assign_now(assigned(1, 6, [(0, demoted.clone()), (1, demoted)])).unwrap();
     assert_eq!(both(&leader, 3, ROOT), [PushOutcome::Moved; 2]);
-    assert_eq!(leader.following_now(OTHER).unwrap()[0].stand.cursor.unwrap().name, name(3));
+    assert_eq!(StateName::from(leader.following_now(OTHER).unwrap()[0].name.unwrap()), name(3));
 }
 
 #[test]
@@ -278,7 +275,7 @@ fn a_follower_is_given_as_much_at_a_time_as_a_message_may_have() {
     let (leader, follower) = (empty(job(50, 2), 16, ME), empty(job(50, 2), 16, OTHER));
     host(&leader, hosting(leading(4, false)));
     follower.assign_now(hosting(behind(4))).unwrap();
-    let given = || follow(&leader, &follower).iter().map(|said| said.block.0).collect::<Vec<_>>();
+    let given = || follow(&leader, &follower).iter().map(|said| said.block).collect::<Vec<_>>();
     // A copy is 1 MiB of parameters and velocity: eight are more than 8 MiB with all that is around them.
     assert_eq!(given(), Vec::from_iter(0..8));
     // Those that are level are only heard.
@@ -294,26 +291,26 @@ fn a_follower_is_given_as_much_at_a_time_as_a_message_may_have() {
 }
 
 /// What a follower says of these blocks.
-fn words(follower: &Shard, blocks: &[u32]) -> Vec<Following> {
+fn words(follower: &Shard, blocks: &[u32]) -> Vec<proto::FollowedBlocks> {
     let ids: Vec<BlockId> = blocks.iter().map(|block| BlockId(*block)).collect();
     grouped(&follower.following_of(ME, &ids).unwrap())
 }
 
-fn given(leader: &Shard, led: Option<Led>) -> Vec<Followed> {
+fn given(leader: &Shard, led: Option<Led>) -> Vec<proto::FollowedBlock> {
     led.unwrap().news(leader).unwrap()
 }
 
-fn blocks(given: &[Followed]) -> Vec<u32> {
-    given.iter().map(|said| said.block.0).collect()
+fn blocks(given: &[proto::FollowedBlock]) -> Vec<u32> {
+    given.iter().map(|said| said.block).collect()
 }
 
 #[test]
 fn in_a_session_only_what_an_answer_was_about_is_said_and_nothing_is_given_twice_before() {
     let (leader, follower) = pair();
-    let copies = given(&leader, leader.lead(OTHER, 5, 0, words(&follower, &[0, 1])));
+    let copies = given(&leader, leader.lead(OTHER, 5, 0, &words(&follower, &[0, 1])));
     assert_eq!(blocks(&copies), [0, 1]);
     follower.hear_now(copies).unwrap();
-    let mut open = leader.lead(OTHER, 5, 1, words(&follower, &[0, 1])).unwrap();
+    let mut open = leader.lead(OTHER, 5, 1, &words(&follower, &[0, 1])).unwrap();
     assert_eq!(open.news(&leader).unwrap(), []);
     push(&leader, 0, ROOT, &[(0, &[1.0; 6])]).unwrap();
     let entry = open.news(&leader).unwrap();
@@ -322,12 +319,12 @@ fn in_a_session_only_what_an_answer_was_about_is_said_and_nothing_is_given_twice
     push(&leader, 0, ROOT, &[(1, &[1.0])]).unwrap();
     assert_eq!(blocks(&open.news(&leader).unwrap()), [1]);
     follower.hear_now(entry).unwrap();
-    let again = given(&leader, leader.lead(OTHER, 5, 2, words(&follower, &[0])));
+    let again = given(&leader, leader.lead(OTHER, 5, 2, &words(&follower, &[0])));
     assert_eq!(blocks(&again), [1], "an answer of which nothing is said has gone to nobody");
     follower.hear_now(again).unwrap();
-    assert_eq!(given(&leader, leader.lead(OTHER, 5, 3, words(&follower, &[1]))), []);
+    assert_eq!(given(&leader, leader.lead(OTHER, 5, 3, &words(&follower, &[1]))), []);
     let standing = leader.whole_standing().unwrap();
-    assert!(standing.0.iter().all(|group| group.version == Version(1)) && admissions(&leader).len() == 2);
+    assert!(standing.0.iter().all(|group| group.version == 1) && admissions(&leader).len() == 2);
 }
 
 /// The network may bring it again, after what was answered to it: whatever the second answer gives goes to nobody.
@@ -335,18 +332,18 @@ fn in_a_session_only_what_an_answer_was_about_is_said_and_nothing_is_given_twice
 fn a_request_that_comes_twice_holds_nothing_up() {
     let (leader, follower) = pair();
     let first = words(&follower, &[0, 1]);
-    let copies = given(&leader, leader.lead(OTHER, 5, 0, first.clone()));
+    let copies = given(&leader, leader.lead(OTHER, 5, 0, &first));
     follower.hear_now(copies).unwrap();
     push(&leader, 0, ROOT, &[(0, &[1.0; 6])]).unwrap();
-    assert_eq!(given(&leader, leader.lead(OTHER, 5, 0, first)).len(), 2, "they hold nothing, it says");
-    let entry = given(&leader, leader.lead(OTHER, 5, 1, words(&follower, &[1])));
+    assert_eq!(given(&leader, leader.lead(OTHER, 5, 0, &first)).len(), 2, "they hold nothing, it says");
+    let entry = given(&leader, leader.lead(OTHER, 5, 1, &words(&follower, &[1])));
     assert_eq!(blocks(&entry), [0]);
 }
 
 #[test]
 fn a_request_of_a_session_that_is_not_known_or_out_of_turn_is_not_heard() {
     let (leader, follower) = pair();
-    let lead = |id, number| leader.lead(OTHER, id, number, words(&follower, &[0, 1]));
+    let lead = |id, number| leader.lead(OTHER, id, number, &words(&follower, &[0, 1]));
     assert!(lead(5, 1).is_none(), "there is none");
     let mut overtaken = lead(5, 0).unwrap();
     assert!(lead(6, 1).is_none() && lead(5, 2).is_none(), "another, and one that has missed a request");
@@ -364,8 +361,8 @@ fn what_is_said_before_the_primary_has_learnt_of_it_is_looked_at_again_once_it_h
     let (leader, follower) = pair();
     let later = |placement: Placement| Placement { fill: Fill(5), ..placement };
     follower.assign_now(assigned(1, 5, [(0, later(behind(4)))])).unwrap();
-    let mut open = leader.lead(OTHER, 5, 0, words(&follower, &[0])).unwrap();
+    let mut open = leader.lead(OTHER, 5, 0, &words(&follower, &[0])).unwrap();
     assert_eq!(open.news(&leader).unwrap(), [], "no copy of that fill is known");
     leader.assign_now(assigned(1, 5, [(0, leading(5, false))])).unwrap();
-    assert_eq!(open.news(&leader).unwrap().iter().map(|said| said.fill).collect::<Vec<_>>(), [Fill(5)]);
+    assert_eq!(open.news(&leader).unwrap().iter().map(|said| said.fill).collect::<Vec<_>>(), [5]);
 }

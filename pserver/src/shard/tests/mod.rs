@@ -4,16 +4,18 @@ mod areas;
 mod assignments;
 mod copies;
 mod door;
+mod news;
 mod positions;
 mod pulls;
 mod pushes;
 
 use super::*;
+use crate::block::evaluate::Verdicts;
 use crate::block::tests::{ME, alone, declaration, job};
-use crate::block::verdicts::Verdicts;
 use crate::block::{Placement, PushOutcome};
 use futures_util::FutureExt;
 use shoal_runtime::cluster::{Node, Rewind};
+use shoal_runtime::wire::proto;
 
 const ROOT: Node = Node { level: 1, index: 0 };
 
@@ -46,7 +48,7 @@ impl Shard {
     pub(crate) fn assign_now(self: &Arc<Self>, assignment: Assignment) -> Result<(), Refusal> {
         self.assign(assignment).now_or_never().unwrap()
     }
-    pub(crate) fn hear_now(self: &Arc<Self>, followed: Vec<Followed>) -> Result<(), Refusal> {
+    pub(crate) fn hear_now(self: &Arc<Self>, followed: Vec<proto::FollowedBlock>) -> Result<(), Refusal> {
         self.hear(followed).now_or_never().unwrap()
     }
     pub(crate) fn note_done_now(self: &Arc<Self>, blocks: &[BlockId]) -> Result<(), Refusal> {
@@ -56,16 +58,16 @@ impl Shard {
     pub(crate) fn whole_standing(&self) -> Result<Standings, Refusal> {
         self.standing(&mut self.untold()).map(|(standings, _)| standings)
     }
-    pub(crate) fn following_now(&self, primary: Incarnation) -> Result<Vec<Following>, Refusal> {
+    pub(crate) fn following_now(&self, primary: Incarnation) -> Result<Vec<proto::FollowedBlocks>, Refusal> {
         self.following(primary).map(|stands| grouped(&stands))
     }
     /// What a follower is answered in a session of its own.
     pub(crate) fn follow_now(
         &self,
         follower: Incarnation,
-        following: &[Following],
-    ) -> Result<Vec<Followed>, Refusal> {
-        self.lead(follower, 0, 0, following.to_vec()).unwrap().news(self)
+        following: &[proto::FollowedBlocks],
+    ) -> Result<Vec<proto::FollowedBlock>, Refusal> {
+        self.lead(follower, 0, 0, following).unwrap().news(self)
     }
     pub(crate) fn told(&self, kind: Kind) -> Changes {
         self.changes.told(kind)
@@ -111,13 +113,22 @@ fn push(
     let gradients = bytes.iter().map(|(id, bytes)| gradient(*id, &bytes[1..])).collect();
     let tree = shard.shape.tree(Step(step));
     let weight = if tree.contains(node) { tree.present_in(node).into() } else { 1 };
-    shard.push(&Push { what: Pushed::Node(Step(step), node), exclusions: 0, weight, gradients })
+    shard.push(&message(Pushed::Node(Step(step), node), weight, gradients))
+}
+
+/// A push message.
+pub(crate) fn message(what: Pushed, weight: u64, blocks: Vec<proto::BlockGradient>) -> proto::PushRequest {
+    let (step, node, position) = match what {
+        Pushed::Node(step, node) => (step.0, Some(node.into()), 0),
+        Pushed::Position(position) => (0, None, position),
+    };
+    proto::PushRequest { step, node, position, weight, blocks, ..Default::default() }
 }
 
 /// Computed in the history that [`assignment`] begins.
-fn gradient(block: u32, bytes: &[u8]) -> Gradient {
-    let bytes = bytes::Bytes::copy_from_slice(bytes);
-    Gradient { block: BlockId(block), rewind: Rewind(3), version: Version(0), bytes, area: None }
+pub(crate) fn gradient(block: u32, bytes: &[u8]) -> proto::BlockGradient {
+    let gradient = bytes::Bytes::copy_from_slice(bytes);
+    proto::BlockGradient { block, rewind: 3, gradient, ..Default::default() }
 }
 
 fn both(shard: &Arc<Shard>, step: u64, node: Node) -> Vec<PushOutcome> {

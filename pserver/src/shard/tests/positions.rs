@@ -20,7 +20,7 @@ fn shard() -> Arc<Shard> {
 fn push(shard: &Arc<Shard>, position: u64, gradients: &[(u32, &[f32])]) -> Result<Vec<PushOutcome>, Refusal> {
     let bytes: Vec<(u32, Vec<u8>)> = gradients.iter().map(|(id, values)| (*id, bytes(values))).collect();
     let gradients = bytes.iter().map(|(id, bytes)| gradient(*id, bytes)).collect();
-    shard.push(&Push { what: Pushed::Position(position), exclusions: 0, weight: 1, gradients })
+    shard.push(&message(Pushed::Position(position), 1, gradients))
 }
 
 fn applied(is_published: bool) -> PushOutcome {
@@ -63,12 +63,7 @@ fn positions_that_the_job_has_not_and_gradients_that_no_block_has_are_refused() 
         RefusalKind::NonFinite
     );
     let value = 1.0f32.to_le_bytes();
-    let node = Push {
-        what: Pushed::Node(Step(0), ROOT),
-        exclusions: 0,
-        weight: 1,
-        gradients: vec![gradient(1, &value)],
-    };
+    let node = message(Pushed::Node(Step(0), ROOT), 1, vec![gradient(1, &value)]);
     assert_eq!(shard.push(&node).unwrap_err().kind, RefusalKind::Malformed);
     assert_eq!(digest(&shard), before);
 }
@@ -77,12 +72,9 @@ fn positions_that_the_job_has_not_and_gradients_that_no_block_has_are_refused() 
 fn blocks_with_the_same_ledger_are_reported_together() {
     let shard = empty(async_job(10, 2, false), 16, ME);
     host(&shard, assignment(3, &[0, 1]));
-    let group = |blocks: &[u32], version, positions: &[u64]| Progress {
-        blocks: blocks.iter().map(|b| BlockId(*b)).collect(),
-        term: Term(3),
-        version: Version(version),
-        held: Vec::new(),
-        ledger: ledger(positions),
+    let group = |blocks: &[u32], version, positions: &[u64]| {
+        let (blocks, ledger) = (blocks.to_vec(), Some((&ledger(positions)).into()));
+        proto::BlockProgress { blocks, term: 3, version, held: Vec::new(), ledger }
     };
     let progress = || shard.whole_standing().unwrap().0;
     assert_eq!(progress(), [group(&[0, 1], 0, &[])]);
@@ -100,16 +92,10 @@ fn blocks_with_the_same_ledger_are_reported_together() {
 fn a_pull_gives_the_newest_that_is_published_and_says_of_which_history() {
     let shard = shard();
     let pull = || {
-        let pull = Pull {
-            area: None,
-            step: None,
-            blocks: vec![BlockId(0), BlockId(1)],
-            without_data: Vec::new(),
-            rows: Vec::new(),
-        };
+        let pull = proto::PullRequest { blocks: vec![0, 1], ..Default::default() };
         let pulled = shard.pull(&pull, true).unwrap();
         assert!(pulled.is_final && pulled.moved.is_empty());
-        let found = pulled.blocks.iter().map(|block| (block.block.0, block.version.0, block.rewind.0));
+        let found = pulled.blocks.iter().map(|block| (block.block, block.version, block.rewind));
         (found.collect::<Vec<_>>(), pulled.blocks[1].parameters.clone())
     };
     let (found, before) = pull();

@@ -8,14 +8,13 @@ fn pull(shard: &Arc<Shard>, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal
 }
 
 fn pull_of(shard: &Arc<Shard>, rewind: u64, step: u64, blocks: &[u32]) -> Result<Pulled, Refusal> {
-    let blocks = blocks.iter().map(|b| BlockId(*b)).collect();
-    let step = Some((Step(step), Rewind(rewind)));
-    shard.pull(&Pull { step, blocks, area: None, without_data: vec![BlockId(1)], rows: Vec::new() }, true)
+    let (blocks, without_data) = (blocks.to_vec(), vec![1]);
+    shard.pull(&proto::PullRequest { step, rewind, blocks, without_data, ..Default::default() }, true)
 }
 
 /// Blocks and the bytes that came of them.
 fn lengths(pulled: &Pulled) -> Vec<(u32, usize)> {
-    pulled.blocks.iter().map(|pulled| (pulled.block.0, pulled.parameters.len())).collect()
+    pulled.blocks.iter().map(|pulled| (pulled.block, pulled.parameters.len())).collect()
 }
 
 #[test]
@@ -25,7 +24,7 @@ fn a_pull_gives_what_is_published_and_says_when_waiting_can_help() {
     let pulled = pull(&shard, 1, &[0]).unwrap();
     assert!(!pulled.is_final);
     assert_eq!(lengths(&pulled), [(0, 24)]);
-    assert_eq!((pulled.blocks[0].version, pulled.blocks[0].rewind), (Version(1), Rewind(3)));
+    assert_eq!((pulled.blocks[0].version, pulled.blocks[0].rewind), (1, 3));
     push(&shard, 0, ROOT, &[(1, &[1.0])]).unwrap();
     let pulled = pull(&shard, 1, &[0]).unwrap();
     assert!(pulled.is_final && pulled.moved.is_empty());
@@ -49,13 +48,13 @@ fn a_pull_of_a_step_that_is_gone_or_beyond_the_job_is_refused() {
 fn blocks_that_are_elsewhere_or_have_gone_back_are_named_and_end_the_wait() {
     let empty = empty(job(5, 2), 16, ME);
     let pulled = pull(&empty, 0, &[0]).unwrap();
-    assert_eq!((pulled.moved, pulled.is_final), (vec![BlockId(0), BlockId(1)], true));
+    assert_eq!((pulled.moved, pulled.is_final), (vec![0, 1], true));
     host(&empty, assignment(3, &[1]));
     let pulled = pull(&empty, 1, &[0]).unwrap();
-    assert_eq!((pulled.moved, pulled.is_final), (vec![BlockId(0)], true));
+    assert_eq!((pulled.moved, pulled.is_final), (vec![0], true));
     let shard = shard();
     let pulled = pull_of(&shard, 2, 0, &[0]).unwrap();
-    assert_eq!((pulled.moved, pulled.is_final), (vec![BlockId(0), BlockId(1)], true));
+    assert_eq!((pulled.moved, pulled.is_final), (vec![0, 1], true));
     // A caller that knows a later history than this pserver waits for it to learn of it.
     let pulled = pull_of(&shard, 4, 0, &[0]).unwrap();
     assert_eq!((pulled.moved.len(), pulled.blocks.len(), pulled.is_final), (0, 0, false));

@@ -57,7 +57,7 @@ fn a_node_that_the_step_has_not_and_a_step_that_the_job_has_not_are_refused() {
 fn half_a_word_is_a_wrong_shape() {
     let shard = shard();
     let what = Pushed::Node(Step(0), ROOT);
-    let push = Push { what, exclusions: 0, weight: 2, gradients: vec![gradient(1, &[0u8; 5])] };
+    let push = message(what, 2, vec![gradient(1, &[0u8; 5])]);
     assert_eq!(shard.push(&push).unwrap_err().kind, RefusalKind::WrongShape);
 }
 
@@ -79,9 +79,8 @@ fn a_gradient_of_an_older_history_is_rewound_and_one_of_a_later_history_waits() 
     let shard = shard();
     let value = 1.0f32.to_le_bytes();
     let push = |rewind| {
-        let gradients = vec![Gradient { rewind: Rewind(rewind), ..gradient(1, &value) }];
-        shard.push(&Push { what: Pushed::Node(Step(0), ROOT), exclusions: 0, weight: 2, gradients }).unwrap()
-            [0]
+        let gradients = vec![proto::BlockGradient { rewind, ..gradient(1, &value) }];
+        shard.push(&message(Pushed::Node(Step(0), ROOT), 2, gradients)).unwrap()[0]
     };
     let before = format!("{:?}", shard.whole_standing());
     assert_eq!((push(2), push(4)), (PushOutcome::Rewound, PushOutcome::Busy));
@@ -94,8 +93,7 @@ fn a_gradient_of_an_older_history_is_rewound_and_one_of_a_later_history_waits() 
 fn a_gradient_of_the_other_mode_is_refused() {
     let shard = shard();
     let value = 1.0f32.to_le_bytes();
-    let push =
-        Push { what: Pushed::Position(0), exclusions: 0, weight: 1, gradients: vec![gradient(1, &value)] };
+    let push = message(Pushed::Position(0), 1, vec![gradient(1, &value)]);
     assert_eq!(shard.push(&push).unwrap_err().kind, RefusalKind::Malformed);
 }
 
@@ -140,12 +138,11 @@ fn two_pservers_that_share_a_model_publish_what_one_would() {
 #[test]
 fn blocks_that_stand_alike_are_reported_together() {
     let shard = shard();
-    let group = |blocks: &[u32], version, held: &[Node]| Progress {
-        blocks: blocks.iter().map(|b| BlockId(*b)).collect(),
-        term: Term(3),
-        version: Version(version),
-        held: Some((Step(version), held.to_vec())).filter(|(_, held)| !held.is_empty()).into_iter().collect(),
-        ledger: Ledger::default(),
+    let group = |blocks: &[u32], version, held: &[Node]| {
+        let nodes: Vec<_> = held.iter().map(|node| (*node).into()).collect();
+        let held = Some(proto::HeldStep { step: version, nodes }).filter(|held| !held.nodes.is_empty());
+        let (blocks, ledger) = (blocks.to_vec(), Some((&Ledger::default()).into()));
+        proto::BlockProgress { blocks, term: 3, version, held: held.into_iter().collect(), ledger }
     };
     let progress = || shard.whole_standing().unwrap().0;
     assert_eq!(progress(), [group(&[0, 1], 0, &[])]);

@@ -4,11 +4,10 @@
 //! The scalar block is a block like any other: what it decides is an entry of its log, told only when it is published,
 //! and kept as long as states are. So a decision is made once in a history, and can be asked for again.
 
-use super::published::Published;
+use super::dense::Published;
+use super::reduce::Sum;
 use super::state::Update;
-use super::sum::Sum;
 use super::{Block, Role};
-use crate::bucket::plan::Plan;
 use bytes::Bytes;
 use shoal_runtime::cluster::{
     BlockId, Decision, Partial, Refusal, RefusalKind, Rewind, Step, Tally, Version,
@@ -137,9 +136,8 @@ impl Block {
             return Err(Refusal::new(RefusalKind::JobFailed, format!("step {step}"), failure));
         }
         primary.scalars.advance();
-        let (sum, position) = (tally.to_values(), None);
-        let (sum, plan) = (Sum::Dense(sum.into()), Plan::default());
-        self.update(Update { weight: 1, sum, plan, position, staleness: 0, factor: 1.0, rate: 1.0 });
+        let sum = Sum::Dense(tally.to_values().into());
+        self.update(Update::new(state.name(), self.placement.term, 1, sum));
         Ok(Told::Decided)
     }
 

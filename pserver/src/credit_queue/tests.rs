@@ -1,8 +1,7 @@
-//! The queue for room: whatever comes and goes, who is told, in which order, and that nobody is forgotten.
+//! The queue for credit: whatever comes and goes, who is told, in which order, and that nobody is forgotten.
 
 use super::*;
-use crate::block::held::{Arrival, HeldNodes};
-use crate::block::sum::Came;
+use crate::block::reduce::{Gradient, HeldNodes};
 use bytes::Bytes;
 use proptest::prelude::*;
 use shoal_runtime::cluster::tree::aligned;
@@ -21,20 +20,20 @@ fn leaf(slot: u32) -> Asked {
 
 /// One block of one element, trainers that ask, send and fall silent, and a clock.
 struct World {
-    queue: RoomQueue<Node>,
+    queue: CreditQueue<Node>,
     held: HeldNodes,
     now: Instant,
-    /// Told that there is room, by when.
+    /// Granted credit, by when.
     told: Vec<(Node, Instant)>,
     waiting: Vec<(Node, Ticket)>,
-    /// Whether one that was forgotten came all the same: it takes the room of another.
+    /// Whether one that was forgotten came all the same: it takes the credit of another.
     has_surprised: bool,
 }
 
 impl World {
     fn new() -> World {
         let held = HeldNodes::new(StepTree::new(SLOTS, SLOTS), WINDOW);
-        let (queue, now) = (RoomQueue::new(WINDOW), Instant::now());
+        let (queue, now) = (CreditQueue::new(WINDOW), Instant::now());
         World { queue, held, now, told: Vec::new(), waiting: Vec::new(), has_surprised: false }
     }
 
@@ -46,13 +45,13 @@ impl World {
 
     fn go_on(&mut self) {
         while let Some((node, answer)) =
-            self.queue.next(self.now, |_| true, |asked| Ok(self.held.room(asked.node)))
+            self.queue.next(self.now, |_| true, |asked| Ok(self.held.credit(asked.node)))
         {
             let lowest = self.waiting.iter().map(|(node, _)| node.first()).min();
             assert_eq!(Some(node.first()), lowest, "the lowest is told first");
             let at = self.waiting.iter().position(|(waiting, _)| *waiting == node).unwrap();
             self.waiting.swap_remove(at);
-            if answer == RoomAnswer::Room {
+            if answer == Ok(()) {
                 self.told.push((node, self.now));
             }
         }
@@ -61,7 +60,7 @@ impl World {
     /// No more is on its way than a window, and the one that covers the lowest missing slot.
     fn assert_fits(&self) {
         let is_coming = |(node, since): &&(Node, Instant)| {
-            self.now < *since + ON_ITS_WAY && self.held.room(*node) != Room::Covered
+            self.now < *since + ON_ITS_WAY && self.held.credit(*node) != Credit::Covered
         };
         let coming = self.told.iter().filter(is_coming).count();
         assert!(self.has_surprised || coming <= WINDOW + 1, "{coming} are on their way");
@@ -72,13 +71,17 @@ impl World {
             return;
         }
         let (node, since) = self.told.swap_remove(at % self.told.len());
-        let came = Came::Words(Bytes::from_static(&[0; 4]), Precision::F32);
-        let arrival = self.held.arrive(node, 1, came);
+        let gradient = Gradient::Words(Bytes::from_static(&[0; 4]), Precision::F32);
+        let credit = self.held.judge(node, 1, &gradient).unwrap();
+        let is_busy = credit != Credit::Covered && !self.held.takes(credit);
+        if self.held.takes(credit) {
+            self.held.take(node, 1, gradient);
+        }
         self.has_surprised |= self.now >= since + ON_ITS_WAY;
-        assert!(self.has_surprised || arrival != Arrival::Busy, "{node} was told of room");
+        assert!(self.has_surprised || !is_busy, "{node} was granted credit");
         self.queue.came(Step(4), node, &[BlockId(9)], self.now);
         self.go_on();
-        if arrival == Arrival::Busy {
+        if is_busy {
             self.ask(node);
         }
     }
@@ -153,14 +156,14 @@ proptest! {
 
 #[test]
 fn who_falls_silent_is_forgotten_and_who_sends_is_not() {
-    let mut queue = RoomQueue::new(2);
+    let mut queue = CreditQueue::new(2);
     let (began, half) = (Instant::now(), ON_ITS_WAY / 2);
     for slot in 5..9 {
         queue.wait(leaf(slot), slot);
     }
     // Nothing is held: each alone would be one beyond the lowest missing slot.
-    let next = |queue: &mut RoomQueue<u32>, now| {
-        queue.next(now, |_| true, |_| Ok(Room::Beyond(1))).map(|(slot, _)| slot)
+    let next = |queue: &mut CreditQueue<u32>, now| {
+        queue.next(now, |_| true, |_| Ok(Credit::Beyond(1))).map(|(slot, _)| slot)
     };
     assert_eq!(
         [next(&mut queue, began), next(&mut queue, began), next(&mut queue, began)],
@@ -176,41 +179,41 @@ fn who_falls_silent_is_forgotten_and_who_sends_is_not() {
 
 #[test]
 fn what_is_on_its_way_for_one_step_takes_no_room_of_another() {
-    let mut queue = RoomQueue::new(1);
+    let mut queue = CreditQueue::new(1);
     let now = Instant::now();
     queue.wait(leaf(5), 4);
     queue.wait(Asked { step: Step(5), ..leaf(5) }, 5);
-    let mut next = || queue.next(now, |_| true, |_| Ok(Room::Beyond(1)));
-    assert_eq!([next(), next(), next()], [Some((4, RoomAnswer::Room)), Some((5, RoomAnswer::Room)), None]);
+    let mut next = || queue.next(now, |_| true, |_| Ok(Credit::Beyond(1)));
+    assert_eq!([next(), next(), next()], [Some((4, Ok(()))), Some((5, Ok(()))), None]);
 }
 
 #[test]
 fn one_that_must_wait_for_its_version_or_for_memory_holds_up_nobody() {
     for why in [PushOutcome::Busy, PushOutcome::Throttled] {
-        let mut queue = RoomQueue::new(1);
+        let mut queue = CreditQueue::new(1);
         let now = Instant::now();
         queue.wait(leaf(1), 1);
         queue.wait(Asked { block: BlockId(3), ..leaf(2) }, 2);
-        let look = |asked: &Asked| if asked.block == BlockId(9) { Err(why) } else { Ok(Room::Lowest) };
-        assert_eq!(queue.next(now, |_| true, look), Some((2, RoomAnswer::Room)));
+        let look = |asked: &Asked| if asked.block == BlockId(9) { Err(why) } else { Ok(Credit::Lowest) };
+        assert_eq!(queue.next(now, |_| true, look), Some((2, Ok(()))));
         assert_eq!(queue.next(now, |_| true, look), None);
     }
-    let mut queue = RoomQueue::new(1);
+    let mut queue = CreditQueue::new(1);
     let now = Instant::now();
     queue.wait(leaf(1), 1);
     let late = |_: &Asked| Err(PushOutcome::Late);
-    assert_eq!(queue.next(now, |_| true, late), Some((1, RoomAnswer::Instead(PushOutcome::Late))));
+    assert_eq!(queue.next(now, |_| true, late), Some((1, Err(PushOutcome::Late))));
 }
 
 #[test]
 fn who_can_wait_no_longer_is_answered_out_of_turn() {
-    let mut queue = RoomQueue::new(1);
+    let mut queue = CreditQueue::new(1);
     let now = Instant::now();
     queue.wait(leaf(1), ());
     let ticket = queue.wait(leaf(2), ());
     let asked = queue.leave(ticket).unwrap();
     assert!(queue.leave(ticket).is_none());
-    assert_eq!(queue.last(asked.clone(), Ok(Room::Beyond(2)), now), RoomAnswer::Instead(PushOutcome::Busy));
-    assert_eq!(queue.last(asked, Ok(Room::Lowest), now), RoomAnswer::Room);
+    assert_eq!(queue.last(asked.clone(), Ok(Credit::Beyond(2)), now), Err(PushOutcome::Busy));
+    assert_eq!(queue.last(asked, Ok(Credit::Lowest), now), Ok(()));
     assert_eq!(queue.told.len(), 1);
 }

@@ -1,18 +1,17 @@
 //! What never changes about the copies of a job's blocks. Pure.
 
-use super::held::HeldNodes;
-use super::held_steps::HeldSteps;
+use super::evaluate::{Turn, turn};
 use super::memory::Budget;
+use super::reduce::{HeldNodes, HeldSteps};
 use super::shape::{BlockShape, Pace};
 use super::state::{State, Update};
-use super::verdicts::{Turn, turn};
 use crate::device::Device;
 use shoal_runtime::cluster::{Course, JobSettings, JobShape, Mode, Precision, Step, Version};
 use std::sync::Arc;
 
 /// What never changes about the copies of a job's blocks.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct BlockSettings {
     pub(super) shape: JobShape,
     pub(super) course: Course,
     pub(super) microbatches_per_step: u32,
@@ -28,13 +27,13 @@ pub struct Terms {
 /// Bytes of a bucket's segment, about.
 const SEGMENT_BYTES: usize = 1 << 20;
 
-impl Terms {
+impl BlockSettings {
     /// Of a job whose blocks hold at most `window` nodes beyond the lowest missing slot of a step.
-    pub fn new(job: &JobSettings, window: usize) -> Terms {
+    pub fn new(job: &JobSettings, window: usize) -> BlockSettings {
         let (shape, course, microbatches_per_step) = (job.shape(), job.course(), job.microbatches_per_step);
         let (budget, segment_bytes) = (Budget::of(u64::MAX), SEGMENT_BYTES);
         let (seed, mode, gradients) = (job.seed, job.mode, job.gradients);
-        Terms {
+        BlockSettings {
             shape,
             course,
             microbatches_per_step,
@@ -49,8 +48,8 @@ impl Terms {
     }
 
     /// The same with segments of other sizes, about.
-    pub fn with_segments(&self, segment_bytes: usize) -> Terms {
-        Terms { segment_bytes, ..self.clone() }
+    pub fn with_segments(&self, segment_bytes: usize) -> BlockSettings {
+        BlockSettings { segment_bytes, ..self.clone() }
     }
 
     /// Bytes of a bucket's segment, about.
@@ -59,13 +58,13 @@ impl Terms {
     }
 
     /// The same with a bound on what pieces of checkpoints hold beyond what training needs.
-    pub fn with_budget(&self, budget: Arc<Budget>) -> Terms {
-        Terms { budget, ..self.clone() }
+    pub fn with_budget(&self, budget: Arc<Budget>) -> BlockSettings {
+        BlockSettings { budget, ..self.clone() }
     }
 
     /// The same on a pserver with a device.
-    pub fn with_device(&self, device: Device) -> Terms {
-        Terms { device: Some(device), ..self.clone() }
+    pub fn with_device(&self, device: Device) -> BlockSettings {
+        BlockSettings { device: Some(device), ..self.clone() }
     }
 
     /// The device that updates blocks here, if any does.

@@ -103,13 +103,13 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sum::Sum;
+    use super::super::reduce::Sum;
     use super::*;
-    use crate::bucket::plan::Plan;
+    use shoal_runtime::cluster::StateName;
 
     fn update(position: Option<u64>) -> Update {
-        let (sum, plan) = (Sum::Dense(Vec::new().into()), Plan::default());
-        Update { weight: 1, sum, plan, position, staleness: 0, factor: 1.0, rate: 1.0 }
+        let follows = StateName { term: Term(1), version: Version(0) };
+        Update { position, ..Update::new(follows, Term(1), 1, Sum::Dense(Vec::new().into())) }
     }
 
     #[test]

@@ -40,15 +40,15 @@ fn reference(present: u32, level: u32, index: u32, precision: Precision) -> Opti
 }
 
 /// As they travel.
-fn came(values: &[f32], precision: Precision) -> Came<'static> {
+fn came(values: &[f32], precision: Precision) -> Gradient {
     let bytes: Bytes = match precision {
         Precision::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         Precision::Bf16 => values.iter().flat_map(|value| bf16_to_bytes(*value)).collect(),
     };
-    Came::Words(bytes, precision)
+    Gradient::Words(bytes, precision)
 }
 
-fn singles(values: &[f32]) -> Came<'static> {
+fn singles(values: &[f32]) -> Gradient {
     came(values, Precision::F32)
 }
 
@@ -64,6 +64,29 @@ fn weight(tree: StepTree, node: Node) -> u64 {
     (node.first()..node.end().min(tree.present())).map(|slot| u64::from(slot) % 3 + 1).sum()
 }
 
+/// What becomes of a gradient that is offered.
+#[derive(Debug, PartialEq)]
+enum Arrival {
+    Held { replaced: usize },
+    Complete { replaced: usize },
+    Covered,
+    Busy,
+    Nondeterministic(Difference),
+}
+
+/// Does with a gradient what a block does.
+fn offer(held: &mut HeldNodes, node: Node, weight: u64, gradient: Gradient) -> Arrival {
+    match held.judge(node, weight, &gradient) {
+        Err(difference) => Arrival::Nondeterministic(difference),
+        Ok(Credit::Covered) => Arrival::Covered,
+        Ok(credit) if !held.takes(credit) => Arrival::Busy,
+        Ok(_) => match held.take(node, weight, gradient) {
+            Taken { replaced, is_whole: true } => Arrival::Complete { replaced },
+            Taken { replaced, is_whole: false } => Arrival::Held { replaced },
+        },
+    }
+}
+
 fn send(held: &mut HeldNodes, node: Node) -> Arrival {
     send_in(held, node, Precision::F32)
 }
@@ -71,7 +94,7 @@ fn send(held: &mut HeldNodes, node: Node) -> Arrival {
 fn send_in(held: &mut HeldNodes, node: Node, precision: Precision) -> Arrival {
     let tree = held.tree();
     let values = gradient(tree, node, precision);
-    let arrival = held.arrive(node, weight(tree, node), came(&values, precision));
+    let arrival = offer(held, node, weight(tree, node), came(&values, precision));
     assert_sound(held, precision);
     // As a block does with a root that has to wait.
     held.settle();
@@ -200,11 +223,14 @@ fn a_repeat_with_other_bits_is_nondeterministic_and_changes_nothing() {
     let mut other = before[0].sum.dense();
     other[2] = f32::from_bits(other[2].to_bits() ^ 1);
     let difference = Difference::Element { element: 2, held: before[0].sum.dense()[2], came: other[2] };
-    assert_eq!(held.arrive(node, weight(tree, node), singles(&other)), Arrival::Nondeterministic(difference));
+    assert_eq!(
+        offer(&mut held, node, weight(tree, node), singles(&other)),
+        Arrival::Nondeterministic(difference)
+    );
     let came = weight(tree, node) + 1;
     let difference = Difference::Weight { held: weight(tree, node), came };
     assert_eq!(
-        held.arrive(node, came, singles(&gradient(tree, node, Precision::F32))),
+        offer(&mut held, node, came, singles(&gradient(tree, node, Precision::F32))),
         Arrival::Nondeterministic(difference)
     );
     assert_eq!(held.nodes().cloned().collect::<Vec<_>>(), before);
@@ -222,7 +248,7 @@ fn rounded_gradients_give_other_sums_and_a_repeat_that_differs_in_the_last_bit_i
     let before = other[1];
     other[1] = f32::from_bits(before.to_bits() ^ 0x1_0000);
     let difference = Difference::Element { element: 1, held: before, came: other[1] };
-    let arrival = held.arrive(node, weight(tree, node), came(&other, Precision::Bf16));
+    let arrival = offer(&mut held, node, weight(tree, node), came(&other, Precision::Bf16));
     assert_eq!(arrival, Arrival::Nondeterministic(difference));
 }
 
@@ -235,7 +261,7 @@ fn a_node_and_its_ancestor_over_absent_slots_are_the_same_node() {
     assert_eq!(send(&mut held, Node { level: 1, index: 2 }), Arrival::Covered);
     let mut other = gradient(tree, Node::leaf(4), Precision::F32);
     other[0] = 77.0;
-    let arrival = held.arrive(Node { level: 2, index: 1 }, weight(tree, Node::leaf(4)), singles(&other));
+    let arrival = offer(&mut held, Node { level: 2, index: 1 }, weight(tree, Node::leaf(4)), singles(&other));
     assert!(matches!(arrival, Arrival::Nondeterministic(Difference::Element { element: 0, .. })));
     assert!(matches!(send(&mut held, Node { level: 2, index: 0 }), Arrival::Complete { .. }));
 }
@@ -267,7 +293,7 @@ fn a_negative_zero_sums_like_zero_whoever_padded_the_tree() {
     let root = |nodes: &[(Node, f32)]| {
         let mut held = HeldNodes::new(tree, 8);
         let arrivals: Vec<Arrival> =
-            nodes.iter().map(|(node, x)| held.arrive(*node, 1, singles(&[*x]))).collect();
+            nodes.iter().map(|(node, x)| offer(&mut held, *node, 1, singles(&[*x]))).collect();
         match arrivals.into_iter().last() {
             Some(Arrival::Complete { .. }) => held.into_root().unwrap().sum.dense()[0].to_bits(),
             other => panic!("{other:?}"),
@@ -283,8 +309,8 @@ fn a_negative_zero_sums_like_zero_whoever_padded_the_tree() {
 #[test]
 fn weights_that_overflow_saturate() {
     let mut held = HeldNodes::new(StepTree::new(2, 2), 2);
-    held.arrive(Node::leaf(0), u64::MAX, singles(&[1.0]));
-    let arrival = held.arrive(Node::leaf(1), 5, singles(&[1.0]));
+    offer(&mut held, Node::leaf(0), u64::MAX, singles(&[1.0]));
+    let arrival = offer(&mut held, Node::leaf(1), 5, singles(&[1.0]));
     assert_eq!(arrival, Arrival::Complete { replaced: 0 });
     assert_eq!(held.root().unwrap().weight, u64::MAX);
 }

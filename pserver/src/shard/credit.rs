@@ -1,10 +1,10 @@
-//! Telling trainers whether there is room for a node, before they send it.
+//! Granting trainers credit for a node, before they send its gradient.
 
 use super::{Pushed, Shard};
 use crate::block::PushOutcome;
-use crate::block::held::Room;
+use crate::block::reduce::Credit;
+use crate::credit_queue::{Asked, CreditQueue, Granted, Ticket};
 use crate::hosting::{Changed, Hosting};
-use crate::room_queue::{Asked, RoomAnswer, RoomQueue, Ticket};
 use shoal_runtime::cluster::{BlockId, Refusal};
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
@@ -16,11 +16,11 @@ use tokio::time::Instant;
 pub struct Asking<'a> {
     shard: &'a Shard,
     ticket: Ticket,
-    answer: oneshot::Receiver<RoomAnswer>,
+    answer: oneshot::Receiver<Granted>,
 }
 
 impl Shard {
-    /// Asks whether there is room for a node.
+    /// Asks for credit for a node.
     pub fn ask(&self, asked: Asked) -> Result<Asking<'_>, Refusal> {
         self.check_what(Pushed::Node(asked.step, asked.node))?;
         if let Some(hosting) = self.hosting() {
@@ -32,32 +32,32 @@ impl Shard {
         }
         self.settle(changed);
         let (sender, answer) = oneshot::channel();
-        let ticket = self.room().wait(asked, sender);
-        self.tell_of_room(Some(&BTreeSet::new()));
+        let ticket = self.credits().wait(asked, sender);
+        self.grant_credit(Some(&BTreeSet::new()));
         Ok(Asking { shard: self, ticket, answer })
     }
 
-    /// Some blocks were sent something: there may be room for others.
-    pub(super) fn note_room(&self, what: Pushed, blocks: impl Iterator<Item = BlockId>) {
+    /// Some blocks were sent something: there may be credit for others.
+    pub(super) fn note_sent(&self, what: Pushed, blocks: impl Iterator<Item = BlockId>) {
         let Pushed::Node(step, node) = what else { return };
         {
-            let mut queue = self.room();
+            let mut queue = self.credits();
             if queue.is_idle() {
                 return;
             }
             queue.came(step, node, &blocks.collect::<Vec<_>>(), Instant::now());
         }
-        self.tell_of_room(Some(&BTreeSet::new()));
+        self.grant_credit(Some(&BTreeSet::new()));
     }
 
     /// Whether somebody asks, or was told and has not come.
     pub(super) fn is_anyone_asking(&self) -> bool {
-        !self.room().is_idle()
+        !self.credits().is_idle()
     }
 
     /// Answers whoever can be answered: these blocks may have changed since they were looked at, or any.
-    pub(super) fn tell_of_room(&self, changed: Option<&BTreeSet<BlockId>>) {
-        let mut queue = self.room();
+    pub(super) fn grant_credit(&self, changed: Option<&BTreeSet<BlockId>>) {
+        let mut queue = self.credits();
         if queue.is_idle() {
             return;
         }
@@ -76,20 +76,20 @@ impl Shard {
         self.settle(seen);
     }
 
-    /// Whether nobody waits for room.
+    /// Whether nobody waits for credit.
     #[cfg(test)]
-    pub(crate) fn is_room_queue_empty(&self) -> bool {
-        self.room().is_idle()
+    pub(crate) fn is_credit_queue_empty(&self) -> bool {
+        self.credits().is_idle()
     }
 
-    fn room(&self) -> MutexGuard<'_, RoomQueue<oneshot::Sender<RoomAnswer>>> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    fn credits(&self) -> MutexGuard<'_, CreditQueue<oneshot::Sender<Granted>>> {
+        self.credits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Asking<'_> {
     /// The answer, as soon as there is one; by `deadline` at the latest.
-    pub async fn answer(mut self, deadline: Instant) -> RoomAnswer {
+    pub async fn answer(mut self, deadline: Instant) -> Granted {
         if let Ok(Ok(answer)) = tokio::time::timeout_at(deadline, &mut self.answer).await {
             return answer;
         }
@@ -99,27 +99,27 @@ impl Asking<'_> {
         answer
     }
 
-    fn last(&mut self, changed: &mut Changed) -> RoomAnswer {
-        let mut queue = self.shard.room();
+    fn last(&mut self, changed: &mut Changed) -> Granted {
+        let mut queue = self.shard.credits();
         match queue.leave(self.ticket) {
             Some(asked) => {
-                let room = look(self.shard.hosting().as_deref(), &asked, changed);
-                queue.last(asked, room, Instant::now())
+                let credit = look(self.shard.hosting().as_deref(), &asked, changed);
+                queue.last(asked, credit, Instant::now())
             }
             // Told at the last moment.
-            None => self.answer.try_recv().unwrap_or(RoomAnswer::Instead(PushOutcome::Busy)),
+            None => self.answer.try_recv().unwrap_or(Err(PushOutcome::Busy)),
         }
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.shard.room().leave(self.ticket);
+        self.shard.credits().leave(self.ticket);
     }
 }
 
-/// What room a block here has, or what a push would be answered. It may be noted that the block waits for memory.
-fn look(hosting: Option<&Hosting>, asked: &Asked, changed: &mut Changed) -> Result<Room, PushOutcome> {
+/// What credit a block here gives, or what a push would be answered. It may be noted that the block waits for memory.
+fn look(hosting: Option<&Hosting>, asked: &Asked, changed: &mut Changed) -> Result<Credit, PushOutcome> {
     let hosting = hosting.ok_or(PushOutcome::Moved)?;
     if asked.exclusions < hosting.assignment.exclusions {
         return Err(PushOutcome::Rewound);
@@ -127,6 +127,6 @@ fn look(hosting: Option<&Hosting>, asked: &Asked, changed: &mut Changed) -> Resu
     let hosted = hosting.block(asked.block).ok_or(PushOutcome::Moved)?;
     // A block that panicked says so to whoever sends it something.
     hosted
-        .with(changed, |block| block.room(asked.rewind, asked.step, asked.node))
+        .with(changed, |block| block.credit(asked.rewind, asked.step, asked.node))
         .map_err(|_| PushOutcome::Busy)?
 }
