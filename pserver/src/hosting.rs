@@ -16,7 +16,7 @@ use shoal_runtime::cluster::{
     Version,
 };
 use shoal_runtime::wire::{malformed, proto};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the master tells a pserver to hold.
@@ -112,6 +112,8 @@ pub struct Hosting {
     pub blocks: BTreeMap<BlockId, Arc<Hosted>>,
     /// Those of blocks that hold metrics.
     pub metrics: Vec<Arc<Hosted>>,
+    /// How many other pservers lead blocks of which a copy is here.
+    pub primaries: usize,
 }
 
 /// What an assignment changes about the copies.
@@ -226,6 +228,8 @@ impl Hosting {
         for id in placements.keys() {
             layout.block(*id).ok_or_else(|| beyond(*id, &layout))?;
         }
+        let primaries: BTreeSet<Incarnation> =
+            placements.values().map(|placement| placement.primary).filter(|primary| *primary != me).collect();
         let mut left = before.map_or_else(BTreeMap::new, |before| before.blocks.clone());
         let mut placed = Vec::with_capacity(placements.len());
         for (id, placement) in placements {
@@ -245,7 +249,8 @@ impl Hosting {
             placed.iter().map(|(hosted, _)| (hosted.shape.id, Arc::clone(hosted))).collect();
         let metrics = blocks.values().filter(|hosted| hosted.shape.is_metric).cloned().collect();
         let dropped = left.into_values().collect();
-        Ok((Hosting { assignment, layout, blocks, metrics }, Placing { placed, dropped }))
+        let primaries = primaries.len();
+        Ok((Hosting { assignment, layout, blocks, metrics, primaries }, Placing { placed, dropped }))
     }
 
     /// The copy of a block, if it is here.

@@ -48,14 +48,21 @@ impl PserverService {
 
     /// Takes a push in. In asynchronous jobs, where trainers go on only when their update cannot be lost, waits a
     /// little for the copies to have it.
-    async fn take(&self, request: &proto::PushRequest) -> Result<proto::PushReply, Refusal> {
+    async fn take(&self, request: proto::PushRequest) -> Result<proto::PushReply, Refusal> {
         self.check_job(&request.job)?;
         if request.asks {
-            return self.ask_for_credit(request).await;
+            return self.ask_for_credit(&request).await;
         }
-        let what = Pushed::of(request)?;
+        let what = Pushed::of(&request)?;
         let mut publications = self.shard.publications();
-        let outcomes = self.shard.push(request)?;
+        let (request, outcomes) = self
+            .shard
+            .beside(move |shard| {
+                let outcomes = shard.push(&request);
+                (request, outcomes)
+            })
+            .await;
+        let outcomes = outcomes?;
         let mut answers: Vec<i32> = outcomes.iter().map(|outcome| answer(*outcome, what).into()).collect();
         let Pushed::Position(position) = what else { return Ok(proto::PushReply { answers }) };
         let deadline = Instant::now() + COPIES_WAIT;
@@ -104,13 +111,21 @@ impl PserverService {
         if self.shard.incarnation().0 != request.primary {
             return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
         }
-        let (session, number) = (request.session, request.number);
+        let (lane, session, number) = (request.lane, request.session, request.number);
         let follower = Incarnation(request.incarnation);
-        let Some(mut led) = self.shard.lead(follower, session, number, &request.blocks) else {
+        let Some(mut led) = self.shard.lead(follower, lane, session, number, &request.blocks) else {
             return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
         };
         loop {
-            let blocks = led.news(&self.shard)?;
+            let (waiting, blocks) = self
+                .shard
+                .beside(move |shard| {
+                    let news = led.news(shard);
+                    (led, news)
+                })
+                .await;
+            led = waiting;
+            let blocks = blocks?;
             if !blocks.is_empty() || Instant::now() >= deadline {
                 return Ok(proto::FollowReply { blocks, is_unknown: false });
             }
@@ -167,7 +182,7 @@ impl PserverService {
 #[tonic::async_trait]
 impl pserver_server::Pserver for PserverService {
     async fn push(&self, request: Request<proto::PushRequest>) -> Answer<proto::PushReply> {
-        let reply = self.take(request.get_ref()).await.map_err(|refusal| status_of(&refusal))?;
+        let reply = self.take(request.into_inner()).await.map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(reply))
     }
 
@@ -187,10 +202,10 @@ impl pserver_server::Pserver for PserverService {
     async fn read_state(&self, request: Request<proto::ReadStateRequest>) -> Answer<proto::ReadStateReply> {
         let request = request.into_inner();
         let ids: Vec<BlockId> = request.blocks.into_iter().map(BlockId).collect();
-        let copies = self
-            .check_job(&request.job)
-            .and_then(|()| self.shard.read_state(Version(request.version), &ids, request.from))
-            .map_err(|refusal| status_of(&refusal))?;
+        let (version, from) = (Version(request.version), request.from);
+        self.check_job(&request.job).map_err(|refusal| status_of(&refusal))?;
+        let copies = self.shard.beside(move |shard| shard.read_state(version, &ids, from)).await;
+        let copies = copies.map_err(|refusal| status_of(&refusal))?;
         Ok(Response::new(proto::ReadStateReply { blocks: copies.into_iter().map(Into::into).collect() }))
     }
 

@@ -28,7 +28,7 @@ pub use credit::Asking;
 pub use decisions::{Answer, Decided, Undecided, Waiters};
 use follow::Sessions;
 pub(crate) use follow::grouped;
-pub use follow::{Led, Stand};
+pub use follow::{Lane, Led, Stand};
 pub use pull::{Pulled, Waiting};
 pub use push::{Publications, Pushed};
 pub use rows::HeldRows;

@@ -251,6 +251,7 @@ fn follow(primary: u64, held: Option<(u64, u64)>, wait_millis: u32) -> Request<p
         wait_millis,
         session: 0,
         number: 0,
+        lane: 0,
     })
 }
 

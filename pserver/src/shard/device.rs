@@ -25,6 +25,22 @@ impl Shard {
         self.terms.device()
     }
 
+    /// Does what may wait for the device on a thread of its own, if there is a device: whoever else asks this pserver something is
+    /// answered meanwhile.
+    ///
+    /// # Panics
+    /// When it has panicked, with its words.
+    pub async fn beside<T: Send + 'static>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&Shard) -> T + Send + 'static,
+    ) -> T {
+        if self.device().is_none() {
+            return act(self);
+        }
+        let shard = Arc::clone(self);
+        self.processors.run(move || act(&shard)).await
+    }
+
     /// Publishes what the device has done, and gives areas of trainers that are no more back to it, for ever. Returns only what no
     /// repetition can mend.
     pub async fn land(self: &Arc<Self>) -> Refusal {

@@ -3,12 +3,15 @@
 //! A follower says how its copies stand: all of them in the first request of a session, then only those that stand otherwise. The
 //! primary keeps what was said, so that a request costs what has changed and not what is followed. A follower that misses an answer
 //! begins another session; so nothing is lost, and nothing has to be sent again by the primary.
+//!
+//! A follower has several *lanes*, each with its own share of the blocks, a session and a connection: while it takes in what one
+//! lane was given, the others' is on its way, and all processors of both sides have something to do.
 
 use super::{Kind, Listener, Shard, Since};
 use crate::block::shape::BlockShape;
 use crate::block::state::Update;
 use crate::block::{Cursor, News};
-use crate::hosting::{Changed, Hosted};
+use crate::hosting::{Changed, Hosted, Hosting};
 use shoal_runtime::cluster::{BlockCopy, BlockId, Fill, Incarnation, Refusal, Term, Version};
 use shoal_runtime::host::signal::Changes;
 use shoal_runtime::wire::malformed;
@@ -54,9 +57,21 @@ impl Stand {
     }
 }
 
-/// What followers have said to this pserver, of each the newest session.
+/// The most lanes by which a pserver follows another.
+const LANES_MAX: u32 = 8;
+
+/// One lane by which a pserver follows another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lane {
+    /// Whom it follows.
+    pub primary: Incarnation,
+    /// Of so many lanes to that, this one has the blocks whose number leaves this when divided by that many.
+    pub number: u32,
+}
+
+/// What followers have said to this pserver, of each of their lanes the newest session.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(BTreeMap<Incarnation, Arc<Mutex<Session>>>);
+pub(super) struct Sessions(BTreeMap<(Incarnation, u32), Arc<Mutex<Session>>>);
 
 /// What one follower has said.
 #[derive(Debug)]
@@ -86,11 +101,12 @@ pub struct Led {
 }
 
 impl Shard {
-    /// A follower says how its copies stand, in request `number` of a session, counted from 0; none if what it has said before is
-    /// not known here.
+    /// A follower says how its copies of a lane stand, in request `number` of a session, counted from 0; none if what it has said
+    /// before is not known here.
     pub fn lead(
         &self,
         follower: Incarnation,
+        lane: u32,
         id: u64,
         number: u64,
         said: &[proto::FollowedBlocks],
@@ -113,12 +129,12 @@ impl Shard {
                 due,
                 logged: self.changes.listen(Kind::Logged),
             };
-            if let Some(old) = sessions.0.insert(follower, Arc::new(Mutex::new(session))) {
+            if let Some(old) = sessions.0.insert((follower, lane), Arc::new(Mutex::new(session))) {
                 // Nobody waits for an answer in it any more.
                 old.lock().unwrap_or_else(PoisonError::into_inner).next = u64::MAX;
             }
         }
-        let session = Arc::clone(sessions.0.get(&follower)?);
+        let session = Arc::clone(sessions.0.get(&(follower, lane))?);
         drop(sessions);
         let led = Led { follower, session, id, number, logged };
         {
@@ -142,25 +158,36 @@ impl Shard {
         sessions.0.retain(|_, session| Arc::strong_count(session) > 1);
     }
 
-    /// The primaries that this pserver follows, with their addresses.
-    pub fn primaries(&self) -> Result<BTreeMap<Incarnation, String>, Refusal> {
+    /// The lanes by which this pserver follows others, with their addresses.
+    pub fn lanes(&self) -> Result<BTreeMap<Lane, String>, Refusal> {
         let Some(hosting) = self.hosting() else { return Ok(BTreeMap::new()) };
-        let mut primaries = BTreeSet::new();
+        let lanes_each = self.lanes_each(&hosting);
+        let mut lanes = BTreeSet::new();
         for hosted in hosting.blocks.values() {
             let primary = hosted.read(|block| block.cursor().map(|_| block.placement().primary))?;
-            primaries.extend(primary);
+            let number = hosted.shape.id.0 % lanes_each;
+            lanes.extend(primary.map(|primary| Lane { primary, number }));
         }
-        let address = |primary: Incarnation| Some((primary, hosting.address(primary)?.to_owned()));
-        Ok(primaries.into_iter().filter_map(address).collect())
+        let address = |lane: Lane| Some((lane, hosting.address(lane.primary)?.to_owned()));
+        Ok(lanes.into_iter().filter_map(address).collect())
     }
 
-    /// How all copies here that follow `primary` stand.
-    pub fn following(&self, primary: Incarnation) -> Result<BTreeMap<BlockId, Stand>, Refusal> {
-        let hosting = self.hosting();
-        self.stands(primary, hosting.iter().flat_map(|hosting| hosting.blocks.values()))
+    /// Lanes to each primary: so many that all processors have something to do, and two in any case, of which one is waited for
+    /// while the other's answer is taken in.
+    fn lanes_each(&self, hosting: &Hosting) -> u32 {
+        let enough = self.processors.count().max(2).div_ceil(hosting.primaries.max(1));
+        u32::try_from(enough).map_or(LANES_MAX, |enough| enough.min(LANES_MAX))
     }
 
-    /// The same of these.
+    /// How all copies of a lane stand.
+    pub fn following(&self, lane: Lane) -> Result<BTreeMap<BlockId, Stand>, Refusal> {
+        let Some(hosting) = self.hosting() else { return Ok(BTreeMap::new()) };
+        let lanes_each = self.lanes_each(&hosting);
+        let blocks = hosting.blocks.values();
+        self.stands(lane.primary, blocks.filter(|hosted| hosted.shape.id.0 % lanes_each == lane.number))
+    }
+
+    /// The same of these copies.
     pub fn following_of(
         &self,
         primary: Incarnation,

@@ -39,6 +39,11 @@ impl Processors {
         Processors::default()
     }
 
+    /// How many threads compute at a time; in place one.
+    pub fn count(&self) -> usize {
+        self.count.max(1)
+    }
+
     /// Does `work` with all items, in batches of neighbours; returns what came of them in the order of the batches. Dropped
     /// before that, the batches that were begun are done, and no others are begun.
     ///
@@ -53,7 +58,7 @@ impl Processors {
         I: Send + 'static,
         T: Send + 'static,
     {
-        let batches = cut(items, self.count.max(1));
+        let batches = cut(items, self.count());
         if self.permits.is_none() {
             return batches.into_iter().map(work).collect();
         }

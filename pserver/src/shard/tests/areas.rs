@@ -251,6 +251,28 @@ async fn a_pull_is_answered_once_its_parameters_are_in_the_area_and_not_before()
 }
 
 #[tokio::test]
+async fn whoever_asks_for_something_else_is_answered_while_a_copy_waits_for_the_device() {
+    let (fake, _folder, shard) = with_device();
+    let area = number(&shard, TRAINER, &[]).unwrap();
+    updated(&shard, area).await;
+    // On threads of its own, as it is outside of tests.
+    let shard = Arc::into_inner(shard).unwrap().with_processors(Processors::all());
+    let service = PserverService::new(Arc::new(shard));
+    let read =
+        proto::ReadStateRequest { job: "test".to_owned(), version: 1, blocks: vec![0], ..Default::default() };
+    let decide = proto::DecideRequest { job: "test".to_owned(), ..Default::default() };
+    fake.set("STALL_AFTER", "0");
+    let read = service.read_state(Request::new(read));
+    tokio::pin!(read);
+    for _ in 0..20 {
+        assert!(tokio::time::timeout(Duration::from_millis(1), &mut read).await.is_err(), "it waits");
+        let _ = service.decide(Request::new(decide.clone())).await;
+    }
+    fake.set("STALL_AFTER", "");
+    assert_eq!(read.await.unwrap().into_inner().blocks[0].slots.len(), 2);
+}
+
+#[tokio::test]
 async fn a_pull_hears_of_what_is_published_and_of_what_is_brought() {
     let (_fake, _folder, shard) = with_device();
     let area = number(&shard, TRAINER, &[]).unwrap();

@@ -217,19 +217,20 @@ fn primaries_are_followed_where_the_assignment_says_they_are() {
         |who: u64, address: &str| PserverAddress { incarnation: Incarnation(who), address: address.into() };
     let led_by = |who| Placement { primary: Incarnation(who), ..behind(4) };
     let follower = empty(job(50, 2), 16, OTHER);
-    assert!(follower.primaries().unwrap().is_empty());
+    assert!(follower.lanes().unwrap().is_empty());
     let mut assignment = assigned(1, 4, [(0, led_by(1)), (1, led_by(9))]);
     assignment.pservers = vec![at(1, "a:1"), at(2, "me:2"), at(5, "other:5")];
     follower.assign_now(assignment).unwrap();
-    let primaries: Vec<_> = follower.primaries().unwrap().into_iter().collect();
-    assert_eq!(primaries, [(Incarnation(1), String::from("a:1"))]);
+    let lanes: Vec<_> = follower.lanes().unwrap().into_iter().collect();
+    let lane = Lane { primary: Incarnation(1), number: 0 };
+    assert_eq!(lanes, [(lane, String::from("a:1"))]);
     assert_eq!(follower.following_now(Incarnation(9)).unwrap()[0].blocks, [1]);
     // Nobody follows itself, or a copy that is its own.
     let leader = empty(job(50, 2), 16, ME);
     let mut assignment = assigned(1, 4, [(0, leading(4, false))]);
     assignment.pservers = vec![at(1, "a:1"), at(2, "b:2")];
     host(&leader, assignment);
-    assert!(leader.primaries().unwrap().is_empty() && leader.following_now(ME).unwrap().is_empty());
+    assert!(leader.lanes().unwrap().is_empty() && leader.following_now(ME).unwrap().is_empty());
 }
 
 #[test]
@@ -307,10 +308,10 @@ fn blocks(given: &[proto::FollowedBlock]) -> Vec<u32> {
 #[test]
 fn in_a_session_only_what_an_answer_was_about_is_said_and_nothing_is_given_twice_before() {
     let (leader, follower) = pair();
-    let copies = given(&leader, leader.lead(OTHER, 5, 0, &words(&follower, &[0, 1])));
+    let copies = given(&leader, leader.lead(OTHER, 0, 5, 0, &words(&follower, &[0, 1])));
     assert_eq!(blocks(&copies), [0, 1]);
     follower.hear_now(copies).unwrap();
-    let mut open = leader.lead(OTHER, 5, 1, &words(&follower, &[0, 1])).unwrap();
+    let mut open = leader.lead(OTHER, 0, 5, 1, &words(&follower, &[0, 1])).unwrap();
     assert_eq!(open.news(&leader).unwrap(), []);
     push(&leader, 0, ROOT, &[(0, &[1.0; 6])]).unwrap();
     let entry = open.news(&leader).unwrap();
@@ -319,10 +320,10 @@ fn in_a_session_only_what_an_answer_was_about_is_said_and_nothing_is_given_twice
     push(&leader, 0, ROOT, &[(1, &[1.0])]).unwrap();
     assert_eq!(blocks(&open.news(&leader).unwrap()), [1]);
     follower.hear_now(entry).unwrap();
-    let again = given(&leader, leader.lead(OTHER, 5, 2, &words(&follower, &[0])));
+    let again = given(&leader, leader.lead(OTHER, 0, 5, 2, &words(&follower, &[0])));
     assert_eq!(blocks(&again), [1], "an answer of which nothing is said has gone to nobody");
     follower.hear_now(again).unwrap();
-    assert_eq!(given(&leader, leader.lead(OTHER, 5, 3, &words(&follower, &[1]))), []);
+    assert_eq!(given(&leader, leader.lead(OTHER, 0, 5, 3, &words(&follower, &[1]))), []);
     let standing = leader.whole_standing().unwrap();
     assert!(standing.0.iter().all(|group| group.version == 1) && admissions(&leader).len() == 2);
 }
@@ -332,18 +333,18 @@ fn in_a_session_only_what_an_answer_was_about_is_said_and_nothing_is_given_twice
 fn a_request_that_comes_twice_holds_nothing_up() {
     let (leader, follower) = pair();
     let first = words(&follower, &[0, 1]);
-    let copies = given(&leader, leader.lead(OTHER, 5, 0, &first));
+    let copies = given(&leader, leader.lead(OTHER, 0, 5, 0, &first));
     follower.hear_now(copies).unwrap();
     push(&leader, 0, ROOT, &[(0, &[1.0; 6])]).unwrap();
-    assert_eq!(given(&leader, leader.lead(OTHER, 5, 0, &first)).len(), 2, "they hold nothing, it says");
-    let entry = given(&leader, leader.lead(OTHER, 5, 1, &words(&follower, &[1])));
+    assert_eq!(given(&leader, leader.lead(OTHER, 0, 5, 0, &first)).len(), 2, "they hold nothing, it says");
+    let entry = given(&leader, leader.lead(OTHER, 0, 5, 1, &words(&follower, &[1])));
     assert_eq!(blocks(&entry), [0]);
 }
 
 #[test]
 fn a_request_of_a_session_that_is_not_known_or_out_of_turn_is_not_heard() {
     let (leader, follower) = pair();
-    let lead = |id, number| leader.lead(OTHER, id, number, &words(&follower, &[0, 1]));
+    let lead = |id, number| leader.lead(OTHER, 0, id, number, &words(&follower, &[0, 1]));
     assert!(lead(5, 1).is_none(), "there is none");
     let mut overtaken = lead(5, 0).unwrap();
     assert!(lead(6, 1).is_none() && lead(5, 2).is_none(), "another, and one that has missed a request");
@@ -361,7 +362,7 @@ fn what_is_said_before_the_primary_has_learnt_of_it_is_looked_at_again_once_it_h
     let (leader, follower) = pair();
     let later = |placement: Placement| Placement { fill: Fill(5), ..placement };
     follower.assign_now(assigned(1, 5, [(0, later(behind(4)))])).unwrap();
-    let mut open = leader.lead(OTHER, 5, 0, &words(&follower, &[0])).unwrap();
+    let mut open = leader.lead(OTHER, 0, 5, 0, &words(&follower, &[0])).unwrap();
     assert_eq!(open.news(&leader).unwrap(), [], "no copy of that fill is known");
     leader.assign_now(assigned(1, 5, [(0, leading(5, false))])).unwrap();
     assert_eq!(open.news(&leader).unwrap().iter().map(|said| said.fill).collect::<Vec<_>>(), [5]);

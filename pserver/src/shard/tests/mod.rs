@@ -59,7 +59,9 @@ impl Shard {
         self.standing(&mut self.untold()).map(|(standings, _)| standings)
     }
     pub(crate) fn following_now(&self, primary: Incarnation) -> Result<Vec<proto::FollowedBlocks>, Refusal> {
-        self.following(primary).map(|stands| grouped(&stands))
+        let lane = |number| self.following(Lane { primary, number });
+        let stands = lane(0)?.into_iter().chain(lane(1)?);
+        Ok(grouped(&stands.collect()))
     }
     /// What a follower is answered in a session of its own.
     pub(crate) fn follow_now(
@@ -67,7 +69,7 @@ impl Shard {
         follower: Incarnation,
         following: &[proto::FollowedBlocks],
     ) -> Result<Vec<proto::FollowedBlock>, Refusal> {
-        self.lead(follower, 0, 0, following).unwrap().news(self)
+        self.lead(follower, 0, 0, 0, following).unwrap().news(self)
     }
     pub(crate) fn told(&self, kind: Kind) -> Changes {
         self.changes.told(kind)
