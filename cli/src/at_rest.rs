@@ -89,7 +89,7 @@ impl<'a> AtRest<'a> {
                     // A bucket's come newest first: what changed, then what that rests on.
                     let mut settled = Settled::default();
                     for piece in manifest.pieces_of(*block) {
-                        take(read_piece(storage, manifest, piece).await?, &mut settled)?;
+                        take(read_piece(storage, manifest, &self.layout, piece).await?, &mut settled)?;
                     }
                 }
             }

@@ -10,8 +10,8 @@ use crate::bucket::beginning::GivenRows;
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};
 use shoal_runtime::cluster::{
-    BlockCopy, BlockId, CheckpointManifest, DamagedCheckpoint, ManifestRecord, Refusal, RefusalKind, Term,
-    WarmStart,
+    BlockCopy, BlockId, CheckpointManifest, DamagedCheckpoint, Layout, ManifestRecord, Refusal, RefusalKind,
+    Term, WarmStart,
 };
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::{Fault, load, read_piece};
@@ -52,7 +52,8 @@ pub async fn restore(shard: &Arc<Shard>, storage: &Storage, random: &mut Random)
 struct Restorer<'a> {
     shard: &'a Arc<Shard>,
     storage: &'a Storage,
-    manifest: Option<(ManifestRecord, CheckpointManifest)>,
+    /// The checkpoint that was read last, and how its model is cut.
+    manifest: Option<(ManifestRecord, CheckpointManifest, Layout)>,
     /// The file that the job begins at, found fit for the declaration.
     warm: Option<WarmFile>,
     /// What of its tables is read, and not begun at yet.
@@ -128,7 +129,7 @@ impl Restorer<'_> {
     }
 
     fn has_manifest(&self, record: ManifestRecord) -> bool {
-        self.manifest.as_ref().is_some_and(|(known, _)| *known == record)
+        self.manifest.as_ref().is_some_and(|(known, ..)| *known == record)
     }
 
     /// A block before its first update: at its initial values, or at those of the file that the job begins at.
@@ -197,12 +198,14 @@ impl Restorer<'_> {
         record: ManifestRecord,
     ) -> Result<Result<(), Refusal>, StorageError> {
         if !self.has_manifest(record) {
-            self.manifest = Some((record, load(self.storage, &record).await?));
+            let manifest = load(self.storage, &record).await?;
+            let layout = Layout::new(&manifest.declaration);
+            self.manifest = Some((record, manifest, layout));
         }
-        let Some((_, manifest)) = &self.manifest else { return Ok(Ok(())) };
+        let Some((_, manifest, layout)) = &self.manifest else { return Ok(Ok(())) };
         let mut copies = Vec::new();
         for piece in manifest.pieces_of(hosted.shape.id) {
-            match BlockCopy::try_from(read_piece(self.storage, manifest, piece).await?) {
+            match BlockCopy::try_from(read_piece(self.storage, manifest, layout, piece).await?) {
                 Ok(copy) => copies.push(copy),
                 Err(refusal) => return Ok(Err(refusal)),
             }

@@ -8,7 +8,7 @@
 use crate::applied::{Acknowledged, Log, Of};
 use anyhow::Context;
 use shoal_master::document::Document;
-use shoal_runtime::cluster::{BlockCopy, CheckpointId, CheckpointManifest, Ledger};
+use shoal_runtime::cluster::{BlockCopy, CheckpointId, CheckpointManifest, Layout, Ledger};
 use shoal_runtime::host::checkpoints::{Standing, list, load, read_piece};
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::storage::Storage;
@@ -108,8 +108,9 @@ pub async fn document(state: &Path) -> anyhow::Result<Option<Document>> {
 
 async fn pieces(storage: &Storage, manifest: &CheckpointManifest) -> anyhow::Result<Vec<BlockCopy>> {
     let mut pieces = Vec::with_capacity(manifest.pieces.len());
+    let layout = Layout::new(&manifest.declaration);
     for piece in &manifest.pieces {
-        pieces.push(read_piece(storage, manifest, piece).await?.try_into()?);
+        pieces.push(read_piece(storage, manifest, &layout, piece).await?.try_into()?);
     }
     Ok(pieces)
 }

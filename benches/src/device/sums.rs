@@ -170,10 +170,11 @@ impl Tree {
             }
             operands.push(Operand { address: raw.address + at, is_half: (*is_half).into(), joins: *joins });
         }
-        let pass = Pass { weight: 1.0, rate: 1.0, scale: 1.0, weight_decay: 0.0, update: 1 };
+        // Zero less minus the sum: the sum.
+        let pass = Pass { weight: 1.0, rate: -1.0, scale: 1.0, weight_decay: 0.0, update: 1 };
         // Pieces that begin and end anywhere.
         let ends = [0, 1, 7, LEAF / 2, LEAF - 2, LEAF];
-        let pieces = ends.windows(2).filter_map(|ends| PieceUpdate::new(ends[0]..ends[1], Rule::Sum, pass));
+        let pieces = ends.windows(2).filter_map(|ends| PieceUpdate::new(ends[0]..ends[1], Rule::Sgd, pass));
         let (mut tables, pieces) = (Tables::default(), pieces.collect::<Vec<_>>());
         tables.add(
             Addresses { parameters: raw.address, next: raw.address, slots: [0; 3] },

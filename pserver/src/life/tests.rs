@@ -139,7 +139,7 @@ async fn a_life_follows_and_reports_its_copies_and_asks_for_those_that_follow_it
     assert!(names.contains(&(vec![0, 1], 4, Some(0), false)), "{names:?}");
     assert_eq!(names.last(), Some(&(vec![1], 4, Some(1), false)));
     let counters = last.counters.unwrap();
-    assert_eq!((counters.fills, counters.entries, counters.bytes_followed), (2, 1, 4 * (3 * 6 + 1 + 1)));
+    assert_eq!((counters.fills, counters.entries, counters.bytes_followed), (2, 1, 4 * (3 * 6 + 2 + 1)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,38 @@ async fn written(storage: &Storage, job: &JobSettings) -> ManifestRecord {
     commit(storage, &manifest).await.unwrap()
 }
 
+/// Makes a file of pieces one of that format. Its checksum stays: a header has one of its own at its end.
+async fn as_of_format(storage: &Storage, sequence: u64, format: u32) {
+    let name = format!("{}/pserver-{ME}-{sequence}.blocks", CheckpointId(1).folder());
+    let mut file = storage.read(&name, 1 << 20).await.unwrap().to_vec();
+    let crc = 16 + u32::from_le_bytes(file[12..16].try_into().unwrap()) as usize + 24;
+    file[8..12].copy_from_slice(&format.to_le_bytes());
+    let crc32 = crc32fast::hash(&file[..crc]);
+    file[crc..crc + 4].copy_from_slice(&crc32.to_le_bytes());
+    storage.delete(&name).await.unwrap();
+    storage.put(&name, file.into()).await.unwrap();
+}
+
+/// Writes a checkpoint of a job that has counted to `counted`, as builds did that kept no remainders.
+async fn written_without_remainders(storage: &Storage, job: &JobSettings, counted: f32) -> ManifestRecord {
+    let shard = empty(job.clone(), 16, ME);
+    host(&shard, assigned(1, 3, [(0, alone(3)), (1, alone(3))]));
+    let mut files = Vec::new();
+    for (sequence, mut copy) in (0..).zip(shard.read_state(Version(0), &[BlockId(0), BlockId(1)], 0).unwrap())
+    {
+        if copy.block == BlockId(1) {
+            copy.parameters = counted.to_le_bytes().to_vec().into();
+            copy.slots.clear();
+        }
+        let origin = Origin { job: job.job.clone(), checkpoint: CheckpointId(1), writer: ME, sequence };
+        files.push(write_pieces(storage, &origin, [copy.into()]).await.unwrap());
+        as_of_format(storage, sequence, 2).await;
+    }
+    let manifest =
+        CheckpointManifest::assemble(job.clone(), declaration(), CheckpointId(1), None, files).unwrap();
+    commit(storage, &manifest).await.unwrap()
+}
+
 fn from(record: ManifestRecord, term: u64) -> Placement {
     Placement { origin: Some(record), ..alone(term) }
 }
@@ -65,6 +97,19 @@ async fn a_sound_checkpoint_is_restored_and_nothing_is_said_of_damage() {
     let record = written(&storage, &job(5, 2)).await;
     let shard = restored(job(5, 2), &storage, record).await;
     assert_eq!((lacking(&shard), shard.damage().unwrap()), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_of_a_checkpoint_from_before_remainders_goes_on_from_its_value() {
+    let (storage, counted) = (memory(), 536_870_912.0);
+    let record = written_without_remainders(&storage, &job(5, 2), counted).await;
+    let shard = restored(job(5, 2), &storage, record).await;
+    assert_eq!((lacking(&shard), shard.damage().unwrap()), (vec![], vec![]));
+    let loss = &shard.read_state(Version(0), &[BlockId(1)], 0).unwrap()[0];
+    assert_eq!(
+        (&loss.parameters[..], &loss.slots[..]),
+        (&counted.to_le_bytes()[..], &[vec![0; 4].into()][..])
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -211,7 +211,7 @@ async fn state_has_the_parameters_and_every_slot() {
         .iter()
         .map(|block| (block.parameters.len(), block.slots.iter().map(bytes::Bytes::len).collect()))
         .collect();
-    assert_eq!(lengths, [(24, vec![24, 24]), (4, vec![])]);
+    assert_eq!(lengths, [(24, vec![24, 24]), (4, vec![4])]);
 }
 
 fn answers(reply: proto::PushReply) -> Vec<proto::PushAnswer> {

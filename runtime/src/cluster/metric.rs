@@ -121,7 +121,7 @@ impl Parameter {
     /// A metric: its sums are added up by evaluations, from zero in each. No step reads it.
     ///
     /// Sums are f32: counts of records are exact up to 2^24 (16,777,216) an evaluation (of an area under the curve, a bin), and
-    /// rounded beyond as [`Parameter::sum`] says.
+    /// rounded beyond: nothing is kept of what rounding leaves out.
     pub fn metric(name: &str, metric: Metric) -> Parameter {
         let rule = Rule::Metric { metric, target: None };
         Parameter::new(name, &[metric.elements()], rule, Schedule::constant(0.0), Initial::Zeros)

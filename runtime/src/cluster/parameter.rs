@@ -58,15 +58,9 @@ impl Parameter {
     }
     /// A counter: it starts at zero and adds up what steps give it, undivided. No step reads it: it reads as 0.
     ///
-    /// An element is an f32, as all values are. Whole numbers are exact up to 2^24 (16,777,216). Beyond, what a step adds is
-    /// rounded to a multiple of the spacing there, and from about 2^24 times what one step adds (one microbatch, in
-    /// asynchronous jobs) the element stands still without a word. What becomes larger is counted in a larger unit
-    /// (thousands of tokens), or over several elements of `shape`.
-    ///
-    /// ```
-    /// let seen = (1_u32 << 29) as f32;
-    /// assert_eq!(seen + 32.0, seen); // 32 records a step are counted up to here
-    /// ```
+    /// An element is an f32, as all values are; what rounding leaves out of it is kept beside it, in the slot `remainder`. So whole
+    /// numbers are counted exactly up to 2^48, as long as one step (one microbatch, in asynchronous jobs) adds no more than 2^24,
+    /// and the value is that count, rounded to the nearest f32.
     pub fn sum(name: &str, shape: &[u64]) -> Parameter {
         Parameter::new(name, shape, Rule::Sum, Schedule::constant(0.0), Initial::Zeros)
     }

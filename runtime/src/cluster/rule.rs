@@ -101,7 +101,8 @@ pub enum Rule {
         /// What is left of the former value, in `0..1`.
         decay: f32,
     },
-    /// `w + sum`: a counter. The sum is not divided by the weight; no learning rate; not pulled by steps. For how far it counts see
+    /// `w + sum`: a counter. The sum is not divided by the weight; no learning rate; not pulled by steps. What rounding leaves out of
+    /// `w` is kept beside it (Knuth 1998, TAOCP 2, 4.2.2, theorem B) and comes in once it counts. For how far it counts see
     /// [`super::Parameter::sum`].
     Sum,
     /// `w + sum` in an evaluation, from zero in each; nothing in a step that trains. The sum is not divided by the weight;
@@ -129,7 +130,8 @@ impl Rule {
     /// Names of the state slots beside the parameter, in the order in which they are kept and hashed.
     pub fn slots(&self) -> &'static [&'static str] {
         match self {
-            Rule::Sgd | Rule::Ema { .. } | Rule::Sum | Rule::Metric { .. } | Rule::Decide(_) => &[],
+            Rule::Sgd | Rule::Ema { .. } | Rule::Metric { .. } | Rule::Decide(_) => &[],
+            Rule::Sum => &["remainder"],
             Rule::Momentum { .. } | Rule::Nesterov { .. } => &["velocity"],
             Rule::Adagrad { .. } | Rule::RowwiseAdagrad { .. } => &["summed_squares"],
             Rule::Adam { .. } | Rule::LazyAdam { .. } | Rule::AdamW { .. } => {

@@ -10,19 +10,25 @@
 //! that was meant. It must never touch storage.
 
 use super::{OtherFormat, malformed, proto};
-use crate::cluster::block_copy::WHOLE;
+use crate::cluster::block_copy::{ROW_HEAD_BYTES, WHOLE};
 use crate::cluster::checkpoint::{
     CheckpointId, CheckpointManifest, FileRecord, Origin, PIECE_BYTES_MAX, PieceRef, WrittenFile,
 };
-use crate::cluster::{BlockId, Incarnation, JobId, Refusal, Rewind, StateName, Term, Version};
+use crate::cluster::layout::Piece;
+use crate::cluster::{
+    BlockId, Declaration, Incarnation, JobId, Layout, Refusal, Rewind, Rule, StateName, Term, Version,
+};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 use std::ops::Range;
 
 const MAGIC: &[u8; 8] = b"SHOALBLK";
 const TRAILER_MAGIC: &[u8; 8] = b"SHOALEND";
-/// The format that is written. Formats from 1 on are read: what came with 2, tables, is not in those before.
-const FORMAT: u32 = 2;
+/// The format that is written. Formats from 1 on are read: what came with 2, tables, is not in those before; what came with 3, the
+/// remainders of counters, [`complete`] puts into copies of those before.
+const FORMAT: u32 = 3;
+/// The first format with the remainders of counters.
+const WITH_REMAINDERS: u32 = 3;
 const JOB_BYTES_MAX: usize = 1024;
 const FRAME_BYTES: usize = 8;
 const TRAILER_BYTES: u64 = 28;
@@ -160,8 +166,9 @@ pub fn trailer_range(file: &FileRecord) -> Range<u64> {
 }
 
 /// Checks that a file's header is that of the manifest's job and the file's checkpoint, under the name that its writer gave it.
-pub fn check_header(header: &[u8], manifest: &CheckpointManifest, file: &FileRecord) -> Result<(), Damage> {
-    let found = decode_header(header)?;
+/// Answers the file's format.
+pub fn check_header(header: &[u8], manifest: &CheckpointManifest, file: &FileRecord) -> Result<u32, Damage> {
+    let (format, found) = decode_header(header)?;
     if found.job != manifest.settings.job {
         return Err(Damage::new(16, format!("of job {:?}, not {:?}", found.job.0, manifest.settings.job.0)));
     }
@@ -173,10 +180,10 @@ pub fn check_header(header: &[u8], manifest: &CheckpointManifest, file: &FileRec
     if found.file_name() != file.name {
         return Err(Damage::new(after_job + 8, format!("it was written as {}", found.file_name())));
     }
-    Ok(())
+    Ok(format)
 }
 
-fn decode_header(header: &[u8]) -> Result<Origin, Damage> {
+fn decode_header(header: &[u8]) -> Result<(u32, Origin), Damage> {
     let short = |_| Damage::new(header.len(), "the file ends inside its header");
     if !header.starts_with(MAGIC) {
         return Err(Damage::new(0, "not a file of pieces"));
@@ -198,12 +205,13 @@ fn decode_header(header: &[u8]) -> Result<Origin, Damage> {
     }
     let (job, mut rest) = rest.split_at(job_bytes);
     let job = String::from_utf8(job.to_vec()).map_err(|_| Damage::new(16, "the job's name is not UTF-8"))?;
-    Ok(Origin {
+    let origin = Origin {
         job: JobId(job),
         checkpoint: CheckpointId(rest.try_get_u64_le().map_err(short)?),
         writer: Incarnation(rest.try_get_u64_le().map_err(short)?),
         sequence: rest.try_get_u64_le().map_err(short)?,
-    })
+    };
+    Ok((format, origin))
 }
 
 /// Checks that the last bytes of a file are the end that its writer put there.
@@ -256,6 +264,42 @@ pub fn decode_piece(mut frame: Bytes, piece: &PieceRef) -> Result<proto::BlockCo
         return Err(Damage::new(FRAME_BYTES, what));
     }
     Ok(copy)
+}
+
+/// Puts into a copy of a file of that format what files of today's have beside it: counters have remainders, which are zero where
+/// none were kept. A copy of anything else stays as it is.
+pub fn complete(copy: &mut proto::BlockCopy, format: u32, declaration: &Declaration, layout: &Layout) {
+    let counter = |parameter: usize| {
+        declaration.parameters.get(parameter).filter(|parameter| parameter.rule == Rule::Sum)
+    };
+    let Some(block) = layout.block(BlockId(copy.block)).filter(|_| format < WITH_REMAINDERS) else { return };
+    match block.bucket {
+        Some(bucket) => {
+            if let Some(table) = counter(bucket.parameter) {
+                copy.parameters = with_remainders(&copy.parameters, 4 * table.elements() as usize);
+            }
+        }
+        None => {
+            let kept =
+                |piece: &Piece| counter(piece.parameter).is_some_and(|counter| !counter.slots().is_empty());
+            if copy.slots.is_empty() && block.pieces.iter().any(kept) {
+                copy.slots.push(vec![0; copy.parameters.len()].into());
+            }
+        }
+    }
+}
+
+/// Rows whose embeddings have so many bytes, with as many zeros behind each. What is no whole row stays as it is.
+fn with_remainders(rows: &[u8], embedding_bytes: usize) -> Bytes {
+    let rows = rows.chunks_exact(ROW_HEAD_BYTES + embedding_bytes);
+    let mut wide = BytesMut::with_capacity(rows.len() * (ROW_HEAD_BYTES + 2 * embedding_bytes));
+    let rest = rows.remainder();
+    for row in rows {
+        wide.put_slice(row);
+        wide.put_bytes(0, embedding_bytes);
+    }
+    wide.put_slice(rest);
+    wide.freeze()
 }
 
 #[cfg(test)]
@@ -336,6 +380,44 @@ mod tests {
         let mut origin = sample::origin(4, 0);
         origin.job.0 = "j".repeat(JOB_BYTES_MAX + 1);
         assert!(PieceWriter::begin(&origin).is_err());
+    }
+
+    #[test]
+    fn counters_of_files_from_before_format_3_have_remainders_of_zero_and_nothing_else_changes() {
+        use crate::cluster::initial::Initial;
+        use crate::cluster::{Parameter, Schedule, Table};
+        let row = |rule| Parameter::new("rows", &[2], rule, Schedule::constant(0.0), Initial::Zeros);
+        let table = |rule| row(rule).as_table(Table { buckets: 1, ..Table::default() });
+        let plain = Parameter { rule: Rule::Sgd, ..Parameter::sum("plain", &[1]) };
+        let parameters = vec![
+            Parameter::sum("loss", &[3]),
+            plain,
+            table(Rule::Sum),
+            Parameter { name: "sgd".into(), ..table(Rule::Sgd) },
+        ];
+        let declaration = Declaration { parameters, block_elements: 0 };
+        let layout = Layout::new(&declaration);
+        let completed = |copy: &proto::BlockCopy, format| {
+            let mut copy = copy.clone();
+            complete(&mut copy, format, &declaration, &layout);
+            copy
+        };
+        let dense = |block| proto::BlockCopy { block, ..sample::copy(0, 5) };
+        let rows = Bytes::from((0..56).collect::<Vec<u8>>());
+        let bucket = |block| proto::BlockCopy { parameters: rows.clone(), ..dense(block) };
+        let zeros = vec![Bytes::from(vec![0; 12])];
+        let wide: Vec<u8> = (0..28).chain([0; 8]).chain(28..56).chain([0; 8]).collect();
+        for format in [1, 2] {
+            assert_eq!(completed(&dense(0), format), proto::BlockCopy { slots: zeros.clone(), ..dense(0) });
+            assert_eq!(completed(&dense(1), format), dense(1), "no counter");
+            let widened = proto::BlockCopy { parameters: wide.clone().into(), ..bucket(2) };
+            assert_eq!(completed(&bucket(2), format), widened);
+            assert_eq!(completed(&bucket(3), format), bucket(3), "rows of no counter");
+            let torn = proto::BlockCopy { parameters: rows.slice(..30), ..dense(2) };
+            assert_eq!(completed(&torn, format).parameters.len(), 38, "a whole row and what is none");
+            assert_eq!(completed(&dense(9), format), dense(9), "no block");
+        }
+        assert_eq!((completed(&dense(0), 3), completed(&bucket(2), 3)), (dense(0), bucket(2)));
     }
 
     #[test]

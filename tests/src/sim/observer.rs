@@ -161,8 +161,9 @@ impl Observer {
     ) -> anyhow::Result<Vec<proto::BlockCopy>> {
         let manifest = load(storage, &record).await?;
         let mut copies = Vec::new();
+        let layout = Layout::new(&manifest.declaration);
         for piece in &manifest.pieces {
-            copies.push(read_piece(storage, &manifest, piece).await?);
+            copies.push(read_piece(storage, &manifest, &layout, piece).await?);
         }
         Ok(copies)
     }

@@ -294,13 +294,20 @@ fn sum_of(leaves: &[Vec<f32>], width: usize, precision: Precision) -> Vec<f32> {
     left.iter().zip(&right).map(|(left, right)| settled(left + right, precision)).collect()
 }
 
+/// Adds to a counter, and keeps what rounding leaves out.
+fn count(value: &mut f32, remainder: &mut f32, sum: f32) {
+    let rounded = |a: f32, b: f32| (a + b, (f64::from(a) + f64::from(b) - f64::from(a + b)) as f32);
+    let (plain, lost) = rounded(*value, sum);
+    (*value, *remainder) = rounded(plain, lost + *remainder);
+}
+
 fn update(parameter: &Parameter, trained: &mut Trained, sum: &[f32], weight: f32, rate: f32, step: Step) {
     for (element, sum) in sum.iter().enumerate() {
         let value = &mut trained.values[element];
         let mean = sum / weight;
         match parameter.rule {
             Rule::Decide(_) | Rule::Metric { .. } => {}
-            Rule::Sum => *value += sum,
+            Rule::Sum => count(value, &mut trained.slots[0][element], *sum),
             Rule::Sgd => *value -= rate * mean,
             Rule::Momentum { momentum } => {
                 let velocity = momentum * trained.slots[0][element] + mean;

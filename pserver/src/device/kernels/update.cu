@@ -220,6 +220,24 @@ INSIDE float ema(const struct Constants *with, float sum, float parameter) {
   return with->rule[0] * parameter + with->rule[1] * mean(with, sum);
 }
 
+// The rounded sum, and exactly what its rounding left out.
+INSIDE float two_sum(float a, float b, float *lost) {
+  float sum = a + b;
+  float of_b = sum - a;
+  float of_a = sum - of_b;
+  *lost = (a - of_a) + (b - of_b);
+  return sum;
+}
+
+INSIDE float count(float sum, float parameter, float *remainder) {
+  float lost, left;
+  float plain = two_sum(parameter, sum, &lost);
+  float total = two_sum(plain, lost + *remainder, &left);
+  int is_finite = (bits_of(total) & 0x7FFFFFFFu) < 0x7F800000u;
+  *remainder = is_finite ? left : 0.0f;
+  return is_finite ? total : plain;
+}
+
 INSIDE float next(u32 rule, const struct Constants *with, float sum, float parameter, float *s0, float *s1, float *s2) {
   switch (rule) {
     case SGD: return parameter - with->rate * gradient(with, sum, parameter);
@@ -231,13 +249,13 @@ INSIDE float next(u32 rule, const struct Constants *with, float sum, float param
     case AMSGRAD: return amsgrad(with, sum, parameter, s0, s1, s2);
     case FTRL: return ftrl(with, sum, parameter, s0, s1);
     case EMA: return ema(with, sum, parameter);
-    default: return sum + parameter;
+    default: return count(sum, parameter, s0);
   }
 }
 
 INSIDE int slots_of(u32 rule) {
   switch (rule) {
-    case MOMENTUM: case NESTEROV: case ADAGRAD: return 1;
+    case MOMENTUM: case NESTEROV: case ADAGRAD: case SUM: return 1;
     case ADAM: case ADAMW: case FTRL: return 2;
     case AMSGRAD: return 3;
     default: return 0;

@@ -116,8 +116,8 @@ fn run_here(rule: Rule, pass: Pass, parameters: &[f32], values: &mut [f32], slot
             statistics::ema(pass, decay, parameters, values);
         }
         Rule::Sum => {
-            let [] = own(rule, slots);
-            statistics::sum(parameters, values);
+            let [remainder] = own(rule, slots);
+            statistics::sum(parameters, values, remainder);
         }
         Rule::Metric { .. } => {
             let [] = own(rule, slots);

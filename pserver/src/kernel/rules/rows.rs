@@ -56,7 +56,7 @@ impl RowPass {
                 let (linear, squares) = slots.split_at_mut(dimension);
                 ftrl(pass, Penalties { l1, l2, beta }, row, values, linear, squares);
             }
-            (Rule::Sum, _) => statistics::sum(row, values),
+            (Rule::Sum, _) => statistics::sum(row, values, slots),
             (Rule::Sgd, _) => descent::sgd(pass, row, values),
             (rule, _) => unreachable!("a table is not declared with {rule:?}"),
         }
@@ -242,9 +242,12 @@ mod tests {
     #[test]
     fn rows_of_counters_add_up() {
         let pass = Pass { weight: 7.0, rate: 0.0, scale: 1.0, weight_decay: 0.0, update: 9 };
-        let mut row = [4.0, 0.5];
-        RowPass::new(Rule::Sum, pass).run(3, &mut row, &mut [], &mut [3.0, -0.25]);
-        assert_eq!(row, [7.0, 0.25]);
+        let (mut row, mut remainders) = ([4.0, 0.5, 16_777_216.0], [0.0; 3]);
+        for _ in 0..3 {
+            RowPass::new(Rule::Sum, pass).run(3, &mut row, &mut remainders, &mut [3.0, -0.25, 1.0]);
+        }
+        assert_eq!(row.map(f64::from), [13.0, -0.25, 16_777_220.0]);
+        assert_eq!(remainders, [0.0, 0.0, -1.0], "one more than can be told yet");
     }
 
     #[test]

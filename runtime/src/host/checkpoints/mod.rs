@@ -13,13 +13,13 @@ pub use list::{Entry, Standing, list};
 pub use verify::{Fault, Report, verify};
 
 use super::storage::{Storage, StorageError};
-use crate::cluster::Refusal;
 use crate::cluster::checkpoint::{
     CheckpointId, CheckpointManifest, FileRecord, ManifestRecord, Origin, PieceRef, WrittenFile,
 };
+use crate::cluster::{Layout, Refusal};
 use crate::wire::checkpoint::{MANIFEST_BYTES_MAX, decode_manifest, encode_manifest};
 use crate::wire::pieces::{
-    Damage, PieceWriter, check_header, check_trailer, decode_piece, header_range, trailer_range,
+    Damage, PieceWriter, check_header, check_trailer, complete, decode_piece, header_range, trailer_range,
 };
 use crate::wire::proto::BlockCopy;
 
@@ -97,10 +97,11 @@ pub async fn load_unrecorded(
     Ok((record_of(checkpoint, &content), decode(storage, checkpoint, &content)?))
 }
 
-/// One of a manifest's pieces, read alone and known to be the one that is meant.
+/// One of a manifest's pieces, read alone and known to be the one that is meant. `layout` is the manifest's declaration's.
 pub async fn read_piece(
     storage: &Storage,
     manifest: &CheckpointManifest,
+    layout: &Layout,
     piece: &PieceRef,
 ) -> Result<BlockCopy, StorageError> {
     let Some(file) = manifest.files.get(piece.file as usize) else {
@@ -114,9 +115,12 @@ pub async fn read_piece(
         storage.read_range(&object, trailer_range(file)),
     )?;
     let damaged = |damage| damaged(storage, &object, 0, damage);
-    check_header(&header, manifest, file).map_err(damaged)?;
+    let format = check_header(&header, manifest, file).map_err(damaged)?;
     check_trailer(&trailer, file).map_err(damaged)?;
-    decode_piece(frame, piece).map_err(|damage| self::damaged(storage, &object, piece.offset, damage))
+    let mut copy =
+        decode_piece(frame, piece).map_err(|damage| self::damaged(storage, &object, piece.offset, damage))?;
+    complete(&mut copy, format, &manifest.declaration, layout);
+    Ok(copy)
 }
 
 /// Removes a checkpoint, complete or not, manifest first. To be repeated until it succeeds.

@@ -112,7 +112,7 @@ impl Report {
                 self.bytes += bytes.len() as u64;
                 let offset = if let Part::Piece(_) = part { range.start } else { 0 };
                 let found = match part {
-                    Part::Header => check_header(&bytes, manifest, file),
+                    Part::Header => check_header(&bytes, manifest, file).map(drop),
                     Part::Piece(piece) => decode_piece(bytes, piece).map(|_| self.pieces += 1),
                     Part::Trailer => check_trailer(&bytes, file),
                     Part::Unused => Ok(()),

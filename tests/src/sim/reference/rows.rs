@@ -173,7 +173,7 @@ impl Update<'_> {
         for (element, (value, sum)) in values.iter_mut().zip(sum).enumerate() {
             let mean = sum / self.weight;
             match self.parameter.rule {
-                Rule::Sum => *value += sum,
+                Rule::Sum => super::count(value, &mut slots[element], *sum),
                 Rule::Momentum { momentum } => {
                     if missed > 0 {
                         slots[element] *= libm::pow(f64::from(momentum), f64::from(missed)) as f32;

@@ -46,14 +46,17 @@ async fn what_changed_is_read_with_what_it_rests_on() {
     assert_eq!(load(&storage, &record).await.unwrap(), manifest);
     assert_eq!((manifest.version(), manifest.oldest()), (Version(6), CheckpointId(1)));
     let [changed, whole] = manifest.pieces_of(BlockId(0)) else { panic!("two pieces") };
-    assert_eq!(read_piece(&storage, &manifest, changed).await.unwrap(), copy(6, Some(vec![4])));
-    assert_eq!(read_piece(&storage, &manifest, whole).await.unwrap(), copy(5, None));
+    assert_eq!(
+        read_piece(&storage, &manifest, &layout(&manifest), changed).await.unwrap(),
+        copy(6, Some(vec![4]))
+    );
+    assert_eq!(read_piece(&storage, &manifest, &layout(&manifest), whole).await.unwrap(), copy(5, None));
     assert_eq!(listed(&storage).await, [(1, true), (2, true)]);
     let report = verify(&storage, &record).await.unwrap();
     let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
     assert_eq!((report.pieces, report.faults.len(), report.bytes), (2, 0, record.bytes + bytes));
     let taken_for_whole = PieceRef { is_delta: false, ..changed.clone() };
-    let error = read_piece(&storage, &manifest, &taken_for_whole).await.unwrap_err();
+    let error = read_piece(&storage, &manifest, &layout(&manifest), &taken_for_whole).await.unwrap_err();
     assert!(error.to_string().contains("changes, not a whole state"), "{error}");
 }
 
@@ -69,7 +72,10 @@ async fn without_what_it_rests_on_it_is_no_checkpoint() {
         StorageError::Missing { at: storage.at(&object) }
     );
     let [_, whole] = second.pieces_of(BlockId(0)) else { panic!("two pieces") };
-    assert!(matches!(read_piece(&storage, &second, whole).await, Err(StorageError::Missing { .. })));
+    assert!(matches!(
+        read_piece(&storage, &second, &layout(&second), whole).await,
+        Err(StorageError::Missing { .. })
+    ));
     let faults = verify(&storage, &record).await.unwrap().faults;
     assert_eq!(faults.iter().map(|fault| fault.file.as_str()).collect::<Vec<_>>(), [storage.at(&object)]);
 }

@@ -34,6 +34,10 @@ async fn write(
     Ok((commit(storage, &manifest).await?, manifest))
 }
 
+fn layout(manifest: &CheckpointManifest) -> Layout {
+    Layout::new(&manifest.declaration)
+}
+
 async fn listed(storage: &Storage) -> Vec<(u64, bool)> {
     let entries = list(storage).await.unwrap();
     let is_complete = |entry: &Entry| matches!(entry.standing, Standing::Complete(_));
@@ -53,7 +57,9 @@ async fn keeps_checkpoints(storage: &Storage) {
     assert_eq!(load(storage, &record).await.unwrap(), manifest);
     assert_eq!(load_unrecorded(storage, CheckpointId(4)).await.unwrap(), (record, manifest.clone()));
     for block in 0..2 {
-        let copy = read_piece(storage, &manifest, &manifest.pieces_of(BlockId(block))[0]).await.unwrap();
+        let copy = read_piece(storage, &manifest, &layout(&manifest), &manifest.pieces_of(BlockId(block))[0])
+            .await
+            .unwrap();
         assert_eq!(copy, sample::copy(block, 6));
     }
     let files: u64 = manifest.files.iter().map(|file| file.bytes).sum();
@@ -144,7 +150,9 @@ async fn pieces_that_another_file_supplies_are_read_past_and_still_checked() {
     let files: u64 = manifest.files.iter().map(|file| file.bytes).sum();
     assert_eq!((report.pieces, report.bytes, report.faults), (2, record.bytes + files, Vec::new()));
     assert_eq!(
-        read_piece(&storage, &manifest, &manifest.pieces_of(BlockId(1))[0]).await.unwrap(),
+        read_piece(&storage, &manifest, &layout(&manifest), &manifest.pieces_of(BlockId(1))[0])
+            .await
+            .unwrap(),
         sample::copy(1, 5)
     );
 
@@ -169,7 +177,9 @@ async fn an_asynchronous_job_keeps_blocks_of_different_versions() {
     let record = commit(&storage, &manifest).await.unwrap();
     assert_eq!(load(&storage, &record).await.unwrap(), manifest);
     assert_eq!(
-        read_piece(&storage, &manifest, &manifest.pieces_of(BlockId(1))[0]).await.unwrap(),
+        read_piece(&storage, &manifest, &layout(&manifest), &manifest.pieces_of(BlockId(1))[0])
+            .await
+            .unwrap(),
         sample::copy(1, 8)
     );
     let cut = sample::manifest(4, &sample::written(4, 5)).cut;
@@ -194,7 +204,7 @@ async fn a_piece_of_a_file_that_the_manifest_has_not_is_an_error() {
     let (_, storage) = memory();
     let (_, manifest) = write(&storage, 4, 5).await.unwrap();
     let elsewhere = PieceRef { file: 7, ..manifest.pieces[0].clone() };
-    let error = read_piece(&storage, &manifest, &elsewhere).await.unwrap_err();
+    let error = read_piece(&storage, &manifest, &layout(&manifest), &elsewhere).await.unwrap_err();
     assert!(error.to_string().contains("no file 7"), "{error}");
 }
 
@@ -236,7 +246,7 @@ async fn every_operation_may_run_in_a_task_of_its_own() {
         let written = write_pieces(&storage, &sample::origin(4, 0), copies).await?;
         let record = commit(&storage, &sample::manifest(4, &[written])).await?;
         let manifest = load(&storage, &record).await?;
-        read_piece(&storage, &manifest, &manifest.pieces_of(BlockId(0))[0]).await?;
+        read_piece(&storage, &manifest, &layout(&manifest), &manifest.pieces_of(BlockId(0))[0]).await?;
         let report = verify(&storage, &record).await?;
         list(&storage).await?;
         remove(&storage, record.checkpoint).await?;
