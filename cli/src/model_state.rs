@@ -76,6 +76,12 @@ impl ModelState {
             .with_context(|| format!("the model has no parameter {name:?}"))
     }
 
+    /// A slot of a dense parameter's rule, if it has so many.
+    pub(crate) fn slot(&self, name: &str, slot: usize) -> Option<&[f32]> {
+        let at = self.declaration.parameters.iter().position(|parameter| parameter.name == name)?;
+        Some(self.slots.get(slot)?.get(at)?.as_slice())
+    }
+
     /// SHA-256 over version, parameters and update-rule state, in name order: equal for equal models however they
     /// were cut into blocks and placed.
     pub(crate) fn sha256(&self) -> String {

@@ -44,7 +44,7 @@ impl Outcome {
     fn decision(&self) -> Option<Decision> {
         // A program may have a parameter of this name and decide nothing.
         self.model.declaration().decisions()?;
-        Decision::from_values(self.model.values(DECISIONS).ok()?)
+        Decision::from_elements(self.model.values(DECISIONS).ok()?, self.model.slot(DECISIONS, 0)?)
     }
 
     /// The counts of the oracle, where the program carries it: the worst of its three parameters, or its table. Records that are

@@ -7,7 +7,7 @@ use super::BlockId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Elements of the parameter that holds the newest decision: see [`Decision`].
+/// Elements of the parameter that holds the newest decision, and of its slot: see [`Decision`].
 pub const DECISION_ELEMENTS: usize = 8;
 /// The loss scale is never below and never above these.
 const LOSS_SCALE_MIN: f32 = 1.0 / 65536.0;
@@ -46,7 +46,7 @@ pub enum NonFinite {
 pub struct LossScale {
     /// The first scale: a power of two from 2^-16 to 2^24.
     pub initial: f32,
-    /// Steps without a skipped one after which it is doubled; above 2^24 it never is.
+    /// Steps without a skipped one after which it is doubled.
     pub growth_interval: u32,
 }
 
@@ -85,14 +85,15 @@ pub struct Decision {
     pub norm: f32,
     /// The loss scale of the steps that read this version.
     pub loss_scale: f32,
-    /// Steps since the loss scale changed or a step was skipped; up to 2^24, as all counts here: an f32 counts no further by ones.
-    pub steady: f32,
-    /// Steps skipped so far; up to 2^24.
-    pub skipped: f32,
-    /// Steps clipped so far; up to 2^24.
-    pub clipped: f32,
+    /// Steps since the loss scale changed or a step was skipped. Counts are whole numbers up to 2^48: as elements each is an f32, and
+    /// what rounding leaves out of it is in the slot.
+    pub steady: f64,
+    /// Steps skipped so far.
+    pub skipped: f64,
+    /// Steps clipped so far.
+    pub clipped: f64,
     /// Steps skipped one after the other, up to now.
-    pub skipped_in_a_row: f32,
+    pub skipped_in_a_row: f64,
 }
 
 impl Decisions {
@@ -165,7 +166,7 @@ impl Decisions {
     fn go_on(&self, before: Decision, tally: Tally) -> Decision {
         let clip = self.clip_norm.map_or(1.0, |most| most / (tally.norm + NORM_EPSILON));
         let steady = before.steady + 1.0;
-        let grows = self.loss_scale.is_some_and(|scale| steady >= scale.growth_interval as f32);
+        let grows = self.loss_scale.is_some_and(|scale| steady >= f64::from(scale.growth_interval));
         let loss_scale =
             if grows { (before.loss_scale * 2.0).min(LOSS_SCALE_MAX) } else { before.loss_scale };
         Decision {
@@ -175,7 +176,7 @@ impl Decisions {
             loss_scale,
             steady: if grows { 0.0 } else { steady },
             skipped: before.skipped,
-            clipped: before.clipped + f32::from(u8::from(clip < 1.0)),
+            clipped: before.clipped + f64::from(u8::from(clip < 1.0)),
             skipped_in_a_row: 0.0,
         }
     }
@@ -187,7 +188,7 @@ impl Decisions {
             NonFinite::Fail => Some(String::from(
                 "the sum of its gradients is not finite: lower the learning rate, or allow such steps to be skipped",
             )),
-            NonFinite::Skip { in_a_row_max } if before.skipped_in_a_row >= in_a_row_max as f32 => {
+            NonFinite::Skip { in_a_row_max } if before.skipped_in_a_row >= f64::from(in_a_row_max) => {
                 Some(format!(
                     "its gradients are not finite, and {in_a_row_max} steps before it were skipped for that already: lower the learning rate"
                 ))
@@ -231,26 +232,36 @@ impl Tally {
 }
 
 impl Decision {
-    /// As the parameter's elements.
-    pub fn to_values(self) -> [f32; DECISION_ELEMENTS] {
-        [
-            self.factor,
-            f32::from(u8::from(self.is_skipped)),
-            self.norm,
-            self.loss_scale,
-            self.steady,
-            self.skipped,
-            self.clipped,
-            self.skipped_in_a_row,
-        ]
+    fn counts(self) -> [f64; 4] {
+        [self.steady, self.skipped, self.clipped, self.skipped_in_a_row]
     }
 
-    /// As [`to_values`](Self::to_values) made it; none of another length.
+    /// As the parameter's elements.
+    pub fn to_values(self) -> [f32; DECISION_ELEMENTS] {
+        let [steady, skipped, clipped, in_a_row] = self.counts().map(|count| count as f32);
+        let is_skipped = f32::from(u8::from(self.is_skipped));
+        [self.factor, is_skipped, self.norm, self.loss_scale, steady, skipped, clipped, in_a_row]
+    }
+
+    /// As the elements of the parameter's slot: what rounding leaves out of the counts.
+    pub fn to_remainders(self) -> [f32; DECISION_ELEMENTS] {
+        let [steady, skipped, clipped, in_a_row] =
+            self.counts().map(|count| (count - f64::from(count as f32)) as f32);
+        [0.0, 0.0, 0.0, 0.0, steady, skipped, clipped, in_a_row]
+    }
+
+    /// As [`to_values`](Self::to_values) made it, counts rounded; none of another length.
     pub fn from_values(values: &[f32]) -> Option<Decision> {
-        let [factor, is_skipped, norm, loss_scale, steady, skipped, clipped, skipped_in_a_row] = *values
-        else {
-            return None;
-        };
+        Decision::from_elements(values, &[0.0; DECISION_ELEMENTS])
+    }
+
+    /// As [`to_values`](Self::to_values) and [`to_remainders`](Self::to_remainders) made it; none of other lengths.
+    pub fn from_elements(values: &[f32], remainders: &[f32]) -> Option<Decision> {
+        let values: &[f32; DECISION_ELEMENTS] = values.try_into().ok()?;
+        let remainders: &[f32; DECISION_ELEMENTS] = remainders.try_into().ok()?;
+        let [factor, is_skipped, norm, loss_scale, ..] = *values;
+        let count = |at: usize| f64::from(values[at]) + f64::from(remainders[at]);
+        let [steady, skipped, clipped, skipped_in_a_row] = [4, 5, 6, 7].map(count);
         let is_skipped = is_skipped != 0.0;
         Some(Decision { factor, is_skipped, norm, loss_scale, steady, skipped, clipped, skipped_in_a_row })
     }
@@ -336,6 +347,52 @@ mod tests {
         assert_eq!(Decision::from_values(&decision.to_values()), Some(decision));
         assert_eq!(Tally::from_values(&tally(0.25, true, 2.0).to_values()), Some(tally(0.25, true, 2.0)));
         assert_eq!((Decision::from_values(&[0.0; 7]), Tally::from_values(&[0.0; 9])), (None, None));
+        assert_eq!([7, 9].map(|length| Decision::from_elements(&[0.0; 8], &vec![0.0; length])), [None, None]);
+    }
+
+    /// The decision after so many more of `tally`, through its elements each time, as a block keeps it.
+    fn after(decisions: Decisions, from: Decision, tally: Tally, steps: u32) -> Decision {
+        (0..steps).fold(from, |before, _| {
+            let next = decisions.next(before, tally);
+            Decision::from_elements(&next.to_values(), &next.to_remainders()).unwrap()
+        })
+    }
+
+    #[test]
+    fn counts_go_on_where_an_f32_would_stand_still() {
+        let decisions = Decisions { clip_norm: Some(1.0), non_finite: SKIP, loss_scale: None };
+        for many in [1u64 << 24, 1 << 40].map(|many| many as f64) {
+            let many = Decision {
+                skipped: many,
+                clipped: many,
+                steady: many,
+                skipped_in_a_row: many,
+                ..decisions.initial()
+            };
+            let clipped = after(decisions, many, tally(8.0, true, 1.0), 5);
+            let all = [clipped.skipped, clipped.clipped, clipped.steady].map(|count| count - many.skipped);
+            assert_eq!(all, [0.0, 5.0, 5.0], "{many:?}");
+            let skipped = after(decisions, many, tally(f32::NAN, false, 1.0), 5);
+            let all = [skipped.skipped, skipped.clipped, skipped.skipped_in_a_row]
+                .map(|count| count - many.skipped);
+            assert_eq!(all, [5.0, 0.0, 5.0], "{many:?}");
+        }
+    }
+
+    #[test]
+    fn a_loss_scale_grows_and_a_job_fails_after_more_steps_than_an_f32_counts() {
+        let interval = (1u32 << 24) + 3;
+        let loss_scale = Some(LossScale { initial: 2.0, growth_interval: interval });
+        let decisions =
+            Decisions { non_finite: NonFinite::Skip { in_a_row_max: interval }, loss_scale, clip_norm: None };
+        let steady = Decision { steady: f64::from(interval - 4), ..decisions.initial() };
+        let scales = [3, 4].map(|steps| after(decisions, steady, tally(1.0, true, 2.0), steps).loss_scale);
+        assert_eq!(scales, [2.0, 4.0]);
+        let (broken, failing) =
+            (tally(f32::NAN, false, 2.0), Decision { skipped_in_a_row: f64::from(interval - 4), ..steady });
+        let fails =
+            [3, 4].map(|steps| decisions.failure(after(decisions, failing, broken, steps), broken).is_some());
+        assert_eq!(fails, [false, true]);
     }
 
     #[test]

@@ -130,8 +130,8 @@ impl Rule {
     /// Names of the state slots beside the parameter, in the order in which they are kept and hashed.
     pub fn slots(&self) -> &'static [&'static str] {
         match self {
-            Rule::Sgd | Rule::Ema { .. } | Rule::Metric { .. } | Rule::Decide(_) => &[],
-            Rule::Sum => &["remainder"],
+            Rule::Sgd | Rule::Ema { .. } | Rule::Metric { .. } => &[],
+            Rule::Sum | Rule::Decide(_) => &["remainder"],
             Rule::Momentum { .. } | Rule::Nesterov { .. } => &["velocity"],
             Rule::Adagrad { .. } | Rule::RowwiseAdagrad { .. } => &["summed_squares"],
             Rule::Adam { .. } | Rule::LazyAdam { .. } | Rule::AdamW { .. } => {

@@ -266,11 +266,11 @@ pub fn decode_piece(mut frame: Bytes, piece: &PieceRef) -> Result<proto::BlockCo
     Ok(copy)
 }
 
-/// Puts into a copy of a file of that format what files of today's have beside it: counters have remainders, which are zero where
-/// none were kept. A copy of anything else stays as it is.
+/// Puts into a copy of a file of that format what files of today's have beside it: counters, and counts of decisions, have remainders,
+/// which are zero where none were kept. A copy of anything else stays as it is.
 pub fn complete(copy: &mut proto::BlockCopy, format: u32, declaration: &Declaration, layout: &Layout) {
     let counter = |parameter: usize| {
-        declaration.parameters.get(parameter).filter(|parameter| parameter.rule == Rule::Sum)
+        declaration.parameters.get(parameter).filter(|of| matches!(of.rule, Rule::Sum | Rule::Decide(_)))
     };
     let Some(block) = layout.block(BlockId(copy.block)).filter(|_| format < WITH_REMAINDERS) else { return };
     match block.bucket {

@@ -127,8 +127,8 @@ fn run_here(rule: Rule, pass: Pass, parameters: &[f32], values: &mut [f32], slot
             unreachable!("{rule:?} is of tables, a dense parameter is not declared with it")
         }
         Rule::Decide(decisions) => {
-            let [] = own(rule, slots);
-            decide::decide(decisions, parameters, values);
+            let [remainders] = own(rule, slots);
+            decide::decide(decisions, parameters, values, remainders);
         }
     }
 }
