@@ -317,6 +317,10 @@ impl Led {
                 News::Later => {
                     later.insert(*id);
                 }
+                // It is said again: a million of them are longer than a message.
+                News::Broken if answer.is_full() => {
+                    later.insert(*id);
+                }
                 news => {
                     session.answered.insert(*id);
                     answer.push(*id, stand, published, news);

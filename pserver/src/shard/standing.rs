@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Blocks that one report tells of, beside those that ask for something: about a megabyte, where each stands otherwise.
 const REPORT_BLOCKS_MAX: usize = 1 << 15;
+/// Bytes of standings after which a report tells of no more blocks: held nodes of large steps are many, and where terms differ they
+/// are told once for each. Beside them a report has up to 6 MiB of written pieces, and a message 20 MiB.
+const REPORT_BYTES: usize = 8 << 20;
 
 /// How primaries stand, how followers stand, which copies are to be admitted.
 pub type Standings = (Vec<proto::BlockProgress>, Vec<proto::CopyProgress>, Vec<proto::Admission>);
@@ -24,8 +27,10 @@ type Primaries = BTreeMap<(Term, Version, Vec<(Step, Vec<Node>)>), Vec<(Ledger, 
 pub struct Untold {
     changed: Listener,
     blocks: BTreeSet<BlockId>,
-    /// Blocks that ask for something: they do so until it is granted.
+    /// Blocks that ask for something: they do so until it is granted, in turns where they are many.
     asking: BTreeSet<BlockId>,
+    /// Whose turn is next.
+    turn: BlockId,
 }
 
 impl Untold {
@@ -42,7 +47,7 @@ impl Untold {
 
     /// Whether there is something to be told of other blocks than these.
     pub fn has_more_than(&self, blocks: &BTreeSet<BlockId>) -> bool {
-        self.blocks.len() > blocks.len()
+        self.blocks.difference(blocks).next().is_some()
     }
 
     /// Waits until there may be more.
@@ -55,7 +60,8 @@ impl Shard {
     /// What the master has to be told: all there is, and from now on what changes.
     pub fn untold(&self) -> Untold {
         let changed = self.changes.listen(Kind::Standing);
-        let mut untold = Untold { changed, blocks: BTreeSet::new(), asking: BTreeSet::new() };
+        let (blocks, asking) = Default::default();
+        let mut untold = Untold { changed, blocks, asking, turn: BlockId(0) };
         untold.forget(self);
         untold
     }
@@ -83,11 +89,19 @@ impl Shard {
             Since::Any => untold.forget(self),
             Since::Blocks(blocks) => untold.blocks.extend(blocks),
         }
-        let those: BTreeSet<BlockId> = untold.blocks.iter().copied().take(REPORT_BLOCKS_MAX).collect();
+        let again = untold.asking.range(untold.turn..).chain(untold.asking.range(..untold.turn));
+        let again = again.filter(|id| !untold.blocks.contains(id)).take(REPORT_BLOCKS_MAX);
+        let those = untold.blocks.iter().take(REPORT_BLOCKS_MAX).chain(again).copied().collect::<Vec<_>>();
         let (mut grouped, mut changed) = (Grouped::default(), Changed::default());
-        let hosting = self.hosting();
-        for id in those.union(&untold.asking.clone()) {
-            untold.asking.remove(id);
+        let (hosting, mut told) = (self.hosting(), BTreeSet::new());
+        for id in &those {
+            if grouped.bytes > REPORT_BYTES {
+                break;
+            }
+            told.insert(*id);
+            if untold.asking.remove(id) {
+                untold.turn = BlockId(id.0.wrapping_add(1));
+            }
             let Some(hosted) = hosting.as_ref().and_then(|hosting| hosting.block(*id)) else { continue };
             let (standing, asked) = hosted.with(&mut changed, |block| (block.standing(), asked(block)))?;
             if !asked.is_empty() {
@@ -96,7 +110,7 @@ impl Shard {
             grouped.add(*id, standing, asked);
         }
         self.settle(changed);
-        Ok((grouped.into_standings(), those))
+        Ok((grouped.into_standings(), told))
     }
 }
 
@@ -108,22 +122,39 @@ fn asked(block: &mut Block) -> Vec<(Incarnation, Fill, bool)> {
     asked
 }
 
+/// Bytes in a message, at most: of a block in a group, of an admission, of a group or a range of a ledger, of a node.
+const BLOCK_BYTES: usize = 6;
+const ADMISSION_BYTES: usize = 48;
+const GROUP_BYTES: usize = 40;
+const NODE_BYTES: usize = 16;
+
+fn held_bytes(held: &[(Step, Vec<Node>)]) -> usize {
+    held.iter().map(|(_, nodes)| NODE_BYTES * (1 + nodes.len())).sum()
+}
+
 /// How copies stand, those that stand alike together.
 #[derive(Debug, Default)]
 struct Grouped {
     primaries: Primaries,
     followers: BTreeMap<(Fill, Option<StateName>, bool), Vec<u32>>,
     admissions: Vec<proto::Admission>,
+    /// About how much they have in a message.
+    bytes: usize,
 }
 
 impl Grouped {
     fn add(&mut self, block: BlockId, standing: Standing, asked: Vec<(Incarnation, Fill, bool)>) {
+        self.bytes += BLOCK_BYTES + ADMISSION_BYTES * asked.len();
         match standing {
             Standing::Primary { term, published, held, ledger } => {
+                let of_group = held_bytes(&held) + GROUP_BYTES * (1 + ledger.ranges().count());
                 let groups = self.primaries.entry((term, published, held)).or_default();
                 match groups.iter_mut().find(|(known, _)| *known == ledger) {
                     Some((_, blocks)) => blocks.push(block.0),
-                    None => groups.push((ledger, vec![block.0])),
+                    None => {
+                        self.bytes += of_group;
+                        groups.push((ledger, vec![block.0]));
+                    }
                 }
                 let admission = |(pserver, fill, is_heir): (Incarnation, Fill, bool)| {
                     let (block, pserver, fill, term) = (block.0, pserver.0, fill.0, term.0);
@@ -132,6 +163,7 @@ impl Grouped {
                 self.admissions.extend(asked.into_iter().map(admission));
             }
             Standing::Follower { fill, name, is_broken } => {
+                self.bytes += GROUP_BYTES;
                 self.followers.entry((fill, name, is_broken)).or_default().push(block.0);
             }
             Standing::Nothing => {}

@@ -3,6 +3,7 @@
 
 mod leaving;
 mod reports;
+mod sizes;
 mod watches;
 
 use super::*;

@@ -8,6 +8,7 @@ mod news;
 mod positions;
 mod pulls;
 mod pushes;
+mod sizes;
 
 use super::*;
 use crate::block::evaluate::Verdicts;
