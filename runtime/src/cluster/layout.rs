@@ -49,6 +49,9 @@ pub struct BlockLayout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     blocks: Vec<BlockLayout>,
+    /// Asked for with every word about a step: it must not cost a look at all blocks.
+    scalars: Option<BlockId>,
+    decided: usize,
 }
 
 /// Elements of the largest block that the layout chooses: 1 MiB of f32, the size of a message.
@@ -85,10 +88,13 @@ impl Layout {
     /// their buckets.
     pub fn new(declaration: &Declaration) -> Layout {
         let limit = block_elements(declaration) as usize;
-        let mut layout = Layout { blocks: Vec::new() };
+        let mut layout = Layout { blocks: Vec::new(), scalars: None, decided: 0 };
         for (index, parameter) in declaration.parameters.iter().enumerate() {
             layout.add(index, parameter, limit);
         }
+        let scalars = layout.blocks.iter().position(|block| !block.is_pushed);
+        layout.scalars = scalars.map(|at| BlockId(at as u32));
+        layout.decided = layout.blocks.iter().filter(|block| block.is_pushed && !block.is_metric).count();
         layout
     }
 
@@ -158,11 +164,11 @@ impl Layout {
     }
     /// The scalar block, if there is one.
     pub fn scalars(&self) -> Option<BlockId> {
-        self.iter().find(|(_, block)| !block.is_pushed).map(|(id, _)| id)
+        self.scalars
     }
     /// How many blocks tell the scalar block of every step: all that are trained, counters included.
     pub fn decided(&self) -> usize {
-        self.blocks.iter().filter(|block| block.is_pushed && !block.is_metric).count()
+        self.decided
     }
     /// One block, if there is such.
     pub fn block(&self, id: BlockId) -> Option<&BlockLayout> {
