@@ -10,6 +10,7 @@ use crate::block::primary::PlacedCopy;
 use crate::block::shape::BlockShape;
 use crate::block::{Block, BlockSettings, NamedCheckpoint, Placement};
 use crate::device::WORDS_ALIGNMENT;
+use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::{
     BlockId, CheckpointId, Declaration, Fill, Incarnation, Layout, Refusal, RefusalKind, Rewind, Term,
@@ -114,7 +115,15 @@ pub struct Hosting {
     pub metrics: Vec<Arc<Hosted>>,
     /// How many other pservers lead blocks of which a copy is here.
     pub primaries: usize,
+    /// How many of them a thread takes at a time.
+    pub batch_max: usize,
 }
+
+/// Copies that a thread takes at a time, and more of them where each is small, up to so many bytes: each time costs a change of
+/// threads, and wakes whoever waits for any of them.
+pub const BATCH_MIN: usize = 64;
+const BATCH_MAX: usize = 1 << 12;
+const BATCH_BYTES: usize = 16 << 20;
 
 /// What an assignment changes about the copies.
 #[derive(Debug, Default)]
@@ -249,8 +258,9 @@ impl Hosting {
             placed.iter().map(|(hosted, _)| (hosted.shape.id, Arc::clone(hosted))).collect();
         let metrics = blocks.values().filter(|hosted| hosted.shape.is_metric).cloned().collect();
         let dropped = left.into_values().collect();
-        let primaries = primaries.len();
-        Ok((Hosting { assignment, layout, blocks, metrics, primaries }, Placing { placed, dropped }))
+        let (primaries, batch_max) = (primaries.len(), batch_max(&layout));
+        let hosting = Hosting { assignment, layout, blocks, metrics, primaries, batch_max };
+        Ok((hosting, Placing { placed, dropped }))
     }
 
     /// The copy of a block, if it is here.
@@ -276,6 +286,13 @@ impl Hosting {
     }
 }
 
+/// See [`BATCH_BYTES`]. How large a bucket becomes is not known.
+fn batch_max(layout: &Layout) -> usize {
+    let bytes = |block: &BlockLayout| if block.bucket.is_some() { BATCH_BYTES } else { 4 * block.elements };
+    let largest = layout.iter().map(|(_, block)| bytes(block)).max().unwrap_or(0);
+    (BATCH_BYTES / largest.max(1)).clamp(BATCH_MIN, BATCH_MAX)
+}
+
 fn beyond(id: BlockId, layout: &Layout) -> Refusal {
     let detail = format!("the declaration has {} blocks", layout.len());
     Refusal::new(RefusalKind::OutOfRange, format!("block {id}"), detail)
@@ -287,6 +304,8 @@ mod tests {
     use crate::block::tests::alone;
     use crate::report::tests::wire;
     use crate::shard::tests::assigned;
+    use shoal_runtime::cluster::initial::Initial;
+    use shoal_runtime::cluster::{Parameter, Rule, Schedule, Table};
 
     #[test]
     fn assignments_arrive_as_they_were_given() {
@@ -309,5 +328,22 @@ mod tests {
             (refusal.kind, refusal.subject.as_str()),
             (RefusalKind::Malformed, "assignment.declaration")
         );
+    }
+
+    #[test]
+    fn a_thread_takes_more_blocks_at_a_time_where_all_are_small() {
+        let batch = |block_elements, table: Option<Table>| {
+            let row = Parameter::new("w", &[1 << 10], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+            let parameters = vec![
+                Parameter { shape: vec![1 << 20], ..row.clone() },
+                Parameter { name: "t".to_owned(), table, ..row },
+            ];
+            batch_max(&Layout::new(&Declaration { parameters, block_elements }))
+        };
+        assert_eq!(
+            [1 << 18, 1 << 14, 1 << 10, 1].map(|elements| batch(elements, None)),
+            [64, 256, 4096, 4096]
+        );
+        assert_eq!(batch(1 << 10, Some(Table::default())), 64, "a bucket may be large");
     }
 }

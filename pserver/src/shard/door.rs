@@ -3,7 +3,7 @@
 
 use super::Shard;
 use crate::block::Block;
-use crate::hosting::{Changed, Hosted};
+use crate::hosting::{BATCH_MIN, Changed, Hosted};
 use shoal_runtime::cluster::{BlockId, Refusal};
 use std::sync::{Arc, PoisonError};
 
@@ -24,7 +24,8 @@ impl Shard {
         act: impl Fn(&Shard, &mut Changed, I) -> Result<T, Refusal> + Send + Sync + 'static,
     ) -> Result<Vec<T>, Refusal> {
         let shard = Arc::clone(self);
-        let done = self.processors.each(items, move |batch| {
+        let batch_max = self.hosting().map_or(BATCH_MIN, |hosting| hosting.batch_max);
+        let done = self.processors.each(items, batch_max, move |batch| {
             let mut changed = Changed::default();
             let done = shard.check_arithmetic().and_then(|()| {
                 batch.into_iter().map(|item| act(&shard, &mut changed, item)).collect::<Result<Vec<T>, _>>()

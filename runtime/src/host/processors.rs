@@ -10,8 +10,6 @@ use futures_util::stream::{self, StreamExt};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// The most items that one thread takes at a time.
-const BATCH_MAX: usize = 64;
 /// Bytes that are gone over in less time than another thread takes to begin and to be heard of: some tens of microseconds,
 /// where a core goes over gigabytes a second.
 const FEW_BYTES: usize = 64 << 10;
@@ -44,21 +42,22 @@ impl Processors {
         self.count.max(1)
     }
 
-    /// Does `work` with all items, in batches of neighbours; returns what came of them in the order of the batches. Dropped
-    /// before that, the batches that were begun are done, and no others are begun.
+    /// Does `work` with all items, in batches of neighbours of at most `batch_max`; returns what came of them in the order of the
+    /// batches. Dropped before that, the batches that were begun are done, and no others are begun.
     ///
     /// # Panics
     /// When `work` has panicked, with its words.
     pub async fn each<I, T>(
         &self,
         items: Vec<I>,
+        batch_max: usize,
         work: impl Fn(Vec<I>) -> T + Send + Sync + 'static,
     ) -> Vec<T>
     where
         I: Send + 'static,
         T: Send + 'static,
     {
-        let batches = cut(items, self.count());
+        let batches = cut(items, self.count(), batch_max);
         if self.permits.is_none() {
             return batches.into_iter().map(work).collect();
         }
@@ -117,8 +116,8 @@ async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
 }
 
 /// Neighbours together: few enough in a batch that the threads end at about the same time.
-fn cut<I>(items: Vec<I>, threads: usize) -> Vec<Vec<I>> {
-    let length = (items.len() / (4 * threads)).clamp(1, BATCH_MAX);
+fn cut<I>(items: Vec<I>, threads: usize, batch_max: usize) -> Vec<Vec<I>> {
+    let length = (items.len() / (4 * threads)).min(batch_max).max(1);
     let mut batches = Vec::with_capacity(items.len().div_ceil(length));
     let mut items = items.into_iter();
     loop {
@@ -148,7 +147,7 @@ mod tests {
     #[test]
     fn in_place_everything_is_done_at_once_by_whoever_asks() {
         let here = thread::current().id();
-        let done = Processors::in_place().each((0..1000).collect(), where_done).now_or_never().unwrap();
+        let done = Processors::in_place().each((0..1000).collect(), 64, where_done).now_or_never().unwrap();
         assert!(done.iter().all(|(_, thread)| *thread == here));
         assert_eq!(
             done.into_iter().flat_map(|(batch, _)| batch).collect::<Vec<_>>(),
@@ -161,14 +160,14 @@ mod tests {
     #[tokio::test]
     async fn results_are_in_order_and_no_runtime_thread_computes() {
         let (processors, here) = (Processors::all(), thread::current().id());
-        let done = processors.each((0..1000).collect(), where_done).await;
+        let done = processors.each((0..1000).collect(), 64, where_done).await;
         assert!(done.iter().all(|(_, thread)| *thread != here));
         assert_eq!(
             done.into_iter().flat_map(|(batch, _)| batch).collect::<Vec<_>>(),
             Vec::from_iter(0..1000)
         );
         assert_ne!(processors.run(|| thread::current().id()).await, here);
-        assert!(processors.each(Vec::<u32>::new(), where_done).await.is_empty());
+        assert!(processors.each(Vec::<u32>::new(), 64, where_done).await.is_empty());
     }
 
     #[tokio::test]
@@ -188,7 +187,7 @@ mod tests {
             thread::park_timeout(Duration::from_millis(1));
             NOW.fetch_sub(1, Ordering::SeqCst);
         };
-        let all = (0..4).map(|_| processors.each((0..40).collect(), work));
+        let all = (0..4).map(|_| processors.each((0..40).collect(), 64, work));
         futures_util::future::join_all(all).await;
         assert_eq!(MOST.load(Ordering::SeqCst), count);
     }
@@ -222,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_goes_on_where_the_work_was_asked_for() {
         let processors = Processors::all();
-        let panics = processors.each(vec![1, 2, 3], |batch| assert!(!batch.contains(&2), "two"));
+        let panics = processors.each(vec![1, 2, 3], 64, |batch| assert!(!batch.contains(&2), "two"));
         let panic = std::panic::AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"two"));
     }

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::block::primary::PlacedCopy;
-use crate::block::{Cursor, News};
 use prost::Message;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::schedule::Schedule;
 use shoal_runtime::cluster::table::{Ceiling, Full};
 use shoal_runtime::cluster::{Declaration, Fill, Parameter, Rows, Rule, StateName, Table};
+use shoal_runtime::wire::proto::followed_block::News as Wire;
 use shoal_runtime::wire::{proto, rows};
 
 const OTHER: Incarnation = Incarnation(u64::MAX);
@@ -24,25 +24,22 @@ fn leader(declaration: &Declaration, blocks: u32) -> Arc<Shard> {
 }
 
 /// The copies of these blocks, which hold a state of `term` at `version`.
-fn at(term: u64, version: u64, blocks: &[u32]) -> Following {
+fn at(term: u64, version: u64, blocks: &[u32]) -> proto::FollowedBlocks {
     let name = StateName { term: Term(term), version: Version(version) };
-    let cursor = Some(Cursor { name, filled: None });
-    Following {
-        blocks: blocks.iter().copied().map(BlockId).collect(),
-        stand: Stand { fill: Fill(4), term: Term(3), cursor },
-    }
+    let (blocks, name) = (blocks.to_vec(), Some(name.into()));
+    proto::FollowedBlocks { blocks, fill: 4, term: 3, name, filled: 0 }
 }
 
 fn push_rows(shard: &Shard, step: u64, buckets: &[Vec<u64>]) {
     let gradient = |(block, keys): (u32, &Vec<u64>)| {
         let mut sum = Vec::new();
         rows::encode(&Rows::zeros(1, keys.iter().copied()), &mut sum);
-        Gradient { version: Version(step), ..gradient(block, &sum) }
+        proto::BlockGradient { version: step, ..gradient(block, &sum) }
     };
     let gradients = (0..).zip(buckets).map(gradient).collect();
     let weight = shard.shape.tree(Step(step)).present_in(ROOT).into();
     let what = Pushed::Node(Step(step), ROOT);
-    shard.push(&Push { what, exclusions: 0, weight, gradients }).unwrap();
+    shard.push(&message(what, weight, gradients)).unwrap();
 }
 
 /// Rows as short as they get, in as large a step as is taken, with as many evicted by age and for room as an update evicts.
@@ -64,8 +61,7 @@ fn an_answer_to_a_follower_of_the_largest_steps_of_a_table_is_smaller_than_a_mes
     push_rows(&leader, 9, &[largest, keys(1 << 32, 1, ROWS_MAX)]);
     let mut answers = Vec::new();
     for blocks in [&[0, 1][..], &[1]] {
-        let followed = leader.follow_now(OTHER, &[at(3, 9, blocks)]).unwrap();
-        let blocks = followed.into_iter().map(crate::messages::followed).collect::<Vec<_>>();
+        let blocks = leader.follow_now(OTHER, &[at(3, 9, blocks)]).unwrap();
         answers.push((blocks.len(), proto::FollowReply { blocks, is_unknown: false }.encoded_len()));
     }
     let [(1, first), (1, second)] = answers[..] else { panic!("{answers:?}") };
@@ -80,12 +76,12 @@ fn an_answer_to_a_follower_of_the_largest_steps_of_a_table_is_smaller_than_a_mes
 fn copies_that_are_broken_do_not_make_an_answer_longer_that_is_full() {
     let w = Parameter::new("w", &[9 << 18], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
     let leader = leader(&Declaration { parameters: vec![w], block_elements: 1 << 18 }, 9);
-    let lost =
-        |blocks| Following { stand: Stand { cursor: None, ..at(3, 0, &[]).stand }, ..at(3, 0, blocks) };
+    let lost = |blocks| proto::FollowedBlocks { name: None, ..at(3, 0, blocks) };
     let said = vec![lost(&[0, 1, 2, 3, 4, 5, 6, 7]), at(2, 0, &[8])];
     let given = |led: Option<Led>| led.unwrap().news(&leader).unwrap();
-    let first = given(leader.lead(OTHER, 1, 0, said));
-    assert!(first.iter().all(|said| matches!(said.news, News::Copy(_))) && first.len() == 8);
-    let rest = given(leader.lead(OTHER, 1, 1, vec![at(3, 0, &[0, 1, 2, 3, 4, 5, 6, 7])]));
-    assert_eq!(rest.iter().map(|said| (said.block.0, &said.news)).collect::<Vec<_>>(), [(8, &News::Broken)]);
+    let first = given(leader.lead(OTHER, 0, 1, 0, &said));
+    assert!(first.iter().all(|said| matches!(said.news, Some(Wire::Copy(_)))) && first.len() == 8);
+    let rest = given(leader.lead(OTHER, 0, 1, 1, &[at(3, 0, &[0, 1, 2, 3, 4, 5, 6, 7])]));
+    let broken = Some(Wire::IsBroken(true));
+    assert_eq!(rest.iter().map(|said| (said.block, &said.news)).collect::<Vec<_>>(), [(8, &broken)]);
 }
