@@ -3,9 +3,9 @@
 use super::*;
 use crate::block::primary::PlacedCopy;
 use crate::block::tests::alone;
-use crate::block::{Cursor, NamedCheckpoint, Placement};
-use crate::shard::tests::{assigned, host};
-use crate::shard::{Following, Gradient, Push, Pushed, Stand};
+use crate::block::{NamedCheckpoint, Placement};
+use crate::shard::Pushed;
+use crate::shard::tests::{assigned, gradient, host, message};
 use prost::Message;
 use shoal_runtime::cluster::checkpoint::{FileRecord, PieceRef, WrittenFile};
 use shoal_runtime::cluster::initial::Initial;
@@ -23,11 +23,11 @@ const OTHER: Incarnation = Incarnation(u64::MAX);
 fn leading_many() -> Arc<Shard> {
     let shard = leading(BLOCKS, job(5, 2));
     let level = (0..BLOCKS).map(|block| {
-        let name = StateName { term: Term(term(block)), version: Version(0) };
-        let stand = Stand { fill: FILL, term: name.term, cursor: Some(Cursor { name, filled: None }) };
-        Following { blocks: vec![BlockId(block)], stand }
+        let name = Some(StateName { term: Term(term(block)), version: Version(0) }.into());
+        proto::FollowedBlocks { blocks: vec![block], term: term(block), fill: FILL.0, name, filled: 0 }
     });
-    assert_eq!(shard.lead(OTHER, 1, 0, level.collect()).unwrap().news(&shard).unwrap(), []);
+    let level: Vec<_> = level.collect();
+    assert_eq!(shard.lead(OTHER, 0, 1, 0, &level).unwrap().news(&shard).unwrap(), []);
     shard
 }
 
@@ -119,16 +119,11 @@ fn a_report_tells_of_fewer_blocks_where_each_holds_many_nodes() {
     const MANY: u32 = 1 << 15;
     let shard = leading(MANY, job(4096, 4096));
     for index in (0..32).step_by(2) {
-        let bytes = bytes::Bytes::copy_from_slice(&1.0f32.to_le_bytes());
-        let gradients = (0..MANY).map(|block| Gradient {
-            block: BlockId(block),
-            rewind: Rewind(term(block)),
-            version: Version(0),
-            bytes: bytes.clone(),
-            area: None,
-        });
+        let bytes = 1.0f32.to_le_bytes();
+        let gradients =
+            (0..MANY).map(|block| proto::BlockGradient { rewind: term(block), ..gradient(block, &bytes) });
         let what = Pushed::Node(Step(0), Node::leaf(index));
-        shard.push(&Push { what, exclusions: 0, weight: 1, gradients: gradients.collect() }).unwrap();
+        shard.push(&message(what, 1, gradients.collect())).unwrap();
     }
     let mut told = Told::nothing(&shard);
     let mut reports = Vec::new();
