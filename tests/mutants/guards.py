@@ -246,7 +246,7 @@ GUARDS = [
     guard(
         "piece-is-verified",
         "a piece is used only if its checksum and its name are those that were written",
-        ("runtime/src/host/checkpoints/mod.rs", "    check_header(&header, manifest, file).map_err(damaged)?;\n    check_trailer(&trailer, file).map_err(damaged)?;\n", "    let _ = (check_header(&header, manifest, file), check_trailer(&trailer, file), &damaged);\n"),
+        ("runtime/src/host/checkpoints/mod.rs", "    let format = check_header(&header, manifest, file).map_err(damaged)?;\n    check_trailer(&trailer, file).map_err(damaged)?;\n", "    let _ = (check_trailer(&trailer, file), &damaged);\n    let format = check_header(&header, manifest, file).unwrap_or(3);\n"),
         ("runtime/src/wire/pieces.rs", "    if crc32 != crc32fast::hash(&frame) {", "    if false {"),
         ("runtime/src/wire/pieces.rs", "!= (piece.block, piece.rewind, piece.name) {", "!= (piece.block, piece.rewind, piece.name) && false {"),
     ),
@@ -318,7 +318,7 @@ GUARDS = [
     guard(
         "held-under-a-term",
         "what a primary held is pushed again to the next one",
-        ("trainer-sdk/src/taken.rs", "Standing::Held(held) => *held != term,", "Standing::Held(held) => *held != term && false,"),
+        ("trainer-sdk/src/acks.rs", "Standing::Held(held) => *held != term,", "Standing::Held(held) => *held != term && false,"),
     ),
     guard(
         "leases-end",
@@ -343,7 +343,7 @@ GUARDS = [
     guard(
         "step-of-this-history",
         "a trainer lets go of what it computed in a history that is no more",
-        ("trainer-sdk/src/push.rs", "Of::Node(of) if of.rewind != routing.rewind() => {", "Of::Node(of) if of.rewind != routing.rewind() && false => {"),
+        ("trainer-sdk/src/push.rs", "Origin::Node(of) if of.rewind != routing.rewind() => {", "Origin::Node(of) if of.rewind != routing.rewind() && false => {"),
     ),
     guard(
         "barrier-of-evaluations",
