@@ -4,9 +4,9 @@
 //! nothing until the next update. Of a block that lives on a device the published parameters are here, and its slots there: a
 //! copy fetches them.
 
-use super::evaluate::Turn;
+use super::evaluate::MetricTurn;
 use super::reduce::DenseSum;
-use super::shape::{BlockShape, Divisor, Pace};
+use super::shape::{BlockShape, Divisor, UpdateContext};
 use super::state::Kept;
 use crate::device::{Area, Device, Given, Outcome, PieceUpdate, Resident};
 use bytes::Bytes;
@@ -64,7 +64,7 @@ impl Dense {
     }
 
     /// From now on it is updated on a device, if that has memory for it.
-    pub(super) fn house(&mut self, shape: &BlockShape, device: &Device) {
+    pub(super) fn place_on_device(&mut self, shape: &BlockShape, device: &Device) {
         let Slots::Here(slots) = &self.slots else { return };
         let slots: Vec<&[f32]> = slots.iter().map(|slot| slot.as_slice()).collect();
         if let Ok(resident) = device.place(shape.id, self.newest().values(), &slots) {
@@ -146,17 +146,17 @@ impl Dense {
     pub(super) fn apply(
         &mut self,
         shape: &BlockShape,
-        pace: Pace,
+        context: UpdateContext,
         divisor: Divisor,
         mut sum: DenseSum,
     ) -> u64 {
         let slots = match &mut self.slots {
             Slots::Here(slots) => slots,
             Slots::There(resident) => {
-                let pieces = shape.passes(pace, divisor);
+                let pieces = shape.passes(context, divisor);
                 let pieces = pieces.filter_map(|(range, rule, pass)| PieceUpdate::new(range, rule, pass?));
                 let outcome = match sum.on_device() {
-                    Some(tree) => resident.update_by(pieces.collect(), tree.clone(), pace.brings),
+                    Some(tree) => resident.update_by(pieces.collect(), tree.clone(), context.brings),
                     None => resident.update(pieces.collect(), |page| sum.read_to(page)),
                 };
                 self.kept.push_back(Published::on_device(outcome));
@@ -173,10 +173,10 @@ impl Dense {
             // A metric's, of no record.
             sum = vec![0.0; shape.elements].into();
         }
-        let zeros = if pace.turn == Turn::First { vec![0.0; shape.elements] } else { Vec::new() };
+        let zeros = if context.turn == MetricTurn::First { vec![0.0; shape.elements] } else { Vec::new() };
         let newest = self.kept.back().map_or(&[][..], Published::values);
-        let newest = if pace.turn == Turn::First { &zeros } else { newest };
-        self.kept.push_back(Published::new(shape.update(pace, newest, sum, &mut borrowed, divisor)));
+        let newest = if context.turn == MetricTurn::First { &zeros } else { newest };
+        self.kept.push_back(Published::new(shape.update(context, newest, sum, &mut borrowed, divisor)));
         copied
     }
 

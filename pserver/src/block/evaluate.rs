@@ -30,7 +30,7 @@ pub struct EvaluatedBlock {
 
 /// What an update is for a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum MetricTurn {
     /// It trains, or is of an evaluation before the newest: the sums stay as they are.
     Idle,
     /// The first of its evaluation: sums begin at zero.
@@ -54,18 +54,20 @@ impl Verdicts {
 }
 
 /// What the update of `version` is for metrics; `ledger` has what was applied before, in asynchronous jobs.
-pub(super) fn turn(course: &Course, version: Version, ledger: &Ledger, update: &Update) -> Turn {
+pub(super) fn turn(course: &Course, version: Version, ledger: &Ledger, update: &Update) -> MetricTurn {
     let unit = update.position.unwrap_or(version.0);
-    let Some(Stage::Evaluation { number, unit: within }) = course.stage(unit) else { return Turn::Idle };
+    let Some(Stage::Evaluation { number, unit: within }) = course.stage(unit) else {
+        return MetricTurn::Idle;
+    };
     if update.position.is_none() {
-        return if within == 0 { Turn::First } else { Turn::Later };
+        return if within == 0 { MetricTurn::First } else { MetricTurn::Later };
     }
     // A block that has gone back may be given microbatches of two evaluations in any order.
     let later = (number + 1..course.evaluations()).map(|number| course.evaluation(number));
     if later.take_while(|range| range.start < ledger.end()).any(|range| ledger.holds_any(range)) {
-        return Turn::Idle;
+        return MetricTurn::Idle;
     }
-    if ledger.holds_any(course.evaluation(number)) { Turn::Later } else { Turn::First }
+    if ledger.holds_any(course.evaluation(number)) { MetricTurn::Later } else { MetricTurn::First }
 }
 
 impl Block {
@@ -138,12 +140,12 @@ mod tests {
             seen.push(turn(&course, Version(9), &ledger, &update(Some(position))));
             ledger.insert(position);
         }
-        use Turn::{First, Idle, Later};
+        use MetricTurn::{First, Idle, Later};
         assert_eq!(seen, [Idle, Idle, First, Later, Idle, First, Later]);
         let gone_back = Ledger::from_parts(2, std::iter::once(6..7)).unwrap();
         assert_eq!(turn(&course, Version(3), &gone_back, &update(Some(3))), Idle);
         assert_eq!(turn(&course, Version(3), &gone_back, &update(Some(7))), Later);
-        let steps: Vec<Turn> =
+        let steps: Vec<MetricTurn> =
             (0..5).map(|step| turn(&course, Version(step), &Ledger::default(), &update(None))).collect();
         assert_eq!(steps, [Idle, Idle, First, Later, Idle]);
     }

@@ -57,7 +57,7 @@ impl Block {
         match &mut self.state {
             _ if is_newer && is_first => {
                 let state = State::from_copy(&self.shape, copy)?;
-                self.state = Some(self.house(state));
+                self.state = Some(self.place_on_device(state));
             }
             Some(state) => state.fill(&self.shape, copy)?,
             None => {}
@@ -70,8 +70,8 @@ impl Block {
             return Ok(());
         };
         state.check(&self.shape, &update)?;
-        let pace = self.job.pace(&self.shape, state, &update);
-        self.copied += state.apply(&self.shape, pace, update);
+        let context = self.job.context(&self.shape, state, &update);
+        self.copied += state.apply(&self.shape, context, update);
         if let Some(Piece::Open(_, piece)) = &self.piece {
             self.settle_saved(&piece.hold);
         }

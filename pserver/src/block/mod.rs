@@ -170,9 +170,9 @@ impl Block {
 
     /// Where this pserver keeps a state that has come: on its device if it has one that has memory for it. To the protocol the
     /// device is one more copy that is waited for.
-    fn house(&self, mut state: State) -> State {
+    fn place_on_device(&self, mut state: State) -> State {
         if let Some(device) = &self.job.device {
-            state.house(&self.shape, device);
+            state.place_on_device(&self.shape, device);
         }
         state
     }

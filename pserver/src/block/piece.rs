@@ -213,7 +213,7 @@ impl Block {
         if let Role::Primary(primary) = &mut self.role {
             (primary.held, primary.inherited) = (self.job.nothing_held(version), None);
         }
-        (self.published, self.state) = (version, Some(self.house(state)));
+        (self.published, self.state) = (version, Some(self.place_on_device(state)));
         self.publish();
     }
 }

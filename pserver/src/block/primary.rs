@@ -310,14 +310,14 @@ impl Block {
             // Nobody adds up what is of no record: followers are not given it.
             update.sum = Sum::nothing(self.shape.bucket.is_some());
         }
-        let pace = self.job.pace(&self.shape, state, &update);
-        update.plan = state.plan(&self.shape, pace, &update);
+        let context = self.job.context(&self.shape, state, &update);
+        update.plan = state.plan(&self.shape, context, &update);
         if primary.is_followed() {
             update.sum.freeze();
             primary.append(Arc::new(update.clone()));
         }
         self.row_counts.count(&update.plan);
-        self.copied += state.apply(&self.shape, pace, update);
+        self.copied += state.apply(&self.shape, context, update);
         if let Some(Piece::Open(_, piece)) = &self.piece {
             self.settle_saved(&piece.hold);
         }

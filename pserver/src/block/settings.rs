@@ -1,9 +1,9 @@
 //! What never changes about the copies of a job's blocks. Pure.
 
-use super::evaluate::{Turn, turn};
+use super::evaluate::{MetricTurn, turn};
 use super::memory::Budget;
 use super::reduce::{HeldNodes, HeldSteps};
-use super::shape::{BlockShape, Pace};
+use super::shape::{BlockShape, UpdateContext};
 use super::state::{State, Update};
 use crate::device::Device;
 use shoal_runtime::cluster::{Course, JobSettings, JobShape, Mode, Precision, Step, Version};
@@ -119,11 +119,11 @@ impl BlockSettings {
     }
 
     /// Where in the job an update of `state` is. Schedules and bias corrections count updates that train.
-    pub(super) fn pace(&self, shape: &BlockShape, state: &State, update: &Update) -> Pace {
+    pub(super) fn context(&self, shape: &BlockShape, state: &State, update: &Update) -> UpdateContext {
         let trained = self.course.trained(state.version().0);
         let turn = match shape.is_metric {
             true => turn(&self.course, state.version(), state.ledger(), update),
-            false => Turn::Later,
+            false => MetricTurn::Later,
         };
         let (step, stale) = match self.mode {
             Mode::Sync { .. } => (Step(trained), 1.0),
@@ -134,6 +134,6 @@ impl BlockSettings {
         };
         // A device keeps two versions: where a job keeps more of them, or gives any out, they have to be here.
         let brings = self.mode != Mode::SYNC;
-        Pace { step, updates: trained + 1, scale: stale * update.rate, turn, brings }
+        UpdateContext { step, updates: trained + 1, scale: stale * update.rate, turn, brings }
     }
 }

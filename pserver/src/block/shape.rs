@@ -2,7 +2,7 @@
 //!
 //! It needs no lock, so that a gradient is checked before one is taken. It must never hold a version.
 
-use super::evaluate::Turn;
+use super::evaluate::MetricTurn;
 use super::reduce::{DenseSum, Difference, Sum};
 use crate::bucket::shape::BucketShape;
 use crate::kernel::norm::SquareSum;
@@ -25,7 +25,7 @@ pub const STRETCH: usize = 16 << 10;
 
 /// Where in the job an update is, for schedules and bias corrections.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
+pub struct UpdateContext {
     /// The step whose learning rate holds.
     pub step: Step,
     /// Updates of this block, this one included.
@@ -33,7 +33,7 @@ pub struct Pace {
     /// What the learning rate is multiplied with.
     pub scale: f32,
     /// Of a metric's update: what it is.
-    pub turn: Turn,
+    pub turn: MetricTurn,
     /// Whether parameters that a device makes are brought here at once.
     pub brings: bool,
 }
@@ -272,14 +272,15 @@ impl BlockShape {
                 rows.values()
             }
         };
-        let is_finite = values.iter().fold(true, |all, value| all & value.is_finite());
+        let words: &[u8] = bytemuck::cast_slice(values);
+        let is_finite = first_non_finite::<Single>(words.as_chunks().0).is_none();
         Partial { sum_of_squares: squares.total(), is_finite, weight }
     }
 
     /// The constants of an update of rows of a bucket.
-    pub fn row_pass(&self, pace: Pace, divisor: Divisor) -> Pass {
+    pub fn row_pass(&self, context: UpdateContext, divisor: Divisor) -> Pass {
         match &self.bucket {
-            Some(bucket) => pass(&bucket.parameter, pace, divisor),
+            Some(bucket) => pass(&bucket.parameter, context, divisor),
             None => unreachable!("{self} is dense"),
         }
     }
@@ -289,13 +290,13 @@ impl BlockShape {
     /// `slots[s]` is as long as the block; a piece whose rule has fewer slots leaves the others at zero.
     pub fn update(
         &self,
-        pace: Pace,
+        context: UpdateContext,
         parameters: &[f32],
         mut sum: DenseSum,
         slots: &mut [&mut [f32]],
         divisor: Divisor,
     ) -> Vec<f32> {
-        for (range, rule, pass) in self.passes(pace, divisor) {
+        for (range, rule, pass) in self.passes(context, divisor) {
             for range in stretches(range) {
                 let own_slots = slots.iter_mut().take(rule.slots().len());
                 let mut slots: Vec<&mut [f32]> = own_slots.map(|slot| &mut slot[range.clone()]).collect();
@@ -312,11 +313,11 @@ impl BlockShape {
     /// What an update is of each piece: where it lies, its rule, and the rule's constants; none of a frozen one.
     pub(super) fn passes(
         &self,
-        pace: Pace,
+        context: UpdateContext,
         divisor: Divisor,
     ) -> impl Iterator<Item = (Range<usize>, Rule, Option<Pass>)> {
         self.pieces.iter().map(move |PieceShape { parameter, range, .. }| {
-            let pass = (!parameter.group.is_frozen).then(|| pass(parameter, pace, divisor));
+            let pass = (!parameter.group.is_frozen).then(|| pass(parameter, context, divisor));
             (range.clone(), parameter.rule, pass)
         })
     }
@@ -334,15 +335,15 @@ fn stretches(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// The constants of one update of a parameter.
-fn pass(parameter: &Parameter, pace: Pace, Divisor { weight, factor }: Divisor) -> Pass {
+fn pass(parameter: &Parameter, context: UpdateContext, Divisor { weight, factor }: Divisor) -> Pass {
     // Dividing by more is multiplying the mean with less, without another pass.
     let weight = if parameter.is_trained() { weight as f32 / factor } else { weight as f32 };
     Pass {
         weight,
-        rate: parameter.group.rate_multiplier * parameter.learning_rate.at(pace.step),
-        scale: pace.scale,
+        rate: parameter.group.rate_multiplier * parameter.learning_rate.at(context.step),
+        scale: context.scale,
         weight_decay: parameter.group.weight_decay,
-        update: pace.updates,
+        update: context.updates,
     }
 }
 

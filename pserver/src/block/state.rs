@@ -4,9 +4,9 @@
 //! It must never know of roles, copies or messages.
 
 use super::dense::{Dense, Published};
-use super::evaluate::Turn;
+use super::evaluate::MetricTurn;
 use super::reduce::{DenseSum, Sum};
-use super::shape::{BlockShape, Divisor, Pace};
+use super::shape::{BlockShape, Divisor, UpdateContext};
 use crate::bucket::Bucket;
 use crate::bucket::arena::Slot;
 use crate::bucket::beginning::GivenRows;
@@ -215,11 +215,11 @@ impl State {
     }
 
     /// From now on a device updates it, if it can and has memory.
-    pub(super) fn house(&mut self, shape: &BlockShape, device: &Device) {
+    pub(super) fn place_on_device(&mut self, shape: &BlockShape, device: &Device) {
         if let Values::Dense(dense) = &mut self.values
             && shape.is_for_devices()
         {
-            dense.house(shape, device);
+            dense.place_on_device(shape, device);
         }
     }
 
@@ -371,10 +371,10 @@ impl State {
     }
 
     /// What an update does to a bucket's rows beside their values.
-    pub fn plan(&self, shape: &BlockShape, pace: Pace, update: &Update) -> Plan {
+    pub fn plan(&self, shape: &BlockShape, context: UpdateContext, update: &Update) -> Plan {
         match (&self.values, &shape.bucket, &update.sum) {
             (Values::Bucket(bucket), Some(of), Sum::Rows(rows)) if update.weight > 0 => {
-                bucket.plan(of, rows, &shape.row_pass(pace, divisor(update)))
+                bucket.plan(of, rows, &shape.row_pass(context, divisor(update)))
             }
             _ => Plan::default(),
         }
@@ -398,19 +398,19 @@ impl State {
     }
 
     /// Makes the next version: the rule runs once. Returns the bytes that had to be copied because somebody still has the buffers.
-    pub fn apply(&mut self, shape: &BlockShape, pace: Pace, update: Update) -> u64 {
+    pub fn apply(&mut self, shape: &BlockShape, context: UpdateContext, update: Update) -> u64 {
         debug_assert!(update.follows == self.name, "an update follows one state and no other");
         let (mut copied, made) = (0, update.makes());
         let divisor = divisor(&update);
-        let is_idle = if shape.is_metric { pace.turn == Turn::Idle } else { update.weight == 0 };
+        let is_idle = if shape.is_metric { context.turn == MetricTurn::Idle } else { update.weight == 0 };
         match (&mut self.values, update.sum, &shape.bucket) {
             (Values::Dense(dense), _, _) if is_idle => dense.rest(),
             (Values::Bucket(bucket), Sum::Rows(rows), Some(of)) if !is_idle => {
-                bucket.apply(of, rows, &update.plan, shape.row_pass(pace, divisor));
+                bucket.apply(of, rows, &update.plan, shape.row_pass(context, divisor));
             }
             (Values::Bucket(bucket), ..) => bucket.rest(),
             (Values::Dense(dense), Sum::Dense(sum), _) => {
-                copied = dense.apply(shape, pace, divisor, sum);
+                copied = dense.apply(shape, context, divisor, sum);
             }
             (Values::Dense(_), Sum::Rows(_), _) => {
                 unreachable!("a dense block is given no rows: its shape has checked what came")

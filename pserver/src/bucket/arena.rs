@@ -151,7 +151,8 @@ impl Arena {
         self.index.find(key, |slot| self.key(slot) == key)
     }
 
-    /// The slots of many keys' rows, each given to `found` in order, which is about to use so many values of a row.
+    /// Finds the slots of many keys' rows and gives each to `found`, in the order of the keys; `None` for a key that has no row.
+    /// `values` is how many f32 of each row the caller is about to read: they are fetched into the caches ahead.
     ///
     /// A batch's index entries are all looked up before the first of its rows is touched, and those all, in every cache line
     /// that is about to be used, before the first is used: so misses of one batch are under way together.

@@ -30,7 +30,8 @@ impl Changed {
     ) -> Option<SlotSet> {
         let at = since.and_then(|since| self.since.iter().position(|(known, _)| *known == since));
         let kept = at.and_then(|at| {
-            // What came between has not become durable, and never will.
+            // Checkpoints that were begun after `since` have not become durable, and never will: what changed after them
+            // changed since `since`.
             let mut kept = self.since.split_off(at).into_iter();
             let (durable, mut slots) = kept.next()?;
             kept.for_each(|(_, more)| slots.extend(&more));

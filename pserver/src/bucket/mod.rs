@@ -75,7 +75,7 @@ impl Bucket {
         self.filled
     }
 
-    /// Whether an update with that plan can follow: of bytes that came from elsewhere.
+    /// Checks a sum and a plan that were decoded from a peer's message against this copy.
     ///
     /// # Errors
     /// What does not fit this bucket.

@@ -43,7 +43,7 @@ impl Undo {
         });
     }
 
-    /// What a key's row was: none if this update did not change it, none within where it was not born.
+    /// What a key's row was before this update. `None`: the update did not change it. `Some(None)`: it did not exist.
     pub fn find(&self, key: u64, dimension: usize) -> Option<Option<&[f32]>> {
         let at = self.keys.binary_search(&key).ok()?;
         Some(self.before(at, dimension))

@@ -90,7 +90,7 @@ fn named(checkpoint: u64, since: Option<u64>, named_at: u64) -> Option<NamedChec
 }
 
 #[derive(Clone, Debug)]
-enum Turn {
+enum MetricTurn {
     Step(Vec<u64>),
     /// One is named, since the durable one if that is asked for.
     Name(bool),
@@ -102,15 +102,15 @@ enum Turn {
     Restore,
 }
 
-fn turns() -> impl Strategy<Value = Vec<Turn>> {
+fn turns() -> impl Strategy<Value = Vec<MetricTurn>> {
     let keys = proptest::collection::btree_set(0u64..60, 1..8);
     let turn = prop_oneof![
-        6 => keys.prop_map(|keys| Turn::Step(keys.into_iter().collect())),
-        2 => any::<bool>().prop_map(Turn::Name),
-        2 => Just(Turn::Name(true)),
-        8 => (0u8..4).prop_map(|chance| Turn::Give(chance > 0)),
-        1 => Just(Turn::Move),
-        1 => Just(Turn::Restore),
+        6 => keys.prop_map(|keys| MetricTurn::Step(keys.into_iter().collect())),
+        2 => any::<bool>().prop_map(MetricTurn::Name),
+        2 => Just(MetricTurn::Name(true)),
+        8 => (0u8..4).prop_map(|chance| MetricTurn::Give(chance > 0)),
+        1 => Just(MetricTurn::Move),
+        1 => Just(MetricTurn::Restore),
     ];
     proptest::collection::vec(turn, 20..120)
 }
@@ -148,10 +148,10 @@ impl UnderWay {
 }
 
 impl Play {
-    fn turn(&mut self, turn: Turn) {
+    fn turn(&mut self, turn: MetricTurn) {
         match (turn, &mut self.under_way) {
-            (Turn::Step(keys), _) => step(&mut self.block, keys),
-            (Turn::Name(is_since), None) => {
+            (MetricTurn::Step(keys), _) => step(&mut self.block, keys),
+            (MetricTurn::Name(is_since), None) => {
                 (self.checkpoints, self.routing_version) = (self.checkpoints + 1, self.routing_version + 1);
                 let since = self.durable.filter(|_| is_since);
                 let named = named(self.checkpoints, since, self.routing_version);
@@ -159,12 +159,12 @@ impl Play {
                 self.block.name_checkpoint(named);
                 self.under_way = Some(UnderWay { named, expected, given: Vec::new() });
             }
-            (Turn::Give(is_kept), Some(under_way)) => match self.block.give_piece() {
+            (MetricTurn::Give(is_kept), Some(under_way)) => match self.block.give_piece() {
                 Some((_, piece)) if !under_way.is_whole() => under_way.given.push(piece.copy),
                 Some(_) => {}
                 None => self.end(is_kept),
             },
-            (Turn::Move, _) => {
+            (MetricTurn::Move, _) => {
                 let of = CopyOf { segment_bytes: usize::MAX, ..self.block.copy_of(0, 0) };
                 let copy = self.block.state.as_ref().unwrap().copy(&self.block.shape, of).unwrap();
                 self.block = restored(self.table, &[copy]);
@@ -176,7 +176,7 @@ impl Play {
                     self.block.name_checkpoint(under_way.named);
                 }
             }
-            (Turn::Restore, None) => {
+            (MetricTurn::Restore, None) => {
                 let Some(durable) = self.durable else { return };
                 self.block = restored(self.table, &self.pieces[&durable]);
                 self.begin_term();
@@ -203,7 +203,7 @@ impl Play {
     }
 }
 
-fn play(table: Table, segment_bytes: usize, turns: Vec<Turn>) -> Play {
+fn play(table: Table, segment_bytes: usize, turns: Vec<MetricTurn>) -> Play {
     let block = begun(table, segment_bytes);
     let (under_way, durable, pieces) = (None, None, BTreeMap::new());
     let (routing_version, checkpoints) = (1, 0);
@@ -225,16 +225,16 @@ proptest! {
 /// The piece of the primary before counts, that of the next has more in it: what changed since the latter would leave that out.
 #[test]
 fn what_follows_a_piece_that_does_not_count_has_everything() {
-    let keys = |keys: std::ops::Range<u64>| Turn::Step(keys.collect());
+    let keys = |keys: std::ops::Range<u64>| MetricTurn::Step(keys.collect());
     let table = Table { buckets: 1, ..Table::default() };
-    let all = || vec![Turn::Give(true); 100];
+    let all = || vec![MetricTurn::Give(true); 100];
     let turns = [
-        vec![keys(0..40), Turn::Name(true), Turn::Give(true)],
-        vec![keys(0..3), Turn::Move],
+        vec![keys(0..40), MetricTurn::Name(true), MetricTurn::Give(true)],
+        vec![keys(0..3), MetricTurn::Move],
         all(),
-        vec![keys(5..6), Turn::Name(true)],
+        vec![keys(5..6), MetricTurn::Name(true)],
         all(),
-        vec![keys(7..8), Turn::Name(true)],
+        vec![keys(7..8), MetricTurn::Name(true)],
         all(),
     ];
     let played = play(table, 1 << 20, turns.concat());

@@ -68,7 +68,7 @@ fn its_copies_have_the_bits_of_the_processors_and_either_side_goes_on_from_the_o
             if step % 3 == 2 {
                 let of = |block: &Block| State::from_copy(&block.shape, &state(block)).unwrap();
                 let (theirs, ours) = (of(&there), of(&here));
-                there.state = Some(there.house(ours));
+                there.state = Some(there.place_on_device(ours));
                 here.state = Some(theirs);
                 assert_eq!(device.usage().blocks, 1, "the one before is gone");
             }

@@ -22,7 +22,7 @@ pub struct Limits {
     /// Of these, from one host.
     pub connections_per_host: usize,
     /// What a process keeps in memory, in bytes, half of it for requests and half for answers: a request for which there
-    /// is no room is refused, an answer waits.
+    /// is no capacity is refused, an answer waits.
     pub bytes_in_flight: usize,
     /// Of these, answers over one connection: who does not read takes no more than this.
     pub bytes_per_connection: usize,

@@ -9,11 +9,11 @@
 mod answers;
 #[cfg(test)]
 mod answers_tests;
+mod capacity;
 mod dial;
 mod limits;
 mod masters;
 mod renewing;
-mod room;
 mod same_host;
 mod serve;
 pub mod tls;

@@ -1,6 +1,6 @@
 //! Being reached: a listener, the handshakes, the limits, and a clean end.
 
-use super::room::{Metered, Room};
+use super::capacity::{Capacity, Metered};
 use super::same_host::Listeners;
 use super::tls::{Admission, Security, secured};
 use super::{Limits, answering};
@@ -68,7 +68,7 @@ where
     let mut patience = shutdown.clone();
     // Without certificates there is nobody to be asked anew.
     let age = matches!(security, Security::Tls(_)).then_some(limits.connection_age);
-    let incoming = secured(Box::pin(incoming), security, Room::new(limits));
+    let incoming = secured(Box::pin(incoming), security, Capacity::new(limits));
     let builder = tonic::transport::Server::builder();
     let builder = match age {
         Some(age) => builder.max_connection_age(age),

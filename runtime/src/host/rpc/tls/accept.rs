@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::security::{Security, Unsecured};
-use crate::host::rpc::room::{Room, Seldom};
+use crate::host::rpc::capacity::{Capacity, OnceASecond};
 use futures_util::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ struct Handshakes<I, S> {
     incoming: I,
     is_over: bool,
     security: Security,
-    room: Arc<Room>,
+    capacity: Arc<Capacity>,
     under_way: FuturesUnordered<Abortable<BoxFuture<'static, Shaken<S>>>>,
     /// By number, so that the first is the oldest.
     handles: BTreeMap<u64, AbortHandle>,
@@ -33,11 +33,11 @@ struct Handshakes<I, S> {
     refusals: Refusals,
 }
 
-/// The connections of `incoming` for which there is room and whose handshake has succeeded, in the order in which they did.
+/// The connections of `incoming` for which there is capacity and whose handshake has succeeded, in the order in which they did.
 pub(in crate::host::rpc) fn secured<S>(
     incoming: impl Stream<Item = io::Result<(S, SocketAddr)>> + Unpin,
     security: Security,
-    room: Arc<Room>,
+    capacity: Arc<Capacity>,
 ) -> impl Stream<Item = io::Result<Connection<S>>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -46,7 +46,7 @@ where
         incoming,
         is_over: false,
         security,
-        room,
+        capacity,
         under_way: FuturesUnordered::new(),
         handles: BTreeMap::new(),
         next: 0,
@@ -83,7 +83,7 @@ where
     }
 
     fn begin(&mut self, stream: S, from: SocketAddr) {
-        let seat = match self.room.seat(from.ip()) {
+        let seat = match self.capacity.seat(from.ip()) {
             Ok(seat) => seat,
             Err(why) => return self.refusals.count(&why, from),
         };
@@ -108,7 +108,7 @@ where
 
 /// What is logged of those who were refused.
 #[derive(Default)]
-struct Refusals(Seldom);
+struct Refusals(OnceASecond);
 
 impl Refusals {
     fn tell(&mut self, why: &Unsecured, from: SocketAddr) {

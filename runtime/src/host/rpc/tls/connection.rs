@@ -2,7 +2,7 @@
 //! certificates that it was made with.
 
 use super::identity::Identity;
-use crate::host::rpc::room::{Pace, Seat};
+use crate::host::rpc::capacity::{FrameRate, Seat};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Connection<S> {
     /// Until its seat is overdue.
     overdue: Timer,
     /// Of a connection with a seat.
-    pace: Option<Pace>,
+    pace: Option<FrameRate>,
     /// Until more may be read at this pace.
     held_back: Timer,
     /// Set when the first byte heard is that of a TLS alert; none once a byte was heard.
@@ -59,7 +59,7 @@ enum Stream<S> {
 pub struct Peer {
     /// By its certificate; nobody in particular without TLS.
     pub identity: Option<Identity>,
-    /// The room that it has here; none where we have called.
+    /// The capacity that it has here; none where we have called.
     pub(in crate::host::rpc) seat: Option<Arc<Seat>>,
 }
 
@@ -118,7 +118,7 @@ impl<S> Connection<S> {
 
     /// Whether nothing more is to be read at present.
     fn is_held_back(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(until) = self.pace.as_ref().and_then(Pace::waits_until) else { return false };
+        let Some(until) = self.pace.as_ref().and_then(FrameRate::waits_until) else { return false };
         !self.held_back.is(until, context)
     }
 

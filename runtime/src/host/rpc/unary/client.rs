@@ -30,7 +30,7 @@ impl PserverClient {
     /// # Errors
     /// The pserver's refusal, or what kept the call from it; so of all calls.
     pub async fn push(&mut self, request: proto::PushRequest) -> Result<Response<proto::PushReply>, Status> {
-        // A gradient is answered at once, a question when there is room.
+        // A gradient is answered at once, a question when there is capacity.
         self.call(paths::PUSH, &request, if request.asks { request.wait_millis } else { 0 }).await
     }
     /// Asks for parameters.

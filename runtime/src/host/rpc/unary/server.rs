@@ -1,7 +1,7 @@
 //! Being called as a pserver.
 
 use super::{Going, NoMessage, paths, received};
-use crate::host::rpc::room::AnswerBytes;
+use crate::host::rpc::capacity::AnswerBytes;
 use crate::wire::proto::pserver_server::{Pserver, SERVICE_NAME};
 use crate::wire::{malformed, status_of};
 use http::header::CONTENT_TYPE;

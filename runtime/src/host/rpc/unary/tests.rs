@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::{Refusal, RefusalKind};
-use crate::host::rpc::room::AnswerBytes;
+use crate::host::rpc::capacity::AnswerBytes;
 use crate::host::rpc::{Channel, KeptOpen};
 use crate::wire::proto::pserver_client::PserverClient as TonicClient;
 use crate::wire::proto::pserver_server::{Pserver, PserverServer as TonicServer};
@@ -193,7 +193,7 @@ async fn an_answer_counts_only_if_it_says_so() {
 
 #[tokio::test]
 async fn a_body_that_breaks_off_is_what_broke_it() {
-    let frames = [Ok(data(&[0, 0, 0, 0, 9])), Err(Status::unavailable("no room"))];
+    let frames = [Ok(data(&[0, 0, 0, 0, 9])), Err(Status::unavailable("no capacity"))];
     let broken = Body::new(StreamBody::new(futures_util::stream::iter(frames)));
     let request = http::Request::post("/shoal.v1.Pserver/Pull").body(broken).unwrap();
     let answer = ours().oneshot(request).await.unwrap();

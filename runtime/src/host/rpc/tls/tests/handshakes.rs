@@ -194,8 +194,8 @@ async fn who_never_finishes_its_handshake_holds_up_nobody() {
         streams.push(Ok((far, from)));
     }
     streams.push(Ok((honest, from)));
-    let room = crate::host::rpc::room::Room::new(crate::host::rpc::Limits::default());
-    let mut incoming = std::pin::pin!(secured(futures_util::stream::iter(streams), pserver, room));
+    let capacity = crate::host::rpc::capacity::Capacity::new(crate::host::rpc::Limits::default());
+    let mut incoming = std::pin::pin!(secured(futures_util::stream::iter(streams), pserver, capacity));
     let began = tokio::time::Instant::now();
     let calling = tokio::spawn(async move {
         trainer.connect(near, Some(Role::Pserver), Arc::new(AtomicBool::new(false))).await.is_ok()
@@ -205,7 +205,7 @@ async fn who_never_finishes_its_handshake_holds_up_nobody() {
     tokio::io::AsyncWriteExt::write_all(&mut connection, b"x").await.unwrap();
     assert!(calling.await.unwrap());
     assert_eq!(began.elapsed(), Duration::ZERO, "nobody was waited for");
-    // The oldest were let go of to make room, the newest are after their time.
+    // The oldest were let go of to make capacity, the newest are after their time.
     let mut byte = [0];
     for (number, is_dropped) in [(0, true), (700, true), (999, false)] {
         let read = tokio::io::AsyncReadExt::read(&mut silent[number], &mut byte);

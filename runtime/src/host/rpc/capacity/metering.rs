@@ -1,6 +1,6 @@
-//! Every call through its connection's [`Seat`]: requests take room as they come, answers before they go.
+//! Every call through its connection's [`Seat`]: requests take capacity as they come, answers before they go.
 
-use super::{AnswerBytes, Answering, Room, Seat, lock};
+use super::{AnswerBytes, Answering, Capacity, Seat, lock};
 use crate::host::rpc::tls::Peer;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -13,7 +13,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
-/// A service whose calls take their connection's room.
+/// A service whose calls take their connection's capacity.
 #[derive(Clone, Debug)]
 pub(in crate::host::rpc) struct Metered<S>(pub(in crate::host::rpc) S);
 
@@ -37,29 +37,29 @@ where
         };
         seat.called();
         // The service has what came until it has answered, long after the body is at its end.
-        let charge = Arc::new(Charge { room: Arc::clone(&seat.room), taken: Mutex::new(None) });
+        let charge = Arc::new(Charge { capacity: Arc::clone(&seat.capacity), taken: Mutex::new(None) });
         let ours = Arc::clone(&charge);
         let answered = self.0.call(request.map(|body| Body::new(Coming { body, charge })));
         Box::pin(async move {
             let answer = answered.await?;
             drop(ours);
             let bytes = answer.extensions().get().map(|AnswerBytes(bytes)| *bytes);
-            Ok(answer.map(|body| Body::new(Going { body, seat, bytes, next: None, room: Wait::None })))
+            Ok(answer.map(|body| Body::new(Going { body, seat, bytes, next: None, capacity: Wait::None })))
         })
     }
 }
 
-/// The room that one request has taken.
+/// The capacity that one request has taken.
 struct Charge {
-    room: Arc<Room>,
+    capacity: Arc<Capacity>,
     taken: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Charge {
     fn take(&self, bytes: usize) -> Result<(), Status> {
-        let Some(more) = self.room.take(bytes) else {
+        let Some(more) = self.capacity.take(bytes) else {
             return Err(Status::unavailable(
-                "this process has no room for more requests at present: ask again",
+                "this process has no capacity for more requests at present: ask again",
             ));
         };
         let mut taken = lock(&self.taken);
@@ -102,16 +102,16 @@ impl HttpBody for Coming {
     }
 }
 
-/// An answer's body. Where its size is known it takes room as a whole, for all of it is kept until it is sent. Otherwise
+/// An answer's body. Where its size is known it takes capacity as a whole, for all of it is kept until it is sent. Otherwise
 /// each frame does: a message of tonic's is one, and is made when it is asked for.
 struct Going {
     body: Body,
     seat: Arc<Seat>,
     /// Bytes of the whole, where they are known.
     bytes: Option<usize>,
-    /// A frame that waits for room of its own.
+    /// A frame that waits for capacity of its own.
     next: Option<Frame<Bytes>>,
-    room: Wait,
+    capacity: Wait,
 }
 
 enum Wait {
@@ -120,7 +120,7 @@ enum Wait {
     Had(Option<Arc<Answering>>),
 }
 
-/// Bytes that have left the body, and wait until the other end has a window for them. Their room is theirs until then.
+/// Bytes that have left the body, and wait until the other end has a window for them. Their capacity is theirs until then.
 struct Kept {
     bytes: Bytes,
     _room: Option<Arc<Answering>>,
@@ -133,20 +133,20 @@ impl AsRef<[u8]> for Kept {
 }
 
 impl Going {
-    fn poll_room(&mut self, bytes: usize, context: &mut Context<'_>) -> Poll<Option<Arc<Answering>>> {
+    fn poll_capacity(&mut self, bytes: usize, context: &mut Context<'_>) -> Poll<Option<Arc<Answering>>> {
         loop {
-            match &mut self.room {
-                Wait::None => self.room = Wait::Waiting(Box::pin(Arc::clone(&self.seat).answer(bytes))),
+            match &mut self.capacity {
+                Wait::None => self.capacity = Wait::Waiting(Box::pin(Arc::clone(&self.seat).answer(bytes))),
                 Wait::Waiting(waiting) => {
-                    let room = ready!(waiting.as_mut().poll(context));
-                    self.room = Wait::Had(room.map(Arc::new));
+                    let capacity = ready!(waiting.as_mut().poll(context));
+                    self.capacity = Wait::Had(capacity.map(Arc::new));
                 }
-                Wait::Had(room) => return Poll::Ready(room.clone()),
+                Wait::Had(capacity) => return Poll::Ready(capacity.clone()),
             }
         }
     }
 
-    /// The next frame of a body whose size is not known, once there is room for it.
+    /// The next frame of a body whose size is not known, once there is capacity for it.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if self.next.is_none() {
             match ready!(Pin::new(&mut self.body).poll_frame(context)) {
@@ -155,15 +155,15 @@ impl Going {
             }
         }
         let bytes = self.next.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
-        let room = ready!(self.poll_room(bytes, context));
-        self.room = Wait::None;
-        Poll::Ready(self.next.take().map(|frame| Ok(with(room, frame))))
+        let capacity = ready!(self.poll_capacity(bytes, context));
+        self.capacity = Wait::None;
+        Poll::Ready(self.next.take().map(|frame| Ok(with(capacity, frame))))
     }
 }
 
-/// A frame whose bytes have this room until they are sent.
-fn with(room: Option<Arc<Answering>>, frame: Frame<Bytes>) -> Frame<Bytes> {
-    frame.map_data(|bytes| Bytes::from_owner(Kept { bytes, _room: room }))
+/// A frame whose bytes have this capacity until they are sent.
+fn with(capacity: Option<Arc<Answering>>, frame: Frame<Bytes>) -> Frame<Bytes> {
+    frame.map_data(|bytes| Bytes::from_owner(Kept { bytes, _room: capacity }))
 }
 
 impl HttpBody for Going {
@@ -175,9 +175,9 @@ impl HttpBody for Going {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Some(bytes) = self.bytes else { return self.poll_next(context) };
-        let room = ready!(self.poll_room(bytes, context));
+        let capacity = ready!(self.poll_capacity(bytes, context));
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        Poll::Ready(frame.map(|frame| frame.map(|frame| with(room, frame))))
+        Poll::Ready(frame.map(|frame| frame.map(|frame| with(capacity, frame))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -7,12 +7,12 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Lets one in a second be told, and counts the others.
 #[derive(Debug, Default)]
-pub(in crate::host::rpc) struct Seldom {
+pub(in crate::host::rpc) struct OnceASecond {
     told: Option<Instant>,
     untold: u64,
 }
 
-impl Seldom {
+impl OnceASecond {
     /// If this is one to be told, how many before it were not.
     pub(in crate::host::rpc) fn tell(&mut self) -> Option<u64> {
         if self.told.is_some_and(|told| told.elapsed() < EVERY) {
@@ -30,7 +30,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_in_a_second_is_told_with_the_number_of_the_others() {
-        let mut seldom = Seldom::default();
+        let mut seldom = OnceASecond::default();
         let mut told = Vec::new();
         for _ in 0..25 {
             told.extend(seldom.tell());

@@ -1,19 +1,19 @@
-//! The room that a process has for those who call it: connections, in all and from one host, and bytes on their way. What
-//! does not fit is refused or waits, whosever it is, and nobody keeps room without using it.
+//! The capacity of a process for its callers: how many connections it has, in all and from one host, and how many bytes of requests
+//! and answers may be in memory. A caller beyond that is refused or waits, whoever it is. A connection that is not used is ended.
 //!
 //! A [`Seat`] is one connection's: taken before its handshake, given back when it ends. It is overdue when nobody has
 //! called over it for long, or an answer has been on its way for long because the other end does not read; then the
 //! connection ends, and what was kept for it is free.
 
+mod frame_rate;
 mod metering;
-mod pace;
-mod seldom;
+mod once_a_second;
 #[cfg(test)]
 mod tests;
 
+pub(super) use frame_rate::FrameRate;
 pub(super) use metering::Metered;
-pub(super) use pace::Pace;
-pub(super) use seldom::Seldom;
+pub(super) use once_a_second::OnceASecond;
 
 use super::Limits;
 use std::collections::BTreeMap;
@@ -31,15 +31,15 @@ const ANSWER_MIN: usize = 16 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerBytes(pub(super) usize);
 
-/// All the room there is.
+/// What is left of a process's capacity.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     limits: Limits,
     requests: Arc<Semaphore>,
     answers: Arc<Semaphore>,
     taken: Mutex<Taken>,
     /// Of troubles with connections.
-    told: Mutex<Seldom>,
+    told: Mutex<OnceASecond>,
 }
 
 #[derive(Debug, Default)]
@@ -48,12 +48,12 @@ struct Taken {
     by_host: BTreeMap<IpAddr, usize>,
 }
 
-/// One connection's room.
+/// One connection's capacity.
 #[derive(Debug)]
 pub(super) struct Seat {
-    room: Arc<Room>,
+    capacity: Arc<Capacity>,
     host: IpAddr,
-    /// What answers may take, of the room's.
+    /// What answers may take, of the capacity's.
     answers: Arc<Semaphore>,
     use_: Mutex<Use>,
 }
@@ -62,12 +62,12 @@ pub(super) struct Seat {
 struct Use {
     /// Until somebody has called.
     opened: Option<Instant>,
-    /// When each answer that is on its way got room, by its number.
+    /// When each answer that is on its way got capacity, by its number.
     answering: BTreeMap<u64, Instant>,
     next: u64,
 }
 
-/// An answer on its way, and its room.
+/// An answer on its way, and its capacity.
 #[derive(Debug)]
 struct Answering {
     seat: Arc<Seat>,
@@ -75,11 +75,11 @@ struct Answering {
     _room: [OwnedSemaphorePermit; 2],
 }
 
-impl Room {
-    pub(super) fn new(limits: Limits) -> Arc<Room> {
+impl Capacity {
+    pub(super) fn new(limits: Limits) -> Arc<Capacity> {
         let [requests, answers] =
             [(); 2].map(|()| Arc::new(Semaphore::new(limits.bytes_in_flight / 2 / UNIT)));
-        Arc::new(Room { limits, requests, answers, taken: Mutex::default(), told: Mutex::default() })
+        Arc::new(Capacity { limits, requests, answers, taken: Mutex::default(), told: Mutex::default() })
     }
 
     /// Takes a seat for a connection from `host`.
@@ -99,10 +99,10 @@ impl Room {
         taken.connections += 1;
         let answers = Arc::new(Semaphore::new(self.limits.bytes_per_connection / UNIT));
         let use_ = Use { opened: Some(Instant::now()), answering: BTreeMap::new(), next: 0 };
-        Ok(Arc::new(Seat { room: Arc::clone(self), host, answers, use_: Mutex::new(use_) }))
+        Ok(Arc::new(Seat { capacity: Arc::clone(self), host, answers, use_: Mutex::new(use_) }))
     }
 
-    /// Takes room for a part of a request, at once or not at all: a request that waited for others to end would keep
+    /// Takes capacity for a part of a request, at once or not at all: a request that waited for others to end would keep
     /// what it has of it.
     fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.requests).try_acquire_many_owned(units(bytes)).ok()
@@ -112,15 +112,15 @@ impl Room {
 impl Seat {
     /// When this connection is to end, as things are.
     pub(super) fn overdue(&self) -> Option<Instant> {
-        let Limits { first_call, call, .. } = self.room.limits;
+        let Limits { first_call, call, .. } = self.capacity.limits;
         let use_ = lock(&self.use_);
         let answer = use_.answering.values().min().map(|since| *since + call);
         use_.opened.map(|opened| opened + first_call).into_iter().chain(answer).min()
     }
 
     /// How fast it may send what carries nothing.
-    pub(super) fn pace(&self) -> Pace {
-        Pace::new(self.room.limits.idle_frames_per_second)
+    pub(super) fn pace(&self) -> FrameRate {
+        FrameRate::new(self.capacity.limits.idle_frames_per_second)
     }
 
     /// It is overdue: why.
@@ -129,7 +129,7 @@ impl Seat {
             Some(_) => "nobody has called over it",
             None => "an answer is not read",
         };
-        if let Some(others) = lock(&self.room.told).tell() {
+        if let Some(others) = lock(&self.capacity.told).tell() {
             tracing::warn!(peer = %self.host, why, others, "a connection is ended");
         }
         why
@@ -137,7 +137,7 @@ impl Seat {
 
     /// It has to wait.
     pub(super) fn hold_back(&self) {
-        if let Some(others) = lock(&self.room.told).tell() {
+        if let Some(others) = lock(&self.capacity.told).tell() {
             let why = "pings, settings, windows or resets come faster than they may";
             tracing::warn!(peer = %self.host, why, others, "a connection is held back");
         }
@@ -148,15 +148,15 @@ impl Seat {
         lock(&self.use_).opened = None;
     }
 
-    /// Waits until there is room for an answer of so many bytes, of this connection's and of the process's. One that is
+    /// Waits until there is capacity for an answer of so many bytes, of this connection's and of the process's. One that is
     /// larger than all there may be is alone.
     async fn answer(self: Arc<Self>, bytes: usize) -> Option<Answering> {
-        let Limits { bytes_per_connection, bytes_in_flight, .. } = self.room.limits;
+        let Limits { bytes_per_connection, bytes_in_flight, .. } = self.capacity.limits;
         let most = bytes_per_connection.min(bytes_in_flight / 2) / UNIT * UNIT;
         let bytes = bytes.max(ANSWER_MIN).min(most);
-        let acquire = |room: &Arc<Semaphore>| Arc::clone(room).acquire_many_owned(units(bytes));
+        let acquire = |capacity: &Arc<Semaphore>| Arc::clone(capacity).acquire_many_owned(units(bytes));
         let ours = acquire(&self.answers).await.ok()?;
-        let all = acquire(&self.room.answers).await.ok()?;
+        let all = acquire(&self.capacity.answers).await.ok()?;
         let number = {
             let mut use_ = lock(&self.use_);
             use_.next += 1;
@@ -176,7 +176,7 @@ impl Drop for Answering {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = lock(&self.room.taken);
+        let mut taken = lock(&self.capacity.taken);
         taken.connections -= 1;
         if let Some(of_host) = taken.by_host.get_mut(&self.host) {
             *of_host -= 1;

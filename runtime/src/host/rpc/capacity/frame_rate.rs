@@ -26,7 +26,7 @@ const KEPT: Duration = Duration::from_secs(10);
 
 /// What one connection may send, counted in frames.
 #[derive(Debug)]
-pub(in crate::host::rpc) struct Pace {
+pub(in crate::host::rpc) struct FrameRate {
     frames: Frames,
     per_second: f64,
     /// Below nothing while it has to wait.
@@ -34,11 +34,11 @@ pub(in crate::host::rpc) struct Pace {
     at: Instant,
 }
 
-impl Pace {
-    pub(in crate::host::rpc) fn new(per_second: NonZeroU32) -> Pace {
+impl FrameRate {
+    pub(in crate::host::rpc) fn new(per_second: NonZeroU32) -> FrameRate {
         let per_second = f64::from(per_second.get());
         let left = per_second * KEPT.as_secs_f64();
-        Pace { frames: Frames::default(), per_second, left, at: Instant::now() }
+        FrameRate { frames: Frames::default(), per_second, left, at: Instant::now() }
     }
 
     /// These bytes came.
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_has_spent_its_frames_waits_until_time_has_given_more() {
-        let mut pace = Pace::new(PER_SECOND);
+        let mut pace = FrameRate::new(PER_SECOND);
         pace.came(&stream(197));
         assert_eq!(pace.waits_until(), None, "as much as is kept");
         pace.came(&frame(6, 0, 8));
@@ -178,7 +178,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_and_their_windows_never_wait_and_calls_that_are_taken_back_do() {
         let (call, window) = (frame(HEADERS, 5, 70), frame(8, 0, 4));
-        let mut pace = Pace::new(PER_SECOND);
+        let mut pace = FrameRate::new(PER_SECOND);
         pace.came(&[0; PREFACE]);
         for _ in 0..10_000 {
             pace.came(&[&call[..], &window, &window].concat());

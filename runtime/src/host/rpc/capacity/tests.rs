@@ -29,16 +29,16 @@ fn limits() -> Limits {
 
 #[test]
 fn seats_are_bounded_in_all_and_by_host_and_come_back() {
-    let room = Room::new(limits());
+    let capacity = Capacity::new(limits());
     let other = |last| IpAddr::from([127, 0, 0, last]);
-    let (first, second) = (room.seat(HERE).unwrap(), room.seat(HERE).unwrap());
-    assert!(room.seat(HERE).unwrap_err().contains("from 127.0.0.1"));
-    let third = room.seat(other(2)).unwrap();
-    assert!(room.seat(other(3)).unwrap_err().starts_with("3 connections are open"));
+    let (first, second) = (capacity.seat(HERE).unwrap(), capacity.seat(HERE).unwrap());
+    assert!(capacity.seat(HERE).unwrap_err().contains("from 127.0.0.1"));
+    let third = capacity.seat(other(2)).unwrap();
+    assert!(capacity.seat(other(3)).unwrap_err().starts_with("3 connections are open"));
     drop(first);
-    let fourth = room.seat(other(3)).unwrap();
+    let fourth = capacity.seat(other(3)).unwrap();
     drop((second, third, fourth));
-    let taken = lock(&room.taken);
+    let taken = lock(&capacity.taken);
     assert_eq!((taken.connections, taken.by_host.len()), (0, 0));
 }
 
@@ -170,10 +170,10 @@ async fn an_answer_that_is_not_read_ends_its_connection_and_its_room_is_free() {
     let server = Server::start(Limits { bytes_in_flight: 2 * ANSWER, ..limits() });
     let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
     let mut unread = call(&slow, "Pull", Bytes::new()).await.unwrap().into_body();
-    // It has room, and gets no window for the rest.
+    // It has capacity, and gets no window for the rest.
     unread.data().await.unwrap().unwrap();
     let began = Instant::now();
-    // There is room for one.
+    // There is capacity for one.
     let other = call(&other, "Pull", Bytes::new()).await.unwrap();
     assert_eq!(read(other.into_body()).await.unwrap(), ANSWER);
     assert_eq!(began.elapsed(), limits().call);
@@ -200,7 +200,7 @@ async fn answers_over_one_connection_take_their_share_and_leave_the_rest() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_takes_room_for_all_that_it_has_and_no_more() {
     for path in ["Pull", "Known"] {
-        // Room for one and a third.
+        // Capacity for one and a third.
         let server = Server::start(Limits { bytes_in_flight: 8 * MIB, ..limits() });
         let (slow, other) = (server.caller(1000).await, server.caller(1 << 20).await);
         let mut unread = call(&slow, path, Bytes::new()).await.unwrap().into_body();
