@@ -55,7 +55,7 @@ impl Asked {
 
 /// Whether a question is granted credit, for as long as it takes to send what was asked for; or what a push would be answered
 /// instead: no credit is needed, or none will be given.
-pub type Granted = Result<(), PushOutcome>;
+pub type CreditAnswer = Result<(), PushOutcome>;
 
 /// Names one who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +117,7 @@ impl<T> CreditQueue<T> {
         now: Instant,
         may_differ: impl Fn(BlockId) -> bool,
         mut look: impl FnMut(&Asked) -> Result<Credit, PushOutcome>,
-    ) -> Option<(T, Granted)> {
+    ) -> Option<(T, CreditAnswer)> {
         for waiting in self.waiting.values_mut().filter(|waiting| may_differ(waiting.asked.block)) {
             waiting.seen = None;
         }
@@ -143,13 +143,18 @@ impl<T> CreditQueue<T> {
     }
 
     /// Answers one out of turn: it can wait no longer.
-    pub fn last(&mut self, asked: Asked, credit: Result<Credit, PushOutcome>, now: Instant) -> Granted {
+    pub fn last(&mut self, asked: Asked, credit: Result<Credit, PushOutcome>, now: Instant) -> CreditAnswer {
         let answer = self.answer(&asked, credit, now).unwrap_or(Err(PushOutcome::Busy));
         self.tell(asked, answer, now);
         answer
     }
 
-    fn answer(&self, asked: &Asked, credit: Result<Credit, PushOutcome>, now: Instant) -> Option<Granted> {
+    fn answer(
+        &self,
+        asked: &Asked,
+        credit: Result<Credit, PushOutcome>,
+        now: Instant,
+    ) -> Option<CreditAnswer> {
         match credit {
             Ok(Credit::Lowest) => Some(Ok(())),
             Ok(Credit::Beyond(held)) => {
@@ -164,7 +169,7 @@ impl<T> CreditQueue<T> {
         }
     }
 
-    fn tell(&mut self, asked: Asked, answer: Granted, now: Instant) {
+    fn tell(&mut self, asked: Asked, answer: CreditAnswer, now: Instant) {
         self.told.retain(|(told, since)| now < *since + ON_ITS_WAY && *told != asked);
         if answer == Ok(()) {
             self.told.push((asked, now));

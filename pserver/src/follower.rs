@@ -1,7 +1,7 @@
-//! Following: for each lane to each primary that this pserver follows a loop that says how its copies stand and takes in what
+//! Following: for each channel to each primary that this pserver follows a loop that says how its copies stand and takes in what
 //! follows. What is said acknowledges; so there is nothing else to send, to lose or to repeat.
 
-use crate::shard::{Lane, Shard, Stand, grouped};
+use crate::shard::{Channel, Shard, Stand, grouped};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind};
@@ -19,28 +19,30 @@ use tokio::time::{sleep, timeout};
 /// Follows whoever leads this pserver's copies, for ever. Returns only what no repetition can mend.
 pub async fn follow(shard: &Arc<Shard>, dial: &dyn Dial, random: &mut Random) -> Refusal {
     let mut assigned = shard.assigned();
-    let mut followed: BTreeSet<Lane> = BTreeSet::new();
-    let mut loops: FuturesUnordered<LocalBoxFuture<'_, (Lane, Result<(), Refusal>)>> =
+    let mut followed: BTreeSet<Channel> = BTreeSet::new();
+    let mut loops: FuturesUnordered<LocalBoxFuture<'_, (Channel, Result<(), Refusal>)>> =
         FuturesUnordered::new();
     loop {
-        let lanes = match shard.lanes() {
-            Ok(lanes) => lanes,
+        let channels = match shard.channels() {
+            Ok(channels) => channels,
             Err(refusal) => return refusal,
         };
-        for (lane, address) in lanes {
-            if !followed.insert(lane) {
+        for (channel, address) in channels {
+            if !followed.insert(channel) {
                 continue;
             }
             let Ok(client) = pserver_client(dial, &address) else {
                 return malformed("assignment.pservers", format!("{address:?} is no address"));
             };
             let random = Random::seeded(random.bits());
-            loops.push(Box::pin(async move { (lane, follow_lane(shard, lane, client, random).await) }));
+            loops.push(Box::pin(
+                async move { (channel, follow_channel(shard, channel, client, random).await) },
+            ));
         }
         tokio::select! {
             biased;
-            Some((lane, ended)) = loops.next(), if !loops.is_empty() => {
-                followed.remove(&lane);
+            Some((channel, ended)) = loops.next(), if !loops.is_empty() => {
+                followed.remove(&channel);
                 if let Err(refusal) = ended {
                     return refusal;
                 }
@@ -63,10 +65,10 @@ struct Session {
     answered: Vec<BlockId>,
 }
 
-/// Follows by one lane, until it has no copies.
-async fn follow_lane(
+/// Follows by one channel, until it has no copies.
+async fn follow_channel(
     shard: &Arc<Shard>,
-    lane: Lane,
+    channel: Channel,
     mut client: PserverClient,
     mut random: Random,
 ) -> Result<(), Refusal> {
@@ -78,7 +80,7 @@ async fn follow_lane(
         let known = session.take().filter(|_| !assigned.has_changed());
         assigned.mark_heard();
         let was_answered = known.as_ref().is_some_and(|session| !session.answered.is_empty());
-        let Some((mut open, new)) = speak(shard, lane, known, &mut random)? else { return Ok(()) };
+        let Some((mut open, new)) = speak(shard, channel, known, &mut random)? else { return Ok(()) };
         if was_answered && new.is_empty() {
             // Nothing can follow the copies that the answer was about, until the master has them filled anew.
             sleep(backoff.pause(&mut random)).await;
@@ -86,18 +88,18 @@ async fn follow_lane(
         let request = proto::FollowRequest {
             job: shard.job().job.0.clone(),
             incarnation: shard.incarnation().0,
-            primary: lane.primary.0,
+            primary: channel.primary.0,
             blocks: grouped(&new),
             wait_millis: wait.as_millis() as u32,
             session: open.id,
             number: open.number,
-            lane: lane.number,
+            channel: channel.number,
         };
         let called = timeout(wait * 2 + Duration::from_secs(1), client.follow(request));
         let answer = tokio::select! {
             biased;
             answer = called => answer,
-            () = until_others_follow(shard, lane, &open.said, &mut assigned) => continue,
+            () = until_others_follow(shard, channel, &open.said, &mut assigned) => continue,
         };
         let heard = match answer {
             Ok(Ok(reply)) => hear(shard, reply.into_inner()).await,
@@ -116,7 +118,7 @@ async fn follow_lane(
             Err(Fault::Refused(refusal)) if is_final(&refusal) => return Err(refusal),
             Err(fault) => {
                 if backoff.attempts() % 32 == 5 {
-                    tracing::error!(primary = %lane.primary, %fault, "a primary is not followed; still trying");
+                    tracing::error!(primary = %channel.primary, %fault, "a primary is not followed; still trying");
                 }
                 sleep(backoff.pause(&mut random)).await;
             }
@@ -132,16 +134,16 @@ fn is_final(refusal: &Refusal) -> bool {
 /// What is to be said next, in a session that goes on or in a new one; none if nothing here follows.
 fn speak(
     shard: &Shard,
-    lane: Lane,
+    channel: Channel,
     known: Option<Session>,
     random: &mut Random,
 ) -> Result<Option<(Session, Said)>, Refusal> {
     if let Some(mut session) = known {
-        let new = shard.following_of(lane.primary, &session.answered)?;
+        let new = shard.following_of(channel.primary, &session.answered)?;
         session.said.extend(new.iter().map(|(block, stand)| (*block, *stand)));
         return Ok(Some((session, new)));
     }
-    let said = shard.following(lane)?;
+    let said = shard.following(channel)?;
     let session = Session { id: random.bits(), number: 0, said: said.clone(), answered: Vec::new() };
     Ok((!said.is_empty()).then_some((session, said)))
 }
@@ -156,11 +158,11 @@ async fn hear(shard: &Arc<Shard>, reply: proto::FollowReply) -> Result<Option<Ve
     Ok(Some(blocks))
 }
 
-/// Until other copies of a lane than these follow `primary`: a call that is kept open does not speak for them.
-async fn until_others_follow(shard: &Shard, lane: Lane, said: &Said, assigned: &mut Changes) {
+/// Until other copies of a channel than these follow `primary`: a call that is kept open does not speak for them.
+async fn until_others_follow(shard: &Shard, channel: Channel, said: &Said, assigned: &mut Changes) {
     loop {
         assigned.changed().await;
-        let is_same = shard.following(lane).is_ok_and(|now| now == *said);
+        let is_same = shard.following(channel).is_ok_and(|now| now == *said);
         if !is_same {
             return;
         }

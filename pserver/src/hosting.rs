@@ -115,7 +115,7 @@ pub struct Hosting {
     pub metrics: Vec<Arc<Hosted>>,
     /// How many other pservers lead blocks of which a copy is here.
     pub primaries: usize,
-    /// How many of them a thread takes at a time.
+    /// How many copies a thread takes at a time.
     pub batch_max: usize,
 }
 

@@ -113,7 +113,7 @@ fn pushes(page: &mut Exposition, counters: &Counters) {
         ("moved", counters.moved),
         ("rewound", counters.rewound),
     ];
-    let help = "Push messages of which some block took nothing: it had the node, or had applied it; had no room; waited for its piece of a checkpoint; was elsewhere; had gone back.";
+    let help = "Push messages of which some block took nothing: it had the node, or had applied it; gave no credit; waited for its piece of a checkpoint; was elsewhere; had gone back.";
     page.counters("shoal_pserver_pushes_refused_total", help, "kind", kinds);
     let help = "Records in pushes that would have counted twice; counted on the job's block 0 alone.";
     page.counter("shoal_pserver_records_refused_total", help, counters.records_refused);

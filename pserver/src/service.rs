@@ -1,13 +1,13 @@
 //! The pserver's rpc service: from messages to the shard and back. No decision is taken here.
 
 use crate::block::PushOutcome;
-use crate::credit_queue::{Asked, Granted};
-use crate::shard::{Answer as Told, Pulled, Pushed, Shard, Undecided};
+use crate::credit_queue::{Asked, CreditAnswer};
+use crate::shard::{Answer as Told, CHANNELS_MAX, Pulled, Pushed, Shard, Undecided};
 use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Rewind, Step, Version};
 use shoal_runtime::host::cuda::is_this_machine;
 use shoal_runtime::host::rpc::{Limits, PserverServer};
 use shoal_runtime::wire::proto::{self, pserver_server};
-use shoal_runtime::wire::status_of;
+use shoal_runtime::wire::{malformed, status_of};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -111,9 +111,13 @@ impl PserverService {
         if self.shard.incarnation().0 != request.primary {
             return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
         }
-        let (lane, session, number) = (request.lane, request.session, request.number);
+        let (channel, session, number) = (request.channel, request.session, request.number);
+        if channel >= CHANNELS_MAX {
+            let detail = format!("there are {CHANNELS_MAX} at most: build all roles from the same version");
+            return Err(malformed("follow.channel", detail));
+        }
         let follower = Incarnation(request.incarnation);
-        let Some(mut led) = self.shard.lead(follower, lane, session, number, &request.blocks) else {
+        let Some(mut led) = self.shard.lead(follower, channel, session, number, &request.blocks) else {
             return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
         };
         loop {
@@ -226,8 +230,8 @@ impl pserver_server::Pserver for PserverService {
 }
 
 /// What a question for credit is answered.
-fn granted_answer(granted: Granted, what: Pushed) -> proto::PushAnswer {
-    granted.map_or_else(|outcome| answer(outcome, what), |()| proto::PushAnswer::Room)
+fn granted_answer(granted: CreditAnswer, what: Pushed) -> proto::PushAnswer {
+    granted.map_or_else(|outcome| answer(outcome, what), |()| proto::PushAnswer::Credit)
 }
 
 /// What a push of one block is answered.

@@ -19,16 +19,17 @@ mod standing;
 use crate::block::{Block, BlockSettings};
 use crate::bucket::arena::Slot;
 use crate::counters::Counters;
-use crate::credit_queue::{CreditQueue, Granted};
+use crate::credit_queue::{CreditAnswer, CreditQueue};
 use crate::hosting::{Assignment, Hosted, Hosting};
 use areas::Areas;
 use changes::{ChangeLog, Kind, Listener, Since};
 pub use checkpoint::{Checkpointing, Pieces};
 pub use credit::Asking;
 pub use decisions::{Answer, Decided, Undecided, Waiters};
+pub(crate) use follow::CHANNELS_MAX;
 use follow::Sessions;
 pub(crate) use follow::grouped;
-pub use follow::{Lane, Led, Stand};
+pub use follow::{Channel, Led, Stand};
 pub use pull::{Pulled, Waiting};
 pub use push::{Publications, Pushed};
 pub use rows::HeldRows;
@@ -46,6 +47,8 @@ use tokio::sync::oneshot;
 
 /// Nodes that a block holds beyond the lowest missing slot before it answers `Busy`.
 pub const HELD_WINDOW: usize = 8;
+/// Calls that wait for a device at a time, each on a thread of its own.
+const WAITERS_MAX: usize = 64;
 /// Bytes that one state message may have.
 const STATE_BYTES_MAX: usize = 7 << 20;
 
@@ -53,7 +56,7 @@ const STATE_BYTES_MAX: usize = 7 << 20;
 #[derive(Debug)]
 pub struct Shard {
     job: JobSettings,
-    terms: Arc<BlockSettings>,
+    settings: Arc<BlockSettings>,
     shape: JobShape,
     processors: Processors,
     hosting: RwLock<Life>,
@@ -74,9 +77,11 @@ pub struct Shard {
     starved: Mutex<BTreeSet<BlockId>>,
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,
-    credits: Mutex<CreditQueue<oneshot::Sender<Granted>>>,
+    credits: Mutex<CreditQueue<oneshot::Sender<CreditAnswer>>>,
     areas: Mutex<Areas>,
     sessions: Mutex<Sessions>,
+    /// Calls that may wait for a device at a time.
+    waiters: tokio::sync::Semaphore,
 }
 
 /// A primary that is still to be restored, the term under which, and what from.
@@ -94,7 +99,7 @@ impl Shard {
     pub fn new(job: JobSettings, window: usize, me: Incarnation) -> Shard {
         Shard {
             shape: job.shape(),
-            terms: Arc::new(BlockSettings::new(&job, window)),
+            settings: Arc::new(BlockSettings::new(&job, window)),
             job,
             processors: Processors::in_place(),
             hosting: RwLock::new(Life { me, hosting: None }),
@@ -115,6 +120,7 @@ impl Shard {
             credits: Mutex::new(CreditQueue::new(window)),
             areas: Mutex::default(),
             sessions: Mutex::default(),
+            waiters: tokio::sync::Semaphore::new(WAITERS_MAX),
         }
     }
 
@@ -169,7 +175,7 @@ impl Shard {
         }
         let (checkpoint, verdicts) = (assignment.checkpoint, assignment.verdicts.clone());
         let (me, before) = (self.incarnation(), self.hosting());
-        let (hosting, placing) = Hosting::after(before.as_deref(), assignment, &self.terms, me)?;
+        let (hosting, placing) = Hosting::after(before.as_deref(), assignment, &self.settings, me)?;
         self.begin_checkpoint(checkpoint);
         self.each(placing.dropped, |_, changed, hosted| hosted.with(changed, Block::retire)).await?;
         self.each(placing.placed, move |_, changed, (hosted, placement)| {
@@ -256,7 +262,7 @@ impl Shard {
         });
         let hosted = hosted.collect::<Result<Vec<_>, _>>()?;
         let bytes: usize =
-            hosted.iter().map(|hosted| hosted.shape.copy_bytes_max(self.terms.segment_bytes())).sum();
+            hosted.iter().map(|hosted| hosted.shape.copy_bytes_max(self.settings.segment_bytes())).sum();
         if bytes > STATE_BYTES_MAX {
             let detail = format!("{} blocks have {bytes} bytes of state: ask for fewer at a time", ids.len());
             return Err(Refusal::new(RefusalKind::OutOfRange, "blocks", detail));

@@ -49,7 +49,7 @@ pub(crate) trait Errand {
     fn open(&self, batch: &BlockBatch) -> Duration;
 
     /// Whether a pserver may have no room, and is asked for it before it is sent more than one message.
-    fn asks_for_room(&self) -> bool {
+    fn asks_for_credit(&self) -> bool {
         false
     }
 
@@ -160,7 +160,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
             by_pserver.entry(batch.pserver.incarnation.0).or_default().push(*id);
         }
         for (pserver, batches) in by_pserver {
-            if errand.asks_for_room() && (batches.len() > 1 || self.queues.has(pserver)) {
+            if errand.asks_for_credit() && (batches.len() > 1 || self.queues.has(pserver)) {
                 let first = self.queues.join(pserver, batches);
                 self.ask(errand, pending, first, Duration::ZERO)?;
                 continue;
@@ -180,7 +180,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
         id: Option<u64>,
         pause: Duration,
     ) -> Result<(), TrainError> {
-        if errand.asks_for_room() {
+        if errand.asks_for_credit() {
             self.session.is_waiting_for_room.store(!self.queues.is_empty(), Relaxed);
         }
         let Some(id) = id else { return Ok(()) };

@@ -174,7 +174,7 @@ impl<'a> Push<'a> {
             (
                 PushAnswer::Busy
                 | PushAnswer::Moved
-                | PushAnswer::Room
+                | PushAnswer::Credit
                 | PushAnswer::NoArea
                 | PushAnswer::Unspecified,
                 _,
@@ -273,7 +273,7 @@ impl Errand for Push<'_> {
 
     fn message(&self, batch: &BlockBatch) -> Message<proto::PushRequest> {
         let pserver = batch.pserver.incarnation.0;
-        // Whoever asks for room says of one block whose.
+        // A question for credit names one block, the last of the batch.
         let first = if batch.asks { batch.blocks.len().saturating_sub(1) } else { 0 };
         let blocks = batch.blocks[first..].iter().map(|(block, _)| self.unfilled(pserver, *block));
         let mut request = proto::PushRequest {
@@ -325,7 +325,7 @@ impl Errand for Push<'_> {
         if batch.asks { self.session.master.wait() } else { Duration::ZERO }
     }
 
-    fn asks_for_room(&self) -> bool {
+    fn asks_for_credit(&self) -> bool {
         matches!(self.of, Origin::Node(_))
     }
 
@@ -336,7 +336,7 @@ impl Errand for Push<'_> {
     ) -> Result<ControlFlow<PushRound>, TrainError> {
         let mut answers = reply.answers();
         // Positions apply in any order, so that no other microbatch makes room for one.
-        let may_ask = self.asks_for_room();
+        let may_ask = self.asks_for_credit();
         let (mut is_refused, mut is_rewound) = (false, false);
         let kept = if batch.asks { batch.blocks.len().saturating_sub(1) } else { 0 };
         let asked = batch.blocks.split_off(kept);

@@ -26,7 +26,8 @@ pub(crate) const FOLLOWER: Incarnation = Incarnation(1 << 40 | 2);
 /// The routing version at which its blocks were placed.
 pub(crate) const PLACED: u64 = 3;
 
-/// The first byte says what kind of job it is; then messages, each behind its kind (a byte) and its length (two bytes).
+/// The first byte says what kind of job it is, and whether the pserver leads or follows; then messages, each behind its kind (a
+/// byte) and its length (two bytes).
 pub(crate) fn service(bytes: &[u8]) {
     let Some((kind, mut rest)) = bytes.split_first() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -38,7 +39,7 @@ pub(crate) fn service(bytes: &[u8]) {
             let (message, after) = after.split_at(length);
             rest = after;
             let (before, failure) = (state(&shard), shard.failure());
-            let Err(Some(status)) = send(&service, head[0], message).await else { continue };
+            let Err(Some(status)) = send(&shard, &service, head[0], message).await else { continue };
             let fault = Fault::from(status);
             let refused = fault.refusal().expect("a pserver says why").kind;
             assert_eq!(state(&shard), before, "a refused message has changed something");
@@ -56,13 +57,18 @@ fn state(shard: &Shard) -> String {
     format!("{before}{after}")
 }
 
-/// One message. None: it is no message of its kind.
-async fn send(service: &PserverService, kind: u8, message: &[u8]) -> Result<(), Option<Status>> {
+/// One message. None: it is no message of its kind, or one of which a part may be refused and the rest is taken in.
+async fn send(
+    shard: &Arc<Shard>,
+    service: &PserverService,
+    kind: u8,
+    message: &[u8],
+) -> Result<(), Option<Status>> {
     fn read<M: Message + Default>(message: &[u8]) -> Result<M, Option<Status>> {
         M::decode(message).map_err(|_| None)
     }
     let job = || JOB.to_owned();
-    match kind % 5 {
+    match kind % 6 {
         0 => {
             let request = proto::PushRequest { job: job(), ..read(message)? };
             service.push(Request::new(request)).await.map(drop).map_err(Some)
@@ -79,14 +85,18 @@ async fn send(service: &PserverService, kind: u8, message: &[u8]) -> Result<(), 
             let request = proto::DecideRequest { job: job(), ..read(message)? };
             service.decide(Request::new(request)).await.map(drop).map_err(Some)
         }
-        _ => {
+        4 => {
             let request = proto::ReadStateRequest { job: job(), ..read(message)? };
             service.read_state(Request::new(request)).await.map(drop).map_err(Some)
+        }
+        _ => {
+            let reply: proto::FollowReply = read(message)?;
+            shard.hear(reply.blocks).await.map_err(|_| None)
         }
     }
 }
 
-/// A pserver that leads all blocks of a small job: synchronous, with a delay, deciding over all blocks,
+/// A pserver that leads all blocks of a small job, or follows them: synchronous, with a delay, deciding over all blocks,
 /// asynchronous, or with rounded gradients.
 async fn shard(kind: u8) -> Arc<Shard> {
     let (mode, decides) = match kind % 5 {
@@ -99,12 +109,13 @@ async fn shard(kind: u8) -> Arc<Shard> {
     let gradients = if kind % 5 == 4 { Precision::Bf16 } else { Precision::F32 };
     let shard = Shard::new(settings(mode, gradients), 4, ME);
     let copy = PlacedCopy { pserver: FOLLOWER, fill: Fill(PLACED + 1), is_in_sync: false };
+    let leads = (kind / 5).is_multiple_of(2);
     let placement = Placement {
         fill: Fill(PLACED),
         term: Term(PLACED),
         rewind: Rewind(PLACED),
-        primary: ME,
-        copies: vec![copy],
+        primary: if leads { ME } else { FOLLOWER },
+        copies: if leads { vec![copy] } else { Vec::new() },
         heir: None,
         origin: None,
     };

@@ -8,7 +8,7 @@
 use super::decide::Scalars;
 use super::memory::may_update;
 use super::piece::Piece;
-use super::reduce::{Credit, Gradient, HeldSteps, Sum, Taken};
+use super::reduce::{Credit, Gradient, HeldSteps, Merge, Sum};
 use super::state::{CopyOf, State, Update};
 use super::{Block, Cursor, News, Role, Standing};
 use crate::bucket::arena::Slot;
@@ -117,7 +117,7 @@ struct Follower {
 enum Stage {
     /// It was given nothing.
     Empty,
-    /// It was given the state, and is more than the log behind.
+    /// It was given the state, and has not said since that it is within the log.
     Filling,
     /// Nothing is published that it lacks: it is only a few entries behind, or has needed the state twice.
     CatchingUp,
@@ -150,23 +150,23 @@ impl Block {
     /// As [`check`](Self::check).
     pub fn push(&mut self, rewind: Rewind, arriving: NodeGradient) -> Result<PushOutcome, Refusal> {
         Ok(match self.check(rewind, &arriving)? {
-            Ok(()) => self.take(arriving),
-            Err(outcome) => outcome,
+            None => self.take(arriving),
+            Some(outcome) => outcome,
         })
     }
 
-    /// Whether a gradient would be taken in, but for memory; or what becomes of it instead. Changes nothing.
+    /// What becomes of a gradient that is not taken in; `None`: it is, if there is memory. Changes nothing.
     ///
     /// # Errors
     /// It contradicts what is held of its node, or is of a step beyond those that may be held.
-    pub fn check(&self, rewind: Rewind, arriving: &NodeGradient) -> Result<Result<(), PushOutcome>, Refusal> {
+    pub fn check(&self, rewind: Rewind, arriving: &NodeGradient) -> Result<Option<PushOutcome>, Refusal> {
         let (primary, version) = match self.led(rewind) {
             Ok(led) => led,
-            Err(outcome) => return Ok(Err(outcome)),
+            Err(outcome) => return Ok(Some(outcome)),
         };
         let NodeGradient { step, node, weight, gradient } = arriving;
         if step.replaces() < version {
-            return Ok(self.before_taking(*step, version));
+            return Ok(self.before_taking(*step, version).err());
         }
         let Some(held) = primary.held.of(*step) else {
             let detail = format!("the push is for step {step}, the block is at version {version}");
@@ -179,10 +179,10 @@ impl Block {
         if is_taken {
             self.shape.check_rows_bytes(held.rows() + gradient.rows())?;
         }
-        Ok(self.before_taking(*step, version).and(match credit {
-            Credit::Covered => Err(PushOutcome::Covered),
-            Credit::Lowest | Credit::Beyond(_) if is_taken => Ok(()),
-            Credit::Lowest | Credit::Beyond(_) => Err(PushOutcome::Busy),
+        Ok(self.before_taking(*step, version).err().or(match credit {
+            Credit::Covered => Some(PushOutcome::Covered),
+            Credit::Lowest | Credit::Beyond(_) if is_taken => None,
+            Credit::Lowest | Credit::Beyond(_) => Some(PushOutcome::Busy),
         }))
     }
 
@@ -199,7 +199,7 @@ impl Block {
             // The device has failed, and the process is about to end.
             return PushOutcome::Busy;
         }
-        let Taken { replaced, is_whole } = held.take(node, weight, gradient);
+        let Merge { replaced, is_whole } = held.take(node, weight, gradient);
         primary.held.note_taken();
         if !is_whole {
             return PushOutcome::Held { replaced };

@@ -77,7 +77,7 @@ pub enum Credit {
 
 /// What taking a node has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct Merge {
     /// How many held nodes it covered.
     pub replaced: usize,
     /// Whether it made the root, which is held, unread in part. So it is once in a step.
@@ -172,7 +172,7 @@ impl HeldNodes {
     }
 
     /// Takes the gradient of a node, which [`takes`](Self::takes) has allowed, in place of the held nodes that it covers.
-    pub fn take(&mut self, node: Node, mut weight: u64, gradient: Gradient) -> Taken {
+    pub fn take(&mut self, node: Node, mut weight: u64, gradient: Gradient) -> Merge {
         let mut node = self.raised(node);
         let covered: Vec<u32> = self.nodes.range(node.first()..node.end()).map(|(first, _)| *first).collect();
         for first in &covered {
@@ -189,7 +189,7 @@ impl HeldNodes {
             sum.settle();
         }
         self.nodes.insert(node.first(), HeldNode { node, weight, sum });
-        Taken { replaced, is_whole }
+        Merge { replaced, is_whole }
     }
 
     /// The root has to wait: it is to let go of the message that made it.
@@ -456,6 +456,7 @@ impl DenseSum {
 
     /// Settles it into a buffer that its clones share.
     fn freeze(&mut self) {
+        debug_assert!(self.on_device.is_none(), "it is to be fetched before it is frozen");
         self.settle();
         let values = std::mem::take(&mut self.values);
         *self = DenseSum::unread(bytes_of(Arc::new(values)), Precision::F32);

@@ -84,10 +84,13 @@ impl Update {
     /// The sum and the plan of a gradient that [`encode_gradient`](Self::encode_gradient) has written, of an update of that weight.
     ///
     /// # Errors
-    /// It is not what rows of such a bucket are written as.
+    /// It is not what values, or rows of such a bucket, are written as.
     pub fn decode_gradient(shape: &BlockShape, weight: u64, gradient: Bytes) -> Result<(Sum, Plan), Refusal> {
         match &shape.bucket {
-            Some(_) if weight == 0 => Ok((Sum::Rows(Rows::default()), Plan::default())),
+            bucket if weight == 0 => Ok((Sum::nothing(bucket.is_some()), Plan::default())),
+            None if !gradient.len().is_multiple_of(4) => {
+                Err(wrong_shape(shape, format!("an entry with {} bytes came", gradient.len())))
+            }
             Some(bucket) => {
                 let (rows, plan) = decode_rows(&gradient, bucket.dimension)
                     .map_err(|what| wrong_shape(shape, format!("an entry: {what}")))?;
@@ -388,7 +391,7 @@ impl State {
         let checked = match (&self.values, &shape.bucket, &update.sum) {
             (Values::Bucket(bucket), Some(of), Sum::Rows(rows)) => bucket.check(of, rows, &update.plan),
             (Values::Dense(_), None, Sum::Dense(sum))
-                if update.weight == 0 || sum.elements() == shape.elements =>
+                if sum.elements() == if update.weight == 0 { 0 } else { shape.elements } =>
             {
                 Ok(())
             }

@@ -23,7 +23,7 @@ struct World {
     queue: CreditQueue<Node>,
     held: HeldNodes,
     now: Instant,
-    /// Granted credit, by when.
+    /// CreditAnswer credit, by when.
     told: Vec<(Node, Instant)>,
     waiting: Vec<(Node, Ticket)>,
     /// Whether one that was forgotten came all the same: it takes the credit of another.

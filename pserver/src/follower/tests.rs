@@ -219,6 +219,38 @@ async fn a_primary_that_cannot_be_reached_is_asked_again_until_it_can() {
     assert_eq!(follow_during(&net, &[&shards[1]], story).await, None);
 }
 
+/// Blocks 0 and 1 have a channel each while one pserver leads both, and go by one to each once two do.
+#[tokio::test(start_paused = true)]
+async fn no_block_is_left_out_when_there_are_other_channels() {
+    let (net, shards) = pair(&job(50, 2));
+    let channels = || {
+        let channels = shards[1].channels().unwrap();
+        channels.keys().map(|channel| (channel.primary.0, channel.number)).collect::<Vec<_>>()
+    };
+    let story = async {
+        after(10).await;
+        assert_eq!((versions(&shards[1]), channels()), (vec![Some(0); 2], vec![(1, 0), (1, 1)]));
+        let anew = |placement| Placement { rewind: Rewind(6), ..placement };
+        tell(&shards[2], 6, &[1], &anew(placed(3, 3, &[2], 6, false)));
+        let mut assignment =
+            assigned(1, 6, [(0, placed(2, 1, &[], 3, false)), (1, anew(placed(2, 3, &[], 6, false)))]);
+        let at = |number| PserverAddress { incarnation: Incarnation(number), address: address(number) };
+        assignment.pservers = [1, 3].map(at).to_vec();
+        host(&shards[1], assignment);
+        assert_eq!(channels(), [(1, 0), (3, 0)]);
+        after(20).await;
+        assert_eq!(versions(&shards[1]), [Some(0); 2]);
+        push(&shards[0], root(0), 0);
+        after(20).await;
+        assert_eq!(versions(&shards[1]), [Some(1), Some(0)], "block 0 by the first");
+        let value = proto::BlockGradient { rewind: 6, ..gradient(1, &1.0f32.to_le_bytes()) };
+        shards[2].push(&message(root(0), 2, vec![value])).unwrap();
+        after(20).await;
+        assert_eq!(versions(&shards[1]), [Some(1); 2], "block 1 by the other");
+    };
+    assert_eq!(follow_during(&net, &[&shards[1]], story).await, None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_primary_is_followed_and_the_old_one_is_not_asked_any_more() {
     let (net, shards) = pair(&job(50, 2));

@@ -114,14 +114,14 @@ async fn a_question_for_room_is_kept_open_until_there_is_some() {
     let started = Instant::now();
     assert_eq!(told(&service, question(1, 300)).await, proto::PushAnswer::Busy);
     assert_eq!(started.elapsed(), Duration::from_millis(300));
-    assert_eq!(told(&service, question(0, 300)).await, proto::PushAnswer::Room);
+    assert_eq!(told(&service, question(0, 300)).await, proto::PushAnswer::Credit);
     let waiting = async { (told(&service, question(1, 5000)).await, started.elapsed()) };
     let pushed = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         service.push(push(0, (0, 0), 1)).await.unwrap();
     };
     let ((answer, waited), ()) = tokio::join!(waiting, pushed);
-    assert_eq!((answer, waited), (proto::PushAnswer::Room, Duration::from_millis(400)));
+    assert_eq!((answer, waited), (proto::PushAnswer::Credit, Duration::from_millis(400)));
     assert_eq!(told(&service, question(0, 0)).await, proto::PushAnswer::Held, "it is there");
     assert_eq!(service.shard.counters().pushes, 1, "questions are none");
     service.push(push(0, (0, 1), 1)).await.unwrap();
@@ -146,7 +146,7 @@ async fn a_question_waits_for_a_checkpoints_memory() {
         service.shard.go_on().await.unwrap();
     };
     let ((answer, waited), ()) = tokio::join!(waiting, written);
-    assert_eq!((answer, waited), (proto::PushAnswer::Room, Duration::from_millis(400)));
+    assert_eq!((answer, waited), (proto::PushAnswer::Credit, Duration::from_millis(400)));
     assert_eq!(service.shard.counters().throttled, 2);
 }
 
@@ -156,7 +156,7 @@ async fn a_question_that_nobody_waits_for_any_more_keeps_no_place() {
     let gone = tokio::time::timeout(Duration::from_millis(50), told(&service, question(1, 5000))).await;
     assert!(gone.is_err());
     assert!(service.shard.is_credit_queue_empty());
-    assert_eq!(told(&service, question(0, 0)).await, proto::PushAnswer::Room);
+    assert_eq!(told(&service, question(0, 0)).await, proto::PushAnswer::Credit);
 }
 
 #[tokio::test]
@@ -251,7 +251,7 @@ fn follow(primary: u64, held: Option<(u64, u64)>, wait_millis: u32) -> Request<p
         wait_millis,
         session: 0,
         number: 0,
-        lane: 0,
+        channel: 0,
     })
 }
 

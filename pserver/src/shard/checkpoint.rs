@@ -57,19 +57,19 @@ impl Shard {
     /// Updates that would hold more are put off.
     pub fn with_checkpoint_memory(mut self, bytes: u64) -> Shard {
         let freed = self.freed.clone();
-        self.terms = Arc::new(self.terms.with_budget(Budget::telling(bytes, move || freed.send())));
+        self.settings = Arc::new(self.settings.with_budget(Budget::telling(bytes, move || freed.send())));
         self
     }
 
     /// The same with segments of buckets of another size, in bytes, about.
     pub fn with_segments(mut self, bytes: usize) -> Shard {
-        self.terms = Arc::new(self.terms.with_segments(bytes));
+        self.settings = Arc::new(self.settings.with_segments(bytes));
         self
     }
 
     /// The most bytes that pieces held at a time beyond what training needs.
     pub fn checkpoint_memory_peak(&self) -> u64 {
-        self.terms.budget().peak()
+        self.settings.budget().peak()
     }
 
     /// The checkpoint under way.

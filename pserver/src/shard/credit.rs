@@ -3,7 +3,7 @@
 use super::{Pushed, Shard};
 use crate::block::PushOutcome;
 use crate::block::reduce::Credit;
-use crate::credit_queue::{Asked, CreditQueue, Granted, Ticket};
+use crate::credit_queue::{Asked, CreditAnswer, CreditQueue, Ticket};
 use crate::hosting::{Changed, Hosting};
 use shoal_runtime::cluster::{BlockId, Refusal};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 pub struct Asking<'a> {
     shard: &'a Shard,
     ticket: Ticket,
-    answer: oneshot::Receiver<Granted>,
+    answer: oneshot::Receiver<CreditAnswer>,
 }
 
 impl Shard {
@@ -82,14 +82,14 @@ impl Shard {
         self.credits().is_idle()
     }
 
-    fn credits(&self) -> MutexGuard<'_, CreditQueue<oneshot::Sender<Granted>>> {
+    fn credits(&self) -> MutexGuard<'_, CreditQueue<oneshot::Sender<CreditAnswer>>> {
         self.credits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Asking<'_> {
     /// The answer, as soon as there is one; by `deadline` at the latest.
-    pub async fn answer(mut self, deadline: Instant) -> Granted {
+    pub async fn answer(mut self, deadline: Instant) -> CreditAnswer {
         if let Ok(Ok(answer)) = tokio::time::timeout_at(deadline, &mut self.answer).await {
             return answer;
         }
@@ -99,7 +99,7 @@ impl Asking<'_> {
         answer
     }
 
-    fn last(&mut self, changed: &mut Changed) -> Granted {
+    fn last(&mut self, changed: &mut Changed) -> CreditAnswer {
         let mut queue = self.shard.credits();
         match queue.leave(self.ticket) {
             Some(asked) => {

@@ -15,18 +15,18 @@ impl Shard {
     /// The same with a device that updates dense blocks, as far as it has memory.
     pub fn with_device(mut self, device: Option<Device>) -> Shard {
         if let Some(device) = device {
-            self.terms = Arc::new(self.terms.with_device(device));
+            self.settings = Arc::new(self.settings.with_device(device));
         }
         self
     }
 
     /// The device, if there is one.
     pub fn device(&self) -> Option<&Device> {
-        self.terms.device()
+        self.settings.device()
     }
 
-    /// Does what may wait for the device on a thread of its own, if there is a device: whoever else asks this pserver something is
-    /// answered meanwhile.
+    /// Does what may wait for the device on a thread of its own, if there is a device, one of `WAITERS_MAX` at most: who asks for
+    /// something else is answered meanwhile, and what computes has its processors.
     ///
     /// # Panics
     /// When it has panicked, with its words.
@@ -38,7 +38,9 @@ impl Shard {
             return act(self);
         }
         let shard = Arc::clone(self);
-        self.processors.run(move || act(&shard)).await
+        // Never closed.
+        let _permit = self.waiters.acquire().await;
+        self.processors.run_apart(move || act(&shard)).await
     }
 
     /// Publishes what the device has done, and gives areas of trainers that are no more back to it, for ever. Returns only what no

@@ -4,8 +4,8 @@
 //! primary keeps what was said, so that a request costs what has changed and not what is followed. A follower that misses an answer
 //! begins another session; so nothing is lost, and nothing has to be sent again by the primary.
 //!
-//! A follower has several *lanes*, each with its own share of the blocks, a session and a connection: while it takes in what one
-//! lane was given, the others' is on its way, and all processors of both sides have something to do.
+//! A follower has several *channels*, each with its own share of the blocks, a session and a connection: while it takes in what one
+//! channel was given, the others' is on its way, and all processors of both sides have something to do.
 
 use super::{Kind, Listener, Shard, Since};
 use crate::block::shape::BlockShape;
@@ -57,19 +57,19 @@ impl Stand {
     }
 }
 
-/// The most lanes by which a pserver follows another.
-const LANES_MAX: u32 = 8;
+/// The most channels by which a pserver follows another.
+pub(crate) const CHANNELS_MAX: u32 = 8;
 
-/// One lane by which a pserver follows another.
+/// One channel by which a pserver follows another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lane {
+pub struct Channel {
     /// Whom it follows.
     pub primary: Incarnation,
-    /// Of so many lanes to that, this one has the blocks whose number leaves this when divided by that many.
+    /// Which of the channels to that.
     pub number: u32,
 }
 
-/// What followers have said to this pserver, of each of their lanes the newest session.
+/// What followers have said to this pserver, of each of their channels the newest session.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(BTreeMap<(Incarnation, u32), Arc<Mutex<Session>>>);
 
@@ -94,6 +94,7 @@ struct Session {
 #[derive(Debug)]
 pub struct Led {
     follower: Incarnation,
+    channel: u32,
     session: Arc<Mutex<Session>>,
     id: u64,
     number: u64,
@@ -101,12 +102,12 @@ pub struct Led {
 }
 
 impl Shard {
-    /// A follower says how its copies of a lane stand, in request `number` of a session, counted from 0; none if what it has said
+    /// A follower says how its copies of a channel stand, in request `number` of a session, counted from 0; none if what it has said
     /// before is not known here.
     pub fn lead(
         &self,
         follower: Incarnation,
-        lane: u32,
+        channel: u32,
         id: u64,
         number: u64,
         said: &[proto::FollowedBlocks],
@@ -129,14 +130,12 @@ impl Shard {
                 due,
                 logged: self.changes.listen(Kind::Logged),
             };
-            if let Some(old) = sessions.0.insert((follower, lane), Arc::new(Mutex::new(session))) {
-                // Nobody waits for an answer in it any more.
-                old.lock().unwrap_or_else(PoisonError::into_inner).next = u64::MAX;
-            }
+            // Nobody waits for an answer in the one before any more.
+            sessions.0.insert((follower, channel), Arc::new(Mutex::new(session)));
         }
-        let session = Arc::clone(sessions.0.get(&(follower, lane))?);
+        let session = Arc::clone(sessions.0.get(&(follower, channel))?);
         drop(sessions);
-        let led = Led { follower, session, id, number, logged };
+        let led = Led { follower, channel, session, id, number, logged };
         {
             let mut session = led.session();
             if (session.id, session.next) != (id, number) {
@@ -158,33 +157,36 @@ impl Shard {
         sessions.0.retain(|_, session| Arc::strong_count(session) > 1);
     }
 
-    /// The lanes by which this pserver follows others, with their addresses.
-    pub fn lanes(&self) -> Result<BTreeMap<Lane, String>, Refusal> {
+    /// The channels by which this pserver follows others, with their addresses.
+    pub fn channels(&self) -> Result<BTreeMap<Channel, String>, Refusal> {
         let Some(hosting) = self.hosting() else { return Ok(BTreeMap::new()) };
-        let lanes_each = self.lanes_each(&hosting);
-        let mut lanes = BTreeSet::new();
+        let channels_each = self.channels_each(&hosting);
+        let mut channels = BTreeSet::new();
         for hosted in hosting.blocks.values() {
             let primary = hosted.read(|block| block.cursor().map(|_| block.placement().primary))?;
-            let number = hosted.shape.id.0 % lanes_each;
-            lanes.extend(primary.map(|primary| Lane { primary, number }));
+            let number = channel_of(hosted.shape.id, channels_each);
+            channels.extend(primary.map(|primary| Channel { primary, number }));
         }
-        let address = |lane: Lane| Some((lane, hosting.address(lane.primary)?.to_owned()));
-        Ok(lanes.into_iter().filter_map(address).collect())
+        let address = |channel: Channel| Some((channel, hosting.address(channel.primary)?.to_owned()));
+        Ok(channels.into_iter().filter_map(address).collect())
     }
 
-    /// Lanes to each primary: so many that all processors have something to do, and two in any case, of which one is waited for
-    /// while the other's answer is taken in.
-    fn lanes_each(&self, hosting: &Hosting) -> u32 {
+    /// Channels to each primary: so many that all of them together are as many as processors, and two at least, of which one is
+    /// waited for while the other's answer is taken in.
+    fn channels_each(&self, hosting: &Hosting) -> u32 {
         let enough = self.processors.count().max(2).div_ceil(hosting.primaries.max(1));
-        u32::try_from(enough).map_or(LANES_MAX, |enough| enough.min(LANES_MAX))
+        u32::try_from(enough).map_or(CHANNELS_MAX, |enough| enough.min(CHANNELS_MAX))
     }
 
-    /// How all copies of a lane stand.
-    pub fn following(&self, lane: Lane) -> Result<BTreeMap<BlockId, Stand>, Refusal> {
+    /// How all copies of a channel stand.
+    pub fn following(&self, channel: Channel) -> Result<BTreeMap<BlockId, Stand>, Refusal> {
         let Some(hosting) = self.hosting() else { return Ok(BTreeMap::new()) };
-        let lanes_each = self.lanes_each(&hosting);
+        let channels_each = self.channels_each(&hosting);
         let blocks = hosting.blocks.values();
-        self.stands(lane.primary, blocks.filter(|hosted| hosted.shape.id.0 % lanes_each == lane.number))
+        self.stands(
+            channel.primary,
+            blocks.filter(|hosted| channel_of(hosted.shape.id, channels_each) == channel.number),
+        )
     }
 
     /// The same of these copies.
@@ -223,7 +225,10 @@ impl Shard {
             said.into_iter().filter_map(|said| Some((Arc::clone(hosting.block(BlockId(said.block))?), said)));
         let heard = self.each(here.collect(), |shard, changed, (hosted, said)| {
             let (fill, term, published) = (Fill(said.fill), Term(said.term), Version(said.published));
-            let news = News::decode(&hosted.shape, said.news)?;
+            let news = match News::decode(&hosted.shape, said.news) {
+                Ok(news) => news,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
             let bytes = news.bytes() as u64;
             shard.count(|counters| {
                 counters.fills += u64::from(matches!(news, News::Copy(_)));
@@ -234,6 +239,12 @@ impl Shard {
         });
         heard.await?.into_iter().collect()
     }
+}
+
+/// The channel that has a block, of so many to its primary. Blocks of neighbouring numbers may have primaries in turns: a product
+/// with 2^32 divided by the golden ratio spreads any such over all channels.
+fn channel_of(block: BlockId, channels: u32) -> u32 {
+    (block.0.wrapping_mul(0x9e37_79b9) >> 16) % channels
 }
 
 /// What is said, by how copies stand.
@@ -289,7 +300,7 @@ impl Led {
     /// Hears what the follower has said, and gives it what there is, as much as fits an answer.
     pub fn news(&mut self, shard: &Shard) -> Result<Vec<proto::FollowedBlock>, Refusal> {
         self.logged.mark_heard();
-        let Some(hosting) = shard.hosting() else { return Ok(Vec::new()) };
+        let Some(hosting) = shard.hosting().filter(|_| self.is_newest(shard)) else { return Ok(Vec::new()) };
         let (mut answer, mut changed) = (Answer::default(), Changed::default());
         let mut session = self.session();
         if (session.id, session.next) != (self.id, self.number.wrapping_add(1)) {
@@ -318,7 +329,7 @@ impl Led {
                     later.insert(*id);
                 }
                 // It is said again: a million of them are longer than a message.
-                News::Broken if answer.is_full() => {
+                News::Broken | News::Entry(_) if answer.is_full() => {
                     later.insert(*id);
                 }
                 news => {
@@ -331,6 +342,15 @@ impl Led {
         drop(session);
         shard.settle(changed);
         Ok(answer.followed)
+    }
+
+    /// Whether the follower has begun no other session of that channel since.
+    fn is_newest(&self, shard: &Shard) -> bool {
+        let sessions = shard.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions
+            .0
+            .get(&(self.follower, self.channel))
+            .is_some_and(|newest| Arc::ptr_eq(newest, &self.session))
     }
 
     fn session(&self) -> MutexGuard<'_, Session> {

@@ -106,7 +106,7 @@ impl Shard {
                     self.fail(refusal.to_string());
                 }
             })?;
-            for Answered { at, outcome, staleness } in taken {
+            for BlockOutcome { at, outcome, staleness } in taken {
                 outcomes[at] = outcome;
                 if let (PushOutcome::Applied { .. }, Some(staleness)) = (outcome, staleness) {
                     self.count(|counters| counters.staleness.note(staleness));
@@ -253,7 +253,7 @@ fn in_area(shape: &BlockShape, area: &Arc<Area>, at: u64, evaluates: bool) -> Re
 }
 
 /// What became of a gradient.
-struct Answered {
+struct BlockOutcome {
     /// Where it was in the message.
     at: usize,
     outcome: PushOutcome,
@@ -262,7 +262,11 @@ struct Answered {
 }
 
 /// Locks all blocks in order, checks all, then changes all.
-fn take(arrivals: Vec<Arriving<'_>>, what: Pushed, changed: &mut Changed) -> Result<Vec<Answered>, Refusal> {
+fn take(
+    arrivals: Vec<Arriving<'_>>,
+    what: Pushed,
+    changed: &mut Changed,
+) -> Result<Vec<BlockOutcome>, Refusal> {
     let hosted: Vec<&Hosted> = arrivals.iter().map(|arriving| arriving.hosted).collect();
     with_all(&hosted, changed, |blocks| match what {
         Pushed::Node(step, node) => take_node(blocks, arrivals, step, node),
@@ -275,7 +279,7 @@ fn take_node(
     arrivals: Vec<Arriving<'_>>,
     step: Step,
     node: Node,
-) -> Result<Vec<Answered>, Refusal> {
+) -> Result<Vec<BlockOutcome>, Refusal> {
     let arrivals = arrivals.into_iter().map(|Arriving { at, rewind, weight, gradient, .. }| {
         (at, rewind, NodeGradient { step, node, weight, gradient })
     });
@@ -284,8 +288,8 @@ fn take_node(
         blocks.iter().zip(&arrivals).map(|(block, (_, rewind, gradient))| block.check(*rewind, gradient));
     let checked = checked.collect::<Result<Vec<_>, _>>()?;
     let taken = blocks.iter_mut().zip(arrivals).zip(checked).map(|((block, (at, _, gradient)), checked)| {
-        let outcome = checked.map_or_else(|outcome| outcome, |()| block.take(gradient));
-        Answered { at, outcome, staleness: None }
+        let outcome = checked.unwrap_or_else(|| block.take(gradient));
+        BlockOutcome { at, outcome, staleness: None }
     });
     Ok(taken.collect())
 }
@@ -294,12 +298,12 @@ fn take_position(
     blocks: &mut [MutexGuard<'_, Block>],
     arrivals: Vec<Arriving<'_>>,
     position: u64,
-) -> Vec<Answered> {
+) -> Vec<BlockOutcome> {
     let taken = blocks.iter_mut().zip(arrivals).map(|(block, arriving)| {
         let Arriving { at, rewind, version, weight, gradient, .. } = arriving;
         let staleness = Some(block.staleness(version));
         let outcome = block.push_position(rewind, PositionGradient { position, version, weight, gradient });
-        Answered { at, outcome, staleness }
+        BlockOutcome { at, outcome, staleness }
     });
     taken.collect()
 }

@@ -94,12 +94,13 @@ impl Shard {
         let those = untold.blocks.iter().take(REPORT_BLOCKS_MAX).chain(again).copied().collect::<Vec<_>>();
         let (mut grouped, mut changed) = (Grouped::default(), Changed::default());
         let (hosting, mut told) = (self.hosting(), BTreeSet::new());
-        for id in &those {
+        let first = untold.blocks.len().min(REPORT_BLOCKS_MAX);
+        for (at, id) in those.iter().enumerate() {
             if grouped.bytes > REPORT_BYTES {
                 break;
             }
             told.insert(*id);
-            if untold.asking.remove(id) {
+            if untold.asking.remove(id) && at >= first {
                 untold.turn = BlockId(id.0.wrapping_add(1));
             }
             let Some(hosted) = hosting.as_ref().and_then(|hosting| hosting.block(*id)) else { continue };

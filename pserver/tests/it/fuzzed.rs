@@ -77,6 +77,55 @@ fn rounded() -> Vec<u8> {
     .concat()
 }
 
+/// What a primary gives a follower of all blocks: their first states, entries that follow them, and entries that no primary makes.
+fn news() -> Vec<u8> {
+    use proto::followed_block::News;
+    let at = |version| Some(proto::StateName { term: PLACED, version });
+    let reply = |news: Vec<(u32, News)>| {
+        let told = |(block, news)| proto::FollowedBlock {
+            block,
+            term: PLACED,
+            fill: PLACED,
+            published: 0,
+            news: Some(news),
+        };
+        message(5, &proto::FollowReply { blocks: news.into_iter().map(told).collect(), is_unknown: false })
+    };
+    let copy = |block, elements: usize, slots| {
+        let values = bytes::Bytes::from(vec![0; 4 * elements]);
+        let slots = vec![values.clone(); slots];
+        let name = at(0);
+        let parameters = values;
+        let copy = proto::BlockCopy { block, rewind: PLACED, name, parameters, slots, ..Default::default() };
+        (block, News::Copy(copy))
+    };
+    let entry = |block, version, weight, bytes| {
+        let (follows, gradient) = (at(version), vec![0x3f; bytes].into());
+        let entry = proto::LogEntry {
+            follows,
+            term: PLACED,
+            weight,
+            gradient,
+            factor: 1.0,
+            rate: 1.0,
+            ..Default::default()
+        };
+        (block, News::Entry(entry))
+    };
+    let mut all = reply(vec![copy(0, 4, 2), copy(1, 2, 2), copy(2, 1, 1), copy(3, 2, 0)]);
+    all.extend(reply(vec![entry(0, 0, 8, 16), entry(1, 0, 8, 8), entry(2, 0, 8, 4), entry(3, 0, 0, 0)]));
+    all.extend(reply(vec![entry(0, 1, 8, 17), entry(1, 1, 8, 4), entry(2, 1, 0, 7), entry(3, 1, 0, 0)]));
+    all.extend(reply(vec![
+        entry(0, 1, 0, 3),
+        entry(1, 1, 0, 8),
+        (2, News::IsBroken(true)),
+        entry(3, 2, 0, 0),
+    ]));
+    // The metric's evaluation begins.
+    all.extend(reply(vec![entry(3, 3, 0, 2), entry(3, 3, 3, 4), entry(3, 4, 0, 9)]));
+    all
+}
+
 #[test]
 #[ignore = "writes pserver/fuzz/corpus"]
 fn write_the_seeds() {
@@ -139,6 +188,8 @@ fn write_the_seeds() {
         ("deciding", 2, &sync),
         ("positions", 3, &positions),
         ("rounded", 4, &rounded()),
+        ("following", 5, &news()),
+        ("following-positions", 8, &news()),
     ] {
         std::fs::write(folder().join(name), [&[kind][..], messages].concat()).unwrap();
     }

@@ -81,8 +81,8 @@ fn offer(held: &mut HeldNodes, node: Node, weight: u64, gradient: Gradient) -> A
         Ok(Credit::Covered) => Arrival::Covered,
         Ok(credit) if !held.takes(credit) => Arrival::Busy,
         Ok(_) => match held.take(node, weight, gradient) {
-            Taken { replaced, is_whole: true } => Arrival::Complete { replaced },
-            Taken { replaced, is_whole: false } => Arrival::Held { replaced },
+            Merge { replaced, is_whole: true } => Arrival::Complete { replaced },
+            Merge { replaced, is_whole: false } => Arrival::Held { replaced },
         },
     }
 }

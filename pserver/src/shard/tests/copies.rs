@@ -217,20 +217,20 @@ fn primaries_are_followed_where_the_assignment_says_they_are() {
         |who: u64, address: &str| PserverAddress { incarnation: Incarnation(who), address: address.into() };
     let led_by = |who| Placement { primary: Incarnation(who), ..behind(4) };
     let follower = empty(job(50, 2), 16, OTHER);
-    assert!(follower.lanes().unwrap().is_empty());
+    assert!(follower.channels().unwrap().is_empty());
     let mut assignment = assigned(1, 4, [(0, led_by(1)), (1, led_by(9))]);
     assignment.pservers = vec![at(1, "a:1"), at(2, "me:2"), at(5, "other:5")];
     follower.assign_now(assignment).unwrap();
-    let lanes: Vec<_> = follower.lanes().unwrap().into_iter().collect();
-    let lane = Lane { primary: Incarnation(1), number: 0 };
-    assert_eq!(lanes, [(lane, String::from("a:1"))]);
+    let channels: Vec<_> = follower.channels().unwrap().into_iter().collect();
+    let channel = Channel { primary: Incarnation(1), number: 0 };
+    assert_eq!(channels, [(channel, String::from("a:1"))]);
     assert_eq!(follower.following_now(Incarnation(9)).unwrap()[0].blocks, [1]);
     // Nobody follows itself, or a copy that is its own.
     let leader = empty(job(50, 2), 16, ME);
     let mut assignment = assigned(1, 4, [(0, leading(4, false))]);
     assignment.pservers = vec![at(1, "a:1"), at(2, "b:2")];
     host(&leader, assignment);
-    assert!(leader.lanes().unwrap().is_empty() && leader.following_now(ME).unwrap().is_empty());
+    assert!(leader.channels().unwrap().is_empty() && leader.following_now(ME).unwrap().is_empty());
 }
 
 #[test]

@@ -60,8 +60,8 @@ impl Shard {
         self.standing(&mut self.untold()).map(|(standings, _)| standings)
     }
     pub(crate) fn following_now(&self, primary: Incarnation) -> Result<Vec<proto::FollowedBlocks>, Refusal> {
-        let lane = |number| self.following(Lane { primary, number });
-        let stands = lane(0)?.into_iter().chain(lane(1)?);
+        let channel = |number| self.following(Channel { primary, number });
+        let stands = channel(0)?.into_iter().chain(channel(1)?);
         Ok(grouped(&stands.collect()))
     }
     /// What a follower is answered in a session of its own.

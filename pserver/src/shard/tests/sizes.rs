@@ -73,6 +73,21 @@ fn an_answer_to_a_follower_of_the_largest_steps_of_a_table_is_smaller_than_a_mes
 }
 
 #[test]
+fn entries_of_no_record_do_not_make_an_answer_longer_that_is_full() {
+    let w = Parameter::new("w", &[9 << 18], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
+    let leader = leader(&Declaration { parameters: vec![w], block_elements: 1 << 18 }, 9);
+    let nothing = gradient(8, &vec![0; 4 << 18]);
+    leader.push(&message(Pushed::Node(Step(0), ROOT), 0, vec![nothing])).unwrap();
+    let lost = |blocks| proto::FollowedBlocks { name: None, ..at(3, 0, blocks) };
+    let given = |led: Option<Led>| -> Vec<u32> {
+        led.unwrap().news(&leader).unwrap().iter().map(|said| said.block).collect()
+    };
+    let said = [lost(&[0, 1, 2, 3, 4, 5, 6, 7]), at(3, 0, &[8])];
+    assert_eq!(given(leader.lead(OTHER, 0, 1, 0, &said)), Vec::from_iter(0..8));
+    assert_eq!(given(leader.lead(OTHER, 0, 1, 1, &[at(3, 0, &[0, 1, 2, 3, 4, 5, 6, 7])])), [8]);
+}
+
+#[test]
 fn copies_that_are_broken_do_not_make_an_answer_longer_that_is_full() {
     let w = Parameter::new("w", &[9 << 18], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
     let leader = leader(&Declaration { parameters: vec![w], block_elements: 1 << 18 }, 9);

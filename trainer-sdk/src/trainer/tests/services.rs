@@ -163,7 +163,7 @@ impl Pserver {
             }
             sleep(Duration::from_millis(5)).await;
         }
-        proto::PushReply { answers: vec![PushAnswer::Room.into()] }
+        proto::PushReply { answers: vec![PushAnswer::Credit.into()] }
     }
 
     fn is_primary(&self, state: &State, block: u32) -> bool {
