@@ -20,6 +20,11 @@
 //!    before it computes them together. Whoever is lost then names the record, or the microbatch as a whole; so do [`LOSSES`]
 //!    who had announced nothing (they do not know how, or die of reading).
 //!
+//! 3. Nothing is named that may be chance. Where trainers are lost everywhere, some place loses five in a row; so what loses them
+//!    must have lost more than that. With the share `p` of the tasks elsewhere over which a trainer was lost (one that was and
+//!    nineteen that were not are taken as seen, for a job has a beginning), `n` losses are chance once in `p^-n` cases: [`CHANCE_MAX`] is the
+//!    bound. Five do where one task in twenty or fewer loses its trainer, six where one in ten does, nine where one in five does.
+//!
 //! So five losses name a record, however many it has beside it. What was named is the complaint of all who were lost there,
 //! and [`crate::trouble`] decides of it as of any other. A new master begins to count anew.
 //!
@@ -34,6 +39,8 @@ use std::time::Duration;
 
 /// Trainers lost over one place before it is suspect.
 pub const LOSSES: usize = 3;
+/// The probability up to which losses are not taken for chance.
+const CHANCE_MAX: f64 = 2e-6;
 /// Trainers, those lost last, that are told of with what is to blame.
 const TOLD_MAX: usize = 8;
 /// Losses that are remembered: the oldest go first. A job that loses more without a step made is stopped by who runs it.
@@ -112,6 +119,9 @@ pub struct Suspects {
     /// Those whose name another has taken: lost from then on, unless they speak.
     superseded: BTreeMap<Incarnation, Duration>,
     losses: Vec<Loss>,
+    /// Trainers lost so far over what they computed, and leases computed by trainers that were not.
+    lost: u64,
+    survived: u64,
     /// Whom a place and record was told of with, by incarnation.
     told: BTreeSet<(u64, Option<u64>, Incarnation)>,
 }
@@ -139,9 +149,15 @@ impl Suspects {
         let Some(hand) = self.hands.get_mut(&trainer) else { return was_lost };
         hand.heard = now;
         hand.held.retain_mut(|held| {
-            let Some(word) = progress.iter().find(|word| word.lease == held.lease) else { return false };
+            let Some(word) = progress.iter().find(|word| word.lease == held.lease) else {
+                // It is computed and done; what is handed back had not been begun.
+                self.survived += u64::from(held.computed > 0 && !held.is_over);
+                return false;
+            };
             held.computed = held.computed.max(word.microbatches.into());
-            held.is_over = word.pushed || word.waits || held.computed >= held.count();
+            let is_over = word.pushed || word.waits || held.computed >= held.count();
+            self.survived += u64::from(is_over && !held.is_over);
+            held.is_over = is_over;
             true
         });
         was_lost
@@ -161,7 +177,9 @@ impl Suspects {
         if self.superseded.remove(&trainer).is_some() {
             self.hands.remove(&trainer);
         }
-        self.losses.extract_if(.., |loss| loss.trainer == trainer).count() > 0
+        let was_lost = self.losses.extract_if(.., |loss| loss.trainer == trainer).count() > 0;
+        self.lost -= u64::from(was_lost);
+        was_lost
     }
 
     /// A trainer has left, or its lease is no matter any more: it is no loss.
@@ -204,6 +222,7 @@ impl Suspects {
             let lacking = lacking(held.places.start + held.computed..held.places.end);
             Some((held, lacking.first()?.start..lacking.last()?.end))
         })?;
+        self.lost += 1;
         let (care, announced) = (held.care, held.announced);
         let place = places.start;
         self.losses.push(Loss { trainer, name: hand.name, places, care, announced });
@@ -225,6 +244,9 @@ impl Suspects {
                 None
             }
         };
+        if self.is_chance(self.at(place).count()) {
+            return None;
+        }
         let lost: Vec<(Incarnation, String)> =
             self.at(place).map(|loss| (loss.trainer, loss.name.clone())).collect();
         let last = lost.last().map_or_else(String::new, |(_, name)| name.clone());
@@ -242,6 +264,13 @@ impl Suspects {
         let how = if how.is_empty() { "it fell silent" } else { how };
         let why = format!("{count} trainers were lost while they computed it, the last, {last}, {at}: {how}");
         Some(Blame { place, record, trainers, why })
+    }
+
+    /// Whether so many losses over one place may be chance, as trainers are lost elsewhere.
+    fn is_chance(&self, losses: usize) -> bool {
+        let elsewhere = self.lost.saturating_sub(losses as u64) as f64;
+        let share = (elsewhere + 1.0) / (elsewhere + self.survived as f64 + 20.0);
+        std::iter::repeat_n(share, losses).product::<f64>() > CHANCE_MAX
     }
 
     /// All places below this are done.

@@ -27,9 +27,17 @@ fn given(suspects: &mut Suspects, who: u64, places: Range<u64>, computed: u32, c
     suspects.given(Incarnation(who), &format!("t{who}"), LeaseId(who), places, care, NOW);
     suspects.hear(Incarnation(who), &[word(who, computed)], NOW);
 }
-/// Three are lost over a stretch.
+/// So many trainers compute something elsewhere, and live.
+fn survive(suspects: &mut Suspects, trainers: Range<u64>) {
+    for who in trainers {
+        given(suspects, who, 1000..1001, 1, Care::None);
+        suspects.leaves(Incarnation(who));
+    }
+}
+/// Three are lost over a stretch, where others live.
 fn suspected(places: Range<u64>) -> Suspects {
     let mut suspects = Suspects::default();
+    survive(&mut suspects, 100..110);
     for who in 1..=3 {
         assert_eq!(lost(&mut suspects, who, places.clone(), 0, Care::None), None);
     }
@@ -74,6 +82,31 @@ fn one_loss_more_names_the_microbatch_and_another_the_record() {
     };
     assert_eq!(again(6, 71), ["t6"]);
     assert_eq!(again(7, 80).len(), 7);
+}
+
+/// Nearly one in two is lost wherever it computes: five in a row at one place say nothing of it, eleven do.
+#[test]
+fn where_trainers_are_lost_everywhere_more_must_be_lost_over_one_place_to_name_it() {
+    let mut suspects = suspected(5..6);
+    for who in 200..210 {
+        lost(&mut suspects, who, 2000 + who..2001 + who, 0, Care::None);
+    }
+    lost(&mut suspects, 4, 5..6, 0, Care::Alone);
+    let mut named = |who| {
+        given(&mut suspects, who, 5..6, 0, Care::Careful);
+        suspects.announces(Incarnation(who), LeaseId(who), Some(70));
+        suspects.lose(Incarnation(who), EVER, &all, "").is_some()
+    };
+    let after = (5..20).find(|who| named(*who));
+    assert_eq!(after, Some(11));
+    // Where nothing is known of other places, for the job has only begun, five are enough.
+    let mut suspects = Suspects::default();
+    let after = (1..20).find(|who| {
+        given(&mut suspects, *who, 5..6, 0, Care::Careful);
+        suspects.announces(Incarnation(*who), LeaseId(*who), Some(70));
+        suspects.lose(Incarnation(*who), EVER, &all, "").is_some()
+    });
+    assert_eq!(after, Some(5));
 }
 
 #[test]

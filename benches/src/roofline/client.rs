@@ -86,7 +86,7 @@ impl Client {
         let question = self.message(blocks as u32 - 1, Bytes::new());
         let question = proto::PushRequest { asks: true, wait_millis: 1000, ..question };
         let told = self.client(way).push(question).await?.into_inner();
-        ensure!(told.answers().eq([PushAnswer::Room]), "{told:?}");
+        ensure!(told.answers().eq([PushAnswer::Credit]), "{told:?}");
         let calls = (0..blocks).map(|block| self.push_once(way, block as u32, part(block)));
         let mut calls = stream::iter(calls).buffer_unordered(CALLS);
         while let Some(reply) = calls.next().await {
