@@ -22,7 +22,7 @@
 //!
 //! 3. Nothing is named that may be chance. Where trainers are lost everywhere, some place loses five in a row; so what loses them
 //!    must have lost more than that. With the share `p` of the tasks elsewhere over which a trainer was lost (one that was and
-//!    nineteen that were not are taken as seen, for a job has a beginning), `n` losses are chance once in `p^-n` cases: [`CHANCE_MAX`] is the
+//!    nineteen that were not are taken as seen, for a job has a beginning), `n` losses are chance once in `p^-n` cases: `CHANCE_MAX` is the
 //!    bound. Five do where one task in twenty or fewer loses its trainer, six where one in ten does, nine where one in five does.
 //!
 //! So five losses name a record, however many it has beside it. What was named is the complaint of all who were lost there,
