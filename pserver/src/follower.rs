@@ -158,7 +158,7 @@ async fn hear(shard: &Arc<Shard>, reply: proto::FollowReply) -> Result<Option<Ve
     Ok(Some(blocks))
 }
 
-/// Until other copies of a channel than these follow `primary`: a call that is kept open does not speak for them.
+/// Until a channel has other copies than these: a call that is kept open does not speak for them.
 async fn until_others_follow(shard: &Shard, channel: Channel, said: &Said, assigned: &mut Changes) {
     loop {
         assigned.changed().await;

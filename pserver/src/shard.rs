@@ -81,7 +81,7 @@ pub struct Shard {
     areas: Mutex<Areas>,
     sessions: Mutex<Sessions>,
     /// Calls that may wait for a device at a time.
-    waiters: tokio::sync::Semaphore,
+    waiters: Arc<tokio::sync::Semaphore>,
 }
 
 /// A primary that is still to be restored, the term under which, and what from.
@@ -120,7 +120,7 @@ impl Shard {
             credits: Mutex::new(CreditQueue::new(window)),
             areas: Mutex::default(),
             sessions: Mutex::default(),
-            waiters: tokio::sync::Semaphore::new(WAITERS_MAX),
+            waiters: Arc::new(tokio::sync::Semaphore::new(WAITERS_MAX)),
         }
     }
 

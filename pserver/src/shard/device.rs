@@ -38,9 +38,13 @@ impl Shard {
             return act(self);
         }
         let shard = Arc::clone(self);
-        // Never closed.
-        let _permit = self.waiters.acquire().await;
-        self.processors.run_apart(move || act(&shard)).await
+        // Never closed. The thread has it, which goes on where whoever asked is gone.
+        let permit = Arc::clone(&self.waiters).acquire_owned().await;
+        let waits = move || {
+            let _permit = permit;
+            act(&shard)
+        };
+        self.processors.run_apart(waits).await
     }
 
     /// Publishes what the device has done, and gives areas of trainers that are no more back to it, for ever. Returns only what no
