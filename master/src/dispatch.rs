@@ -83,6 +83,15 @@ impl Dispatch {
             Dispatch::Runs { front, .. } => *front,
         }
     }
+
+    /// The first place of the front: all below it are done.
+    pub fn front_place(&self, shape: &JobShape) -> u64 {
+        match self {
+            Dispatch::Steps(leases) => leases.front().0 * u64::from(shape.training().slots()),
+            Dispatch::Runs { front, .. } => *front,
+        }
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         either!(self, machine => machine.counters())

@@ -266,7 +266,7 @@ impl master_server::Master for MasterService {
                 .leave(trainer, &progress, counters, &failure, &refusals, now)
                 .map_err(|refusal| status_of(&refusal))?;
         } else {
-            machine.ends(trainer, &ended);
+            machine.ends(trainer, &ended, now);
         }
         drop(machine);
         self.signals.freed();

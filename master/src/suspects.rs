@@ -24,6 +24,9 @@
 //!    must have lost more than that. With the share `p` of the tasks elsewhere over which a trainer was lost (one that was and
 //!    nineteen that were not are taken as seen, for a job has a beginning), `n` losses are chance once in `p^-n` cases: `CHANCE_MAX` is the
 //!    bound. Five do where one task in twenty or fewer loses its trainer, six where one in ten does, nine where one in five does.
+//! 4. Silence is not death. It makes a place suspect, but names nothing before it has lasted [`DEATH_TTLS`] times to live. A process
+//!    is known to be dead sooner where it is told of, or another has taken its name. While the next name waits for that alone,
+//!    nobody is given the place.
 //!
 //! So five losses name a record, however many it has beside it. What was named is the complaint of all who were lost there,
 //! and [`crate::trouble`] decides of it as of any other. A new master begins to count anew.
@@ -31,7 +34,10 @@
 //! Invariants: a place is suspect only while [`LOSSES`] incarnations are counted there; an incarnation is counted once; nobody
 //! has anything else in hand to compute while it has a suspect place; memory is bounded.
 
+mod naming;
+
 use crate::lease::Progress;
+pub use naming::Blame;
 use shoal_runtime::cluster::{Incarnation, LeaseId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -39,10 +45,8 @@ use std::time::Duration;
 
 /// Trainers lost over one place before it is suspect.
 pub const LOSSES: usize = 3;
-/// The probability up to which losses are not taken for chance.
-const CHANCE_MAX: f64 = 2e-6;
-/// Trainers, those lost last, that are told of with what is to blame.
-const TOLD_MAX: usize = 8;
+/// Times to live after which a trainer that was lost by silence, and has not spoken since, is taken for dead.
+pub const DEATH_TTLS: u32 = 5;
 /// Losses that are remembered: the oldest go first. A job that loses more without a step made is stopped by who runs it.
 const LOSSES_MAX: usize = 256;
 
@@ -68,19 +72,6 @@ pub enum Announced {
     Record(u64),
     /// All records that it has, together.
     Together,
-}
-
-/// A place, or one of its records, with which trainers are lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blame {
-    /// The microbatch.
-    pub place: u64,
-    /// The record; none where it is the microbatch as a whole.
-    pub record: Option<u64>,
-    /// The trainers lost there that were not yet told of with it, by name.
-    pub trainers: Vec<String>,
-    /// How the last of them was lost.
-    pub why: String,
 }
 
 /// One trainer's leases, as far as it has not said that they are done.
@@ -110,6 +101,12 @@ struct Loss {
     places: Range<u64>,
     care: Care,
     announced: Announced,
+    /// How its process ended; empty: nobody knows.
+    how: String,
+    /// From when on its silence is taken for death; none: it is dead.
+    dead_from: Option<Duration>,
+    /// Whether it has named what is to blame.
+    has_named: bool,
 }
 
 /// What is counted.
@@ -188,11 +185,13 @@ impl Suspects {
         self.superseded.remove(&trainer);
     }
 
-    /// Another process has taken a trainer's name: it is lost at `due`, unless it speaks until then.
+    /// Another process has taken a trainer's name: it is lost, and dead, at `due`, unless it speaks until then.
     pub fn supersede(&mut self, trainer: Incarnation, due: Duration) {
         if self.hands.contains_key(&trainer) {
             self.superseded.insert(trainer, due);
         }
+        let lost = self.losses.iter_mut().filter(|loss| loss.trainer == trainer);
+        lost.filter_map(|loss| loss.dead_from.as_mut()).for_each(|from| *from = due.min(*from));
     }
 
     /// Superseded trainers that have not spoken for long enough to be taken for lost.
@@ -200,77 +199,51 @@ impl Suspects {
         self.superseded.iter().filter(|(_, due)| now >= **due).map(|(trainer, _)| *trainer).collect()
     }
 
-    /// When somebody is [due](Self::due) next.
+    /// When somebody is [due](Self::due), or taken for dead, next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.superseded.values().min().copied()
+        let silent = self.losses.iter().filter_map(|loss| loss.dead_from);
+        self.superseded.values().copied().chain(silent).min()
     }
 
     /// A trainer is lost. Places from `until` on nobody could begin; `lacking` gives the places of a stretch that some block
-    /// lacks; `how` is how its process ended, if that is known. Returns what is to blame, if this loss says so.
+    /// lacks. It is dead from `dead_from` on, if it does not speak before; none: it is dead.
     pub fn lose(
         &mut self,
         trainer: Incarnation,
         until: u64,
         lacking: &dyn Fn(Range<u64>) -> Vec<Range<u64>>,
-        how: &str,
-    ) -> Option<Blame> {
+        dead_from: Option<Duration>,
+    ) {
         self.superseded.remove(&trainer);
-        let mut hand = self.hands.remove(&trainer)?;
+        let Some(mut hand) = self.hands.remove(&trainer) else { return };
         hand.held.sort_by_key(|held| (held.places.start, held.lease));
         let left = hand.held.iter().filter(|held| !held.is_over && held.places.start < until);
-        let (held, places) = left.into_iter().find_map(|held| {
+        let computing = left.into_iter().find_map(|held| {
             let lacking = lacking(held.places.start + held.computed..held.places.end);
             Some((held, lacking.first()?.start..lacking.last()?.end))
-        })?;
+        });
+        let Some((held, places)) = computing else { return };
         self.lost += 1;
-        let (care, announced) = (held.care, held.announced);
-        let place = places.start;
-        self.losses.push(Loss { trainer, name: hand.name, places, care, announced });
+        let (care, announced, how, has_named) = (held.care, held.announced, String::new(), false);
+        self.losses.push(Loss {
+            trainer,
+            name: hand.name,
+            places,
+            care,
+            announced,
+            how,
+            dead_from,
+            has_named,
+        });
         let surplus = self.losses.len().saturating_sub(LOSSES_MAX);
         self.losses.drain(..surplus);
-        self.blame(place, care, announced, how)
     }
 
-    fn blame(&mut self, place: u64, care: Care, announced: Announced, how: &str) -> Option<Blame> {
-        let record = match announced {
-            _ if care < Care::Careful => return None,
-            Announced::Record(record) => Some(record),
-            Announced::Together => None,
-            Announced::Nothing => {
-                let silent = |loss: &&Loss| loss.care == Care::Careful && loss.announced == announced;
-                if self.at(place).filter(silent).count() < LOSSES {
-                    return None;
-                }
-                None
-            }
-        };
-        if self.is_chance(self.at(place).count()) {
-            return None;
+    /// It is known how the process of a trainer that was [lost](Self::lose) ended.
+    pub fn ended(&mut self, trainer: Incarnation, how: &str) {
+        for loss in self.losses.iter_mut().filter(|loss| loss.trainer == trainer) {
+            (loss.how, loss.dead_from) = (how.to_owned(), None);
         }
-        let lost: Vec<(Incarnation, String)> =
-            self.at(place).map(|loss| (loss.trainer, loss.name.clone())).collect();
-        let last = lost.last().map_or_else(String::new, |(_, name)| name.clone());
-        let count = lost.len();
-        let new = lost.into_iter().filter(|(trainer, _)| self.told.insert((place, record, *trainer)));
-        let mut trainers: Vec<String> = new.map(|(_, name)| name).collect();
-        trainers.drain(..trainers.len().saturating_sub(TOLD_MAX));
-        let at = match (record, announced) {
-            (Some(_), _) => "while it computed this record alone",
-            (None, Announced::Together) => {
-                "while it computed all of it together, each record alone having done no harm"
-            }
-            (None, _) => "before it had computed any record of it",
-        };
-        let how = if how.is_empty() { "it fell silent" } else { how };
-        let why = format!("{count} trainers were lost while they computed it, the last, {last}, {at}: {how}");
-        Some(Blame { place, record, trainers, why })
-    }
-
-    /// Whether so many losses over one place may be chance, as trainers are lost elsewhere.
-    fn is_chance(&self, losses: usize) -> bool {
-        let elsewhere = self.lost.saturating_sub(losses as u64) as f64;
-        let share = (elsewhere + 1.0) / (elsewhere + self.survived as f64 + 20.0);
-        std::iter::repeat_n(share, losses).product::<f64>() > CHANCE_MAX
     }
 
     /// All places below this are done.
@@ -319,7 +292,8 @@ impl Suspects {
 
     /// Whether a trainer of this name may be given a suspect place. If processes of its name were lost with it, others go first,
     /// where `others` says that somebody is there who has none of the names that were. And nobody may while it is not known
-    /// whether one more is lost with it: one that had it, and whose name is taken or who was last heard before `silent`.
+    /// whether one more is lost with it: one that had it, and whose name is taken or who was last heard before `silent`; nor
+    /// while it is [awaited](Self::awaits).
     pub fn may_have(
         &self,
         name: &str,
@@ -333,7 +307,7 @@ impl Suspects {
             let has_it = hand.held.iter().any(|held| !held.is_over && held.places.contains(&place));
             has_it && (hand.heard < silent || self.superseded.contains_key(trainer))
         };
-        !is_for_others && !self.hands.iter().any(may_be_lost)
+        !is_for_others && !self.hands.iter().any(may_be_lost) && !self.awaits(place)
     }
 
     /// Whether a trainer has a suspect place to compute, and so is given nothing beside it.
@@ -344,6 +318,21 @@ impl Suspects {
 
     fn at(&self, place: u64) -> impl Iterator<Item = &Loss> {
         self.losses.iter().filter(move |loss| loss.places.contains(&place))
+    }
+}
+
+impl Loss {
+    fn is_dead(&self) -> bool {
+        self.dead_from.is_none()
+    }
+
+    /// It was lost where it was to announce what it does, and had announced nothing.
+    fn is_mute(&self) -> bool {
+        self.care == Care::Careful && self.announced == Announced::Nothing
+    }
+
+    fn who(&self) -> (Incarnation, String) {
+        (self.trainer, self.name.clone())
     }
 }
 

@@ -18,10 +18,17 @@ fn word(lease: u64, microbatches: u32) -> Progress {
     Progress { lease: LeaseId(lease), microbatches, pushed: false, waits: false }
 }
 
-/// Trainer `who` is given places, says that it has done so many of them, and is lost.
+/// Trainer `who` is given places, says that it has done so many of them, and dies. Returns what is named by that.
 fn lost(suspects: &mut Suspects, who: u64, places: Range<u64>, computed: u32, care: Care) -> Option<Blame> {
     given(suspects, who, places, computed, care);
-    suspects.lose(Incarnation(who), EVER, &all, "")
+    dies(suspects, who, "")
+}
+fn dies(suspects: &mut Suspects, who: u64, how: &str) -> Option<Blame> {
+    suspects.lose(Incarnation(who), EVER, &all, None);
+    suspects.ended(Incarnation(who), how);
+    let mut named = suspects.judge(0, NOW);
+    assert!(named.len() <= 1, "{named:?}");
+    named.pop()
 }
 fn given(suspects: &mut Suspects, who: u64, places: Range<u64>, computed: u32, care: Care) {
     suspects.given(Incarnation(who), &format!("t{who}"), LeaseId(who), places, care, NOW);
@@ -69,7 +76,7 @@ fn one_loss_more_names_the_microbatch_and_another_the_record() {
     for record in [70, 71] {
         suspects.announces(Incarnation(5), LeaseId(5), Some(record));
     }
-    let blame = suspects.lose(Incarnation(5), EVER, &all, "signal 6").unwrap();
+    let blame = dies(&mut suspects, 5, "signal 6").unwrap();
     assert_eq!((blame.place, blame.record), (5, Some(71)));
     assert_eq!(blame.trainers, ["t1", "t2", "t3", "t4", "t5"]);
     assert!(blame.why.contains("5 trainers") && blame.why.contains("the last, t5"), "{}", blame.why);
@@ -78,7 +85,7 @@ fn one_loss_more_names_the_microbatch_and_another_the_record() {
     let mut again = |who, record| {
         given(&mut suspects, who, 5..6, 0, Care::Careful);
         suspects.announces(Incarnation(who), LeaseId(who), Some(record));
-        suspects.lose(Incarnation(who), EVER, &all, "").unwrap().trainers
+        dies(&mut suspects, who, "").unwrap().trainers
     };
     assert_eq!(again(6, 71), ["t6"]);
     assert_eq!(again(7, 80).len(), 7);
@@ -95,7 +102,7 @@ fn where_trainers_are_lost_everywhere_more_must_be_lost_over_one_place_to_name_i
     let mut named = |who| {
         given(&mut suspects, who, 5..6, 0, Care::Careful);
         suspects.announces(Incarnation(who), LeaseId(who), Some(70));
-        suspects.lose(Incarnation(who), EVER, &all, "").is_some()
+        dies(&mut suspects, who, "").is_some()
     };
     let after = (5..20).find(|who| named(*who));
     assert_eq!(after, Some(11));
@@ -104,7 +111,7 @@ fn where_trainers_are_lost_everywhere_more_must_be_lost_over_one_place_to_name_i
     let after = (1..20).find(|who| {
         given(&mut suspects, *who, 5..6, 0, Care::Careful);
         suspects.announces(Incarnation(*who), LeaseId(*who), Some(70));
-        suspects.lose(Incarnation(*who), EVER, &all, "").is_some()
+        dies(&mut suspects, *who, "").is_some()
     });
     assert_eq!(after, Some(5));
 }
@@ -116,7 +123,7 @@ fn what_only_kills_together_is_named_as_a_whole() {
     given(&mut suspects, 5, 5..6, 0, Care::Careful);
     suspects.announces(Incarnation(5), LeaseId(5), Some(70));
     suspects.announces(Incarnation(5), LeaseId(5), None);
-    let blame = suspects.lose(Incarnation(5), EVER, &all, "").unwrap();
+    let blame = dies(&mut suspects, 5, "").unwrap();
     assert_eq!((blame.record, blame.trainers.len()), (None, 5));
     assert!(blame.why.contains("each record alone having done no harm"), "{}", blame.why);
 }
@@ -128,6 +135,56 @@ fn who_announces_nothing_names_the_microbatch_at_the_third_time() {
     let blames = [5, 6, 7].map(|who| lost(&mut suspects, who, 5..6, 0, Care::Careful));
     assert_eq!((&blames[0], &blames[1]), (&None, &None));
     assert_eq!(blames[2].as_ref().unwrap().record, None);
+}
+
+/// Three are suspected by silence, a fourth and a fifth fall silent alone with it, the fifth having announced a record.
+fn silent_five() -> Suspects {
+    let mut suspects = Suspects::default();
+    for who in 1..=5 {
+        let care = suspects.care(5);
+        given(&mut suspects, who, 5..6, 0, care);
+        suspects.announces(Incarnation(who), LeaseId(who), Some(70).filter(|_| care == Care::Careful));
+        suspects.lose(Incarnation(who), EVER, &all, Some(who as u32 * NOW));
+    }
+    suspects
+}
+
+#[test]
+fn silence_names_nothing_before_it_is_death_and_nobody_is_given_the_place_meanwhile() {
+    let mut suspects = silent_five();
+    for dead in 0..5 {
+        assert_eq!((suspects.judge(0, dead * NOW), suspects.awaits(5)), (vec![], true));
+        assert!(!suspects.may_have("t9", 5, NOW, &nobody) && suspects.may_have("t9", 6, NOW, &nobody));
+        assert_eq!(suspects.next_deadline(), Some((dead + 1) * NOW));
+    }
+    let named = suspects.judge(0, 5 * NOW);
+    assert_eq!((named[0].record, named[0].trainers.len(), named.len()), (Some(70), 5, 1));
+    assert!(suspects.may_have("t9", 5, NOW, &nobody) && suspects.next_deadline().is_none());
+    assert_eq!(suspects.judge(0, 6 * NOW), [], "it is told of once");
+}
+
+#[test]
+fn who_speaks_before_its_silence_is_death_names_nothing_and_the_place_is_given_out_again() {
+    let mut suspects = silent_five();
+    suspects.speaks(Incarnation(3));
+    assert!(!suspects.awaits(5) && suspects.may_have("t9", 5, NOW, &nobody));
+    assert_eq!(suspects.judge(0, 9 * NOW), []);
+    // Another that had it so: the four before it, long dead, name the record with it.
+    given(&mut suspects, 6, 5..6, 0, Care::Careful);
+    suspects.announces(Incarnation(6), LeaseId(6), Some(70));
+    assert_eq!(dies(&mut suspects, 6, "").unwrap().trainers, ["t1", "t2", "t4", "t5", "t6"]);
+}
+
+#[test]
+fn whose_end_is_told_or_whose_name_is_taken_is_dead_sooner() {
+    let mut suspects = silent_five();
+    suspects.ended(Incarnation(5), "signal 9");
+    (1..=3).for_each(|who| suspects.supersede(Incarnation(who), NOW / 2));
+    assert_eq!(suspects.next_deadline(), Some(NOW / 2));
+    assert_eq!((suspects.judge(0, NOW), suspects.next_deadline()), (vec![], Some(4 * NOW)));
+    suspects.ended(Incarnation(4), "signal 6");
+    let named = suspects.judge(0, NOW);
+    assert!(named[0].why.contains("the last, t5, while") && named[0].why.contains("signal 9"), "{named:?}");
 }
 
 #[test]
@@ -142,7 +199,7 @@ fn twenty_that_leave_hand_back_or_are_late_count_nothing() {
             _ => drop(suspects.hear(Incarnation(who), &[word(who, 2)], NOW)),
         }
         if who % 3 == 0 || who % 3 == 1 {
-            assert_eq!(suspects.lose(Incarnation(who), EVER, &all, ""), None);
+            assert_eq!(dies(&mut suspects, who, ""), None);
         }
     }
     assert_eq!((suspects.places(LOSSES), suspects.losses.len()), (vec![], 0));
@@ -169,7 +226,7 @@ fn who_lost_its_name_counts_once_it_has_been_silent_for_long_enough() {
     let due = suspects.due(at(4));
     assert_eq!(due, [1, 3, 4].map(Incarnation));
     for who in due {
-        suspects.lose(who, EVER, &all, "");
+        suspects.lose(who, EVER, &all, None);
     }
     assert_eq!((suspects.places(LOSSES), suspects.next_deadline()), (vec![0..2], None));
 }
@@ -181,7 +238,7 @@ fn only_what_a_trainer_was_computing_counts() {
         suspects.given(Incarnation(1), "a", LeaseId(1), 0..4, Care::None, NOW);
         suspects.given(Incarnation(1), "a", LeaseId(2), 8..12, Care::None, NOW);
         suspects.hear(Incarnation(1), progress, NOW);
-        suspects.lose(Incarnation(1), until, lacking, "");
+        suspects.lose(Incarnation(1), until, lacking, None);
         suspects.losses.first().map(|loss| loss.places.clone())
     };
     let both = |first, second| [word(1, first), word(2, second)];
@@ -215,7 +272,7 @@ fn nobody_has_a_suspect_place_while_it_is_not_known_whether_another_is_lost_with
     assert!(!suspects.may_have("t5", 1, 2 * NOW, &nobody), "it is silent");
     suspects.supersede(Incarnation(4), Duration::from_secs(1));
     assert!(!suspects.may_have("t5", 1, NOW, &nobody) && suspects.may_have("t5", 0, NOW, &nobody));
-    suspects.lose(Incarnation(4), EVER, &all, "");
+    suspects.lose(Incarnation(4), EVER, &all, None);
     assert!(suspects.may_have("t5", 1, NOW, &nobody));
     given(&mut suspects, 5, 1..2, 1, Care::Careful);
     assert!(!suspects.is_occupied(Incarnation(5)), "it is computed");
@@ -256,10 +313,18 @@ proptest! {
                     if care.is_some() {
                         silent.insert(trainer);
                     }
-                    let blame = suspects.lose(trainer, EVER, &all, "");
-                    prop_assert!(blame.is_none() || care == Some(Care::Careful));
+                    let now = Duration::from_secs(number as u64);
+                    suspects.lose(trainer, EVER, &all, (count > 1).then_some(now + Duration::from_secs(count * place)));
                 }
             }
+            for blame in suspects.judge(0, Duration::from_secs(number as u64)) {
+                let dead: Vec<&Loss> = suspects.at(blame.place).filter(|loss| loss.is_dead()).collect();
+                prop_assert!(dead.len() >= 5 && dead.iter().any(|loss| loss.care == Care::Careful));
+                let is_dead = |name: &String| dead.iter().any(|loss| loss.name == *name);
+                prop_assert!(!blame.trainers.is_empty() && blame.trainers.iter().all(is_dead));
+            }
+            let dead_next = suspects.losses.iter().filter_map(|loss| loss.dead_from).min();
+            prop_assert!(dead_next.is_none_or(|from| from > Duration::from_secs(number as u64)));
             let counted: Vec<Incarnation> = suspects.losses.iter().map(|loss| loss.trainer).collect();
             let distinct: BTreeSet<Incarnation> = counted.iter().copied().collect();
             prop_assert!(counted.len() == distinct.len() && distinct.is_subset(&silent));

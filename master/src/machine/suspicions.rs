@@ -3,7 +3,7 @@
 use super::{Machine, Placed};
 use crate::dispatch::{self, Grant};
 use crate::members::State;
-use crate::suspects::{Blame, Care, LOSSES};
+use crate::suspects::{Blame, Care, DEATH_TTLS, LOSSES};
 use crate::trouble::Complaint;
 use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Task};
 use shoal_runtime::wire::proto;
@@ -12,36 +12,42 @@ use std::ops::Range;
 use std::time::Duration;
 
 impl Machine {
-    /// Trainers that have been silent for too long are lost.
+    /// Trainers that have been silent for too long are lost, and for much too long are dead.
     pub(super) fn lose_the_silent(&mut self, now: Duration) {
-        let mut lost = self.trainers.expire(now);
-        lost.extend(self.job.iter().flat_map(|job| job.suspects.due(now)));
-        lost.into_iter().for_each(|lost| self.lose_trainer(lost, ""));
+        let ttl = Duration::from_millis(self.document.job.lease_ttl_millis);
+        for lost in self.trainers.expire(now) {
+            self.lose_trainer(lost, Some(now + (DEATH_TTLS - 1) * ttl));
+        }
+        let superseded: Vec<_> = self.job.iter().flat_map(|job| job.suspects.due(now)).collect();
+        superseded.into_iter().for_each(|lost| self.lose_trainer(lost, None));
+        self.judge(now);
     }
 
     /// A trainer's process has ended without a word of its own, as whoever runs it says, and how.
-    pub fn ends(&mut self, trainer: Incarnation, how: &str) {
-        self.lose_trainer(trainer, how);
+    pub fn ends(&mut self, trainer: Incarnation, how: &str, now: Duration) {
+        self.lose_trainer(trainer, None);
         self.trainers.lose(trainer);
+        if let Some(job) = &mut self.job {
+            job.suspects.ended(trainer, how);
+        }
+        self.judge(now);
     }
 
-    /// A trainer is lost: what it had is free again, and what it was computing is counted.
-    pub(super) fn lose_trainer(&mut self, trainer: Incarnation, how: &str) {
+    /// A trainer is lost: what it had is free again, and what it was computing is counted. It is dead from `dead_from` on, or is.
+    fn lose_trainer(&mut self, trainer: Incarnation, dead_from: Option<Duration>) {
         let (shape, delay) = (self.document.job.shape(), self.document.job.mode.delay());
+        let is_sync = self.document.job.is_sync();
         let Some(job) = &mut self.job else { return };
         let slots = u64::from(shape.training().slots());
-        let (front, until) = match self.document.job.is_sync() {
-            true => (job.dispatch.front() * slots, (job.dispatch.front() + delay + 1) * slots),
-            false => (job.dispatch.front(), u64::MAX),
-        };
+        let until = if is_sync { (job.dispatch.front() + delay + 1) * slots } else { u64::MAX };
         let Placed { suspects, dispatch, reports, .. } = job;
-        suspects.advance(front);
+        suspects.advance(dispatch.front_place(&shape));
         // Where blocks have yet to be heard of, nobody knows what was done.
         let lacking = |places: Range<u64>| match job.is_heard && places.start < places.end {
             true => dispatch.lacking(places, &shape, reports),
             false => Vec::new(),
         };
-        let blame = suspects.lose(trainer, until, &lacking, how);
+        suspects.lose(trainer, until, &lacking, dead_from);
         let places = suspects.places(LOSSES);
         if !places.is_empty() {
             tracing::warn!(
@@ -51,9 +57,14 @@ impl Machine {
         }
         dispatch.mind(suspects);
         dispatch.lose(trainer, reports);
-        if let Some(blame) = blame {
-            self.blame(blame);
-        }
+    }
+
+    /// What the dead have named is complained of.
+    fn judge(&mut self, now: Duration) {
+        let shape = self.document.job.shape();
+        let judge = |job: &mut Placed| job.suspects.judge(job.dispatch.front_place(&shape), now);
+        let named: Vec<Blame> = self.job.iter_mut().flat_map(judge).collect();
+        named.into_iter().for_each(|blame| self.blame(blame));
     }
 
     /// Microbatches that are suspect and not done, in words.
@@ -62,7 +73,7 @@ impl Machine {
         let is_sync = self.document.job.is_sync();
         let slots = u64::from(shape.training().slots());
         self.job.iter().flat_map(move |job| {
-            let front = job.dispatch.front() * if is_sync { slots } else { 1 };
+            let front = job.dispatch.front_place(&shape);
             let suspects = job.suspects.places(LOSSES).into_iter().filter(move |places| places.end > front);
             suspects.map(move |places| {
                 let (_, first) = unit(is_sync, &shape, &dispatch::Refused::of(places.start, slots));
@@ -71,11 +82,13 @@ impl Machine {
                     count => format!(" and {} after it", count - 1),
                 };
                 let trainers: Vec<String> = job.suspects.lost(&places).map(str::to_owned).collect();
+                let what_now = match places.clone().any(|place| job.suspects.awaits(place)) {
+                    true => "and it waits until the last of them is known to be dead, not only silent",
+                    false => "and it is leased by itself",
+                };
                 proto::TroubleStatus {
                     what: format!("{first}{more}"),
-                    why: String::from(
-                        "trainers were lost while they computed it, without a word: it is leased by itself",
-                    ),
+                    why: format!("trainers were lost while they computed it, without a word, {what_now}"),
                     attempts: trainers.len() as u32,
                     trainers,
                     ..Default::default()

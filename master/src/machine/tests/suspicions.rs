@@ -2,7 +2,7 @@
 
 use super::fixture::*;
 use super::*;
-use crate::suspects::LOSSES;
+use crate::suspects::{DEATH_TTLS, LOSSES};
 
 fn suspects(job: &Job) -> Vec<std::ops::Range<u64>> {
     job.machine.job.as_ref().unwrap().suspects.places(LOSSES)
@@ -125,7 +125,7 @@ fn killed(lost: Lost, record: Option<u64>) -> (Job, usize) {
         match lost {
             Lost::Silent => silence(&mut job, &mut now),
             Lost::Told => {
-                job.machine.ends(who, "signal 6 (SIGABRT): it aborted");
+                job.machine.ends(who, "signal 6 (SIGABRT): it aborted", at(now));
                 job.settle(now);
             }
             // The next life takes its name.
@@ -135,9 +135,9 @@ fn killed(lost: Lost, record: Option<u64>) -> (Job, usize) {
     (job, count as usize)
 }
 
-/// A trainer asks until those whose name it has taken are known to be lost.
+/// A trainer asks until those whose name it has taken are known to be lost, and those who are silent to be dead.
 fn silence_pending(job: &mut Job, who: Incarnation, now: &mut u64) {
-    for _ in 0..4 {
+    for _ in 0..=3 * DEATH_TTLS {
         if job.machine.job.as_ref().unwrap().suspects.next_deadline().is_none() {
             break;
         }
