@@ -132,11 +132,7 @@ async fn shard(declaration: Declaration, gradients: Precision) -> anyhow::Result
     });
     assigned.await?;
     let unrestored = shard.unrestored()?.into_iter().map(|(hosted, term, _)| (hosted, term));
-    let restored = shard.restore(unrestored.collect(), |block, term| {
-        block.restore_initial(term);
-        Ok(())
-    });
-    restored.await?;
+    shard.restore_initial(unrestored.collect()).await?;
     Ok(shard)
 }
 

@@ -1,14 +1,15 @@
-//! Restoring primaries that begin a new history, one block after another, letting others run in between: from their
-//! initial values, from the file that the job begins at, or from a checkpoint. Storage that does not answer is asked
+//! Restoring primaries that begin a new history: at their initial values, all at once; from a checkpoint, several at a time; from
+//! the file that the job begins at, one after another. Values are made on all processors, and others run in between. Storage that does not answer is asked
 //! again. A checkpoint that is damaged is told to the master and never read again: it names another one. A file that
 //! cannot be begun from fails the job: it must never begin from something else.
 
 mod warm_tables;
 
 use crate::block::piece::Restoring;
-use crate::bucket::beginning::GivenRows;
+use crate::block::state::State;
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};
+use futures_util::stream::{self, StreamExt};
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, CheckpointManifest, DamagedCheckpoint, Layout, ManifestRecord, Refusal, RefusalKind,
     Term, WarmStart,
@@ -22,6 +23,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use warm_tables::WarmTables;
+
+/// Blocks of a checkpoint that are read at a time, of a few MiB each: more than any machine has to wait for at once, where each
+/// answer of a store takes some tens of milliseconds.
+const AT_A_TIME: usize = 16;
 
 /// Restores whatever an assignment wants restored, for ever. Returns only what no repetition can mend.
 pub async fn restore(shard: &Arc<Shard>, storage: &Storage, random: &mut Random) -> Refusal {
@@ -71,39 +76,127 @@ impl Restorer<'_> {
         let wanted: BTreeSet<_> =
             unrestored.iter().map(|(hosted, term, _)| (hosted.shape.id, *term)).collect();
         self.given_up.retain(|given_up| wanted.contains(given_up));
-        for (hosted, term, origin) in &unrestored {
-            if self.given_up.contains(&(hosted.shape.id, *term)) {
-                continue;
+        if let Err(error) = self.begin_all(&unrestored).await? {
+            return Ok(Err(error));
+        }
+        let mut records: Vec<ManifestRecord> = Vec::new();
+        for record in unrestored.iter().filter_map(|(.., origin)| *origin) {
+            if !records.contains(&record) {
+                records.push(record);
             }
-            let done = match origin {
-                None => match self.begin(hosted, *term, &unrestored).await {
-                    Ok(begun) => Ok(begun?),
-                    Err(WarmStartError::Storage(error)) if error.remedy() != Remedy::GiveUp => Err(error),
-                    Err(error) => {
-                        self.given_up.insert((hosted.shape.id, *term));
-                        self.shard.fail(format!("{} cannot begin: {error}", hosted.shape));
-                        Ok(())
-                    }
-                },
-                Some(record) => match self.restore_one(hosted, *term, *record).await {
-                    Ok(restored) => Ok(restored?),
-                    Err(error) if error.remedy() != Remedy::GiveUp => Err(error),
-                    // Nothing is wrong with it: the job keeps it, and another build goes on.
-                    Err(StorageError::OtherFormat { at, what }) => {
-                        return Err(Refusal::new(RefusalKind::OtherVersion, at, what));
-                    }
-                    Err(error) => {
-                        self.give_up(&unrestored, hosted, *record, error);
-                        Ok(())
-                    }
-                },
-            };
-            if let Err(error) = done {
+        }
+        for record in records {
+            if let Err(error) = self.restore_from(record, &unrestored).await? {
                 return Ok(Err(error));
             }
-            tokio::task::yield_now().await;
         }
         Ok(Ok(()))
+    }
+
+    /// Of those that are to be restored from `origin`, the ones that have not been given up.
+    fn left<'a>(
+        &self,
+        unrestored: &'a [Unrestored],
+        origin: Option<ManifestRecord>,
+    ) -> impl Iterator<Item = (&'a Arc<Hosted>, Term)> {
+        let given_up = self.given_up.clone();
+        let those = unrestored.iter().filter(move |(.., other)| *other == origin);
+        let those = those.map(|(hosted, term, _)| (hosted, *term));
+        those.filter(move |(hosted, term)| !given_up.contains(&(hosted.shape.id, *term)))
+    }
+
+    /// Begins all blocks that are before their first update.
+    async fn begin_all(&mut self, unrestored: &[Unrestored]) -> Result<Result<(), StorageError>, Refusal> {
+        let those = self.left(unrestored, None).map(|(hosted, term)| (Arc::clone(hosted), term));
+        let those: Vec<(Arc<Hosted>, Term)> = those.collect();
+        let Some(pinned) = self.shard.job().warm_start.clone() else {
+            self.shard.restore_initial(those).await?;
+            return Ok(Ok(()));
+        };
+        for (hosted, term) in those {
+            match self.begin_at(&pinned, &hosted, term, unrestored).await {
+                Ok(begun) => begun?,
+                Err(WarmStartError::Storage(error)) if error.remedy() != Remedy::GiveUp => {
+                    return Ok(Err(error));
+                }
+                Err(error) => {
+                    self.given_up.insert((hosted.shape.id, term));
+                    self.shard.fail(format!("{} cannot begin: {error}", hosted.shape));
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Restores all blocks that begin at a checkpoint: while some are read, others are taken in.
+    async fn restore_from(
+        &mut self,
+        record: ManifestRecord,
+        unrestored: &[Unrestored],
+    ) -> Result<Result<(), StorageError>, Refusal> {
+        let those: Vec<(&Arc<Hosted>, Term)> = self.left(unrestored, Some(record)).collect();
+        let Some((first, _)) = those.first() else { return Ok(Ok(())) };
+        if !self.has_manifest(record) {
+            match load(self.storage, &record).await {
+                Ok(manifest) => {
+                    let layout = Layout::new(&manifest.declaration);
+                    self.manifest = Some((record, manifest, layout));
+                }
+                Err(error) => return self.fails(unrestored, first, record, error),
+            }
+        }
+        let failed = self.read(those).await?;
+        // What may pass is tried again; what cannot is said first.
+        let mut passing = Ok(());
+        for (hosted, error) in failed {
+            if let Err(error) = self.fails(unrestored, hosted, record, error)? {
+                passing = Err(error);
+            }
+        }
+        Ok(passing)
+    }
+
+    /// Restores blocks from the checkpoint whose manifest is known. Returns those that cannot be, and why. The last is one that may
+    /// be read later; in a synchronous job the first, for none of the others can begin there either.
+    async fn read<'a>(
+        &self,
+        those: Vec<(&'a Arc<Hosted>, Term)>,
+    ) -> Result<Vec<(&'a Arc<Hosted>, StorageError)>, Refusal> {
+        let restore = async |(hosted, term)| (hosted, self.restore_one(hosted, term).await);
+        let mut restored = stream::iter(those).map(restore).buffer_unordered(AT_A_TIME);
+        let mut failed = Vec::new();
+        while let Some((hosted, restored)) = restored.next().await {
+            match restored {
+                Ok(restored) => restored?,
+                Err(error) => {
+                    let is_last = self.shard.job().is_sync() || error.remedy() != Remedy::GiveUp;
+                    failed.push((hosted, error));
+                    if is_last {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(failed)
+    }
+
+    /// A block cannot be read from its checkpoint. The inner error is of storage that may answer later.
+    fn fails(
+        &mut self,
+        unrestored: &[Unrestored],
+        hosted: &Hosted,
+        record: ManifestRecord,
+        error: StorageError,
+    ) -> Result<Result<(), StorageError>, Refusal> {
+        match error {
+            error if error.remedy() != Remedy::GiveUp => Ok(Err(error)),
+            // Nothing is wrong with it: the job keeps it, and another build goes on.
+            StorageError::OtherFormat { at, what } => Err(Refusal::new(RefusalKind::OtherVersion, at, what)),
+            error => {
+                self.give_up(unrestored, hosted, record, error);
+                Ok(Ok(()))
+            }
+        }
     }
 
     /// A checkpoint is damaged: the master is told, and no block that cannot begin there tries again.
@@ -132,76 +225,63 @@ impl Restorer<'_> {
         self.manifest.as_ref().is_some_and(|(known, ..)| *known == record)
     }
 
-    /// A block before its first update: at its initial values, or at those of the file that the job begins at.
-    async fn begin(
+    /// Begins a block before its first update at the values of the file that the job begins at, where that has them.
+    async fn begin_at(
         &mut self,
+        pinned: &WarmStart,
         hosted: &Arc<Hosted>,
         term: Term,
         unrestored: &[Unrestored],
     ) -> Result<Result<(), Refusal>, WarmStartError> {
         let shape = &hosted.shape;
-        if let (Some(bucket), Some(pinned)) = (&shape.bucket, &self.shard.job().warm_start) {
-            self.warm_file(pinned).await?;
+        self.warm_file(pinned).await?;
+        let Some(file) = &self.warm else { return Ok(Ok(())) };
+        if let Some(bucket) = &shape.bucket {
             let begin_here = unrestored.iter().filter(|(_, _, origin)| origin.is_none());
             let buckets = begin_here.filter_map(|(hosted, ..)| hosted.shape.bucket.as_ref());
-            let rows = match &self.warm {
-                Some(file) => self.warm_tables.take(file, bucket, buckets).await?,
-                None => GivenRows::default(),
-            };
-            let begun = self.shard.restore(vec![(Arc::clone(hosted), rows)], move |block, rows| {
-                block.restore_rows(term, &rows);
-                Ok(())
+            let rows = self.warm_tables.take(file, bucket, buckets).await?;
+            let begun = self.shard.restore(vec![(Arc::clone(hosted), term, rows)], |_, shape, term, rows| {
+                Ok(Some(State::beginning_at(shape, &rows, term)))
             });
             return Ok(begun.await);
         }
-        let mut parameters = shape.initial(self.shard.job().seed);
-        if let Some(pinned) = &self.shard.job().warm_start {
-            let file = self.warm_file(pinned).await?;
-            for (parameter, first, range) in shape.pieces() {
-                let is_there = file.read(parameter, first, &mut parameters[range]).await?;
-                // Said by whoever has its first piece.
-                if !is_there && first == 0 && parameter.rule.begins_anywhere() {
-                    let (name, file) = (&parameter.name, &pinned.file);
-                    tracing::warn!(
-                        parameter = name,
-                        file,
-                        "not in the file of --warm-start: begins at its initial values"
-                    );
-                }
+        let mut parameters = self.shard.initial(shape).await;
+        for (parameter, first, range) in shape.pieces() {
+            let is_there = file.read(parameter, first, &mut parameters[range]).await?;
+            // Said by whoever has its first piece.
+            if !is_there && first == 0 && parameter.rule.begins_anywhere() {
+                let (name, file) = (&parameter.name, &pinned.file);
+                tracing::warn!(
+                    parameter = name,
+                    file,
+                    "not in the file of --warm-start: begins at its initial values"
+                );
             }
         }
-        let begun = self.shard.restore(vec![(Arc::clone(hosted), parameters)], move |block, parameters| {
-            block.restore_beginning(term, parameters);
-            Ok(())
-        });
+        let begun =
+            self.shard.restore(vec![(Arc::clone(hosted), term, parameters)], |_, shape, term, parameters| {
+                Ok(Some(State::beginning(shape, parameters, term)))
+            });
         Ok(begun.await)
     }
 
-    async fn warm_file(&mut self, pinned: &WarmStart) -> Result<&WarmFile, WarmStartError> {
-        let file = match self.warm.take() {
-            Some(file) => file,
-            None => {
-                let file = WarmFile::open(pinned).await?;
-                let trains = self.shard.job().epochs > 0;
-                self.shard.declaration().map_or(Ok(()), |declaration| file.check(&declaration, trains))?;
-                file
-            }
-        };
-        Ok(self.warm.insert(file))
+    /// Opens the file that the job begins at, if it is not open.
+    async fn warm_file(&mut self, pinned: &WarmStart) -> Result<(), WarmStartError> {
+        if self.warm.is_none() {
+            let file = WarmFile::open(pinned).await?;
+            let trains = self.shard.job().epochs > 0;
+            self.shard.declaration().map_or(Ok(()), |declaration| file.check(&declaration, trains))?;
+            self.warm = Some(file);
+        }
+        Ok(())
     }
 
-    /// Restores one block from a checkpoint. The outer error is the storage's.
+    /// Restores one block from the checkpoint whose manifest is known. The outer error is the storage's.
     async fn restore_one(
-        &mut self,
+        &self,
         hosted: &Arc<Hosted>,
         term: Term,
-        record: ManifestRecord,
     ) -> Result<Result<(), Refusal>, StorageError> {
-        if !self.has_manifest(record) {
-            let manifest = load(self.storage, &record).await?;
-            let layout = Layout::new(&manifest.declaration);
-            self.manifest = Some((record, manifest, layout));
-        }
         let Some((_, manifest, layout)) = &self.manifest else { return Ok(Ok(())) };
         let mut copies = Vec::new();
         for piece in manifest.pieces_of(hosted.shape.id) {
@@ -210,12 +290,10 @@ impl Restorer<'_> {
                 Err(refusal) => return Ok(Err(refusal)),
             }
         }
-        let shape = Arc::clone(&hosted.shape);
-        let restored = self.shard.restore(vec![(Arc::clone(hosted), copies)], move |block, copies| {
+        let restored = self.shard.restore(vec![(Arc::clone(hosted), term, copies)], |_, shape, _, copies| {
             let mut restoring = Restoring::default();
-            copies.iter().try_for_each(|copy| restoring.take(&shape, copy))?;
-            restoring.finish().into_iter().for_each(|state| block.restore_from(term, state));
-            Ok(())
+            copies.iter().try_for_each(|copy| restoring.take(shape, copy))?;
+            Ok(restoring.finish())
         });
         Ok(restored.await)
     }

@@ -16,6 +16,8 @@ mod push;
 mod rows;
 mod standing;
 
+use crate::block::shape::BlockShape;
+use crate::block::state::State;
 use crate::block::{Block, BlockSettings};
 use crate::bucket::arena::Slot;
 use crate::counters::Counters;
@@ -233,16 +235,34 @@ impl Shard {
         Ok(unrestored)
     }
 
-    /// Restores primaries, each as `restore` says.
+    /// Restores primaries under their terms, each at the state that `state` makes of what is known of it; where that is none, not.
     pub async fn restore<T: Send + 'static>(
         self: &Arc<Self>,
-        those: Vec<(Arc<Hosted>, T)>,
-        restore: impl Fn(&mut Block, T) -> Result<(), Refusal> + Send + Sync + 'static,
+        those: Vec<(Arc<Hosted>, Term, T)>,
+        state: impl Fn(&Shard, &BlockShape, Term, T) -> Result<Option<State>, Refusal> + Send + Sync + 'static,
     ) -> Result<(), Refusal> {
-        let restored = self.each(those, move |_, changed, (hosted, from)| {
-            hosted.with(changed, |block| restore(block, from))
+        let restored = self.each(those, move |shard, changed, (hosted, term, known)| {
+            match state(shard, &hosted.shape, term, known)? {
+                Some(state) => hosted.with(changed, |block| block.restore(term, state)),
+                None => Ok(()),
+            }
         });
-        restored.await?.into_iter().collect()
+        restored.await.map(drop)
+    }
+
+    /// A block's initial values.
+    pub async fn initial(&self, shape: &Arc<BlockShape>) -> Vec<f32> {
+        let (shape, seed) = (Arc::clone(shape), self.job.seed);
+        self.processors.over(shape.elements * size_of::<f32>(), move || shape.initial(seed)).await
+    }
+
+    /// Restores primaries at their initial values.
+    pub async fn restore_initial(self: &Arc<Self>, those: Vec<(Arc<Hosted>, Term)>) -> Result<(), Refusal> {
+        let those = those.into_iter().map(|(hosted, term)| (hosted, term, ())).collect();
+        let initial = |shard: &Shard, shape: &BlockShape, term, ()| {
+            Ok(Some(State::beginning(shape, shape.initial(shard.job.seed), term)))
+        };
+        self.restore(those, initial).await
     }
 
     /// Copies of blocks at rest at exactly `version`, of buckets the segments from slot `from` on.

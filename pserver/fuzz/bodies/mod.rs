@@ -135,12 +135,8 @@ async fn shard(kind: u8) -> Arc<Shard> {
     let shard = Arc::new(shard);
     shard.assign(assignment).await.expect("a sound assignment");
     let unrestored = shard.unrestored().expect("nobody panicked").into_iter();
-    let restored =
-        shard.restore(unrestored.map(|(hosted, term, _)| (hosted, term)).collect(), |block, term| {
-            block.restore_initial(term);
-            Ok(())
-        });
-    restored.await.expect("initial values");
+    let unrestored = unrestored.map(|(hosted, term, _)| (hosted, term)).collect();
+    shard.restore_initial(unrestored).await.expect("initial values");
     shard
 }
 

@@ -9,7 +9,6 @@ use super::shape::BlockShape;
 use super::state::{State, wrong_shape};
 use super::{Block, Placement, Role};
 use crate::bucket::arena::Slot;
-use crate::bucket::beginning::GivenRows;
 use crate::bucket::segment::row_bytes;
 use shoal_runtime::cluster::block_copy::{Segment, Settled};
 use shoal_runtime::cluster::{BlockCopy, CheckpointId, ManifestRecord, Refusal, Rewind, Term, Version};
@@ -181,8 +180,8 @@ impl Block {
         self.placement.origin
     }
 
-    /// Begins its term at the state that a checkpoint has of it.
-    pub fn restore_from(&mut self, term: Term, state: State) {
+    /// Begins its term at a whole state: that of a checkpoint, or one before the first update.
+    pub fn restore(&mut self, term: Term, state: State) {
         let is_wanted = self.wants_state().is_some_and(|(wanted, _)| wanted == term);
         if is_wanted && state.filled().is_none() {
             self.begin(state.under(term));
@@ -191,21 +190,8 @@ impl Block {
 
     /// Begins its term at the block's initial values.
     pub fn restore_initial(&mut self, term: Term) {
-        self.restore_beginning(term, self.shape.initial(self.job.seed));
-    }
-
-    /// Begins its term before the first update, at these parameters.
-    pub fn restore_beginning(&mut self, term: Term, parameters: Vec<f32>) {
-        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
-            self.begin(State::beginning(&self.shape, parameters, term));
-        }
-    }
-
-    /// Begins its term before the first update, a bucket at these rows.
-    pub fn restore_rows(&mut self, term: Term, rows: &GivenRows) {
-        if self.wants_state().is_some_and(|(wanted, _)| wanted == term) {
-            self.begin(State::beginning_at(&self.shape, rows, term));
-        }
+        let initial = self.shape.initial(self.job.seed);
+        self.restore(term, State::beginning(&self.shape, initial, term));
     }
 
     fn begin(&mut self, state: State) {

@@ -7,6 +7,8 @@ use crate::block::tests::{ME, alone, async_job, declaration, job};
 use crate::hosting::Assignment;
 use crate::report::tests::{after, memory};
 use crate::shard::tests::{assigned, empty, host};
+use object_store::memory::InMemory;
+use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use shoal_runtime::cluster::block_copy::decode_rows;
 use shoal_runtime::cluster::checkpoint::Origin;
@@ -149,6 +151,36 @@ async fn it_is_said_until_another_origin_is_given_and_then_no_more() {
     assert_eq!(shard.damage().unwrap(), []);
     for_two_seconds(&shard, &storage).await;
     assert!(lacking(&shard).is_empty());
+}
+
+/// A store of which every answer takes a tenth of a second: one block after the other would take seven of them.
+#[tokio::test(start_paused = true)]
+async fn blocks_of_a_checkpoint_are_read_several_at_a_time() {
+    let here = Arc::new(InMemory::new());
+    let slow = ThrottleConfig { wait_get_per_call: Duration::from_millis(100), ..ThrottleConfig::default() };
+    let far = Storage::over(Arc::new(ThrottledStore::new(Arc::clone(&here), slow)), "far");
+    let zeros = Parameter::new("w", &[70 * 64], Rule::ADAM, Schedule::constant(0.1), Initial::Zeros);
+    let declaration = Declaration { parameters: vec![zeros], block_elements: 64 };
+    let all = |origin, term| {
+        let placement = Placement { origin, ..alone(term) };
+        let blocks = (0..70).map(move |block| (block, placement.clone()));
+        Assignment { declaration: declaration.clone(), ..assigned(1, term, blocks) }
+    };
+    let job = job(5, 2);
+    let shard = empty(job.clone(), 16, ME);
+    host(&shard, all(None, 3));
+    let blocks: Vec<BlockId> = (0..70).map(BlockId).collect();
+    let copies = shard.read_state(Version(0), &blocks, 0).unwrap().into_iter().map(Into::into);
+    let origin = Origin { job: job.job.clone(), checkpoint: CheckpointId(1), writer: ME, sequence: 0 };
+    let storage = Storage::over(here, "here");
+    let files = vec![write_pieces(&storage, &origin, copies.collect::<Vec<_>>()).await.unwrap()];
+    let manifest =
+        CheckpointManifest::assemble(job.clone(), declaration.clone(), CheckpointId(1), None, files).unwrap();
+    let record = commit(&storage, &manifest).await.unwrap();
+    let shard = empty(job, 16, ME);
+    shard.assign_now(all(Some(record), 5)).unwrap();
+    for_two_seconds(&shard, &far).await;
+    assert_eq!(lacking(&shard), Vec::<u32>::new());
 }
 
 /// The job of all tests, beginning at a file of these tensors.

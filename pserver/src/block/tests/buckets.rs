@@ -175,7 +175,7 @@ fn a_piece_of_a_checkpoint_is_the_version_that_was_named_whatever_updates_do_mea
         }
     }
     let mut restored = block(Placement { rewind: Rewind(7), ..placement(7, ME, &[]) }, ME);
-    restored.restore_from(Term(7), state.unwrap());
+    restored.restore(Term(7), state.unwrap());
     assert_eq!((restored.version(), content(&restored)), (Some(Version(1)), expected));
 }
 

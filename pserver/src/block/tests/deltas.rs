@@ -79,7 +79,7 @@ fn restored(table: Table, pieces: &[BlockCopy]) -> Block {
     let mut block = block(table, 64);
     let mut restoring = Restoring::default();
     pieces.iter().for_each(|piece| restoring.take(&block.shape, piece).unwrap());
-    block.restore_from(Term(1), restoring.finish().unwrap());
+    block.restore(Term(1), restoring.finish().unwrap());
     block
 }
 

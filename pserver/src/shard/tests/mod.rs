@@ -81,11 +81,7 @@ impl Shard {
 pub(crate) fn host(shard: &Arc<Shard>, assignment: Assignment) {
     shard.assign_now(assignment).unwrap();
     let unrestored = shard.unrestored().unwrap().into_iter().map(|(hosted, term, _)| (hosted, term));
-    let restored = shard.restore(unrestored.collect(), |block, term| {
-        block.restore_initial(term);
-        Ok(())
-    });
-    restored.now_or_never().unwrap().unwrap();
+    shard.restore_initial(unrestored.collect()).now_or_never().unwrap().unwrap();
 }
 
 /// A pserver that holds nothing yet.

@@ -70,7 +70,7 @@ fn an_entry_of_no_record_has_no_gradient_and_one_of_some_has_whole_values() {
     assert_eq!((decoded(0, 24), decoded(0, 25), decoded(3, 24)), (Ok(0), Ok(0), Ok(6)));
     assert_eq!(decoded(3, 25).unwrap_err().kind, RefusalKind::WrongShape);
     let state = shard.read_state(Version(0), &[BlockId(0)], 0).unwrap().remove(0);
-    let state = crate::block::state::State::from_copy(shape, &state).unwrap();
+    let state = State::from_copy(shape, &state).unwrap();
     let check = |weight, elements| {
         let sum = Sum::Dense(vec![0.0; elements].into());
         state.check(shape, &Update::new(state.name(), Term(3), weight, sum)).map_err(|refusal| refusal.kind)
