@@ -121,16 +121,15 @@ impl PserverService {
             return Ok(proto::FollowReply { blocks: Vec::new(), is_unknown: true });
         };
         loop {
-            let (waiting, blocks) = self
-                .shard
-                .beside(move |shard| {
-                    let news = led.news(shard);
-                    (led, news)
-                })
-                .await;
+            let news = self.shard.beside(move |shard| {
+                let news = led.news(shard);
+                (led, news)
+            });
+            let (waiting, news) = news.await;
             led = waiting;
-            let blocks = blocks?;
-            if !blocks.is_empty() || Instant::now() >= deadline {
+            let answer = news?;
+            if !answer.is_empty() || Instant::now() >= deadline {
+                let blocks = self.shard.encoded(answer).await;
                 return Ok(proto::FollowReply { blocks, is_unknown: false });
             }
             let _ = tokio::time::timeout_at(deadline, led.changed()).await;

@@ -31,7 +31,7 @@ pub use decisions::{Answer, Decided, Undecided, Waiters};
 pub(crate) use follow::CHANNELS_MAX;
 use follow::Sessions;
 pub(crate) use follow::grouped;
-pub use follow::{Channel, Led, Stand};
+pub use follow::{Channel, FollowAnswer, Led, Stand};
 pub use pull::{Pulled, Waiting};
 pub use push::{Publications, Pushed};
 pub use rows::HeldRows;

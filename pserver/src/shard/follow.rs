@@ -7,25 +7,18 @@
 //! A follower has several *channels*, each with its own share of the blocks, a session and a connection: while it takes in what one
 //! channel was given, the others' is on its way, and all processors of both sides have something to do.
 
+mod message;
+
 use super::{Kind, Listener, Shard, Since};
-use crate::block::shape::BlockShape;
-use crate::block::state::Update;
 use crate::block::{Cursor, News};
 use crate::hosting::{Changed, Hosted, Hosting};
-use shoal_runtime::cluster::{BlockCopy, BlockId, Fill, Incarnation, Refusal, Term, Version};
+pub use message::FollowAnswer;
+pub(crate) use message::grouped;
+use shoal_runtime::cluster::{BlockId, Fill, Incarnation, Refusal, Term, Version};
 use shoal_runtime::host::signal::Changes;
-use shoal_runtime::wire::malformed;
-use shoal_runtime::wire::proto::{self, followed_block::News as Wire};
+use shoal_runtime::wire::proto;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Bytes of copies and entries after which a follower is answered with what there is: enough for all processors of the follower to
-/// work on.
-const ANSWER_BYTES: usize = 8 << 20;
-/// The most bytes that an answer has, where it has more than one copy or entry: a message may have 20 MiB.
-const ANSWER_BYTES_MAX: usize = 18 << 20;
-/// What a block costs in a message beside its buffers, at most.
-const ENVELOPE_BYTES: usize = 128;
 
 /// How a follower's copy stands, as the follower says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,25 +29,6 @@ pub struct Stand {
     pub term: Term,
     /// What it holds; none while nothing has come.
     pub cursor: Option<Cursor>,
-}
-
-impl Stand {
-    fn of(wire: &proto::FollowedBlocks) -> Stand {
-        let filled = Some(wire.filled).filter(|slot| *slot > 0);
-        let cursor = wire.name.map(|name| Cursor { name: name.into(), filled });
-        Stand { fill: Fill(wire.fill), term: Term(wire.term), cursor }
-    }
-
-    fn of_blocks(self, blocks: Vec<u32>) -> proto::FollowedBlocks {
-        let Stand { fill, term, cursor } = self;
-        proto::FollowedBlocks {
-            blocks,
-            term: term.0,
-            fill: fill.0,
-            name: cursor.map(|cursor| cursor.name.into()),
-            filled: cursor.and_then(|cursor| cursor.filled).unwrap_or(0),
-        }
-    }
 }
 
 /// The most channels by which a pserver follows another.
@@ -247,50 +221,6 @@ fn channel_of(block: BlockId, channels: u32) -> u32 {
     (block.0.wrapping_mul(0x9e37_79b9) >> 16) % channels
 }
 
-/// What is said, by how copies stand.
-pub(crate) fn grouped(said: &BTreeMap<BlockId, Stand>) -> Vec<proto::FollowedBlocks> {
-    let mut groups: BTreeMap<Stand, Vec<u32>> = BTreeMap::new();
-    for (block, stand) in said {
-        groups.entry(*stand).or_default().push(block.0);
-    }
-    groups.into_iter().map(|(stand, blocks)| stand.of_blocks(blocks)).collect()
-}
-
-impl News {
-    pub(super) fn decode(shape: &BlockShape, wire: Option<Wire>) -> Result<News, Refusal> {
-        let entry = match wire {
-            None => return Ok(News::Nothing),
-            Some(Wire::IsBroken(_)) => return Ok(News::Broken),
-            Some(Wire::Copy(copy)) => return Ok(News::Copy(Box::new(BlockCopy::try_from(copy)?))),
-            Some(Wire::Entry(entry)) => entry,
-        };
-        let follows = entry.follows.ok_or_else(|| malformed("entry.follows", "the field is missing"))?.into();
-        let (term, weight, position) = (Term(entry.term), entry.weight, entry.position);
-        let proto::LogEntry { staleness, factor, rate, .. } = entry;
-        let (sum, plan) = Update::decode_gradient(shape, weight, entry.gradient)?;
-        let update = Update { follows, term, weight, sum, plan, position, staleness, factor, rate };
-        Ok(News::Entry(Arc::new(update)))
-    }
-
-    pub(super) fn encode(self) -> Option<Wire> {
-        match self {
-            News::Nothing | News::Later | News::NotHere => None,
-            News::Broken => Some(Wire::IsBroken(true)),
-            News::Copy(copy) => Some(Wire::Copy((*copy).into())),
-            News::Entry(update) => Some(Wire::Entry(proto::LogEntry {
-                follows: Some(update.follows.into()),
-                term: update.term.0,
-                weight: update.weight,
-                gradient: update.encode_gradient(),
-                position: update.position,
-                staleness: update.staleness,
-                factor: update.factor,
-                rate: update.rate,
-            })),
-        }
-    }
-}
-
 impl Led {
     /// Waits until there may be something for the follower.
     pub async fn changed(&mut self) {
@@ -298,13 +228,13 @@ impl Led {
     }
 
     /// Hears what the follower has said, and gives it what there is, as much as fits an answer.
-    pub fn news(&mut self, shard: &Shard) -> Result<Vec<proto::FollowedBlock>, Refusal> {
+    pub fn news(&mut self, shard: &Shard) -> Result<FollowAnswer, Refusal> {
         self.logged.mark_heard();
-        let Some(hosting) = shard.hosting().filter(|_| self.is_newest(shard)) else { return Ok(Vec::new()) };
-        let (mut answer, mut changed) = (Answer::default(), Changed::default());
+        let (mut answer, mut changed) = (FollowAnswer::default(), Changed::default());
+        let Some(hosting) = shard.hosting().filter(|_| self.is_newest(shard)) else { return Ok(answer) };
         let mut session = self.session();
         if (session.id, session.next) != (self.id, self.number.wrapping_add(1)) {
-            return Ok(Vec::new());
+            return Ok(answer);
         }
         session.look(&shard.changes);
         let unheard = std::mem::take(&mut session.unheard);
@@ -341,7 +271,7 @@ impl Led {
         session.due = later;
         drop(session);
         shard.settle(changed);
-        Ok(answer.followed)
+        Ok(answer)
     }
 
     /// Whether the follower has begun no other session of that channel since.
@@ -365,33 +295,5 @@ impl Session {
             Since::Any => self.due = self.said.keys().copied().collect(),
             Since::Blocks(blocks) => self.due.extend(blocks.iter().filter(|id| self.said.contains_key(id))),
         }
-    }
-}
-
-/// An answer in the making.
-#[derive(Debug, Default)]
-struct Answer {
-    followed: Vec<proto::FollowedBlock>,
-    bytes: usize,
-}
-
-impl Answer {
-    fn is_full(&self) -> bool {
-        self.bytes >= ANSWER_BYTES
-    }
-
-    /// Bytes that are left for what is next. The first is given whatever it has: it fits a message.
-    fn bytes_left(&self) -> usize {
-        match self.bytes {
-            0 => usize::MAX,
-            _ if self.is_full() => 0,
-            bytes => ANSWER_BYTES_MAX - bytes - ENVELOPE_BYTES,
-        }
-    }
-
-    fn push(&mut self, block: BlockId, stand: Stand, published: Version, news: News) {
-        self.bytes += ENVELOPE_BYTES + news.bytes();
-        let (block, term, fill, published) = (block.0, stand.term.0, stand.fill.0, published.0);
-        self.followed.push(proto::FollowedBlock { block, term, fill, published, news: news.encode() });
     }
 }

@@ -27,7 +27,7 @@ fn leading_many() -> Arc<Shard> {
         proto::FollowedBlocks { blocks: vec![block], term: term(block), fill: FILL.0, name, filled: 0 }
     });
     let level: Vec<_> = level.collect();
-    assert_eq!(shard.lead(OTHER, 0, 1, 0, &level).unwrap().news(&shard).unwrap(), []);
+    assert_eq!(shard.lead(OTHER, 0, 1, 0, &level).unwrap().news(&shard).unwrap().encode(), []);
     shard
 }
 

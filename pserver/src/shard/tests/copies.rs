@@ -298,7 +298,7 @@ fn words(follower: &Shard, blocks: &[u32]) -> Vec<proto::FollowedBlocks> {
 }
 
 fn given(leader: &Shard, led: Option<Led>) -> Vec<proto::FollowedBlock> {
-    led.unwrap().news(leader).unwrap()
+    led.unwrap().news(leader).unwrap().encode()
 }
 
 fn blocks(given: &[proto::FollowedBlock]) -> Vec<u32> {
@@ -312,13 +312,13 @@ fn in_a_session_only_what_an_answer_was_about_is_said_and_nothing_is_given_twice
     assert_eq!(blocks(&copies), [0, 1]);
     follower.hear_now(copies).unwrap();
     let mut open = leader.lead(OTHER, 0, 5, 1, &words(&follower, &[0, 1])).unwrap();
-    assert_eq!(open.news(&leader).unwrap(), []);
+    assert_eq!(open.news(&leader).unwrap().encode(), []);
     push(&leader, 0, ROOT, &[(0, &[1.0; 6])]).unwrap();
-    let entry = open.news(&leader).unwrap();
+    let entry = open.news(&leader).unwrap().encode();
     assert_eq!(blocks(&entry), [0]);
     // What comes meanwhile waits until the follower has said what has become of it.
     push(&leader, 0, ROOT, &[(1, &[1.0])]).unwrap();
-    assert_eq!(blocks(&open.news(&leader).unwrap()), [1]);
+    assert_eq!(blocks(&open.news(&leader).unwrap().encode()), [1]);
     follower.hear_now(entry).unwrap();
     let again = given(&leader, leader.lead(OTHER, 0, 5, 2, &words(&follower, &[0])));
     assert_eq!(blocks(&again), [1], "an answer of which nothing is said has gone to nobody");
@@ -349,7 +349,7 @@ fn a_request_of_a_session_that_is_not_known_or_out_of_turn_is_not_heard() {
     let mut overtaken = lead(5, 0).unwrap();
     assert!(lead(6, 1).is_none() && lead(5, 2).is_none(), "another, and one that has missed a request");
     assert_eq!(blocks(&given(&leader, lead(6, 0))), [0, 1]);
-    assert_eq!(overtaken.news(&leader).unwrap(), [], "nobody waits for it any more");
+    assert_eq!(overtaken.news(&leader).unwrap().encode(), [], "nobody waits for it any more");
     assert!(lead(5, 1).is_none());
     // Other copies may be held: whoever has no request open begins again.
     drop(overtaken);
@@ -363,7 +363,7 @@ fn what_is_said_before_the_primary_has_learnt_of_it_is_looked_at_again_once_it_h
     let later = |placement: Placement| Placement { fill: Fill(5), ..placement };
     follower.assign_now(assigned(1, 5, [(0, later(behind(4)))])).unwrap();
     let mut open = leader.lead(OTHER, 0, 5, 0, &words(&follower, &[0])).unwrap();
-    assert_eq!(open.news(&leader).unwrap(), [], "no copy of that fill is known");
+    assert_eq!(open.news(&leader).unwrap().encode(), [], "no copy of that fill is known");
     leader.assign_now(assigned(1, 5, [(0, leading(5, false))])).unwrap();
-    assert_eq!(open.news(&leader).unwrap().iter().map(|said| said.fill).collect::<Vec<_>>(), [5]);
+    assert_eq!(open.news(&leader).unwrap().encode().iter().map(|said| said.fill).collect::<Vec<_>>(), [5]);
 }

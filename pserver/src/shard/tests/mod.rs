@@ -70,7 +70,7 @@ impl Shard {
         follower: Incarnation,
         following: &[proto::FollowedBlocks],
     ) -> Result<Vec<proto::FollowedBlock>, Refusal> {
-        self.lead(follower, 0, 0, 0, following).unwrap().news(self)
+        self.lead(follower, 0, 0, 0, following).unwrap().news(self).map(FollowAnswer::encode)
     }
     pub(crate) fn told(&self, kind: Kind) -> Changes {
         self.changes.told(kind)

@@ -80,7 +80,7 @@ fn entries_of_no_record_do_not_make_an_answer_longer_that_is_full() {
     leader.push(&message(Pushed::Node(Step(0), ROOT), 0, vec![nothing])).unwrap();
     let lost = |blocks| proto::FollowedBlocks { name: None, ..at(3, 0, blocks) };
     let given = |led: Option<Led>| -> Vec<u32> {
-        led.unwrap().news(&leader).unwrap().iter().map(|said| said.block).collect()
+        led.unwrap().news(&leader).unwrap().encode().iter().map(|said| said.block).collect()
     };
     let said = [lost(&[0, 1, 2, 3, 4, 5, 6, 7]), at(3, 0, &[8])];
     assert_eq!(given(leader.lead(OTHER, 0, 1, 0, &said)), Vec::from_iter(0..8));
@@ -93,7 +93,7 @@ fn copies_that_are_broken_do_not_make_an_answer_longer_that_is_full() {
     let leader = leader(&Declaration { parameters: vec![w], block_elements: 1 << 18 }, 9);
     let lost = |blocks| proto::FollowedBlocks { name: None, ..at(3, 0, blocks) };
     let said = vec![lost(&[0, 1, 2, 3, 4, 5, 6, 7]), at(2, 0, &[8])];
-    let given = |led: Option<Led>| led.unwrap().news(&leader).unwrap();
+    let given = |led: Option<Led>| led.unwrap().news(&leader).unwrap().encode();
     let first = given(leader.lead(OTHER, 0, 1, 0, &said));
     assert!(first.iter().all(|said| matches!(said.news, Some(Wire::Copy(_)))) && first.len() == 8);
     let rest = given(leader.lead(OTHER, 0, 1, 1, &[at(3, 0, &[0, 1, 2, 3, 4, 5, 6, 7])]));
