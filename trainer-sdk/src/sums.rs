@@ -1,8 +1,9 @@
 //! Dense gradient sums, whose memory is used again: the pages of a large model's gradient are asked of the system once, not at every
-//! step. No more of it is kept than gradients have had at a time, for the allocator is asked only when none is unused.
+//! step. No more of it is kept than gradients have had at a time of late: what was unused while [`WINDOW`] gradients were begun is
+//! given back.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A vector of sums for each parameter, indexed as declared.
 #[derive(Debug, Default)]
@@ -12,14 +13,48 @@ pub(crate) struct Sums {
     unused: Option<Arc<Unused>>,
 }
 
+/// Gradients that are begun before what none of them needed is given back: many steps' worth, few seconds'.
+const WINDOW: usize = 256;
+
 /// Vectors of gradients that were dropped, for the next ones of the same declaration.
 #[derive(Debug, Default)]
-pub(crate) struct Unused(Mutex<Vec<Vec<Vec<f32>>>>);
+pub(crate) struct Unused(Mutex<Stack>);
+
+/// Those dropped last are used first, so the lowest are those that were needed least.
+#[derive(Debug, Default)]
+struct Stack {
+    gradients: Vec<Vec<Vec<f32>>>,
+    /// The fewest that lay here since the window began.
+    fewest: usize,
+    /// Gradients begun in this window.
+    begun: usize,
+}
+
+impl Unused {
+    fn stack(&self) -> MutexGuard<'_, Stack> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stack {
+    /// The vectors of a gradient, if some are unused; and those that nobody needed, for whoever asks to drop.
+    fn take(&mut self) -> (Option<Vec<Vec<f32>>>, Vec<Vec<Vec<f32>>>) {
+        let taken = self.gradients.pop();
+        (self.fewest, self.begun) = (self.fewest.min(self.gradients.len()), self.begun + 1);
+        if self.begun < WINDOW {
+            return (taken, Vec::new());
+        }
+        let surplus = self.gradients.drain(..self.fewest).collect();
+        (self.fewest, self.begun) = (self.gradients.len(), 0);
+        (taken, surplus)
+    }
+}
 
 impl Sums {
     /// Zeros, a vector of each length.
     pub(crate) fn zeros(unused: &Arc<Unused>, lengths: impl Iterator<Item = usize> + Clone) -> Sums {
-        let taken = unused.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let (taken, surplus) = unused.stack().take();
+        drop(surplus);
         let vectors = match taken.filter(|vectors| vectors.iter().map(Vec::len).eq(lengths.clone())) {
             Some(mut vectors) => {
                 vectors.iter_mut().for_each(|values| values.fill(0.0));
@@ -62,7 +97,7 @@ impl Drop for Sums {
     fn drop(&mut self) {
         if let Some(unused) = &self.unused {
             let vectors = std::mem::take(&mut self.vectors);
-            unused.0.lock().unwrap_or_else(PoisonError::into_inner).push(vectors);
+            unused.stack().gradients.push(vectors);
         }
     }
 }
@@ -85,10 +120,27 @@ mod tests {
         let (of_first, of_second) = (addresses(&first), addresses(&second));
         assert_ne!(of_first, of_second);
         drop(first);
-        assert_eq!(unused.0.lock().unwrap().len(), 1);
+        assert_eq!(unused.stack().gradients.len(), 1);
         let third = new();
         assert_eq!((addresses(&third), third.to_vec()), (of_first, second.to_vec()));
-        assert_eq!(unused.0.lock().unwrap().len(), 0, "all are in use");
+        assert_eq!(unused.stack().gradients.len(), 0, "all are in use");
+    }
+
+    #[test]
+    fn what_a_window_of_gradients_did_not_need_is_given_back() {
+        let unused: Arc<Unused> = Arc::default();
+        let new = || Sums::zeros(&unused, [1].into_iter());
+        // Nine at a time once, then three.
+        drop((0..9).map(|_| new()).collect::<Vec<Sums>>());
+        let three = || drop((0..3).map(|_| new()).collect::<Vec<Sums>>());
+        (0..2 * WINDOW / 3).for_each(|_| three());
+        assert_eq!(unused.stack().gradients.len(), 3);
+        let kept = unused.stack().gradients.iter().map(|vectors| vectors[0].as_ptr()).collect::<Vec<_>>();
+        (0..2 * WINDOW / 3).for_each(|_| three());
+        let mut still: Vec<*const f32> =
+            unused.stack().gradients.iter().map(|vectors| vectors[0].as_ptr()).collect();
+        still.sort_by_key(|at| kept.iter().position(|other| other == at));
+        assert_eq!(still, kept, "those are used again and again");
     }
 
     #[test]
@@ -96,8 +148,8 @@ mod tests {
         let unused = Arc::default();
         let sums = Sums::zeros(&unused, [1].into_iter());
         drop((sums.clone(), Sums::from(vec![vec![1.0]])));
-        assert_eq!(unused.0.lock().unwrap().len(), 0);
+        assert_eq!(unused.stack().gradients.len(), 0);
         drop(sums);
-        assert_eq!(unused.0.lock().unwrap().len(), 1);
+        assert_eq!(unused.stack().gradients.len(), 1);
     }
 }
