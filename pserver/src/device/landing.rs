@@ -13,9 +13,6 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long one flight may take: a thousand times what the slowest does.
-const STALLED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
-
 /// What a stream is under way with.
 pub(super) struct Flight {
     pub(super) equipped: Equipped,
@@ -40,7 +37,7 @@ pub(super) fn land(
     idle: &Sender<Equipped>,
 ) -> Result<(), DeviceError> {
     while let Ok(Flight { mut equipped, then }) = landings.recv() {
-        let mut pages = wait(&mut equipped.stream)?.into_iter();
+        let mut pages = wait(shared, &mut equipped.stream)?.into_iter();
         match then {
             Then::Made(outcomes) => {
                 for (_, outcome, is_brought) in &outcomes {
@@ -75,15 +72,16 @@ pub(super) fn land(
 }
 
 /// Looks often at first: most flights take some hundred microseconds.
-fn wait(stream: &mut Stream) -> Result<Vec<PoolPage>, DeviceError> {
+fn wait(shared: &Shared, stream: &mut Stream) -> Result<Vec<PoolPage>, DeviceError> {
     let began = Instant::now();
     let mut pause = Duration::from_micros(10);
     loop {
         if let Some(pages) = stream.finish()? {
             return Ok(pages);
         }
-        if began.elapsed() > STALLED {
-            return Err(DeviceError::Stalled { seconds: STALLED.as_secs() });
+        let patience = Duration::from_millis(shared.patience_millis.load(Ordering::Relaxed));
+        if began.elapsed() > patience {
+            return Err(DeviceError::Stalled { seconds: patience.as_secs() });
         }
         std::thread::park_timeout(pause);
         pause = (pause * 2).min(Duration::from_micros(200));

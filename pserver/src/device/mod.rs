@@ -33,6 +33,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 pub use tree::Tree;
 pub use version::{Given, Outcome};
 
@@ -44,6 +45,9 @@ pub const IMAGES: [Image; 3] = [
 ];
 /// Elements of the buffers of a block: a multiple, so that all of them begin alike.
 pub const BUFFER_ELEMENTS: usize = 64;
+
+/// How long one flight may take: a thousand times what the slowest does.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A device that is at work. Clones share it; its threads end with the last.
 #[derive(Clone, Debug)]
@@ -61,6 +65,8 @@ struct Shared {
     finished: Mutex<Vec<BlockId>>,
     failure: OnceLock<DeviceError>,
     changed: Signal,
+    /// How long one flight may take, in milliseconds. Tests of devices that stall have less.
+    patience_millis: AtomicU64,
     /// Blocks that are here, and those that there was no memory for.
     blocks: AtomicU64,
     overflow: AtomicU64,
@@ -115,6 +121,7 @@ impl Device {
             finished,
             failure,
             changed,
+            patience_millis: AtomicU64::new(PATIENCE.as_millis() as u64),
             blocks,
             overflow,
             area_bytes,
@@ -141,6 +148,12 @@ impl Device {
     /// Told whenever updates are done, parameters here or given, and of the failure.
     pub fn changed(&self) -> Changes {
         self.shared.changed.listen()
+    }
+
+    /// Gives a flight no more than that.
+    #[cfg(test)]
+    pub(crate) fn give_up_after(&self, patience: Duration) {
+        self.shared.patience_millis.store(patience.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// Why nothing more is done, if so.

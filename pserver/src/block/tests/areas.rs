@@ -136,6 +136,7 @@ fn versions_that_stay_on_the_device_are_given_and_brought_with_the_bits_of_the_p
                     let version = there.give(Rewind(1), Step(reads), &trainer.area, to, &mut given);
                     assert_eq!(version, Some(Version(reads)), "also what was placed");
                     while !given.is_done() {
+                        assert_eq!(device.failure(), None);
                         std::thread::yield_now();
                     }
                     let mut came = [0; 24];
@@ -246,6 +247,7 @@ fn a_device_that_is_lost_leaves_what_came_where_it_was() {
     let came = trainer.put(0, &first, Precision::F32);
     assert_eq!(bring(&mut there, 0, Node::leaf(0), weight, came), PushOutcome::Held { replaced: 0 });
     fake.0.set("STALL_AFTER", "0");
+    device.give_up_after(std::time::Duration::from_millis(200));
     // It comes in a message: the other would have to be brought here.
     let (weight, second) = gradient(1);
     assert_eq!(push(&mut there, 0, Node::leaf(1), weight, &second), Ok(PushOutcome::Busy));

@@ -15,6 +15,7 @@ fn open() -> Device {
 
 /// A block of one rule on both sides.
 struct Twin {
+    device: Device,
     rule: Rule,
     parameters: Vec<f32>,
     slots: Vec<Vec<f32>>,
@@ -29,7 +30,7 @@ impl Twin {
         let slots = vec![vec![0.0; length]; rule.slots().len()];
         let borrowed: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
         let resident = device.place(BlockId(number), &parameters, &borrowed)?;
-        Ok(Twin { rule, parameters, slots, resident, updates: 0, newest: None })
+        Ok(Twin { device: device.clone(), rule, parameters, slots, resident, updates: 0, newest: None })
     }
 
     fn update(&mut self) {
@@ -50,6 +51,7 @@ impl Twin {
         if self.rule.slots().is_empty() {
             // There was nothing to wait for.
             while self.newest.as_ref().is_some_and(|newest| newest.bytes().is_none()) {
+                assert_eq!(self.device.failure(), None);
                 std::thread::yield_now();
             }
         }
@@ -239,6 +241,7 @@ fn a_device_that_stalls_is_given_up() {
     let device = open();
     fake.set("STALL_AFTER", "1");
     let mut twin = Twin::new(&device, 0, Rule::ADAM, 1000).unwrap();
+    device.give_up_after(Duration::from_millis(200));
     for _ in 0..5 {
         twin.update();
     }
