@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A vector of sums for each parameter, indexed as declared.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
-    vectors: Vec<Vec<f32>>,
+    vectors: Vectors,
     /// Where the vectors go when the sums are dropped; `None`: back to the allocator.
     unused: Option<Arc<Unused>>,
 }
@@ -20,10 +20,13 @@ const WINDOW: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Unused(Mutex<Stack>);
 
+/// Of one gradient, a vector for each parameter.
+type Vectors = Vec<Vec<f32>>;
+
 /// Those dropped last are used first, so the lowest are those that were needed least.
 #[derive(Debug, Default)]
 struct Stack {
-    gradients: Vec<Vec<Vec<f32>>>,
+    gradients: Vec<Vectors>,
     /// The fewest that lay here since the window began.
     fewest: usize,
     /// Gradients begun in this window.
@@ -38,7 +41,7 @@ impl Unused {
 
 impl Stack {
     /// The vectors of a gradient, if some are unused; and those that nobody needed, for whoever asks to drop.
-    fn take(&mut self) -> (Option<Vec<Vec<f32>>>, Vec<Vec<Vec<f32>>>) {
+    fn take(&mut self) -> (Option<Vectors>, Vec<Vectors>) {
         let taken = self.gradients.pop();
         (self.fewest, self.begun) = (self.fewest.min(self.gradients.len()), self.begun + 1);
         if self.begun < WINDOW {
