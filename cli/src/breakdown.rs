@@ -96,17 +96,17 @@ impl Breakdown {
 /// What holds the job up and what would help, in a sentence; none while there is too little to tell.
 pub(crate) fn advice(status: &StatusReply) -> Option<String> {
     let settings = status.settings.clone().unwrap_or_default();
-    let place = Place {
+    let scale = JobScale {
         is_async: settings.mode() == Mode::Async,
         per_step: u64::from(settings.microbatches_per_step),
         trainers: u64::from(crate::commands::status::live(status)),
     };
-    Breakdown::of(&status.trainer_totals.unwrap_or_default()).advice(place)
+    Breakdown::of(&status.trainer_totals.unwrap_or_default()).advice(scale)
 }
 
 /// What advice depends on beside the shares.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct JobScale {
     pub(crate) is_async: bool,
     /// Microbatches.
     pub(crate) per_step: u64,
@@ -115,8 +115,8 @@ pub(crate) struct Place {
 
 impl Breakdown {
     /// What holds the job up and what would help; none while there is too little to tell.
-    pub(crate) fn advice(&self, place: Place) -> Option<String> {
-        let Place { is_async, per_step, trainers } = place;
+    pub(crate) fn advice(&self, scale: JobScale) -> Option<String> {
+        let JobScale { is_async, per_step, trainers } = scale;
         let (bound, percent) = self.bound()?;
         let share = format!("{percent:.0} % of trainers' time");
         Some(match bound {

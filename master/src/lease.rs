@@ -18,8 +18,8 @@ mod speculation;
 use crate::free_nodes::FreeNodes;
 use crate::paces::Paces;
 use crate::shunned::Shunned;
-use held::{HeldLeases, Lease, Place};
-use known::Known;
+use held::{HeldLeases, Lease, LeasePlace};
+use known::KnownTrainer;
 use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Node, Step, StepTree};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -95,7 +95,7 @@ pub struct Leases {
     front: Step,
     front_since: Duration,
     next: u64,
-    trainers: BTreeMap<Incarnation, Known>,
+    trainers: BTreeMap<Incarnation, KnownTrainer>,
     paces: Paces,
     shunned: Shunned,
     /// What is leased by itself, and where nobody helps.
@@ -268,7 +268,7 @@ impl Leases {
         for open in &mut self.open {
             let theirs = known.leases.iter().filter(|(step, _)| *step == open.step).map(|(_, place)| *place);
             let places = theirs.filter(|place| open.leases.get(*place).is_some_and(&which));
-            let places: Vec<Place> = places.collect();
+            let places: Vec<LeasePlace> = places.collect();
             known.leases.retain(|(_, place)| !places.contains(place));
             ended += open.end(places, lacking);
         }
@@ -381,7 +381,7 @@ impl OpenStep {
     }
 
     /// Ends leases; what blocks lack of them, and no other lease holds, is free again. Returns how many lacked something.
-    fn end(&mut self, places: Vec<Place>, lacking: &dyn Lacking) -> u64 {
+    fn end(&mut self, places: Vec<LeasePlace>, lacking: &dyn Lacking) -> u64 {
         let mut ended = 0;
         for place in places {
             let Some(lease) = self.leases.remove(place) else { continue };

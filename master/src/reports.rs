@@ -59,17 +59,17 @@ pub struct BlockSums {
 
 /// What is known of one block.
 #[derive(Debug)]
-struct Known {
+struct KnownBlock {
     term: Term,
     primary: Incarnation,
-    word: Option<Arc<Word>>,
+    word: Option<Arc<PrimaryWord>>,
     /// Of metrics: the newest whole sums, and which evaluation's they are.
     sums: Option<(u64, Vec<f32>)>,
 }
 
 /// How a primary stands.
 #[derive(Debug, PartialEq, Eq)]
-struct Word {
+struct PrimaryWord {
     version: Version,
     /// Synchronous jobs: nodes held of this and later steps, disjoint in each.
     held: Vec<(Step, Vec<Node>)>,
@@ -80,17 +80,17 @@ struct Word {
 /// The different words about blocks that trainers push to, each once, and how many blocks stand so: there are few, however many
 /// blocks there are.
 #[derive(Debug, Default)]
-struct Words(BTreeMap<(Version, Held), Vec<Counted>>);
+struct PrimaryWords(BTreeMap<(Version, Held), Vec<Counted>>);
 
 /// A word, and how many blocks stand so.
-type Counted = (Arc<Word>, usize);
+type Counted = (Arc<PrimaryWord>, usize);
 
 /// Nodes held, by step.
 type Held = Vec<(Step, Vec<Node>)>;
 
-impl Words {
+impl PrimaryWords {
     /// The word, shared with the blocks that stand so already.
-    fn share(&mut self, word: Word) -> Arc<Word> {
+    fn share(&mut self, word: PrimaryWord) -> Arc<PrimaryWord> {
         let alike = self.0.entry((word.version, word.held.clone())).or_default();
         match alike.iter_mut().find(|(known, _)| known.ledger == word.ledger) {
             Some((known, _)) => Arc::clone(known),
@@ -103,7 +103,7 @@ impl Words {
     }
 
     /// One block more stands so, or one fewer.
-    fn count(&mut self, word: &Arc<Word>, is_more: bool) {
+    fn count(&mut self, word: &Arc<PrimaryWord>, is_more: bool) {
         let of = (word.version, word.held.clone());
         let Some(alike) = self.0.get_mut(&of) else { return };
         if let Some((_, blocks)) = alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, word)) {
@@ -113,7 +113,7 @@ impl Words {
     }
 
     /// A word as which no block stands is forgotten.
-    fn forget_unused(&mut self, word: &Arc<Word>) {
+    fn forget_unused(&mut self, word: &Arc<PrimaryWord>) {
         let of = (word.version, word.held.clone());
         let Some(alike) = self.0.get_mut(&of) else { return };
         alike.retain(|(_, blocks)| *blocks > 0);
@@ -122,7 +122,7 @@ impl Words {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Arc<Word>> {
+    fn iter(&self) -> impl Iterator<Item = &Arc<PrimaryWord>> {
         self.0.values().flatten().map(|(word, _)| word)
     }
 }
@@ -133,8 +133,8 @@ pub struct Reports {
     shape: JobShape,
     /// Which no trainer pushes to: it lacks nothing.
     scalars: Option<BlockId>,
-    blocks: Vec<Known>,
-    words: Words,
+    blocks: Vec<KnownBlock>,
+    words: PrimaryWords,
     /// Blocks that trainers push to and nothing was heard of under their terms.
     unheard: usize,
     /// What every block has published, worked out once for all that ask between two words.
@@ -145,12 +145,16 @@ pub struct Reports {
 impl Reports {
     /// Nothing heard yet of blocks placed so.
     pub fn new(shape: JobShape, placed: &[PlacedBlock], scalars: Option<BlockId>) -> Reports {
-        let known =
-            |block: &PlacedBlock| Known { term: block.term, primary: block.primary, word: None, sums: None };
-        let blocks: Vec<Known> = placed.iter().map(known).collect();
+        let known = |block: &PlacedBlock| KnownBlock {
+            term: block.term,
+            primary: block.primary,
+            word: None,
+            sums: None,
+        };
+        let blocks: Vec<KnownBlock> = placed.iter().map(known).collect();
         let is_there = |scalars: &BlockId| (scalars.0 as usize) < blocks.len();
         let unheard = blocks.len() - usize::from(scalars.as_ref().is_some_and(is_there));
-        let (words, shared, copies) = (Words::default(), OnceCell::new(), BTreeMap::new());
+        let (words, shared, copies) = (PrimaryWords::default(), OnceCell::new(), BTreeMap::new());
         Reports { shape, scalars, blocks, words, unheard, shared, copies }
     }
 
@@ -161,7 +165,8 @@ impl Reports {
             let known = &self.blocks[at];
             if (known.term, known.primary) != (block.term, block.primary) {
                 self.set_word(BlockId(at as u32), None);
-                self.blocks[at] = Known { term: block.term, primary: block.primary, word: None, sums: None };
+                self.blocks[at] =
+                    KnownBlock { term: block.term, primary: block.primary, word: None, sums: None };
             }
         }
         let is_there = |id: &BlockId, pserver: &Incarnation, word: &CopyWord| {
@@ -172,7 +177,7 @@ impl Reports {
     }
 
     /// A block stands so from now on.
-    fn set_word(&mut self, id: BlockId, word: Option<Arc<Word>>) {
+    fn set_word(&mut self, id: BlockId, word: Option<Arc<PrimaryWord>>) {
         let known = &mut self.blocks[id.0 as usize];
         let before = std::mem::replace(&mut known.word, word.clone());
         if Some(id) == self.scalars {
@@ -197,7 +202,7 @@ impl Reports {
         self.shared.take();
         let mut is_first = false;
         for BlockProgress { blocks, term, version, held, ledger } in progress {
-            let word = self.words.share(Word { version, held, ledger });
+            let word = self.words.share(PrimaryWord { version, held, ledger });
             for id in blocks {
                 let Some(known) = self.blocks.get(id.0 as usize) else { continue };
                 if (known.term, known.primary) == (term, pserver) {

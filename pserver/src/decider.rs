@@ -1,7 +1,7 @@
 //! Asking the scalar block: what each block here knows of a step is told to its primary once, as soon as it is known, and all of it
 //! again whenever a question has gone unanswered, for either side may have changed or forgotten. Nothing is decided here.
 
-use crate::shard::{Answer, Decided, Shard, Undecided, Waiters};
+use crate::shard::{Decided, DecisionAnswer, Shard, Undecided, Waiters};
 use bytes::Bytes;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use shoal_runtime::cluster::{BlockId, Incarnation, Partial, Refusal, RefusalKind, Rewind, Step};
@@ -219,11 +219,11 @@ async fn ask(
 async fn ask_here(shard: &Shard, said: &Undecided, mut decided: Decided, wait: Duration) -> Asked {
     loop {
         match shard.tell_partials(said) {
-            Ok(Answer::Decided(decision)) => return Asked::Decided(decision),
-            Ok(Answer::NotYet) if wait.is_zero() => return Asked::NotYet,
-            Ok(Answer::NotYet) => decided.changed(shard).await,
+            Ok(DecisionAnswer::Decided(decision)) => return Asked::Decided(decision),
+            Ok(DecisionAnswer::NotYet) if wait.is_zero() => return Asked::NotYet,
+            Ok(DecisionAnswer::NotYet) => decided.changed(shard).await,
             // What it refuses it has told the master.
-            Ok(Answer::NotHere) | Err(_) => return Asked::InVain,
+            Ok(DecisionAnswer::NotHere) | Err(_) => return Asked::InVain,
         }
     }
 }

@@ -97,7 +97,7 @@ fn settings(wire: Option<proto::JobSettings>) -> Result<JobSettings, Refusal> {
 /// this incarnation up, for one.
 pub async fn report(shard: &Shard, masters: &Masters, random: &mut Random) -> Fault {
     let incarnation = shard.incarnation();
-    let mut told = Told::nothing(shard);
+    let mut told = Reported::nothing(shard);
     let mut outage = Outage::new();
     let period = Duration::from_millis(shard.job().lease_ttl_millis) / 4;
     for call in 1.. {
@@ -165,7 +165,7 @@ pub async fn watch(shard: &Arc<Shard>, masters: &Masters, random: &mut Random) -
 
 /// What the master has been told. Its memory has a number: one that has forgotten, or another master, answers with another, and
 /// is told everything.
-struct Told {
+struct Reported {
     base: u64,
     untold: Untold,
     urgent: Changes,
@@ -177,16 +177,16 @@ struct Told {
 }
 
 /// What one report tells.
-struct Tells {
+struct Reporting {
     blocks: BTreeSet<BlockId>,
     written: usize,
     has_more: bool,
 }
 
-impl Told {
-    fn nothing(shard: &Shard) -> Told {
+impl Reported {
+    fn nothing(shard: &Shard) -> Reported {
         let (urgent, untold) = (shard.urgent(), shard.untold());
-        Told { base: 0, untold, urgent, checkpoint: 0, written: 0, has_more: false }
+        Reported { base: 0, untold, urgent, checkpoint: 0, written: 0, has_more: false }
     }
 
     /// A report of everything until now that the master was not told of, as far as it fits.
@@ -195,7 +195,7 @@ impl Told {
         shard: &Shard,
         incarnation: Incarnation,
         call: u64,
-    ) -> Result<(proto::ReportRequest, Tells), Refusal> {
+    ) -> Result<(proto::ReportRequest, Reporting), Refusal> {
         self.urgent.mark_heard();
         let (_, routing_version) = shard.routing_version();
         let ((progress, copies, admissions), blocks) = shard.standing(&mut self.untold)?;
@@ -226,11 +226,11 @@ impl Told {
         };
         let written = self.written + written.len();
         let has_more = self.untold.has_more_than(&blocks) || shard.has_written_more_than(written);
-        Ok((request, Tells { blocks, written, has_more }))
+        Ok((request, Reporting { blocks, written, has_more }))
     }
 
     /// The master has heard a report, and its memory has this number; 0 while it remembers nothing.
-    fn answered(&mut self, shard: &Shard, base: u64, tells: &Tells) {
+    fn answered(&mut self, shard: &Shard, base: u64, tells: &Reporting) {
         self.has_more = tells.has_more && base != 0;
         if base != 0 && base == self.base {
             self.untold.told(&tells.blocks);
@@ -243,7 +243,7 @@ impl Told {
 
     /// Waits for a change, but not so long that reports are too far apart, nor so short that they are too close.
     async fn wait(&mut self, last: Instant, latest: Instant) {
-        let Told { untold, urgent, has_more, .. } = self;
+        let Reported { untold, urgent, has_more, .. } = self;
         sleep_until(last + PUBLISHED_INTERVAL).await;
         if *has_more {
             return;

@@ -2,7 +2,7 @@
 
 use crate::block::PushOutcome;
 use crate::credit_queue::{Asked, CreditAnswer};
-use crate::shard::{Answer as Told, CHANNELS_MAX, Pulled, Pushed, Shard, Undecided};
+use crate::shard::{CHANNELS_MAX, DecisionAnswer, Pulled, Pushed, Shard, Undecided};
 use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Rewind, Step, Version};
 use shoal_runtime::host::cuda::is_this_machine;
 use shoal_runtime::host::rpc::{Limits, PserverServer};
@@ -145,10 +145,16 @@ impl PserverService {
         let mut decided = self.shard.decided();
         loop {
             match self.shard.tell_partials(&undecided)? {
-                Told::Decided(decision) => return Ok(proto::DecideReply { decision, moved: false }),
-                Told::NotHere => return Ok(proto::DecideReply { decision: Default::default(), moved: true }),
-                Told::NotYet if Instant::now() >= deadline => return Ok(proto::DecideReply::default()),
-                Told::NotYet => {
+                DecisionAnswer::Decided(decision) => {
+                    return Ok(proto::DecideReply { decision, moved: false });
+                }
+                DecisionAnswer::NotHere => {
+                    return Ok(proto::DecideReply { decision: Default::default(), moved: true });
+                }
+                DecisionAnswer::NotYet if Instant::now() >= deadline => {
+                    return Ok(proto::DecideReply::default());
+                }
+                DecisionAnswer::NotYet => {
                     let _ = tokio::time::timeout_at(deadline, decided.changed(&self.shard)).await;
                 }
             }

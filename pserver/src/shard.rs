@@ -27,7 +27,7 @@ use areas::Areas;
 use changes::{ChangeLog, Kind, Listener, Since};
 pub use checkpoint::{Checkpointing, Pieces};
 pub use credit::Asking;
-pub use decisions::{Answer, Decided, Undecided, Waiters};
+pub use decisions::{Decided, DecisionAnswer, Undecided, Waiters};
 pub(crate) use follow::CHANNELS_MAX;
 use follow::Sessions;
 pub(crate) use follow::grouped;

@@ -318,7 +318,7 @@ GUARDS = [
     guard(
         "held-under-a-term",
         "what a primary held is pushed again to the next one",
-        ("trainer-sdk/src/acks.rs", "Standing::Held(held) => *held != term,", "Standing::Held(held) => *held != term && false,"),
+        ("trainer-sdk/src/acks.rs", "Ack::Held(held) => *held != term,", "Ack::Held(held) => *held != term && false,"),
     ),
     guard(
         "leases-end",

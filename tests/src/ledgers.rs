@@ -9,7 +9,7 @@ use crate::applied::{Acknowledged, Log, Of};
 use anyhow::Context;
 use shoal_master::document::Document;
 use shoal_runtime::cluster::{BlockCopy, CheckpointId, CheckpointManifest, Layout, Ledger};
-use shoal_runtime::host::checkpoints::{Standing, list, load, read_piece};
+use shoal_runtime::host::checkpoints::{Completeness, list, load, read_piece};
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store;
@@ -76,7 +76,7 @@ impl Reader {
         let mut is_compared = vec![false; firsts.len()];
         let mut readings = Readings::default();
         for entry in list(&storage).await? {
-            let Standing::Complete(record) = &entry.standing else { continue };
+            let Completeness::Complete(record) = &entry.completeness else { continue };
             let manifest = load(&storage, record).await?;
             let pieces = pieces(&storage, &manifest).await?;
             readings.ledgers += pieces.len() as u64;

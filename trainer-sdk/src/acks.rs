@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 /// The acknowledgements of one gradient, block by block.
 #[derive(Clone, Debug)]
 pub(crate) struct Acks {
-    blocks: Vec<Standing>,
+    blocks: Vec<Ack>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Ack {
     Lacks,
     /// Acknowledged by the primary of this term, and lost with it.
     Held(Term),
@@ -21,18 +21,18 @@ enum Standing {
 impl Acks {
     /// The acknowledgements of a gradient that no block has been given.
     pub(crate) fn by_none(blocks: usize) -> Acks {
-        Acks { blocks: vec![Standing::Lacks; blocks] }
+        Acks { blocks: vec![Ack::Lacks; blocks] }
     }
 
     pub(crate) fn held(&mut self, block: BlockId, term: Term) {
-        self.stand(block, Standing::Held(term));
+        self.stand(block, Ack::Held(term));
     }
 
     pub(crate) fn applied(&mut self, block: BlockId) {
-        self.stand(block, Standing::Applied);
+        self.stand(block, Ack::Applied);
     }
 
-    fn stand(&mut self, block: BlockId, standing: Standing) {
+    fn stand(&mut self, block: BlockId, standing: Ack) {
         if let Some(block) = self.blocks.get_mut(block.0 as usize) {
             *block = standing;
         }
@@ -40,10 +40,10 @@ impl Acks {
 
     /// The blocks that must be given the gradient: all that have not acknowledged it under their present term.
     pub(crate) fn lacking(&self, routing: &Routing) -> BTreeSet<BlockId> {
-        let lacks = |(standing, term): (&Standing, Term)| match standing {
-            Standing::Lacks => true,
-            Standing::Held(held) => *held != term,
-            Standing::Applied => false,
+        let lacks = |(standing, term): (&Ack, Term)| match standing {
+            Ack::Lacks => true,
+            Ack::Held(held) => *held != term,
+            Ack::Applied => false,
         };
         let terms = routing.blocks.iter().map(|route| route.term);
         let blocks = self.blocks.iter().zip(terms).zip(0..);
@@ -52,7 +52,7 @@ impl Acks {
 
     /// Whether every block has applied the gradient: none can lose it any more.
     pub(crate) fn is_applied(&self) -> bool {
-        self.blocks.iter().all(|standing| *standing == Standing::Applied)
+        self.blocks.iter().all(|standing| *standing == Ack::Applied)
     }
 }
 

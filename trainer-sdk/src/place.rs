@@ -6,7 +6,7 @@ use shoal_runtime::cluster::{JobSettings, Pass, Stage, Step, Task, Work};
 
 /// Where a microbatch stands in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct MicrobatchPlace {
     /// The reading of the data that it is of.
     pub(crate) pass: Pass,
     /// The step of the plan, by which records are left out.
@@ -17,9 +17,9 @@ pub(crate) struct Place {
     pub(crate) seed: u64,
 }
 
-impl Place {
+impl MicrobatchPlace {
     /// The place of microbatch `at` of the task.
-    pub(crate) fn of(job: &JobSettings, task: &Task, at: usize) -> Place {
+    pub(crate) fn of(job: &JobSettings, task: &Task, at: usize) -> MicrobatchPlace {
         let (index, shape) = (task.microbatches[at].index, job.shape());
         let per_step = u64::from(job.microbatches_per_step);
         let (unit, stage, trained, steps_per_unit, an_epoch) = match task.work {
@@ -41,7 +41,7 @@ impl Place {
             }
             Some(Stage::Training { .. }) | None => (Pass::Epoch(epoch), key(&[job.seed, trained, index])),
         };
-        Place { pass, unit, epoch, step: trained / steps_per_unit, seed }
+        MicrobatchPlace { pass, unit, epoch, step: trained / steps_per_unit, seed }
     }
 }
 
@@ -79,19 +79,21 @@ mod tests {
     fn a_run_goes_over_the_end_of_an_epoch() {
         // 10 microbatches an epoch: positions 19 and 20 are of epochs 1 and 2.
         let task = task(Work::Run { first: 19 }, &[9, 0]);
-        let places = [0, 1].map(|at| Place::of(&job(), &task, at));
+        let places = [0, 1].map(|at| MicrobatchPlace::of(&job(), &task, at));
         assert_eq!(places.map(|place| (place.epoch, place.step)), [(1, 4), (2, 5)]);
     }
 
     #[test]
     fn seeds_differ_between_epochs_and_are_the_same_whoever_holds_the_task() {
-        let run = |first: u64, index: u64| Place::of(&job(), &task(Work::Run { first }, &[index]), 0).seed;
+        let run = |first: u64, index: u64| {
+            MicrobatchPlace::of(&job(), &task(Work::Run { first }, &[index]), 0).seed
+        };
         assert_ne!(run(3, 3), run(13, 3));
         let two = task(Work::Run { first: 2 }, &[2, 3]);
-        assert_eq!(Place::of(&job(), &two, 1).seed, run(3, 3));
+        assert_eq!(MicrobatchPlace::of(&job(), &two, 1).seed, run(3, 3));
         let node = |node| Work::Node { step: Step(4), node, rewind: Rewind(1) };
         let (leaf, pair) =
             (task(node(Node::leaf(1)), &[3]), task(node(Node { level: 1, index: 0 }), &[0, 3]));
-        assert_eq!(Place::of(&job(), &leaf, 0), Place::of(&job(), &pair, 1));
+        assert_eq!(MicrobatchPlace::of(&job(), &leaf, 0), MicrobatchPlace::of(&job(), &pair, 1));
     }
 }

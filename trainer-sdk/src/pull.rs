@@ -22,7 +22,7 @@ use tonic::{Response, Status};
 
 /// Which parameters are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum PullVersion {
     /// The parameters that a step reads, once every block has published them.
     Step(Step, Rewind),
     /// Of each block the latest published, whatever its version.
@@ -57,7 +57,7 @@ struct PullAnswer {
 struct Pull<'a> {
     session: &'a Session,
     areas: InAreas,
-    at: At,
+    at: PullVersion,
     routing: Arc<Routing>,
     wanted: BTreeSet<BlockId>,
     /// The keys whose rows are wanted, indexed as declared, and where each bucket's are among them.
@@ -79,7 +79,7 @@ struct Arrived {
 /// earlier pull that nobody reads any more: the memory of a large model is not asked for again at every step.
 pub(crate) async fn pull(
     session: &Session,
-    at: At,
+    at: PullVersion,
     keys: Keys,
     spent: Option<Vec<Vec<f32>>>,
 ) -> Result<PullEnd, TrainError> {
@@ -93,21 +93,21 @@ pub(crate) async fn pull(
             session.processors.over(names.dense_bytes(), move || names.zeros()).await
         }
     };
-    if let At::Step(..) = at {
+    if let PullVersion::Step(..) = at {
         pull.areas = areas_for_parameters(session).await;
     }
     run(session, &mut pull).await
 }
 
 /// Pulls rows alone, of a version that every block has published: of these keys.
-pub(crate) async fn pull_rows(session: &Session, at: At, keys: Keys) -> Result<PullEnd, TrainError> {
+pub(crate) async fn pull_rows(session: &Session, at: PullVersion, keys: Keys) -> Result<PullEnd, TrainError> {
     let mut pull = Pull::new(session, at, keys).await?;
     pull.wanted = pull.buckets.keys().copied().collect();
     run(session, &mut pull).await
 }
 
 impl Pull<'_> {
-    async fn new(session: &Session, at: At, keys: Keys) -> Result<Pull<'_>, TrainError> {
+    async fn new(session: &Session, at: PullVersion, keys: Keys) -> Result<Pull<'_>, TrainError> {
         let (names, bytes) = (session.names.clone(), keys.bytes());
         let find = move || {
             let rows = keys.rows().into_iter().map(|rows| {
@@ -134,7 +134,7 @@ impl Pull<'_> {
     fn is_news(&self, pulled: &proto::PulledBlock) -> bool {
         let block = BlockId(pulled.block);
         let restored = self.routing.blocks.get(block.0 as usize).map_or(0, |route| route.rewind.0);
-        let is_stale = self.at == At::Latest && pulled.rewind < restored;
+        let is_stale = self.at == PullVersion::Latest && pulled.rewind < restored;
         !is_stale && self.wanted.contains(&block)
     }
 
@@ -243,8 +243,10 @@ impl Errand for Pull<'_> {
     fn wanted(&mut self, routing: &Arc<Routing>) -> ControlFlow<PullEnd, BTreeSet<BlockId>> {
         self.routing = routing.clone();
         match self.at {
-            At::Step(_, rewind) if rewind != routing.rewind() => ControlFlow::Break(PullEnd::Rewound),
-            At::Step(..) | At::Latest => ControlFlow::Continue(self.wanted.clone()),
+            PullVersion::Step(_, rewind) if rewind != routing.rewind() => {
+                ControlFlow::Break(PullEnd::Rewound)
+            }
+            PullVersion::Step(..) | PullVersion::Latest => ControlFlow::Continue(self.wanted.clone()),
         }
     }
 
@@ -262,8 +264,8 @@ impl Errand for Pull<'_> {
         let area = if places.is_empty() { 0 } else { self.areas.name(pserver) };
         read.extend(elsewhere);
         let (step, rewind) = match self.at {
-            At::Step(step, rewind) => (step.0, rewind.0),
-            At::Latest => (0, 0),
+            PullVersion::Step(step, rewind) => (step.0, rewind.0),
+            PullVersion::Latest => (0, 0),
         };
         let mut request = proto::PullRequest {
             job: self.session.master.job.job.0.clone(),
@@ -324,7 +326,7 @@ impl Errand for Pull<'_> {
             self.areas.answered(pserver);
         }
         self.session.meter.answered(published);
-        if reply.moved.is_empty() && self.at != At::Latest {
+        if reply.moved.is_empty() && self.at != PullVersion::Latest {
             // The pserver has kept the call open for as long as it may: no long pause on top of that.
             batch.answered.succeed();
         }

@@ -5,7 +5,7 @@
 //! rounded to bf16, here as there.
 
 use crate::device::Tensors;
-use crate::device::areas::There;
+use crate::device::areas::SumOnDevice;
 use crate::names::Names;
 use crate::sums::Sums;
 use shoal_runtime::cluster::precision::round_bf16;
@@ -21,7 +21,7 @@ pub(crate) struct NodeSum {
     /// Sums of rows of tables, indexed as declared; empty in evaluations.
     pub(crate) rows: Vec<Rows>,
     /// Sums of those dense parameters that are on a device; `None`: none of them are, or these are sums of an evaluation.
-    pub(crate) there: Option<Arc<There>>,
+    pub(crate) there: Option<Arc<SumOnDevice>>,
     /// Records (or tokens).
     pub(crate) weight: u64,
     /// The lowest number of the exclusions that its leaves were computed with.

@@ -1,7 +1,7 @@
 //! **Share**: a gradient that is on a device goes to the pservers of this machine in device memory, into areas that they share,
 //! and parameters come from there. With who shares none both go in messages.
 
-use crate::device::areas::{Area, Areas, Filled, There};
+use crate::device::areas::{Area, Areas, Filled, SumOnDevice};
 use crate::device::{Copied, Device, Tensors};
 use crate::error::TrainError;
 use crate::names::Names;
@@ -161,7 +161,7 @@ impl InArea {
 /// The values of a gradient: on the device, or here.
 pub(crate) struct Values {
     names: Arc<Names>,
-    there: Arc<There>,
+    there: Arc<SumOnDevice>,
     sum: Arc<NodeSum>,
 }
 

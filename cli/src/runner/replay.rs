@@ -3,7 +3,7 @@
 
 use super::journal::{Begun, Entry, Seen};
 use super::record::{close_freeze, freeze_or_thaw};
-use crate::breakdown::Place;
+use crate::breakdown::JobScale;
 use crate::exclusions::Excluded;
 use crate::report::{Fault, Member, Run, Sample, Time, Verdict};
 use crate::rewinds;
@@ -141,13 +141,13 @@ impl Replay {
         facts.extend(self.facts());
         let last = self.last.as_ref();
         let trainers = self.samples.iter().map(|sample| sample.trainers_live).max().unwrap_or(0);
-        let place = Place {
+        let scale = JobScale {
             is_async: self.begun.mode == "async",
             per_step: self.begun.microbatches_per_step.into(),
             trainers: trainers.into(),
         };
         let time =
-            last.and_then(|last| Some(Time { shares: last.time.parts()?, advice: last.time.advice(place) }));
+            last.and_then(|last| Some(Time { shares: last.time.parts()?, advice: last.time.advice(scale) }));
         Run {
             title: format!("Shoal run: {}", self.program()),
             job: self.begun.job.clone(),

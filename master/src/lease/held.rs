@@ -37,7 +37,7 @@ impl Lease {
 
 /// Where a lease is among those of its step. Once it has ended, others may be there; they have other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LeasePlace {
     at: u32,
     pub(super) id: LeaseId,
 }
@@ -45,7 +45,7 @@ pub(super) struct Place {
 /// All leases of one step.
 #[derive(Debug)]
 pub(super) struct HeldLeases {
-    places: Places,
+    places: LeasePlaces,
     /// How many leases hold each present slot: speculation leases slots twice.
     holders: Vec<u32>,
     /// By when they were last renewed, those that are computed as far as is known apart.
@@ -55,7 +55,7 @@ pub(super) struct HeldLeases {
 
 /// A lease keeps its place until it ends: as many places as there have been leases at one time.
 #[derive(Debug, Default)]
-struct Places {
+struct LeasePlaces {
     all: Vec<Option<Lease>>,
     vacant: Vec<u32>,
 }
@@ -63,13 +63,13 @@ struct Places {
 /// Leases in the order in which they were renewed. An entry of a lease that has ended, was renewed since or is of the other
 /// kind now counts no more; the first one counts always.
 #[derive(Debug, Default)]
-struct Ages(VecDeque<(Duration, Place)>);
+struct Ages(VecDeque<(Duration, LeasePlace)>);
 
 impl HeldLeases {
     /// None, of a step of so many present slots.
     pub(super) fn new(present: u32) -> HeldLeases {
         HeldLeases {
-            places: Places::default(),
+            places: LeasePlaces::default(),
             holders: vec![0; present as usize],
             waiting: Ages::default(),
             computed: Ages::default(),
@@ -77,7 +77,7 @@ impl HeldLeases {
     }
 
     /// Adds one.
-    pub(super) fn insert(&mut self, lease: Lease) -> Place {
+    pub(super) fn insert(&mut self, lease: Lease) -> LeasePlace {
         let slots = self.slots(lease.node);
         self.holders[slots].iter_mut().for_each(|holders| *holders += 1);
         let (renewed, is_computed) = (lease.renewed, lease.is_computed());
@@ -87,7 +87,7 @@ impl HeldLeases {
     }
 
     /// Takes one out.
-    pub(super) fn remove(&mut self, place: Place) -> Option<Lease> {
+    pub(super) fn remove(&mut self, place: LeasePlace) -> Option<Lease> {
         let lease = self.places.remove(place)?;
         let slots = self.slots(lease.node);
         self.holders[slots].iter_mut().for_each(|holders| *holders -= 1);
@@ -97,7 +97,7 @@ impl HeldLeases {
 
     /// How far its trainer is with one; what it has said before changes nothing, but that it waits renews it each time. Returns
     /// how many more it has computed.
-    pub(super) fn progress(&mut self, place: Place, word: Progress, now: Duration) -> u32 {
+    pub(super) fn progress(&mut self, place: LeasePlace, word: Progress, now: Duration) -> u32 {
         let Some(lease) = self.places.get_mut(place) else { return 0 };
         let more = word.microbatches.saturating_sub(lease.microbatches);
         let waits = word.waits && !lease.pushed && !word.pushed;
@@ -115,7 +115,7 @@ impl HeldLeases {
     }
 
     /// Its trainer got on with what it does before this one.
-    pub(super) fn renew(&mut self, place: Place, now: Duration) {
+    pub(super) fn renew(&mut self, place: LeasePlace, now: Duration) {
         let Some(lease) = self.places.get_mut(place).filter(|lease| !lease.is_computed()) else { return };
         lease.renewed = now;
         self.waiting.0.push_back((now, place));
@@ -123,7 +123,7 @@ impl HeldLeases {
     }
 
     /// One of them.
-    pub(super) fn get(&self, place: Place) -> Option<&Lease> {
+    pub(super) fn get(&self, place: LeasePlace) -> Option<&Lease> {
         self.places.get(place)
     }
     /// All of them, and whether another has some of it too.
@@ -145,7 +145,7 @@ impl HeldLeases {
         [&self.waiting, &self.computed].into_iter().filter_map(|ages| ages.0.front()).map(|(at, _)| *at).min()
     }
     /// Those that were last renewed at `until` or before.
-    pub(super) fn renewed_until(&self, until: Duration) -> Vec<Place> {
+    pub(super) fn renewed_until(&self, until: Duration) -> Vec<LeasePlace> {
         let old =
             [(&self.waiting, false), (&self.computed, true)].into_iter().flat_map(|(ages, is_computed)| {
                 let present = ages.0.iter().take_while(|(at, _)| *at <= until);
@@ -154,12 +154,12 @@ impl HeldLeases {
         old.collect()
     }
     /// Those that are not computed as far as is known, the one that was renewed longest ago first.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (Place, &Lease)> {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (LeasePlace, &Lease)> {
         let present = self.waiting.0.iter().filter(|entry| self.places.count(false, entry));
         present.filter_map(|(_, place)| Some((*place, self.get(*place)?)))
     }
     /// So many halves of one were given to others as well.
-    pub(super) fn speculated(&mut self, place: Place, halves: u8) {
+    pub(super) fn speculated(&mut self, place: LeasePlace, halves: u8) {
         if let Some(lease) = self.places.get_mut(place) {
             lease.speculated = halves;
         }
@@ -207,27 +207,27 @@ fn slots(node: Node, present: usize) -> Range<usize> {
     (node.first() as usize).min(present)..(node.end() as usize).min(present)
 }
 
-impl Places {
-    fn insert(&mut self, lease: Lease) -> Place {
+impl LeasePlaces {
+    fn insert(&mut self, lease: Lease) -> LeasePlace {
         let id = lease.id;
         if let Some(at) = self.vacant.pop() {
             self.all[at as usize] = Some(lease);
-            return Place { at, id };
+            return LeasePlace { at, id };
         }
         self.all.push(Some(lease));
-        Place { at: self.all.len() as u32 - 1, id }
+        LeasePlace { at: self.all.len() as u32 - 1, id }
     }
 
-    fn remove(&mut self, place: Place) -> Option<Lease> {
+    fn remove(&mut self, place: LeasePlace) -> Option<Lease> {
         let lease = self.all.get_mut(place.at as usize)?.take_if(|lease| lease.id == place.id)?;
         self.vacant.push(place.at);
         Some(lease)
     }
 
-    fn get(&self, place: Place) -> Option<&Lease> {
+    fn get(&self, place: LeasePlace) -> Option<&Lease> {
         self.all.get(place.at as usize)?.as_ref().filter(|lease| lease.id == place.id)
     }
-    fn get_mut(&mut self, place: Place) -> Option<&mut Lease> {
+    fn get_mut(&mut self, place: LeasePlace) -> Option<&mut Lease> {
         self.all.get_mut(place.at as usize)?.as_mut().filter(|lease| lease.id == place.id)
     }
     fn len(&self) -> usize {
@@ -235,7 +235,7 @@ impl Places {
     }
 
     /// Whether an entry of those ages is of a lease as it is now.
-    fn count(&self, is_computed: bool, (at, place): &(Duration, Place)) -> bool {
+    fn count(&self, is_computed: bool, (at, place): &(Duration, LeasePlace)) -> bool {
         self.get(*place).is_some_and(|lease| (lease.renewed, lease.is_computed()) == (*at, is_computed))
     }
 }
@@ -300,7 +300,7 @@ mod tests {
             let mut held = HeldLeases::new(PRESENT);
             let (mut present, mut most) = (Vec::new(), 0);
             // Of one that has ended: nothing is found there, whoever has come to its place.
-            let mut ended = Place { at: 0, id: LeaseId(u64::MAX) };
+            let mut ended = LeasePlace { at: 0, id: LeaseId(u64::MAX) };
             for (number, call) in calls.into_iter().enumerate() {
                 let (id, now) = (LeaseId(number as u64), Duration::from_secs(number as u64 / 3));
                 match call {

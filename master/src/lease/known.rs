@@ -1,7 +1,7 @@
 //! What is known of one trainer: where it works, and how fast. Pure.
 
 use super::Leases;
-use super::held::Place;
+use super::held::LeasePlace;
 use crate::paces::{Pace, Paces};
 use shoal_runtime::cluster::{Incarnation, Node, Step};
 use std::time::Duration;
@@ -12,21 +12,21 @@ const LEAST_OF_SHARE: u32 = 8;
 
 /// What is known of one trainer.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownTrainer {
     /// The nodes it had last, kept so that it stays in the chunks it has read. None once it is gone.
     pub(super) lanes: Vec<Node>,
     /// The open steps of which it has had a lease.
     pub(super) served: Vec<Step>,
     /// Its leases.
-    pub(super) leases: Vec<(Step, Place)>,
+    pub(super) leases: Vec<(Step, LeasePlace)>,
     /// Since when what it computes next is under way, if not since a later step's beginning.
     since: Duration,
     pub(super) pace: Pace,
 }
 
-impl Known {
+impl KnownTrainer {
     /// Its leases of one step. It does the one first that was given first.
-    pub(super) fn of_step(&self, step: Step) -> impl Iterator<Item = Place> {
+    pub(super) fn of_step(&self, step: Step) -> impl Iterator<Item = LeasePlace> {
         self.leases.iter().filter(move |(of, _)| *of == step).map(|(_, place)| *place)
     }
 

@@ -1,7 +1,7 @@
 //! What an idle trainer is given of a task that is waited for.
 
-use super::held::{HeldLeases, Place};
-use super::known::Known;
+use super::held::{HeldLeases, LeasePlace};
+use super::known::KnownTrainer;
 use super::{Lacking, Lease, Leases, OpenStep};
 use crate::paces::Paces;
 use crate::suspects::LOSSES;
@@ -35,7 +35,7 @@ impl Leases {
         };
         let (ttl, paces, trainers) = (self.ttl, &self.paces, &self.trainers);
         let waiting = step.leases.waiting().filter(|(_, lease)| is_whole(lease)).take(LOOKED_AT_MAX);
-        let patience = |(place, lease): &(Place, &Lease)| {
+        let patience = |(place, lease): &(LeasePlace, &Lease)| {
             patience(ttl, paces, work_until(step, trainers, *place, lease))
         };
         let late = waiting.filter(|waiting| now >= waiting.1.renewed.max(since) + patience(waiting));
@@ -70,7 +70,7 @@ impl Leases {
     /// When the next task of the front is late, after `now`: an idle trainer may be given a part of it then.
     pub fn next_late(&self, now: Duration) -> Option<Duration> {
         let open = self.at(self.front)?;
-        let late = |(place, lease): (Place, &Lease)| {
+        let late = |(place, lease): (LeasePlace, &Lease)| {
             let work = work_until(open, &self.trainers, place, lease);
             lease.renewed.max(self.front_since) + patience(self.ttl, &self.paces, work)
         };
@@ -85,7 +85,12 @@ fn is_whole(lease: &Lease) -> bool {
 }
 
 /// Microbatches that a trainer has to compute until a task of its own is done: those of the tasks before it too.
-fn work_until(step: &OpenStep, trainers: &BTreeMap<Incarnation, Known>, place: Place, lease: &Lease) -> u32 {
+fn work_until(
+    step: &OpenStep,
+    trainers: &BTreeMap<Incarnation, KnownTrainer>,
+    place: LeasePlace,
+    lease: &Lease,
+) -> u32 {
     let known = trainers.get(&lease.trainer).into_iter();
     let before = known.flat_map(|known| known.of_step(step.step)).filter(|other| other.id < place.id);
     let left =

@@ -9,10 +9,10 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 /// The namespace, for a pod of another may say that it is owned by anybody; the uid of the job; the pod's name.
-type Place = (String, String, String);
+type PodKey = (String, String, String);
 
 /// All pods of jobs.
-pub(super) type PodIndex = Index<PodView, Place>;
+pub(super) type PodIndex = Index<PodView, PodKey>;
 
 impl PodIndex {
     /// Takes in what the watch says.
@@ -34,7 +34,7 @@ impl PodIndex {
 }
 
 /// A job's pod has one owner; what has none is nobody's.
-fn place(pod: &Pod) -> Place {
+fn place(pod: &Pod) -> PodKey {
     let owner = pod.metadata.owner_references.iter().flatten().next().map(|owner| owner.uid.clone());
     (pod.namespace().unwrap_or_default(), owner.unwrap_or_default(), pod.name_any())
 }

@@ -15,5 +15,5 @@ pub use amounts::Amounts;
 pub use facts::{Asks, JobFacts, PodAsk, asks};
 pub use site::Site;
 pub use suit::Wish;
-pub use tenant::{Member, Place, Tenant};
+pub use tenant::{Member, PodPlace, Tenant};
 pub use view::{Inventory, cluster_view};

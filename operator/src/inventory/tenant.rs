@@ -11,7 +11,7 @@ pub struct Tenant {
     /// What it asks for.
     pub amounts: Amounts,
     /// Where it is, or would be.
-    pub place: Place,
+    pub place: PodPlace,
     /// Its priority.
     pub priority: i32,
     /// When it was made, in seconds since 1970.
@@ -26,7 +26,7 @@ pub struct Tenant {
 
 /// Where a pod is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum PodPlace {
     /// On this node.
     On(String),
     /// No node has it yet: where it wants to be.
@@ -62,7 +62,7 @@ impl Tenant {
         Some(Tenant {
             amounts: Amounts::of_pod(spec),
             place: node
-                .map_or_else(|| Place::Wants(Box::new(Wish::of(spec))), |node| Place::On(node.clone())),
+                .map_or_else(|| PodPlace::Wants(Box::new(Wish::of(spec))), |node| PodPlace::On(node.clone())),
             priority: spec.priority.unwrap_or(0),
             since: u64::try_from(made).unwrap_or(0),
             is_leaving: metadata.deletion_timestamp.is_some(),
@@ -74,8 +74,8 @@ impl Tenant {
     /// The node that it is on.
     pub fn node(&self) -> Option<&str> {
         match &self.place {
-            Place::On(node) => Some(node),
-            Place::Wants(_) => None,
+            PodPlace::On(node) => Some(node),
+            PodPlace::Wants(_) => None,
         }
     }
 }

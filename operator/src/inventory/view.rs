@@ -1,7 +1,7 @@
 //! The planner's view of nodes, pods and jobs. Pure.
 
 use super::suit::PoolMap;
-use super::{Amounts, JobFacts, Place, PodAsk, Site, Tenant, Wish};
+use super::{Amounts, JobFacts, PodAsk, PodPlace, Site, Tenant, Wish};
 use crate::decide::Role;
 use shoal_planner::{
     Ask, ClusterView, DEVICES, JobView, KINDS, Node, Resources, Servers, Trainers, WaitingPod,
@@ -45,7 +45,7 @@ pub fn cluster_view<'a>(
     for (name, tenant) in tenants.filter(|(_, tenant)| !tenant.is_leaving) {
         let job = tenant.member.as_ref().and_then(|member| Some((member, *by_uid.get(member.job.as_str())?)));
         match (&tenant.place, job) {
-            (Place::On(node), job) => {
+            (PodPlace::On(node), job) => {
                 let Some(&node) = places.get(node.as_str()) else { continue };
                 let asked = tenant.amounts.planned(&devices);
                 let counted = job.map(|(member, job)| {
@@ -56,8 +56,8 @@ pub fn cluster_view<'a>(
                 used[node].add(&beyond(&asked, &counted.unwrap_or_default()));
             }
             // A job's own pods that wait are in what the job wants.
-            (Place::Wants(wish), None) if tenant.member.is_none() => waiting.push((name, tenant, wish)),
-            (Place::Wants(_), _) => {}
+            (PodPlace::Wants(wish), None) if tenant.member.is_none() => waiting.push((name, tenant, wish)),
+            (PodPlace::Wants(_), _) => {}
         }
     }
     let asks = jobs.iter().flat_map(|job| [&job.asks.master, &job.asks.pserver, &job.asks.trainer]);
@@ -179,7 +179,8 @@ mod tests {
         let uid = member.map_or_else(String::new, |(_, ordinal)| format!("u{ordinal}"));
         Tenant {
             amounts: Amounts { cpu_millis: cpu, pods: 1, ..Amounts::default() },
-            place: node.map_or_else(|| Place::Wants(Box::new(wish())), |node| Place::On(node.to_owned())),
+            place: node
+                .map_or_else(|| PodPlace::Wants(Box::new(wish())), |node| PodPlace::On(node.to_owned())),
             priority: 0,
             since: 0,
             is_leaving: false,

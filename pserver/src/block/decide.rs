@@ -40,7 +40,7 @@ impl Scalars {
 
 /// What becomes of partial results that come to the scalar block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum PartialsOutcome {
     /// They are taken in, or were before.
     Taken,
     /// The step is decided now.
@@ -91,13 +91,13 @@ impl Block {
         step: Step,
         partials: &[(BlockId, Partial)],
         blocks: usize,
-    ) -> Result<Told, Refusal> {
+    ) -> Result<PartialsOutcome, Refusal> {
         let Some(decisions) = self.shape.decisions else { return Err(self.is_no_scalar_block()) };
         if self.led(rewind).is_err() {
-            return Ok(Told::NotHere);
+            return Ok(PartialsOutcome::NotHere);
         }
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
-            return Ok(Told::NotHere);
+            return Ok(PartialsOutcome::NotHere);
         };
         let version = state.version();
         if step.replaces() < version {
@@ -105,10 +105,10 @@ impl Block {
             for (block, partial) in partials {
                 check(known.and_then(|known| known.get(block)), *block, partial, step)?;
             }
-            return Ok(Told::Taken);
+            return Ok(PartialsOutcome::Taken);
         }
         if step.replaces() > version || version != self.published {
-            return Ok(Told::NotHere);
+            return Ok(PartialsOutcome::NotHere);
         }
         for (block, partial) in partials {
             check(primary.scalars.partials.get(block), *block, partial, step)?;
@@ -118,10 +118,10 @@ impl Block {
         primary.scalars.partials.extend(new.iter().copied());
         let is_whole = primary.scalars.partials.len() >= blocks;
         if !is_whole || self.placement.heir.is_some() || !self.has_memory(0) {
-            return Ok(Told::Taken);
+            return Ok(PartialsOutcome::Taken);
         }
         let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state) else {
-            return Ok(Told::NotHere);
+            return Ok(PartialsOutcome::NotHere);
         };
         let before = |version| {
             let kept = state.parameters(version).map(|kept| Decision::from_values(kept.values()));
@@ -138,7 +138,7 @@ impl Block {
         primary.scalars.advance();
         let sum = Sum::Dense(tally.to_values().into());
         self.update(Update::new(state.name(), self.placement.term, 1, sum));
-        Ok(Told::Decided)
+        Ok(PartialsOutcome::Decided)
     }
 
     /// What is decided of a step, once it is published; none elsewhere, or while it is not.

@@ -27,7 +27,7 @@ pub mod shape;
 pub mod state;
 
 use crate::bucket::arena::Slot;
-pub use decide::Told;
+pub use decide::PartialsOutcome;
 pub use effects::RowCounts;
 use evaluate::Verdicts;
 use memory::Hold;

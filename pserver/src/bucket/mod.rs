@@ -21,7 +21,7 @@ use admission::Candidates;
 use arena::{Arena, RowMut, Slot};
 use changed::Changed;
 use giving::Giving;
-use plan::{Place, Plan, age};
+use plan::{Plan, RowPlace, age};
 use shape::BucketShape;
 use shoal_runtime::cluster::Rows;
 use std::collections::VecDeque;
@@ -86,10 +86,10 @@ impl Bucket {
         for (key, place) in rows.keys().iter().zip(&plan.places) {
             let fits = shape.has(*key)
                 && match *place {
-                    Place::At(slot) => !is_here(slot) || holds(slot, *key),
-                    Place::Born(slot) if !is_here(slot) => true,
-                    Place::Born(slot) => free.next() == Some(slot) && self.arena.find(*key).is_none(),
-                    Place::Unborn => self.arena.find(*key).is_none(),
+                    RowPlace::At(slot) => !is_here(slot) || holds(slot, *key),
+                    RowPlace::Born(slot) if !is_here(slot) => true,
+                    RowPlace::Born(slot) => free.next() == Some(slot) && self.arena.find(*key).is_none(),
+                    RowPlace::Unborn => self.arena.find(*key).is_none(),
                 };
             if !fits {
                 return Err(format!("key {key} is {place:?} in it, which it cannot be here"));
@@ -110,7 +110,7 @@ impl Bucket {
     /// Makes the next version: the rule runs for every row whose key occurs and that is, or is born. The plan must be
     /// this bucket's, or have passed [`check`](Self::check).
     pub fn apply(&mut self, shape: &BucketShape, mut rows: Rows, plan: &Plan, pass: Pass) {
-        let kept = plan.places.iter().filter(|place| matches!(place, Place::At(_))).count();
+        let kept = plan.places.iter().filter(|place| matches!(place, RowPlace::At(_))).count();
         let mut undo = Undo::with_room(rows.len() + plan.evicted.len(), kept * shape.dimension);
         let mut evicted = plan.evicted.iter().copied().peekable();
         let row_pass = RowPass::new(shape.rule(), pass);
@@ -122,9 +122,9 @@ impl Bucket {
                 self.evict(shape, gone, slot, &mut undo);
             }
             match *place {
-                Place::Unborn if shape.counts_candidates() => self.candidates.add(key, count),
-                Place::Unborn => {}
-                Place::Born(slot) => {
+                RowPlace::Unborn if shape.counts_candidates() => self.candidates.add(key, count),
+                RowPlace::Unborn => {}
+                RowPlace::Born(slot) => {
                     self.candidates.admitted(key);
                     if slot < self.filled {
                         undo.push(key, slot, None);
@@ -133,14 +133,14 @@ impl Bucket {
                         }
                     }
                 }
-                Place::At(slot) if slot < self.filled => {
+                RowPlace::At(slot) if slot < self.filled => {
                     self.touch(slot);
                     if let Some(row) = self.arena.row_mut(slot) {
                         undo.push(key, slot, Some(&row.values[..shape.dimension]));
                         update(shape, &row_pass, &pass, row, count, sum);
                     }
                 }
-                Place::At(_) => {}
+                RowPlace::At(_) => {}
             }
         }
         for (gone, slot) in evicted {

@@ -12,7 +12,7 @@ use shoal_runtime::cluster::table::{Ceiling, Full};
 
 /// Where the row of a key is that occurs in an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RowPlace {
     /// It is there already.
     At(Slot),
     /// It is born.
@@ -25,7 +25,7 @@ pub enum Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// For each key of the sum.
-    pub places: Vec<Place>,
+    pub places: Vec<RowPlace>,
     /// Rows that go, by ascending key. None of them is in the sum.
     pub evicted: Vec<(u64, Slot)>,
     /// Keys that were refused because the bucket is full.
@@ -43,19 +43,19 @@ impl Bucket {
     pub fn plan(&self, shape: &BucketShape, rows: &Rows, pass: &Pass) -> Plan {
         let mut plan = Plan { places: Vec::with_capacity(rows.len()), ..Plan::default() };
         self.arena.find_all(rows.keys(), shape.width, |slot| {
-            plan.places.push(slot.map_or(Place::Unborn, Place::At));
+            plan.places.push(slot.map_or(RowPlace::Unborn, RowPlace::At));
         });
         if let Some(age_max) = shape.sweeps(pass.update) {
             plan.evicted = aged(&self.arena, rows, pass, age_max);
         }
         let counted = rows.keys().iter().zip(rows.counts()).zip(&plan.places).enumerate();
         let wanted = counted.filter(|(_, ((key, count), place))| {
-            **place == Place::Unborn && shape.admits(self.candidates.count(**key), **count)
+            **place == RowPlace::Unborn && shape.admits(self.candidates.count(**key), **count)
         });
         let wanted: Vec<usize> = wanted.map(|(at, _)| at).collect();
         let born = plan.make_room(&self.arena, shape, rows, pass, wanted.len());
         for (at, slot) in wanted[..born].iter().zip(self.arena.free_slots()) {
-            plan.places[*at] = Place::Born(slot);
+            plan.places[*at] = RowPlace::Born(slot);
         }
         plan
     }
@@ -126,10 +126,10 @@ impl Plan {
 
     /// Bytes: `place (u32)* | refused (u32) | (key, slot)*`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
-        let word = |place: &Place| match place {
-            Place::At(slot) => *slot,
-            Place::Born(slot) => slot | BORN,
-            Place::Unborn => UNBORN,
+        let word = |place: &RowPlace| match place {
+            RowPlace::At(slot) => *slot,
+            RowPlace::Born(slot) => slot | BORN,
+            RowPlace::Unborn => UNBORN,
         };
         self.places.iter().for_each(|place| bytes.extend_from_slice(&word(place).to_le_bytes()));
         bytes.extend_from_slice(&self.refused.to_le_bytes());
@@ -143,9 +143,9 @@ impl Plan {
     pub fn decode(bytes: &[u8], keys: usize) -> Option<Plan> {
         let (places, rest) = bytes.split_at_checked(keys.checked_mul(4)?)?;
         let place = |word: &[u8; 4]| match u32::from_le_bytes(*word) {
-            UNBORN => Place::Unborn,
-            word if word & BORN != 0 => Place::Born(word & !BORN),
-            slot => Place::At(slot),
+            UNBORN => RowPlace::Unborn,
+            word if word & BORN != 0 => RowPlace::Born(word & !BORN),
+            slot => RowPlace::At(slot),
         };
         let places = places.as_chunks().0.iter().map(place).collect();
         let (refused, rest) = rest.split_first_chunk()?;

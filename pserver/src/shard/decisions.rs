@@ -1,7 +1,7 @@
 //! What is decided over all blocks, between the blocks here and the scalar block, wherever that is.
 
 use super::{Kind, Listener, Shard, Since};
-use crate::block::{Block, Told};
+use crate::block::{Block, PartialsOutcome};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Decision, Incarnation, Partial, Refusal, RefusalKind, Rewind, Step};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Undecided {
 
 /// What the scalar block answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum DecisionAnswer {
     /// What is decided: its parameters after the step.
     Decided(Bytes),
     /// It is not decided, or not published yet.
@@ -130,13 +130,13 @@ impl Shard {
     }
 
     /// Blocks somewhere tell what they know of a step; the scalar block answers if it is here.
-    pub fn tell_partials(&self, undecided: &Undecided) -> Result<Answer, Refusal> {
+    pub fn tell_partials(&self, undecided: &Undecided) -> Result<DecisionAnswer, Refusal> {
         self.check_arithmetic()?;
         let Undecided { rewind, step, partials } = undecided;
         if *step >= Step(self.job.steps()) {
             return Err(self.beyond(*step));
         }
-        let Some(hosting) = self.hosting() else { return Ok(Answer::NotHere) };
+        let Some(hosting) = self.hosting() else { return Ok(DecisionAnswer::NotHere) };
         let scalars = hosting.layout.scalars();
         for (block, _) in partials {
             hosting.check(*block)?;
@@ -146,7 +146,7 @@ impl Shard {
             }
         }
         let Some(hosted) = scalars.and_then(|scalars| hosting.block(scalars)) else {
-            return Ok(Answer::NotHere);
+            return Ok(DecisionAnswer::NotHere);
         };
         let told = self.with(hosted, |block| {
             let told = block.tell_partials(*rewind, *step, partials, hosting.layout.decided());
@@ -158,9 +158,9 @@ impl Shard {
             }
         })?;
         Ok(match (told, decided?) {
-            (Told::NotHere, _) => Answer::NotHere,
-            (_, Some(decision)) => Answer::Decided(decision),
-            (_, None) => Answer::NotYet,
+            (PartialsOutcome::NotHere, _) => DecisionAnswer::NotHere,
+            (_, Some(decision)) => DecisionAnswer::Decided(decision),
+            (_, None) => DecisionAnswer::NotYet,
         })
     }
 }

@@ -11,7 +11,7 @@ mod tests;
 use super::cache::ChunkCache;
 use super::depth::{DEPTH_MAX, Depth};
 use super::{ChunkSource, MicrobatchRecords, ReadError, RecordBytes, Unreadable, read_chunk};
-use crate::place::Place;
+use crate::place::MicrobatchPlace;
 use futures_util::future::select_all;
 use shoal_recordio::Chunk;
 use shoal_runtime::cluster::plan::ChunkOrder;
@@ -197,7 +197,7 @@ impl Reader {
 
     fn is_excluded(&self, task: &Task, at: usize, slice: &Slice) -> bool {
         !self.exclusions.list.is_empty()
-            && self.exclusions.excludes_all(&of_chunk(slice), Place::of(&self.job, task, at).unit)
+            && self.exclusions.excludes_all(&of_chunk(slice), MicrobatchPlace::of(&self.job, task, at).unit)
     }
 
     /// Begins to read the first chunks that are missing, up to the depth and while there is room for them; the very first
@@ -306,7 +306,7 @@ impl Reader {
                 let more = if kept.is_in_use() { 0 } else { kept.bytes };
                 let shares = in_use + more <= in_use_max;
                 in_use += if shares { more } else { 0 };
-                let pass = Place::of(&self.job, &task, self.assembly.at).pass;
+                let pass = MicrobatchPlace::of(&self.job, &task, self.assembly.at).pass;
                 self.assembly.take(&self.job, pass, slice, &kept.chunk, shares);
             }
             self.assembly.slice += 1;

@@ -59,7 +59,7 @@ pub(crate) struct Filled {
 
 /// A node's sum on the device, and the areas that it is in, by the incarnation of their pservers.
 #[derive(Debug)]
-pub(crate) struct There {
+pub(crate) struct SumOnDevice {
     pub(crate) tensors: Tensors,
     filled: Mutex<BTreeMap<u64, Filled>>,
 }
@@ -140,9 +140,9 @@ impl Area {
     }
 }
 
-impl There {
-    pub(crate) fn new(tensors: Tensors) -> There {
-        There { tensors, filled: Mutex::default() }
+impl SumOnDevice {
+    pub(crate) fn new(tensors: Tensors) -> SumOnDevice {
+        SumOnDevice { tensors, filled: Mutex::default() }
     }
 
     fn filled(&self) -> MutexGuard<'_, BTreeMap<u64, Filled>> {

@@ -3,7 +3,7 @@
 #[path = "../../../runtime/src/host/cuda/fake/mod.rs"]
 pub(crate) mod fake;
 
-use super::areas::{Area, Areas, There};
+use super::areas::{Area, Areas, SumOnDevice};
 use super::*;
 use crate::model::Gradient;
 use crate::names::Names;
@@ -71,7 +71,7 @@ fn sums_on_a_device_have_the_bits_of_sums_here() {
                 }
                 let there = gradient.there.map(|tensors| {
                     tensors.settle(&names.rounded).unwrap();
-                    Arc::new(There::new(tensors))
+                    Arc::new(SumOnDevice::new(tensors))
                 });
                 let (values, rows) = (gradient.values, gradient.rows);
                 local.push(NodeSum { values, rows, there, weight: 1, exclusions: 0 }).unwrap();

@@ -6,13 +6,13 @@ use crate::activities::Activity;
 use crate::complaint::Complaint;
 use crate::desk::Ready;
 use crate::device::Tensors;
-use crate::device::areas::There;
+use crate::device::areas::SumOnDevice;
 use crate::error::{TrainError, panic_words};
 use crate::metrics::Metrics;
 use crate::model::{Batch, Gradient, Model, Parameters, Record};
 use crate::names::Names;
 use crate::outputs;
-use crate::place::Place;
+use crate::place::MicrobatchPlace;
 use crate::reduce::{NodeSum, not_finite};
 use crate::sums::Sums;
 use crate::tables::Keys;
@@ -74,7 +74,7 @@ pub(super) struct Attempt {
     first_record: u64,
     ready: Ready,
     at: usize,
-    place: Place,
+    place: MicrobatchPlace,
     names: Arc<Names>,
     exclusions: Arc<Exclusions>,
     takes_non_finite: bool,
@@ -150,7 +150,7 @@ impl Trainer {
 
     pub(super) fn attempt(&self, ready: &Ready, at: usize) -> Attempt {
         let job = &self.session.master.job;
-        let place = Place::of(job, &ready.task, at);
+        let place = MicrobatchPlace::of(job, &ready.task, at);
         let function = match place.pass {
             Pass::Epoch(_) => Function::Step,
             Pass::Evaluation(_) if self.session.outputs.is_some() => Function::Predict,
@@ -259,7 +259,7 @@ impl Attempt {
         records: &[Record<'_>],
     ) -> Result<(NodeSum, Option<Bytes>), StepError> {
         let ProgramSums { values, rows, there, weight, outputs } = sums;
-        let there = there.map(|tensors| Arc::new(There::new(tensors)));
+        let there = there.map(|tensors| Arc::new(SumOnDevice::new(tensors)));
         let sum = NodeSum { values, rows, there, weight, exclusions: self.exclusions.number };
         if self.function != Function::Predict {
             return Ok((sum, None));
@@ -271,7 +271,7 @@ impl Attempt {
     }
 
     fn batch<'a>(&self, records: &'a [Record<'a>]) -> Batch<'a> {
-        let Place { epoch, step, seed, .. } = self.place;
+        let MicrobatchPlace { epoch, step, seed, .. } = self.place;
         let microbatch = self.ready.records[self.at].microbatch;
         Batch { epoch, step, microbatch, seed, records }
     }

@@ -7,7 +7,7 @@ use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Model, Parameters};
 use crate::origin::StepNode;
-use crate::pull::{At, PullEnd, pull, pull_rows};
+use crate::pull::{PullEnd, PullVersion, pull, pull_rows};
 use crate::reduce::LocalTree;
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Step, Work};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 impl Trainer {
     pub(super) async fn node_loop(&self, mut model: Box<dyn Model>) -> TrainError {
-        let mut pulled: Option<(At, Parameters)> = None;
+        let mut pulled: Option<(PullVersion, Parameters)> = None;
         loop {
             let ready = self.next_ready().await;
             let Work::Node { step, node, rewind } = ready.task.work else {
@@ -34,7 +34,7 @@ impl Trainer {
                     Err(error) => return error,
                 },
             };
-            let at = At::Step(step, rewind);
+            let at = PullVersion::Step(step, rewind);
             let (known, spent) = match pulled.take() {
                 Some((of, parameters)) if of == at => (Some(parameters), None),
                 earlier => (None, earlier.and_then(|(_, parameters)| Arc::into_inner(parameters.values))),
@@ -63,7 +63,7 @@ impl Trainer {
         &self,
         ready: &Ready,
         step: Step,
-        at: At,
+        at: PullVersion,
         keys: Keys,
         known: Option<Parameters>,
         spent: Option<Vec<Vec<f32>>>,
@@ -100,7 +100,7 @@ impl Trainer {
                     return Ok(Some(Parameters { rows: Arc::new(rows), ..known }));
                 }
                 let (parameters, areas) = self.pulled(values, rows, areas).await?;
-                let At::Step(step, rewind) = at else { return Ok(Some(parameters)) };
+                let PullVersion::Step(step, rewind) = at else { return Ok(Some(parameters)) };
                 // If not, the task is still there.
                 areas.confirm(&self.session, step, rewind).await.then_some(parameters)
             }

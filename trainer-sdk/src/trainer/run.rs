@@ -7,7 +7,7 @@ use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::model::{Model, Parameters};
 use crate::origin::BaseState;
-use crate::pull::{At, PullEnd, pull};
+use crate::pull::{PullEnd, PullVersion, pull};
 use crate::push::{Push, PushEnd};
 use crate::reduce::{LocalTree, NodeSum};
 use crate::tables::Keys;
@@ -86,7 +86,7 @@ impl Trainer {
     ) -> Result<(Parameters, Vec<BaseState>), TrainError> {
         self.session.meter.enter(Activity::Pull);
         loop {
-            let pulled = pull(&self.session, At::Latest, keys.clone(), spent.take()).await?;
+            let pulled = pull(&self.session, PullVersion::Latest, keys.clone(), spent.take()).await?;
             if let PullEnd::Parameters { values, rows, bases, areas } = pulled {
                 return Ok((self.pulled(values, rows, areas).await?.0, bases));
             }

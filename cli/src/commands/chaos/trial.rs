@@ -1,7 +1,7 @@
 //! One job, undisturbed or under fire: from its start to its end, which has a bound.
 
 use super::judge::Ending;
-use crate::commands::run::{self, Fire, JobFlags, Place};
+use crate::commands::run::{self, Fire, JobFlags, RunIdentity};
 use crate::report::Fault;
 use crate::runner::JobPlan;
 use crate::runner::chaos::Chaos;
@@ -131,16 +131,16 @@ impl Trials {
     async fn plan(&self, part: &str, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
         let mut flags = self.flags.clone();
         flags.job.predict = flags.job.predict.map(|place| format!("{}/{part}", place.trim_end_matches('/')));
-        flags.plan(self.place(part)?, fire).await
+        flags.plan(self.identity(part)?, fire).await
     }
 
-    fn place(&self, part: &str) -> anyhow::Result<Place> {
+    fn identity(&self, part: &str) -> anyhow::Result<RunIdentity> {
         let unique = format!("{}-{}", wall_seconds(), std::process::id());
         let name = format!("{}-{part}-{unique}", self.flags.program_name());
         let folder = RunFolder(self.folder.join(part));
         let claim = folder.claim()?;
         folder.check_new()?;
-        Ok(Place { name, folder, claim, is_resumed: false, http: None })
+        Ok(RunIdentity { name, folder, claim, is_resumed: false, http: None })
     }
 
     /// Removes what nobody needs: the undisturbed run, and the folder of all if no job is left in it.

@@ -5,7 +5,7 @@ use crate::runner::folder::RunFolder;
 use anyhow::Context;
 use shoal_master::document::Document;
 use shoal_runtime::cluster::{CheckpointId, ManifestRecord};
-use shoal_runtime::host::checkpoints::{Entry, Standing, list, load_unrecorded};
+use shoal_runtime::host::checkpoints::{Completeness, Entry, list, load_unrecorded};
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::storage::{Remedy, Storage, StorageError};
 use shoal_runtime::host::store;
@@ -91,9 +91,9 @@ impl Chosen {
         if let Some(document) = &self.document {
             return Ok(document.newest().map(|kept| kept.record));
         }
-        let complete = self.entries().await?.into_iter().rev().find_map(|entry| match entry.standing {
-            Standing::Complete(record) => Some(record),
-            Standing::Incomplete(_) => None,
+        let complete = self.entries().await?.into_iter().rev().find_map(|entry| match entry.completeness {
+            Completeness::Complete(record) => Some(record),
+            Completeness::Incomplete(_) => None,
         });
         Ok(complete)
     }

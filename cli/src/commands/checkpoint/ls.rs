@@ -4,7 +4,7 @@ use super::super::{Output, print};
 use super::choice::{Chosen, PlaceChoice, reached};
 use serde_json::{Value, json};
 use shoal_runtime::cluster::CheckpointId;
-use shoal_runtime::host::checkpoints::{Entry, Standing, load_unrecorded};
+use shoal_runtime::host::checkpoints::{Completeness, Entry, load_unrecorded};
 use std::process::ExitCode;
 
 /// List the checkpoints of a job
@@ -64,8 +64,8 @@ pub(super) async fn lines(chosen: &Chosen) -> anyhow::Result<Vec<Line>> {
     let kept = chosen.document.iter().flat_map(|document| &document.checkpoints);
     for record in kept.map(|kept| kept.record) {
         if entries.iter().all(|entry| entry.checkpoint != record.checkpoint) {
-            let standing = Standing::Incomplete("nothing of it is there".into());
-            entries.push(Entry { checkpoint: record.checkpoint, standing });
+            let completeness = Completeness::Incomplete("nothing of it is there".into());
+            entries.push(Entry { checkpoint: record.checkpoint, completeness });
         }
     }
     entries.sort_by_key(|entry| entry.checkpoint);
@@ -85,25 +85,27 @@ async fn line(chosen: &Chosen, entry: Entry, newest: Option<CheckpointId>) -> an
     let is_kept =
         document.is_none_or(|document| document.checkpoints.iter().any(|kept| kept.record.checkpoint == id));
     let is_base = document.is_some_and(|document| document.checkpoints.iter().any(|kept| kept.needs(id)));
-    let (standing, why) = match (&entry.standing, dropped) {
+    let (standing, why) = match (&entry.completeness, dropped) {
         (_, Some(found)) => ("DAMAGED", Some(format!("{}: {}", found.file, found.what))),
-        (Standing::Complete(found), None) if known.is_some_and(|known| known != *found) => {
+        (Completeness::Complete(found), None) if known.is_some_and(|known| known != *found) => {
             ("DAMAGED", Some(String::from("its manifest is not the one that the store knows")))
         }
-        (Standing::Complete(_), None) if document.is_some() && newest == Some(id) => ("newest", None),
-        (Standing::Complete(_), None) if is_kept => {
+        (Completeness::Complete(_), None) if document.is_some() && newest == Some(id) => ("newest", None),
+        (Completeness::Complete(_), None) if is_kept => {
             let is_best = chosen.best().is_ok_and(|best| best.checkpoint == id);
             let kept = if is_best { "best" } else { "kept" };
             (if document.is_some() { kept } else { "complete" }, None)
         }
-        (Standing::Complete(_), None) if is_base => ("base", Some(String::from("later ones rest on it"))),
-        (Standing::Complete(_), None) => ("left behind", Some(String::from("the store does not know it"))),
-        (Standing::Incomplete(why), None) if known.is_some() => ("DAMAGED", Some(why.clone())),
-        (Standing::Incomplete(why), None) => ("incomplete", Some(why.clone())),
+        (Completeness::Complete(_), None) if is_base => ("base", Some(String::from("later ones rest on it"))),
+        (Completeness::Complete(_), None) => {
+            ("left behind", Some(String::from("the store does not know it")))
+        }
+        (Completeness::Incomplete(why), None) if known.is_some() => ("DAMAGED", Some(why.clone())),
+        (Completeness::Incomplete(why), None) => ("incomplete", Some(why.clone())),
     };
     let mut line =
         Line { checkpoint: id.0, standing, why, version: None, bytes: None, rests_on: None, written: None };
-    if let Standing::Complete(record) = entry.standing {
+    if let Completeness::Complete(record) = entry.completeness {
         let (_, manifest) = load_unrecorded(&chosen.storage, id).await.map_err(reached)?;
         line.version = Some(manifest.version().0);
         let own = manifest.files.iter().filter(|file| manifest.is_own(file));

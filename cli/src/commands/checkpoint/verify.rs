@@ -4,7 +4,7 @@ use super::super::{Output, print_outcome};
 use super::choice::{Chosen, PlaceChoice, reached};
 use serde_json::json;
 use shoal_runtime::cluster::ManifestRecord;
-use shoal_runtime::host::checkpoints::{Fault, Report, Standing, verify};
+use shoal_runtime::host::checkpoints::{Completeness, Fault, Report, verify};
 use std::process::ExitCode;
 
 /// Read checkpoints whole and check every checksum
@@ -71,9 +71,9 @@ pub(super) async fn verified(chosen: &Chosen, number: Option<u64>) -> anyhow::Re
 async fn complete(chosen: &Chosen) -> anyhow::Result<(Vec<ManifestRecord>, Vec<(u64, Report)>)> {
     let (mut records, mut faulty) = (Vec::new(), Vec::new());
     for entry in chosen.entries().await? {
-        match entry.standing {
-            Standing::Complete(record) => records.push(record),
-            Standing::Incomplete(what) => {
+        match entry.completeness {
+            Completeness::Complete(record) => records.push(record),
+            Completeness::Incomplete(what) => {
                 let manifest = entry.checkpoint.manifest_object();
                 if chosen.storage.bytes_of(&manifest).await.is_ok() {
                     let fault = Fault { file: chosen.storage.at(&manifest), offset: 0, what };

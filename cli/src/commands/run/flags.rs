@@ -82,7 +82,7 @@ pub(crate) struct Fire {
 
 /// Which run it is.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunIdentity {
     pub(crate) name: String,
     pub(crate) folder: RunFolder,
     pub(crate) claim: Claim,
@@ -116,7 +116,7 @@ impl JobFlags {
     }
 
     /// The plan of one run.
-    pub(crate) async fn plan(&self, place: Place, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
+    pub(crate) async fn plan(&self, identity: RunIdentity, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
         self.check()?;
         let mut job = self.job.clone();
         if fire.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
@@ -133,7 +133,7 @@ impl JobFlags {
             (None, None) => Duration::ZERO,
         };
         let strikes = |needs: fn(Kind) -> bool| fire.is_some_and(|fire| fire.kinds.iter().any(needs));
-        let Place { name, folder, claim, is_resumed, http } = place;
+        let RunIdentity { name, folder, claim, is_resumed, http } = identity;
         Ok(JobPlan {
             name,
             job,

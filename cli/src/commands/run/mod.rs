@@ -3,7 +3,7 @@
 mod flags;
 mod life;
 
-pub(crate) use flags::{Fire, JobFlags, Place};
+pub(crate) use flags::{Fire, JobFlags, RunIdentity};
 pub(crate) use life::{start, train};
 
 use super::status::pserver_totals;
@@ -99,7 +99,7 @@ impl RunArguments {
     }
 
     /// The job's name and folder: new ones, or those of the run that is to go on.
-    fn place(&self) -> anyhow::Result<Place> {
+    fn identity(&self) -> anyhow::Result<RunIdentity> {
         let (is_resumed, http) = (self.resume, self.http);
         if is_resumed {
             let latest = || std::fs::canonicalize("runs/latest").unwrap_or_else(|_| "runs/latest".into());
@@ -107,7 +107,7 @@ impl RunArguments {
             // Only what is a run's is claimed, and what it is counts once nobody else is there.
             folder.job_to_resume()?;
             let claim = folder.claim()?;
-            return Ok(Place { name: folder.job_to_resume()?, folder, claim, is_resumed, http });
+            return Ok(RunIdentity { name: folder.job_to_resume()?, folder, claim, is_resumed, http });
         }
         // The suffix tells this job from another of the same name, whose processes must not get into it.
         let unique = format!("{}-{}", wall_seconds(), std::process::id());
@@ -120,7 +120,7 @@ impl RunArguments {
         let claim = folder.claim()?;
         folder.check_new()?;
         self.flags.check_program()?;
-        Ok(Place { name, folder, claim, is_resumed, http })
+        Ok(RunIdentity { name, folder, claim, is_resumed, http })
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let mut shutdown = Shutdown::on_signal()?;
     let mut progress = Progress::new();
     let started = async {
-        let plan = arguments.flags.plan(arguments.place()?, fire).await?;
+        let plan = arguments.flags.plan(arguments.identity()?, fire).await?;
         start(plan, &mut progress).await
     };
     let mut job = tokio::select! {

@@ -25,7 +25,7 @@ fn partial(sum_of_squares: f64) -> Partial {
 }
 
 /// Both other blocks tell of a step.
-fn tell(scalars: &mut Block, step: u64, sum_of_squares: f64) -> Result<Told, Refusal> {
+fn tell(scalars: &mut Block, step: u64, sum_of_squares: f64) -> Result<PartialsOutcome, Refusal> {
     let partials = [(BlockId(0), partial(sum_of_squares)), (BlockId(1), partial(0.0))];
     scalars.tell_partials(Rewind(1), Step(step), &partials, 2)
 }
@@ -82,12 +82,12 @@ fn the_scalar_block_decides_when_all_others_have_told_and_keeps_what_it_decided(
     let job = delayed(job(40, 2), 1);
     let mut scalars = block_of(&job, &deciding(), BlockId(2));
     let one = scalars.tell_partials(Rewind(1), Step(0), &[(BlockId(0), partial(1.0))], 2).unwrap();
-    assert_eq!((one, decision(&scalars, 0)), (Told::Taken, None));
-    assert_eq!(tell(&mut scalars, 0, 1.0).unwrap(), Told::Decided);
+    assert_eq!((one, decision(&scalars, 0)), (PartialsOutcome::Taken, None));
+    assert_eq!(tell(&mut scalars, 0, 1.0).unwrap(), PartialsOutcome::Decided);
     // sqrt(1) / 2 records / scale 4: below the limit.
     assert_eq!(decision(&scalars, 0).map(|made| (made.norm, made.factor)), Some((0.125, 0.25)));
     for step in 1..6 {
-        assert_eq!(tell(&mut scalars, step, 6400.0).unwrap(), Told::Decided);
+        assert_eq!(tell(&mut scalars, step, 6400.0).unwrap(), PartialsOutcome::Decided);
     }
     let made = decision(&scalars, 5).unwrap();
     assert!((made.norm - 10.0).abs() < 1e-5 && (made.factor * 4.0 - 0.1).abs() < 1e-6, "{made:?}");
@@ -95,7 +95,7 @@ fn the_scalar_block_decides_when_all_others_have_told_and_keeps_what_it_decided(
     assert_eq!([2, 3, 4, 5].map(|step| decision(&scalars, step).is_some()), [true; 4]);
     assert_eq!(scalars.decided(Rewind(1), Step(1)).unwrap_err().kind, RefusalKind::StepGone);
     // Told again, it changes nothing.
-    assert_eq!(tell(&mut scalars, 5, 6400.0).unwrap(), Told::Taken);
+    assert_eq!(tell(&mut scalars, 5, 6400.0).unwrap(), PartialsOutcome::Taken);
     assert_eq!(decision(&scalars, 5), Some(made));
 }
 
@@ -107,7 +107,7 @@ fn two_results_of_one_block_for_one_step_that_differ_are_refused() {
     tell(&mut scalars, 0, 1.0).unwrap();
     let decided = tell(&mut scalars, 0, 2.0).unwrap_err();
     assert_eq!([undecided.kind, decided.kind], [RefusalKind::Nondeterministic; 2]);
-    assert_eq!(tell(&mut scalars, 0, 1.0).unwrap(), Told::Taken);
+    assert_eq!(tell(&mut scalars, 0, 1.0).unwrap(), PartialsOutcome::Taken);
 }
 
 #[test]
@@ -116,7 +116,10 @@ fn what_is_of_another_history_or_too_early_is_not_taken() {
     let told = [(BlockId(0), partial(1.0)), (BlockId(1), partial(0.0))];
     for (rewind, step) in [(0, 0), (2, 0), (1, 1)] {
         let before = digest(&scalars);
-        assert_eq!(scalars.tell_partials(Rewind(rewind), Step(step), &told, 2).unwrap(), Told::NotHere);
+        assert_eq!(
+            scalars.tell_partials(Rewind(rewind), Step(step), &told, 2).unwrap(),
+            PartialsOutcome::NotHere
+        );
         assert_eq!((digest(&scalars), scalars.decided(Rewind(rewind), Step(step)).unwrap()), (before, None));
     }
 }
@@ -133,7 +136,7 @@ fn a_decision_is_told_when_the_copies_have_it() {
     let name =
         |version| Some(Cursor { name: StateName { term: Term(1), version: Version(version) }, filled: None });
     scalars.follow(follower, Fill(1), Term(1), name(0), usize::MAX);
-    assert_eq!(tell(&mut scalars, 0, 1.0).unwrap(), Told::Decided);
+    assert_eq!(tell(&mut scalars, 0, 1.0).unwrap(), PartialsOutcome::Decided);
     assert_eq!(decision(&scalars, 0), None, "its copy lacks it");
     scalars.follow(follower, Fill(1), Term(1), name(1), usize::MAX);
     assert!(decision(&scalars, 0).is_some());
@@ -144,10 +147,13 @@ fn more_skipped_steps_in_a_row_than_are_allowed_end_the_job() {
     let mut scalars = block_of(&job(40, 2), &deciding(), BlockId(2));
     let broken = [(BlockId(0), Partial { is_finite: false, ..partial(0.0) }), (BlockId(1), partial(0.0))];
     for step in 0..2 {
-        assert_eq!(scalars.tell_partials(Rewind(1), Step(step), &broken, 2).unwrap(), Told::Decided);
+        assert_eq!(
+            scalars.tell_partials(Rewind(1), Step(step), &broken, 2).unwrap(),
+            PartialsOutcome::Decided
+        );
         assert!(decision(&scalars, step).unwrap().is_skipped);
     }
-    assert_eq!(scalars.tell_partials(Rewind(1), Step(2), &broken[..1], 2).unwrap(), Told::Taken);
+    assert_eq!(scalars.tell_partials(Rewind(1), Step(2), &broken[..1], 2).unwrap(), PartialsOutcome::Taken);
     let before = format!("{scalars:?}");
     let refusal = scalars.tell_partials(Rewind(1), Step(2), &broken, 2).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::JobFailed);

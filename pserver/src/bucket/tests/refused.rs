@@ -17,15 +17,18 @@ fn filled(keys: &[u64]) -> (BucketShape, Bucket) {
 fn an_entry_of_another_state_is_refused_by_name() {
     let (shape, bucket) = filled(&[3, 5, 8]);
     let sums = rows(2, &[5, 9]);
-    let sound = Plan { places: vec![Place::At(1), Place::Born(3)], ..Plan::default() };
+    let sound = Plan { places: vec![RowPlace::At(1), RowPlace::Born(3)], ..Plan::default() };
     assert_eq!(bucket.check(&shape, &sums, &sound), Ok(()));
     let fault = |plan: Plan| bucket.check(&shape, &sums, &plan).unwrap_err();
-    let places = |places: &[Place]| Plan { places: places.to_vec(), ..Plan::default() };
-    assert!(fault(places(&[Place::At(0), Place::Born(3)])).contains("key 5 is At(0)"));
-    assert!(fault(places(&[Place::Unborn, Place::Born(3)])).contains("key 5"));
-    assert!(fault(places(&[Place::At(1), Place::Born(4)])).contains("key 9"), "not the lowest free slot");
-    assert!(fault(places(&[Place::At(1), Place::At(2)])).contains("key 9"));
-    assert!(fault(places(&[Place::At(1)])).contains("another sum"));
+    let places = |places: &[RowPlace]| Plan { places: places.to_vec(), ..Plan::default() };
+    assert!(fault(places(&[RowPlace::At(0), RowPlace::Born(3)])).contains("key 5 is At(0)"));
+    assert!(fault(places(&[RowPlace::Unborn, RowPlace::Born(3)])).contains("key 5"));
+    assert!(
+        fault(places(&[RowPlace::At(1), RowPlace::Born(4)])).contains("key 9"),
+        "not the lowest free slot"
+    );
+    assert!(fault(places(&[RowPlace::At(1), RowPlace::At(2)])).contains("key 9"));
+    assert!(fault(places(&[RowPlace::At(1)])).contains("another sum"));
     let evicting = |key, slot| Plan { evicted: vec![(key, slot)], ..sound.clone() };
     assert_eq!(bucket.check(&shape, &sums, &evicting(8, 2)), Ok(()));
     assert!(fault(evicting(8, 0)).contains("key 8 in slot 0"));

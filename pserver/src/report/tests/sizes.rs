@@ -86,7 +86,7 @@ fn write_many(shard: &Shard) {
 fn a_report_is_far_smaller_than_a_message_however_many_blocks_ask_and_pieces_are_written() {
     let shard = leading_many();
     write_many(&shard);
-    let mut told = Told::nothing(&shard);
+    let mut told = Reported::nothing(&shard);
     let (mut largest, mut pieces, mut blocks, mut admissions) = (0, 0, BTreeSet::new(), BTreeSet::new());
     for call in 1.. {
         let (message, tells) = told.message(&shard, ME, call).unwrap();
@@ -125,7 +125,7 @@ fn a_report_tells_of_fewer_blocks_where_each_holds_many_nodes() {
         let what = Pushed::Node(Step(0), Node::leaf(index));
         shard.push(&message(what, 1, gradients.collect())).unwrap();
     }
-    let mut told = Told::nothing(&shard);
+    let mut told = Reported::nothing(&shard);
     let mut reports = Vec::new();
     for call in 1.. {
         let (message, tells) = told.message(&shard, ME, call).unwrap();

@@ -10,12 +10,12 @@ pub struct Entry {
     /// Which checkpoint.
     pub checkpoint: CheckpointId,
     /// Whether it is whole.
-    pub standing: Standing,
+    pub completeness: Completeness,
 }
 
 /// Whether a checkpoint is whole, as far as a listing and the manifest tell; [`verify`](super::verify) reads the pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Completeness {
     /// Its manifest is sound, and its files are there with their lengths.
     Complete(ManifestRecord),
     /// Never committed, half removed, half copied, or damaged: why.
@@ -30,22 +30,22 @@ pub async fn list(storage: &Storage) -> Result<Vec<Entry>, StorageError> {
     checkpoints.sort();
     let mut entries = Vec::with_capacity(checkpoints.len());
     for checkpoint in checkpoints {
-        entries.push(Entry { checkpoint, standing: standing(storage, checkpoint).await? });
+        entries.push(Entry { checkpoint, completeness: completeness(storage, checkpoint).await? });
     }
     Ok(entries)
 }
 
-async fn standing(storage: &Storage, checkpoint: CheckpointId) -> Result<Standing, StorageError> {
+async fn completeness(storage: &Storage, checkpoint: CheckpointId) -> Result<Completeness, StorageError> {
     match load_unrecorded(storage, checkpoint).await {
         Ok((record, manifest)) => Ok(match first_absent(storage, &manifest).await? {
-            None => Standing::Complete(record),
-            Some((file, None)) => Standing::Incomplete(format!("{} is not there", file.name)),
+            None => Completeness::Complete(record),
+            Some((file, None)) => Completeness::Incomplete(format!("{} is not there", file.name)),
             Some((file, Some(bytes))) => {
-                Standing::Incomplete(format!("{} has {bytes} of {} bytes", file.name, file.bytes))
+                Completeness::Incomplete(format!("{} has {bytes} of {} bytes", file.name, file.bytes))
             }
         }),
-        Err(StorageError::Missing { .. }) => Ok(Standing::Incomplete("it has no manifest".into())),
-        Err(error) if error.remedy() == Remedy::GiveUp => Ok(Standing::Incomplete(error.to_string())),
+        Err(StorageError::Missing { .. }) => Ok(Completeness::Incomplete("it has no manifest".into())),
+        Err(error) if error.remedy() == Remedy::GiveUp => Ok(Completeness::Incomplete(error.to_string())),
         Err(error) => Err(error),
     }
 }

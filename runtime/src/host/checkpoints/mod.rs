@@ -9,7 +9,7 @@ mod list;
 mod tests;
 mod verify;
 
-pub use list::{Entry, Standing, list};
+pub use list::{Completeness, Entry, list};
 pub use verify::{Fault, Report, verify};
 
 use super::storage::{Storage, StorageError};

@@ -256,7 +256,7 @@ async fn another_format_is_no_damage_and_is_refused_by_file_and_both_formats() {
         }
         let listed = list(&storage).await.unwrap();
         assert!(
-            matches!(&listed[0].standing, Standing::Incomplete(why) if why.contains("of format")),
+            matches!(&listed[0].completeness, Completeness::Incomplete(why) if why.contains("of format")),
             "{listed:?}"
         );
         assert!(

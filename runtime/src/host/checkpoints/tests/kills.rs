@@ -30,7 +30,7 @@ async fn dies_after(inner: Arc<dyn ObjectStore>, survivor: &Storage, changes: u6
     let died = script(&Storage::over(frail.clone(), "place"), &mut done).await.is_err();
     let mut complete = Vec::new();
     for entry in list(survivor).await.unwrap() {
-        let Standing::Complete(record) = entry.standing else { continue };
+        let Completeness::Complete(record) = entry.completeness else { continue };
         let report = verify(survivor, &record).await.unwrap();
         assert_eq!((report.pieces, report.faults), (2, Vec::new()), "after {changes}: {record:?}");
         complete.push(record);
@@ -41,7 +41,7 @@ async fn dies_after(inner: Arc<dyn ObjectStore>, survivor: &Storage, changes: u6
     }
     // Who comes after clears away what is not complete, whatever is left of it.
     for entry in list(survivor).await.unwrap() {
-        if let Standing::Incomplete(_) = entry.standing {
+        if let Completeness::Incomplete(_) = entry.completeness {
             remove(survivor, entry.checkpoint).await.unwrap();
         }
     }

@@ -40,14 +40,14 @@ fn layout(manifest: &CheckpointManifest) -> Layout {
 
 async fn listed(storage: &Storage) -> Vec<(u64, bool)> {
     let entries = list(storage).await.unwrap();
-    let is_complete = |entry: &Entry| matches!(entry.standing, Standing::Complete(_));
+    let is_complete = |entry: &Entry| matches!(entry.completeness, Completeness::Complete(_));
     entries.iter().map(|entry| (entry.checkpoint.0, is_complete(entry))).collect()
 }
 
 async fn why_incomplete(storage: &Storage) -> String {
-    match list(storage).await.unwrap().remove(0).standing {
-        Standing::Incomplete(why) => why,
-        Standing::Complete(record) => panic!("{record:?}"),
+    match list(storage).await.unwrap().remove(0).completeness {
+        Completeness::Incomplete(why) => why,
+        Completeness::Complete(record) => panic!("{record:?}"),
     }
 }
 
@@ -68,7 +68,7 @@ async fn keeps_checkpoints(storage: &Storage) {
 
     let entry = |record: ManifestRecord| Entry {
         checkpoint: record.checkpoint,
-        standing: Standing::Complete(record),
+        completeness: Completeness::Complete(record),
     };
     assert_eq!(list(storage).await.unwrap(), [entry(first), entry(record)]);
     remove(storage, CheckpointId(3)).await.unwrap();
