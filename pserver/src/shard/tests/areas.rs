@@ -272,6 +272,26 @@ async fn whoever_asks_for_something_else_is_answered_while_a_copy_waits_for_the_
     assert_eq!(read.await.unwrap().into_inner().blocks[0].slots.len(), 2);
 }
 
+/// Whoever gave a call up does not wait any more, but its thread does: the next are not given more threads meanwhile.
+#[tokio::test]
+async fn calls_that_were_given_up_are_counted_until_their_threads_are_done() {
+    let (fake, _folder, shard) = with_device();
+    let area = number(&shard, TRAINER, &[]).unwrap();
+    updated(&shard, area).await;
+    let shard = Arc::new(Arc::into_inner(shard).unwrap().with_processors(Processors::all()));
+    fake.set("STALL_AFTER", "0");
+    let read = |shard: &Shard| shard.read_state(Version(1), &[BlockId(0)], 0).unwrap().len();
+    for _ in 0..3 {
+        let given_up = tokio::time::timeout(Duration::from_millis(20), shard.beside(read)).await;
+        assert!(given_up.is_err(), "it waits");
+    }
+    assert_eq!(shard.waiters.available_permits(), WAITERS_MAX - 3);
+    fake.set("STALL_AFTER", "");
+    let all = shard.waiters.acquire_many(WAITERS_MAX as u32);
+    let back = tokio::time::timeout(Duration::from_secs(30), all).await;
+    assert!(back.is_ok(), "each is given back once its thread is done");
+}
+
 #[tokio::test]
 async fn a_pull_hears_of_what_is_published_and_of_what_is_brought() {
     let (_fake, _folder, shard) = with_device();
