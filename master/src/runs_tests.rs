@@ -181,6 +181,25 @@ fn nothing_at_or_beyond_the_windows_end_or_the_jobs_is_leased() {
     assert_eq!(positions(&leased), [(3, 1), (6, 1)], "the window begins at what some block lacks");
 }
 
+/// Four positions train, three evaluate what they made, and so on.
+#[test]
+fn an_evaluation_begins_when_all_training_before_it_is_applied_and_training_goes_on_when_it_is() {
+    let mut runs = Runs::new(Course::new(8, 4, 3), 1000, TTL, LeaseId(1));
+    let mut leased = |said: &Said| {
+        let mut all = BTreeSet::new();
+        for trainer in 1..20 {
+            let grants = runs.lease(Incarnation(trainer), 1, 4, at(0), said);
+            all.extend(grants.iter().flat_map(|grant| grant.first..grant.first + u64::from(grant.count)));
+        }
+        all
+    };
+    for (low, stretch) in [(0, 0..4), (4, 4..7), (7, 7..11), (11, 11..14)] {
+        assert_eq!(leased(&applied(low, [])), stretch.clone().collect());
+        let but_the_first = applied(low, stretch.start + 1..stretch.end);
+        assert_eq!(leased(&but_the_first), BTreeSet::new(), "{stretch:?}: its first is not applied");
+    }
+}
+
 #[test]
 fn a_hand_back_is_leased_again_at_once_and_so_is_what_a_lost_trainer_held() {
     let mut runs = runs();

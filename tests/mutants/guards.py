@@ -331,11 +331,6 @@ GUARDS = [
         (MASTER + "machine/mod.rs", "self.is_changed |= !self.pservers.expire(now).is_empty();", ""),
     ),
     guard(
-        "end-of-this-history",
-        "an end that was reached before a restore is none",
-        (MASTER + "machine/mod.rs", "self.wishes.end.take_if(|end| *end == End::Done);", ""),
-    ),
-    guard(
         "heard-before-led",
         "a new master leases nothing before it has heard of every block",
         (MASTER + "machine/suspicions.rs", "filter(|job| job.is_heard && !job.suspects", "filter(|job| !job.suspects"),

@@ -342,8 +342,6 @@ impl Machine {
                 job.reports.place(&self.document.blocks);
                 job.dispatch.replace(&self.document, is_rewound, now);
                 if is_rewound {
-                    // What was complete while this was being written is so no more.
-                    self.wishes.end.take_if(|end| *end == End::Done);
                     job.is_heard = false;
                 }
             }

@@ -2,10 +2,13 @@
 //! rest on.
 
 use super::*;
+use crate::document::PlacedBlock;
 use crate::machine::CheckpointPolicy;
+use shoal_runtime::cluster::block_copy::WHOLE;
+use shoal_runtime::cluster::checkpoint::{FileRecord, WrittenFile};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::schedule::Schedule;
-use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, Parameter, Rule, Table};
+use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, Parameter, PieceRef, Rule, StateName, Table};
 
 const FULL_EVERY: u64 = 3;
 
@@ -66,6 +69,44 @@ fn every_third_is_full_and_what_others_rest_on_stays_as_long_as_they() {
         ]
     );
     assert_eq!(kept(&job), [(6, Some(4)), (7, None)]);
+}
+
+/// A piece of another history or of another version is no part of a checkpoint, whoever wrote it.
+#[test]
+fn a_checkpoint_counts_pieces_of_its_own_cut_only() {
+    let (mut job, _) = job();
+    job.demand_checkpoint();
+    job.settle(1);
+    let named = job.document().named.unwrap();
+    let blocks = job.document().blocks.clone();
+    let written = |name: &str, change: &dyn Fn(&mut PieceRef)| {
+        let piece = |(at, block): (u32, &PlacedBlock)| {
+            let name = StateName { term: block.term, version: named.version };
+            let (block, rewind, slots) = (BlockId(at), block.rewind, WHOLE);
+            let mut piece = PieceRef {
+                block,
+                rewind,
+                name,
+                slots,
+                is_delta: false,
+                file: 0,
+                offset: 1000 * (u64::from(at) + 1),
+                bytes: 100,
+                crc32: 0,
+            };
+            change(&mut piece);
+            piece
+        };
+        let file = FileRecord { checkpoint: named.checkpoint, name: name.into(), bytes: 9000, crc32: 0 };
+        WrittenFile { file, pieces: (0..).zip(&blocks).map(piece).collect() }
+    };
+    let hear = |job: &mut Job, file| job.machine.hear_of_checkpoint(named.checkpoint.0, vec![file], false);
+    hear(&mut job, written("later", &|piece| piece.name.version.0 += 1));
+    hear(&mut job, written("before", &|piece| piece.rewind.0 += 1));
+    assert!(job.machine.checkpoint_to_commit().is_none());
+    hear(&mut job, written("right", &|_| {}));
+    let manifest = job.machine.checkpoint_to_commit().unwrap();
+    assert!(manifest.files.iter().all(|file| file.name == "right"), "{:?}", manifest.files);
 }
 
 #[test]

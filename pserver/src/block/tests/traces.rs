@@ -4,6 +4,7 @@
 use super::copies::{calm, follow, primary};
 use super::world::{Message, World};
 use super::*;
+use shoal_runtime::cluster::CheckpointId;
 
 /// A primary on pserver 0 and in-sync followers on the next `followers`.
 fn followed_by(followers: usize) -> World {
@@ -34,6 +35,33 @@ fn an_update_is_published_when_every_required_copy_has_it_and_not_before() {
     }
     assert_eq!(block(&mut world, 0).published(), Version(1));
     assert_eq!(world.push_root(0, 1), Some(PushOutcome::Late));
+}
+
+/// With a delay the next step's gradients come before the version is published; they are held.
+#[test]
+fn an_update_waits_until_the_one_before_it_is_published() {
+    let mut world = copies::followed_by(delayed(job(40, 1), 1), 1);
+    assert_eq!(world.push_root(0, 0), applied(false));
+    world.push_root(0, 0);
+    let versions = |world: &mut World| (block(world, 0).version(), block(world, 0).published());
+    assert_eq!(versions(&mut world), (Some(Version(1)), Version(0)));
+    (0..2).for_each(|_| follow(&mut world, 1, true));
+    assert_eq!(versions(&mut world), (Some(Version(2)), Version(1)));
+}
+
+/// A piece of what some copy lacks would be of a state that may never have been.
+#[test]
+fn a_piece_of_a_checkpoint_is_taken_once_its_version_is_published() {
+    for version in [Some(Version(1)), None] {
+        let mut world = followed_by(1);
+        assert_eq!(world.push_root(0, 0), applied(false));
+        let named = NamedCheckpoint { checkpoint: CheckpointId(1), version, since: None, named_at: 9 };
+        block(&mut world, 0).name_checkpoint(Some(named));
+        assert!(block(&mut world, 0).give_piece().is_none(), "{version:?}: a copy lacks it");
+        (0..2).for_each(|_| follow(&mut world, 1, true));
+        let (_, piece) = block(&mut world, 0).give_piece().unwrap();
+        assert_eq!(piece.copy.name.version, Version(1));
+    }
 }
 
 #[test]

@@ -146,6 +146,22 @@ async fn a_push_that_meets_a_rewound_block_ends_when_the_routing_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_push_under_way_ends_with_its_history_and_goes_to_nobody_else() {
+    let (fake, model) = with_task(5);
+    fake.state().no_pushes[1] = true;
+    let script = async |fake: &Fake, _| {
+        fake.until("a push hangs", |state| blocks_pushed_to(state, 1) == [1, 2]).await;
+        let before = fake.state().pushes.len();
+        fake.state().routing = routing(4, [(0, 4, 4), (0, 4, 4), (0, 4, 4)]);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(fake.state().pushes.len(), before, "what it was for is no more");
+        fake.state().tasks.push_back(node(2, 3, LEAF, 4));
+        fake.until("the new task is pushed", |state| is_told_pushed(state, 2)).await;
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn more_rows_than_a_step_may_touch_end_the_trainer_before_anything_is_asked_for() {
     let (fake, mut model) = with_task(0);
     model.keys = 1_000_000;

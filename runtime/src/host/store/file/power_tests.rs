@@ -56,6 +56,20 @@ fn new_after(old: &Document) -> Document {
 }
 
 #[test]
+fn a_swap_that_expects_another_revision_is_a_conflict_and_changes_nothing() {
+    for (before, old) in beginnings() {
+        let present = old.as_ref().map(|(revision, _)| *revision);
+        let others = [None, Some(Revision(1)), Some(Revision(2))];
+        for expected in others.into_iter().filter(|expected| *expected != present) {
+            let model = ForgetfulDisk::of(&before, None);
+            let swapped = swap(&model, expected, NEW);
+            assert!(matches!(swapped, Err(StoreError::Conflict(_))), "{expected:?}: {swapped:?}");
+            assert_eq!(found(&model.contents()), old);
+        }
+    }
+}
+
+#[test]
 fn death_and_power_cuts_at_every_step_leave_the_old_or_the_new_document() {
     for fault in [DiskFault::Dies, DiskFault::DiesHalfway] {
         let (mut old_ones, mut new_ones) = (0, 0);
