@@ -25,8 +25,9 @@
 //!    nineteen that were not are taken as seen, for a job has a beginning), `n` losses are chance once in `p^-n` cases: `CHANCE_MAX` is the
 //!    bound. Five do where one task in twenty or fewer loses its trainer, six where one in ten does, nine where one in five does.
 //! 4. Silence is not death. It makes a place suspect, but names nothing before it has lasted [`DEATH_TTLS`] times to live. A process
-//!    is known to be dead sooner where it is told of, or another has taken its name. While the next name waits for that alone,
-//!    nobody is given the place.
+//!    is known to be dead sooner where it is told of, or another has taken its name. A loss is weighed once: when it is of a dead
+//!    trainer, and of nobody at its place it is open whether he is dead. While a name waits for that alone, nobody is given the place.
+//!    Where no block lacks the place any more nothing is named, for somebody has computed it.
 //!
 //! So five losses name a record, however many it has beside it. What was named is the complaint of all who were lost there,
 //! and [`crate::trouble`] decides of it as of any other. A new master begins to count anew.
@@ -105,8 +106,8 @@ struct Loss {
     how: String,
     /// From when on its silence is taken for death; none: it is dead.
     dead_from: Option<Duration>,
-    /// Whether it has named what is to blame.
-    has_named: bool,
+    /// Whether it has been weighed whether it names what is to blame: that is done once.
+    is_weighed: bool,
 }
 
 /// What is counted.
@@ -179,10 +180,11 @@ impl Suspects {
         was_lost
     }
 
-    /// A trainer has left, or its lease is no matter any more: it is no loss.
-    pub fn leaves(&mut self, trainer: Incarnation) {
+    /// A trainer says that it leaves: it is no loss. Whether it was taken for lost.
+    pub fn leaves(&mut self, trainer: Incarnation) -> bool {
+        let was_lost = self.speaks(trainer);
         self.hands.remove(&trainer);
-        self.superseded.remove(&trainer);
+        was_lost
     }
 
     /// Another process has taken a trainer's name: it is lost, and dead, at `due`, unless it speaks until then.
@@ -224,7 +226,7 @@ impl Suspects {
         });
         let Some((held, places)) = computing else { return };
         self.lost += 1;
-        let (care, announced, how, has_named) = (held.care, held.announced, String::new(), false);
+        let (care, announced, how, is_weighed) = (held.care, held.announced, String::new(), false);
         self.losses.push(Loss {
             trainer,
             name: hand.name,
@@ -233,7 +235,7 @@ impl Suspects {
             announced,
             how,
             dead_from,
-            has_named,
+            is_weighed,
         });
         let surplus = self.losses.len().saturating_sub(LOSSES_MAX);
         self.losses.drain(..surplus);
@@ -324,6 +326,11 @@ impl Suspects {
 impl Loss {
     fn is_dead(&self) -> bool {
         self.dead_from.is_none()
+    }
+
+    /// Whether it may name something once it is [weighed](Self::is_weighed): its trainer computed with care.
+    fn is_open(&self) -> bool {
+        self.care == Care::Careful && !self.is_weighed
     }
 
     /// It was lost where it was to announce what it does, and had announced nothing.

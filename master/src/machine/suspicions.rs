@@ -61,9 +61,13 @@ impl Machine {
 
     /// What the dead have named is complained of.
     fn judge(&mut self, now: Duration) {
+        self.job.iter_mut().for_each(|job| job.suspects.bury(now));
         let shape = self.document.job.shape();
-        let judge = |job: &mut Placed| job.suspects.judge(job.dispatch.front_place(&shape), now);
-        let named: Vec<Blame> = self.job.iter_mut().flat_map(judge).collect();
+        // Where blocks have yet to be heard of, nobody knows what was done.
+        let Some(job) = self.job.as_mut().filter(|job| job.is_heard) else { return };
+        let Placed { suspects, dispatch, reports, .. } = job;
+        let lacking = |places| dispatch.lacking(places, &shape, reports);
+        let named = suspects.judge(dispatch.front_place(&shape), &lacking);
         named.into_iter().for_each(|blame| self.blame(blame));
     }
 

@@ -309,14 +309,19 @@ impl Machine {
         now: Duration,
     ) -> Result<(), Refusal> {
         let is_first = self.trainers.get(trainer).is_some_and(|member| member.state != State::Left);
-        self.trainers.leave(trainer)?;
+        if let Err(refusal) = self.trainers.leave(trainer) {
+            self.hear_refused(trainer);
+            return Err(refusal);
+        }
         let has_complained = self.hear_refusals(trainer, refusals, now);
         if let Some(heard) = self.heard_trainers.get_mut(&trainer) {
             heard.word.counters = counters;
             self.tally.hear(trainer, counters);
         }
         if let Some(job) = &mut self.job {
-            job.suspects.leaves(trainer);
+            if job.suspects.leaves(trainer) {
+                job.dispatch.mind(&job.suspects);
+            }
             job.dispatch.progress(trainer, progress, now);
             job.dispatch.hand_back(trainer, &job.reports);
         }

@@ -1,9 +1,14 @@
-//! When losses name what is to blame for them, and what: those of the dead, and more of them than chance explains.
+//! When losses name what is to blame for them, and what: five at least, of the dead, and more than chance explains.
 
-use super::{Announced, Care, LOSSES, Loss, Suspects};
+use super::{Announced, LOSSES, Loss, Suspects};
 use shoal_runtime::cluster::Incarnation;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
+/// Trainers lost over one place before it, or a record of it, is named: who made it suspect, one who had it by itself, and one who
+/// had it with care.
+const NAMING: usize = LOSSES + 2;
 /// The probability up to which losses are not taken for chance.
 const CHANCE_MAX: f64 = 2e-6;
 /// Trainers, those lost last, that are told of with what is to blame.
@@ -23,30 +28,42 @@ pub struct Blame {
 }
 
 impl Suspects {
-    /// What those name who are dead by now, each once. All places below `front` are done.
-    pub fn judge(&mut self, front: u64, now: Duration) -> Vec<Blame> {
-        self.advance(front);
+    /// Trainers that were silent for long enough are dead from now on.
+    pub fn bury(&mut self, now: Duration) {
         for loss in &mut self.losses {
             loss.dead_from = loss.dead_from.filter(|from| now < *from);
         }
-        let names = |at: &usize| self.names(&self.losses[*at], Loss::is_dead);
-        let naming: Vec<usize> = (0..self.losses.len()).filter(names).collect();
-        let blame = |at: usize| {
-            self.losses[at].has_named = true;
-            self.blame(&self.losses[at].clone())
-        };
-        naming.into_iter().filter_map(blame).collect()
     }
 
-    /// Whether a loss that has not yet named anything does so, if those count of whom `counts` says so.
-    fn names(&self, last: &Loss, counts: fn(&Loss) -> bool) -> bool {
-        if last.care < Care::Careful || last.has_named || !counts(last) {
-            return false;
+    /// What is named by losses that can be weighed by now. All places below `front` are done, and those that are not among what
+    /// `lacking` gives of a stretch.
+    pub fn judge(&mut self, front: u64, lacking: &dyn Fn(Range<u64>) -> Vec<Range<u64>>) -> Vec<Blame> {
+        if !self.losses.iter().any(Loss::is_open) {
+            return Vec::new();
         }
+        self.advance(front);
+        // Of one place the newest names: those before it were weighed as the newest once, or would be now with the same dead.
+        let mut newest: BTreeMap<u64, usize> = BTreeMap::new();
+        for at in 0..self.losses.len() {
+            let place = self.losses[at].places.start;
+            if self.losses[at].is_open() && self.at(place).all(Loss::is_dead) {
+                newest.insert(place, at);
+                self.losses[at].is_weighed = true;
+            }
+        }
+        newest.retain(|place, at| {
+            self.names(&self.losses[*at], Loss::is_dead) && !lacking(*place..*place + 1).is_empty()
+        });
+        newest.into_values().filter_map(|at| self.blame(&self.losses[at].clone())).collect()
+    }
+
+    /// Whether a loss names something, if those count of whom `counts` says so.
+    fn names(&self, last: &Loss, counts: fn(&Loss) -> bool) -> bool {
         let place = last.places.start;
         let lost: Vec<&Loss> = self.at(place).filter(|loss| counts(loss)).collect();
         let mute = lost.iter().filter(|loss| loss.is_mute()).count();
-        (!last.is_mute() || mute >= LOSSES) && !self.is_chance(place, lost.len())
+        let has_told = !last.is_mute() || mute >= LOSSES;
+        has_told && lost.len() >= NAMING && !self.is_chance(place, lost.len())
     }
 
     /// What a loss names, with those of the dead who were not yet told of with it; none if all were.
@@ -82,6 +99,6 @@ impl Suspects {
 
     /// Whether something is named over a place once all who are silent there prove dead.
     pub fn awaits(&self, place: u64) -> bool {
-        self.at(place).any(|loss| self.names(loss, |_| true))
+        self.at(place).any(|loss| loss.is_open() && self.names(loss, |_| true))
     }
 }
