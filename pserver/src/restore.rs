@@ -1,5 +1,6 @@
-//! Restoring primaries that begin a new history: at their initial values, all at once; from a checkpoint, several at a time; from
-//! the file that the job begins at, one after another. Values are made on all processors, and others run in between. Storage that does not answer is asked
+//! Restoring primaries that begin a new history. Blocks at their initial values begin all at once, those of a checkpoint several at
+//! a time, those of the file that the job begins at one after another. Processors make the values, and this task yields between
+//! blocks. Storage that does not answer is asked
 //! again. A checkpoint that is damaged is told to the master and never read again: it names another one. A file that
 //! cannot be begun from fails the job: it must never begin from something else.
 
@@ -20,13 +21,18 @@ use shoal_runtime::host::random::Random;
 use shoal_runtime::host::storage::{Remedy, Storage, StorageError};
 use shoal_runtime::host::warm_start::{WarmFile, WarmStartError};
 use std::collections::BTreeSet;
+use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use warm_tables::WarmTables;
 
-/// Blocks of a checkpoint that are read at a time, of a few MiB each: more than any machine has to wait for at once, where each
-/// answer of a store takes some tens of milliseconds.
+/// Blocks of a checkpoint that are read at a time: where each answer of a store takes some tens of milliseconds, one after another
+/// would take minutes.
 const AT_A_TIME: usize = 16;
+/// Bytes of pieces that are read at a time, in KiB; a bucket of more is read by itself.
+const KIB_AT_A_TIME: u32 = 64 << 10;
 
 /// Restores whatever an assignment wants restored, for ever. Returns only what no repetition can mend.
 pub async fn restore(shard: &Arc<Shard>, storage: &Storage, random: &mut Random) -> Refusal {
@@ -156,26 +162,30 @@ impl Restorer<'_> {
         Ok(passing)
     }
 
-    /// Restores blocks from the checkpoint whose manifest is known. Returns those that cannot be, and why. The last is one that may
-    /// be read later; in a synchronous job the first, for none of the others can begin there either.
+    /// Restores blocks from the checkpoint whose manifest is known. Returns those that cannot be, and why. Where one may be read later
+    /// no others are begun; where one is damaged in a synchronous job none is waited for, as none can begin there.
     async fn read<'a>(
         &self,
         those: Vec<(&'a Arc<Hosted>, Term)>,
     ) -> Result<Vec<(&'a Arc<Hosted>, StorageError)>, Refusal> {
-        let restore = async |(hosted, term)| (hosted, self.restore_one(hosted, term).await);
-        let mut restored = stream::iter(those).map(restore).buffer_unordered(AT_A_TIME);
+        let (room, is_passing) = (Semaphore::new(KIB_AT_A_TIME as usize), AtomicBool::new(false));
+        let restore = async |(hosted, term)| (hosted, self.restore_one(hosted, term, &room).await);
+        let those = stream::iter(those).take_while(|_| ready(!is_passing.load(Ordering::Relaxed)));
+        let mut restored = those.map(restore).buffer_unordered(AT_A_TIME);
         let mut failed = Vec::new();
         while let Some((hosted, restored)) = restored.next().await {
             match restored {
                 Ok(restored) => restored?,
                 Err(error) => {
-                    let is_last = self.shard.job().is_sync() || error.remedy() != Remedy::GiveUp;
+                    let is_damaged = error.remedy() == Remedy::GiveUp;
+                    is_passing.fetch_or(!is_damaged, Ordering::Relaxed);
                     failed.push((hosted, error));
-                    if is_last {
+                    if is_damaged && self.shard.job().is_sync() {
                         break;
                     }
                 }
             }
+            tokio::task::yield_now().await;
         }
         Ok(failed)
     }
@@ -276,26 +286,35 @@ impl Restorer<'_> {
         Ok(())
     }
 
-    /// Restores one block from the checkpoint whose manifest is known. The outer error is the storage's.
+    /// Restores one block from the checkpoint whose manifest is known, once there is `room` for its pieces. The outer error is the
+    /// storage's.
     async fn restore_one(
         &self,
         hosted: &Arc<Hosted>,
         term: Term,
+        room: &Semaphore,
     ) -> Result<Result<(), Refusal>, StorageError> {
         let Some((_, manifest, layout)) = &self.manifest else { return Ok(Ok(())) };
-        let mut copies = Vec::new();
-        for piece in manifest.pieces_of(hosted.shape.id) {
-            match BlockCopy::try_from(read_piece(self.storage, manifest, layout, piece).await?) {
-                Ok(copy) => copies.push(copy),
+        let pieces = manifest.pieces_of(hosted.shape.id);
+        let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(KIB_AT_A_TIME);
+        // Never closed.
+        let _room = room.acquire_many(kib).await;
+        let mut restoring = Restoring::default();
+        for piece in pieces {
+            let (copy, shape) =
+                (read_piece(self.storage, manifest, layout, piece).await?, Arc::clone(&hosted.shape));
+            let take = move || {
+                restoring.take(&shape, &BlockCopy::try_from(copy)?)?;
+                Ok(restoring)
+            };
+            match self.shard.over(piece.bytes as usize, take).await {
+                Ok(taken) => restoring = taken,
                 Err(refusal) => return Ok(Err(refusal)),
             }
         }
-        let restored = self.shard.restore(vec![(Arc::clone(hosted), term, copies)], |_, shape, _, copies| {
-            let mut restoring = Restoring::default();
-            copies.iter().try_for_each(|copy| restoring.take(shape, copy))?;
-            Ok(restoring.finish())
-        });
-        Ok(restored.await)
+        let those = vec![(Arc::clone(hosted), term, restoring.finish())];
+        Ok(self.shard.restore(those, |_, _, _, state| Ok(state)).await)
     }
 }
 

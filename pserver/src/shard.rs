@@ -253,7 +253,16 @@ impl Shard {
     /// A block's initial values.
     pub async fn initial(&self, shape: &Arc<BlockShape>) -> Vec<f32> {
         let (shape, seed) = (Arc::clone(shape), self.job.seed);
-        self.processors.over(shape.elements * size_of::<f32>(), move || shape.initial(seed)).await
+        self.over(shape.elements * size_of::<f32>(), move || shape.initial(seed)).await
+    }
+
+    /// Does what goes over so many bytes on a processor of its own, in place if they are few.
+    pub async fn over<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        self.processors.over(bytes, work).await
     }
 
     /// Restores primaries at their initial values.

@@ -1,6 +1,7 @@
 //! What copies say to one another, as messages.
 
 use super::Stand;
+use crate::block::reduce::Sum;
 use crate::block::shape::BlockShape;
 use crate::block::state::Update;
 use crate::block::{Cursor, News};
@@ -85,13 +86,15 @@ impl News {
 /// What a follower is given.
 #[derive(Debug, Default)]
 pub struct FollowAnswer {
-    given: Vec<Given>,
+    given: Vec<GivenNews>,
     bytes: usize,
+    /// Of rows, which are written for the message; all else is shared with it.
+    row_bytes: usize,
 }
 
 /// What one of its copies is given.
 #[derive(Debug)]
-struct Given {
+struct GivenNews {
     block: BlockId,
     fill: Fill,
     term: Term,
@@ -107,7 +110,7 @@ impl FollowAnswer {
 
     /// As a message. It goes over all of the answer's bytes, where they are rows.
     pub fn encode(self) -> Vec<proto::FollowedBlock> {
-        let encode = |Given { block, fill, term, published, news }| proto::FollowedBlock {
+        let encode = |GivenNews { block, fill, term, published, news }| proto::FollowedBlock {
             block: block.0,
             term: term.0,
             fill: fill.0,
@@ -132,14 +135,19 @@ impl FollowAnswer {
 
     pub(super) fn push(&mut self, block: BlockId, stand: Stand, published: Version, news: News) {
         self.bytes += ENVELOPE_BYTES + news.bytes();
+        if let News::Entry(update) = &news
+            && matches!(update.sum, Sum::Rows(_))
+        {
+            self.row_bytes += update.bytes();
+        }
         let Stand { fill, term, .. } = stand;
-        self.given.push(Given { block, fill, term, published, news });
+        self.given.push(GivenNews { block, fill, term, published, news });
     }
 }
 
 impl Shard {
     /// An answer as a message, made on a processor of its own where it takes long.
     pub async fn encoded(&self, answer: FollowAnswer) -> Vec<proto::FollowedBlock> {
-        self.processors.over(answer.bytes, || answer.encode()).await
+        self.over(answer.row_bytes, || answer.encode()).await
     }
 }
