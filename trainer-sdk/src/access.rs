@@ -151,8 +151,8 @@ mod tests {
     struct Declaring;
 
     impl crate::Model for Declaring {
-        fn declare(&mut self, _: &crate::Job) -> Declaration {
-            declaration()
+        fn declare(&mut self, _: &crate::Job) -> anyhow::Result<Declaration> {
+            Ok(declaration())
         }
         fn step(&mut self, _: &crate::Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> {
             Ok(())

@@ -11,9 +11,9 @@
 //! struct Line;
 //!
 //! impl Model for Line {
-//! #   fn declare(&mut self, _: &Job) -> Declaration {
+//! #   fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
 //! #       let one = |name: &str, shape: &[u64]| Parameter::new(name, shape, Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
-//! #       Declaration { parameters: vec![one("slope", &[1, 1]), one("offset", &[1])], block_elements: 0 }
+//! #       Ok(Declaration { parameters: vec![one("slope", &[1, 1]), one("offset", &[1])], block_elements: 0 })
 //! #   }
 //!     // fn declare: "slope" of shape [1, 1], "offset" of shape [1]
 //!     fn step(&mut self, batch: &Batch<'_>, parameters: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
@@ -182,7 +182,7 @@ mod tests {
     struct Given(Loss);
 
     impl Model for Given {
-        fn declare(&mut self, _: &Job) -> Declaration {
+        fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
             let rate = Schedule::constant(0.1);
             let ones = |name: &str, rule: Rule| {
                 Parameter::new(name, &[2, 1], rule, rate.clone(), Initial::Constant { value: 1.0 })
@@ -198,11 +198,11 @@ mod tests {
             ];
             let non_finite = NonFinite::Skip { in_a_row_max: 1 };
             let loss_scale = Some(LossScale { initial: 4.0, growth_interval: 10 });
-            Declaration { parameters, block_elements: 0 }.deciding(Decisions {
+            Ok(Declaration { parameters, block_elements: 0 }.deciding(Decisions {
                 non_finite,
                 loss_scale,
                 ..Decisions::default()
-            })
+            }))
         }
         fn step(
             &mut self,

@@ -10,6 +10,62 @@ pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
+/// A program's error that is none of its records': this trainer cannot, whoever else can. It has no memory, a full disk, a device
+/// that is gone.
+///
+/// Returned by a function of [`Model`](crate::Model), or anywhere in what an error is caused by, it ends the trainer without a
+/// search for a record to blame, and others compute the microbatch. So do an [`std::io::Error`] of a full disk or quota, of no memory
+/// or of too many open files, and a [`std::collections::TryReserveError`].
+///
+/// ```
+/// # fn read_cache() -> anyhow::Result<()> { Ok(()) }
+/// # fn step() -> anyhow::Result<()> {
+/// use anyhow::Context;
+/// read_cache().context(shoal_trainer_sdk::Unfit("the cache folder is gone".into()))?;
+/// # Ok(()) }
+/// # step().unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfit(
+    /// Why, for people.
+    pub String,
+);
+
+impl Unfit {
+    /// Whether an error says so.
+    pub(crate) fn is_said_by(error: &anyhow::Error) -> bool {
+        error.is::<Unfit>() || error.chain().any(is_want)
+    }
+}
+
+/// A program's error that says nothing but that it was asked to stop, by its user or by a signal: the trainer hands back what it has
+/// not finished and ends as [`Ended::Left`](crate::Ended::Left), and nobody complains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the program was asked to stop")]
+pub struct Leave;
+
+impl Leave {
+    /// Whether an error says so.
+    pub(crate) fn is_said_by(error: &anyhow::Error) -> bool {
+        error.is::<Leave>() || error.chain().any(|cause| cause.is::<Leave>())
+    }
+}
+
+/// Whether it is of something that a machine has too little of.
+fn is_want(cause: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull};
+    // Of the process and of the machine.
+    const TOO_MANY_FILES: [i32; 2] = [24, 23];
+    let of_io = |error: &std::io::Error| {
+        matches!(error.kind(), OutOfMemory | QuotaExceeded | StorageFull)
+            || error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
+    };
+    cause.is::<Unfit>()
+        || cause.is::<std::collections::TryReserveError>()
+        || cause.downcast_ref::<std::io::Error>().is_some_and(of_io)
+}
+
 /// What ended a trainer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -41,6 +97,12 @@ pub enum TrainError {
     /// The program's step function panicked: what state it left the program in, nobody knows.
     #[error("{0}; this trainer ends, and the master knows of the microbatch")]
     Panicked(String),
+    /// The program has said that this trainer [cannot](Unfit).
+    #[error("{0}: this trainer ends, and others compute the microbatch")]
+    Unfit(String),
+    /// The program could not say what it declares.
+    #[error("the program declares nothing: {0}")]
+    Declare(String),
     /// The job has failed.
     #[error("the job has failed: {0}")]
     JobFailed(String),
@@ -66,16 +128,22 @@ impl RoleFault {
 }
 
 impl TrainError {
-    /// The process exit code: 3 when the master could not be reached, 2 for settings, 1 otherwise.
+    /// The process exit code: 3 when the master could not be reached, 2 for settings and for a program that does not declare, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             TrainError::Unreachable { .. } => 3,
-            TrainError::Settings(_) => 2,
+            TrainError::Settings(_) | TrainError::Declare(_) => 2,
             _ => 1,
         }
     }
     /// Whether the job's own state tells it already, so that the master need not be told.
     pub(crate) fn is_known_to_master(&self) -> bool {
         matches!(self, TrainError::JobFailed(_) | TrainError::Unreachable { .. })
+    }
+
+    /// Whether it is this trainer's and no fault of the program or of the job: the master counts it like a process that ended
+    /// without a word.
+    pub(crate) fn is_of_trainer(&self) -> bool {
+        matches!(self, TrainError::Unfit(_) | TrainError::Device(_))
     }
 }

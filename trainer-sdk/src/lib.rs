@@ -9,9 +9,9 @@
 //! struct Mean;
 //!
 //! impl Model for Mean {
-//!     fn declare(&mut self, _: &Job) -> Declaration {
+//!     fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
 //!         let mean = Parameter::new("mean", &[1], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
-//!         Declaration { parameters: vec![mean], block_elements: 0 }
+//!         Ok(Declaration { parameters: vec![mean], block_elements: 0 })
 //!     }
 //!     fn step(&mut self, batch: &Batch<'_>, parameters: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
 //!         let mean = parameters.slice("mean")?[0];
@@ -40,10 +40,10 @@
 //! # use shoal_trainer_sdk::{Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule};
 //! # struct Mean { learning_rate: f32 }
 //! # impl Model for Mean {
-//! #     fn declare(&mut self, _: &Job) -> Declaration {
+//! #     fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
 //! #         let schedule = Schedule::constant(self.learning_rate);
 //! #         let mean = Parameter::new("mean", &[1], Rule::Sgd, schedule, Initial::Zeros);
-//! #         Declaration { parameters: vec![mean], block_elements: 0 }
+//! #         Ok(Declaration { parameters: vec![mean], block_elements: 0 })
 //! #     }
 //! #     fn step(&mut self, _: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> { Ok(()) }
 //! # }
@@ -72,12 +72,12 @@
 //! use shoal_trainer_sdk::{Better, Metric, Metrics, Target};
 //! # struct Mean;
 //! impl Model for Mean {
-//!     fn declare(&mut self, _: &Job) -> Declaration {
+//!     fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
 //!         let mean = Parameter::new("mean", &[1], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
 //!         let error = Parameter::metric("squared_error", Metric::Mean { better: Better::Smaller });
 //!         // The job ends after three evaluations in a row that were no better.
 //!         let error = error.aiming(Target { stop_after: Some(3), ..Target::default() });
-//!         Declaration { parameters: vec![mean, error], block_elements: 0 }
+//!         Ok(Declaration { parameters: vec![mean, error], block_elements: 0 })
 //!     }
 //!     fn evaluate(&mut self, batch: &Batch<'_>, parameters: &Parameters, metrics: &mut Metrics) -> anyhow::Result<()> {
 //!         let mean = parameters.slice("mean")?[0];
@@ -109,8 +109,10 @@
 //! | no master answers as the leader for `SHOAL_PATIENCE_SECONDS` | gives up, with exit code 3, whatever pservers say: tasks, the end of the job and its failure are the master's to tell |
 //! | its certificate is refused, or it does not believe a role's | tries again for `SHOAL_PATIENCE_SECONDS`, since certificates may be changed; then gives up with a message |
 //! | records cannot be read, or the step function returns an error | tells the master which, hands the task back, goes on with others |
+//! | the step function says that this trainer cannot ([`Unfit`], or an error of a full disk, of no memory, of too many open files), or its device fails | tells the master, and ends; no record is blamed, and others compute the microbatch |
 //! | the step function panics | tells the master of the microbatch, and ends: nobody knows what state the program is in |
 //! | the master or a pserver refuses it for good | gives up with a message, and tells the master |
+//! | the program's functions say that they were asked to stop ([`Leave`]) | as SIGTERM |
 //! | SIGTERM or SIGINT | hands back what it has not finished, and ends |
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
@@ -146,6 +148,10 @@ mod origin;
 mod outputs;
 mod pending;
 mod place;
+#[cfg(feature = "internals")]
+pub mod program;
+#[cfg(not(feature = "internals"))]
+mod program;
 mod pull;
 mod push;
 mod push_log;
@@ -164,7 +170,7 @@ mod trial;
 
 pub use access::AccessError;
 pub use device::{DeviceSlice, OnDevice};
-pub use error::{RoleFault, TrainError};
+pub use error::{Leave, RoleFault, TrainError, Unfit};
 pub use metrics::Metrics;
 pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
 pub use ndarray;
@@ -189,6 +195,7 @@ pub use trainer::{World, train_in};
 #[cfg(not(any(feature = "internals", test)))]
 use trainer::{World, train_in};
 
+use program::Program;
 use shoal_runtime::host::memory::keep_large_buffers;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::TcpDial;
@@ -197,7 +204,8 @@ use shoal_runtime::host::telemetry;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Trains `model` with the settings of the environment until the job is done or the process is asked to stop.
+/// Trains `model` with the settings of the environment until the job is done or the process is asked to stop. Its functions run on
+/// the thread that calls this; one that is running when the trainer leaves is waited for, while others have its tasks already.
 ///
 /// | variable | what it says | default |
 /// | --- | --- | --- |
@@ -213,7 +221,35 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// See [`TrainError`].
-pub fn train(model: impl Model) -> Result<Ended, TrainError> {
+pub fn train(mut model: impl Model) -> Result<Ended, TrainError> {
+    train_here(&mut model, |_| {})
+}
+
+/// Trains: the program's functions run on this thread, the loops on one of their own. If the trainer is over while a function is
+/// still running, `orphan` hears how it ended.
+fn train_here(
+    model: &mut dyn Model,
+    orphan: impl FnOnce(&Result<Ended, TrainError>) + Send,
+) -> Result<Ended, TrainError> {
+    let (program, calls) = Program::apart();
+    let busy = calls.busy();
+    std::thread::scope(|scope| {
+        let loops = move || {
+            let ended = train_by_env(program);
+            if busy.is() {
+                orphan(&ended);
+            }
+            ended
+        };
+        let loops = std::thread::Builder::new().name("shoal".to_owned()).spawn_scoped(scope, loops);
+        let loops = loops.map_err(|error| TrainError::Settings(format!("cannot start a thread: {error}")))?;
+        calls.serve(model);
+        loops.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Runs a trainer's loops on this thread, with the settings of the environment.
+fn train_by_env(program: Program) -> Result<Ended, TrainError> {
     let settings = TrainerSettings::from_env()?;
     keep_large_buffers();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -229,23 +265,30 @@ pub fn train(model: impl Model) -> Result<Ended, TrainError> {
             random: Random::from_os(),
             shutdown,
         };
-        train_in(Box::new(model), settings, world).await
+        train_in(program, settings, world).await
     });
-    // A step function that is still computing must not hold up a trainer that leaves.
+    // Work on other threads must not hold up a trainer that leaves.
     runtime.shutdown_background();
     ended
 }
 
-/// The `main` of a training program: logs, trains, and says on standard error what went wrong.
-pub fn main(model: impl Model) -> ExitCode {
+/// The `main` of a training program: logs, trains, and says on standard error what went wrong. A trainer that leaves ends the process,
+/// whatever function of the program is running.
+pub fn main(mut model: impl Model) -> ExitCode {
     let format = telemetry::LogFormat::from_env();
     telemetry::start("trainer", format.clone().unwrap_or_default());
-    let trained = format.map_err(TrainError::Settings).and_then(|_| train(model));
+    let exit = |trained: &Result<Ended, TrainError>| std::process::exit(exit_code(trained).into());
+    let trained = format.map_err(TrainError::Settings).and_then(|_| train_here(&mut model, exit));
+    exit_code(&trained).into()
+}
+
+/// The process exit code of a trainer that has ended; says on standard error what went wrong.
+fn exit_code(trained: &Result<Ended, TrainError>) -> u8 {
     match trained {
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(_) => 0,
         Err(error) => {
             tracing::error!("{error}");
-            ExitCode::from(error.exit_code())
+            error.exit_code()
         }
     }
 }
@@ -259,8 +302,8 @@ struct Guide;
 mod tests {
     /// What is exported whatever features are chosen, in the order of the alphabet.
     const ROOT: &str = "AccessError Batch Better Ceiling Decay Decisions Declaration DeclarationFault DeviceError DeviceSlice \
-        EmbeddingGradients Embeddings Ended Fans Full Gradient Group Initial Job Keys LossScale Metric Metrics Model NonFinite \
-        OnDevice Parameter Parameters Plateau Record RoleFault Rule Schedule Stage Table Target TrainError Trial feature_key \
+        EmbeddingGradients Embeddings Ended Fans Full Gradient Group Initial Job Keys Leave LossScale Metric Metrics Model NonFinite \
+        OnDevice Parameter Parameters Plateau Record RoleFault Rule Schedule Stage Table Target TrainError Trial Unfit feature_key \
         main ndarray recordio string_key train";
 
     /// Names that a file without a module of its own exports, but for what stands behind a feature.

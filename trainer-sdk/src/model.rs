@@ -13,10 +13,14 @@ use shoal_runtime::cluster::{Decision, Declaration, JobSettings, Rows, Rule};
 use shoal_runtime::host::cuda::DeviceError;
 use std::sync::Arc;
 
-/// A training program.
-pub trait Model: Send + 'static {
+/// A training program. All its functions are called on one thread, that of [`train`](crate::train) or [`main`](crate::main): it may
+/// keep what belongs to a thread.
+pub trait Model {
     /// The parameters, as a function of the job alone: every trainer must declare the same.
-    fn declare(&mut self, job: &Job) -> Declaration;
+    ///
+    /// # Errors
+    /// Whatever makes a declaration impossible: the trainer ends before it has joined.
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration>;
 
     /// The parameters that this program has on a CUDA device, if any: [`Parameters::on_device`] and
     /// [`Gradient::on_device_mut`] say where. Asked once, after [`declare`](Self::declare). It changes no bit.
@@ -34,7 +38,7 @@ pub trait Model: Send + 'static {
     ///         let sums = gradient.on_device_mut("weight")?;
     ///         launch(weight.address(), sums.address(), weight.elements())
     ///     }
-    /// #   fn declare(&mut self, _: &Job) -> Declaration { Declaration { parameters: Vec::new(), block_elements: 0 } }
+    /// #   fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> { Ok(Declaration { parameters: Vec::new(), block_elements: 0 }) }
     /// }
     /// # fn launch(_: u64, _: u64, _: usize) -> anyhow::Result<()> { Ok(()) }
     /// ```

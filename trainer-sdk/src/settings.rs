@@ -34,8 +34,8 @@ pub struct TrainerSettings {
     pub plaintext: bool,
     /// A pause before each microbatch, to make a job last (`SHOAL_PACE_MILLIS`, default 0). Changes no bit.
     pub pace: Duration,
-    /// Where the step function runs, and whatever else takes a processor's time: the decoding of chunks, and all that goes over
-    /// the whole model. In simulations in place.
+    /// Where the trainer's own work that takes a processor's time runs: the decoding of chunks, and all that goes over the whole
+    /// model. In simulations in place.
     pub processors: Processors,
     /// Where pushes that pservers answered `Applied` are written down, one JSON line for each block
     /// (`SHOAL_PUSH_LOG`, default nowhere). For tests that compare it with what pservers recover.

@@ -19,10 +19,12 @@ use crate::activities::Activity;
 use crate::chunks::{ChunkSource, Reader};
 use crate::complaint::Complaint;
 use crate::desk::{Desk, Ready};
-use crate::error::TrainError;
+use crate::device::OnDevice;
+use crate::error::{Leave, TrainError, Unfit};
 use crate::master::Master;
 use crate::meter::Meter;
-use crate::model::{Model, Parameters};
+use crate::model::{Job, Model, Parameters};
+use crate::program::{Program, caught};
 use crate::push_log::PushLog;
 use crate::reduce::{LocalTree, NodeSum};
 use crate::session::Session;
@@ -30,13 +32,14 @@ use crate::settings::TrainerSettings;
 use crate::share::InAreas;
 use crate::tables::TableRows;
 use compute::Outcome;
-use shoal_runtime::cluster::{Routing, Task};
+use shoal_runtime::cluster::{Declaration, Routing, Task};
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto;
+use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -62,12 +65,12 @@ pub struct World {
     pub shutdown: Shutdown,
 }
 
-/// Trains `model` until the job is done or `world.shutdown` is due.
+/// Trains a program until the job is done or `world.shutdown` is due.
 ///
 /// # Errors
 /// See [`TrainError`]; the master is told of it where that helps.
 pub async fn train_in(
-    model: Box<dyn Model>,
+    program: Program,
     settings: TrainerSettings,
     world: World,
 ) -> Result<Ended, TrainError> {
@@ -77,14 +80,14 @@ pub async fn train_in(
     let meter = Arc::new(Meter::new());
     tokio::select! {
         biased;
-        outcome = train_beside(model, settings, world, &meter) => outcome,
+        outcome = train_beside(program, settings, world, &meter) => outcome,
         never = http::serve(pages, meter.as_ref()) => match never {},
     }
 }
 
 /// Trains; whoever looks at the meter sees how far it is.
 async fn train_beside(
-    mut model: Box<dyn Model>,
+    program: Program,
     settings: TrainerSettings,
     world: World,
     meter: &Arc<Meter>,
@@ -94,16 +97,20 @@ async fn train_beside(
     let joined = async {
         let master = Master::find(&settings, &*dial, random).await?;
         telemetry::identify(&master.job.job.0, &settings.name);
-        let declaration = model.declare(&master.job());
-        let on_device = model.on_device();
+        let job = master.job();
+        let (declaration, on_device) = program.call(move |model| declared(model, &job)).await?;
         let (dial, meter) = (dial.clone(), meter.clone());
         let processors = settings.processors.clone();
-        Session::join(master, declaration, on_device, dial, push_log, meter, processors).await
+        let joined = Session::join(master, declaration, on_device, dial, push_log, meter, processors).await?;
+        Ok::<Session, Stop>(joined)
     };
     let session = tokio::select! {
         biased;
         () = shutdown.wait() => return Ok(Ended::Left),
-        session = joined => session?,
+        session = joined => match session {
+            Ok(session) => session,
+            Err(stop) => return stop.ended(),
+        },
     };
     tracing::info!(incarnation = %session.incarnation(), "joined");
     let reader = Reader::new(source, session.master.job.clone(), settings.processors.clone());
@@ -112,13 +119,47 @@ async fn train_beside(
         changed: Notify::new(),
         settings,
         session,
+        program,
     };
-    let outcome = trainer.run(model, reader, shutdown).await;
+    let outcome = trainer.run(reader, shutdown).await;
     trainer.leave(&outcome).await;
     outcome
 }
 
+/// What the program declares, and what of it is on a device.
+fn declared(model: &mut dyn Model, job: &Job) -> Result<(Declaration, Option<OnDevice>), Stop> {
+    let declared = caught(|| Ok((model.declare(job)?, model.on_device())));
+    declared.map_err(|error| match error {
+        error if Leave::is_said_by(&error) => Stop::Left,
+        error if Unfit::is_said_by(&error) => TrainError::Unfit(format!("{error:#}")).into(),
+        error => TrainError::Declare(format!("{error:#}")).into(),
+    })
+}
+
+/// Why a trainer computes nothing more.
+enum Stop {
+    /// The program was asked to stop.
+    Left,
+    Failed(TrainError),
+}
+
+impl Stop {
+    fn ended(self) -> Result<Ended, TrainError> {
+        match self {
+            Stop::Left => Ok(Ended::Left),
+            Stop::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl From<TrainError> for Stop {
+    fn from(error: TrainError) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
 struct Trainer {
+    program: Program,
     session: Session,
     settings: TrainerSettings,
     desk: Mutex<Desk>,
@@ -126,12 +167,7 @@ struct Trainer {
 }
 
 impl Trainer {
-    async fn run(
-        &self,
-        model: Box<dyn Model>,
-        reader: Reader,
-        mut shutdown: Shutdown,
-    ) -> Result<Ended, TrainError> {
+    async fn run(&self, reader: Reader, mut shutdown: Shutdown) -> Result<Ended, TrainError> {
         tokio::select! {
             biased;
             () = shutdown.wait() => Ok(Ended::Left),
@@ -139,17 +175,13 @@ impl Trainer {
             failed = self.route_loop() => Err(failed),
             never = self.read_loop(reader) => match never {},
             failed = self.push_loop() => Err(failed),
-            failed = self.work_loop(model) => Err(failed),
+            Err(stop) = self.work_loop() => stop.ended(),
         }
     }
 
     /// Pulls, computes, pushes: the lowest first.
-    async fn work_loop(&self, model: Box<dyn Model>) -> TrainError {
-        if self.session.master.job.is_sync() {
-            self.node_loop(model).await
-        } else {
-            self.run_loop(model).await
-        }
+    async fn work_loop(&self) -> Result<Infallible, Stop> {
+        if self.session.master.job.is_sync() { self.node_loop().await } else { self.run_loop().await }
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -235,7 +267,7 @@ impl Trainer {
     }
 
     /// The sum of a microbatch; `None`: there is none, and the task has left the desk.
-    fn sum_of(&self, ready: &Ready, computed: Outcome) -> Result<Option<NodeSum>, TrainError> {
+    fn sum_of(&self, ready: &Ready, computed: Outcome) -> Result<Option<NodeSum>, Stop> {
         match computed {
             Outcome::Sum(sum) => Ok(Some(sum)),
             Outcome::Refused(complaint) => {
@@ -243,27 +275,31 @@ impl Trainer {
                 Ok(None)
             }
             Outcome::Gone => Ok(None),
-            Outcome::Lost(lost) => Err(lost.into()),
+            Outcome::Lost(lost) => Err(TrainError::from(lost).into()),
+            Outcome::Unfit(why) => Err(TrainError::Unfit(why).into()),
+            Outcome::Left => Err(Stop::Left),
             Outcome::Panicked(complaint) => {
                 self.complain(&ready.task, &complaint);
-                Err(TrainError::Panicked(complaint.why))
+                Err(TrainError::Panicked(complaint.why).into())
             }
         }
     }
 
     async fn leave(&self, outcome: &Result<Ended, TrainError>) {
         self.desk().is_closed = true;
-        let failure = match outcome {
-            Ok(_) => String::new(),
+        let (failure, ended) = match outcome {
+            Ok(_) => (String::new(), String::new()),
             Err(error) if error.is_known_to_master() => return,
-            Err(error) => format!("trainer {:?}: {error}", self.settings.name),
+            Err(error) if error.is_of_trainer() => (String::new(), error.to_string()),
+            Err(error) => (format!("trainer {:?}: {error}", self.settings.name), String::new()),
         };
         let (progress, complaints) = {
             let desk = self.desk();
             (desk.progress(), desk.complaints())
         };
         let counters = Some(self.session.meter.counters());
-        let request = proto::LeaveRequest { progress, counters, failure, complaints, ..Default::default() };
+        let request =
+            proto::LeaveRequest { progress, counters, failure, ended, complaints, ..Default::default() };
         self.session.leave(request).await;
     }
 }

@@ -19,9 +19,9 @@ const SEED: u64 = 1;
 /// # use shoal_trainer_sdk::{Batch, Declaration, Gradient, Initial, Job, Model, Parameter, Parameters, Rule, Schedule};
 /// # struct Mean;
 /// # impl Model for Mean {
-/// #     fn declare(&mut self, _: &Job) -> Declaration {
+/// #     fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
 /// #         let mean = Parameter::new("mean", &[1], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
-/// #         Declaration { parameters: vec![mean], block_elements: 0 }
+/// #         Ok(Declaration { parameters: vec![mean], block_elements: 0 })
 /// #     }
 /// #     fn step(&mut self, batch: &Batch<'_>, parameters: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
 /// #         let mean = parameters.slice("mean")?[0];
@@ -63,7 +63,7 @@ impl Trial {
             steps_per_epoch: 1,
             global_batch: records,
         };
-        let declaration = model.declare(&job);
+        let declaration = model.declare(&job)?;
         declaration.check()?;
         let names = Names::new(declaration, SEED, Precision::F32);
         let mut values = names.zeros();
@@ -167,8 +167,8 @@ mod tests {
     }
 
     impl Model for Adding {
-        fn declare(&mut self, _: &Job) -> Declaration {
-            self.declaration.clone()
+        fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
+            Ok(self.declaration.clone())
         }
         fn step(
             &mut self,

@@ -128,13 +128,13 @@ fn check(steps: u64, values: &[f32], elements: u64) -> anyhow::Result<()> {
 }
 
 impl Model for Program {
-    fn declare(&mut self, _: &Job) -> Declaration {
+    fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
         let shape = &self.training.shape;
         let (dimensions, rate) = ([shape.elements()], Schedule::constant(RATE));
         let weights = Parameter::new(WEIGHTS, &dimensions, Rule::Sgd, rate, Initial::Zeros);
         let declaration = Declaration { parameters: vec![weights], block_elements: shape.block_elements() };
         let clipping = Decisions { clip_norm: Some(CLIP_NORM), ..Decisions::default() };
-        if shape.clips { declaration.deciding(clipping) } else { declaration }
+        Ok(if shape.clips { declaration.deciding(clipping) } else { declaration })
     }
 
     fn step(

@@ -244,10 +244,10 @@ struct Still {
 }
 
 impl Model for Still {
-    fn declare(&mut self, _: &Job) -> Declaration {
+    fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
         let shape = [self.training.elements];
         let w = Parameter::new("w", &shape, Rule::ADAM, Schedule::constant(0.01), Initial::Zeros);
-        Declaration { parameters: vec![w], block_elements: 0 }
+        Ok(Declaration { parameters: vec![w], block_elements: 0 })
     }
 
     fn on_device(&mut self) -> Option<OnDevice> {

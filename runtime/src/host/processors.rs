@@ -1,10 +1,10 @@
 //! Where work that takes a processor's time is run: on threads of its own, as many as there are processors, so that calls,
 //! reports and probes are answered meanwhile; in a simulation in place, for its order of events must not depend on threads.
 //!
-//! There are two kinds. A role's own work is short and bounded, and takes a permit: [`run`](Processors::run),
-//! [`over`](Processors::over), [`each`](Processors::each). A program's work may last for minutes, and takes none
+//! There are two kinds. What computes is short and bounded, and takes a permit: [`run`](Processors::run),
+//! [`over`](Processors::over), [`each`](Processors::each). What waits for a device may last, and takes none
 //! ([`run_apart`](Processors::run_apart)): with as many permits as processors, of which there may be one, it would hold up all
-//! the role's own work for as long. The system shares the processors out between both.
+//! computing for as long.
 
 use futures_util::stream::{self, StreamExt};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Processors {
         done.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Does one piece of work of the role's own, once a permit is free.
+    /// Does one piece of work, once a permit is free.
     ///
     /// # Panics
     /// When it has panicked, with its words.
@@ -87,7 +87,7 @@ impl Processors {
         .await
     }
 
-    /// Does one piece of work of the role's own that goes over so many bytes: in place if they are few.
+    /// Does one piece of work that goes over so many bytes: in place if they are few.
     ///
     /// # Panics
     /// When it has panicked, with its words.
@@ -99,7 +99,7 @@ impl Processors {
         if bytes <= FEW_BYTES { work() } else { self.run(work).await }
     }
 
-    /// Does one piece of a program's work, which may last for as long as it likes: on a thread of its own, without a permit.
+    /// Does what waits, for as long as it likes: on a thread of its own, without a permit.
     ///
     /// # Panics
     /// When it has panicked, with its words.
@@ -203,16 +203,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_computes_for_long_holds_up_no_other_work_even_on_one_processor() {
+    async fn what_waits_for_long_holds_up_no_other_work_even_on_one_processor() {
         let (processors, here) = (Processors::of(1), thread::current().id());
         let (end, ended) = std::sync::mpsc::channel();
-        let of_program = processors.run_apart(move || (ended.recv(), thread::current().id()));
+        let waits = processors.run_apart(move || (ended.recv(), thread::current().id()));
         let own = async {
             let on = processors.over(usize::MAX, || thread::current().id()).await;
             end.send(()).unwrap();
             on
         };
-        let both = futures_util::future::join(of_program, own);
+        let both = futures_util::future::join(waits, own);
         let ((ended, apart), own) = tokio::time::timeout(LIMIT, both).await.expect("held up");
         assert!(ended.is_ok() && apart != here && own != here);
         assert_eq!(Processors::in_place().run_apart(|| thread::current().id()).await, here);

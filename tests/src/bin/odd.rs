@@ -55,8 +55,8 @@ fn number(bytes: &[u8]) -> anyhow::Result<f32> {
 }
 
 impl Model for Odd {
-    fn declare(&mut self, _: &Job) -> Declaration {
-        Declaration { parameters: self.parameters.clone(), block_elements: 0 }
+    fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
+        Ok(Declaration { parameters: self.parameters.clone(), block_elements: 0 })
     }
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {

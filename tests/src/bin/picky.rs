@@ -26,13 +26,13 @@ struct Picky {
 }
 
 impl Model for Picky {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         if self.refused == Refused::Start {
             std::process::abort();
         }
         let parameters =
             (0..oracle::NAMES.len()).map(|which| oracle::parameter(which, job.records)).collect();
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn step(&mut self, batch: &Batch<'_>, _: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {

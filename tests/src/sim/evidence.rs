@@ -38,6 +38,8 @@ pub enum End {
     Well(Ended),
     /// It was told that another has its name.
     Superseded,
+    /// Its program said that it cannot.
+    Unfit,
     /// With another error.
     Failed(String),
     /// Not at all.
@@ -191,6 +193,7 @@ fn end_of(ended: anyhow::Result<Option<Result<Ended, TrainError>>>) -> End {
         Ok(None) => End::Crashed,
         Ok(Some(Ok(ended))) => End::Well(ended),
         Ok(Some(Err(TrainError::Refused { fault, .. }))) if is_superseded(fault.fault()) => End::Superseded,
+        Ok(Some(Err(TrainError::Unfit(_)))) => End::Unfit,
         Ok(Some(Err(error))) => End::Failed(error.to_string()),
         Err(panic) => End::Failed(panic.to_string()),
     }

@@ -103,8 +103,8 @@ fn declaration(records: u64, block_elements: u64) -> Declaration {
 }
 
 impl Model for Program {
-    fn declare(&mut self, job: &Job) -> Declaration {
-        self.declaration(job.records)
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
+        Ok(self.declaration(job.records))
     }
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {

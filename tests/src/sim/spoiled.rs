@@ -5,7 +5,7 @@ use super::host::Host;
 use super::program::Program;
 use shoal_runtime::cluster::Slice;
 use shoal_trainer_sdk::chunks::{ChunkSource, ReadError};
-use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Keys, Metrics, Model, Parameters};
+use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Keys, Metrics, Model, Parameters, Unfit};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -24,8 +24,8 @@ pub struct Poisoned {
 }
 
 impl Model for Poisoned {
-    fn declare(&mut self, job: &Job) -> Declaration {
-        self.program.declaration(job.records)
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
+        Ok(self.program.declaration(job.records))
     }
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
@@ -57,7 +57,7 @@ impl Model for Poisoned {
     }
 }
 
-/// The program, ending its process without a word as soon as some records are in one batch.
+/// The program, ending its process as soon as some records are in one batch: without a word, or because it says that it cannot.
 #[derive(Clone, Debug)]
 pub struct Killer {
     /// What it is otherwise.
@@ -68,6 +68,8 @@ pub struct Killer {
     pub together: bool,
     /// Whether already the keys that they read do it.
     pub by_keys: bool,
+    /// Whether it says that this trainer cannot.
+    pub says_so: bool,
     /// The process, once it has been started.
     pub host: Arc<OnceLock<Arc<Host>>>,
 }
@@ -77,6 +79,9 @@ impl Killer {
         let has = |index: &u64| batch.records.iter().any(|record| record.index == *index);
         let mut records = self.records.iter();
         if if self.together { records.all(has) } else { records.any(has) } {
+            if self.says_so {
+                return Err(Unfit("no memory is left".to_owned()).into());
+            }
             self.host.wait().crash();
             anyhow::bail!("nobody hears of it");
         }
@@ -85,8 +90,8 @@ impl Killer {
 }
 
 impl Model for Killer {
-    fn declare(&mut self, job: &Job) -> Declaration {
-        self.program.declaration(job.records)
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
+        Ok(self.program.declaration(job.records))
     }
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {

@@ -30,6 +30,7 @@ use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store::{FileStore, ForgetfulDisk, MemoryStore};
 use shoal_runtime::wire::proto::master_server::MasterServer;
 use shoal_trainer_sdk::chunks::ChunkSource;
+use shoal_trainer_sdk::program::Program as TrainerProgram;
 use shoal_trainer_sdk::{Ended, Model, TrainError, TrainerSettings, World as Doors, train_in};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -295,7 +296,12 @@ impl World {
     }
 
     /// A trainer joins under `name` with a model and a pace of its own. Returns its index.
-    pub fn start_trainer_with(&mut self, name: &str, pace: Duration, model: impl Model) -> usize {
+    pub fn start_trainer_with(
+        &mut self,
+        name: &str,
+        pace: Duration,
+        model: impl Model + Send + 'static,
+    ) -> usize {
         let source = self.data.clone();
         self.start_trainer_over(name, pace, model, source)
     }
@@ -305,7 +311,7 @@ impl World {
         &mut self,
         name: &str,
         pace: Duration,
-        model: impl Model,
+        model: impl Model + Send + 'static,
         source: Arc<dyn ChunkSource>,
     ) -> usize {
         let lives = self.trainers.iter().filter(|trainer| trainer.name == name).count();
@@ -329,7 +335,7 @@ impl World {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         self.network.run(&host, async move {
-            let ended = train_in(Box::new(model), settings, doors).await;
+            let ended = train_in(TrainerProgram::in_place(model), settings, doors).await;
             over.store(true, Relaxed);
             // Whoever started it may be gone.
             let _ = telling.send(ended);

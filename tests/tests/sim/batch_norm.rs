@@ -27,7 +27,7 @@ fn features(bytes: &[u8]) -> [f32; FEATURES] {
 struct Normalised;
 
 impl Model for Normalised {
-    fn declare(&mut self, _: &Job) -> Declaration {
+    fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
         let of = |name: &str, rule, rate, value| {
             let (shape, initial) = ([FEATURES as u64], Initial::Constant { value });
             Parameter::new(name, &shape, rule, Schedule::constant(rate), initial)
@@ -38,7 +38,7 @@ impl Model for Normalised {
             of("running.mean", ema, 0.0, 0.0),
             of("running.variance", ema, 0.0, 1.0),
         ];
-        Declaration { parameters, block_elements: 2 }
+        Ok(Declaration { parameters, block_elements: 2 })
     }
 
     fn step(

@@ -11,6 +11,7 @@ use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::rpc::{Channel, Security, TcpDial, master_client, pserver_client};
 use shoal_runtime::host::shutdown::{Shutdown, ShutdownSender};
 use shoal_runtime::wire::proto::{self, StatusReply, master_client::MasterClient};
+use shoal_trainer_sdk::program::Program;
 use shoal_trainer_sdk::{
     Batch, Ended, Gradient, Model, Parameter, Parameters, TrainError, TrainerSettings, World, chunks,
     train_in,
@@ -49,8 +50,8 @@ impl Count {
 }
 
 impl Model for Count {
-    fn declare(&mut self, job: &shoal_trainer_sdk::Job) -> Declaration {
-        Count::declaration(job.records)
+    fn declare(&mut self, job: &shoal_trainer_sdk::Job) -> anyhow::Result<Declaration> {
+        Ok(Count::declaration(job.records))
     }
 
     fn step(&mut self, batch: &Batch<'_>, _: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
@@ -117,7 +118,7 @@ pub(crate) async fn train(settings: TrainerSettings, shutdown: Shutdown) -> Resu
         random: Random::from_os(),
         shutdown,
     };
-    train_in(Box::new(Count), settings, world).await
+    train_in(Program::in_place(Count), settings, world).await
 }
 
 impl Job {

@@ -31,7 +31,7 @@ pub(crate) struct Clicks {
 }
 
 impl Model for Clicks {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let steps = job.epochs * job.steps_per_epoch;
         let trained = |name: &str, shape: &[u64], initial| {
             let rate = Schedule::cosine(self.rate, 0.0, steps);
@@ -54,7 +54,7 @@ impl Model for Clicks {
         parameters.push(Parameter::sum(LOSS, &[steps]));
         parameters.push(Parameter::metric(AUC, Metric::Auc { bins: BINS }));
         parameters.push(Parameter::metric(LOG_LOSS, Metric::LogLoss));
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {

@@ -9,10 +9,10 @@ use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Model, Parameters};
 struct Count;
 
 impl Model for Count {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let parameters =
             (0..oracle::NAMES.len()).map(|which| oracle::parameter(which, job.records)).collect();
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn step(&mut self, batch: &Batch<'_>, _: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {

@@ -34,7 +34,7 @@ struct CountRows {
 const LEARNT: &str = "learnt";
 
 impl Model for CountRows {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let CountRows { buckets, admission, age_max, rows_max } = *self;
         let full = Full::Evict { half_life: 8 };
         let ceiling = rows_max.map(|rows| Ceiling { rows, full });
@@ -45,7 +45,7 @@ impl Model for CountRows {
         if job.evaluations > 0 {
             parameters.push(Parameter::metric("size", Metric::Mean { better: Better::Smaller }));
         }
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {

@@ -46,7 +46,7 @@ pub(crate) struct Digits {
 }
 
 impl Model for Digits {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let (pixels, hidden, classes) = (mlp::PIXELS as u64, mlp::HIDDEN as u64, mlp::CLASSES as u64);
         let over = job.epochs * job.steps_per_epoch;
         let rate = Schedule::cosine(LEARNING_RATE, LEARNING_RATE_LAST, over);
@@ -70,10 +70,10 @@ impl Model for Digits {
         }
         // Odd, so that blocks end where no vector register does.
         let declaration = Declaration { parameters, block_elements: 601 };
-        match self.extras.decisions() {
+        Ok(match self.extras.decisions() {
             Some(decisions) => declaration.deciding(decisions),
             None => declaration,
-        }
+        })
     }
 
     fn on_device(&mut self) -> Option<OnDevice> {

@@ -18,7 +18,7 @@ const LOSS: &str = "loss";
 pub(crate) struct Digits;
 
 impl Model for Digits {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let pixels = DIGIT_PIXELS as u64;
         let rate = Schedule::cosine(0.02, 0.0005, job.epochs * job.steps_per_epoch);
         let trained = |name: &str, shape: &[u64], initial| {
@@ -33,7 +33,7 @@ impl Model for Digits {
             Parameter::sum(LOSS, &[job.epochs * job.steps_per_epoch]),
             Parameter::metric("accuracy", Metric::Accuracy),
         ];
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn step(

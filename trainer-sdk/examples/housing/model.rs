@@ -21,7 +21,7 @@ pub(crate) struct Housing {
 }
 
 impl Model for Housing {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let steps = job.epochs * job.steps_per_epoch;
         let trained = |name: &str, elements: usize| {
             let rate = Schedule::cosine(self.rate, 0.0, steps);
@@ -33,7 +33,7 @@ impl Model for Housing {
             Parameter::sum(LOSS, &[steps]),
             Parameter::metric(SQUARED_ERROR, Metric::Mean { better: Better::Smaller }),
         ];
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn step(

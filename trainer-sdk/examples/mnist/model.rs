@@ -43,7 +43,7 @@ struct Images {
 }
 
 impl Model for Mnist {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let steps = job.epochs * job.steps_per_epoch;
         let Hyper { rate, rate_last, warmup_steps } = self.hyper;
         let falling = steps.saturating_sub(warmup_steps).max(1);
@@ -62,7 +62,7 @@ impl Model for Mnist {
         parameters.push(Parameter::sum(LOSS, &[steps]));
         parameters.push(Parameter::metric(ACCURACY, Metric::Accuracy));
         parameters.push(Parameter::metric(LOG_LOSS, Metric::LogLoss));
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn step(

@@ -54,7 +54,7 @@ pub(crate) struct Resnet {
 }
 
 impl Model for Resnet {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let steps = job.epochs * job.steps_per_epoch;
         let rate = Schedule::cosine(self.hyper.rate, self.hyper.rate_last, steps.max(1));
         let trained = |name: &str, shape: &[u64], initial| {
@@ -83,7 +83,7 @@ impl Model for Resnet {
         parameters.push(Parameter::sum(LOSS, &[steps]));
         parameters.push(Parameter::metric(ACCURACY, Metric::Accuracy));
         parameters.push(Parameter::metric(LOG_LOSS, Metric::LogLoss));
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn step(

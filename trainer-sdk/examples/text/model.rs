@@ -33,7 +33,7 @@ pub(crate) struct Text {
 }
 
 impl Model for Text {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let steps = job.epochs * job.steps_per_epoch;
         let rate = Schedule::cosine(self.hyper.rate, self.hyper.rate / 100.0, steps);
         let trained = |(name, shape): (&str, &[u64])| {
@@ -48,7 +48,7 @@ impl Model for Text {
         parameters.push(Parameter::sum(LOSS, &[steps]));
         parameters.push(Parameter::metric(LOG_LOSS, Metric::LogLoss));
         parameters.push(Parameter::metric(ACCURACY, Metric::Accuracy));
-        Declaration { parameters, block_elements: 0 }
+        Ok(Declaration { parameters, block_elements: 0 })
     }
 
     fn step(

@@ -1,13 +1,13 @@
 //! One microbatch through the step function: its batch, its gradient; and where that fails, which
 //! record it is that cannot be used. Probing pushes nothing.
 
-use super::{Trainer, blame};
+use super::{Stop, Trainer, blame};
 use crate::activities::Activity;
 use crate::complaint::Complaint;
 use crate::desk::Ready;
 use crate::device::Tensors;
 use crate::device::areas::SumOnDevice;
-use crate::error::{TrainError, panic_words};
+use crate::error::{Leave, TrainError, Unfit, panic_words};
 use crate::metrics::Metrics;
 use crate::model::{Batch, Gradient, Model, Parameters, Record};
 use crate::names::Names;
@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How computing a microbatch ended. The model is handed back in every case.
+/// How computing a microbatch ended.
 pub(super) enum Outcome {
     Sum(NodeSum),
     /// The microbatch cannot be computed here; the trainer goes on with other tasks.
@@ -33,6 +33,10 @@ pub(super) enum Outcome {
     Panicked(Complaint),
     /// The device on which the program computes has failed: no record is to blame.
     Lost(DeviceError),
+    /// The program says that this trainer cannot: no record is to blame.
+    Unfit(String),
+    /// The program was asked to stop: no record is to blame, nor anything else.
+    Left,
     /// The task has left the desk: it is not this trainer's any more.
     Gone,
 }
@@ -42,6 +46,8 @@ enum StepError {
     Said(String),
     Panicked(String),
     Lost(DeviceError),
+    Unfit(String),
+    Left,
 }
 
 impl From<DeviceError> for StepError {
@@ -81,70 +87,58 @@ pub(super) struct Attempt {
 }
 
 impl Trainer {
-    /// The keys of tables that microbatches `range` of the task read; without tables nobody is asked. Hands the model back.
-    pub(super) async fn keys(
-        &self,
-        mut model: Box<dyn Model>,
-        ready: &Ready,
-        range: Range<usize>,
-    ) -> Result<(Box<dyn Model>, Result<Keys, Outcome>), TrainError> {
+    /// The keys of tables that microbatches `range` of the task read; without tables nobody is asked. `None`: they cannot be had, and
+    /// the task has left the desk.
+    pub(super) async fn keys(&self, ready: &Ready, range: Range<usize>) -> Result<Option<Keys>, Stop> {
         let mut keys = Keys::new(&self.session.names);
         for at in range.filter(|_| self.session.names.has_tables()) {
-            let goes_on;
-            (model, goes_on) = self.with_care(model, ready, at, None).await?;
-            if !goes_on {
-                return Ok((model, Err(Outcome::Gone)));
+            if !self.with_care(ready, at, None).await? {
+                return Ok(None);
             }
             let attempt = self.attempt(ready, at);
-            let named;
-            (model, named) = self.session.processors.run_apart(move || attempt.named(model)).await;
-            match named {
+            match self.program.call(move |model| attempt.named(model)).await {
                 Ok(named) => keys.join(named),
-                Err(computed) => return Ok((model, Err(computed))),
+                Err(computed) => return self.sum_of(ready, computed).map(|_| None),
             }
         }
-        Ok((model, Ok(keys)))
+        Ok(Some(keys))
     }
 
-    /// Computes microbatch `at` of the task, after the trainer's pause. Hands the model back.
+    /// Computes microbatch `at` of the task, after the trainer's pause.
     pub(super) async fn compute(
         &self,
-        model: Box<dyn Model>,
         ready: &Ready,
         at: usize,
         parameters: &Parameters,
-    ) -> Result<(Box<dyn Model>, Outcome), TrainError> {
+    ) -> Result<Outcome, Stop> {
         self.session.meter.enter(Activity::Compute);
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
-        let (model, goes_on) = self.with_care(model, ready, at, Some(parameters)).await?;
-        if !goes_on {
-            return Ok((model, Outcome::Gone));
+        if !self.with_care(ready, at, Some(parameters)).await? {
+            return Ok(Outcome::Gone);
         }
         let (attempt, parameters) = (self.attempt(ready, at), parameters.clone());
-        let compute = move || attempt.compute(model, &parameters);
-        let (model, computed, part) = self.session.processors.run_apart(compute).await;
+        let (computed, part) = self.program.call(move |model| attempt.compute(model, &parameters)).await;
         self.session.meter.microbatches.fetch_add(1, Relaxed);
         self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
         if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
             let may_differ = self.session.exclusions.present().number > 0;
             outputs.write(ready.task.microbatches[at].index, part, may_differ).await?;
         }
-        Ok((model, computed))
+        Ok(computed)
     }
 
-    /// Tries each record alone first, where the master asks for care. Hands the model back; false if the task has left the desk.
+    /// Tries each record alone first, where the master asks for care. False if the task has left the desk.
     async fn with_care(
         &self,
-        model: Box<dyn Model>,
         ready: &Ready,
         at: usize,
         parameters: Option<&Parameters>,
-    ) -> Result<(Box<dyn Model>, bool), TrainError> {
+    ) -> Result<bool, Stop> {
         match ready.task.is_careful {
-            true => self.try_each(model, ready, at, parameters).await,
-            false => Ok((model, true)),
+            true => self.try_each(ready, at, parameters).await,
+            false => Ok(true),
         }
     }
 
@@ -182,50 +176,52 @@ impl Attempt {
         self.records().iter().map(|record| record.index + self.first_record).collect()
     }
 
-    /// Computes one record, or without parameters its keys, for nothing but to see whether the process outlives it. Hands the
-    /// model back.
+    /// Computes one record, or without parameters its keys, for nothing but to see whether the trainer outlives it.
+    ///
+    /// # Errors
+    /// What ends the trainer.
     pub(super) fn alone(
         &self,
-        mut model: Box<dyn Model>,
+        model: &mut dyn Model,
         parameters: Option<&Parameters>,
         index: u64,
-    ) -> Box<dyn Model> {
+    ) -> Result<(), Stop> {
         let records = self.records();
+        let mut tried = Ok(());
         for record in records.iter().filter(|record| record.index + self.first_record == index) {
             let record = std::slice::from_ref(record);
-            match parameters {
-                Some(parameters) => drop(self.call(&mut *model, parameters, record)),
-                None => drop(self.keys(&mut *model, record)),
-            }
+            tried = match parameters {
+                Some(parameters) => self.call(model, parameters, record).map(drop),
+                None => self.keys(model, record).map(drop),
+            };
         }
-        model
+        match tried {
+            Err(StepError::Unfit(why)) => Err(TrainError::Unfit(why).into()),
+            Err(StepError::Lost(lost)) => Err(TrainError::from(lost).into()),
+            Err(StepError::Left) => Err(Stop::Left),
+            // What is wrong with it is found when all are computed together.
+            Err(StepError::Said(_) | StepError::Panicked(_)) | Ok(()) => Ok(()),
+        }
     }
 
-    /// The keys that the microbatch reads. Hands the model back.
-    fn named(&self, mut model: Box<dyn Model>) -> (Box<dyn Model>, Result<Keys, Outcome>) {
+    /// The keys that the microbatch reads.
+    fn named(&self, model: &mut dyn Model) -> Result<Keys, Outcome> {
         let records = self.records();
-        let named = self.keys(&mut *model, &records);
-        let named = named.map_err(|fault| {
-            self.complained(fault, &records, |records| self.keys(&mut *model, records).is_err())
-        });
-        (model, named)
+        self.keys(model, &records)
+            .map_err(|fault| self.complained(fault, &records, |records| self.keys(model, records).is_err()))
     }
 
-    /// Hands the model back, and of outputs the part that is to be written before anything is pushed.
-    fn compute(
-        &self,
-        mut model: Box<dyn Model>,
-        parameters: &Parameters,
-    ) -> (Box<dyn Model>, Outcome, Option<Bytes>) {
+    /// What came of the microbatch, and of outputs the part that is to be written before anything is pushed.
+    fn compute(&self, model: &mut dyn Model, parameters: &Parameters) -> (Outcome, Option<Bytes>) {
         let records = self.records();
-        let sums =
-            self.call(&mut *model, parameters, &records).and_then(|sums| self.finished(sums, &records));
+        let sums = self.call(model, parameters, &records).and_then(|sums| self.finished(sums, &records));
         let computed = match sums {
-            Ok((sum, part)) => return (model, Outcome::Sum(sum), part),
-            Err(fault) => self
-                .complained(fault, &records, |records| self.call(&mut *model, parameters, records).is_err()),
+            Ok((sum, part)) => return (Outcome::Sum(sum), part),
+            Err(fault) => {
+                self.complained(fault, &records, |records| self.call(model, parameters, records).is_err())
+            }
         };
-        (model, computed, None)
+        (computed, None)
     }
 
     /// The outcome of records on which the program has failed: which of them cannot be used; `fails` tries some of them again.
@@ -239,6 +235,8 @@ impl Attempt {
             StepError::Said(why) => (why, false),
             StepError::Panicked(why) => (why, true),
             StepError::Lost(lost) => return Outcome::Lost(lost),
+            StepError::Unfit(why) => return Outcome::Unfit(why),
+            StepError::Left => return Outcome::Left,
         };
         let poison = self.probe(records, is_panic, fails);
         let (poison, why) = match poison.len() {
@@ -295,7 +293,11 @@ impl Attempt {
             Err(panic) => {
                 Err(StepError::Panicked(format!("the {what} function panicked: {}", panic_words(&*panic))))
             }
-            Ok(Err(error)) => Err(StepError::Said(format!("the {what} function failed: {error:#}"))),
+            Ok(Err(error)) if Leave::is_said_by(&error) => Err(StepError::Left),
+            Ok(Err(error)) => {
+                let why = format!("the {what} function failed: {error:#}");
+                Err(if Unfit::is_said_by(&error) { StepError::Unfit(why) } else { StepError::Said(why) })
+            }
             Ok(Ok(())) => Ok(()),
         }
     }

@@ -1,20 +1,21 @@
 //! Work of synchronous jobs: pull one exact step, reduce a node of its tree, keep it to be pushed. A node of a history that is no
 //! more is dropped wherever that is noticed.
 
-use super::Trainer;
+use super::{Stop, Trainer};
 use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
-use crate::model::{Model, Parameters};
+use crate::model::Parameters;
 use crate::origin::StepNode;
 use crate::pull::{PullEnd, PullVersion, pull, pull_rows};
 use crate::reduce::LocalTree;
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Step, Work};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 impl Trainer {
-    pub(super) async fn node_loop(&self, mut model: Box<dyn Model>) -> TrainError {
+    pub(super) async fn node_loop(&self) -> Result<Infallible, Stop> {
         let mut pulled: Option<(PullVersion, Parameters)> = None;
         loop {
             let ready = self.next_ready().await;
@@ -22,18 +23,7 @@ impl Trainer {
                 self.change(|desk| desk.finished(&ready.task));
                 continue;
             };
-            let named;
-            (model, named) = match self.keys(model, &ready, 0..ready.records.len()).await {
-                Ok(named) => named,
-                Err(error) => return error,
-            };
-            let keys = match named {
-                Ok(keys) => keys,
-                Err(computed) => match self.sum_of(&ready, computed) {
-                    Ok(_) => continue,
-                    Err(error) => return error,
-                },
-            };
+            let Some(keys) = self.keys(&ready, 0..ready.records.len()).await? else { continue };
             let at = PullVersion::Step(step, rewind);
             let (known, spent) = match pulled.take() {
                 Some((of, parameters)) if of == at => (Some(parameters), None),
@@ -42,17 +32,13 @@ impl Trainer {
             let parameters = match known.clone() {
                 // Dense parameters serve all tasks of their step.
                 Some(parameters) if !self.session.names.has_tables() => parameters,
-                _ => match self.pull_step(&ready, step, at, keys, known, spent).await {
-                    Err(error) => return error,
-                    Ok(None) => continue,
-                    Ok(Some(parameters)) => parameters,
+                _ => match self.pull_step(&ready, step, at, keys, known, spent).await? {
+                    None => continue,
+                    Some(parameters) => parameters,
                 },
             };
             pulled = Some((at, parameters.clone()));
-            model = match self.do_node(model, &ready, StepNode { step, node, rewind }, parameters).await {
-                Ok(model) => model,
-                Err(error) => return error,
-            };
+            self.do_node(&ready, StepNode { step, node, rewind }, parameters).await?;
         }
     }
 
@@ -107,32 +93,25 @@ impl Trainer {
         })
     }
 
-    async fn do_node(
-        &self,
-        mut model: Box<dyn Model>,
-        ready: &Ready,
-        of: StepNode,
-        parameters: Parameters,
-    ) -> Result<Box<dyn Model>, TrainError> {
+    async fn do_node(&self, ready: &Ready, of: StepNode, parameters: Parameters) -> Result<(), Stop> {
         let tree = self.session.master.job.shape().tree(of.step);
         let mut local = LocalTree::new(tree, of.node, self.session.names.rounded.clone());
         for at in 0..ready.records.len() {
-            let computed;
-            (model, computed) = self.compute(model, ready, at, &parameters).await?;
+            let computed = self.compute(ready, at, &parameters).await?;
             if !self.desk().is_present(of.rewind) {
                 // The job went back meanwhile.
-                return Ok(model);
+                return Ok(());
             }
-            let Some(leaf) = self.sum_of(ready, computed)? else { return Ok(model) };
+            let Some(leaf) = self.sum_of(ready, computed)? else { return Ok(()) };
             local = self.add_leaf(local, leaf).await?;
             self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
         }
         let Some(sum) = local.finish() else {
             let what = format!("{} came with {} microbatches", ready.task.work, ready.records.len());
-            return Err(TrainError::Settings(format!("{what}: build all roles from the same version")));
+            return Err(TrainError::Settings(format!("{what}: build all roles from the same version")).into());
         };
         let (acks, routing) = (self.session.names.no_acks(), self.session.routes.present());
         self.change(|desk| desk.kept.keep(of, Arc::new(sum), acks, &routing));
-        Ok(model)
+        Ok(())
     }
 }

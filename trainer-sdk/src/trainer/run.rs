@@ -1,11 +1,11 @@
 //! Work of asynchronous jobs: microbatch by microbatch, pull the latest parameters, compute, push until every block has
 //! applied it. A gradient is computed again only for blocks that have gone back; a change of primary alone keeps it.
 
-use super::Trainer;
+use super::{Stop, Trainer};
 use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
-use crate::model::{Model, Parameters};
+use crate::model::Parameters;
 use crate::origin::BaseState;
 use crate::pull::{PullEnd, PullVersion, pull};
 use crate::push::{Push, PushEnd};
@@ -13,25 +13,20 @@ use crate::reduce::{LocalTree, NodeSum};
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Node, StepTree, Work};
 use shoal_runtime::host::backoff::Backoff;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 impl Trainer {
-    pub(super) async fn run_loop(&self, mut model: Box<dyn Model>) -> TrainError {
+    pub(super) async fn run_loop(&self) -> Result<Infallible, Stop> {
         let mut spent = None;
         'tasks: loop {
             let ready = self.next_ready().await;
             if let Work::Run { first } = ready.task.work {
                 for at in 0..ready.records.len() {
-                    let is_done;
                     let position = first + at as u64;
-                    (model, is_done) = match self.do_microbatch(model, &ready, position, at, &mut spent).await
-                    {
-                        Ok(done) => done,
-                        Err(error) => return error,
-                    };
-                    if !is_done {
+                    if !self.do_microbatch(&ready, position, at, &mut spent).await? {
                         continue 'tasks;
                     }
                     self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
@@ -46,32 +41,25 @@ impl Trainer {
     /// that an earlier one has `spent`, which are its own at the end.
     async fn do_microbatch(
         &self,
-        mut model: Box<dyn Model>,
         ready: &Ready,
         position: u64,
         at: usize,
         spent: &mut Option<Vec<Vec<f32>>>,
-    ) -> Result<(Box<dyn Model>, bool), TrainError> {
+    ) -> Result<bool, Stop> {
         let mut acks = self.session.names.no_acks();
         let mut backoff = Backoff::new(Duration::from_millis(2), self.session.master.ttl() / 8);
         loop {
-            let named;
-            (model, named) = self.keys(model, ready, at..at + 1).await?;
-            let keys = match named {
-                Ok(keys) => keys,
-                Err(computed) => return self.sum_of(ready, computed).map(|_| (model, false)),
-            };
+            let Some(keys) = self.keys(ready, at..at + 1).await? else { return Ok(false) };
             let (parameters, bases) = self.pull_latest(keys, spent.take()).await?;
-            let computed;
-            (model, computed) = self.compute(model, ready, at, &parameters).await?;
+            let computed = self.compute(ready, at, &parameters).await?;
             *spent = Arc::into_inner(parameters.values);
-            let Some(gradient) = self.sum_of(ready, computed)? else { return Ok((model, false)) };
+            let Some(gradient) = self.sum_of(ready, computed)? else { return Ok(false) };
             let sum = self.leaf(gradient).await?;
             self.session.meter.enter(Activity::Push);
             let mut push = Push::of_microbatch(&self.session, position, sum, bases, acks).await?;
             let pushed = push.run().await?;
             if pushed == PushEnd::Done {
-                return Ok((model, true));
+                return Ok(true);
             }
             acks = push.acks;
             tokio::time::sleep(self.session.master.leaders.caller.pause(&mut backoff)).await;

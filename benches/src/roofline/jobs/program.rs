@@ -57,10 +57,10 @@ impl Program {
 }
 
 impl Model for Program {
-    fn declare(&mut self, _: &Job) -> Declaration {
+    fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
         let shape = [self.training.load.elements as u64];
         let weights = Parameter::new(WEIGHTS, &shape, Rule::Sgd, Schedule::constant(RATE), Initial::Zeros);
-        Declaration { parameters: vec![weights], block_elements: 0 }
+        Ok(Declaration { parameters: vec![weights], block_elements: 0 })
     }
 
     fn step(

@@ -27,7 +27,7 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), String> {
 
 fn ended_well(life: &Life) -> bool {
     match life.end {
-        End::Crashed | End::Well(Ended::JobDone) => true,
+        End::Crashed | End::Unfit | End::Well(Ended::JobDone) => true,
         End::Well(Ended::Left) => life.is_asked_to_leave,
         End::Superseded => life.shares_name,
         End::Failed(_) | End::NotYet => false,

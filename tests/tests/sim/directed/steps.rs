@@ -46,7 +46,7 @@ struct Counting {
 }
 
 impl Model for Counting {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         self.program.declare(job)
     }
     fn step(

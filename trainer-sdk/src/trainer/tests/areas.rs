@@ -252,7 +252,7 @@ async fn a_device_that_is_lost_ends_the_trainer_and_blames_no_record() {
     let ended = fake.train(settings(), model, script).await;
     assert!(matches!(ended, Some(Err(TrainError::Device(_)))), "{ended:?}");
     let leave = fake.state().leaves[0].clone();
-    assert!(leave.failure.contains("the device is lost") && leave.complaints.is_empty(), "{leave:?}");
+    assert!(leave.ended.contains("the device is lost") && leave.complaints.is_empty(), "{leave:?}");
 }
 
 #[tokio::test(start_paused = true)]

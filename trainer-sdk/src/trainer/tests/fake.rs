@@ -4,6 +4,7 @@
 use super::services::{Master, Pserver};
 use crate::OnDevice;
 use crate::chunks::{ChunkSource, ReadError};
+use crate::program::Program;
 use crate::{
     Batch, Declaration, Gradient, Initial, Job, Keys, Model, Parameter, Parameters, Rule, Schedule, Table,
 };
@@ -216,12 +217,12 @@ impl Fake {
         &self,
         source: Arc<dyn ChunkSource>,
         settings: TrainerSettings,
-        model: impl Model,
+        model: impl Model + Send + 'static,
         script: impl AsyncFnOnce(&Fake, ShutdownSender),
     ) -> Option<Result<Ended, TrainError>> {
         let (sender, shutdown) = Shutdown::pair();
         let world = World { dial: Arc::new(self.clone()), source, random: Random::seeded(3), shutdown };
-        let trainer = train_in(Box::new(model), settings, world);
+        let trainer = train_in(Program::in_place(model), settings, world);
         let mut ended = None;
         tokio::pin!(trainer);
         tokio::select! {
@@ -287,7 +288,7 @@ impl Slope {
 }
 
 impl Model for Slope {
-    fn declare(&mut self, _: &Job) -> Declaration {
+    fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
         let elements = self.more_elements as u64 + 1;
         let w = Parameter::new("w", &[2 * elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
         let (mut parameters, mut block_elements) = (vec![w, Parameter::sum("loss", &[1])], elements);
@@ -296,7 +297,7 @@ impl Model for Slope {
             parameters.push(t.as_table(Table { buckets: 1, ..Table::default() }));
             block_elements = 2 * elements;
         }
-        Declaration { parameters, block_elements }
+        Ok(Declaration { parameters, block_elements })
     }
     fn keys(&mut self, _: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
         Ok(keys.extend("t", 0..self.keys)?)

@@ -1,11 +1,13 @@
-//! A program that panics: which record the master is told of, and how often the program is called again.
+//! A program that panics, or says that its trainer cannot: which record the master is told of, and how often it is called again.
 
 use super::fake::{Fake, Slope, settings};
 use crate::chunks::{ChunkSource, ReadError};
-use crate::{Batch, Declaration, Gradient, Job, Model, Parameters, TrainError};
+use crate::{Batch, Declaration, Ended, Gradient, Job, Leave, Model, Parameters, TrainError, Unfit};
+use anyhow::anyhow;
 use shoal_recordio::{Index, Limits, Writer, WriterOptions};
 use shoal_runtime::cluster::{LeaseId, Microbatch, Mode, Node, Rewind, Slice, Step, Task, Work};
 use shoal_runtime::wire::proto;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -58,7 +60,7 @@ struct Panicking {
 }
 
 impl Model for Panicking {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         Slope::default().declare(job)
     }
     fn step(&mut self, batch: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> {
@@ -70,20 +72,28 @@ impl Model for Panicking {
     }
 }
 
-/// What the master was told, how the trainer ended, and how often the program was called.
-async fn told(on: u8, is_brittle: bool) -> (proto::LeaveRequest, TrainError, u32) {
+/// What the master was told by a trainer that computes a chunk in one microbatch, and how it ended.
+async fn trained(
+    model: impl Model + Send + 'static,
+) -> (Option<proto::LeaveRequest>, Result<Ended, TrainError>) {
     let (fake, chunk) = (Fake::new(Mode::SYNC), Chunk::new());
     fake.state().job.records = RECORDS.into();
     fake.state().job.microbatch_records = RECORDS.into();
     let work = Work::Node { step: Step(0), node: Node::leaf(0), rewind: Rewind(1) };
     let microbatches = vec![Microbatch { index: 0, slices: vec![chunk.slice.clone()] }];
     fake.state().tasks.push_back(Task { lease: LeaseId(1), work, microbatches, is_careful: false });
-    let calls = Arc::default();
-    let model = Panicking { on, is_brittle, buffer: Some(Vec::new()), calls: Arc::clone(&calls) };
     let never = async |_: &Fake, _| std::future::pending().await;
     let ended = fake.train_on(Arc::new(chunk), settings(), model, never).await;
-    let leave = fake.state().leaves[0].clone();
-    (leave, ended.unwrap().unwrap_err(), calls.load(Relaxed))
+    let leave = fake.state().leaves.first().cloned();
+    (leave, ended.unwrap())
+}
+
+/// The same of a program that panics, and how often it was called.
+async fn told(on: u8, is_brittle: bool) -> (proto::LeaveRequest, TrainError, u32) {
+    let calls = Arc::default();
+    let model = Panicking { on, is_brittle, buffer: Some(Vec::new()), calls: Arc::clone(&calls) };
+    let (leave, ended) = trained(model).await;
+    (leave.unwrap(), ended.unwrap_err(), calls.load(Relaxed))
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,4 +117,88 @@ async fn a_model_that_a_panic_has_broken_blames_no_record_and_is_not_called_on_a
         assert!(complaint.why.contains("no such class; no record of it was found"), "{complaint:?}");
         assert_eq!((complaint.records.len(), calls), (0, 3));
     }
+}
+
+/// An error of a program.
+type Says = fn() -> anyhow::Error;
+
+/// A program that says the same at each call.
+struct Unable {
+    says: Says,
+    calls: Arc<AtomicU32>,
+}
+
+impl Model for Unable {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
+        Slope::default().declare(job)
+    }
+    fn step(&mut self, _: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> {
+        self.calls.fetch_add(1, Relaxed);
+        Err((self.says)())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_says_that_its_trainer_cannot_ends_it_at_once_and_blames_no_record() {
+    let ways: [(Says, &str); 5] = [
+        (|| Unfit("no such thing here".into()).into(), "no such thing here"),
+        (
+            || anyhow!("lost").context(Unfit("the cache is gone".into())).context("caching"),
+            "the cache is gone",
+        ),
+        (|| anyhow::Error::from(std::io::Error::from(ErrorKind::StorageFull)).context("scratch"), "scratch"),
+        (|| std::io::Error::from_raw_os_error(24).into(), "files"),
+        (|| Vec::<u64>::new().try_reserve(usize::MAX).unwrap_err().into(), "capacity"),
+    ];
+    for (says, words) in ways {
+        let calls = Arc::default();
+        let (leave, ended) = trained(Unable { says, calls: Arc::clone(&calls) }).await;
+        let (leave, ended) = (leave.unwrap(), ended.unwrap_err());
+        assert!(matches!(ended, TrainError::Unfit(_)) && ended.to_string().contains(words), "{ended}");
+        assert_eq!((&leave.ended, &*leave.failure, leave.complaints.len()), (&ended.to_string(), "", 0));
+        assert_eq!(calls.load(Relaxed), 1, "no record is tried alone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_was_asked_to_stop_hands_its_tasks_back_without_a_complaint() {
+    let ways: [Says; 2] = [|| Leave.into(), || anyhow!("interrupted").context(Leave).context("training")];
+    for says in ways {
+        let calls = Arc::default();
+        let (leave, ended) = trained(Unable { says, calls: Arc::clone(&calls) }).await;
+        let leave = leave.unwrap();
+        assert_eq!((ended.unwrap(), calls.load(Relaxed)), (Ended::Left, 1));
+        assert_eq!((&*leave.ended, &*leave.failure, leave.complaints.len()), ("", "", 0));
+        assert!(leave.progress.iter().all(|word| !word.pushed), "{leave:?}");
+    }
+}
+
+/// A program that declares nothing: it says why, or panics.
+struct Undeclared(fn() -> anyhow::Result<Declaration>);
+
+impl Model for Undeclared {
+    fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
+        (self.0)()
+    }
+    fn step(&mut self, _: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> {
+        panic!("it has not joined")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_cannot_declare_ends_before_it_joins_and_says_why() {
+    let ended = async |declare| {
+        let (leave, ended) = trained(Undeclared(declare)).await;
+        assert!(leave.is_none(), "nobody knows of it: {leave:?}");
+        ended.map_err(|error| (error.to_string(), error.exit_code()))
+    };
+    let why = |why: &str, code| Err((format!("the program declares nothing: {why}"), code));
+    assert_eq!(
+        ended(|| Err(anyhow!("no such file").context("weights"))).await,
+        why("weights: no such file", 2)
+    );
+    assert_eq!(ended(|| panic!("at once")).await, why("it panicked: at once", 2));
+    let unfit = ended(|| Err(Unfit("no device".into()).into())).await.unwrap_err();
+    assert!(unfit.0.starts_with("no device") && unfit.1 == 1, "others may: {unfit:?}");
+    assert_eq!(ended(|| Err(Leave.into())).await, Ok(Ended::Left));
 }

@@ -15,7 +15,7 @@ pub struct Points {
 
 impl Model for Points {
     /// Must be a function of the job and the arguments: every trainer declares the same.
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let rate = Schedule::constant(self.learning_rate);
         let trained = |name: &str, elements: usize, start: Initial| {
             Parameter::new(name, &[elements as u64], Rule::ADAM, rate.clone(), start)
@@ -28,10 +28,10 @@ impl Model for Points {
             // Evaluations add to it, each from zero.
             Parameter::metric("accuracy", Metric::Accuracy),
         ];
-        Declaration {
+        Ok(Declaration {
             parameters,
             block_elements: 0,
-        }
+        })
     }
 
     /// Adds **sums** over the batch; Shoal divides once for all trainers. Must be a function of its arguments.

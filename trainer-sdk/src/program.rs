@@ -1,0 +1,193 @@
+//! The program, and the thread on which its functions run: always the same one, so that what a library keeps for a thread (random
+//! generators, gradient modes, pools of workers) is the program's throughout. The trainer's loops have another, and go on while a
+//! function computes for minutes.
+
+use crate::error::panic_words;
+use crate::model::Model;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use tokio::sync::oneshot;
+
+/// A program as the trainer's loops have it.
+pub struct Program(Place);
+
+enum Place {
+    /// Whoever calls a function runs it: in simulations, whose order must not depend on threads.
+    Here(Mutex<Box<dyn Model + Send>>),
+    /// The thread of [`Calls::serve`].
+    Apart(CallSender),
+}
+
+/// Calls of a program's functions that other threads make.
+pub struct Calls {
+    receiver: mpsc::Receiver<Call>,
+    open: Arc<AtomicUsize>,
+}
+
+type Call = Box<dyn FnOnce(&mut dyn Model) + Send>;
+
+struct CallSender {
+    sender: mpsc::Sender<Call>,
+    open: Arc<AtomicUsize>,
+}
+
+/// Whether a program computes.
+#[derive(Clone)]
+pub(crate) struct Busy(Arc<AtomicUsize>);
+
+impl Program {
+    /// A program whose functions whoever calls them runs.
+    pub fn in_place(model: impl Model + Send + 'static) -> Program {
+        Program(Place::Here(Mutex::new(Box::new(model))))
+    }
+
+    /// A program whose functions run where its calls are [served](Calls::serve).
+    pub fn apart() -> (Program, Calls) {
+        let (sender, receiver) = mpsc::channel();
+        let open = Arc::new(AtomicUsize::new(0));
+        (Program(Place::Apart(CallSender { sender, open: open.clone() })), Calls { receiver, open })
+    }
+
+    /// Calls a function of the program. Dropped before its end, it runs to its end all the same, and nobody hears what came of it.
+    ///
+    /// # Panics
+    /// When it has panicked, with its words.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        function: impl FnOnce(&mut dyn Model) -> T + Send + 'static,
+    ) -> T {
+        match &self.0 {
+            Place::Here(model) => function(model.lock().unwrap_or_else(PoisonError::into_inner).as_mut()),
+            Place::Apart(calls) => calls.call(function).await,
+        }
+    }
+}
+
+impl CallSender {
+    async fn call<T: Send + 'static>(
+        &self,
+        function: impl FnOnce(&mut dyn Model) -> T + Send + 'static,
+    ) -> T {
+        let (answer, answered) = oneshot::channel();
+        self.open.fetch_add(1, SeqCst);
+        let call: Call = Box::new(move |model| {
+            let done = catch_unwind(AssertUnwindSafe(|| function(model)));
+            // Nobody may be waiting any more.
+            let _ = answer.send(done);
+        });
+        // Where calls are not served any more the answer is dropped, too.
+        let _ = self.sender.send(call);
+        match answered.await {
+            Ok(done) => done.unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => resume_unwind(Box::new("the program's thread has ended")),
+        }
+    }
+}
+
+impl Calls {
+    /// Runs the program's functions on this thread as they are called, until nobody is left to call them.
+    pub fn serve(self, model: &mut dyn Model) {
+        for call in self.receiver {
+            call(model);
+            self.open.fetch_sub(1, SeqCst);
+        }
+    }
+
+    pub(crate) fn busy(&self) -> Busy {
+        Busy(self.open.clone())
+    }
+}
+
+impl Busy {
+    /// Whether a function has been called and has not returned.
+    pub(crate) fn is(&self) -> bool {
+        self.0.load(SeqCst) > 0
+    }
+}
+
+/// Calls a function of the program that is given no records. Its panic is an error like another.
+pub(crate) fn caught<T>(function: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    catch_unwind(AssertUnwindSafe(function))
+        .unwrap_or_else(|panic| Err(anyhow::anyhow!("it panicked: {}", panic_words(&*panic))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Batch, Declaration, Gradient, Job, Parameters};
+    use futures_util::FutureExt;
+    use std::rc::Rc;
+    use std::thread::{self, ThreadId};
+
+    /// What it keeps cannot be sent to another thread.
+    struct Local(Rc<()>);
+
+    impl Model for Local {
+        fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
+            self.0 = Rc::new(());
+            Ok(Declaration { parameters: Vec::new(), block_elements: 0 })
+        }
+        fn step(&mut self, _: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What `script` says after it has called the program from a thread of its own, and the thread that served it.
+    fn served<T: Send>(script: impl AsyncFnOnce(Program, Busy) -> T + Send) -> (T, ThreadId) {
+        let (program, calls) = Program::apart();
+        let busy = calls.busy();
+        thread::scope(|scope| {
+            let said = scope.spawn(|| {
+                tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(script(program, busy))
+            });
+            calls.serve(&mut Local(Rc::new(())));
+            (said.join().unwrap(), thread::current().id())
+        })
+    }
+
+    #[test]
+    fn every_function_runs_on_the_thread_that_serves() {
+        let script = async |program: Program, _| {
+            let mut threads = Vec::new();
+            for _ in 0..100 {
+                threads.push(program.call(|_| thread::current().id()).await);
+            }
+            threads
+        };
+        let (threads, here) = served(script);
+        assert_eq!(threads, [here; 100]);
+    }
+
+    #[test]
+    fn a_panic_goes_on_where_the_function_was_called_and_others_are_called_after_it() {
+        let script = async |program: Program, _| {
+            let panics = program.call::<()>(|_| panic!("two"));
+            let panic = AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
+            (panic_words(&*panic).to_owned(), program.call(|_| 3).await)
+        };
+        assert_eq!(served(script).0, ("two".to_owned(), 3));
+    }
+
+    #[test]
+    fn a_call_that_nobody_waits_for_runs_to_its_end_and_the_program_is_busy_until_then() {
+        let (end, ended) = mpsc::channel::<()>();
+        let script = async |program: Program, busy: Busy| {
+            let (begun, begins) = oneshot::channel();
+            let call = program.call(move |_| {
+                begun.send(()).unwrap();
+                ended.recv().unwrap_err()
+            });
+            tokio::select! {
+                biased;
+                _ = call => panic!("it waits for the script"),
+                begun = begins => begun.unwrap(),
+            }
+            let is_busy = busy.is();
+            drop(end);
+            program.call(|_| ()).await;
+            is_busy
+        };
+        assert!(served(script).0);
+    }
+}
