@@ -109,6 +109,12 @@ pub enum AccessError {
         /// The score.
         score: f32,
     },
+    /// All sums were [taken](crate::Gradient::take).
+    #[error("the gradient sums were taken, {name:?} among them: give them back")]
+    Taken {
+        /// The parameter's name.
+        name: String,
+    },
     /// What pservers decide by themselves: no gradient is pushed to it.
     #[error("{name:?} is what pservers decide: steps add nothing to it")]
     Decided {
@@ -269,5 +275,42 @@ mod tests {
         let error = step().unwrap_err();
         let matched = error.downcast_ref::<AccessError>();
         assert_eq!(matched, Some(&AccessError::NoSuchParameter { name: named("wieght") }));
+    }
+
+    #[test]
+    fn all_parameters_are_in_one_stretch_each_at_an_aligned_address() {
+        let mut trial = Trial::new(&mut Declaring, 1).unwrap();
+        trial.slice_mut("matrix").unwrap().copy_from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let parameters = trial.parameters();
+        for name in ["matrix", "scalar", "there"] {
+            let (slice, place) = (parameters.slice(name).unwrap(), parameters.place(name).unwrap());
+            assert_eq!((slice.as_ptr(), slice.len()), (parameters.all()[place].as_ptr(), slice.len()));
+            assert_eq!(slice.as_ptr().align_offset(64), 0, "{name}");
+        }
+        assert_eq!(parameters.place("table"), Err(AccessError::Table { name: named("table") }));
+        let later = trial.parameters();
+        assert_eq!(parameters.clone().version(), parameters.version());
+        assert_ne!(later.version(), parameters.version());
+    }
+
+    #[test]
+    fn sums_that_were_taken_are_had_again_once_they_are_given_back() {
+        let names = names();
+        let mut gradient = gradient(&names);
+        gradient.add("matrix", &[1.0; 6]).unwrap();
+        let mut sums = gradient.take();
+        let taken = AccessError::Taken { name: named("matrix") };
+        assert_eq!(gradient.slice_mut("matrix"), Err(taken.clone()));
+        assert_eq!(gradient.slice("matrix"), Err(taken));
+        assert!(gradient.is_taken());
+        let place = sums.place("matrix").unwrap();
+        assert_eq!(sums.place("right"), Err(AccessError::Metric { name: named("right") }));
+        sums.all_mut()[place.clone()][5] += 2.0;
+        let mut copy = sums.copy();
+        copy.all_mut()[place][0] = 9.0;
+        gradient.give(sums);
+        assert_eq!(gradient.slice("matrix").unwrap(), [1.0, 1.0, 1.0, 1.0, 1.0, 3.0]);
+        gradient.give(copy);
+        assert_eq!(gradient.slice("matrix").unwrap(), [9.0, 1.0, 1.0, 1.0, 1.0, 3.0]);
     }
 }

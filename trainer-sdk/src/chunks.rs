@@ -80,19 +80,71 @@ pub struct MicrobatchRecords {
 
 /// Where a record's bytes are.
 #[derive(Clone, Debug)]
-enum RecordBytes {
-    /// In a chunk that is kept as long as this is, by its number there.
+pub(crate) enum RecordBytes {
+    /// In a chunk that is in use as long as this is there, by its number in it.
+    Shared(Arc<InUse>, u32),
+    Own(Arc<[u8]>),
+}
+
+/// A decoded chunk: in use as long as tasks have it, which is not told by the chunk's own count, for a program may keep records of
+/// it.
+#[derive(Debug)]
+pub(crate) struct InUse(Arc<Chunk<'static>>);
+
+/// A record that a program keeps beyond its step. It is shared, not copied: with it the program has the whole chunk that the record is
+/// in, beside what the trainer keeps to read from.
+#[derive(Clone, Debug)]
+pub struct KeptRecord(Kept);
+
+#[derive(Clone, Debug)]
+enum Kept {
     Shared(Arc<Chunk<'static>>, u32),
     Own(Arc<[u8]>),
+}
+
+impl RecordBytes {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            RecordBytes::Shared(chunk, record) => chunk.0.record(*record as usize),
+            RecordBytes::Own(bytes) => bytes,
+        }
+    }
+
+    /// A share for the program.
+    pub(crate) fn keep(&self) -> KeptRecord {
+        KeptRecord(match self {
+            RecordBytes::Shared(chunk, record) => Kept::Shared(chunk.0.clone(), *record),
+            RecordBytes::Own(bytes) => Kept::Own(bytes.clone()),
+        })
+    }
+}
+
+impl From<&[u8]> for KeptRecord {
+    fn from(bytes: &[u8]) -> KeptRecord {
+        KeptRecord(Kept::Own(bytes.into()))
+    }
+}
+
+impl std::ops::Deref for KeptRecord {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Kept::Shared(chunk, record) => chunk.record(*record as usize),
+            Kept::Own(bytes) => bytes,
+        }
+    }
 }
 
 impl MicrobatchRecords {
     /// Index in the data set and bytes of each record, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
-        self.records.iter().map(|(index, bytes)| match bytes {
-            RecordBytes::Shared(chunk, record) => (*index, chunk.record(*record as usize)),
-            RecordBytes::Own(bytes) => (*index, &**bytes),
-        })
+        self.places().map(|(index, place)| (index, place.bytes()))
+    }
+
+    /// Index in the data set and place of each record, in order.
+    pub(crate) fn places(&self) -> impl ExactSizeIterator<Item = (u64, &RecordBytes)> {
+        self.records.iter().map(|(index, place)| (*index, place))
     }
 }
 

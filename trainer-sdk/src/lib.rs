@@ -136,6 +136,7 @@ mod desk;
 mod device;
 mod errand;
 mod error;
+mod flat;
 mod kept;
 mod known;
 mod leaders;
@@ -169,10 +170,11 @@ mod trainer;
 mod trial;
 
 pub use access::AccessError;
+pub use chunks::KeptRecord;
 pub use device::{DeviceSlice, OnDevice};
 pub use error::{Leave, RoleFault, TrainError, Unfit};
 pub use metrics::Metrics;
-pub use model::{Batch, Gradient, Job, Model, Parameters, Record};
+pub use model::{Batch, Gradient, GradientSums, Job, Model, Parameters, Record};
 pub use ndarray;
 pub use shoal_recordio as recordio;
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
@@ -180,7 +182,8 @@ pub use shoal_runtime::cluster::initial::{Fans, Initial};
 pub use shoal_runtime::cluster::parameter::DeclarationFault;
 pub use shoal_runtime::cluster::schedule::{Decay, Schedule, Stage};
 pub use shoal_runtime::cluster::table::{Ceiling, Full, Table, feature_key, string_key};
-pub use shoal_runtime::cluster::{Better, Declaration, Group, Metric, Parameter, Plateau, Rule, Target};
+pub use shoal_runtime::cluster::{Better, Declaration, Group, Metric, Mode};
+pub use shoal_runtime::cluster::{Parameter, Plateau, Precision, Rule, Target};
 pub use shoal_runtime::host::cuda::DeviceError;
 pub use tables::{EmbeddingGradients, Embeddings, Keys};
 pub use trainer::Ended;
@@ -302,8 +305,8 @@ struct Guide;
 mod tests {
     /// What is exported whatever features are chosen, in the order of the alphabet.
     const ROOT: &str = "AccessError Batch Better Ceiling Decay Decisions Declaration DeclarationFault DeviceError DeviceSlice \
-        EmbeddingGradients Embeddings Ended Fans Full Gradient Group Initial Job Keys Leave LossScale Metric Metrics Model NonFinite \
-        OnDevice Parameter Parameters Plateau Record RoleFault Rule Schedule Stage Table Target TrainError Trial Unfit feature_key \
+        EmbeddingGradients Embeddings Ended Fans Full Gradient GradientSums Group Initial Job KeptRecord Keys Leave LossScale Metric Metrics Mode Model NonFinite \
+        OnDevice Parameter Parameters Plateau Precision Record RoleFault Rule Schedule Stage Table Target TrainError Trial Unfit feature_key \
         main ndarray recordio string_key train";
 
     /// Names that a file without a module of its own exports, but for what stands behind a feature.

@@ -1,6 +1,7 @@
 //! What evaluations add up. Knows nothing of the network.
 
 use crate::access::AccessError;
+use crate::flat::Flat;
 use crate::names::Names;
 use shoal_runtime::cluster::{Metric, Rule};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Metrics {
     pub(crate) names: Arc<Names>,
-    pub(crate) values: Vec<Vec<f32>>,
+    pub(crate) values: Flat,
 }
 
 impl Metrics {

@@ -1,7 +1,9 @@
 //! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
 
 use crate::access::AccessError;
+use crate::chunks::{KeptRecord, RecordBytes};
 use crate::device::{Device, DeviceSlice, OnDevice, Tensors};
+use crate::flat::Flat;
 use crate::metrics::Metrics;
 use crate::names::Names;
 use crate::share::InAreas;
@@ -9,8 +11,9 @@ use crate::sums::Sums;
 use crate::tables::{EmbeddingGradients, Embeddings, Keys, TableRows};
 use ndarray::{ArrayViewD, ArrayViewMutD};
 use shoal_runtime::cluster::parameter::DECISIONS;
-use shoal_runtime::cluster::{Decision, Declaration, JobSettings, Rows, Rule};
+use shoal_runtime::cluster::{Decision, Declaration, JobSettings, Mode, Precision, Rows};
 use shoal_runtime::host::cuda::DeviceError;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A training program. All its functions are called on one thread, that of [`train`](crate::train) or [`main`](crate::main): it may
@@ -118,6 +121,15 @@ pub struct Job {
     pub steps_per_epoch: u64,
     /// Records in a full step: microbatch records times microbatches.
     pub global_batch: u64,
+    /// Records in a full microbatch: the largest that any function is given. The last ones of a pass have fewer, and those of which
+    /// records are left out.
+    pub microbatch_records: u64,
+    /// Microbatches in a full step.
+    pub microbatches_per_step: u64,
+    /// How updates follow one another.
+    pub mode: Mode,
+    /// How precise gradients are on their way.
+    pub gradients: Precision,
 }
 
 impl Job {
@@ -140,6 +152,10 @@ impl Job {
             },
             steps_per_epoch: cut.steps(),
             global_batch: u64::from(settings.microbatch_records) * u64::from(settings.microbatches_per_step),
+            microbatch_records: settings.microbatch_records.into(),
+            microbatches_per_step: settings.microbatches_per_step.into(),
+            mode: settings.mode,
+            gradients: settings.gradients,
         }
     }
 }
@@ -151,6 +167,24 @@ pub struct Record<'a> {
     pub index: u64,
     /// Its bytes, as they were packed: as many as the record has, which may be none. Records of one job may differ in length.
     pub bytes: &'a [u8],
+    place: Option<&'a RecordBytes>,
+}
+
+impl<'a> Record<'a> {
+    /// A record of the program's own, for its tests.
+    pub fn new(index: u64, bytes: &'a [u8]) -> Record<'a> {
+        Record { index, bytes, place: None }
+    }
+
+    /// A record of a chunk.
+    pub(crate) fn of(index: u64, place: &'a RecordBytes) -> Record<'a> {
+        Record { index, bytes: place.bytes(), place: Some(place) }
+    }
+
+    /// The record's bytes for longer than the step: shared, not copied.
+    pub fn keep(&self) -> KeptRecord {
+        self.place.map_or_else(|| self.bytes.into(), RecordBytes::keep)
+    }
 }
 
 /// The records of one microbatch.
@@ -175,11 +209,12 @@ pub struct Batch<'a> {
 #[derive(Clone, Debug)]
 pub struct Parameters {
     pub(crate) names: Arc<Names>,
-    pub(crate) values: Arc<Vec<Vec<f32>>>,
+    pub(crate) values: Arc<Flat>,
     /// Of tables the rows that were pulled, indexed as declared.
     pub(crate) rows: Arc<Vec<TableRows>>,
     /// Parameters that are on a device; `None`: none are.
     pub(crate) there: Option<Arc<Tensors>>,
+    pub(crate) version: u64,
 }
 
 impl Parameters {
@@ -189,14 +224,34 @@ impl Parameters {
     /// The device has failed, or has no memory for them.
     pub(crate) fn pulled(
         names: &Arc<Names>,
-        mut values: Vec<Vec<f32>>,
+        mut values: Flat,
         rows: Vec<TableRows>,
         areas: &InAreas,
     ) -> Result<Parameters, DeviceError> {
         let device = names.device.as_ref();
         let there = device.map(|device| areas.settle(names, device, &mut values)).transpose()?;
         let (values, rows, there) = (Arc::new(values), Arc::new(rows), there.map(Arc::new));
-        Ok(Parameters { names: names.clone(), values, rows, there })
+        Ok(Parameters { names: names.clone(), values, rows, there, version: names.next_version() })
+    }
+
+    /// Which values of dense parameters these are: two of one trainer with the same number have the same. So a program may load
+    /// them once for all microbatches of a step, as into the memory of a framework.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All dense parameters in one stretch of memory, where [`place`](Self::place) says; each begins at a multiple of 64 bytes. What
+    /// lies between them is of no meaning.
+    pub fn all(&self) -> &[f32] {
+        self.values.all()
+    }
+
+    /// Where a dense parameter's values lie in [`all`](Self::all), in elements.
+    ///
+    /// # Errors
+    /// As [`slice`](Self::slice).
+    pub fn place(&self, name: &str) -> Result<Range<usize>, AccessError> {
+        Ok(self.values.place(self.names.dense_here(name)?))
     }
 
     /// A dense parameter's values in row-major order: as many as it has elements (the product of its declared dimensions; 1 of a
@@ -293,15 +348,27 @@ impl Gradient {
         slice.ok_or_else(|| AccessError::NotOnDevice { name: name.to_owned() })
     }
 
-    /// Refuses what steps add nothing to.
+    /// Refuses what steps add nothing to, and what is not here.
     fn find_here(&self, name: &str) -> Result<usize, AccessError> {
-        let at = self.names.dense_here(name)?;
-        let rule = self.names.declaration.parameters[at].rule;
-        match rule {
-            Rule::Metric { .. } => Err(AccessError::Metric { name: name.to_owned() }),
-            Rule::Decide(_) => Err(AccessError::Decided { name: name.to_owned() }),
-            _ => Ok(at),
-        }
+        let at = self.names.summed_here(name)?;
+        if self.is_taken() { Err(AccessError::Taken { name: name.to_owned() }) } else { Ok(at) }
+    }
+
+    /// Takes all dense sums out, to be filled where a reference to them cannot go, as in another language: until they are
+    /// [given back](Self::give), which must be before the step returns, nothing else is had of them.
+    pub fn take(&mut self) -> GradientSums {
+        GradientSums { names: self.names.clone(), values: std::mem::take(&mut self.values) }
+    }
+
+    /// Gives sums back that were taken: those of this gradient, or of an earlier one of the same trainer.
+    pub fn give(&mut self, sums: GradientSums) {
+        assert!(Arc::ptr_eq(&self.names, &sums.names), "sums of another trainer");
+        self.values = sums.values;
+    }
+
+    /// Whether the sums were taken and not given back.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.values.len() != self.names.declaration.parameters.len()
     }
 
     /// The gradient sums of an embedding table's rows: those of the keys that [`Model::keys`] has named.
@@ -384,5 +451,41 @@ impl Gradient {
     /// asynchronous job a microbatch is a step.
     pub fn set_weight(&mut self, weight: u64) {
         self.weight = weight;
+    }
+}
+
+/// The dense gradient sums of one microbatch, apart from their [`Gradient`]. Their memory is used for a later one when they are dropped.
+#[derive(Debug)]
+pub struct GradientSums {
+    names: Arc<Names>,
+    values: Sums,
+}
+
+impl GradientSums {
+    /// All of them in one stretch of memory, where [`place`](Self::place) says; each parameter begins at a multiple of 64 bytes.
+    pub fn all(&self) -> &[f32] {
+        self.values.all()
+    }
+
+    /// The same, to be added to.
+    pub fn all_mut(&mut self) -> &mut [f32] {
+        self.values.all_mut()
+    }
+
+    /// Where a dense parameter's sums lie in [`all`](Self::all), in elements: as many as it has.
+    ///
+    /// # Errors
+    /// As [`Gradient::slice_mut`].
+    pub fn place(&self, name: &str) -> Result<Range<usize>, AccessError> {
+        let at = self.names.summed_here(name)?;
+        Ok(self.values.place(at))
+    }
+
+    /// A copy, in memory of a gradient that was dropped where there is some.
+    #[must_use]
+    pub fn copy(&self) -> GradientSums {
+        let mut copy = GradientSums { names: self.names.clone(), values: self.names.gradient_sums() };
+        copy.all_mut().copy_from_slice(self.all());
+        copy
     }
 }

@@ -4,13 +4,15 @@
 use crate::access::AccessError;
 use crate::acks::Acks;
 use crate::device::Device;
+use crate::flat::{Flat, Places};
 use crate::sums::{Sums, Unused};
 use ndarray::{ArrayViewD, ArrayViewMutD};
 use shoal_runtime::cluster::initial::RowInitial;
 use shoal_runtime::cluster::layout::BlockLayout;
-use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter, Precision};
+use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter, Precision, Rule};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The names and places of a job's parameters.
 #[derive(Debug)]
@@ -24,10 +26,16 @@ pub(crate) struct Names {
     pub(crate) gradients: Precision,
     /// Of each parameter, as declared, how many of its first elements have gradients that are rounded.
     pub(crate) rounded: Arc<[usize]>,
+    /// Where each dense parameter lies, and where its sums do, in steps that train and in evaluations.
+    dense: Places,
+    gradient: Places,
+    metrics: Places,
     /// The device that some parameters are on; `None`: none are.
     pub(crate) device: Option<Arc<Device>>,
     /// Memory of gradients that were dropped.
     unused: Arc<Unused>,
+    /// How many values of dense parameters there have been.
+    versions: AtomicU64,
 }
 
 impl Names {
@@ -42,11 +50,28 @@ impl Names {
             tables[bucket.parameter] = Some((id, table.initial.of_rows(seed, &table.name)));
         }
         let rounded = rounded(&declaration, &layout, gradients);
-        Names { declaration, layout, index, tables, gradients, rounded, device: None, unused: Arc::default() }
+        let dense = Places::of(declaration.parameters.iter().map(dense_elements));
+        let (gradient, metrics) = (summed(&declaration, None, false), summed(&declaration, None, true));
+        let (device, unused, versions) = (None, Arc::default(), AtomicU64::new(0));
+        Names {
+            declaration,
+            layout,
+            index,
+            tables,
+            gradients,
+            rounded,
+            dense,
+            gradient,
+            metrics,
+            device,
+            unused,
+            versions,
+        }
     }
     /// The same names, with the parameters on a device; `None`: there are none.
     pub(crate) fn with_device(self, device: Option<Arc<Device>>) -> Names {
-        Names { device, ..self }
+        let gradient = summed(&self.declaration, device.as_deref(), false);
+        Names { gradient, device, ..self }
     }
     /// Whether a parameter is on a device.
     pub(crate) fn is_on_device(&self, parameter: usize) -> bool {
@@ -56,11 +81,15 @@ impl Names {
     pub(crate) fn dense_bytes(&self) -> usize {
         self.declaration.parameters.iter().map(|parameter| 4 * dense_elements(parameter)).sum()
     }
-    /// One zeroed vector for each dense parameter.
-    pub(crate) fn zeros(&self) -> Vec<Vec<f32>> {
+    /// Zeros for each dense parameter.
+    pub(crate) fn zeros(&self) -> Flat {
         #[cfg(test)]
         crate::ran::note("zeros");
-        self.declaration.parameters.iter().map(|p| vec![0.0; dense_elements(p)]).collect()
+        Flat::zeros(&self.dense)
+    }
+    /// A number that no values of dense parameters have had.
+    pub(crate) fn next_version(&self) -> u64 {
+        self.versions.fetch_add(1, Relaxed)
     }
     /// Whether there are embedding tables.
     pub(crate) fn has_tables(&self) -> bool {
@@ -85,6 +114,15 @@ impl Names {
         match self.is_on_device(at) {
             false => Ok(at),
             true => Err(AccessError::OnDevice { name: name.to_owned() }),
+        }
+    }
+    /// The index of a dense parameter whose gradient sums are in host memory, by its name: of nothing that steps add nothing to.
+    pub(crate) fn summed_here(&self, name: &str) -> Result<usize, AccessError> {
+        let at = self.dense_here(name)?;
+        match self.declaration.parameters[at].rule {
+            Rule::Metric { .. } => Err(AccessError::Metric { name: name.to_owned() }),
+            Rule::Decide(_) => Err(AccessError::Decided { name: name.to_owned() }),
+            _ => Ok(at),
         }
     }
     /// Values of a dense parameter in its declared shape.
@@ -131,22 +169,14 @@ impl Names {
             initial.fill(key, row);
         }
     }
-    /// A gradient's sums: one zeroed vector for each parameter that takes part in steps that train; an empty one for others, and
-    /// for those that are on a device.
+    /// A gradient's sums: zeros for each parameter that takes part in steps that train; none for others, nor for those that are
+    /// on a device.
     pub(crate) fn gradient_sums(&self) -> Sums {
-        Sums::zeros(&self.unused, self.sums(false))
+        Sums::zeros(&self.unused, &self.gradient)
     }
-    /// An evaluation's sums: one zeroed vector for each metric; an empty one for other parameters.
-    pub(crate) fn metric_sums(&self) -> Vec<Vec<f32>> {
-        self.sums(true).map(|elements| vec![0.0; elements]).collect()
-    }
-    /// How many sums each parameter has here, in evaluations or in steps that train.
-    fn sums(&self, evaluates: bool) -> impl Iterator<Item = usize> + Clone {
-        let parameters = self.declaration.parameters.iter().enumerate();
-        parameters.map(move |(at, parameter)| {
-            let takes_part = parameter.rule.is_metric() == evaluates && !self.is_on_device(at);
-            if takes_part { dense_elements(parameter) } else { 0 }
-        })
+    /// An evaluation's sums: zeros for each metric; none for other parameters.
+    pub(crate) fn metric_sums(&self) -> Flat {
+        Flat::zeros(&self.metrics)
     }
     /// The acknowledgements of a gradient that no block has been given. The scalar block takes no gradient, and counts as
     /// applied.
@@ -189,6 +219,14 @@ fn rounded(declaration: &Declaration, layout: &Layout, gradients: Precision) -> 
         }
     }
     rounded.into()
+}
+
+/// Where sums lie in host memory: of what takes part in evaluations, or in steps that train.
+fn summed(declaration: &Declaration, device: Option<&Device>, evaluates: bool) -> Places {
+    Places::of(declaration.parameters.iter().enumerate().map(|(at, parameter)| {
+        let is_here = !device.is_some_and(|device| device.has(at));
+        if is_here && parameter.rule.is_metric() == evaluates { dense_elements(parameter) } else { 0 }
+    }))
 }
 
 fn dense_elements(parameter: &Parameter) -> usize {

@@ -3,6 +3,7 @@
 use crate::calls::Callee;
 use crate::errand::{Errand, Message, run};
 use crate::error::TrainError;
+use crate::flat::Flat;
 use crate::names::Names;
 use crate::origin::BaseState;
 use crate::pending::BlockBatch;
@@ -32,7 +33,7 @@ pub(crate) enum PullVersion {
 /// How a pull ended.
 pub(crate) enum PullEnd {
     Parameters {
-        values: Vec<Vec<f32>>,
+        values: Flat,
         /// Of tables the rows that were wanted, indexed as declared.
         rows: Vec<TableRows>,
         /// The state of each block that its values are of.
@@ -71,7 +72,7 @@ struct Pull<'a> {
 /// Values and rows, as far as they have come.
 #[derive(Default)]
 struct Arrived {
-    values: Vec<Vec<f32>>,
+    values: Flat,
     rows: Vec<TableRows>,
 }
 
@@ -81,7 +82,7 @@ pub(crate) async fn pull(
     session: &Session,
     at: PullVersion,
     keys: Keys,
-    spent: Option<Vec<Vec<f32>>>,
+    spent: Option<Flat>,
 ) -> Result<PullEnd, TrainError> {
     let blocks = 0..session.names.layout.len() as u32;
     let mut pull = Pull::new(session, at, keys).await?;
@@ -121,7 +122,7 @@ impl Pull<'_> {
         let bases = vec![BaseState { rewind: Rewind(0), version: Version(0) }; session.names.layout.len()];
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
         let keys = rows.iter().map(|rows| rows.keys.clone()).collect();
-        let (areas, arrived) = (InAreas::default(), Arrived { values: Vec::new(), rows });
+        let (areas, arrived) = (InAreas::default(), Arrived { values: Flat::default(), rows });
         Ok(Pull { session, areas, at, routing, wanted, keys, buckets, arrived, bases })
     }
 

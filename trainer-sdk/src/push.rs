@@ -234,13 +234,13 @@ impl Contents {
             });
         }
         if precision == Precision::Bf16 {
-            return Ok(layout.gather_bf16(&self.sum.values).into());
+            return Ok(layout.gather_bf16(&*self.sum.values).into());
         }
         if let Some((parameter, range)) = layout.stretch() {
             return Ok(Bytes::from_owner(Part { sum: Arc::clone(&self.sum), parameter, range }));
         }
         let mut values = Vec::with_capacity(layout.elements);
-        layout.gather(&self.sum.values, &mut values);
+        layout.gather(&*self.sum.values, &mut values);
         Ok(bytemuck::cast_slice::<f32, u8>(&values).to_vec().into())
     }
 }

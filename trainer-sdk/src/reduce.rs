@@ -6,6 +6,7 @@
 
 use crate::device::Tensors;
 use crate::device::areas::SumOnDevice;
+use crate::flat::Flat;
 use crate::names::Names;
 use crate::sums::Sums;
 use shoal_runtime::cluster::precision::round_bf16;
@@ -13,7 +14,7 @@ use shoal_runtime::cluster::{Node, Precision, Rows, StepTree};
 use shoal_runtime::host::cuda::DeviceError;
 use std::sync::Arc;
 
-/// A gradient sum of one node: a vector for each parameter, and what the mean divides by.
+/// A gradient sum of one node: of each parameter, and what the mean divides by.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeSum {
     /// Sums of dense parameters, indexed as declared.
@@ -119,7 +120,7 @@ impl LocalTree {
                 left.tensors.add(&right.tensors, &self.rounded)?;
             }
             for ((left, right), rounded) in
-                left_sum.values.iter_mut().zip(&*sum.values).zip(self.rounded.iter())
+                left_sum.values.iter_mut().zip(sum.values.iter()).zip(self.rounded.iter())
             {
                 add(left, right, *rounded);
             }
@@ -152,17 +153,17 @@ fn add(left: &mut [f32], right: &[f32], rounded: usize) {
 
 /// The first element that is no finite number in the precision in which it travels, of values indexed as declared. Of each
 /// parameter the first `rounded` elements travel as bf16.
-pub(crate) fn first_non_finite(values: &[Vec<f32>], rounded: &[usize]) -> Option<NonFinite> {
+pub(crate) fn first_non_finite(values: &Flat, rounded: &[usize]) -> Option<NonFinite> {
     let first = |values: &[f32], precision: Precision| {
         let is_finite = values.iter().fold(true, |all, value| all & precision.is_finite(*value));
         if is_finite { None } else { values.iter().position(|value| !precision.is_finite(*value)) }
     };
-    let element = |values: &Vec<f32>, rounded: usize| {
+    let element = |values: &[f32], rounded: usize| {
         let (rounded, plain) = values.split_at(values.len().min(rounded));
         let of_plain = || Some(rounded.len() + first(plain, Precision::F32)?);
         first(rounded, Precision::Bf16).or_else(of_plain)
     };
-    let named = |(parameter, (values, rounded)): (usize, (&Vec<f32>, &usize))| {
+    let named = |(parameter, (values, rounded)): (usize, (&[f32], &usize))| {
         Some(NonFinite(parameter, element(values, *rounded)?))
     };
     values.iter().zip(rounded).enumerate().find_map(named)
@@ -173,7 +174,7 @@ pub(crate) fn first_non_finite(values: &[Vec<f32>], rounded: &[usize]) -> Option
 pub(crate) fn not_finite(
     names: &Names,
     there: Option<&Tensors>,
-    values: &[Vec<f32>],
+    values: &Flat,
     rows: &[Rows],
 ) -> Result<Option<String>, DeviceError> {
     let name = |at: usize| &names.declaration.parameters[at].name;
@@ -274,7 +275,7 @@ mod tests {
                 values: settled(
                     left.values
                         .iter()
-                        .zip(&*right.values)
+                        .zip(right.values.iter())
                         .map(|(l, r)| l.iter().zip(r).map(|(l, r)| l + r).collect())
                         .collect::<Vec<Vec<f32>>>()
                         .into(),
@@ -333,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_first_element_that_is_not_finite_is_named() {
-        let first = |values: &[Vec<f32>]| first_non_finite(values, &[0, 0, 0]);
+        let first = |values: &[Vec<f32>]| first_non_finite(&values.to_vec().into(), &[0, 0, 0]);
         assert_eq!(first(&[vec![1.0], vec![0.0, f32::NAN]]), Some(NonFinite(1, 1)));
         assert_eq!(first(&[vec![f32::NEG_INFINITY], vec![f32::NAN]]), Some(NonFinite(0, 0)));
         assert_eq!(first(&[vec![f32::MAX], vec![], vec![1e-45]]), None);
@@ -341,11 +342,11 @@ mod tests {
 
     #[test]
     fn what_is_rounded_to_an_infinity_is_named_too() {
-        let values = [vec![1.0], vec![0.0, f32::MAX, f32::MAX]];
+        let values: Flat = vec![vec![1.0], vec![0.0, f32::MAX, f32::MAX]].into();
         assert_eq!(first_non_finite(&values, &[1, 0]), None);
         assert_eq!(first_non_finite(&values, &[1, 1]), None);
         assert_eq!(first_non_finite(&values, &[1, 2]), Some(NonFinite(1, 1)));
-        assert_eq!(first_non_finite(&[vec![1.0, f32::INFINITY]], &[1]), Some(NonFinite(0, 1)));
+        assert_eq!(first_non_finite(&vec![vec![1.0, f32::INFINITY]].into(), &[1]), Some(NonFinite(0, 1)));
     }
 
     #[test]
@@ -356,8 +357,8 @@ mod tests {
         let declaration = Declaration { parameters, block_elements: 0 };
         let said = |gradients| {
             let names = Names::new(declaration.clone(), 7, gradients);
-            let values = [vec![1.0, 2.0], vec![0.0, f32::MAX], vec![f32::MAX]];
-            not_finite(&names, None, &values, &[]).unwrap()
+            let values = vec![vec![1.0, 2.0], vec![0.0, f32::MAX], vec![f32::MAX]];
+            not_finite(&names, None, &values.into(), &[]).unwrap()
         };
         assert_eq!(said(Precision::F32), None);
         let words = said(Precision::Bf16).unwrap();

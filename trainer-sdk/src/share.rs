@@ -4,6 +4,7 @@
 use crate::device::areas::{Area, Areas, Filled, SumOnDevice};
 use crate::device::{Copied, Device, Tensors};
 use crate::error::TrainError;
+use crate::flat::Flat;
 use crate::names::Names;
 use crate::reduce::NodeSum;
 use crate::session::Session;
@@ -92,7 +93,7 @@ impl InAreas {
         &self,
         names: &Names,
         device: &Arc<Device>,
-        values: &mut [Vec<f32>],
+        values: &mut Flat,
     ) -> Result<Tensors, DeviceError> {
         let tensors = device.unwritten()?;
         let is_in_area = |block: &BlockId| self.0.values().any(|area| area.blocks.contains(block));

@@ -21,6 +21,7 @@ use crate::complaint::Complaint;
 use crate::desk::{Desk, Ready};
 use crate::device::OnDevice;
 use crate::error::{Leave, TrainError, Unfit};
+use crate::flat::Flat;
 use crate::master::Master;
 use crate::meter::Meter;
 use crate::model::{Job, Model, Parameters};
@@ -256,7 +257,7 @@ impl Trainer {
     /// in.
     async fn pulled(
         &self,
-        values: Vec<Vec<f32>>,
+        values: Flat,
         rows: Vec<TableRows>,
         areas: InAreas,
     ) -> Result<(Parameters, InAreas), TrainError> {

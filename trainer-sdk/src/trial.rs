@@ -2,11 +2,12 @@
 //! never reach the network, and leaves updating to pservers.
 
 use crate::access::AccessError;
+use crate::flat::Flat;
 use crate::model::{Batch, Gradient, Job, Model, Parameters, Record};
 use crate::names::Names;
 use crate::reduce::{NonFinite, first_non_finite, first_non_finite_row};
 use crate::tables::{Keys, TableRows};
-use shoal_runtime::cluster::{Precision, Rule};
+use shoal_runtime::cluster::{Mode, Precision, Rule};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ const SEED: u64 = 1;
 #[derive(Clone, Debug)]
 pub struct Trial {
     names: Arc<Names>,
-    values: Vec<Vec<f32>>,
+    values: Flat,
     /// Rows that a test has changed, by table as declared and by key.
     rows: BTreeMap<(usize, u64), Vec<f32>>,
 }
@@ -62,12 +63,16 @@ impl Trial {
             evaluations: 0,
             steps_per_epoch: 1,
             global_batch: records,
+            microbatch_records: records,
+            microbatches_per_step: 1,
+            mode: Mode::SYNC,
+            gradients: Precision::F32,
         };
         let declaration = model.declare(&job)?;
         declaration.check()?;
         let names = Names::new(declaration, SEED, Precision::F32);
         let mut values = names.zeros();
-        for (parameter, values) in names.declaration.parameters.iter().zip(&mut values) {
+        for (parameter, values) in names.declaration.parameters.iter().zip(values.iter_mut()) {
             match parameter.rule {
                 _ if parameter.table.is_some() => {}
                 Rule::Decide(decisions) => values.copy_from_slice(&decisions.initial().to_values()),
@@ -125,7 +130,8 @@ impl Trial {
             }
         });
         let rows = Arc::new(rows.collect());
-        Parameters { names: self.names.clone(), values: Arc::new(self.values.clone()), rows, there: None }
+        let (names, version) = (self.names.clone(), self.names.next_version());
+        Parameters { names, values: Arc::new(self.values.clone()), rows, there: None, version }
     }
 
     /// One microbatch of these records through the step function: the sums that a trainer would push.
@@ -134,13 +140,14 @@ impl Trial {
     /// The step function's own, and a gradient that is not finite.
     pub fn step(&self, model: &mut impl Model, records: &[&[u8]]) -> anyhow::Result<Gradient> {
         let records: Vec<Record<'_>> =
-            (0..).zip(records).map(|(index, bytes)| Record { index, bytes }).collect();
+            (0..).zip(records).map(|(index, bytes)| Record::new(index, bytes)).collect();
         let batch = Batch { epoch: 0, step: 0, microbatch: 0, seed: SEED, records: &records };
         let mut keys = Keys::new(&self.names);
         model.keys(&batch, &mut keys)?;
         let parameters = self.parameters_of(keys.clone());
         let mut gradient = Gradient::zeros(&self.names, keys, records.len() as u64)?;
         model.step(&batch, &parameters, &mut gradient)?;
+        anyhow::ensure!(!gradient.is_taken(), "the gradient sums were taken and not given back");
         if let Some((parameter, key)) = first_non_finite_row(&gradient.rows) {
             let name = &self.names.declaration.parameters[parameter].name;
             anyhow::bail!("the gradient of key {key} of {name:?} is not finite");

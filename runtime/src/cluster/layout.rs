@@ -3,7 +3,7 @@
 use super::parameter::{Declaration, Parameter};
 use super::precision::bf16_to_bytes;
 use super::{BlockId, Precision};
-use std::ops::Range;
+use std::ops::{Index, IndexMut, Range};
 
 /// A stretch of one parameter inside a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,20 +185,26 @@ impl BlockLayout {
     pub fn precision(&self, gradients: Precision) -> Precision {
         if self.is_roundable { gradients } else { Precision::F32 }
     }
-    /// Copies a block's values into the parameters' vectors (indexed as declared).
-    pub fn scatter(&self, values: &[f32], parameters: &mut [Vec<f32>]) {
+    /// Copies a block's values into the parameters' values (indexed as declared).
+    pub fn scatter<P>(&self, values: &[f32], parameters: &mut P)
+    where
+        P: IndexMut<usize, Output: AsMut<[f32]>> + ?Sized,
+    {
         for piece in &self.pieces {
             let first = piece.first as usize;
-            parameters[piece.parameter][first..first + piece.range.len()]
+            parameters[piece.parameter].as_mut()[first..first + piece.range.len()]
                 .copy_from_slice(&values[piece.range.clone()]);
         }
     }
     /// The same of a block's values as they travel: little-endian, at any alignment, all of them.
-    pub fn scatter_words(&self, bytes: &[u8], parameters: &mut [Vec<f32>]) {
+    pub fn scatter_words<P>(&self, bytes: &[u8], parameters: &mut P)
+    where
+        P: IndexMut<usize, Output: AsMut<[f32]>> + ?Sized,
+    {
         let words = bytes.as_chunks().0;
         for piece in &self.pieces {
             let first = piece.first as usize;
-            let values = &mut parameters[piece.parameter][first..first + piece.range.len()];
+            let values = &mut parameters[piece.parameter].as_mut()[first..first + piece.range.len()];
             let words = words[piece.range.clone()].iter();
             values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
         }
@@ -210,22 +216,29 @@ impl BlockLayout {
         Some((*parameter, first..first + range.len()))
     }
     /// A block's values as they travel where they are rounded, which they must be: bf16, little-endian, 2 bytes each.
-    pub fn gather_bf16(&self, parameters: &[Vec<f32>]) -> Vec<u8> {
+    pub fn gather_bf16<P>(&self, parameters: &P) -> Vec<u8>
+    where
+        P: Index<usize, Output: AsRef<[f32]>> + ?Sized,
+    {
         let mut bytes = vec![0; Precision::Bf16.bytes() * self.elements];
         let words = bytes.as_chunks_mut().0;
         for piece in &self.pieces {
-            let values = &parameters[piece.parameter][piece.first as usize..];
+            let values = &parameters[piece.parameter].as_ref()[piece.first as usize..];
             let words = words[piece.range.clone()].iter_mut();
             words.zip(values).for_each(|(word, value)| *word = bf16_to_bytes(*value));
         }
         bytes
     }
-    /// Collects a block's values from the parameters' vectors (indexed as declared).
-    pub fn gather(&self, parameters: &[Vec<f32>], values: &mut Vec<f32>) {
+    /// Collects a block's values from the parameters' values (indexed as declared).
+    pub fn gather<P>(&self, parameters: &P, values: &mut Vec<f32>)
+    where
+        P: Index<usize, Output: AsRef<[f32]>> + ?Sized,
+    {
         values.clear();
         for piece in &self.pieces {
             let first = piece.first as usize;
-            values.extend_from_slice(&parameters[piece.parameter][first..first + piece.range.len()]);
+            let of = &parameters[piece.parameter].as_ref()[first..first + piece.range.len()];
+            values.extend_from_slice(of);
         }
     }
 }

@@ -192,8 +192,7 @@ fn microbatches<'a>(
             positions.map(move |position| slice.chunk_first_record + u64::from(order.record(position)))
         });
         let records = records.filter(|index| !exclusions.excludes(*index, step));
-        let records =
-            records.map(|index| Record { index: index - first, bytes: data.record(index) }).collect();
+        let records = records.map(|index| Record::new(index - first, data.record(index))).collect();
         Microbatch { index: microbatch.index, records }
     });
     filled.collect()

@@ -1,6 +1,8 @@
 //! Decoded chunks that are kept, and the bytes of memory that they take. Pure. A chunk whose records a task in hand uses is
-//! never let go, for that would free nothing and count for nothing: so the bytes here are all that there are.
+//! never let go, for that would free nothing and count for nothing: so the bytes here are all that there are, but for chunks of which
+//! the program keeps records.
 
+use super::InUse;
 use shoal_recordio::Chunk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ pub(super) struct ChunkCache {
 
 /// A chunk that is kept.
 pub(super) struct CachedChunk {
-    pub(super) chunk: Arc<Chunk<'static>>,
+    pub(super) chunk: Arc<InUse>,
     /// Bytes of memory that it takes.
     pub(super) bytes: u64,
     used: u64,
@@ -54,7 +56,7 @@ impl ChunkCache {
         self.clock += 1;
         let bytes = decoded.memory_bytes() as u64;
         self.bytes += bytes;
-        let kept = CachedChunk { chunk: Arc::new(decoded), bytes, used: self.clock };
+        let kept = CachedChunk { chunk: Arc::new(InUse(Arc::new(decoded))), bytes, used: self.clock };
         if let Some(before) = self.chunks.insert(chunk, kept) {
             self.bytes -= before.bytes;
         }
@@ -106,6 +108,7 @@ impl std::fmt::Debug for ChunkCache {
 
 #[cfg(test)]
 mod tests {
+    use super::super::RecordBytes;
     use super::*;
     use shoal_recordio::{Limits, Writer, WriterOptions, decode_chunk};
     use std::path::Path;
@@ -156,5 +159,16 @@ mod tests {
         let mut cache = ChunkCache::new(1 << 20);
         (0..3).for_each(|_| cache.keep(4, one.clone()));
         assert_eq!((kept(&cache), cache.bytes), (vec![4], bytes));
+    }
+
+    #[test]
+    fn a_record_that_the_program_keeps_does_not_keep_its_chunk_in_use() {
+        let (one, bytes) = chunk(1000);
+        let mut cache = ChunkCache::new(2 * bytes);
+        cache.keep(0, one);
+        let kept = RecordBytes::Shared(cache.chunk(0).unwrap().chunk.clone(), 0).keep();
+        assert_eq!(cache.bytes_in_use(), 0);
+        assert!(cache.make_room(2 * bytes, |_| false));
+        assert_eq!((cache.bytes, &*kept), (0, &[7; 1000][..]), "and is there when the chunk was let go");
     }
 }

@@ -10,7 +10,7 @@ mod tests;
 
 use super::cache::ChunkCache;
 use super::depth::{DEPTH_MAX, Depth};
-use super::{ChunkSource, MicrobatchRecords, ReadError, RecordBytes, Unreadable, read_chunk};
+use super::{ChunkSource, InUse, MicrobatchRecords, ReadError, RecordBytes, Unreadable, read_chunk};
 use crate::place::MicrobatchPlace;
 use futures_util::future::select_all;
 use shoal_recordio::Chunk;
@@ -318,21 +318,14 @@ impl Reader {
 
 impl Assembly {
     /// Takes the records of a slice: where they are, or copies of them.
-    fn take(
-        &mut self,
-        job: &JobSettings,
-        pass: Pass,
-        slice: &Slice,
-        chunk: &Arc<Chunk<'static>>,
-        shares: bool,
-    ) {
+    fn take(&mut self, job: &JobSettings, pass: Pass, slice: &Slice, chunk: &Arc<InUse>, shares: bool) {
         let order = ChunkOrder::new(job, pass, slice.chunk, slice.chunk_records);
         for position in slice.first_position..slice.first_position + slice.records {
             let record = order.record(position);
             let place = if shares {
                 RecordBytes::Shared(chunk.clone(), record)
             } else {
-                RecordBytes::Own(chunk.record(record as usize).into())
+                RecordBytes::Own(chunk.0.record(record as usize).into())
             };
             self.records.push((slice.chunk_first_record + u64::from(record), place));
         }

@@ -172,7 +172,7 @@ fn of_a_block_in_an_area_what_is_on_the_device_goes_there_and_the_rest_to_what_c
     let (given, sent) = (values(1, 11), values(2, 70));
     context.write(&memory, 256, bytemuck::cast_slice(&given)).unwrap();
     in_areas.has(1, BlockId(1));
-    let mut came = vec![sent.clone(), vec![0.0; 5]];
+    let mut came = vec![sent.clone(), vec![0.0; 5]].into();
     let tensors = in_areas.settle(&names, &device, &mut came).unwrap();
     assert_eq!(bits(&came[1]), bits(&given[6..]));
     let first = tensors.slice(0).unwrap().read().unwrap();

@@ -166,9 +166,9 @@ impl Trainer {
 impl Attempt {
     /// The records that are not left out.
     fn records(&self) -> Vec<Record<'_>> {
-        let records = self.ready.records[self.at].iter();
+        let records = self.ready.records[self.at].places();
         let kept = records.filter(|(index, _)| !self.exclusions.excludes(*index, self.place.unit));
-        kept.map(|(index, bytes)| Record { index: index - self.first_record, bytes }).collect()
+        kept.map(|(index, place)| Record::of(index - self.first_record, place)).collect()
     }
 
     /// The indexes of the records that are not left out, in the whole data set.
@@ -334,6 +334,11 @@ impl Attempt {
         let keys = self.keys(model, records)?;
         let mut gradient = Gradient::zeros(&self.names, keys, records.len() as u64)?;
         self.guarded(self.function, records, |batch| model.step(batch, parameters, &mut gradient))?;
+        if gradient.is_taken() {
+            return Err(StepError::Said(
+                "the step function took the gradient sums and did not give them back".to_owned(),
+            ));
+        }
         let Gradient { values, rows, there, weight, .. } = gradient;
         if let Some(tensors) = &there {
             tensors.settle(&self.names.rounded)?;

@@ -5,6 +5,7 @@ use super::{Stop, Trainer};
 use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
+use crate::flat::Flat;
 use crate::model::Parameters;
 use crate::origin::StepNode;
 use crate::pull::{PullEnd, PullVersion, pull, pull_rows};
@@ -52,7 +53,7 @@ impl Trainer {
         at: PullVersion,
         keys: Keys,
         known: Option<Parameters>,
-        spent: Option<Vec<Vec<f32>>>,
+        spent: Option<Flat>,
     ) -> Result<Option<Parameters>, TrainError> {
         let is_held_up = self.desk().holds_up(step);
         self.session.meter.enter(if is_held_up { Activity::Push } else { Activity::Pull });

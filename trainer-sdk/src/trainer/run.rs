@@ -5,6 +5,7 @@ use super::{Stop, Trainer};
 use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
+use crate::flat::Flat;
 use crate::model::Parameters;
 use crate::origin::BaseState;
 use crate::pull::{PullEnd, PullVersion, pull};
@@ -44,7 +45,7 @@ impl Trainer {
         ready: &Ready,
         position: u64,
         at: usize,
-        spent: &mut Option<Vec<Vec<f32>>>,
+        spent: &mut Option<Flat>,
     ) -> Result<bool, Stop> {
         let mut acks = self.session.names.no_acks();
         let mut backoff = Backoff::new(Duration::from_millis(2), self.session.master.ttl() / 8);
@@ -70,7 +71,7 @@ impl Trainer {
     async fn pull_latest(
         &self,
         keys: Keys,
-        mut spent: Option<Vec<Vec<f32>>>,
+        mut spent: Option<Flat>,
     ) -> Result<(Parameters, Vec<BaseState>), TrainError> {
         self.session.meter.enter(Activity::Pull);
         loop {
