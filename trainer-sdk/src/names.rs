@@ -10,7 +10,7 @@ use ndarray::{ArrayViewD, ArrayViewMutD};
 use shoal_runtime::cluster::initial::RowInitial;
 use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::{BlockId, Declaration, Layout, Parameter, Precision, Rule};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -30,6 +30,8 @@ pub(crate) struct Names {
     dense: Places,
     gradient: Places,
     metrics: Places,
+    /// Blocks whose values never change, and are not on a device: they are pulled once.
+    frozen: BTreeSet<BlockId>,
     /// The device that some parameters are on; `None`: none are.
     pub(crate) device: Option<Arc<Device>>,
     /// Memory of gradients that were dropped.
@@ -52,6 +54,7 @@ impl Names {
         let rounded = rounded(&declaration, &layout, gradients);
         let dense = Places::of(declaration.parameters.iter().map(dense_elements));
         let (gradient, metrics) = (summed(&declaration, None, false), summed(&declaration, None, true));
+        let frozen = frozen(&declaration, &layout, None);
         let (device, unused, versions) = (None, Arc::default(), AtomicU64::new(0));
         Names {
             declaration,
@@ -63,6 +66,7 @@ impl Names {
             dense,
             gradient,
             metrics,
+            frozen,
             device,
             unused,
             versions,
@@ -71,7 +75,8 @@ impl Names {
     /// The same names, with the parameters on a device; `None`: there are none.
     pub(crate) fn with_device(self, device: Option<Arc<Device>>) -> Names {
         let gradient = summed(&self.declaration, device.as_deref(), false);
-        Names { gradient, device, ..self }
+        let frozen = frozen(&self.declaration, &self.layout, device.as_deref());
+        Names { gradient, frozen, device, ..self }
     }
     /// Whether a parameter is on a device.
     pub(crate) fn is_on_device(&self, parameter: usize) -> bool {
@@ -90,6 +95,26 @@ impl Names {
     /// A number that no values of dense parameters have had.
     pub(crate) fn next_version(&self) -> u64 {
         self.versions.fetch_add(1, Relaxed)
+    }
+    /// Whether a block's values never change, and are not on a device.
+    pub(crate) fn is_frozen(&self, block: BlockId) -> bool {
+        self.frozen.contains(&block)
+    }
+    /// Values of an earlier pull that nobody reads any more, or new ones with those that never change.
+    pub(crate) fn values_after(&self, earlier: Arc<Flat>) -> Flat {
+        Arc::try_unwrap(earlier).unwrap_or_else(|shared| {
+            let mut values = self.zeros();
+            let pieces = self
+                .frozen
+                .iter()
+                .filter_map(|block| self.layout.block(*block))
+                .flat_map(|layout| &layout.pieces);
+            for piece in pieces {
+                let range = piece.first as usize..piece.first as usize + piece.range.len();
+                values[piece.parameter][range.clone()].copy_from_slice(&shared[piece.parameter][range]);
+            }
+            values
+        })
     }
     /// Whether there are embedding tables.
     pub(crate) fn has_tables(&self) -> bool {
@@ -219,6 +244,19 @@ fn rounded(declaration: &Declaration, layout: &Layout, gradients: Precision) -> 
         }
     }
     rounded.into()
+}
+
+/// Dense blocks all of whose values never change, and none of which are on a device.
+fn frozen(declaration: &Declaration, layout: &Layout, device: Option<&Device>) -> BTreeSet<BlockId> {
+    let is_frozen = |parameter: usize| {
+        declaration.parameters[parameter].group.is_frozen
+            && !device.is_some_and(|device| device.has(parameter))
+    };
+    let dense = layout.iter().filter(|(_, block)| !block.pieces.is_empty());
+    dense
+        .filter(|(_, block)| block.pieces.iter().all(|piece| is_frozen(piece.parameter)))
+        .map(|(id, _)| id)
+        .collect()
 }
 
 /// Where sums lie in host memory: of what takes part in evaluations, or in steps that train.

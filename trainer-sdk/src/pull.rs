@@ -10,6 +10,7 @@ use crate::pending::BlockBatch;
 use crate::session::Session;
 use crate::share::{AREA_BYTES, InAreas, areas_for_parameters, primary_of};
 use crate::tables::{BucketRows, Keys, TableRows, read_by_bucket};
+use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind, Rewind, Routing, Step, Version};
 use shoal_runtime::host::rpc::PserverClient;
 use shoal_runtime::wire::proto;
@@ -67,6 +68,8 @@ struct Pull<'a> {
     /// Values and rows that have come; empty while [`put`](Self::put) has them on another thread.
     arrived: Arrived,
     bases: Vec<BaseState>,
+    /// Whether the values of frozen blocks are there already.
+    has_frozen: bool,
 }
 
 /// Values and rows, as far as they have come.
@@ -76,24 +79,27 @@ struct Arrived {
     rows: Vec<TableRows>,
 }
 
-/// Pulls until every block, metrics included, has answered; of tables the rows of these keys. `spent` are the values of an
-/// earlier pull that nobody reads any more: the memory of a large model is not asked for again at every step.
+/// Pulls until every block, metrics included, has answered; of tables the rows of these keys. `earlier` are the values of an
+/// earlier pull: if nobody reads them any more, the memory of a large model is not asked for again at every step; what never
+/// changes in them is not pulled again.
 pub(crate) async fn pull(
     session: &Session,
     at: PullVersion,
     keys: Keys,
-    spent: Option<Flat>,
+    earlier: Option<Arc<Flat>>,
 ) -> Result<PullEnd, TrainError> {
     let blocks = 0..session.names.layout.len() as u32;
     let mut pull = Pull::new(session, at, keys).await?;
     pull.wanted = blocks.map(BlockId).collect();
-    pull.arrived.values = match spent {
-        Some(values) => values,
-        None => {
-            let names = session.names.clone();
-            session.processors.over(names.dense_bytes(), move || names.zeros()).await
-        }
+    pull.has_frozen = earlier.is_some();
+    let names = session.names.clone();
+    let bytes = if earlier.as_ref().is_some_and(|values| Arc::strong_count(values) == 1) {
+        0
+    } else {
+        names.dense_bytes()
     };
+    let memory = move || earlier.map_or_else(|| names.zeros(), |earlier| names.values_after(earlier));
+    pull.arrived.values = session.processors.over(bytes, memory).await;
     if let PullVersion::Step(..) = at {
         pull.areas = areas_for_parameters(session).await;
     }
@@ -123,12 +129,14 @@ impl Pull<'_> {
         let (routing, wanted) = (session.routes.present(), BTreeSet::new());
         let keys = rows.iter().map(|rows| rows.keys.clone()).collect();
         let (areas, arrived) = (InAreas::default(), Arrived { values: Flat::default(), rows });
-        Ok(Pull { session, areas, at, routing, wanted, keys, buckets, arrived, bases })
+        Ok(Pull { session, areas, at, routing, wanted, keys, buckets, arrived, bases, has_frozen: false })
     }
 
+    /// Whether a block's values are to come, beside what it is of.
     fn is_read(&self, block: BlockId) -> bool {
-        let layout = self.session.names.layout.block(block);
-        layout.is_some_and(|layout| layout.is_read_by_steps && layout.bucket.is_none())
+        let names = &self.session.names;
+        let is_read = |layout: &BlockLayout| layout.is_read_by_steps && layout.bucket.is_none();
+        names.layout.block(block).is_some_and(is_read) && !(self.has_frozen && names.is_frozen(block))
     }
 
     /// Whether a pulled block is still wanted, and of the history that the routing is of.
@@ -155,8 +163,12 @@ impl Pull<'_> {
         let bytes = blocks.iter().map(|block| self.bytes(BlockId(block.block))).sum();
         let mut arrived = std::mem::take(&mut self.arrived);
         let (names, buckets) = (self.session.names.clone(), self.buckets.clone());
+        let blocks: Vec<_> =
+            blocks.into_iter().map(|block| (self.is_read(BlockId(block.block)), block)).collect();
         let put_all = move || {
-            let put = blocks.into_iter().try_for_each(|block| arrived.put(&names, &buckets, block));
+            let put = blocks
+                .into_iter()
+                .try_for_each(|(is_read, block)| arrived.put(&names, &buckets, is_read, block));
             (arrived, put)
         };
         let (arrived, put) = self.session.processors.over(bytes, put_all).await;
@@ -171,6 +183,7 @@ impl Arrived {
         &mut self,
         names: &Names,
         buckets: &BTreeMap<BlockId, BucketRows>,
+        is_read: bool,
         pulled: proto::PulledBlock,
     ) -> Result<(), Refusal> {
         #[cfg(test)]
@@ -181,7 +194,7 @@ impl Arrived {
             let Some(bucket) = buckets.get(&block) else { return Ok(()) };
             return self.put_rows(names, bucket, block, &pulled.parameters);
         }
-        let expected = if layout.is_read_by_steps && !pulled.is_in_area { 4 * layout.elements } else { 0 };
+        let expected = if is_read && !pulled.is_in_area { 4 * layout.elements } else { 0 };
         if pulled.parameters.len() != expected {
             let detail = format!("expected {expected} bytes, got {}", pulled.parameters.len());
             return Err(Refusal::new(RefusalKind::WrongShape, format!("block {block}"), detail));

@@ -26,14 +26,14 @@ impl Trainer {
             };
             let Some(keys) = self.keys(&ready, 0..ready.records.len()).await? else { continue };
             let at = PullVersion::Step(step, rewind);
-            let (known, spent) = match pulled.take() {
+            let (known, earlier) = match pulled.take() {
                 Some((of, parameters)) if of == at => (Some(parameters), None),
-                earlier => (None, earlier.and_then(|(_, parameters)| Arc::into_inner(parameters.values))),
+                earlier => (None, earlier.map(|(_, parameters)| parameters.values)),
             };
             let parameters = match known.clone() {
                 // Dense parameters serve all tasks of their step.
                 Some(parameters) if !self.session.names.has_tables() => parameters,
-                _ => match self.pull_step(&ready, step, at, keys, known, spent).await? {
+                _ => match self.pull_step(&ready, step, at, keys, known, earlier).await? {
                     None => continue,
                     Some(parameters) => parameters,
                 },
@@ -44,8 +44,8 @@ impl Trainer {
     }
 
     /// The parameters that `step` reads; `None`: a task of an earlier step goes first, or the step is done, or of an older
-    /// history. Where its dense parameters are `known`, only rows are pulled; else values are pulled into those of an earlier
-    /// step, which nobody reads any more (`spent`).
+    /// history. Where its dense parameters are `known`, only rows are pulled; else values are pulled into those of an `earlier`
+    /// step, if nobody reads them any more.
     async fn pull_step(
         &self,
         ready: &Ready,
@@ -53,7 +53,7 @@ impl Trainer {
         at: PullVersion,
         keys: Keys,
         known: Option<Parameters>,
-        spent: Option<Flat>,
+        earlier: Option<Arc<Flat>>,
     ) -> Result<Option<Parameters>, TrainError> {
         let is_held_up = self.desk().holds_up(step);
         self.session.meter.enter(if is_held_up { Activity::Push } else { Activity::Pull });
@@ -65,7 +65,7 @@ impl Trainer {
             pulled = async {
                 match known {
                     Some(_) => pull_rows(&self.session, at, keys).await,
-                    None => pull(&self.session, at, keys, spent).await,
+                    None => pull(&self.session, at, keys, earlier).await,
                 }
             } => pulled?,
             _ = self.wait_for(|desk| desk.ready().filter(is_earlier)) => PullEnd::Rewound,

@@ -21,13 +21,13 @@ use std::time::Duration;
 
 impl Trainer {
     pub(super) async fn run_loop(&self) -> Result<Infallible, Stop> {
-        let mut spent = None;
+        let mut earlier = None;
         'tasks: loop {
             let ready = self.next_ready().await;
             if let Work::Run { first } = ready.task.work {
                 for at in 0..ready.records.len() {
                     let position = first + at as u64;
-                    if !self.do_microbatch(&ready, position, at, &mut spent).await? {
+                    if !self.do_microbatch(&ready, position, at, &mut earlier).await? {
                         continue 'tasks;
                     }
                     self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
@@ -38,22 +38,22 @@ impl Trainer {
         }
     }
 
-    /// Brings the microbatch at `position` into every block; false if it cannot be done here. Parameters are pulled into those
-    /// that an earlier one has `spent`, which are its own at the end.
+    /// Brings the microbatch at `position` into every block; false if it cannot be done here. Parameters are pulled into
+    /// those of an `earlier` one, which are its own at the end.
     async fn do_microbatch(
         &self,
         ready: &Ready,
         position: u64,
         at: usize,
-        spent: &mut Option<Flat>,
+        earlier: &mut Option<Arc<Flat>>,
     ) -> Result<bool, Stop> {
         let mut acks = self.session.names.no_acks();
         let mut backoff = Backoff::new(Duration::from_millis(2), self.session.master.ttl() / 8);
         loop {
             let Some(keys) = self.keys(ready, at..at + 1).await? else { return Ok(false) };
-            let (parameters, bases) = self.pull_latest(keys, spent.take()).await?;
+            let (parameters, bases) = self.pull_latest(keys, earlier.take()).await?;
             let computed = self.compute(ready, at, &parameters).await?;
-            *spent = Arc::into_inner(parameters.values);
+            *earlier = Some(parameters.values);
             let Some(gradient) = self.sum_of(ready, computed)? else { return Ok(false) };
             let sum = self.leaf(gradient).await?;
             self.session.meter.enter(Activity::Push);
@@ -67,15 +67,15 @@ impl Trainer {
         }
     }
 
-    /// The latest parameters of every block, in the memory of those that were `spent`.
+    /// The latest parameters of every block, in the memory of `earlier` ones if nobody reads them any more.
     async fn pull_latest(
         &self,
         keys: Keys,
-        mut spent: Option<Flat>,
+        mut earlier: Option<Arc<Flat>>,
     ) -> Result<(Parameters, Vec<BaseState>), TrainError> {
         self.session.meter.enter(Activity::Pull);
         loop {
-            let pulled = pull(&self.session, PullVersion::Latest, keys.clone(), spent.take()).await?;
+            let pulled = pull(&self.session, PullVersion::Latest, keys.clone(), earlier.take()).await?;
             if let PullEnd::Parameters { values, rows, bases, areas } = pulled {
                 return Ok((self.pulled(values, rows, areas).await?.0, bases));
             }

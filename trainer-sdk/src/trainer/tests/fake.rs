@@ -6,7 +6,8 @@ use crate::OnDevice;
 use crate::chunks::{ChunkSource, ReadError};
 use crate::program::Program;
 use crate::{
-    Batch, Declaration, Gradient, Initial, Job, Keys, Model, Parameter, Parameters, Rule, Schedule, Table,
+    Batch, Declaration, Gradient, Group, Initial, Job, Keys, Model, Parameter, Parameters, Rule, Schedule,
+    Table,
 };
 use crate::{Ended, TrainError, TrainerSettings, World, train_in};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
@@ -279,6 +280,10 @@ pub(super) struct Slope {
     pub(super) keys: u64,
     /// Whether the two parameters are on a device.
     pub(super) is_on_device: bool,
+    /// Whether they are frozen.
+    pub(super) is_frozen: bool,
+    /// All parameters that it was given; `None`: it keeps none.
+    pub(super) kept: Option<Arc<Mutex<Vec<Parameters>>>>,
 }
 
 impl Slope {
@@ -291,7 +296,9 @@ impl Model for Slope {
     fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
         let elements = self.more_elements as u64 + 1;
         let w = Parameter::new("w", &[2 * elements], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
-        let (mut parameters, mut block_elements) = (vec![w, Parameter::sum("loss", &[1])], elements);
+        let group = Group { is_frozen: self.is_frozen, ..Group::default() };
+        let (mut parameters, mut block_elements) =
+            (vec![w.in_group(group), Parameter::sum("loss", &[1])], elements);
         if self.keys > 0 {
             let t = Parameter::new("t", &[1], Rule::Sgd, Schedule::constant(0.1), Initial::Zeros);
             parameters.push(t.as_table(Table { buckets: 1, ..Table::default() }));
@@ -312,6 +319,7 @@ impl Model for Slope {
         gradient: &mut Gradient,
     ) -> anyhow::Result<()> {
         self.computed.fetch_add(1, Ordering::Relaxed);
+        self.kept.iter().for_each(|kept| kept.lock().unwrap().push(parameters.clone()));
         match self.is_on_device {
             false => gradient.add("w", parameters.slice("w")?)?,
             true => gradient.on_device_mut("w")?.write(&parameters.on_device("w")?.read()?)?,
