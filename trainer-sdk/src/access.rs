@@ -128,8 +128,9 @@ mod tests {
     use super::*;
     use crate::device::OnDevice;
     use crate::device::tests::fake::Fake as Driver;
-    use crate::model::{Gradient, Parameters};
+    use crate::gradient::Gradient;
     use crate::names::Names;
+    use crate::parameters::Parameters;
     use crate::tables::Keys;
     use crate::{Decisions, Declaration, Initial, Metric, Metrics, Parameter, Rule, Schedule, Table, Trial};
     use ndarray::{Ix2, arr2};

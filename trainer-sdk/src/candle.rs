@@ -51,7 +51,8 @@
 pub use candle_core;
 
 use crate::access::AccessError;
-use crate::model::{Gradient, Parameters};
+use crate::gradient::Gradient;
+use crate::parameters::Parameters;
 use candle_core::{DType, Device, Tensor, Var};
 use shoal_runtime::cluster::{Parameter, Rule};
 use std::collections::BTreeMap;

@@ -137,6 +137,7 @@ mod device;
 mod errand;
 mod error;
 mod flat;
+mod gradient;
 mod kept;
 mod known;
 mod leaders;
@@ -147,6 +148,7 @@ mod model;
 mod names;
 mod origin;
 mod outputs;
+mod parameters;
 mod pending;
 mod place;
 #[cfg(feature = "internals")]
@@ -173,9 +175,11 @@ pub use access::AccessError;
 pub use chunks::KeptRecord;
 pub use device::{DeviceSlice, OnDevice};
 pub use error::{Leave, RoleFault, TrainError, Unfit};
+pub use gradient::{Gradient, GradientSums};
 pub use metrics::Metrics;
-pub use model::{Batch, Gradient, GradientSums, Job, Model, Parameters, Record};
+pub use model::{Batch, Job, Model, Record};
 pub use ndarray;
+pub use parameters::Parameters;
 pub use shoal_recordio as recordio;
 pub use shoal_runtime::cluster::decisions::{Decisions, LossScale, NonFinite};
 pub use shoal_runtime::cluster::initial::{Fans, Initial};
@@ -224,8 +228,8 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// See [`TrainError`].
-pub fn train(mut model: impl Model) -> Result<Ended, TrainError> {
-    train_here(&mut model, |_| {})
+pub fn train(model: &mut dyn Model) -> Result<Ended, TrainError> {
+    train_here(model, |_| {})
 }
 
 /// Trains: the program's functions run on this thread, the loops on one of their own. If the trainer is over while a function is
@@ -278,11 +282,19 @@ fn train_by_env(program: Program) -> Result<Ended, TrainError> {
 /// The `main` of a training program: logs, trains, and says on standard error what went wrong. A trainer that leaves ends the process,
 /// whatever function of the program is running.
 pub fn main(mut model: impl Model) -> ExitCode {
+    let exit = |trained: &Result<Ended, TrainError>| std::process::exit(exit_code(trained).into());
+    let trained = log_to_stderr().map_err(TrainError::Settings).and_then(|()| train_here(&mut model, exit));
+    exit_code(&trained).into()
+}
+
+/// Writes the process's log to standard error, as [`main`] does, in the form that `SHOAL_LOG` says.
+///
+/// # Errors
+/// `SHOAL_LOG` has a value of no meaning; the log is written all the same.
+pub fn log_to_stderr() -> Result<(), String> {
     let format = telemetry::LogFormat::from_env();
     telemetry::start("trainer", format.clone().unwrap_or_default());
-    let exit = |trained: &Result<Ended, TrainError>| std::process::exit(exit_code(trained).into());
-    let trained = format.map_err(TrainError::Settings).and_then(|_| train_here(&mut model, exit));
-    exit_code(&trained).into()
+    format.map(drop)
 }
 
 /// The process exit code of a trainer that has ended; says on standard error what went wrong.
@@ -307,7 +319,7 @@ mod tests {
     const ROOT: &str = "AccessError Batch Better Ceiling Decay Decisions Declaration DeclarationFault DeviceError DeviceSlice \
         EmbeddingGradients Embeddings Ended Fans Full Gradient GradientSums Group Initial Job KeptRecord Keys Leave LossScale Metric Metrics Mode Model NonFinite \
         OnDevice Parameter Parameters Plateau Precision Record RoleFault Rule Schedule Stage Table Target TrainError Trial Unfit feature_key \
-        main ndarray recordio string_key train";
+        log_to_stderr main ndarray recordio string_key train";
 
     /// Names that a file without a module of its own exports, but for what stands behind a feature.
     fn exported(source: &str) -> Vec<&str> {

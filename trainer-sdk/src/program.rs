@@ -6,7 +6,9 @@ use crate::error::panic_words;
 use crate::model::Model;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
+#[cfg(any(feature = "internals", test))]
+use std::sync::{Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 /// A program as the trainer's loops have it.
@@ -14,6 +16,7 @@ pub struct Program(Place);
 
 enum Place {
     /// Whoever calls a function runs it: in simulations, whose order must not depend on threads.
+    #[cfg(any(feature = "internals", test))]
     Here(Mutex<Box<dyn Model + Send>>),
     /// The thread of [`Calls::serve`].
     Apart(CallSender),
@@ -38,6 +41,7 @@ pub(crate) struct Busy(Arc<AtomicUsize>);
 
 impl Program {
     /// A program whose functions whoever calls them runs.
+    #[cfg(any(feature = "internals", test))]
     pub fn in_place(model: impl Model + Send + 'static) -> Program {
         Program(Place::Here(Mutex::new(Box::new(model))))
     }
@@ -58,6 +62,7 @@ impl Program {
         function: impl FnOnce(&mut dyn Model) -> T + Send + 'static,
     ) -> T {
         match &self.0 {
+            #[cfg(any(feature = "internals", test))]
             Place::Here(model) => function(model.lock().unwrap_or_else(PoisonError::into_inner).as_mut()),
             Place::Apart(calls) => calls.call(function).await,
         }

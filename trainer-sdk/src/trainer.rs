@@ -7,6 +7,7 @@
 mod blame;
 mod care;
 mod compute;
+mod function;
 mod node;
 mod pushing;
 mod reading;
@@ -24,7 +25,8 @@ use crate::error::{Leave, TrainError, Unfit};
 use crate::flat::Flat;
 use crate::master::Master;
 use crate::meter::Meter;
-use crate::model::{Job, Model, Parameters};
+use crate::model::{Job, Model};
+use crate::parameters::Parameters;
 use crate::program::{Program, caught};
 use crate::push_log::PushLog;
 use crate::reduce::{LocalTree, NodeSum};

@@ -3,8 +3,10 @@
 
 use crate::access::AccessError;
 use crate::flat::Flat;
-use crate::model::{Batch, Gradient, Job, Model, Parameters, Record};
+use crate::gradient::Gradient;
+use crate::model::{Batch, Job, Model, Record};
 use crate::names::Names;
+use crate::parameters::Parameters;
 use crate::reduce::{NonFinite, first_non_finite, first_non_finite_row};
 use crate::tables::{Keys, TableRows};
 use shoal_runtime::cluster::{Mode, Precision, Rule};

@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("master", &["shoal-recordio", "shoal-runtime"]),
     ("pserver", &["shoal-runtime"]),
     ("trainer-sdk", &["shoal-recordio", "shoal-runtime"]),
+    ("trainer-sdk/python", &["shoal-trainer-sdk"]),
     ("operator", &["shoal-planner", "shoal-runtime"]),
     (
         "cli",

@@ -5,7 +5,7 @@ pub(crate) mod fake;
 
 use super::areas::{Area, Areas, SumOnDevice};
 use super::*;
-use crate::model::Gradient;
+use crate::gradient::Gradient;
 use crate::names::Names;
 use crate::reduce::{LocalTree, NodeSum};
 use crate::share::InAreas;

@@ -4,7 +4,7 @@
 use super::compute::Attempt;
 use super::{Stop, Trainer};
 use crate::desk::Ready;
-use crate::model::Parameters;
+use crate::parameters::Parameters;
 use shoal_runtime::cluster::Task;
 
 impl Trainer {

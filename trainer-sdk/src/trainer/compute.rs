@@ -1,6 +1,7 @@
 //! One microbatch through the step function: its batch, its gradient; and where that fails, which
 //! record it is that cannot be used. Probing pushes nothing.
 
+use super::function::Function;
 use super::{Stop, Trainer, blame};
 use crate::activities::Activity;
 use crate::complaint::Complaint;
@@ -8,16 +9,18 @@ use crate::desk::Ready;
 use crate::device::Tensors;
 use crate::device::areas::SumOnDevice;
 use crate::error::{Leave, TrainError, Unfit, panic_words};
+use crate::gradient::Gradient;
 use crate::metrics::Metrics;
-use crate::model::{Batch, Gradient, Model, Parameters, Record};
+use crate::model::{Batch, Model, Record};
 use crate::names::Names;
 use crate::outputs;
+use crate::parameters::Parameters;
 use crate::place::MicrobatchPlace;
 use crate::reduce::{NodeSum, not_finite};
 use crate::sums::Sums;
 use crate::tables::Keys;
 use bytes::Bytes;
-use shoal_runtime::cluster::{Exclusions, Pass, Rows};
+use shoal_runtime::cluster::{Exclusions, Rows};
 use shoal_runtime::host::cuda::DeviceError;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,14 +57,6 @@ impl From<DeviceError> for StepError {
     fn from(lost: DeviceError) -> StepError {
         StepError::Lost(lost)
     }
-}
-
-/// The function of the program that is called with a microbatch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Function {
-    Step,
-    Evaluate,
-    Predict,
 }
 
 /// The sums of gradients or of metrics over a microbatch, and an output for each record where the program predicts.
@@ -145,11 +140,7 @@ impl Trainer {
     pub(super) fn attempt(&self, ready: &Ready, at: usize) -> Attempt {
         let job = &self.session.master.job;
         let place = MicrobatchPlace::of(job, &ready.task, at);
-        let function = match place.pass {
-            Pass::Epoch(_) => Function::Step,
-            Pass::Evaluation(_) if self.session.outputs.is_some() => Function::Predict,
-            Pass::Evaluation(_) => Function::Evaluate,
-        };
+        let function = Function::of(place.pass, self.session.outputs.is_some());
         Attempt {
             function,
             first_record: if function == Function::Step { 0 } else { job.records },
@@ -389,15 +380,5 @@ impl Attempt {
             index..index + 1
         };
         poison.into_iter().map(range).collect()
-    }
-}
-
-impl std::fmt::Display for Function {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Function::Step => "step",
-            Function::Evaluate => "evaluate",
-            Function::Predict => "predict",
-        })
     }
 }

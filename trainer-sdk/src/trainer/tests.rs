@@ -4,6 +4,7 @@ mod areas;
 mod asynchronous;
 mod care;
 mod fake;
+mod frozen;
 mod master;
 mod messages;
 mod panics;

@@ -5,9 +5,7 @@ use super::{blocks_pushed_to, is_told_pushed, last_word, node};
 use crate::TrainerSettings;
 use shoal_runtime::cluster::{Mode, Node};
 use shoal_runtime::wire::WireVersion;
-use shoal_runtime::wire::proto;
 use shoal_runtime::wire::proto::PushAnswer;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -392,32 +390,5 @@ async fn a_pserver_of_another_wire_version_ends_the_trainer_at_once_and_says_who
         let words = ["pserver", "another version", &versions[0], &versions[1], "upgrade"];
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
         assert_eq!((error.exit_code(), model.computed()), (1, 0));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_never_changes_is_pulled_once_whether_the_program_keeps_parameters_or_not() {
-    for kept in [None, Some(Arc::default())] {
-        let (fake, mut model) = with_task(0);
-        fake.state().tasks.push_back(node(2, 1, LEAF, 1));
-        (model.is_frozen, model.kept) = (true, kept);
-        let script =
-            async |fake: &Fake, _| fake.until("both are pushed", |state| is_told_pushed(state, 2)).await;
-        assert!(fake.train(settings(), model.clone(), script).await.is_none());
-        let state = fake.state();
-        let asked = |step: u64| {
-            let requests =
-                state.pulls.iter().map(|(_, _, request)| request).filter(|request| request.step == step);
-            let of = |pick: fn(&proto::PullRequest) -> &Vec<u32>| {
-                let mut blocks: Vec<u32> = requests.clone().flat_map(pick).copied().collect();
-                blocks.sort_unstable();
-                blocks
-            };
-            (of(|request| &request.blocks), of(|request| &request.without_data))
-        };
-        assert_eq!((asked(0), asked(1)), ((vec![0, 1], vec![2]), (vec![], vec![0, 1, 2])));
-        let later = state.pushes.iter().filter(|(_, pushed)| pushed.block < 2 && pushed.step == 1);
-        let values: Vec<f32> = later.map(|(_, pushed)| pushed.value).collect();
-        assert_eq!(values, [0.5; 2], "those of the first pull");
     }
 }

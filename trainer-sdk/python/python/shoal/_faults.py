@@ -1,0 +1,77 @@
+"""What an exception of a program says: that the program is to stop, that this trainer cannot, or that the records are to blame."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+#: What a machine has too little of.
+_WANTS = {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+
+#: Exceptions of frameworks by which a trainer says that it has no memory, or that its device has failed. By name, so that nothing
+#: is imported for them.
+_UNFIT_TYPES = {"OutOfMemoryError", "AcceleratorError"}
+
+#: Words of exceptions that have no type of their own (PyTorch's processor allocator, CUDA, XLA).
+_UNFIT_WORDS = ("can't allocate memory", "CUDA error", "CUDA out of memory", "CUBLAS_STATUS", "CUDNN_STATUS", "RESOURCE_EXHAUSTED")
+
+#: This package's own frames are left out of what is told.
+_OWN = Path(__file__).parent
+
+#: Tracebacks that were printed: a record is tried alone, and then again by others, and fails as before.
+_printed: set[str] = set()
+
+
+class Unfit(Exception):
+    """Raised by a program: this trainer cannot, whoever else can. It ends, no record is blamed, and others compute the microbatch."""
+
+
+def told(raised: BaseException) -> tuple[Literal["leave", "unfit", "records"], str]:
+    """What an exception says, and the words for the master: its type, its message and where it was raised."""
+    if isinstance(raised, KeyboardInterrupt | SystemExit | GeneratorExit):
+        return "leave", type(raised).__name__
+    words = _words(raised)
+    _print_once(raised, words)
+    return ("unfit" if any(map(_is_unfit, _chain(raised))) else "records"), words
+
+
+def _chain(raised: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while raised is not None and id(raised) not in seen:
+        seen.add(id(raised))
+        yield raised
+        raised = raised.__cause__ or (None if raised.__suppress_context__ else raised.__context__)
+
+
+def _is_unfit(raised: BaseException) -> bool:
+    if isinstance(raised, Unfit | MemoryError):
+        return True
+    if isinstance(raised, OSError):
+        return raised.errno in _WANTS
+    names = {base.__name__ for base in type(raised).__mro__}
+    if names & _UNFIT_TYPES:
+        return True
+    return isinstance(raised, RuntimeError) and any(words in str(raised) for words in _UNFIT_WORDS)
+
+
+def _words(raised: BaseException) -> str:
+    said = "; ".join(traceback.format_exception_only(type(raised), raised)).replace("\n", " ").strip()
+    frames = [
+        f"{frame.filename}:{frame.lineno} in {frame.name}"
+        for frame in reversed(traceback.extract_tb(raised.__traceback__))
+        if not Path(frame.filename).is_relative_to(_OWN)
+    ]
+    return f"{said} ({', '.join(frames[:4])})" if frames else said
+
+
+def _print_once(raised: BaseException, words: str) -> None:
+    """The traceback to standard error, once for all exceptions of the same type from the same place."""
+    place = "".join(traceback.format_tb(raised.__traceback__)[-1:]) + type(raised).__name__
+    if place in _printed:
+        return
+    _printed.add(place)
+    print("".join(traceback.format_exception(raised)), end="", file=sys.stderr, flush=True)

@@ -1,0 +1,69 @@
+"""The last line of a script: a trainer where a job starts it, and alone a whole job on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Any, NoReturn
+
+from . import _core
+
+
+class TrainError(Exception):
+    """Why a trainer has given up; ``exit_code`` is 3 where no master was reached, 2 for settings, 1 otherwise."""
+
+    def __init__(self, words: str, exit_code: int) -> None:
+        super().__init__(words)
+        self.exit_code = exit_code
+
+
+def train(program: Any) -> str:
+    """Trains in this thread as a trainer of the job that ``SHOAL_MASTER`` names: ``"done"``, or ``"left"`` if it was asked to."""
+    try:
+        return _core.train(program)
+    except RuntimeError as error:
+        if len(error.args) == 2:
+            raise TrainError(*error.args) from None
+        raise
+
+
+def main(program: Any, **options: Any) -> NoReturn:
+    """Trains ``program`` and ends the process.
+
+    Under ``shoal run`` and in a pod this is a trainer. Alone, as in ``python train.py``, it is a whole job on this machine: the
+    script is started by ``shoal run`` with the same command line, and ``options`` are that command's flags
+    (``trainers=2, epochs=8`` is ``--trainers 2 --epochs 8``).
+    """
+    if "SHOAL_MASTER" not in os.environ and "SHOAL_DESCRIBE" not in os.environ:
+        _run(options)
+    _core.log_to_stderr()
+    try:
+        train(program)
+    except TrainError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    sys.exit(0)
+
+
+def _run(options: dict[str, Any]) -> NoReturn:
+    """Becomes `shoal run` with the script's own command line."""
+    command = os.environ.get("SHOAL_BINARY") or shutil.which("shoal")
+    if command is None:
+        print("error: `shoal` is not on the path: pip install shoal-cli", file=sys.stderr)
+        sys.exit(2)
+    flags = [part for name, value in options.items() for part in _flag(name, value)]
+    arguments = [command, "run", *flags, "--", sys.executable, *sys.orig_argv[1:]]
+    sys.stdout.flush()
+    os.execv(command, arguments)
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    flag = "--" + name.replace("_", "-")
+    match value:
+        case True:
+            return [flag]
+        case False | None:
+            return []
+        case _:
+            return [flag, str(value)]

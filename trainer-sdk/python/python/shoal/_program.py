@@ -1,0 +1,106 @@
+"""A training program over NumPy arrays: what an author writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, final
+
+from . import _core, _declare
+from ._batch import Array, Batch, Gradient, Metrics, Parameters, Shapes
+from ._declare import Decisions, Declared, Metric
+
+
+class Program:
+    """A training program: what its parameters are, and what a step adds to their gradients.
+
+    All functions are called on one thread, and each must be a function of its arguments alone: the same batch and parameters give
+    the same bits in every trainer, and when they are computed again. Randomness comes from :attr:`Batch.seed`.
+
+    >>> import numpy as np, shoal
+    >>> class Mean(shoal.Program):
+    ...     def declare(self, job):
+    ...         return [shoal.Parameter("mean", (1,), shoal.SGD(0.1))]
+    ...     def step(self, batch, parameters, gradient):
+    ...         x = batch.array(np.uint8)
+    ...         gradient["mean"] += (parameters["mean"] - x[:, 0]).sum()
+    """
+
+    #: A map-style data set: ``data[i]`` is the record of number ``i``; with it :attr:`Batch.samples` are its elements.
+    data: Sequence[Any] | None = None
+    #: The same of the data that are evaluated or predicted.
+    eval_data: Sequence[Any] | None = None
+    #: Metrics of evaluations, by name.
+    metrics: dict[str, Metric] = {}
+    #: What is decided over all parameters before a step is applied.
+    decisions: Decisions | None = None
+    #: Elements of one block, the unit of placement and movement; 0: Shoal chooses.
+    block_elements: int = 0
+
+    def declare(self, job: _core.Job) -> Sequence[Declared]:
+        """The parameters, as a function of the job alone: every trainer must declare the same."""
+        raise NotImplementedError("write `declare`: it returns a list of shoal.Parameter")
+
+    def step(self, batch: Batch, parameters: Parameters, gradient: Gradient) -> None:
+        """Adds the **sum** (not the mean) of the gradients over the batch's records to ``gradient``."""
+        raise NotImplementedError("write `step`: it adds to the arrays of `gradient`")
+
+    def evaluate(self, batch: Batch, parameters: Parameters, metrics: Metrics) -> None:
+        """Adds what the batch's records come to with these parameters to the metrics; in jobs with data to evaluate."""
+        raise NotImplementedError("the program evaluates nothing: write `evaluate`, or run it without --eval-data")
+
+    def predict(self, batch: Batch, parameters: Parameters) -> Sequence[bytes | str | Array]:
+        """What the model says of each record, one output for each, in their order; in jobs with ``--predict``."""
+        raise NotImplementedError("the program predicts nothing: write `predict`, or run it without --predict")
+
+    # What the compiled module calls.
+
+    @final
+    def _declare(self, job: _core.Job) -> str:
+        declared = list(self.declare(job))
+        for each in declared:
+            if not isinstance(each, Declared):
+                raise TypeError(f"declare gave {each!r}: give shoal.Parameter, shoal.Counter or shoal.Average")
+        self._shapes: Shapes = {each.name: tuple(each.shape) for each in declared}
+        steps = job.epochs * job.steps_per_epoch
+        return _declare.declaration(declared, self.metrics, self.decisions, self.block_elements, steps)
+
+    @final
+    def _step(
+        self, batch: _core.Batch, parameters: _core.Parameters, memory: _core.Memory, places: dict[str, tuple[int, int]]
+    ) -> int | None:
+        gradient = Gradient(memory, places, self._shapes)
+        self.step(Batch(batch, self.data), Parameters(parameters, self._shapes), gradient)
+        return gradient.weight
+
+    @final
+    def _evaluate(self, batch: _core.Batch, parameters: _core.Parameters) -> tuple[list[Any], list[Any]]:
+        metrics = Metrics()
+        self.evaluate(Batch(batch, self.eval_data), Parameters(parameters, self._shapes), metrics)
+        return metrics._means, metrics._scores
+
+    @final
+    def _predict(self, batch: _core.Batch, parameters: _core.Parameters) -> list[bytes]:
+        outputs = self.predict(Batch(batch, self.eval_data), Parameters(parameters, self._shapes))
+        return [_output(output) for output in outputs]
+
+
+def _output(output: bytes | str | Array) -> bytes:
+    match output:
+        case bytes():
+            return output
+        case str():
+            return output.encode()
+        case _:
+            import io
+
+            import numpy as np
+
+            file = io.BytesIO()
+            np.save(file, np.asarray(output), allow_pickle=False)
+            return file.getvalue()
+
+
+def elements(shape: Sequence[int]) -> int:
+    """How many elements a shape has."""
+    return math.prod(shape)
