@@ -122,6 +122,8 @@ pub struct Job {
     pub mode: Mode,
     /// How precise gradients are on their way.
     pub gradients: Precision,
+    /// Whether parameters begin with values that the job was given, and not with those that are declared.
+    pub is_warm_started: bool,
 }
 
 impl Job {
@@ -148,6 +150,7 @@ impl Job {
             microbatches_per_step: settings.microbatches_per_step.into(),
             mode: settings.mode,
             gradients: settings.gradients,
+            is_warm_started: settings.warm_start.is_some(),
         }
     }
 }

@@ -69,6 +69,7 @@ impl Trial {
             microbatches_per_step: 1,
             mode: Mode::SYNC,
             gradients: Precision::F32,
+            is_warm_started: false,
         };
         let declaration = model.declare(&job)?;
         declaration.check()?;

@@ -24,6 +24,8 @@ pub(crate) struct Job {
     delay: u64,
     /// `"f32"` or `"bf16"`.
     gradients: &'static str,
+    /// Whether parameters begin with values that the job was given.
+    is_warm_started: bool,
 }
 
 impl From<&sdk::Job> for Job {
@@ -46,6 +48,7 @@ impl From<&sdk::Job> for Job {
             mode,
             delay: job.mode.delay(),
             gradients,
+            is_warm_started: job.is_warm_started,
         }
     }
 }

@@ -29,6 +29,8 @@ class Schedule:
     to: float = 0.0
     steps: int | None = None
     stages: tuple[tuple[int, float], ...] = ()
+    is_absolute: bool = False
+    """Whether ``to`` and the stages are rates, and not factors of the rate that the rule was given."""
 
     def after_warmup(self, steps: int) -> Schedule:
         """The same after a linear rise over so many steps, from ``1 / steps`` of the rate on."""
@@ -36,6 +38,7 @@ class Schedule:
 
     def _json(self, rate: float, all_steps: int) -> Json:
         """The schedule of a rate in a job of so many steps."""
+        unit = 1.0 if self.is_absolute else rate
         decay: Json
         match self.kind:
             case "constant":
@@ -46,9 +49,9 @@ class Schedule:
                 decay = {"Exponential": {"factor": self.factor, "every": self.every}}
             case "cosine":
                 over = self.steps if self.steps is not None else max(1, all_steps - self.warmup)
-                decay = {"Cosine": {"floor": rate * self.to, "over": over}}
+                decay = {"Cosine": {"floor": unit * self.to, "over": over}}
             case "piecewise":
-                stages = [{"first_step": first, "rate": rate * factor} for first, factor in self.stages]
+                stages = [{"first_step": first, "rate": unit * factor} for first, factor in self.stages]
                 decay = {"Piecewise": {"stages": stages}}
         return {"base": rate, "warmup_steps": self.warmup, "decay": decay}
 

@@ -53,6 +53,12 @@ class Program:
         """What the model says of each record, one output for each, in their order; in jobs with ``--predict``."""
         raise NotImplementedError("the program predicts nothing: write `predict`, or run it without --predict")
 
+    def initial(self, seed: int) -> dict[str, Array]:
+        """Values of parameters before the first step that are not made by :class:`Initial`, by name: those of a module, or pretrained
+        ones. Asked once for a job, before it starts; ``seed`` is the job's.
+        """
+        return {}
+
     # What the compiled module calls.
 
     @final

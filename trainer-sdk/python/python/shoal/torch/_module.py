@@ -1,0 +1,222 @@
+"""A module of PyTorch as Shoal has it: which tensors are parameters of the job, which are running statistics of norms, and which are
+constants of the program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
+
+from .._batch import Array, Gradient, Parameters
+from ._optimizers import Refused
+
+#: Statistics of a norm that are averaged, by the names of its buffers.
+STATISTICS = ("running_mean", "running_var")
+
+
+class Module:
+    """A module and where its tensors belong."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.net = net
+        net.train()
+        #: Trained parameters; a tied one once, under its first name.
+        self.trained: dict[str, nn.Parameter] = {}
+        #: The other names of tied ones, and their first.
+        self.tied: dict[str, str] = {}
+        self.frozen: dict[str, nn.Parameter] = {}
+        self._sort_parameters()
+        #: Norms whose statistics are averaged.
+        self.norms: dict[str, _NormBase] = {}
+        self._sort_norms()
+        #: Buffers that never change.
+        self.constants = {name: buffer for name, buffer in net.named_buffers() if not self._is_statistic(name)}
+        self._loaded: int | None = None
+        self._statistics_loaded: int | None = None
+        self._runs: dict[str, int] = {}
+        self._versions: dict[str, tuple[int, int]] = {}
+
+    def _sort_parameters(self) -> None:
+        first: dict[int, str] = {}
+        for name, parameter in self.net.named_parameters(remove_duplicate=False):
+            if (known := first.setdefault(id(parameter), name)) != name:
+                self.tied[name] = known
+                continue
+            if not parameter.requires_grad:
+                self.frozen[name] = parameter
+                continue
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise Refused(f"parameter {name!r} has no shape yet: run the lazy module once in `build`")
+            if parameter.dtype != torch.float32:
+                raise Refused(
+                    f"parameter {name!r} is {parameter.dtype}: sums of narrow numbers stop growing; keep it in float32 and give the "
+                    "program `autocast=torch.bfloat16`"
+                )
+            self.trained[name] = parameter
+        for name, module in self.net.named_modules():
+            if getattr(module, "sparse", False) and isinstance(module, nn.Embedding | nn.EmbeddingBag):
+                raise Refused(f"module {name!r} has sparse gradients: give it sparse=False")
+
+    def _sort_norms(self) -> None:
+        for name, module in self.net.named_modules():
+            if isinstance(module, SyncBatchNorm):
+                raise Refused(f"{name!r} is a SyncBatchNorm, which wants a process group: take BatchNorm; Shoal averages statistics")
+            if not isinstance(module, _NormBase) or not module.track_running_stats or module.running_mean is None:
+                continue
+            if not module.training:
+                continue
+            if module.momentum is None:
+                raise Refused(f"norm {name!r} has momentum=None, a plain mean over all batches: give it a momentum, such as 0.1")
+            self.norms[name] = module
+            module.register_forward_hook(self._count(name))
+
+    def _count(self, name: str) -> Any:
+        def ran(*_: Any) -> None:
+            self._runs[name] = self._runs.get(name, 0) + 1
+
+        return ran
+
+    def _is_statistic(self, buffer: str) -> bool:
+        module, _, name = buffer.rpartition(".")
+        return module in self.norms and name in (*STATISTICS, "num_batches_tracked")
+
+    def statistics(self) -> Iterator[tuple[str, float, torch.Tensor]]:
+        """Each running statistic: its name, what an average keeps of it, and its buffer."""
+        for name, norm in self.norms.items():
+            for statistic in STATISTICS:
+                yield f"{name}.{statistic}".removeprefix("."), 1.0 - self._momentum[name], getattr(norm, statistic)
+
+    @property
+    def _momentum(self) -> dict[str, float]:
+        # While steps run the norms' own is 1.
+        found: dict[str, float] | None = self.__dict__.get("_momenta")
+        if found is None:
+            found = self.__dict__["_momenta"] = {name: float(norm.momentum) for name, norm in self.norms.items()}  # type: ignore[arg-type]
+        return found
+
+    def initial(self) -> dict[str, Array]:
+        """The values of parameters and running statistics, copied."""
+        tensors = {**self.trained, **{name: buffer for name, _, buffer in self.statistics()}}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+    def constants_hash(self) -> str:
+        """SHA-256 of frozen parameters and constant buffers: names, kinds, shapes and bytes."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted({**self.frozen, **self.constants}.items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    # Around a step.
+
+    def prepare(self) -> None:
+        """Once, before the first step: from now on a norm's statistic is that of its last batch."""
+        _ = self._momentum
+        for norm in self.norms.values():
+            norm.momentum = 1.0
+            norm.num_batches_tracked = None
+
+    def load(self, parameters: Parameters) -> None:
+        """Lends the parameters of this version to the module: Shoal's memory, not copied."""
+        if self._loaded == parameters.version:
+            return
+        everything = torch.from_dlpack(parameters._all)
+        for name, parameter in self.trained.items():
+            first, _ = parameters._core.place(name)
+            shape = parameter.shape
+            parameter.data = everything.as_strided(shape, _strides(shape), first)
+        self._loaded = parameters.version
+        self._versions = {name: (parameter._version, 0) for name, parameter in self.trained.items()}
+
+    def load_statistics(self, parameters: Parameters) -> None:
+        """Copies the running statistics of this version into the norms."""
+        if self._statistics_loaded == parameters.version:
+            return
+        for name, _, buffer in self.statistics():
+            buffer.copy_(torch.from_dlpack(parameters[name]))
+        self._statistics_loaded = parameters.version
+
+    def begin_step(self) -> None:
+        """What a step must leave as it is, is noted."""
+        self._runs.clear()
+        self._statistics_loaded = None
+        self._before = {name: (id(buffer), buffer._version) for name, buffer in self.constants.items()}
+
+    def end_step(self) -> None:
+        """Refuses what is no function of parameters and batch."""
+        for name, parameter in self.trained.items():
+            if parameter._version != self._versions[name][0]:
+                raise Refused(
+                    f"the step changed parameter {name!r} in place: parameters are the job's, and change by their gradients alone"
+                )
+        now = dict(self.net.named_buffers())
+        for name, before in self._before.items():
+            buffer = now.get(name)
+            if buffer is None or (id(buffer), buffer._version) != before:
+                raise Refused(
+                    f"the step changed buffer {name!r}: what it leaves behind is lost when another trainer computes the next one; "
+                    "a running mean can be declared as shoal.Average by a program of your own"
+                )
+        for name in self.norms:
+            if (runs := self._runs.get(name, 0)) != 1:
+                raise Refused(
+                    f"norm {name!r} ran {runs} times in one step: its statistics are those of one batch; let it run once, or take "
+                    "`track_running_stats=False`"
+                )
+
+    def add_to(self, gradient: Gradient, weight: float) -> None:
+        """Puts the parameters' gradients and the norms' statistics where they are pushed from."""
+        everything = torch.from_dlpack(gradient._all)
+        targets: list[torch.Tensor] = []
+        sums: list[torch.Tensor] = []
+        for name, parameter in self.trained.items():
+            if (grad := parameter.grad) is None:
+                continue
+            if grad.layout is not torch.strided:
+                raise Refused(f"the gradient of {name!r} is sparse: give `sparse=False` to its module")
+            targets.append(_view(everything, gradient._places[name][0], parameter.shape))
+            sums.append(grad)
+            parameter.grad = None
+        if targets:
+            torch._foreach_copy_(targets, sums)
+        for name, _, buffer in self.statistics():
+            first, end = gradient._places[name]
+            torch.mul(buffer.reshape(-1), weight, out=everything[first:end])
+
+
+def _view(everything: torch.Tensor, first: int, shape: torch.Size) -> torch.Tensor:
+    return everything.as_strided(shape, _strides(shape), first)
+
+
+def _strides(shape: torch.Size) -> list[int]:
+    """Of row-major order."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return strides[::-1]
+
+
+def load_into(net: nn.Module, tensors: Mapping[str, Array]) -> None:
+    """Loads exported tensors into a module: every trained parameter and statistic must be there, in its shape.
+
+    Frozen parameters and other buffers stay as they are; tied parameters get theirs; counters and metrics are passed over.
+    """
+    module = Module(net)
+    wanted: dict[str, torch.Tensor] = {**module.trained, **{name: buffer for name, _, buffer in module.statistics()}}
+    missing = [name for name in wanted if name not in tensors]
+    if missing:
+        raise KeyError(f"not in the file: {', '.join(missing[:5])}{' and others' if len(missing) > 5 else ''}")
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            given = tensors[name]
+            if tuple(given.shape) != tuple(tensor.shape):
+                raise ValueError(f"{name!r} has shape {tuple(given.shape)} in the file, {tuple(tensor.shape)} in the module")
+            tensor.copy_(torch.from_numpy(np.ascontiguousarray(given).copy()))

@@ -1,0 +1,275 @@
+"""A training program made of a module, a loss and an optimizer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn, optim
+from torch.optim import lr_scheduler
+from torch.utils.data import default_collate
+
+from .. import _core, _declare
+from .. import _program as base
+from .._batch import Array, Batch, Gradient, Metrics, Parameters
+from .._declare import Declared, Metric, Rule, Schedule
+from ._module import Module
+from ._optimizers import Refused, check_optimizer, rule_of, schedules_of
+
+#: What `build` gives: the module, its optimizer, and a scheduler if there is one.
+Built = tuple[nn.Module, optim.Optimizer] | tuple[nn.Module, optim.Optimizer, lr_scheduler.LRScheduler]
+#: A loss: a mean over the records, one value for each record, or a sum and what it weighs (tokens, say).
+Loss = torch.Tensor | tuple[torch.Tensor, int]
+
+
+class Program(base.Program):
+    """A training program of PyTorch: the module, the loss and the optimizer as they are.
+
+    ``build()`` makes the module and its optimizer, in every trainer the same, with PyTorch's generator seeded by the job's seed. The
+    optimizer is read and never stepped: Shoal's parameter servers do what it says.
+
+    ``loss(net, batch)`` gives the loss of one microbatch: a scalar, which is taken for the **mean** over its records; one value for
+    each record; or ``(sum, weight)``. ``evaluate(net, batch)`` gives one value for each record, by the metric's name: booleans make
+    an accuracy, numbers a mean. ``predict(net, batch)`` gives one output for each record.
+
+    ``batch`` is what ``collate`` makes of the samples: of ``data[i]`` for a map-style data set, of ``decode(bytes)`` for RecordIO
+    files; or what ``decode_batch`` makes of a whole :class:`shoal.Batch`.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Built],
+        loss: Callable[[nn.Module, Any], Loss],
+        evaluate: Callable[[nn.Module, Any], Mapping[str, torch.Tensor]] | None = None,
+        *,
+        predict: Callable[[nn.Module, Any], Sequence[Any]] | None = None,
+        data: Sequence[Any] | None = None,
+        eval_data: Sequence[Any] | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+        decode_batch: Callable[[Batch], Any] | None = None,
+        collate: Callable[[list[Any]], Any] = default_collate,
+        schedule: Schedule | None = None,
+        scheduler_unit: Literal["step", "epoch"] = "step",
+        metrics: dict[str, Metric] | None = None,
+        clip_norm: float | None = None,
+        skip_non_finite: int | None = None,
+        loss_scale: float | None = None,
+        autocast: torch.dtype | None = None,
+        threads: int = 1,
+        block_elements: int = 0,
+    ) -> None:
+        self._build = build
+        self._loss = loss
+        self._judge = evaluate
+        self._say = predict
+        self.data = data
+        self.eval_data = eval_data
+        self._decode = decode
+        self._decode_batch = decode_batch
+        self._collate = collate
+        self._schedule = schedule
+        self._scheduler_unit = scheduler_unit
+        self.metrics = dict(metrics or {})
+        self.decisions = None
+        if clip_norm is not None or skip_non_finite is not None or loss_scale is not None:
+            self.decisions = _declare.Decisions(clip_norm, skip_non_finite, loss_scale)
+        if autocast is torch.float16 and loss_scale is None:
+            raise Refused("autocast=torch.float16 loses small gradients: give `loss_scale=65536.0` as well")
+        self._autocast = autocast
+        self._threads = threads
+        self.block_elements = block_elements
+        self._module: Module | None = None
+        self._seed = 0
+        self._counts_by_step = False
+
+    @property
+    def net(self) -> nn.Module:
+        """The module, once it was built."""
+        return self._built.net
+
+    @property
+    def _built(self) -> Module:
+        if self._module is None:
+            raise RuntimeError("the module is built when the program joins its job")
+        return self._module
+
+    def _make(self, seed: int) -> tuple[Module, optim.Optimizer, lr_scheduler.LRScheduler | None]:
+        """Builds the module as every trainer does."""
+        torch.set_num_threads(self._threads)
+        torch.use_deterministic_algorithms(True)
+        _seed_all(seed)
+        net, optimizer, *rest = self._build()
+        return Module(net), optimizer, (rest[0] if rest else None)
+
+    def initial(self, seed: int) -> dict[str, Array]:
+        """The module's own values."""
+        return self._make(seed)[0].initial()
+
+    def declare(self, job: _core.Job) -> Sequence[Declared]:
+        """Reads module and optimizer."""
+        self._seed = job.seed
+        module, optimizer, scheduler = self._make(job.seed)
+        if not job.is_warm_started:
+            raise Refused(
+                "the job has no initial values, and a module makes its own: start it by `shoal run -- python ...`, which asks the "
+                "program for them, or give it their file by --warm-start"
+            )
+        self._module = module
+        rules = self._rules(optimizer, scheduler, job)
+        declared: list[Declared] = [
+            _declare.Parameter(name, tuple(parameter.shape), rules[id(parameter)])
+            for name, parameter in module.trained.items()
+        ]
+        steps = job.epochs * job.steps_per_epoch
+        self._counts_by_step = steps <= 1024
+        if "loss" not in module.trained:
+            declared.append(_declare.Counter("loss", (max(1, steps if self._counts_by_step else job.epochs),)))
+        declared += [_declare.Average(name, tuple(of.shape), decay) for name, decay, of in module.statistics()]
+        module.prepare()
+        self._find_metrics(job)
+        return declared
+
+    def _rules(
+        self, optimizer: optim.Optimizer, scheduler: lr_scheduler.LRScheduler | None, job: _core.Job
+    ) -> dict[int, Rule]:
+        """The rule of each trained parameter."""
+        check_optimizer(optimizer)
+        groups = optimizer.param_groups
+        schedules = [self._schedule or Schedule()] * len(groups)
+        if scheduler is not None:
+            if self._schedule is not None:
+                raise Refused("`build` gives a scheduler, and the program has `schedule=`: give one of them")
+            steps = job.epochs * job.steps_per_epoch
+            schedules = schedules_of(scheduler, steps, job.steps_per_epoch, self._scheduler_unit)
+        rules: dict[int, Rule] = {}
+        for group, schedule in zip(groups, schedules, strict=True):
+            rule = rule_of(optimizer, {**group, "lr": group.get("initial_lr", group["lr"])})
+            object.__setattr__(rule, "schedule", schedule)
+            rules.update((id(parameter), rule) for parameter in group["params"])
+        for name, parameter in self._built.trained.items():
+            if id(parameter) not in rules:
+                raise Refused(f"parameter {name!r} is not the optimizer's: give it to it, or set requires_grad=False")
+        return rules
+
+    def _find_metrics(self, job: _core.Job) -> None:
+        """The metrics that `evaluate` gives, found out by one sample where they were not stated."""
+        if job.evaluations == 0:
+            self.metrics = {}
+            return
+        if self._judge is None:
+            raise Refused("the job evaluates, and the program has no `evaluate`: write it, or run without --eval-data")
+        if self.eval_data is None:
+            if not self.metrics:
+                raise Refused("of RecordIO files `metrics={NAME: shoal.Accuracy()}` must say what `evaluate` gives")
+            return
+        module = self._built
+        module.net.eval()
+        with torch.no_grad():
+            given = self._judge(module.net, self._collate([self.eval_data[0]]))
+        for name, values in given.items():
+            self.metrics.setdefault(name, _declare.Accuracy() if values.dtype == torch.bool else _declare.Mean())
+
+    def _inputs(self, batch: Batch) -> Any:
+        """What the program's functions are given of a batch."""
+        if self._decode_batch is not None:
+            return self._decode_batch(batch)
+        if batch._data is None:
+            if self._decode is None:
+                raise Refused("records are bytes: give the program `decode=` or `decode_batch=`, or a data set by `data=`")
+            decode = self._decode
+            records = zip(batch.indices, map(bytes, batch._core.records), strict=True)
+            return self._collate([self._sample(batch, index, decode, record) for index, record in records])
+        return self._collate([self._sample(batch, index, batch._data.__getitem__, index) for index in batch.indices])
+
+    def _sample(self, batch: Batch, index: int, make: Callable[[Any], Any], of: Any) -> Any:
+        """A sample, whose randomness is its own: the same whoever makes it, in whatever microbatch."""
+        _seed_all(mix(self._seed, batch.epoch, index))
+        return make(of)
+
+    def step(self, batch: Batch, parameters: Parameters, gradient: Gradient) -> None:
+        """One microbatch forward and backward."""
+        module = self._built
+        inputs = self._inputs(batch)
+        module.net.train()
+        module.load(parameters)
+        module.begin_step()
+        _seed_all(batch.seed)
+        with torch.autocast("cpu", self._autocast, enabled=self._autocast is not None):
+            loss = self._loss(module.net, inputs)
+        total, weight = _total(loss, len(batch))
+        (total * parameters.loss_scale if parameters.loss_scale != 1.0 else total).backward()
+        module.end_step()
+        module.add_to(gradient, float(weight))
+        gradient.weight = weight
+        if "loss" in gradient and "loss" not in module.trained:
+            counts = gradient["loss"]
+            counts[min(batch.step if self._counts_by_step else batch.epoch, len(counts) - 1)] += total.detach().item()
+
+    def evaluate(self, batch: Batch, parameters: Parameters, metrics: Metrics) -> None:
+        """One microbatch of an evaluation."""
+        if self._judge is None:
+            return super().evaluate(batch, parameters, metrics)
+        given = self._judged(batch, parameters, self._judge)
+        for name, values in given.items():
+            if values.shape != (len(batch),):
+                raise Refused(
+                    f"metric {name!r} has shape {tuple(values.shape)} for {len(batch)} records: give one value for each record"
+                )
+            metrics.add(name, float(values.double().sum()), len(batch))
+
+    def predict(self, batch: Batch, parameters: Parameters) -> Sequence[Any]:
+        """One microbatch of a prediction."""
+        if self._say is None:
+            return super().predict(batch, parameters)
+        said = self._judged(batch, parameters, self._say)
+        return [one.cpu().numpy() if isinstance(one, torch.Tensor) else one for one in said]
+
+    def _judged(self, batch: Batch, parameters: Parameters, function: Callable[[nn.Module, Any], Any]) -> Any:
+        module = self._built
+        inputs = self._inputs(batch)
+        module.net.eval()
+        module.load(parameters)
+        module.load_statistics(parameters)
+        _seed_all(batch.seed)
+        with torch.no_grad(), torch.autocast("cpu", self._autocast, enabled=self._autocast is not None):
+            return function(module.net, inputs)
+
+
+def _total(loss: Loss, records: int) -> tuple[torch.Tensor, int]:
+    """The sum of a microbatch's loss, and its weight."""
+    if isinstance(loss, tuple):
+        total, weight = loss
+        if total.ndim != 0:
+            raise Refused(f"`loss` gave a pair whose sum has shape {tuple(total.shape)}: give a scalar and a whole number")
+        return total, int(weight)
+    if loss.ndim == 0:
+        return loss * records, records
+    if loss.shape == (records,):
+        return loss.sum(), records
+    raise Refused(
+        f"`loss` has shape {tuple(loss.shape)} for {records} records: give the mean, one value for each record, or (sum, weight)"
+    )
+
+
+def mix(*numbers: int) -> int:
+    """A seed of several numbers, each of which changes all of it (splitmix64, Steele, Lea and Flood 2014)."""
+    mixed = 0
+    for number in numbers:
+        mixed = (mixed + number + 0x9E37_79B9_7F4A_7C15) & 0xFFFF_FFFF_FFFF_FFFF
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58_476D_1CE4_E5B9) & 0xFFFF_FFFF_FFFF_FFFF
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D0_49BB_1331_11EB) & 0xFFFF_FFFF_FFFF_FFFF
+        mixed ^= mixed >> 31
+    return mixed
+
+
+def _seed_all(seed: int) -> None:
+    """Seeds the generators that a program may draw from.
+
+    Not by `torch.manual_seed`, which takes a hundred times as long: it formats a stack trace for a device that may come.
+    """
+    torch.default_generator.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFF_FFFF)
