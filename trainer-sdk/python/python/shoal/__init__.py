@@ -39,6 +39,8 @@ from ._main import TrainError, main, train
 from ._program import Program
 
 __all__ = [
+    "FTRL",
+    "SGD",
     "AMSGrad",
     "Accuracy",
     "Adagrad",
@@ -49,7 +51,6 @@ __all__ = [
     "Batch",
     "Counter",
     "Decisions",
-    "FTRL",
     "Gradient",
     "Initial",
     "Job",
@@ -62,7 +63,6 @@ __all__ = [
     "Parameters",
     "Program",
     "Rule",
-    "SGD",
     "Schedule",
     "Target",
     "TrainError",

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    # NumPy is imported where it is used: most of the time that importing this package would take is its.
+    import numpy as np
+    import numpy.typing as npt
 
-from . import _core
+    from . import _core
 
-Array = npt.NDArray[np.float32]
+    Array = npt.NDArray[np.float32]
+
 #: Of each parameter by name its shape.
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+def _array(memory: _core.Memory) -> Any:
+    """An array over memory that it owns a share of."""
+    import numpy as np
+
+    return np.asarray(memory)
 
 
 class Batch:
@@ -49,7 +59,7 @@ class Batch:
     @cached_property
     def records(self) -> list[memoryview]:
         """The bytes of each record, shared and not copied."""
-        return [memoryview(np.asarray(record.memory())) for record in self._core.records]  # type: ignore[arg-type]
+        return [memoryview(_array(record.memory())) for record in self._core.records]
 
     @cached_property
     def samples(self) -> list[Any]:
@@ -58,13 +68,16 @@ class Batch:
             raise AttributeError("the program has no `data`: take `batch.records`")
         return [self._data[index] for index in self.indices]
 
-    def array(self, dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
+    def array(self, dtype: npt.DTypeLike = "uint8") -> npt.NDArray[Any]:
         """The records as one array, a row for each: of the same length all of them, which is a multiple of an element's."""
+        import numpy as np
+
         memory, length = self._core.stacked()
         kind = np.dtype(dtype)
         if length % kind.itemsize:
             raise ValueError(f"records of {length} bytes are no whole number of {kind}: an element has {kind.itemsize}")
-        return np.asarray(memory).view(kind).reshape(len(self), length // kind.itemsize)
+        rows: npt.NDArray[Any] = _array(memory).view(kind).reshape(len(self), length // kind.itemsize)
+        return rows
 
     def __len__(self) -> int:
         return len(self._core)
@@ -73,7 +86,7 @@ class Batch:
         return repr(self._core)
 
 
-class Parameters(Mapping[str, Array]):
+class Parameters(Mapping[str, "Array"]):
     """The dense parameters at the version that a step reads, by name: arrays that cannot be written to, over Shoal's memory.
 
     They may be kept: the memory is there, unchanged, as long as an array over it is.
@@ -96,7 +109,8 @@ class Parameters(Mapping[str, Array]):
 
     @cached_property
     def _all(self) -> Array:
-        return np.asarray(self._core.memory())
+        array: Array = _array(self._core.memory())
+        return array
 
     def __getitem__(self, name: str) -> Array:
         if (array := self._arrays.get(name)) is None:
@@ -114,11 +128,11 @@ class Parameters(Mapping[str, Array]):
         return name in self._shapes
 
 
-class Gradient(Mapping[str, Array]):
+class Gradient(Mapping[str, "Array"]):
     """The gradient **sums** of one microbatch by parameter, zero at first: arrays to be added to, ``gradient["w"] += ...``."""
 
     def __init__(self, memory: _core.Memory, places: Mapping[str, tuple[int, int]], shapes: Shapes) -> None:
-        self._all: Array = np.asarray(memory)
+        self._all: Array = _array(memory)
         self._places = places
         self._shapes = shapes
         #: What the step's mean divides by; ``None``: the number of the batch's records.
@@ -129,6 +143,8 @@ class Gradient(Mapping[str, Array]):
         return self._all[first:end].reshape(self._shapes[name])
 
     def __setitem__(self, name: str, sums: npt.ArrayLike) -> None:
+        import numpy as np
+
         array = self[name]
         if sums is not array:
             np.copyto(array, sums, casting="same_kind")
@@ -153,5 +169,7 @@ class Metrics:
 
     def score(self, name: str, scores: npt.ArrayLike, positive: npt.ArrayLike) -> None:
         """Counts records for an area under the curve: how probable each was said to be, from 0 to 1, and what it was."""
+        import numpy as np
+
         pairs = zip(np.ravel(scores).tolist(), np.ravel(positive).astype(bool).tolist(), strict=True)
         self._scores.append((name, list(pairs)))

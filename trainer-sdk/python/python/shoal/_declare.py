@@ -1,7 +1,7 @@
 """What a program declares: parameters, each with a rule, a rate and initial values; metrics; decisions over all of them.
 
-Rules, schedules and initial values are Shoal's: they are computed by its parameter servers, not here. Each class says which formula
-it stands for; the numbers are rounded to f32.
+Rules, schedules and initial values are Shoal's: they are computed by its parameter servers, not here. Each class says which
+formula it stands for; the numbers are rounded to f32.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Average:
-    """A running mean of what steps give, which steps read: ``decay * w + (1 - decay) * mean``. Batch norm's statistics are such."""
+    """A running mean of what steps give, which steps read: ``decay * w + (1 - decay) * mean``. Batch norm has such."""
 
     name: str
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What an exception of a program says: that the program is to stop, that this trainer cannot, or that the records are to blame."""
+"""What an exception of a program says: that it is to stop, that this trainer cannot, or that the records are to blame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ _WANTS = {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 _UNFIT_TYPES = {"OutOfMemoryError", "AcceleratorError"}
 
 #: Words of exceptions that have no type of their own (PyTorch's processor allocator, CUDA, XLA).
-_UNFIT_WORDS = ("can't allocate memory", "CUDA error", "CUDA out of memory", "CUBLAS_STATUS", "CUDNN_STATUS", "RESOURCE_EXHAUSTED")
+_UNFIT_WORDS = (
+    "can't allocate memory",
+    "CUDA error",
+    "CUDA out of memory",
+    "CUBLAS_STATUS",
+    "CUDNN_STATUS",
+    "RESOURCE_EXHAUSTED",
+)
 
 #: This package's own frames are left out of what is told.
 _OWN = Path(__file__).parent
@@ -27,7 +34,10 @@ _printed: set[str] = set()
 
 
 class Unfit(Exception):
-    """Raised by a program: this trainer cannot, whoever else can. It ends, no record is blamed, and others compute the microbatch."""
+    """Raised by a program: this trainer cannot, whoever else can.
+
+    It ends, no record is blamed, and others compute the microbatch.
+    """
 
 
 def told(raised: BaseException) -> tuple[Literal["leave", "unfit", "records"], str]:
@@ -35,7 +45,7 @@ def told(raised: BaseException) -> tuple[Literal["leave", "unfit", "records"], s
     if isinstance(raised, KeyboardInterrupt | SystemExit | GeneratorExit):
         return "leave", type(raised).__name__
     words = _words(raised)
-    _print_once(raised, words)
+    _print_once(raised)
     return ("unfit" if any(map(_is_unfit, _chain(raised))) else "records"), words
 
 
@@ -68,7 +78,7 @@ def _words(raised: BaseException) -> str:
     return f"{said} ({', '.join(frames[:4])})" if frames else said
 
 
-def _print_once(raised: BaseException, words: str) -> None:
+def _print_once(raised: BaseException) -> None:
     """The traceback to standard error, once for all exceptions of the same type from the same place."""
     place = "".join(traceback.format_tb(raised.__traceback__)[-1:]) + type(raised).__name__
     if place in _printed:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from . import _core, _declare
-from ._batch import Array, Batch, Gradient, Metrics, Parameters, Shapes
+from . import _declare
+from ._batch import Batch, Gradient, Metrics, Parameters, Shapes
 from ._declare import Decisions, Declared, Metric
+
+if TYPE_CHECKING:
+    from . import _core
+    from ._batch import Array
 
 
 class Program:
@@ -54,8 +57,9 @@ class Program:
         raise NotImplementedError("the program predicts nothing: write `predict`, or run it without --predict")
 
     def initial(self, seed: int) -> dict[str, Array]:
-        """Values of parameters before the first step that are not made by :class:`Initial`, by name: those of a module, or pretrained
-        ones. Asked once for a job, before it starts; ``seed`` is the job's.
+        """Values before the first step that are not made by :class:`Initial`, by the parameter's name.
+
+        A module's own, say, or pretrained ones. Asked once for a job, before it starts; ``seed`` is the job's.
         """
         return {}
 
@@ -105,8 +109,3 @@ def _output(output: bytes | str | Array) -> bytes:
             file = io.BytesIO()
             np.save(file, np.asarray(output), allow_pickle=False)
             return file.getvalue()
-
-
-def elements(shape: Sequence[int]) -> int:
-    """How many elements a shape has."""
-    return math.prod(shape)

@@ -1,20 +1,25 @@
-"""A module of PyTorch as Shoal has it: which tensors are parameters of the job, which are running statistics of norms, and which are
-constants of the program.
+"""A module of PyTorch as Shoal has it.
+
+Which tensors are parameters of the job, which are running statistics of norms, and which are constants of the program.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
+from torch.utils.dlpack import from_dlpack
 
-from .._batch import Array, Gradient, Parameters
+from .._batch import Gradient, Parameters
 from ._optimizers import Refused
+
+if TYPE_CHECKING:
+    from .._batch import Array
 
 #: Statistics of a norm that are averaged, by the names of its buffers.
 STATISTICS = ("running_mean", "running_var")
@@ -55,8 +60,8 @@ class Module:
                 raise Refused(f"parameter {name!r} has no shape yet: run the lazy module once in `build`")
             if parameter.dtype != torch.float32:
                 raise Refused(
-                    f"parameter {name!r} is {parameter.dtype}: sums of narrow numbers stop growing; keep it in float32 and give the "
-                    "program `autocast=torch.bfloat16`"
+                    f"parameter {name!r} is {parameter.dtype}: sums of narrow numbers stop growing; keep it in float32 and give "
+                    "the program `autocast=torch.bfloat16`"
                 )
             self.trained[name] = parameter
         for name, module in self.net.named_modules():
@@ -66,7 +71,9 @@ class Module:
     def _sort_norms(self) -> None:
         for name, module in self.net.named_modules():
             if isinstance(module, SyncBatchNorm):
-                raise Refused(f"{name!r} is a SyncBatchNorm, which wants a process group: take BatchNorm; Shoal averages statistics")
+                raise Refused(
+                    f"{name!r} is a SyncBatchNorm, which wants a process group: take BatchNorm; Shoal averages statistics"
+                )
             if not isinstance(module, _NormBase) or not module.track_running_stats or module.running_mean is None:
                 continue
             if not module.training:
@@ -126,7 +133,7 @@ class Module:
         """Lends the parameters of this version to the module: Shoal's memory, not copied."""
         if self._loaded == parameters.version:
             return
-        everything = torch.from_dlpack(parameters._all)
+        everything = from_dlpack(parameters._all)
         for name, parameter in self.trained.items():
             first, _ = parameters._core.place(name)
             shape = parameter.shape
@@ -139,7 +146,7 @@ class Module:
         if self._statistics_loaded == parameters.version:
             return
         for name, _, buffer in self.statistics():
-            buffer.copy_(torch.from_dlpack(parameters[name]))
+            buffer.copy_(from_dlpack(parameters[name]))
         self._statistics_loaded = parameters.version
 
     def begin_step(self) -> None:
@@ -160,19 +167,19 @@ class Module:
             buffer = now.get(name)
             if buffer is None or (id(buffer), buffer._version) != before:
                 raise Refused(
-                    f"the step changed buffer {name!r}: what it leaves behind is lost when another trainer computes the next one; "
-                    "a running mean can be declared as shoal.Average by a program of your own"
+                    f"the step changed buffer {name!r}: what it leaves behind is lost when another trainer computes the next "
+                    "one; a running mean can be declared as shoal.Average by a program of your own"
                 )
         for name in self.norms:
             if (runs := self._runs.get(name, 0)) != 1:
                 raise Refused(
-                    f"norm {name!r} ran {runs} times in one step: its statistics are those of one batch; let it run once, or take "
-                    "`track_running_stats=False`"
+                    f"norm {name!r} ran {runs} times in one step: its statistics are those of one batch; let it run once, or "
+                    "take `track_running_stats=False`"
                 )
 
     def add_to(self, gradient: Gradient, weight: float) -> None:
         """Puts the parameters' gradients and the norms' statistics where they are pushed from."""
-        everything = torch.from_dlpack(gradient._all)
+        everything = from_dlpack(gradient._all)
         targets: list[torch.Tensor] = []
         sums: list[torch.Tensor] = []
         for name, parameter in self.trained.items():

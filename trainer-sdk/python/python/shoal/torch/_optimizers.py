@@ -122,13 +122,12 @@ def _closed_form(scheduler: lr_scheduler.LRScheduler, steps: int) -> Schedule | 
     """The schedule of those schedulers whose formula is Shoal's, before they have made a step."""
     if scheduler.last_epoch > 0:
         return None
-    kind = type(scheduler)
-    if kind is lr_scheduler.StepLR:
+    if type(scheduler) is lr_scheduler.StepLR:
         return _declare.step_decay(float(scheduler.gamma), int(scheduler.step_size))
-    if kind is lr_scheduler.ExponentialLR:
+    if type(scheduler) is lr_scheduler.ExponentialLR:
         return _declare.exponential(float(scheduler.gamma))
     # PyTorch's rises again after T_max.
-    if kind is lr_scheduler.CosineAnnealingLR and steps <= scheduler.T_max + 1:
+    if type(scheduler) is lr_scheduler.CosineAnnealingLR and steps <= scheduler.T_max + 1:
         return Schedule("cosine", to=float(scheduler.eta_min), steps=int(scheduler.T_max), is_absolute=True)
     return None
 
@@ -137,9 +136,7 @@ def _dry_run(scheduler: lr_scheduler.LRScheduler, calls: int) -> list[list[float
     """The rates of each group before each of so many calls of ``step``: of a copy, over parameters of one element."""
     optimizer = scheduler.optimizer
     stand_ins = {
-        id(parameter): torch.nn.Parameter(torch.zeros(1))
-        for group in optimizer.param_groups
-        for parameter in group["params"]
+        id(parameter): torch.nn.Parameter(torch.zeros(1)) for group in optimizer.param_groups for parameter in group["params"]
     }
     copied = copy.deepcopy(scheduler, dict(stand_ins))
     groups = copied.optimizer.param_groups
@@ -164,6 +161,6 @@ def _stages(rates: Iterable[float], every: int) -> Schedule:
         raise Refused(
             f"the scheduler has {len(stages)} different rates over the job, and at most {STAGES_MAX} are taken: give the program "
             "one of Shoal's schedules (`schedule=shoal.cosine(...)`) and no scheduler, or let it step once an epoch "
-            "(`scheduler_unit=\"epoch\"`)"
+            '(`scheduler_unit="epoch"`)'
         )
     return Schedule("piecewise", stages=tuple(stages), is_absolute=True)

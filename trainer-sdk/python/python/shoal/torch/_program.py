@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -12,12 +12,16 @@ from torch import nn, optim
 from torch.optim import lr_scheduler
 from torch.utils.data import default_collate
 
-from .. import _core, _declare
+from .. import _declare
 from .. import _program as base
-from .._batch import Array, Batch, Gradient, Metrics, Parameters
+from .._batch import Batch, Gradient, Metrics, Parameters
 from .._declare import Declared, Metric, Rule, Schedule
 from ._module import Module
 from ._optimizers import Refused, check_optimizer, rule_of, schedules_of
+
+if TYPE_CHECKING:
+    from .. import _core
+    from .._batch import Array
 
 #: What `build` gives: the module, its optimizer, and a scheduler if there is one.
 Built = tuple[nn.Module, optim.Optimizer] | tuple[nn.Module, optim.Optimizer, lr_scheduler.LRScheduler]
@@ -28,12 +32,12 @@ Loss = torch.Tensor | tuple[torch.Tensor, int]
 class Program(base.Program):
     """A training program of PyTorch: the module, the loss and the optimizer as they are.
 
-    ``build()`` makes the module and its optimizer, in every trainer the same, with PyTorch's generator seeded by the job's seed. The
-    optimizer is read and never stepped: Shoal's parameter servers do what it says.
+    ``build()`` makes the module and its optimizer, in every trainer the same, with PyTorch's generator seeded by the job's seed.
+    The optimizer is read and never stepped: Shoal's parameter servers do what it says.
 
-    ``loss(net, batch)`` gives the loss of one microbatch: a scalar, which is taken for the **mean** over its records; one value for
-    each record; or ``(sum, weight)``. ``evaluate(net, batch)`` gives one value for each record, by the metric's name: booleans make
-    an accuracy, numbers a mean. ``predict(net, batch)`` gives one output for each record.
+    ``loss(net, batch)`` gives the loss of one microbatch: a scalar, which is taken for the **mean** over its records; one value
+    for each record; or ``(sum, weight)``. ``evaluate(net, batch)`` gives one value for each record, by the metric's name:
+    booleans make an accuracy, numbers a mean. ``predict(net, batch)`` gives one output for each record.
 
     ``batch`` is what ``collate`` makes of the samples: of ``data[i]`` for a map-style data set, of ``decode(bytes)`` for RecordIO
     files; or what ``decode_batch`` makes of a whole :class:`shoal.Batch`.
@@ -114,14 +118,13 @@ class Program(base.Program):
         module, optimizer, scheduler = self._make(job.seed)
         if not job.is_warm_started:
             raise Refused(
-                "the job has no initial values, and a module makes its own: start it by `shoal run -- python ...`, which asks the "
-                "program for them, or give it their file by --warm-start"
+                "the job has no initial values, and a module makes its own: start it by `shoal run -- python ...`, which asks "
+                "the program for them, or give it their file by --warm-start"
             )
         self._module = module
         rules = self._rules(optimizer, scheduler, job)
         declared: list[Declared] = [
-            _declare.Parameter(name, tuple(parameter.shape), rules[id(parameter)])
-            for name, parameter in module.trained.items()
+            _declare.Parameter(name, tuple(parameter.shape), rules[id(parameter)]) for name, parameter in module.trained.items()
         ]
         steps = job.epochs * job.steps_per_epoch
         self._counts_by_step = steps <= 1024
@@ -132,9 +135,7 @@ class Program(base.Program):
         self._find_metrics(job)
         return declared
 
-    def _rules(
-        self, optimizer: optim.Optimizer, scheduler: lr_scheduler.LRScheduler | None, job: _core.Job
-    ) -> dict[int, Rule]:
+    def _rules(self, optimizer: optim.Optimizer, scheduler: lr_scheduler.LRScheduler | None, job: _core.Job) -> dict[int, Rule]:
         """The rule of each trained parameter."""
         check_optimizer(optimizer)
         groups = optimizer.param_groups
@@ -200,7 +201,8 @@ class Program(base.Program):
         with torch.autocast("cpu", self._autocast, enabled=self._autocast is not None):
             loss = self._loss(module.net, inputs)
         total, weight = _total(loss, len(batch))
-        (total * parameters.loss_scale if parameters.loss_scale != 1.0 else total).backward()
+        scaled = total if parameters.loss_scale == 1.0 else total * parameters.loss_scale
+        torch.autograd.backward(scaled)
         module.end_step()
         module.add_to(gradient, float(weight))
         gradient.weight = weight
@@ -211,7 +213,8 @@ class Program(base.Program):
     def evaluate(self, batch: Batch, parameters: Parameters, metrics: Metrics) -> None:
         """One microbatch of an evaluation."""
         if self._judge is None:
-            return super().evaluate(batch, parameters, metrics)
+            super().evaluate(batch, parameters, metrics)
+            return
         given = self._judged(batch, parameters, self._judge)
         for name, values in given.items():
             if values.shape != (len(batch),):
