@@ -1,6 +1,7 @@
 """Elastic training: trainers join, leave and crash, and the model is the one that an undisturbed run would have given."""
 
 from ._batch import Batch, Gradient, Metrics, Parameters
+from ._command import Client, CommandError
 from ._core import Job, __version__
 from ._declare import (
     FTRL,
@@ -37,6 +38,7 @@ from ._declare import (
 from ._faults import Unfit
 from ._main import TrainError, main, train
 from ._program import Program
+from ._run import Result, run
 
 __all__ = [
     "FTRL",
@@ -49,6 +51,8 @@ __all__ = [
     "Auc",
     "Average",
     "Batch",
+    "Client",
+    "CommandError",
     "Counter",
     "Decisions",
     "Gradient",
@@ -62,6 +66,7 @@ __all__ = [
     "Parameter",
     "Parameters",
     "Program",
+    "Result",
     "Rule",
     "Schedule",
     "Target",
@@ -75,6 +80,7 @@ __all__ = [
     "main",
     "normal",
     "piecewise",
+    "run",
     "step_decay",
     "train",
     "truncated_normal",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from typing import Any, NoReturn
 
 from . import _core
+from ._command import CommandError, flag, shoal
 
 
 class TrainError(Exception):
@@ -48,22 +48,12 @@ def main(program: Any, **options: Any) -> NoReturn:
 
 def _run(options: dict[str, Any]) -> NoReturn:
     """Becomes `shoal run` with the script's own command line."""
-    command = os.environ.get("SHOAL_BINARY") or shutil.which("shoal")
-    if command is None:
-        print("error: `shoal` is not on the path: pip install shoal-cli", file=sys.stderr)
-        sys.exit(2)
-    flags = [part for name, value in options.items() for part in _flag(name, value)]
+    try:
+        command = shoal()
+    except CommandError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    flags = [part for name, value in options.items() for part in flag(name, value)]
     arguments = [command, "run", *flags, "--", sys.executable, *sys.orig_argv[1:]]
     sys.stdout.flush()
     os.execv(command, arguments)
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    flag = "--" + name.replace("_", "-")
-    match value:
-        case True:
-            return [flag]
-        case False | None:
-            return []
-        case _:
-            return [flag, str(value)]

@@ -51,7 +51,8 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, npt.NDArray[Any]]) 
 def load(path: str | os.PathLike[str]) -> Tensors:
     """Reads all tensors of a file by name: arrays over the file, which cannot be written to."""
     path = Path(path)
-    file = np.memmap(path, np.uint8, mode="r")
+    # Of no bytes nothing can be mapped.
+    file = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.zeros(0, np.uint8)
     length = int.from_bytes(file[:8].tobytes(), "little") if len(file) >= 8 else _HEADER_MAX + 1
     if length > min(_HEADER_MAX, len(file) - 8):
         raise ValueError(f"{path}: no file of tensors: its header is cut short")

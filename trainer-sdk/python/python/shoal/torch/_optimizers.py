@@ -120,7 +120,7 @@ def schedules_of(
 
 def _closed_form(scheduler: lr_scheduler.LRScheduler, steps: int) -> Schedule | None:
     """The schedule of those schedulers whose formula is Shoal's, before they have made a step."""
-    if scheduler.last_epoch > 0:
+    if getattr(scheduler, "last_epoch", 0) > 0:
         return None
     if type(scheduler) is lr_scheduler.StepLR:
         return _declare.step_decay(float(scheduler.gamma), int(scheduler.step_size))

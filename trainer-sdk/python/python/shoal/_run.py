@@ -1,0 +1,234 @@
+"""A whole job from a notebook or a test: the first trainer is this thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import _core, _safetensors
+from ._command import Client, CommandError, ask, flag, shoal
+from ._main import TrainError, train
+
+if TYPE_CHECKING:
+    from ._program import Program
+
+#: How long a process may take to start, or to end when it is asked to.
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a job."""
+
+    folder: Path
+    """Where the job's files are: its model, checkpoints and logs."""
+    status: dict[str, Any]
+    """How the job was at its end: `shoal status -o json`."""
+    sha256: str
+    """Of all parameters: the same for any number of trainers."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that were made."""
+        return int(self.status["step"])
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Each evaluation: its ``step`` and its ``metrics`` by name."""
+        return list(self.status["evaluations"])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the last evaluation."""
+        return dict(self.evaluations[-1]["metrics"]) if self.evaluations else {}
+
+    @property
+    def model(self) -> Path:
+        """The model, as safetensors."""
+        return self.folder / "model.safetensors"
+
+    def tensors(self) -> _safetensors.Tensors:
+        """Every parameter, average and counter by name."""
+        return _safetensors.load(self.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The same as tensors of PyTorch."""
+        import torch
+
+        return {name: torch.from_numpy(tensor.copy()) for name, tensor in self.tensors().items()}
+
+
+def run(
+    program: Program,
+    *,
+    trainers: int = 1,
+    pservers: int = 1,
+    epochs: int = 1,
+    seed: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Result:
+    """Trains ``program`` on this machine and returns what came of it.
+
+    The first trainer is this thread, so that prints, breakpoints and ``pdb`` work; others are started as processes, and get the
+    program by cloudpickle. ``options`` are the flags of `shoal master`: ``data="train.recordio"``, ``microbatch_records=32``,
+    ``mode="async"``. Data and initial values are the program's own, unless they are given so.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="shoal-") if folder is None else folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    flags: dict[str, Any] = {"epochs": epochs, "seed": seed, **_own(program, folder, seed, options), **options}
+    if progress is None:
+        progress = sys.stderr.isatty()
+    _core.log_to_stderr()
+    with contextlib.ExitStack() as stack:
+        master = _master(stack, folder, flags, trainers, pservers)
+        for number in range(pservers):
+            _start(stack, folder, f"pserver-{number}", ["pserver", "--listen", "127.0.0.1:0", "--master", master])
+        if trainers > 1:
+            _spawn(stack, folder, program, master, range(1, trainers))
+        if progress:
+            stack.enter_context(_progress(master))
+        with _environment(SHOAL_MASTER=master, SHOAL_TRAINER_NAME="trainer-0"):
+            if train(program) != "done":
+                raise TrainError("this trainer was asked to leave before the job was done", 1)
+        exported = ask("export", "--file", str(folder / "model.safetensors"), "--master", master)
+        status = Client(master).status()
+    return Result(folder, status, str(exported["parameters_sha256"]))
+
+
+def _own(program: Program, folder: Path, seed: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Data and initial values that the program brings along."""
+    own: dict[str, Any] = {}
+    if program.data is not None and "data" not in options:
+        own["data"] = f"records:{len(program.data)}"
+    if program.eval_data is not None and "eval_data" not in options:
+        own["eval_data"] = f"records:{len(program.eval_data)}"
+    initial = {} if "warm_start" in options else program.initial(seed)
+    if initial:
+        _safetensors.save(folder / "initial.safetensors", initial)
+        own["warm_start"] = folder / "initial.safetensors"
+    return own
+
+
+def _master(stack: contextlib.ExitStack, folder: Path, flags: dict[str, Any], trainers: int, pservers: int) -> str:
+    """Starts the master; its address."""
+    written = folder / "master.address"
+    written.unlink(missing_ok=True)
+    arguments = ["master", "--listen", "127.0.0.1:0", "--address-file", str(written), "--store", str(folder / "state")]
+    arguments += ["--trainers", str(trainers), "--pservers", str(pservers), "--linger-seconds", "86400"]
+    arguments += [part for name, value in flags.items() for part in flag(name, value)]
+    process = _start(stack, folder, "master", arguments)
+    began = time.monotonic()
+    while not (written.exists() and (address := written.read_text().strip())):
+        if process.poll() is not None or time.monotonic() - began > _PATIENCE:
+            log = (folder / "master.log").read_text()
+            raise CommandError(log.strip().removeprefix("error: ") or "the master did not start", process.returncode or 1)
+        time.sleep(0.005)
+    return address
+
+
+def _start(
+    stack: contextlib.ExitStack, folder: Path, name: str, arguments: Sequence[str], **environment: str
+) -> subprocess.Popen[bytes]:
+    """Starts a role, which ends with this process or when the job is over."""
+    command = [shoal(), *arguments] if arguments[0] in ("master", "pserver") else list(arguments)
+    surroundings = {**os.environ, "SHOAL_SUPERVISOR": _this_process(), **environment}
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=surroundings)
+    stack.callback(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _this_process() -> str:
+    """The name of this process for its children: its number, and when it began, for numbers are given again."""
+    stat = Path("/proc/self/stat")
+    pid = os.getpid()
+    if not stat.exists():
+        return str(pid)
+    began = stat.read_text().rpartition(")")[2].split()[19]
+    return f"{pid}:{began}"
+
+
+def _spawn(stack: contextlib.ExitStack, folder: Path, program: Program, master: str, numbers: Sequence[int]) -> None:
+    """Starts further trainers of the same program."""
+    try:
+        import cloudpickle  # type: ignore[import-untyped]
+    except ImportError:
+        pickler: Any = pickle
+    else:
+        pickler = cloudpickle
+    file = folder / "program.pickle"
+    try:
+        file.write_bytes(pickler.dumps(program))
+    except Exception as error:
+        raise TypeError(
+            f"the program cannot be sent to other processes ({error}): pip install cloudpickle, or run it with trainers=1"
+        ) from error
+    for number in numbers:
+        name = f"trainer-{number}"
+        command = [sys.executable, "-m", "shoal._spawned", str(file)]
+        _start(stack, folder, name, command, SHOAL_MASTER=master, SHOAL_TRAINER_NAME=name)
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _progress(master: str) -> Iterator[None]:
+    """A line on standard error that says how far the job is."""
+    over = threading.Event()
+
+    def show() -> None:
+        while not over.wait(1.0):
+            with contextlib.suppress(CommandError):
+                status = Client(master).status()
+                last = status["evaluations"][-1]["metrics"] if status["evaluations"] else {}
+                words = "  ".join(f"{name} {value:.4f}" for name, value in last.items())
+                print(
+                    f"\r\x1b[K  epoch {status['epoch']}/{status['epochs']}  step {status['step']}/{status['steps']}  {words}",
+                    end="",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Programs that tests train; each is a script, too."""
