@@ -125,6 +125,7 @@ async fn shard(declaration: Declaration, gradients: Precision) -> anyhow::Result
         blocks: (0..blocks).map(|block| (BlockId(block), placement.clone())).collect(),
         pservers: Vec::new(),
         may_leave: false,
+        is_over: false,
         checkpoint: None,
         scalars: None,
         exclusions: 0,

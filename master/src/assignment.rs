@@ -38,6 +38,7 @@ pub fn to(pserver: Incarnation, document: &Document) -> proto::Assignment {
             .collect(),
         scalar_primary: scalars.map_or(0, |primary| primary.0),
         may_leave: groups.is_empty() && document.leaving.contains(&pserver),
+        is_over: document.end.is_some(),
         blocks: groups.into_iter().map(|(key, blocks)| key.group(blocks)).collect(),
         pservers: named.into_iter().filter_map(address).collect(),
         checkpoint: document.named.map(|named| proto::NamedCheckpoint {
@@ -101,7 +102,7 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{PlacedCopy, PserverAt, Wanted};
+    use crate::document::{End, PlacedCopy, PserverAt, Wanted};
     use crate::fixture;
     use proptest::prelude::*;
     use shoal_runtime::cluster::{Rewind, Term};
@@ -166,6 +167,20 @@ mod tests {
         assert_eq!(may_leave(&document), [false, false], "an idle pserver is spare, not gone");
         document.leaving = [A, B].into();
         assert_eq!(may_leave(&document), [false, true]);
+    }
+
+    #[test]
+    fn who_holds_blocks_of_a_job_that_is_over_hears_so_and_is_not_sent_away() {
+        let mut document = document(vec![block()]);
+        assert!(!to(A, &document).is_over);
+        for end in [End::Done, End::Failed("why".to_owned())] {
+            document.end = Some(end);
+            let told = to(A, &document);
+            assert!(
+                told.is_over && !told.may_leave && !told.blocks.is_empty(),
+                "the model may be read there"
+            );
+        }
     }
 
     proptest! {

@@ -27,7 +27,7 @@ pub(crate) async fn over(service: &MasterService, linger: Option<Duration>) -> a
         tokio::time::sleep(linger).await;
         return match failure {
             None => Ok(()),
-            Some(why) => Err(anyhow::anyhow!("the job failed: {why}")),
+            Some(why) => Err(failed(&why)),
         };
     }
 }
@@ -35,9 +35,18 @@ pub(crate) async fn over(service: &MasterService, linger: Option<Duration>) -> a
 /// A master that was to stay to the end and was told to stop before. Whoever waits for it must not take that for the end.
 ///
 /// # Errors
-/// The job is not over.
+/// The job is not over, or has failed.
 pub(crate) fn stopped(service: &MasterService, linger: Option<Duration>) -> anyhow::Result<()> {
-    let is_done = service.with(|machine, _| machine.phase()).is_some_and(|phase| phase == Phase::Done);
-    anyhow::ensure!(linger.is_none() || is_done, "stopped before the job was over");
-    Ok(())
+    match service.with(|machine, _| machine.phase()) {
+        _ if linger.is_none() => Ok(()),
+        Some(Phase::Done) => Ok(()),
+        Some(Phase::Failed(why)) => Err(failed(&why)),
+        Some(Phase::Waiting | Phase::Training) | None => {
+            Err(anyhow::anyhow!("stopped before the job was over"))
+        }
+    }
+}
+
+fn failed(why: &str) -> anyhow::Error {
+    anyhow::anyhow!("the job failed: {why}")
 }

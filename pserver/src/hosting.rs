@@ -35,6 +35,8 @@ pub struct Assignment {
     pub pservers: Vec<PserverAddress>,
     /// Nothing is left here, and nothing will come.
     pub may_leave: bool,
+    /// The job is done or has failed: nothing will be moved from here.
+    pub is_over: bool,
     /// The checkpoint under way.
     pub checkpoint: Option<NamedCheckpoint>,
     /// Where the scalar block's primary is, in jobs that decide over all blocks.
@@ -78,6 +80,7 @@ impl Assignment {
             blocks,
             pservers: wire.pservers.into_iter().map(Into::into).collect(),
             may_leave: wire.may_leave,
+            is_over: wire.is_over,
             exclusions: wire.exclusions,
             scalars: Some(Incarnation(wire.scalar_primary)).filter(|primary| primary.0 > 0),
             verdicts: Verdicts {
@@ -320,7 +323,7 @@ mod tests {
         };
         let mut given = assigned(7, 9, [(0, led), (1, Placement { primary: Incarnation(5), ..alone(4) })]);
         given.pservers = vec![PserverAddress { incarnation: Incarnation(5), address: "ps-5:1".into() }];
-        given.may_leave = true;
+        (given.may_leave, given.is_over) = (true, true);
         assert_eq!(Assignment::of(wire(&given), true), Ok(given.clone()));
         let without = proto::Assignment { declaration: None, ..wire(&given) };
         let refusal = Assignment::of(without, true).unwrap_err();

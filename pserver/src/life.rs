@@ -7,6 +7,7 @@ use crate::report::{Identity, register, report, watch};
 use crate::restore::restore;
 use crate::shard::Shard;
 use crate::writer::write;
+use anyhow::anyhow;
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Dial, Masters};
@@ -15,6 +16,10 @@ use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::Fault;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// Who asks a pserver to leave may have heard of the job's end just before the pserver does: the word comes within so long.
+const LATE_WORD: Duration = Duration::from_secs(1);
 
 /// Lives one incarnation after another. Returns only what no repetition can mend.
 pub async fn live(
@@ -45,30 +50,35 @@ pub async fn live(
 }
 
 /// Until nothing is left here and nothing will come. Once `leave` is due the master is told; its answer is waited for
-/// no longer than `grace`.
+/// no longer than `grace`, and not at all where nothing will be moved from here. A job that ends while blocks are moved ends no
+/// pserver: who has just heard of the end reads the model there.
 ///
 /// # Errors
 /// The grace is over, and blocks are still here.
 pub async fn leave(shard: &Shard, mut leave: Shutdown, grace: Duration) -> anyhow::Result<()> {
-    let asked = async {
-        leave.wait().await;
-        tracing::info!(?grace, "asked to leave: staying until all blocks are elsewhere");
-        shard.leave();
-        tokio::time::sleep(grace).await;
-    };
-    let let_go = async {
-        let mut assigned = shard.assigned();
-        while !shard.may_leave() {
-            assigned.changed().await;
-        }
-    };
     tokio::select! {
         biased;
-        () = let_go => {
+        () = until(shard, Shard::may_leave) => {
             tracing::info!("nothing is left here: leaving");
-            Ok(())
+            return Ok(());
         }
-        () = asked => anyhow::bail!("the grace of {grace:?} is over: leaving although blocks are still here"),
+        () = leave.wait() => {}
+    }
+    tracing::info!(?grace, "asked to leave: staying until all blocks are elsewhere, unless the job is over");
+    let asked = Instant::now();
+    shard.leave();
+    let is_free = |shard: &Shard| shard.may_leave() || shard.is_at_rest();
+    if timeout_at(asked + grace.min(LATE_WORD), until(shard, is_free)).await.is_ok() {
+        return Ok(());
+    }
+    let left = timeout_at(asked + grace, until(shard, Shard::may_leave)).await;
+    left.map_err(|_| anyhow!("the grace of {grace:?} is over: leaving although blocks are still here"))
+}
+
+async fn until(shard: &Shard, is_so: impl Fn(&Shard) -> bool) {
+    let mut assigned = shard.assigned();
+    while !is_so(shard) {
+        assigned.changed().await;
     }
 }
 

@@ -54,7 +54,8 @@ pub struct PserverSettings {
     /// Name of this pserver, unique in the job; by default made from the process id and a random number
     #[arg(long, env = "SHOAL_PSERVER_NAME")]
     pub name: Option<String>,
-    /// How long to stay after SIGTERM, until all blocks are elsewhere; a second SIGTERM ends it at once
+    /// How long to stay after SIGTERM, until all blocks are elsewhere; a second SIGTERM ends it at once, as does the first where
+    /// the job is over
     #[arg(long, env = "SHOAL_PSERVER_GRACE_SECONDS", default_value_t = 20, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub grace_seconds: u64,

@@ -216,6 +216,11 @@ impl Shard {
         self.hosting().is_some_and(|hosting| hosting.assignment.may_leave)
     }
 
+    /// Whether nothing will be moved from here: the job is over, or has never placed anything here.
+    pub fn is_at_rest(&self) -> bool {
+        self.hosting().is_none_or(|hosting| hosting.assignment.is_over)
+    }
+
     fn tell_assigned(&self) {
         self.changes.note_all(self.hosting().map_or(0, |hosting| hosting.blocks.len()));
         self.forget_sessions();

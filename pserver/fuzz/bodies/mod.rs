@@ -127,6 +127,7 @@ async fn shard(kind: u8) -> Arc<Shard> {
         blocks: (0..blocks).map(|block| (BlockId(block), placement.clone())).collect(),
         pservers: Vec::new(),
         may_leave: false,
+        is_over: false,
         checkpoint: None,
         scalars: decides.then_some(ME),
         exclusions: 0,

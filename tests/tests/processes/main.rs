@@ -4,7 +4,7 @@
 //! | module | what is tested |
 //! | --- | --- |
 //! | `elastic` | the same bits however many trainers and pservers there are, exact counts under chaos, a command line that does what it says |
-//! | `ends`, `output` | how programs end, what stands before them, and where what they print goes: shells, signals, pipes, terminals, disks |
+//! | `ends`, `leaving`, `output` | how programs and roles end, what stands before them, and where what they print goes: shells, signals, pipes, terminals, disks |
 //! | `chaos` | `shoal chaos`, and the faults that need a network or a disk of their own |
 //! | `evaluation`, `exclusions`, `losses`, `tables`, `devices` | the same under evaluations, records that cannot be used or that end trainers, embedding tables, devices |
 //! | `data_sets` | what a run says of its data, what it refuses, and how any file can be named |
@@ -31,6 +31,7 @@ mod exclusions;
 mod export;
 mod fetch;
 mod images;
+mod leaving;
 mod losses;
 mod new_program;
 mod output;

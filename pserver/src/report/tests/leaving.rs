@@ -60,3 +60,41 @@ async fn who_is_left_by_the_master_goes_without_being_asked_and_not_for_want_of_
     shard.assign_now(nothing_at(4)).unwrap();
     timeout(Duration::from_secs(1), left).await.unwrap().unwrap();
 }
+
+fn over(routing_version: u64) -> Assignment {
+    Assignment { is_over: true, ..assignment(routing_version, &[1]) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_leave_a_job_that_is_over_or_never_came_here_goes_at_once() {
+    let (ended, unassigned) = (empty(job(5, 2), 16, ME), empty(job(5, 2), 16, ME));
+    host(&ended, over(3));
+    for shard in [ended, unassigned] {
+        let (signal, due) = Shutdown::pair();
+        let mut left = std::pin::pin!(leave(&shard, due, GRACE));
+        assert!(timeout(GRACE * 2, &mut left).await.is_err(), "nobody has asked it");
+        signal.send();
+        let asked = Instant::now();
+        left.await.unwrap();
+        assert_eq!(asked.elapsed(), Duration::ZERO);
+    }
+}
+
+/// The word of the end is on its way where the end was the reason to ask; long after that the model may be read here.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_ends_who_was_asked_to_leave_just_before_and_nobody_who_was_long_ago() {
+    for (millis, stays) in [(900, false), (1100, true)] {
+        let shard = empty(job(5, 2), 16, ME);
+        host(&shard, assignment(3, &[1]));
+        let (signal, due) = Shutdown::pair();
+        signal.send();
+        let asked = Instant::now();
+        let heard = async {
+            sleep(Duration::from_millis(millis)).await;
+            shard.assign_now(over(4)).unwrap();
+        };
+        let (left, ()) = tokio::join!(leave(&shard, due, GRACE), heard);
+        let long = if stays { GRACE } else { Duration::from_millis(millis) };
+        assert_eq!((left.is_err(), asked.elapsed()), (stays, long), "{millis}");
+    }
+}

@@ -116,6 +116,7 @@ pub(crate) fn wire(assignment: &Assignment) -> proto::Assignment {
         blocks: blocks.collect(),
         pservers: assignment.pservers.iter().map(Into::into).collect(),
         may_leave: assignment.may_leave,
+        is_over: assignment.is_over,
         exclusions: assignment.exclusions,
         judged: assignment.verdicts.judged,
         rates: Vec::new(),

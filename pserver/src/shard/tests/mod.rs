@@ -37,6 +37,7 @@ pub(crate) fn assigned(
         blocks: blocks.into_iter().map(|(block, placement)| (BlockId(block), placement)).collect(),
         pservers: Vec::new(),
         may_leave: false,
+        is_over: false,
         checkpoint: None,
         scalars: None,
         exclusions: 0,
