@@ -211,8 +211,10 @@ use shoal_runtime::host::telemetry;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Trains `model` with the settings of the environment until the job is done or the process is asked to stop. Its functions run on
-/// the thread that calls this; one that is running when the trainer leaves is waited for, while others have its tasks already.
+/// Trains `model` with the settings of the environment until the job is done or the process is asked to stop: by SIGTERM, SIGINT or
+/// the end of its supervisor. SIGHUP ends nothing meanwhile. Once it has returned signals do what they did before; it may be called
+/// again. The program's functions run on the thread that calls this; one that is running when the trainer leaves is waited for, while
+/// others have its tasks already.
 ///
 /// | variable | what it says | default |
 /// | --- | --- | --- |
@@ -263,19 +265,22 @@ fn train_by_env(program: Program) -> Result<Ended, TrainError> {
         .enable_all()
         .build()
         .map_err(|error| TrainError::Settings(format!("cannot start: {error}")))?;
+    let listen = async { Shutdown::on_signal() };
+    let shutdown =
+        runtime.block_on(listen).map_err(|error| TrainError::Settings(format!("no signals: {error}")))?;
     let ended = runtime.block_on(async {
-        let shutdown =
-            Shutdown::on_signal().map_err(|error| TrainError::Settings(format!("no signals: {error}")))?;
         let world = World {
             dial: Arc::new(TcpDial { security: settings.security()?, ..TcpDial::default() }),
             source: Arc::new(chunks::Stored::default()),
             random: Random::from_os(),
-            shutdown,
+            shutdown: shutdown.clone(),
         };
         train_in(program, settings, world).await
     });
     // Work on other threads must not hold up a trainer that leaves.
     runtime.shutdown_background();
+    // Until now a second signal ends nothing.
+    drop(shutdown);
     ended
 }
 

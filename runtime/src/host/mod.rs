@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod checkpoints;
 pub mod clock;
 pub mod cuda;
+mod dispositions;
 pub mod files;
 pub mod http;
 pub mod memory;

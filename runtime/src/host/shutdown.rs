@@ -1,11 +1,17 @@
 //! Clean shutdown: one signal, told to everyone who waits for it.
 
+use super::dispositions::{StopSignals, Taken};
 use super::supervisor::Process;
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Waits for the moment to stop. Clones wait for the same moment.
 #[derive(Clone, Debug)]
-pub struct Shutdown(watch::Receiver<bool>);
+pub struct Shutdown {
+    moment: watch::Receiver<bool>,
+    /// None where no signal is listened for.
+    _taken: Option<Arc<Taken>>,
+}
 
 /// Tells every [`Shutdown`] that the moment has come.
 #[derive(Debug)]
@@ -15,10 +21,11 @@ impl Shutdown {
     /// A pair of both ends. Dropping the sender is the signal too.
     pub fn pair() -> (ShutdownSender, Shutdown) {
         let (sender, receiver) = watch::channel(false);
-        (ShutdownSender(sender), Shutdown(receiver))
+        (ShutdownSender(sender), Shutdown { moment: receiver, _taken: None })
     }
     /// Stops on SIGTERM or SIGINT, and when the supervisor that `SHOAL_SUPERVISOR` names is gone, so
-    /// that a killed supervisor leaves nothing running; not on SIGHUP. Must be called inside a tokio runtime.
+    /// that a killed supervisor leaves nothing running; not on SIGHUP. When the last clone is dropped, signals do what they did
+    /// before. Must be called inside a tokio runtime.
     pub fn on_signal() -> std::io::Result<Shutdown> {
         let (_, shutdown) = Shutdown::on_signals(1)?;
         Ok(shutdown)
@@ -30,24 +37,23 @@ impl Shutdown {
     }
     /// The moment of the first signal, and the moment to stop: that of the `last`.
     fn on_signals(last: u32) -> std::io::Result<(Shutdown, Shutdown)> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        // A terminal that is closed ends nothing that trains: a handler once set stays, and nobody waits for this one.
-        drop(signal(SignalKind::hangup())?);
-        let ((leave, leaving), (stop, stopping)) = (Shutdown::pair(), Shutdown::pair());
+        let (mut signals, taken) = StopSignals::listen()?;
+        let ((leave, mut leaving), (stop, mut stopping)) = (Shutdown::pair(), Shutdown::pair());
+        let taken = Arc::new(taken);
+        for shutdown in [&mut leaving, &mut stopping] {
+            shutdown._taken = Some(Arc::clone(&taken));
+        }
         tokio::spawn(async move {
             let signals = async {
                 for _ in 0..last {
-                    tokio::select! {
-                        _ = term.recv() => {}
-                        _ = interrupt.recv() => {}
-                    }
+                    signals.next().await;
                     leave.send();
                 }
             };
             tokio::select! {
                 () = signals => {}
                 () = orphaned() => tracing::warn!("the supervisor is gone: stopping"),
+                () = stop.0.closed() => {}
             }
             stop.send();
         });
@@ -56,11 +62,11 @@ impl Shutdown {
     /// Resolves when it is time to stop; at once if it was so before.
     pub async fn wait(&mut self) {
         // An error means that the sender is gone, which is the signal too.
-        let _ = self.0.wait_for(|stop| *stop).await;
+        let _ = self.moment.wait_for(|stop| *stop).await;
     }
     /// Whether it is time to stop.
     pub fn is_due(&self) -> bool {
-        *self.0.borrow() || self.0.has_changed().is_err()
+        *self.moment.borrow() || self.moment.has_changed().is_err()
     }
 }
 

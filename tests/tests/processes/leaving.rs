@@ -185,3 +185,41 @@ async fn a_pserver_of_a_job_that_goes_on_stays_for_its_blocks_as_long_as_its_gra
     let long = begun.elapsed();
     assert!(long > Duration::from_secs(3) && long < Duration::from_secs(8), "{long:?}");
 }
+
+/// Whether a process has a handler for SIGTERM.
+fn takes_signals(process: &Running) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & 1 << (Signal::TERM.as_raw() - 1) != 0)
+}
+
+/// It ends by the signal, and not by a code of its own.
+async fn ends_by_the_signal(mut process: Running) {
+    terminate(&process);
+    assert_eq!(process.end_within(AT_ONCE).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_program_that_goes_on_after_training_is_ended_by_signals_as_before() {
+    let job = ByHand::new();
+    let said = || std::fs::read_to_string(job.job.path("trainer.log")).unwrap_or_default();
+    let has_said = |words: &'static str| until(move || said().contains(words), words);
+    let embedder = || job.trainer(&mut Command::new(job.job.programs.shoal.with_file_name("embedder")));
+    // No master is there: each of two trainings is ended by a signal, and then the program.
+    let process = embedder();
+    for ended in ["training 1 has ended", "training 2 has ended"] {
+        until(|| takes_signals(&process), "training begins").await;
+        terminate(&process);
+        has_said(ended).await;
+    }
+    assert!(!takes_signals(&process));
+    ends_by_the_signal(process).await;
+    // And each ends by itself.
+    std::fs::remove_file(job.job.path("trainer.log")).unwrap();
+    let (_master, _pserver) = (job.master("master", &[]), job.pserver("p0", &[]));
+    let process = embedder();
+    has_said("training 2 has ended").await;
+    assert!(!takes_signals(&process), "{}", said());
+    ends_by_the_signal(process).await;
+}
