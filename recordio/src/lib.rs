@@ -38,6 +38,7 @@ mod header;
 mod index;
 mod limits;
 mod map;
+pub mod numbered;
 mod reader;
 mod scan;
 mod stream;

@@ -17,14 +17,21 @@ pub struct WriterOptions {
     /// Payload bytes, before compression, that close a chunk: a record that would pass them begins the next chunk.
     /// A chunk holds at least one record, however large.
     pub chunk_bytes: u64,
+    /// Records that close a chunk, if they are there before its bytes are.
+    pub chunk_records: u32,
     /// The limits of those who will read the file.
     pub limits: Limits,
 }
 
 impl Default for WriterOptions {
-    /// No compression and chunks of 1 MiB.
+    /// No compression and chunks of 1 MiB, of however many records.
     fn default() -> Self {
-        Self { compressor: Compressor::None, chunk_bytes: 1 << 20, limits: Limits::default() }
+        Self {
+            compressor: Compressor::None,
+            chunk_bytes: 1 << 20,
+            chunk_records: u32::MAX,
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -54,7 +61,9 @@ impl<W: Write> Writer<W> {
             return Err(Error::RecordTooLarge { bytes, limit });
         }
         let grown = self.payload.len() as u64 + LENGTH_BYTES + bytes;
-        if self.records > 0 && grown > self.options.chunk_bytes.min(ceiling) {
+        let is_full =
+            grown > self.options.chunk_bytes.min(ceiling) || self.records >= self.options.chunk_records;
+        if self.records > 0 && is_full {
             self.write_chunk()?;
         }
         // Fits: the limit above is below 4 GiB.

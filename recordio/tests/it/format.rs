@@ -109,7 +109,7 @@ fn the_fullest_chunk_of_noise_that_the_writer_makes_is_within_the_readers_limits
     };
     let limits = Limits { max_record_bytes: u64::MAX, ..SMALL };
     for compressor in COMPRESSORS {
-        let options = WriterOptions { compressor, chunk_bytes: u64::MAX, limits };
+        let options = WriterOptions { compressor, chunk_bytes: u64::MAX, limits, ..Default::default() };
         let mut writer = Writer::new(Vec::new(), options);
         let largest = match writer.write(&vec![0; 1 << 20]) {
             Err(Error::RecordTooLarge { limit, .. }) => limit,
