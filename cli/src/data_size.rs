@@ -17,7 +17,10 @@ pub(crate) fn line(status: &StatusReply) -> Option<String> {
         let DataSize { files, records, bytes } = size?;
         let (file, record) =
             (if files == 1 { "file" } else { "files" }, if records == 1 { "record" } else { "records" });
-        Some(format!("{what}: {files} {file}, {records} {record}, {bytes} bytes"))
+        Some(match files {
+            0 => format!("{what}: {records} {record} without files"),
+            _ => format!("{what}: {files} {file}, {records} {record}, {bytes} bytes"),
+        })
     };
     let parts: Vec<String> = parts(status).into_iter().filter_map(part).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
@@ -44,6 +47,10 @@ mod tests {
             "trained: 2 files, 1 record, 30 bytes; evaluated: 1 file, 7 records, 9 bytes"
         );
         assert_eq!(json(&status)["evaluated"], json!({"files": 1, "records": 7, "bytes": 9}));
+        status.trained_on = size(0, 60_000, 0);
+        assert!(
+            line(&status).unwrap().starts_with("trained: 60000 records without files; evaluated: 1 file")
+        );
         status.trained_on = None;
         let evaluated = Some(Evaluated { outputs: "out".to_owned(), ..Default::default() });
         status.settings = Some(JobSettings { evaluated, ..Default::default() });

@@ -174,6 +174,9 @@ struct OutputArgs {
     /// Bytes of records in a chunk, before compression
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=256 << 20))]
     chunk_bytes: u64,
+    /// Records in a chunk, at most: 16384 cuts as --data records:N is cut. By default as many as the bytes hold
+    #[arg(long, value_name = "RECORDS", value_parser = clap::value_parser!(u32).range(1..))]
+    chunk_records: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -272,6 +275,7 @@ fn write_output<'a>(
     let options = WriterOptions {
         compressor: args.compressor.into(),
         chunk_bytes: args.chunk_bytes,
+        chunk_records: args.chunk_records.unwrap_or(u32::MAX),
         ..Default::default()
     };
     let mut writer = Writer::new(BufWriter::new(file), options);
@@ -385,7 +389,7 @@ mod tests {
     use super::*;
 
     fn output(folder: &Path, compressor: CompressorName) -> OutputArgs {
-        OutputArgs { output: folder.join("out.recordio"), compressor, chunk_bytes: 8 }
+        OutputArgs { output: folder.join("out.recordio"), compressor, chunk_bytes: 8, chunk_records: None }
     }
 
     #[test]

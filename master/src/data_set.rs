@@ -1,5 +1,5 @@
 //! The data set: files and objects found, chunk headers read, all pinned in a manifest. Reads headers only, never
-//! payloads but the first of each file, whose checksum tells the layout.
+//! payloads but the first of each file, whose checksum tells the layout; of numbered records, nothing.
 //!
 //! Every file has to be a file of its own that holds a record: one that is not is refused by name, and none is left out.
 //! What is wrong is looked for in all files before anything is said of it.
@@ -19,7 +19,7 @@ pub use refused::Refused;
 use anyhow::Context;
 use futures_util::StreamExt;
 use names::{Finding, Found, Identity};
-use shoal_recordio::Index;
+use shoal_recordio::{Index, numbered};
 use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::storage::{Buckets, Remedy, StorageError};
 use std::collections::BTreeMap;
@@ -125,6 +125,7 @@ async fn index(finding: Finding) -> anyhow::Result<Result<(String, Index), Strin
             read.await.context("reading headers")?
         }
         Found::Object { bucket, name, stamp } => headers::of_object(&bucket, &name, &stamp).await,
+        Found::Numbered { records, .. } => Ok(numbered::index(records)),
     };
     match read {
         Err(error) if is_store_at_fault(&error) => Err(error),

@@ -22,7 +22,8 @@ use std::time::Duration;
 pub struct JobArguments {
     /// RecordIO files of the data set, in order: paths, file:///PATH, s3://BUCKET/NAME or gs://BUCKET/NAME, each may be a
     /// quoted glob; commas divide several. A file that is called so is taken as it is; in a glob `[*]`, `[[]` and `[,]`
-    /// stand for the character. Trainers read them under the same names; buckets need a build with --features s3 or gs
+    /// stand for the character. Trainers read them under the same names; buckets need a build with --features s3 or gs. Or
+    /// alone, records:N: N records without files, each of which is its own number, from 0
     #[arg(long, env = "SHOAL_DATA", required_unless_present = "eval_data", num_args = 1.., value_name = "GLOB")]
     pub data: Vec<String>,
     /// RecordIO files to evaluate the model on, named like --data: after every epoch, unless stated, and at the end

@@ -13,6 +13,7 @@ pub use source::{ChunkSource, Stored};
 use crate::error::panic_words;
 use shoal_recordio::{Chunk, Limits, decode_chunk};
 use shoal_runtime::cluster::Slice;
+use shoal_runtime::cluster::numbered::is_numbered;
 use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::storage::StorageError;
 use std::ops::Range;
@@ -54,6 +55,17 @@ pub enum ReadError {
         /// The file.
         file: String,
         /// The chunk's offset in it.
+        offset: u64,
+    },
+    /// The chunk has no file, and is made otherwise here than by the master.
+    #[error(
+        "{file}, chunk at offset {offset}: this trainer makes other records than the job pinned: build master and \
+         program from the same version of Shoal"
+    )]
+    MadeOtherwise {
+        /// The name that stands for the records.
+        file: String,
+        /// Where the chunk would be in their file.
         offset: u64,
     },
 }
@@ -171,7 +183,16 @@ fn decoded(slice: &Slice, bytes: Vec<u8>) -> Result<Chunk<'static>, ReadError> {
     let file = Path::new(&slice.file);
     let chunk = decode_chunk(file, bytes, slice.chunk_offset, slice.chunk as usize, &Limits::default())?;
     if chunk.checksum() != slice.chunk_checksum || chunk.len() != slice.chunk_records as usize {
-        return Err(ReadError::Changed { file: slice.file.clone(), offset: slice.chunk_offset });
+        return Err(changed(slice));
     }
     Ok(chunk)
+}
+
+/// A chunk that is not the one that the job pinned.
+fn changed(slice: &Slice) -> ReadError {
+    let (file, offset) = (slice.file.clone(), slice.chunk_offset);
+    match is_numbered(&file) {
+        true => ReadError::MadeOtherwise { file, offset },
+        false => ReadError::Changed { file, offset },
+    }
 }

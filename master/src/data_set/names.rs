@@ -2,6 +2,7 @@
 //!
 //! | what is given | what it means |
 //! | --- | --- |
+//! | `records:N` | N records without a file, alone in its list |
 //! | a path that is there as it stands, also after `file://` | that file, whatever its name holds |
 //! | several names with commas between them | each of them; a comma in brackets, `[,]`, is part of a name |
 //! | a name with `*`, `?`, `[…]` | a [`Pattern`], the same in folders and in buckets |
@@ -12,6 +13,7 @@ use super::objects;
 use super::pattern::{is_pattern, pieces};
 use super::refused::shown;
 use anyhow::Context;
+use shoal_runtime::cluster::numbered::{self, is_numbered};
 use shoal_runtime::host::storage::{Bucket, Buckets, Stamp};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +24,8 @@ pub(super) enum Found {
     File { path: PathBuf, stat: Stat },
     /// An object in a bucket.
     Object { bucket: Bucket, name: String, stamp: Stamp },
+    /// So many records without a file.
+    Numbered { name: String, records: u64 },
 }
 
 /// What a name has come to: something to read, or what is wrong with it, name first.
@@ -32,6 +36,7 @@ pub(super) type Finding = Result<Found, String>;
 pub(super) enum Identity {
     File { device: u64, inode: u64 },
     Object(String),
+    Numbered,
 }
 
 impl Found {
@@ -39,6 +44,7 @@ impl Found {
         match self {
             Found::File { stat, .. } => Identity::File { device: stat.device, inode: stat.inode },
             Found::Object { bucket, name, .. } => Identity::Object(bucket.url(name)),
+            Found::Numbered { .. } => Identity::Numbered,
         }
     }
 
@@ -50,6 +56,7 @@ impl Found {
         match self {
             Found::File { path, .. } => Ok(std::path::absolute(path)?.to_string_lossy().into_owned()),
             Found::Object { bucket, name, .. } => Ok(bucket.url(name)),
+            Found::Numbered { name, .. } => Ok(name.clone()),
         }
     }
 
@@ -58,6 +65,7 @@ impl Found {
         match self {
             Found::File { path, .. } => shown(path),
             Found::Object { bucket, name, .. } => shown(&bucket.url(name)),
+            Found::Numbered { name, .. } => name.clone(),
         }
     }
 }
@@ -82,11 +90,26 @@ pub(super) async fn find(buckets: &Buckets, given: &[String]) -> anyhow::Result<
             findings.extend(found);
         }
     }
-    Ok(findings)
+    Ok(alone(findings))
+}
+
+/// Refuses numbered records that are not all that a list means: their numbers would not be their indexes.
+fn alone(mut findings: Vec<Finding>) -> Vec<Finding> {
+    if findings.len() > 1 {
+        for finding in &mut findings {
+            if let Ok(Found::Numbered { name, .. }) = finding {
+                *finding = Err(numbered::not_alone(name));
+            }
+        }
+    }
+    findings
 }
 
 /// What one name means; nothing where there is none such.
 async fn one(buckets: &Buckets, name: &str) -> anyhow::Result<Vec<Finding>> {
+    if is_numbered(name) {
+        return Ok(vec![numbered_records(name)]);
+    }
     if let Some(path) = local(name) {
         let path = path.to_owned();
         return tokio::task::spawn_blocking(move || folders::find(&path)).await.context("finding files");
@@ -98,6 +121,17 @@ async fn one(buckets: &Buckets, name: &str) -> anyhow::Result<Vec<Finding>> {
         }
         _ => objects::find(buckets, name).await,
     }
+}
+
+/// The records that a name means without a file, unless a file has it.
+fn numbered_records(name: &str) -> Finding {
+    if Path::new(name).symlink_metadata().is_ok() {
+        return Err(format!(
+            "{name}: a file here is called so, and without it this would mean a number of records: name the file \
+             ./{name}, or move it away"
+        ));
+    }
+    Ok(Found::Numbered { name: name.to_owned(), records: numbered::records(name)? })
 }
 
 /// The path that a name is or may be, if it means files of this machine.

@@ -1,5 +1,6 @@
 //! Data sets in folders and in buckets: what is found, in which order, at which cost, and what is said when it is not.
 
+mod numbered;
 mod patterns;
 mod refusals;
 

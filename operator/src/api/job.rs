@@ -42,10 +42,11 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase", default)]
 pub struct TrainingJobSpec {
     /// RecordIO files to train on, in order: paths, file:///PATH, s3://BUCKET/NAME or gs://BUCKET/NAME, each may be a glob.
-    /// Master and trainers read them under the same names. May not change.
+    /// Master and trainers read them under the same names. Or alone, records:N: N records without files, each of which is its
+    /// own number. May not change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub data: Vec<String>,
-    /// RecordIO files to evaluate the model on: after every epoch unless stated, and at the end. May not change.
+    /// RecordIO files to evaluate the model on, or records:N: after every epoch unless stated, and at the end. May not change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub eval_data: Vec<String>,
     /// Evaluate after every so many steps. May not change.

@@ -8,6 +8,7 @@ use super::quantity;
 use super::template::{TRAINER_CONTAINER, container, typed_template};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::{Value, json};
+use shoal_runtime::cluster::numbered::{is_numbered, not_alone, records};
 
 /// Fields of the spec that may not change once a job has begun: its data, its plan, and where it is kept.
 pub(super) const PINNED: [&str; 21] = [
@@ -56,6 +57,8 @@ pub fn faults(job: &TrainingJob, has_store: bool) -> Vec<String> {
 
 /// What is trained, and how.
 fn training(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
+    numbered("spec.data", &spec.data, faults);
+    numbered("spec.evalData", &spec.eval_data, faults);
     if spec.data.is_empty() && spec.eval_data.is_empty() {
         faults.push("spec.data: name the RecordIO files to train on".to_owned());
     }
@@ -86,6 +89,18 @@ fn training(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
             "spec.stalenessWindow, scaleByStaleness: synchronous jobs know no staleness; give mode: async"
                 .to_owned(),
         );
+    }
+}
+
+/// Records without files: how many, and alone in their list.
+fn numbered(field: &str, names: &[String], faults: &mut Vec<String>) {
+    for name in names.iter().filter(|name| is_numbered(name)) {
+        let fault = match records(name) {
+            Ok(_) if names.len() > 1 => not_alone(name),
+            Ok(_) => continue,
+            Err(fault) => fault,
+        };
+        faults.push(format!("{field}: {fault}"));
     }
 }
 
@@ -232,7 +247,9 @@ mod tests {
 
     #[test]
     fn a_plain_job_has_no_fault() {
-        assert_eq!(faults(&job(json!({})), false), Vec::<String>::new());
+        for spec in [json!({}), json!({ "data": ["records:60000"], "evalData": ["records:10000"] })] {
+            assert_eq!(faults(&job(spec), false), Vec::<String>::new());
+        }
     }
 
     #[test]
@@ -247,6 +264,15 @@ mod tests {
         let wrong = [
             (json!({ "data": [] }), "spec.data"),
             (json!({ "data": [], "evalData": ["e"] }), "spec.epochs"),
+            (json!({ "data": ["records:0"] }), "spec.data: records:0: no record in it"),
+            (
+                json!({ "data": ["records:5", "a.recordio"] }),
+                "spec.data: records:5: a number of records stands alone",
+            ),
+            (
+                json!({ "evalData": ["records:1e6"] }),
+                "spec.evalData: \"records:1e6\": a number of records is written in digits",
+            ),
             (json!({ "evalSteps": 1, "evalEpochs": 1 }), "spec.evalSteps"),
             (json!({ "predict": "/told" }), "spec.warmStart"),
             (json!({ "data": [], "evalData": ["e"], "epochs": 0 }), "spec.warmStart"),

@@ -3,17 +3,18 @@
 //! Columns rather than structs, 28 bytes a chunk, so that 10^8 chunks fit in memory. It must never be changed
 //! after it is made: the plan, the leases and the job's identity are functions of it.
 
+use super::numbered::is_numbered;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
-/// One file of the data set and the chunks it contributes.
+/// One file of the data set, or records without one, and the chunks it contributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestFile {
-    /// Path as trainers open it.
+    /// Path as trainers open it; of records without a file what says how many they are.
     pub path: String,
     /// Index of its first chunk in the data set.
     pub first_chunk: u32,
-    /// Length of the file in bytes.
+    /// Length of the file in bytes; of records without one that of the file that they would make.
     pub bytes: u64,
 }
 
@@ -84,14 +85,16 @@ impl Manifest {
         self.bytes.iter().map(|bytes| u64::from(*bytes)).sum()
     }
 
-    /// Files that begin with a record of `records`, and their bytes. Files without a record belong to the one after them.
+    /// Files that begin with a record of `records`, and their bytes. Files without a record belong to the one after them; records
+    /// without a file have none.
     pub fn files_of(&self, records: &Range<u64>) -> (u64, u64) {
         let first = |file: &ManifestFile| {
             self.first_record.get(file.first_chunk as usize).copied().unwrap_or(self.record_count)
         };
         let before = |record: u64| self.files.partition_point(|file| first(file) < record);
         let files = &self.files[before(records.start)..before(records.end)];
-        (files.len() as u64, files.iter().map(|file| file.bytes).sum())
+        let read = files.iter().filter(|file| !is_numbered(&file.path));
+        read.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.bytes))
     }
 
     /// The chunk at `index < chunk_count`.
@@ -108,13 +111,23 @@ impl Manifest {
         }
     }
 
-    /// Where records lie, in words: file, chunk of that file and, if it is one, the record in it.
+    /// Where records lie, in words: file, chunk of that file and, if it is one, the record in it; without a file their numbers.
     pub fn describe(&self, records: &Range<u64>) -> String {
         let after = self.first_record.partition_point(|first| *first <= records.start);
         let Some(index) = after.checked_sub(1) else { return format!("records {records:?}") };
         let chunk = self.chunk(index as u32);
         let file = self.files.partition_point(|file| file.first_chunk as usize <= index) - 1;
-        let in_file = index - self.files[file].first_chunk as usize;
+        let first_chunk = self.files[file].first_chunk;
+        if is_numbered(chunk.file) {
+            let first = records.start - self.chunk(first_chunk).first_record;
+            return match records.end - records.start {
+                1 => format!("{}, record {first}", chunk.file),
+                count => {
+                    format!("{}, records {first} to {} ({count} records)", chunk.file, first + count - 1)
+                }
+            };
+        }
+        let in_file = index - first_chunk as usize;
         let place = format!("{}, chunk {in_file} at offset {}", chunk.file, chunk.offset);
         match records.end - records.start {
             1 => format!("{place}, record {} of {}", records.start - chunk.first_record, chunk.records),
@@ -170,6 +183,18 @@ mod tests {
         assert_eq!(manifest.describe(&(6..7)), "a, chunk 1 at offset 40, record 1 of 7");
         assert_eq!(manifest.describe(&(12..13)), "b, chunk 0 at offset 0, record 0 of 1");
         assert_eq!(manifest.describe(&(0..5)), "a, chunk 0 at offset 0 (5 records)");
+    }
+
+    #[test]
+    fn records_without_a_file_are_described_by_their_numbers_and_counted_as_no_file() {
+        let mut manifest = two_files("a", 3);
+        manifest.push_file("records:9".to_owned(), 128);
+        manifest.push_chunk(0, 80, 5, 1);
+        manifest.push_chunk(80, 68, 4, 2);
+        assert_eq!(manifest.describe(&(13..14)), "records:9, record 0");
+        assert_eq!(manifest.describe(&(21..22)), "records:9, record 8");
+        assert_eq!(manifest.describe(&(18..22)), "records:9, records 5 to 8 (4 records)");
+        assert_eq!((manifest.files_of(&(13..22)), manifest.files_of(&(0..22))), ((0, 0), (3, 120)));
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn jobs() -> Vec<(&'static str, Scenario)> {
         let decisions = Decisions { clip_norm: Some(0.5), non_finite: NonFinite::Fail, loss_scale: None };
         let millis = Duration::from_millis;
         Scenario {
-            data: DataSetShape { seed, records: 120, files: 2, chunk_bytes: 200 },
+            data: DataSetShape { seed, records: 120, files: 2, chunk_bytes: 200, is_numbered: false },
             epochs: 2,
             mode,
             replicas,

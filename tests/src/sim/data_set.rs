@@ -1,9 +1,10 @@
-//! A small RecordIO data set in memory, its manifest, and trainers' way of reading it.
+//! A small RecordIO data set in memory, or one without files, its manifest, and trainers' way of reading it.
 
-use shoal_recordio::{Index, Limits, Writer, WriterOptions};
+use shoal_recordio::{Index, Limits, Writer, WriterOptions, numbered};
+use shoal_runtime::cluster::numbered::is_numbered;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::{Manifest, Slice};
-use shoal_trainer_sdk::chunks::{ChunkSource, ReadError};
+use shoal_trainer_sdk::chunks::{ChunkSource, ReadError, Stored};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
@@ -21,6 +22,8 @@ pub struct DataSetShape {
     pub files: u64,
     /// Payload bytes of a chunk.
     pub chunk_bytes: u64,
+    /// Whether records are their own numbers, in place of all that: no file, and one chunk.
+    pub is_numbered: bool,
 }
 
 /// Records, and the files that hold them.
@@ -37,6 +40,9 @@ const READING: Duration = Duration::from_millis(1);
 impl DataSet {
     /// Writes the files, and beyond them one of so many records that are evaluated.
     pub fn new(shape: DataSetShape, evaluated: u64) -> DataSet {
+        if shape.is_numbered {
+            return DataSet::numbered([shape.records, evaluated]);
+        }
         let all = shape.records + evaluated;
         let records: Vec<Vec<u8>> = (0..all).map(|index| record(shape.seed, index)).collect();
         let mut made = DataSet { records, files: BTreeMap::new(), manifest: Manifest::default() };
@@ -54,6 +60,16 @@ impl DataSet {
         made
     }
 
+    /// Records without files: those that are trained on, and those that are evaluated.
+    fn numbered(parts: [u64; 2]) -> DataSet {
+        let mut made = DataSet { records: Vec::new(), files: BTreeMap::new(), manifest: Manifest::default() };
+        for records in parts.into_iter().filter(|records| *records > 0) {
+            made.records.extend((0..records).map(|number| number.to_le_bytes().to_vec()));
+            made.pin(format!("records:{records}"), &numbered::index(records));
+        }
+        made
+    }
+
     /// The bytes of a record by its index in the data set.
     pub fn record(&self, index: u64) -> &[u8] {
         &self.records[index as usize]
@@ -66,12 +82,16 @@ impl DataSet {
     fn add(&mut self, name: String, bytes: Vec<u8>) {
         let index = Index::of_bytes(Path::new(&name), &bytes, &Limits::default());
         let index = index.expect("the writer writes what the reader reads");
-        self.manifest.push_file(name.clone(), index.file_bytes);
+        self.pin(name.clone(), &index);
+        self.files.insert(name, bytes);
+    }
+
+    fn pin(&mut self, name: String, index: &Index) {
+        self.manifest.push_file(name, index.file_bytes);
         for chunk in &index.chunks {
             let length = (chunk.end() - chunk.offset) as u32;
             self.manifest.push_chunk(chunk.offset, length, chunk.records, chunk.checksum);
         }
-        self.files.insert(name, bytes);
     }
 }
 
@@ -99,6 +119,9 @@ impl ChunkSource for DataSet {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>> {
         Box::pin(async move {
             tokio::time::sleep(READING).await;
+            if is_numbered(&slice.file) {
+                return Stored::default().read(slice).await;
+            }
             let (from, bytes) = (slice.chunk_offset as usize, slice.chunk_bytes as usize);
             let stored = self.files.get(&slice.file).and_then(|file| file.get(from..from + bytes));
             stored.map(<[u8]>::to_vec).ok_or_else(|| ReadError::Io {

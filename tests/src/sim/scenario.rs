@@ -115,6 +115,7 @@ impl Scenario {
         scenario.data.records = records.min(per_step * STEPS_MAX / scenario.epochs).max(4);
         scenario.data.files = 1 + random.below(3);
         scenario.data.chunk_bytes = pick(&mut random, &[1, 40, 200, 1000, 1 << 20]);
+        scenario.data.is_numbered = key(&[seed, 0xDA7A]).is_multiple_of(4);
         scenario.block_elements = pick(&mut random, &[7, 16, 40, 0]);
         scenario.window = pick(&mut random, &[1, 2, 64]) as usize;
         scenario.ttl = Duration::from_millis(pick(&mut random, &[1000, 2000, 5000]));
@@ -179,7 +180,7 @@ impl Scenario {
         Scenario {
             depth: Depth::Machine,
             seed,
-            data: DataSetShape { seed, records: 60, files: 1, chunk_bytes: 200 },
+            data: DataSetShape { seed, records: 60, files: 1, chunk_bytes: 200, is_numbered: false },
             epochs: 1,
             microbatch_records: 3,
             microbatches_per_step: 4,

@@ -7,7 +7,7 @@
 //! | `ends`, `leaving`, `output` | how programs and roles end, what stands before them, and where what they print goes: shells, signals, pipes, terminals, disks |
 //! | `chaos` | `shoal chaos`, and the faults that need a network or a disk of their own |
 //! | `evaluation`, `exclusions`, `losses`, `tables`, `devices` | the same under evaluations, records that cannot be used or that end trainers, embedding tables, devices |
-//! | `data_sets` | what a run says of its data, what it refuses, and how any file can be named |
+//! | `data_sets`, `numbered` | what a run says of its data, what it refuses, how any file can be named, and data without files |
 //! | `predictions` | which model is told of, and places that are one prediction's |
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
@@ -34,6 +34,7 @@ mod images;
 mod leaving;
 mod losses;
 mod new_program;
+mod numbered;
 mod output;
 mod packing;
 mod predictions;

@@ -1,7 +1,10 @@
-//! Where chunks come from: files of this machine and objects in buckets. It must never keep or judge what it reads.
+//! Where chunks come from: files of this machine, objects in buckets, and numbered records, which are made here. It must never keep or
+//! judge what it reads.
 
-use super::ReadError;
+use super::{ReadError, changed};
+use shoal_recordio::numbered;
 use shoal_runtime::cluster::Slice;
+use shoal_runtime::cluster::numbered::is_numbered;
 use shoal_runtime::host::storage::{Buckets, StorageError};
 use std::future::Future;
 use std::path::Path;
@@ -16,7 +19,7 @@ pub trait ChunkSource: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>>;
 }
 
-/// Chunks under the names that the master pinned: a path is a file of this machine, a URL an object in a bucket.
+/// Chunks under the names that the master pinned: a path is a file of this machine, a URL an object in a bucket, `records:N` no file.
 #[derive(Debug, Default)]
 pub struct Stored {
     buckets: Buckets,
@@ -35,7 +38,10 @@ impl ChunkSource for Stored {
         &'a self,
         slice: &'a Slice,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>> {
-        if slice.file.contains("://") {
+        if is_numbered(&slice.file) {
+            let made = numbered::chunk(slice.chunk_offset, slice.chunk_records);
+            Box::pin(std::future::ready(made.ok_or_else(|| changed(slice))))
+        } else if slice.file.contains("://") {
             Box::pin(read_object(&self.buckets, slice))
         } else {
             Box::pin(read_file(slice))
@@ -52,7 +58,7 @@ async fn read_object(buckets: &Buckets, slice: &Slice) -> Result<Vec<u8>, ReadEr
     match read.await {
         Ok(bytes) => Ok(bytes.into()),
         // When it was pinned the chunk was all there.
-        Err(StorageError::Damaged { .. }) => Err(ReadError::Changed { file: slice.file.clone(), offset }),
+        Err(StorageError::Damaged { .. }) => Err(changed(slice)),
         Err(source) => Err(ReadError::Object { offset, source }),
     }
 }

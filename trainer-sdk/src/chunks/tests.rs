@@ -149,3 +149,40 @@ fn a_chunk_is_decoded_off_the_loop_but_in_place_in_a_simulation() {
         busy.await.unwrap().unwrap();
     });
 }
+
+/// The second chunk of 20,000 records without a file, as a master pins it.
+fn numbered() -> Slice {
+    let chunk = shoal_recordio::numbered::index(20_000).chunks[1].clone();
+    Slice {
+        file: "records:20000".to_owned(),
+        chunk_offset: chunk.offset,
+        chunk_bytes: chunk.end() - chunk.offset,
+        chunk_checksum: chunk.checksum,
+        chunk_records: chunk.records,
+        ..slice("")
+    }
+}
+
+#[tokio::test]
+async fn records_without_a_file_are_made_of_the_slice_alone() {
+    let chunk = read(Stored::default(), &numbered()).await.unwrap();
+    let numbers: Vec<u64> =
+        chunk.iter().map(|record| u64::from_le_bytes(record.try_into().unwrap())).collect();
+    assert_eq!(numbers, Vec::from_iter(1 << 14..20_000));
+}
+
+#[tokio::test]
+async fn records_that_are_made_otherwise_than_they_were_pinned_are_refused() {
+    let pinned = numbered();
+    for altered in [
+        Slice { chunk_checksum: pinned.chunk_checksum ^ 1, ..pinned.clone() },
+        Slice { chunk_offset: 0, ..pinned.clone() },
+        Slice { chunk_offset: pinned.chunk_offset - 12, ..pinned.clone() },
+        Slice { chunk_records: pinned.chunk_records - 1, ..pinned.clone() },
+        Slice { chunk_records: u32::MAX, ..pinned.clone() },
+    ] {
+        let error = read(Stored::default(), &altered).await.unwrap_err();
+        assert!(matches!(error, ReadError::MadeOtherwise { .. }), "{error}");
+        assert!(error.to_string().contains("records:20000") && error.to_string().contains("same version"));
+    }
+}
