@@ -60,8 +60,9 @@ async fn append(
     given: &[String],
 ) -> anyhow::Result<()> {
     let findings = once(names::find(buckets, given).await?);
-    if !findings.is_empty() {
-        tracing::info!(files = findings.len(), "reading the headers of the data set");
+    let files = findings.iter().filter(|finding| !matches!(finding, Ok(Found::Numbered { .. }))).count();
+    if files > 0 {
+        tracing::info!(files, "reading the headers of the data set");
     }
     let mut indexed = futures_util::stream::iter(findings).map(index).buffered(FILES_AT_ONCE);
     while let Some(indexed) = indexed.next().await {

@@ -70,10 +70,9 @@ pub async fn run(
         scanned = data_set::scan(trained, evaluated) => scanned?,
     };
     let job = settings.job_settings(&manifest, trained)?;
-    tracing::info!(
-        job = %job.job, files = manifest.files().len(), records = manifest.record_count(),
-        chunks = manifest.chunk_count(), bytes = manifest.data_bytes(), "data set pinned"
-    );
+    let records = manifest.record_count();
+    let (files, bytes) = manifest.files_of(&(0..records));
+    tracing::info!(job = %job.job, files, records, chunks = manifest.chunk_count(), bytes, "data set pinned");
     let store = store::open(&settings.store(), &security)?;
     let file = settings.warm_start.as_deref().map(warm_start::located).transpose()?;
     let job = JobSettings { warm_start: warm_start::pinned(file, store.as_ref()).await?, ..job };

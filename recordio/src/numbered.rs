@@ -45,10 +45,10 @@ pub fn chunk(offset: u64, records: u32) -> Option<Vec<u8>> {
 }
 
 fn payload(first: u64, records: u32) -> Vec<u8> {
-    let mut payload = Vec::with_capacity((records * STORED_BYTES) as usize);
-    for number in first..first + u64::from(records) {
-        payload.extend_from_slice(&(size_of::<u64>() as u32).to_le_bytes());
-        payload.extend_from_slice(&number.to_le_bytes());
+    let mut payload = vec![0; (records * STORED_BYTES) as usize];
+    for (stored, number) in payload.chunks_exact_mut(STORED_BYTES as usize).zip(first..) {
+        stored[..4].copy_from_slice(&(size_of::<u64>() as u32).to_le_bytes());
+        stored[4..].copy_from_slice(&number.to_le_bytes());
     }
     payload
 }

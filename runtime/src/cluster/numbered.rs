@@ -35,8 +35,8 @@ pub fn records(name: &str) -> Result<u64, String> {
 /// What is said of such a name in a list with others.
 pub fn not_alone(name: &str) -> String {
     format!(
-        "{name}: a number of records stands alone in its list: give no other name beside it; of data in several places the \
-         program makes one data set, and their records' sum is named"
+        "{name}: a number of records stands alone in its list: give files, or one number, the sum of all records that the \
+         program has"
     )
 }
 

@@ -1,5 +1,6 @@
 //! A program whose data have no file: a record is its number, and what is learnt of it is asked of the program. Counts as the example
-//! `count` does, and fails on a record whose bytes are not its index. For tests of `records:N`, and of files of the same records.
+//! `count` does, and fails on a record whose bytes are not its index, as a little-endian u64 or as text. For tests of `records:N`, and of
+//! files of the same records.
 
 #[allow(dead_code)] // The demo, which includes this file too, also reads the counts.
 #[path = "../../../trainer-sdk/examples/count/oracle.rs"]
@@ -15,7 +16,8 @@ struct Numbers;
 
 /// The data set of this program, as map-style ones are: asked by the number.
 fn sample(record: &Record<'_>) -> anyhow::Result<f32> {
-    anyhow::ensure!(record.bytes == record.index.to_le_bytes(), "record {} is another", record.index);
+    let (number, text) = (record.index.to_le_bytes(), record.index.to_string());
+    anyhow::ensure!([&number, text.as_bytes()].contains(&record.bytes), "record {} is another", record.index);
     Ok((record.index % 97) as f32 / 97.0)
 }
 

@@ -35,6 +35,17 @@ impl World {
         (0..records).for_each(|number| writer.write(&number.to_le_bytes()).unwrap());
         writer.finish().unwrap();
     }
+
+    /// A file of the same numbers as text.
+    fn pack(&self, name: &str, records: u64, more: &[&str]) {
+        let lines: String = (0..records).map(|number| format!("{number}\n")).collect();
+        std::fs::write(self.folder.path().join("lines"), lines).unwrap();
+        let mut command = Command::new(&self.programs.shoal);
+        command
+            .current_dir(self.folder.path())
+            .args(["recordio", "pack", "lines", "lines", "--output", name]);
+        assert!(command.args(more).status().unwrap().success());
+    }
 }
 
 #[test]
@@ -42,6 +53,8 @@ fn records_without_files_end_in_the_bits_of_files_of_them_with_any_number_of_tra
     let world = World::new();
     world.write("train.recordio", 40_000);
     world.write("test.recordio", 5000);
+    world.pack("text.recordio", 40_000, &["--chunk-records", "16384"]);
+    world.pack("uncut.recordio", 40_000, &[]);
     let job = |data: [&str; 2], more: &[&str]| {
         world.run(&[&["--epochs", "2", "--data", data[0], "--eval-data", data[1]], more].concat())
     };
@@ -52,6 +65,7 @@ fn records_without_files_end_in_the_bits_of_files_of_them_with_any_number_of_tra
         job(numbers, &["--trainers", "3", "--pservers", "2"]),
         job(files, &["--trainers", "1"]),
         job(["records:40000", "test.recordio"], &["--trainers", "2"]),
+        job(["text.recordio", "records:5000"], &["--trainers", "1"]),
         // Kills and replaces the master, too.
         job(numbers, &["--trainers", "2", "--replicas", "1", "--pservers", "2", "--chaos", "7"]),
     ];
@@ -62,6 +76,8 @@ fn records_without_files_end_in_the_bits_of_files_of_them_with_any_number_of_tra
         assert_eq!((&other["records_counted"], &other["records_wrong"]), (&json!(80_000), &json!(0)));
     }
     assert_eq!(first["evaluations"].as_array().unwrap().len(), 2);
+    // A file that is cut otherwise is shuffled otherwise.
+    assert_ne!(job(["uncut.recordio", numbers[1]], &[])["parameters_sha256"], first["parameters_sha256"]);
 }
 
 #[test]
