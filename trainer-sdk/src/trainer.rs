@@ -9,6 +9,7 @@ mod care;
 mod compute;
 mod function;
 mod node;
+mod probing;
 mod pushing;
 mod reading;
 mod run;

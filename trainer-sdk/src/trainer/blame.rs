@@ -1,8 +1,38 @@
-//! Which records are to blame for a panic of the program. Pure.
+//! Which records are to blame for a failure of the program. Pure.
 //!
-//! A panic may leave the model in any state: a record that fails on it afterwards need not be a bad one, and a good record must
+//! An error leaves the model as it was: a record that fails alone is to blame, unless all would, and in the same words. A panic may leave the model in any state: a record that fails on it afterwards need not be a bad one, and a good record must
 //! never be left out. So the model has to prove that it works still: a record that fails alone is blamed only if one that was
 //! tried right before or right after it did not.
+
+/// What comes of one record alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fails {
+    Not,
+    /// In the same words as all together.
+    Alike,
+    Otherwise,
+}
+
+/// The places of the records that fail alone, of so many that gave an error together; `tried` tries one. None as soon as the first
+/// and the last fail in the words of all: it is not the records. The two are far apart, since bad records often lie together.
+pub(super) fn after_error(records: usize, mut tried: impl FnMut(usize) -> Fails) -> Option<Vec<usize>> {
+    let last = records.saturating_sub(1);
+    if last < 2 {
+        return Some((0..records).filter(|at| tried(*at) != Fails::Not).collect());
+    }
+    let first = tried(0);
+    // Tried out of turn only where it may be the last to be tried.
+    let end = (first == Fails::Alike).then(|| tried(last));
+    if end == Some(Fails::Alike) {
+        return None;
+    }
+    let mut fails = |at| match at {
+        0 => first,
+        _ if at == last => end.unwrap_or_else(|| tried(at)),
+        _ => tried(at),
+    };
+    Some((0..records).filter(|at| fails(*at) != Fails::Not).collect())
+}
 
 /// The places of the records to blame, of so many that panicked together; `fails` tries one alone. The search ends with two
 /// failures in a row: the model is broken, or many records are bad, and more of either is not learnt from it.
@@ -62,5 +92,35 @@ mod tests {
     fn a_record_that_panicked_by_itself_is_not_tried_again() {
         assert_eq!(blamed(1, &[], None), (vec![0], 0));
         assert_eq!(blamed(0, &[], None), (vec![], 0));
+    }
+
+    /// What is found of an error, and how many records were tried.
+    fn told(words: &[Fails]) -> (Option<Vec<usize>>, usize) {
+        let mut tried = 0;
+        let blamed = after_error(words.len(), |at| {
+            tried += 1;
+            words[at]
+        });
+        (blamed, tried)
+    }
+
+    #[test]
+    fn an_error_that_the_first_and_the_last_record_repeat_is_none_of_the_records() {
+        use Fails::{Alike, Not, Otherwise};
+        assert_eq!(told(&[Alike; 32]), (None, 2));
+        assert_eq!(told(&[Alike, Not, Alike]), (None, 2));
+        for (words, blamed) in [
+            (&[Alike][..], vec![0]),
+            (&[Alike, Alike], vec![0, 1]),
+            (&[Alike, Alike, Not], vec![0, 1]),
+            (&[Not, Alike, Alike], vec![1, 2]),
+            (&[Alike, Not, Otherwise], vec![0, 2]),
+            (&[Otherwise, Otherwise, Otherwise], vec![0, 1, 2]),
+            (&[Not, Alike, Alike, Not], vec![1, 2]),
+            (&[Not, Not, Not], vec![]),
+        ] {
+            assert_eq!(told(words), (Some(blamed), words.len()), "{words:?}: each is tried once");
+        }
+        assert_eq!(told(&[]), (Some(vec![]), 0));
     }
 }

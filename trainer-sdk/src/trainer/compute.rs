@@ -1,8 +1,7 @@
-//! One microbatch through the step function: its batch, its gradient; and where that fails, which
-//! record it is that cannot be used. Probing pushes nothing.
+//! One microbatch through the program: its batch, and what comes of it.
 
 use super::function::Function;
-use super::{Stop, Trainer, blame};
+use super::{Stop, Trainer};
 use crate::activities::Activity;
 use crate::complaint::Complaint;
 use crate::desk::Ready;
@@ -45,12 +44,28 @@ pub(super) enum Outcome {
 }
 
 /// Why the step function gave no gradient.
-enum StepError {
+pub(super) enum StepError {
     Said(String),
     Panicked(String),
     Lost(DeviceError),
     Unfit(String),
     Left,
+}
+
+impl StepError {
+    /// The words of an error that records may be to blame for, and whether it is a panic.
+    ///
+    /// # Errors
+    /// What it comes to where none is.
+    pub(super) fn of_records(self) -> Result<(String, bool), Outcome> {
+        match self {
+            StepError::Said(why) => Ok((why, false)),
+            StepError::Panicked(why) => Ok((why, true)),
+            StepError::Lost(lost) => Err(Outcome::Lost(lost)),
+            StepError::Unfit(why) => Err(Outcome::Unfit(why)),
+            StepError::Left => Err(Outcome::Left),
+        }
+    }
 }
 
 impl From<DeviceError> for StepError {
@@ -72,9 +87,9 @@ struct ProgramSums {
 pub(super) struct Attempt {
     function: Function,
     /// The index in the data set of the first record of its part: of what is trained on, or of what is evaluated.
-    first_record: u64,
+    pub(super) first_record: u64,
     ready: Ready,
-    at: usize,
+    pub(super) at: usize,
     place: MicrobatchPlace,
     names: Arc<Names>,
     exclusions: Arc<Exclusions>,
@@ -199,7 +214,7 @@ impl Attempt {
     fn named(&self, model: &mut dyn Model) -> Result<Keys, Outcome> {
         let records = self.records();
         self.keys(model, &records)
-            .map_err(|fault| self.complained(fault, &records, |records| self.keys(model, records).is_err()))
+            .map_err(|fault| self.complained(fault, &records, |records| self.keys(model, records).err()))
     }
 
     /// What came of the microbatch, and of outputs the part that is to be written before anything is pushed.
@@ -209,37 +224,10 @@ impl Attempt {
         let computed = match sums {
             Ok((sum, part)) => return (Outcome::Sum(sum), part),
             Err(fault) => {
-                self.complained(fault, &records, |records| self.call(model, parameters, records).is_err())
+                self.complained(fault, &records, |records| self.call(model, parameters, records).err())
             }
         };
         (computed, None)
-    }
-
-    /// The outcome of records on which the program has failed: which of them cannot be used; `fails` tries some of them again.
-    fn complained(
-        &self,
-        fault: StepError,
-        records: &[Record<'_>],
-        fails: impl FnMut(&[Record<'_>]) -> bool,
-    ) -> Outcome {
-        let (why, is_panic) = match fault {
-            StepError::Said(why) => (why, false),
-            StepError::Panicked(why) => (why, true),
-            StepError::Lost(lost) => return Outcome::Lost(lost),
-            StepError::Unfit(why) => return Outcome::Unfit(why),
-            StepError::Left => return Outcome::Left,
-        };
-        let poison = self.probe(records, is_panic, fails);
-        let (poison, why) = match poison.len() {
-            0 if is_panic => (poison, format!("{why}; no record of it was found that fails alone")),
-            // It is not the records.
-            all if all > 1 && all == records.len() => {
-                (Vec::new(), format!("every record of it fails, each alone: {why}"))
-            }
-            _ => (poison, why),
-        };
-        let complaint = Complaint { at: self.at, records: poison, why };
-        if is_panic { Outcome::Panicked(complaint) } else { Outcome::Refused(complaint) }
     }
 
     fn finished(
@@ -361,24 +349,5 @@ impl Attempt {
         }
         let (values, weight) = (metrics.values.into(), records.len() as u64);
         Ok(ProgramSums { values, rows: Vec::new(), there: None, weight, outputs })
-    }
-
-    /// The records that fail alone; after a panic those of them that are to blame for it.
-    fn probe(
-        &self,
-        records: &[Record<'_>],
-        is_panic: bool,
-        mut fails: impl FnMut(&[Record<'_>]) -> bool,
-    ) -> Vec<Range<u64>> {
-        let mut fails = |at: usize| fails(&records[at..=at]);
-        let poison = match is_panic {
-            true => blame::after_panic(records.len(), fails),
-            false => (0..records.len()).filter(|at| fails(*at)).collect(),
-        };
-        let range = |at: usize| {
-            let index = records[at].index + self.first_record;
-            index..index + 1
-        };
-        poison.into_iter().map(range).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! A program that panics, or says that its trainer cannot: which record the master is told of, and how often it is called again.
+//! A program that panics or gives an error: which record the master is told of, and how often the program is called again.
 
 use super::fake::{Fake, Slope, settings};
 use crate::chunks::{ChunkSource, ReadError};
@@ -72,16 +72,22 @@ impl Model for Panicking {
     }
 }
 
-/// What the master was told by a trainer that computes a chunk in one microbatch, and how it ended.
-async fn trained(
-    model: impl Model + Send + 'static,
-) -> (Option<proto::LeaveRequest>, Result<Ended, TrainError>) {
+/// A master that leases one task of all records.
+fn one_task() -> (Fake, Chunk) {
     let (fake, chunk) = (Fake::new(Mode::SYNC), Chunk::new());
     fake.state().job.records = RECORDS.into();
     fake.state().job.microbatch_records = RECORDS.into();
     let work = Work::Node { step: Step(0), node: Node::leaf(0), rewind: Rewind(1) };
     let microbatches = vec![Microbatch { index: 0, slices: vec![chunk.slice.clone()] }];
     fake.state().tasks.push_back(Task { lease: LeaseId(1), work, microbatches, is_careful: false });
+    (fake, chunk)
+}
+
+/// What the master was told by a trainer that computes a chunk in one microbatch, and how it ended.
+async fn trained(
+    model: impl Model + Send + 'static,
+) -> (Option<proto::LeaveRequest>, Result<Ended, TrainError>) {
+    let (fake, chunk) = one_task();
     let never = async |_: &Fake, _| std::future::pending().await;
     let ended = fake.train_on(Arc::new(chunk), settings(), model, never).await;
     let leave = fake.state().leaves.first().cloned();
@@ -201,4 +207,71 @@ async fn a_program_that_cannot_declare_ends_before_it_joins_and_says_why() {
     let unfit = ended(|| Err(Unfit("no device".into()).into())).await.unwrap_err();
     assert!(unfit.0.starts_with("no device") && unfit.1 == 1, "others may: {unfit:?}");
     assert_eq!(ended(|| Err(Leave.into())).await, Ok(Ended::Left));
+}
+
+/// Gives an error on every record, or on one.
+struct Failing {
+    on: Option<u8>,
+    calls: Arc<AtomicU32>,
+}
+
+impl Model for Failing {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
+        Slope::default().declare(job)
+    }
+    fn step(&mut self, batch: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> {
+        self.calls.fetch_add(1, Relaxed);
+        let fails = |bytes: &[u8]| self.on.is_none_or(|on| bytes == [on]);
+        anyhow::ensure!(!batch.records.iter().any(|record| fails(record.bytes)), "no such class");
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_is_none_of_the_records_is_told_after_three_calls_and_any_other_after_all() {
+    for (on, calls) in [(None, 3), (Some(0), 7), (Some(3), 7)] {
+        let ((fake, chunk), counted) = (one_task(), Arc::default());
+        let model = Failing { on, calls: Arc::clone(&counted) };
+        let heard = async |fake: &Fake, _| {
+            let complains = |state: &super::fake::State| {
+                state.leases.iter().any(|(_, lease)| !lease.complaints.is_empty())
+            };
+            fake.until("a complaint", complains).await;
+        };
+        fake.train_on(Arc::new(chunk), settings(), model, heard).await;
+        let state = fake.state();
+        let [complaint, ..] =
+            &state.leases.iter().find(|(_, lease)| !lease.complaints.is_empty()).unwrap().1.complaints[..]
+        else {
+            panic!("{on:?}")
+        };
+        let told: Vec<proto::RecordRange> =
+            on.iter().map(|on| (&(u64::from(*on)..u64::from(*on) + 1)).into()).collect();
+        assert_eq!((&complaint.records, counted.load(Relaxed)), (&told, calls), "{complaint:?}");
+        let is_said =
+            complaint.why.contains("so it is not the records: the step function failed: no such class");
+        assert_eq!(is_said, on.is_none(), "{complaint:?}");
+    }
+}
+
+/// Gives an error on all records together, and cannot go on with one alone.
+struct Tired(fn() -> anyhow::Error);
+
+impl Model for Tired {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
+        Slope::default().declare(job)
+    }
+    fn step(&mut self, batch: &Batch<'_>, _: &Parameters, _: &mut Gradient) -> anyhow::Result<()> {
+        anyhow::ensure!(batch.records.len() == 1, "too many");
+        Err((self.0)())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_the_trainer_while_records_are_tried_blames_none_of_them() {
+    let (leave, ended) = trained(Tired(|| Unfit("no memory is left".into()).into())).await;
+    assert!(matches!(ended, Err(TrainError::Unfit(_))), "{ended:?}");
+    assert_eq!(leave.unwrap().complaints.len(), 0);
+    let (leave, ended) = trained(Tired(|| Leave.into())).await;
+    assert_eq!((ended.unwrap(), leave.unwrap().complaints.len()), (Ended::Left, 0));
 }
