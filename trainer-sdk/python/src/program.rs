@@ -82,7 +82,8 @@ impl Program {
 
     /// What an exception says: that the program is asked to stop, that this trainer cannot, or that the records are to blame.
     fn fault(&mut self, py: Python<'_>, raised: PyErr) -> anyhow::Error {
-        let told = self.told(py, raised.value(py));
+        let value = raised.clone_ref(py).into_value(py).into_bound(py);
+        let told = told(py, &value);
         let (kind, words) = match told {
             Ok(told) => told,
             Err(error) => return anyhow!("{raised} (and of it could not be told more: {error})"),
@@ -95,10 +96,6 @@ impl Program {
             "unfit" => Unfit(words).into(),
             _ => anyhow!(words),
         }
-    }
-
-    fn told(&self, py: Python<'_>, raised: &Bound<'_, PyBaseException>) -> PyResult<(String, String)> {
-        py.import("shoal._faults")?.call_method1("told", (raised,))?.extract()
     }
 }
 
@@ -200,6 +197,11 @@ impl Model for Program {
             Ok(())
         })
     }
+}
+
+/// Of an exception whose it is, and in what words.
+fn told(py: Python<'_>, raised: &Bound<'_, PyBaseException>) -> PyResult<(String, String)> {
+    py.import("shoal._faults")?.call_method1("told", (raised,))?.extract()
 }
 
 /// Of each mean its name, what is added to it, and what that weighs.

@@ -95,7 +95,10 @@ def run(
     with contextlib.ExitStack() as stack:
         master = _master(stack, folder, flags, trainers, pservers)
         for number in range(pservers):
-            _start(stack, folder, f"pserver-{number}", ["pserver", "--listen", "127.0.0.1:0", "--master", master])
+            # Where the job is given up nobody is left to whom blocks could go.
+            leaves_at_once = ["--grace-seconds", "0"]
+            command = ["pserver", "--listen", "127.0.0.1:0", "--master", master, *leaves_at_once]
+            _start(stack, folder, f"pserver-{number}", command)
         if trainers > 1:
             _spawn(stack, folder, program, master, range(1, trainers))
         if progress:

@@ -1,7 +1,7 @@
 """Training programs of PyTorch."""
 
-from ._module import load_into
+from ._module import load, save
 from ._optimizers import Refused, rule_of, schedules_of
 from ._program import Program
 
-__all__ = ["Program", "Refused", "load_into", "rule_of", "schedules_of"]
+__all__ = ["Program", "Refused", "load", "rule_of", "save", "schedules_of"]

@@ -6,15 +6,16 @@ Which tensors are parameters of the job, which are running statistics of norms, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
 from torch.utils.dlpack import from_dlpack
 
+from .. import _safetensors
 from .._batch import Gradient, Parameters
 from ._optimizers import Refused
 
@@ -28,8 +29,9 @@ STATISTICS = ("running_mean", "running_var")
 class Module:
     """A module and where its tensors belong."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, counts: bool = True) -> None:
         self.net = net
+        self._counts = counts
         net.train()
         #: Trained parameters; a tied one once, under its first name.
         self.trained: dict[str, nn.Parameter] = {}
@@ -81,7 +83,8 @@ class Module:
             if module.momentum is None:
                 raise Refused(f"norm {name!r} has momentum=None, a plain mean over all batches: give it a momentum, such as 0.1")
             self.norms[name] = module
-            module.register_forward_hook(self._count(name))
+            if self._counts:
+                module.register_forward_hook(self._count(name))
 
     def _count(self, name: str) -> Any:
         def ran(*_: Any) -> None:
@@ -109,8 +112,11 @@ class Module:
 
     def initial(self) -> dict[str, Array]:
         """The values of parameters and running statistics, copied."""
-        tensors = {**self.trained, **{name: buffer for name, _, buffer in self.statistics()}}
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.tensors().items()}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters and running statistics."""
+        return {**self.trained, **{name: buffer for name, _, buffer in self.statistics()}}
 
     def constants_hash(self) -> str:
         """SHA-256 of frozen parameters and constant buffers: names, kinds, shapes and bytes."""
@@ -211,19 +217,24 @@ def _strides(shape: torch.Size) -> list[int]:
     return strides[::-1]
 
 
-def load_into(net: nn.Module, tensors: Mapping[str, Array]) -> None:
-    """Loads exported tensors into a module: every trained parameter and statistic must be there, in its shape.
+def load(net: nn.Module, file: str | os.PathLike[str]) -> None:
+    """Loads a model that was exported into a module: every trained parameter and statistic must be in the file, in its shape.
 
     Frozen parameters and other buffers stay as they are; tied parameters get theirs; counters and metrics are passed over.
     """
-    module = Module(net)
-    wanted: dict[str, torch.Tensor] = {**module.trained, **{name: buffer for name, _, buffer in module.statistics()}}
+    tensors = _safetensors.load(file)
+    wanted = Module(net, counts=False).tensors()
     missing = [name for name in wanted if name not in tensors]
     if missing:
-        raise KeyError(f"not in the file: {', '.join(missing[:5])}{' and others' if len(missing) > 5 else ''}")
+        raise KeyError(f"{file}: has no {', '.join(missing[:5])}{' and others' if len(missing) > 5 else ''}")
     with torch.no_grad():
         for name, tensor in wanted.items():
             given = tensors[name]
             if tuple(given.shape) != tuple(tensor.shape):
                 raise ValueError(f"{name!r} has shape {tuple(given.shape)} in the file, {tuple(tensor.shape)} in the module")
-            tensor.copy_(torch.from_numpy(np.ascontiguousarray(given).copy()))
+            tensor.copy_(torch.from_numpy(given.copy()))
+
+
+def save(net: nn.Module, file: str | os.PathLike[str]) -> None:
+    """Writes a module's trained parameters and statistics to a file that a job may begin with (`--warm-start`)."""
+    _safetensors.save(file, Module(net, counts=False).initial())
