@@ -86,7 +86,6 @@ class Program(base.Program):
         self._threads = threads
         self.block_elements = block_elements
         self._module: Module | None = None
-        self._seed = 0
         self._counts_by_step = False
 
     @property
@@ -114,7 +113,6 @@ class Program(base.Program):
 
     def declare(self, job: _core.Job) -> Sequence[Declared]:
         """Reads module and optimizer."""
-        self._seed = job.seed
         module, optimizer, scheduler = self._make(job.seed)
         if not job.is_warm_started:
             raise Refused(
@@ -174,21 +172,15 @@ class Program(base.Program):
             self.metrics.setdefault(name, _declare.Accuracy() if values.dtype == torch.bool else _declare.Mean())
 
     def _inputs(self, batch: Batch) -> Any:
-        """What the program's functions are given of a batch."""
+        """What the program's functions are given of a batch. Its randomness is the microbatch's: the same whoever makes it."""
+        _seed_all(mix(batch.seed, _SAMPLES))
         if self._decode_batch is not None:
             return self._decode_batch(batch)
-        if batch._data is None:
-            if self._decode is None:
-                raise Refused("records are bytes: give the program `decode=` or `decode_batch=`, or a data set by `data=`")
-            decode = self._decode
-            records = zip(batch.indices, map(bytes, batch._core.records), strict=True)
-            return self._collate([self._sample(batch, index, decode, record) for index, record in records])
-        return self._collate([self._sample(batch, index, batch._data.__getitem__, index) for index in batch.indices])
-
-    def _sample(self, batch: Batch, index: int, make: Callable[[Any], Any], of: Any) -> Any:
-        """A sample, whose randomness is its own: the same whoever makes it, in whatever microbatch."""
-        _seed_all(mix(self._seed, batch.epoch, index))
-        return make(of)
+        if batch._data is not None:
+            return self._collate(batch.samples)
+        if self._decode is None:
+            raise Refused("records are bytes: give the program `decode=` or `decode_batch=`, or a data set by `data=`")
+        return self._collate([self._decode(bytes(record)) for record in batch._core.records])
 
     def step(self, batch: Batch, parameters: Parameters, gradient: Gradient) -> None:
         """One microbatch forward and backward."""
@@ -255,6 +247,10 @@ def _total(loss: Loss, records: int) -> tuple[torch.Tensor, int]:
     raise Refused(
         f"`loss` has shape {tuple(loss.shape)} for {records} records: give the mean, one value for each record, or (sum, weight)"
     )
+
+
+#: Of the microbatch's randomness the part that samples are made with; the rest is the module's.
+_SAMPLES = 1
 
 
 def mix(*numbers: int) -> int:
