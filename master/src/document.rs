@@ -11,8 +11,8 @@ pub use evaluations::{Evaluation, Value};
 use serde::{Deserialize, Serialize};
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
 use shoal_runtime::cluster::{
-    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Exclusions, Fill, Incarnation, JobSettings,
-    ManifestRecord, Rewind, RewindCauses, Routing, Term, Version,
+    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Environment, EnvironmentRule, Exclusions, Fill,
+    Incarnation, JobSettings, ManifestRecord, Rewind, RewindCauses, Routing, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 pub use written::Unread;
@@ -109,6 +109,21 @@ impl KeptCheckpoint {
     }
 }
 
+/// How closely trainers are looked at. It changes no bit, and may be another each time a master is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checks {
+    /// Whether their environments may differ.
+    pub environment: EnvironmentRule,
+}
+
+impl Checks {
+    /// What holds where nobody says otherwise: bits are promised in synchronous jobs alone.
+    pub fn usual(job: &JobSettings) -> Checks {
+        let environment = if job.is_sync() { EnvironmentRule::Same } else { EnvironmentRule::Any };
+        Checks { environment }
+    }
+}
+
 /// How a job has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
@@ -133,6 +148,12 @@ pub struct Document {
     pub wanted: Wanted,
     /// What the first trainer declared.
     pub declaration: Option<Declaration>,
+    /// What the first trainer's bits depend on. `None` beside a declaration: an earlier build has written it.
+    #[serde(default)]
+    pub environment: Option<Environment>,
+    /// How closely trainers are looked at.
+    #[serde(default)]
+    pub checks: Checks,
     /// The pservers that hold copies, by incarnation.
     pub pservers: BTreeMap<Incarnation, PserverAt>,
     /// Where the copies of each block are; empty until they are placed.
@@ -185,12 +206,14 @@ impl Document {
     /// The document of a job that has not begun.
     pub fn new(job: JobSettings, wanted: Wanted) -> Document {
         Document {
+            checks: Checks::usual(&job),
             job,
             wanted,
             master_term: 0,
             master: String::new(),
             routing_version: 0,
             declaration: None,
+            environment: None,
             pservers: BTreeMap::new(),
             blocks: Vec::new(),
             leaving: BTreeSet::new(),

@@ -102,7 +102,7 @@ impl Keeper<'_> {
     }
 
     /// The job that has begun, as this master goes on with it: it is this one's job, with its numbers of members, which are
-    /// changed by asking; copies and what may be left out are as this master is told.
+    /// changed by asking; copies, what may be left out and how closely trainers are looked at are as this master is told.
     fn taken_up(&self, found: Document) -> anyhow::Result<Document> {
         let changed = begun::changed(&found.job, &self.fresh.job);
         let words: Vec<String> = changed.iter().map(ToString::to_string).collect();
@@ -119,7 +119,8 @@ impl Keeper<'_> {
             place(&self.fresh)
         );
         let Wanted { replicas, exclude_max, .. } = self.fresh.wanted;
-        Ok(Document { wanted: Wanted { replicas, exclude_max, ..found.wanted }, ..found })
+        let wanted = Wanted { replicas, exclude_max, ..found.wanted };
+        Ok(Document { wanted, checks: self.fresh.checks, ..found })
     }
 
     /// Refuses a place with another job's checkpoints: this one's would be written over them.

@@ -94,6 +94,7 @@ pub async fn run(
         manifest,
         fresh: document::Document {
             checkpoint_place: settings.checkpoint_place()?,
+            checks: settings.checks(&job),
             ..document::Document::new(job, settings.wanted())
         },
         storage: &storage,

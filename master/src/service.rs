@@ -4,10 +4,12 @@
 
 use crate::clock::Clock;
 use crate::document::Document;
-use crate::machine::{CheckpointPolicy, LeaseOutcome, Machine, TrainerWord, UNATTENDED_MAX};
+use crate::machine::{CheckpointPolicy, Declared, LeaseOutcome, Machine, TrainerWord, UNATTENDED_MAX};
 use crate::signals::Signals;
 use crate::{status, words};
-use shoal_runtime::cluster::{Declaration, Incarnation, LeaseId, Manifest, Refusal, RefusalKind};
+use shoal_runtime::cluster::{
+    Declaration, Environment, Incarnation, LeaseId, Manifest, Refusal, RefusalKind,
+};
 use shoal_runtime::wire::proto::{self, master_server};
 use shoal_runtime::wire::{malformed, status_of};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -208,17 +210,22 @@ impl master_server::Master for MasterService {
         let request = request.into_inner();
         let (mut machine, now) = self.machine(&request.job)?;
         let declaration = request.declaration.ok_or_else(|| malformed("declaration", "the field is missing"));
+        let environment =
+            Environment::try_from(request.environment).map_err(|refusal| status_of(&refusal))?;
         let joined = declaration.and_then(Declaration::try_from).and_then(|declaration| {
             let previous = Some(Incarnation(request.previous)).filter(|previous| previous.0 > 0);
-            machine.join(&request.name, request.nonce, request.process, declaration, previous, now)
+            let declared = Declared { declaration, environment: environment.clone() };
+            machine.join(&request.name, request.nonce, request.process, declared, previous, now)
         });
         let (incarnation, routing) = joined.map_err(|refusal| status_of(&refusal))?;
         let settings = Some(machine.settings().into());
+        let difference = machine.difference(&environment).unwrap_or_default();
         self.heard(machine);
         Ok(Response::new(proto::JoinReply {
             incarnation: incarnation.0,
             routing: routing.map(|routing| routing.as_ref().into()),
             settings,
+            difference,
         }))
     }
 

@@ -3,13 +3,15 @@
 mod flags;
 mod untrained;
 
-use crate::document::Wanted;
+use crate::document::{Checks, Wanted};
 use crate::machine::CheckpointPolicy;
 use anyhow::{Context, anyhow, bail, ensure};
 use shoal_runtime::cluster::job::DELAY_MAX;
 use shoal_runtime::cluster::job_check;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
-use shoal_runtime::cluster::{Evaluated, JobId, JobSettings, Manifest, Mode, Period, Precision};
+use shoal_runtime::cluster::{
+    EnvironmentRule, Evaluated, JobId, JobSettings, Manifest, Mode, Period, Precision,
+};
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::telemetry::LogFormat;
@@ -95,6 +97,11 @@ pub struct JobArguments {
     /// or one with 0, fail the job. `shoal status` lists them
     #[arg(long, env = "SHOAL_EXCLUDE_MAX", default_value_t = 0, value_name = "RECORDS")]
     pub exclude_max: u64,
+    /// What becomes of trainers whose environment (what the program says that its bits depend on: versions, instruction sets,
+    /// threads, flags) is not the first trainer's: same refuses them, warn lets them in and logs the difference, any does not
+    /// look. By default same in synchronous jobs, any in asynchronous ones, which promise no bits
+    #[arg(long, env = "SHOAL_ENVIRONMENT", value_enum, value_name = "RULE")]
+    pub environment: Option<EnvironmentArgument>,
     /// Make a checkpoint every so many steps; 0 for none but the last
     #[arg(long, env = "SHOAL_CHECKPOINT_STEPS", default_value_t = 0, value_name = "STEPS")]
     pub checkpoint_steps: u64,
@@ -153,6 +160,27 @@ pub enum PrecisionArgument {
     Bf16,
 }
 
+/// Whether trainers of one job may have environments of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum EnvironmentArgument {
+    /// Whoever has another than the job's is refused.
+    Same,
+    /// They are let in, and the difference is logged.
+    Warn,
+    /// Nobody compares.
+    Any,
+}
+
+impl From<EnvironmentArgument> for EnvironmentRule {
+    fn from(argument: EnvironmentArgument) -> EnvironmentRule {
+        match argument {
+            EnvironmentArgument::Same => EnvironmentRule::Same,
+            EnvironmentArgument::Warn => EnvironmentRule::Warn,
+            EnvironmentArgument::Any => EnvironmentRule::Any,
+        }
+    }
+}
+
 impl From<PrecisionArgument> for Precision {
     fn from(argument: PrecisionArgument) -> Precision {
         match argument {
@@ -208,6 +236,12 @@ impl JobArguments {
     /// Where checkpoints are kept, if it was said. A folder is named from the root, because pservers may run elsewhere.
     pub fn checkpoint_place(&self) -> anyhow::Result<Option<String>> {
         self.checkpoints.as_deref().map(|place| rooted("--checkpoints", place)).transpose()
+    }
+
+    /// How closely trainers of such a job are looked at.
+    pub fn checks(&self, job: &JobSettings) -> Checks {
+        let usual = Checks::usual(job);
+        Checks { environment: self.environment.map_or(usual.environment, Into::into) }
     }
 
     /// The mode with its numbers.

@@ -1,5 +1,6 @@
 //! Why a trainer gives up. Variants group by what its user does next.
 
+use shoal_runtime::cluster::refusal::NOT_OF_THE_JOB_CODE;
 use shoal_runtime::host::cuda::DeviceError;
 use shoal_runtime::wire::Fault;
 use std::any::Any;
@@ -128,10 +129,16 @@ impl RoleFault {
 }
 
 impl TrainError {
-    /// The process exit code: 3 when the master could not be reached, 2 for settings and for a program that does not declare, 1 otherwise.
+    /// The process exit code: 3 when the master could not be reached, 2 for settings and for a program that does not declare, 5 when what the program declares, or its
+    /// environment, is not the job's, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             TrainError::Unreachable { .. } => 3,
+            TrainError::Refused { fault: RoleFault(Fault::Refused(refusal)), .. }
+                if refusal.kind.is_of_another_job() =>
+            {
+                NOT_OF_THE_JOB_CODE
+            }
             TrainError::Settings(_) | TrainError::Declare(_) => 2,
             _ => 1,
         }

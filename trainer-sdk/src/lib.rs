@@ -111,6 +111,7 @@
 //! | records cannot be read, or the step function returns an error | tells the master which, hands the task back, goes on with others |
 //! | the step function says that this trainer cannot ([`Unfit`], or an error of a full disk, of no memory, of too many open files), or its device fails | tells the master, and ends; no record is blamed, and others compute the microbatch |
 //! | the step function panics | tells the master of the microbatch, and ends: nobody knows what state the program is in |
+//! | what it declares, or its [environment](Model::environment), is not the job's | gives up with a message and exit code 5; the job goes on without it |
 //! | the master or a pserver refuses it for good | gives up with a message, and tells the master |
 //! | the program's functions say that they were asked to stop ([`Leave`]) | as SIGTERM |
 //! | SIGTERM or SIGINT | hands back what it has not finished, and ends |
@@ -134,6 +135,7 @@ mod chunks;
 mod complaint;
 mod desk;
 mod device;
+mod environment;
 mod errand;
 mod error;
 mod flat;
@@ -174,6 +176,8 @@ mod trial;
 pub use access::AccessError;
 pub use chunks::KeptRecord;
 pub use device::{DeviceSlice, OnDevice};
+#[cfg(feature = "internals")]
+pub use environment::usual_environment;
 pub use error::{Leave, RoleFault, TrainError, Unfit};
 pub use gradient::{Gradient, GradientSums};
 pub use metrics::Metrics;

@@ -8,7 +8,7 @@ use crate::model::Job;
 use crate::settings::TrainerSettings;
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{
-    Declaration, Exclusions, Incarnation, JobSettings, Refusal, RefusalKind, Routing, Task, Work,
+    Declaration, Environment, Exclusions, Incarnation, JobSettings, Refusal, RefusalKind, Routing, Task, Work,
 };
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
@@ -28,6 +28,7 @@ pub(crate) struct Master {
     nonce: u64,
     name: String,
     patience: Duration,
+    environment: Environment,
 }
 
 /// The master's answer to a trainer that joins.
@@ -35,6 +36,8 @@ pub(crate) struct JoinAnswer {
     pub(crate) incarnation: Incarnation,
     /// `None` until blocks are placed.
     pub(crate) routing: Option<Routing>,
+    /// In what the environment is another than the job's; empty if it is the same, or nobody asks.
+    difference: String,
 }
 
 /// The master's answer to a call for tasks.
@@ -70,7 +73,14 @@ impl Master {
         }
         leaders.caller.attempt = settings.attempt(Some(Duration::from_millis(job.lease_ttl_millis)));
         let leaders = Arc::new(leaders);
-        Ok(Master { leaders, job, nonce, name: settings.name.clone(), patience: settings.patience })
+        let (name, patience, environment) =
+            (settings.name.clone(), settings.patience, Environment::default());
+        Ok(Master { leaders, job, nonce, name, patience, environment })
+    }
+
+    /// The same, asked by a trainer of this environment.
+    pub(crate) fn in_environment(self, environment: Environment) -> Master {
+        Master { environment, ..self }
     }
 
     /// What a model may know before it declares.
@@ -101,13 +111,15 @@ impl Master {
             declaration: Some(declaration.into()),
             process: std::process::id(),
             previous: previous.map_or(0, |incarnation| incarnation.0),
+            environment: (&self.environment).into(),
         }
     }
 
     fn joined(&self, reply: proto::JoinReply) -> Result<JoinAnswer, TrainError> {
         let routing = reply.routing.map(Routing::try_from).transpose();
         let routing = routing.map_err(|refusal| self.leaders.callee().refused(refusal))?;
-        Ok(JoinAnswer { incarnation: Incarnation(reply.incarnation), routing })
+        let incarnation = Incarnation(reply.incarnation);
+        Ok(JoinAnswer { incarnation, routing, difference: reply.difference })
     }
 
     /// Joins, and waits until blocks are placed.
@@ -121,6 +133,12 @@ impl Master {
             };
             let joined = self.joined(self.leaders.until_answered(self.patience, join).await?)?;
             if let Some(routing) = joined.routing {
+                if !joined.difference.is_empty() {
+                    tracing::warn!(
+                        joined.difference,
+                        "this trainer's environment is not the job's: bits may differ"
+                    );
+                }
                 return Ok((joined.incarnation, routing));
             }
             if backoff.attempts() == 8 {

@@ -7,6 +7,7 @@ use crate::metrics::Metrics;
 use crate::parameters::Parameters;
 use crate::tables::Keys;
 use shoal_runtime::cluster::{Declaration, JobSettings, Mode, Precision};
+use std::collections::BTreeMap;
 
 /// A training program. All its functions are called on one thread, that of [`train`](crate::train) or [`main`](crate::main): it may
 /// keep what belongs to a thread.
@@ -39,6 +40,23 @@ pub trait Model {
     /// ```
     fn on_device(&mut self) -> Option<OnDevice> {
         None
+    }
+
+    /// What the bits of this program's gradients depend on beside its arguments, by name: versions of libraries, the instruction
+    /// set that they use, numbers of threads, flags, the device, hashes of constants. Asked once, after
+    /// [`declare`](Self::declare). In synchronous jobs the first trainer's are the job's, and whoever has others is refused, unless
+    /// the job is run with `--environment warn` or `any`. At most 128 entries, names of 64 bytes, values of 512.
+    ///
+    /// The SDK adds `processor`: the architecture, and whether it fuses multiplications with additions (`fma`). By that
+    /// `ndarray`'s products and the C library's `exp` and `ln` choose their code, and give other bits. Whatever else the compiler
+    /// makes of Rust has the same bits on every processor of an architecture. Nothing else is added: a program whose libraries choose by
+    /// more than that (`candle`'s products do, by AVX-512 and the sizes of caches), or that computes on a device, says so here. An
+    /// entry of the program's own that is called `processor` takes the place of the SDK's.
+    ///
+    /// # Errors
+    /// As [`declare`](Self::declare).
+    fn environment(&mut self) -> anyhow::Result<BTreeMap<String, String>> {
+        Ok(BTreeMap::new())
     }
 
     /// The keys of embedding tables that the batch reads: their rows are pulled before [`step`](Self::step),

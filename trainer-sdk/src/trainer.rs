@@ -22,6 +22,7 @@ use crate::chunks::{ChunkSource, Reader};
 use crate::complaint::Complaint;
 use crate::desk::{Desk, Ready};
 use crate::device::OnDevice;
+use crate::environment;
 use crate::error::{Leave, TrainError, Unfit};
 use crate::flat::Flat;
 use crate::master::Master;
@@ -43,6 +44,7 @@ use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,7 +104,9 @@ async fn train_beside(
         let master = Master::find(&settings, &*dial, random).await?;
         telemetry::identify(&master.job.job.0, &settings.name);
         let job = master.job();
-        let (declaration, on_device) = program.call(move |model| declared(model, &job)).await?;
+        let Declared { declaration, environment, on_device } =
+            program.call(move |model| declared(model, &job)).await?;
+        let master = master.in_environment(environment::of(environment)?);
         let (dial, meter) = (dial.clone(), meter.clone());
         let processors = settings.processors.clone();
         let joined = Session::join(master, declaration, on_device, dial, push_log, meter, processors).await?;
@@ -130,9 +134,18 @@ async fn train_beside(
     outcome
 }
 
-/// What the program declares, and what of it is on a device.
-fn declared(model: &mut dyn Model, job: &Job) -> Result<(Declaration, Option<OnDevice>), Stop> {
-    let declared = caught(|| Ok((model.declare(job)?, model.on_device())));
+/// What a program declares before it joins.
+struct Declared {
+    declaration: Declaration,
+    environment: BTreeMap<String, String>,
+    on_device: Option<OnDevice>,
+}
+
+fn declared(model: &mut dyn Model, job: &Job) -> Result<Declared, Stop> {
+    let declared = caught(|| {
+        let (declaration, environment) = (model.declare(job)?, model.environment()?);
+        Ok(Declared { declaration, environment, on_device: model.on_device() })
+    });
     declared.map_err(|error| match error {
         error if Leave::is_said_by(&error) => Stop::Left,
         error if Unfit::is_said_by(&error) => TrainError::Unfit(format!("{error:#}")).into(),

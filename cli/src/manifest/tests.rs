@@ -146,6 +146,7 @@ fn every_setting_of_a_job_can_be_said_in_a_manifest() {
         ("gradients", "bf16"),
         ("copies", "1"),
         ("excludeMax", "1"),
+        ("environment", "warn"),
         ("warmStart", "w"),
         ("untrained", "true"),
     ] {

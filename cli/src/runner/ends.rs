@@ -3,6 +3,7 @@
 
 use super::roles::Role;
 use rustix::process::Signal;
+use shoal_runtime::cluster::refusal::NOT_OF_THE_JOB_CODE;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub(crate) struct Life {
     pub(crate) was_killed: bool,
     /// Whether it has said goodbye, as after SIGTERM; a trainer that calls `exit` does not.
     pub(crate) has_left: bool,
+    /// Whether the job has no trainer that takes part.
+    pub(crate) is_alone: bool,
 }
 
 /// What an end means for the job.
@@ -48,6 +51,8 @@ pub(crate) enum Meaning {
     Killed,
     /// Somebody else took it away: a person, a scheduler, the kernel when memory is short. Another one does better.
     Preempted,
+    /// It was not let into the job, which has trainers of its own and goes on without it.
+    Refused,
     /// It failed by itself. Another one may do better.
     Failed,
     /// It failed by itself, and the next would in the same way: it was called wrongly, or is no program.
@@ -58,6 +63,8 @@ pub(crate) enum Meaning {
 const BY_SIGNAL: i32 = 128;
 /// Wrong usage, by the habit of `getopt`, clap and argparse.
 const WRONG_USAGE: i32 = 2;
+/// A trainer's word for what it declares, or its environment, being another than the job's.
+const NOT_OF_THE_JOB: i32 = NOT_OF_THE_JOB_CODE as i32;
 /// A shell's words for a file that is no program, and, below, for one that is not there.
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
@@ -123,6 +130,13 @@ fn name(signal: i32) -> &'static str {
     named.map_or("of no common name", |(_, name)| name)
 }
 
+impl Life {
+    /// Whether a trainer that says so was not let into the job: the master has never heard of one of its name.
+    fn is_refused(self) -> bool {
+        self.role == Role::Trainer && self.part == Part::NeverJoined
+    }
+}
+
 /// What an end means in a job that is not done. In one that is, every end is right.
 pub(crate) fn meaning(end: End, life: Life) -> Meaning {
     if life.was_killed {
@@ -135,6 +149,7 @@ pub(crate) fn meaning(end: End, life: Life) -> Meaning {
         (_, Some(Signal::TERM)) if life.was_told => Meaning::Left,
         (End::Exited(0), _) if life.has_left => Meaning::Preempted,
         (_, Some(Signal::TERM | Signal::KILL | Signal::INT | Signal::HUP)) => Meaning::Preempted,
+        (End::Exited(NOT_OF_THE_JOB), _) if life.is_refused() && !life.is_alone => Meaning::Refused,
         (End::Exited(WRONG_USAGE | NOT_EXECUTABLE | NOT_FOUND), _) if life.is_first => Meaning::Hopeless,
         _ => Meaning::Failed,
     }
@@ -153,7 +168,7 @@ pub(crate) fn word_to_master(name: &str, end: End, life: Life, last_words: &str)
         Meaning::Left | Meaning::Killed => Some(String::new()),
         // The kernel kills so where memory is short.
         Meaning::Preempted if !is_kill => Some(String::new()),
-        Meaning::Preempted | Meaning::Failed | Meaning::Hopeless => {
+        Meaning::Preempted | Meaning::Refused | Meaning::Failed | Meaning::Hopeless => {
             let said = sentence(name, end, life, last_words);
             Some(said.replacen(&format!("{name} ended with "), "", 1))
         }
@@ -170,6 +185,9 @@ pub(crate) fn sentence(name: &str, end: End, life: Life, last_words: &str) -> St
         (End::Exited(0), _, Part::Joined) => "the job is not done, and it has done nothing for it",
         (End::Exited(0), _, Part::Worked) => "the job is not done: does the program end by itself?",
         (End::Exited(WRONG_USAGE), _, Part::NeverJoined) => "it was called wrongly",
+        (End::Exited(NOT_OF_THE_JOB), _, Part::NeverJoined) if life.is_refused() => {
+            "the master has not let it into the job"
+        }
         (End::Exited(NOT_EXECUTABLE), _, _) => "what it calls cannot be executed",
         (End::Exited(NOT_FOUND), _, _) => "what it calls is not there",
         (_, Some(Signal::KILL), _) => {
@@ -196,7 +214,7 @@ fn unallocated(last_words: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::Meaning::{Failed, Hopeless, Killed, Left, Preempted};
+    use super::Meaning::{Failed, Hopeless, Killed, Left, Preempted, Refused};
     use super::*;
     use proptest::prelude::*;
 
@@ -207,6 +225,7 @@ mod tests {
         was_told: false,
         was_killed: false,
         has_left: false,
+        is_alone: false,
     };
     const LATER: Life = Life { part: Part::NeverJoined, ..LIFE };
     const NEW: Life = Life { is_first: true, ..LATER };
@@ -233,6 +252,11 @@ mod tests {
             (Exited(1), TOLD, Failed, "ended with exit code 1"),
             (Exited(1), NEW, Failed, "ended with exit code 1"),
             (Exited(2), NEW, Hopeless, "called wrongly"),
+            (Exited(5), LATER, Refused, "exit code 5: the master has not let it into the job"),
+            (Exited(5), NEW, Refused, "has not let it into the job"),
+            (Exited(5), Life { is_alone: true, ..NEW }, Failed, "has not let it into the job"),
+            (Exited(5), LIFE, Failed, "ended with exit code 5"),
+            (Exited(5), Life { role: Role::Pserver, ..LATER }, Failed, "ended with exit code 5"),
             (Exited(2), LATER, Failed, "called wrongly"),
             (Exited(127), LATER, Failed, "is not there"),
             (Exited(2), LIFE, Failed, "exit code 2"),

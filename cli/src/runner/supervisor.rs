@@ -161,7 +161,8 @@ impl Supervisor {
         let (part, has_left) = self.counts.part(*role, name);
         let was_told = ended.was_told || is_leaving(&self.status, name);
         let is_first = !self.counts.has_any(*role);
-        Life { role: *role, part, is_first, was_told, was_killed: *was_killed, has_left }
+        let is_alone = !self.status.trainers.iter().any(|trainer| trainer.state == "live");
+        Life { role: *role, part, is_first, was_told, was_killed: *was_killed, has_left, is_alone }
     }
 
     /// Judges every end that was noticed before the master was asked last.

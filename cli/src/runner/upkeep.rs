@@ -45,6 +45,8 @@ pub(crate) struct Budgets {
     trainers_failed: Budget,
     /// Trainers that are taken away, which says nothing against the program.
     trainers_preempted: Budget,
+    /// Trainers that are not let into a job that has others.
+    trainers_refused: Budget,
     /// Pservers and masters: their program is ours.
     servers: Budget,
 }
@@ -60,6 +62,7 @@ impl Default for Budgets {
         Budgets {
             trainers_failed: Budget::of(TRAINERS_FAILED_MAX),
             trainers_preempted: Budget::of(TAKEN_MAX),
+            trainers_refused: Budget::endless(REFUSED_PAUSE_MAX),
             servers: Budget::of(TAKEN_MAX),
         }
     }
@@ -83,15 +86,20 @@ impl Budgets {
                 false
             }
             (Role::Trainer, Meaning::Preempted) => self.trainers_preempted.fail(now),
+            (Role::Trainer, Meaning::Refused) => self.trainers_refused.fail(now),
             (Role::Trainer, Meaning::Failed) => self.trainers_failed.fail(now),
-            (Role::Pserver | Role::Master, Meaning::Preempted | Meaning::Failed) => self.servers.fail(now),
+            (Role::Pserver | Role::Master, Meaning::Preempted | Meaning::Refused | Meaning::Failed) => {
+                self.servers.fail(now)
+            }
         }
     }
 
     /// Whether the next process of a role may be started.
     pub(crate) fn may_start(&self, role: Role, now: Duration) -> bool {
         match role {
-            Role::Trainer => self.trainers_failed.may_start(now) && self.trainers_preempted.may_start(now),
+            Role::Trainer => [&self.trainers_failed, &self.trainers_preempted, &self.trainers_refused]
+                .iter()
+                .all(|budget| budget.may_start(now)),
             Role::Pserver | Role::Master => self.servers.may_start(now),
         }
     }
@@ -131,6 +139,8 @@ impl Names {
 #[derive(Clone, Debug)]
 struct Budget {
     max: u32,
+    /// The longest pause before the next start.
+    pause_max: Duration,
     failures: u32,
     /// The furthest point that was seen: how often the job has gone back, and its step.
     furthest: (u64, u64),
@@ -143,17 +153,26 @@ struct Budget {
 const REST: Duration = Duration::from_millis(500);
 /// The longest pause before the next start.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The same where the one before was not let into the job, whatever steps it has made: only another command or another machine
+/// would do better.
+const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Budget {
     /// So many failures end the job.
     fn of(max: u32) -> Budget {
         Budget {
             max,
+            pause_max: PAUSE_MAX,
             failures: 0,
             furthest: (0, 0),
             paused_until: Duration::ZERO,
             not_before: Duration::ZERO,
         }
+    }
+
+    /// No number of failures ends the job.
+    fn endless(pause_max: Duration) -> Budget {
+        Budget { pause_max, ..Budget::of(u32::MAX) }
     }
 
     /// The job stands at `step`, having gone back `rewinds` times.
@@ -172,9 +191,9 @@ impl Budget {
             // What struck many at once struck once.
             return false;
         }
-        self.failures += 1;
-        let pause = Duration::from_millis(25) * 2u32.pow(self.failures.min(10)) - Duration::from_millis(50);
-        self.paused_until = now + pause.min(PAUSE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        let pause = Duration::from_millis(25) * 2u32.pow(self.failures.min(12)) - Duration::from_millis(50);
+        self.paused_until = now + pause.min(self.pause_max);
         self.not_before = self.not_before.max(self.paused_until);
         self.failures >= self.max
     }
@@ -298,6 +317,7 @@ mod tests {
             (Role::Trainer, Meaning::Left, None),
             (Role::Trainer, Meaning::Killed, None),
             (Role::Trainer, Meaning::Preempted, Some(20)),
+            (Role::Trainer, Meaning::Refused, None),
             (Role::Trainer, Meaning::Failed, Some(8)),
             (Role::Trainer, Meaning::Hopeless, Some(1)),
             (Role::Pserver, Meaning::Left, None),
@@ -324,6 +344,26 @@ mod tests {
             );
             assert!(budgets.may_start(Role::Pserver, at(1000)), "a pserver is none of it");
         }
+    }
+
+    #[test]
+    fn who_is_not_let_in_comes_again_ever_more_slowly_however_many_steps_are_made() {
+        let mut budgets = Budgets::default();
+        let (mut now, mut pauses) = (at(0), Vec::new());
+        for step in 0..14 {
+            budgets.see(0, step);
+            assert!(!budgets.charge(Role::Trainer, Meaning::Refused, now));
+            let began = now;
+            while !budgets.may_start(Role::Trainer, now) {
+                now += at(50);
+            }
+            pauses.push((now - began).as_millis());
+            now += at(1);
+        }
+        assert_eq!(
+            pauses,
+            [0, 50, 150, 350, 750, 1550, 3150, 6350, 12750, 25550, 51150, 60000, 60000, 60000]
+        );
     }
 
     #[test]

@@ -24,7 +24,8 @@ pub use evaluate::Sums;
 use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
 use crate::trouble::Complaint;
 use shoal_runtime::cluster::{
-    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Fill, Incarnation, StateName, Term, Version,
+    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Environment, Fill, Incarnation, StateName, Term,
+    Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,6 +98,8 @@ pub struct Damage {
 pub struct Wishes {
     /// The first trainer's declaration.
     pub declaration: Option<Declaration>,
+    /// The first trainer's environment.
+    pub environment: Option<Environment>,
     /// How many members are asked for.
     pub wanted: Wanted,
     /// Pservers that are to be left.
@@ -124,6 +127,7 @@ pub fn next(document: &Document, wishes: &Wishes, seen: &Seen<'_>) -> Option<Doc
     }
     let mut next = document.clone();
     next.declaration = next.declaration.or_else(|| wishes.declaration.clone());
+    next.environment = next.environment.or_else(|| wishes.environment.clone());
     (next.wanted, next.end) = (wishes.wanted, wishes.end.clone());
     if next.end.is_none() && next.declaration.is_some() {
         decide_blocks(&mut next, wishes, seen);

@@ -52,6 +52,7 @@ impl World {
         let mut world = World {
             document: Document::new(job(is_sync), wanted),
             wishes: Wishes {
+                environment: None,
                 declaration: Some(Declaration::default()),
                 wanted,
                 leaving: BTreeSet::new(),

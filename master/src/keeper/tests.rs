@@ -1,11 +1,11 @@
 //! The keeper in paused time, over a store in memory: who is elected, what is told, how an office ends.
 
 use super::*;
-use crate::document::{End, Wanted};
+use crate::document::{Checks, End, Wanted};
 use crate::fixture::*;
 use crate::members::State;
 use object_store::memory::InMemory;
-use shoal_runtime::cluster::{CheckpointId, Incarnation};
+use shoal_runtime::cluster::{CheckpointId, EnvironmentRule, Incarnation};
 use shoal_runtime::host::rpc::Channel;
 use shoal_runtime::host::rpc::tls::Role;
 use shoal_runtime::host::store::{MemoryStore, SwapFault};
@@ -189,11 +189,14 @@ async fn other_wishes_make_no_other_job_and_of_members_those_in_the_store_hold_o
     put(&store, None, &fresh(3, 2)).await;
     let mut keeper = keeper(&store, &wire, "m1");
     keeper.fresh.wanted = Wanted { pservers: 1, trainers: 9, replicas: 1, exclude_max: 4 };
+    let checks = Checks { environment: EnvironmentRule::Warn };
+    keeper.fresh.checks = checks;
     beside(&[(&keeper, &service)], async {
         until(|| term(&service).is_some()).await;
         let wanted = Wanted { pservers: 3, trainers: 1, replicas: 1, exclude_max: 4 };
         assert_eq!(told(&service).unwrap().wanted, wanted);
         assert_eq!(stored(&store).await.1.wanted, wanted);
+        assert_eq!(stored(&store).await.1.checks, checks, "how closely one looks is one's own");
     })
     .await;
 }

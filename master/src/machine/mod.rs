@@ -32,7 +32,7 @@ use std::time::Duration;
 
 pub use checkpoints::CheckpointPolicy;
 pub use pservers::{PserverCounters, PserverRecord, PserverWord, UNATTENDED_MAX};
-pub use trainers::{LeaseOutcome, Refused, TrainerCounters, TrainerWord};
+pub use trainers::{Declared, LeaseOutcome, Refused, TrainerCounters, TrainerWord};
 
 /// Gradients that trainers may fail to compute, each time ending a trainer, before the job fails.
 const FAILURES_MAX: u32 = 3;
@@ -123,6 +123,7 @@ impl Machine {
         }
         let wishes = Wishes {
             declaration: None,
+            environment: None,
             wanted: document.wanted,
             leaving: BTreeSet::new(),
             replacing: BTreeSet::new(),

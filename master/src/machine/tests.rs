@@ -13,6 +13,7 @@ mod counts;
 mod damage;
 mod deltas;
 mod ends;
+mod environments;
 mod failover;
 pub(crate) mod fixture;
 mod histories;

@@ -7,7 +7,8 @@ use crate::lease::Progress;
 use crate::members::State;
 use crate::trouble::Complaint;
 use shoal_runtime::cluster::{
-    Declaration, Incarnation, LeaseId, Mode, Refusal, RefusalKind, Routing, Table, Task,
+    Declaration, Environment, EnvironmentRule, Incarnation, LeaseId, Mode, Refusal, RefusalKind, Routing,
+    Table, Task,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -76,6 +77,21 @@ impl HeardTrainer {
     }
 }
 
+/// What a trainer says of itself when it joins.
+#[derive(Clone, Debug, Default)]
+pub struct Declared {
+    /// Its parameters.
+    pub declaration: Declaration,
+    /// What its bits depend on beside them.
+    pub environment: Environment,
+}
+
+impl From<Declaration> for Declared {
+    fn from(declaration: Declaration) -> Declared {
+        Declared { declaration, environment: Environment::default() }
+    }
+}
+
 /// What a trainer cannot do of what it was leased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -127,18 +143,77 @@ impl Machine {
         }
     }
 
-    /// A trainer joins and declares its parameters. The first declaration is the job's; any other is refused.
+    /// Refuses a trainer whose bits depend on something else than the job's do, if that is not to be.
+    fn check_environment(&self, environment: &Environment) -> Result<(), Refusal> {
+        let is_refused = self.document.checks.environment == EnvironmentRule::Same;
+        let Some(what) = self.difference(environment).filter(|_| is_refused) else { return Ok(()) };
+        let detail = format!(
+            "{what}; the first trainer's environment is the job's, since others may give other bits: run this trainer as those \
+             of the job (image, processor, threads, flags), or start the master again with --environment warn, which lets it in"
+        );
+        Err(Refusal::new(RefusalKind::EnvironmentMismatch, "this trainer", detail))
+    }
+
+    /// What the first trainer's bits depend on.
+    pub fn environment(&self) -> Option<&Environment> {
+        self.document.environment.as_ref().or(self.wishes.environment.as_ref())
+    }
+
+    /// In what an environment is another than the job's; none if it is the same, or nobody wants to know.
+    pub fn difference(&self, environment: &Environment) -> Option<String> {
+        let is_asked = self.document.checks.environment != EnvironmentRule::Any;
+        self.environment().filter(|_| is_asked)?.difference(environment)
+    }
+
+    /// A trainer joins and declares its parameters and its environment. The first declaration is the job's, any other is refused;
+    /// so is another environment than the first, unless it is let in.
     /// The routing is absent until the wanted pservers are there: join again.
     pub fn join(
         &mut self,
         name: &str,
         nonce: u64,
         process: u32,
-        declaration: Declaration,
+        declared: impl Into<Declared>,
         previous: Option<Incarnation>,
         now: Duration,
     ) -> Result<(Incarnation, Option<Arc<Routing>>), Refusal> {
-        self.check_mode(&declaration)?;
+        let declared = declared.into();
+        self.check_declaration(&declared.declaration)?;
+        self.check_environment(&declared.environment)?;
+        let (incarnation, superseded) = self.trainers.join(name, nonce, process, previous, now)?;
+        if let (Some(old), Some(job)) = (superseded, &mut self.job) {
+            job.suspects.supersede(old, now + Duration::from_millis(self.document.job.lease_ttl_millis));
+            job.dispatch.lose(old, &job.reports);
+        }
+        for forgotten in self.trainers.take_forgotten() {
+            self.heard_trainers.remove(&forgotten);
+            self.tally.forget(forgotten);
+        }
+        let is_new = !self.heard_trainers.contains_key(&incarnation);
+        self.heard_trainers.entry(incarnation).or_default();
+        if let Some(difference) = self.difference(&declared.environment).filter(|_| is_new) {
+            tracing::warn!(trainer = name, difference, "its environment is not the job's: bits may differ");
+        }
+        if previous.is_none() {
+            self.tally.begin(incarnation);
+        }
+        self.take(declared);
+        Ok((incarnation, self.job.as_ref().map(|job| Arc::clone(&job.routing))))
+    }
+
+    /// What the first trainer says of itself is the job's.
+    fn take(&mut self, declared: Declared) {
+        if self.declaration().is_none() {
+            (self.wishes.declaration, self.is_changed) = (Some(declared.declaration), true);
+        }
+        if self.environment().is_none() {
+            (self.wishes.environment, self.is_changed) = (Some(declared.environment), true);
+        }
+    }
+
+    /// Refuses a declaration that this job cannot have, or that is another than its own.
+    fn check_declaration(&self, declaration: &Declaration) -> Result<(), Refusal> {
+        self.check_mode(declaration)?;
         if let Some(aimed) = declaration.metrics().find(|metric| metric.target.is_some())
             && self.settings().evaluated.is_none()
         {
@@ -150,7 +225,7 @@ impl Machine {
             ));
         }
         if let Some(ours) = self.declaration()
-            && let Some(fault) = ours.difference(&declaration)
+            && let Some(fault) = ours.difference(declaration)
         {
             let subject = format!("parameter {:?}", fault.parameter);
             let way_out = "every trainer of a job must run the same program with the same arguments";
@@ -160,23 +235,7 @@ impl Machine {
                 format!("{}; {way_out}", fault.what),
             ));
         }
-        let (incarnation, superseded) = self.trainers.join(name, nonce, process, previous, now)?;
-        if let (Some(old), Some(job)) = (superseded, &mut self.job) {
-            job.suspects.supersede(old, now + Duration::from_millis(self.document.job.lease_ttl_millis));
-            job.dispatch.lose(old, &job.reports);
-        }
-        for forgotten in self.trainers.take_forgotten() {
-            self.heard_trainers.remove(&forgotten);
-            self.tally.forget(forgotten);
-        }
-        self.heard_trainers.entry(incarnation).or_default();
-        if previous.is_none() {
-            self.tally.begin(incarnation);
-        }
-        if self.declaration().is_none() {
-            (self.wishes.declaration, self.is_changed) = (Some(declaration), true);
-        }
-        Ok((incarnation, self.job.as_ref().map(|job| Arc::clone(&job.routing))))
+        Ok(())
     }
 
     /// Takes the word of a trainer that calls for tasks: its progress and counters. An overtaken call changes nothing

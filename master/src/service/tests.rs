@@ -45,14 +45,15 @@ impl Office {
 
     async fn register(&self, name: &str, nonce: u64) -> Incarnation {
         let (name, address, job) = (name.to_owned(), format!("{name}:7000"), JOB.to_owned());
-        let request = proto::RegisterRequest { job, name, address, nonce, process: 1, previous: 0 };
+        let request = proto::RegisterRequest { job, name, address, nonce, process: 1, ..Default::default() };
         let registered = self.service.register(Request::new(request)).await.unwrap().into_inner();
         self.settle();
         Incarnation(registered.incarnation)
     }
     async fn join(&self, name: &str) -> Incarnation {
         let (job, name, declaration) = (JOB.to_owned(), name.to_owned(), Some((&declaration()).into()));
-        let request = proto::JoinRequest { job, name, nonce: 1, declaration, process: 1, previous: 0 };
+        let request =
+            proto::JoinRequest { job, name, nonce: 1, declaration, process: 1, ..Default::default() };
         let joined = self.service.join(Request::new(request)).await.unwrap().into_inner();
         self.settle();
         Incarnation(joined.incarnation)

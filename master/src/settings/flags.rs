@@ -3,7 +3,7 @@
 //! Every argument is named once below, so that none that is added later can be forgotten.
 
 use super::{JobArguments, ModeArgument};
-use shoal_runtime::cluster::Precision;
+use shoal_runtime::cluster::{EnvironmentRule, Precision};
 use std::ffi::OsString;
 
 impl JobArguments {
@@ -29,6 +29,7 @@ impl JobArguments {
             gradients,
             replicas,
             exclude_max,
+            environment,
             checkpoint_steps,
             checkpoint_seconds,
             checkpoints,
@@ -57,6 +58,7 @@ impl JobArguments {
             ("--gradients", Some(Precision::from(*gradients).name().to_owned())),
             ("--replicas", number(replicas)),
             ("--exclude-max", number(exclude_max)),
+            ("--environment", environment.map(|rule| EnvironmentRule::from(rule).name().to_owned())),
             ("--checkpoint-steps", number(checkpoint_steps)),
             ("--checkpoint-seconds", number(checkpoint_seconds)),
             ("--checkpoints", checkpoints.clone()),
@@ -109,6 +111,7 @@ mod tests {
             "--gradients=bf16",
             "--replicas=1",
             "--exclude-max=8",
+            "--environment=warn",
             "--checkpoint-steps=12",
             "--checkpoint-seconds=13",
             "--checkpoints=place",

@@ -114,6 +114,10 @@ pub struct TrainingJobSpec {
     /// Leave out up to so many records that no trainer can read or use; more of them fail the job. By default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude_max: Option<u64>,
+    /// What becomes of trainers whose environment (what the program says that its bits depend on) is not the first trainer's: same
+    /// refuses them, warn lets them in and logs the difference, any does not look. By default same, in async jobs any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<EnvironmentRule>,
     /// A safetensors file that master and pservers reach: parameters named as its tensors begin at its values. May not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<String>,
@@ -167,6 +171,19 @@ pub enum Gradients {
     F32,
     /// Rounded, in half the bytes.
     Bf16,
+}
+
+/// Whether trainers of one job may have environments of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EnvironmentRule {
+    /// Whoever has another than the job's is refused.
+    #[default]
+    Same,
+    /// They are let in, and the difference is logged.
+    Warn,
+    /// Nobody compares.
+    Any,
 }
 
 /// Where and how often the model is saved.

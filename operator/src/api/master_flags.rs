@@ -1,6 +1,6 @@
 //! A job's settings as flags of `shoal master`. Every field of the spec is named here, so that none can be forgotten.
 
-use super::job::{CheckpointSpec, Gradients, Mode, TrainingJobSpec};
+use super::job::{CheckpointSpec, EnvironmentRule, Gradients, Mode, TrainingJobSpec};
 
 /// The flags that say to a master what a job's spec says of training, each with its value. Where its state and its
 /// checkpoints are is the caller's to add.
@@ -25,6 +25,7 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
         gradients,
         copies,
         exclude_max,
+        environment,
         warm_start,
         checkpoint: CheckpointSpec { place: _, every_steps, every_seconds, keep_last, full_every },
         master: _,
@@ -59,6 +60,7 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
         ("--gradients", gradients.map(Gradients::name).map(str::to_owned)),
         ("--replicas", text(copies)),
         ("--exclude-max", text(exclude_max)),
+        ("--environment", environment.map(EnvironmentRule::name).map(str::to_owned)),
         ("--warm-start", warm_start.clone()),
         ("--checkpoint-steps", text(every_steps)),
         ("--checkpoint-seconds", text(every_seconds)),
@@ -77,6 +79,16 @@ impl Mode {
         match self {
             Mode::Sync => "sync",
             Mode::Async => "async",
+        }
+    }
+}
+
+impl EnvironmentRule {
+    fn name(self) -> &'static str {
+        match self {
+            EnvironmentRule::Same => "same",
+            EnvironmentRule::Warn => "warn",
+            EnvironmentRule::Any => "any",
         }
     }
 }

@@ -221,6 +221,10 @@ pub struct TrainerRoleStatus {
     /// Failures since a step was made.
     #[serde(skip_serializing_if = "Failures::is_none")]
     pub failures: Failures,
+    /// Those that were not let into the job, since what they declare, or their environment, is not the job's. Steps made
+    /// meanwhile do not end the pause before the next.
+    #[serde(skip_serializing_if = "Failures::is_none")]
+    pub refusals: Failures,
 }
 
 /// The pservers of a job. Failures are counted with those of the master.
@@ -293,6 +297,9 @@ pub struct Ends {
     /// Because it made no progress.
     #[serde(skip_serializing_if = "is_zero")]
     pub hung: u32,
+    /// Because it was not let into the job.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub refused: u32,
 }
 
 impl Ends {

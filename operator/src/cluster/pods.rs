@@ -4,6 +4,7 @@ use crate::api::{Moment, bytes};
 use crate::decide::{Deleted, EndClass, Ended, PodState, PodView, Role, Unusable};
 use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+use shoal_runtime::cluster::refusal::NOT_OF_THE_JOB_CODE;
 use shoal_runtime::host::telemetry;
 
 /// Why a kubelet says that it cannot run a container as it is written.
@@ -22,6 +23,8 @@ const UNUSABLE: [&str; 9] = [
 const HOPELESS_CODES: [i32; 3] = [2, 126, 127];
 /// The exit code of a trainer or a pserver whose master did not answer for too long.
 const UNREACHED_CODE: i32 = 3;
+/// The exit code of a trainer that is not of its job.
+const REFUSED_CODE: i32 = NOT_OF_THE_JOB_CODE as i32;
 /// What a shell and a kubelet make of SIGTERM.
 const TERMINATED_CODE: i32 = 143;
 
@@ -140,6 +143,7 @@ fn by_container(terminated: &ContainerStateTerminated) -> EndClass {
         (_, 0) => EndClass::Completed,
         (_, code) if HOPELESS_CODES.contains(&code) => EndClass::Hopeless,
         (_, UNREACHED_CODE) => EndClass::Unreached,
+        (_, REFUSED_CODE) => EndClass::Refused,
         (_, TERMINATED_CODE) => EndClass::Evicted,
         _ => EndClass::Error,
     }
@@ -190,6 +194,7 @@ mod tests {
         assert_eq!(failed(json!({ "exitCode": 128, "reason": "StartError" })), EndClass::Hopeless);
         assert_eq!(failed(json!({ "exitCode": 2, "reason": "Error" })), EndClass::Hopeless);
         assert_eq!(failed(json!({ "exitCode": 3, "reason": "Error" })), EndClass::Unreached);
+        assert_eq!(failed(json!({ "exitCode": 5, "reason": "Error" })), EndClass::Refused);
         assert_eq!(failed(json!({ "exitCode": 143, "reason": "Error" })), EndClass::Evicted);
         assert_eq!(failed(json!({ "exitCode": 101, "reason": "Error" })), EndClass::Error);
         let whole = [

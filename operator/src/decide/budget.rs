@@ -37,12 +37,14 @@ pub(super) fn see_progress(status: &mut TrainingJobStatus, master: &MasterView) 
     }
 }
 
-/// Counts the end of a pod. Returns why the job fails, if that was one too many.
+/// Counts the end of a pod of a job that has, or has no, trainers that take part. Returns why the job fails, if that was one too
+/// many.
 pub(super) fn count(
     status: &mut TrainingJobStatus,
     spec: &TrainingJobSpec,
     pod: &PodView,
     ended: &Ended,
+    has_trainers: bool,
     now: Moment,
 ) -> Option<(&'static str, String)> {
     let counter = |ends: &mut Ends| match ended.class {
@@ -53,9 +55,14 @@ pub(super) fn count(
         EndClass::OutOfMemory => ends.out_of_memory += 1,
         EndClass::Error | EndClass::Hopeless => ends.errors += 1,
         EndClass::Hung => ends.hung += 1,
+        EndClass::Refused => ends.refused += 1,
     };
     counter(&mut status.ends);
-    if !matches!(ended.class, EndClass::OutOfMemory | EndClass::Error | EndClass::Hopeless) {
+    let is_failure = matches!(
+        ended.class,
+        EndClass::OutOfMemory | EndClass::Error | EndClass::Hopeless | EndClass::Refused
+    );
+    if !is_failure {
         return None;
     }
     let reason = reason(ended.class);
@@ -69,6 +76,15 @@ pub(super) fn count(
     if ended.class == EndClass::OutOfMemory && more_memory(status, spec, pod) {
         return None;
     }
+    let step = status.progress.as_ref().map_or(0, |progress| progress.step);
+    if ended.class == EndClass::Refused {
+        let refusals = &mut status.trainer.refusals;
+        *refusals = Failures { count: refusals.count.saturating_add(1), step, at: now };
+        // The job has trainers of its own, and goes on without this one.
+        if has_trainers {
+            return None;
+        }
+    }
     let policy = &spec.failure_policy;
     let (failures, most) = match pod.role {
         Role::Trainer => (&mut status.trainer.failures, policy.trainer_failures.unwrap_or(TRAINER_FAILURES)),
@@ -76,7 +92,6 @@ pub(super) fn count(
             (&mut status.pserver.failures, policy.server_failures.unwrap_or(SERVER_FAILURES))
         }
     };
-    let step = status.progress.as_ref().map_or(0, |progress| progress.step);
     *failures = Failures { count: failures.count + 1, step, at: now };
     let is_over = failures.count >= most || ended.class == EndClass::Hopeless;
     is_over.then(|| (reason, said(pod, ended, failures.count)))
@@ -111,6 +126,7 @@ pub(super) fn reason(class: EndClass) -> &'static str {
         EndClass::Error => "Error",
         EndClass::Hopeless => "Hopeless",
         EndClass::Hung => "Hung",
+        EndClass::Refused => "Refused",
     }
 }
 
@@ -131,4 +147,63 @@ fn last_words(message: &str) -> String {
     let message = message.trim();
     let from = message.char_indices().rev().nth(511).map_or(0, |(at, _)| at);
     message[from..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::view::PodState;
+    use serde_json::json;
+
+    fn refused(name: &str) -> (PodView, Ended) {
+        let message =
+            "environment mismatch: this trainer: threads is \"1\" in the job and \"2\" here".to_owned();
+        let ended = Ended { class: EndClass::Refused, exit_code: Some(5), message, at: None };
+        let pod = PodView {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            role: Role::Trainer,
+            ordinal: 1,
+            state: PodState::Ended(ended.clone()),
+            is_ready: false,
+            created: Moment(0),
+            deleted: None,
+            ip: None,
+            memory: None,
+        };
+        (pod, ended)
+    }
+
+    #[test]
+    fn who_is_not_let_into_a_job_that_has_trainers_never_fails_it_and_comes_again_ever_more_slowly() {
+        let spec =
+            serde_json::from_value(json!({ "data": ["/d"], "checkpoint": { "place": "/c" } })).unwrap();
+        let mut status = TrainingJobStatus::default();
+        let (pod, ended) = refused("j-trainer-1");
+        for second in 0..100 {
+            assert_eq!(count(&mut status, &spec, &pod, &ended, true, Moment(second)), None);
+            // Steps made meanwhile are no reason to try at once.
+            let step = 10 + second.unsigned_abs();
+            let master = MasterView { is_progress_known: true, step, ..MasterView::default() };
+            see_progress(&mut status, &master);
+        }
+        let (refusals, failures) = (status.trainer.refusals, status.trainer.failures);
+        assert_eq!((refusals.count, failures.count, status.ends.refused), (100, 0, 100));
+        assert!(!may_start(refusals, Moment(99 + 59)) && may_start(refusals, Moment(99 + 60)));
+        let told = status.last_failure.unwrap();
+        assert_eq!((told.reason.as_str(), told.exit_code), ("Refused", Some(5)));
+        assert!(told.message.contains("threads is"), "{}", told.message);
+    }
+
+    #[test]
+    fn a_job_into_which_nobody_is_let_fails_with_the_reason() {
+        let spec =
+            serde_json::from_value(json!({ "data": ["/d"], "checkpoint": { "place": "/c" } })).unwrap();
+        let mut status = TrainingJobStatus::default();
+        let (pod, ended) = refused("j-trainer-1");
+        let mut told = (0..8).map(|second| count(&mut status, &spec, &pod, &ended, false, Moment(second)));
+        assert!(told.by_ref().take(7).all(|failed| failed.is_none()));
+        let (reason, message) = told.next().unwrap().unwrap();
+        assert!(reason == "Refused" && message.contains("exit code 5") && message.contains("threads is"));
+    }
 }

@@ -27,7 +27,8 @@ pub(super) fn keep(next: &mut Upkeep<'_>) {
     for pod in named.into_iter().chain(surplus) {
         next.delete(pod, Grace::Own);
     }
-    if !next.has_placed_master() || !budget::may_start(next.status.trainer.failures, next.view.now) {
+    let ended = [next.status.trainer.failures, next.status.trainer.refusals];
+    if !next.has_placed_master() || !ended.iter().all(|ended| budget::may_start(*ended, next.view.now)) {
         return;
     }
     let least = next.view.job.spec.trainer.min_replicas;

@@ -122,8 +122,10 @@ impl<'a> Upkeep<'a> {
                     let note = format!("{}: {}", pod.name, ended.message.trim());
                     self.event(true, budget::reason(ended.class), note);
                 }
-                let counted =
-                    budget::count(&mut self.status, &self.view.job.spec, pod, &ended, self.view.now);
+                let has_trainers =
+                    self.view.master.is_some_and(|master| master.trainers.iter().any(|one| one.is_live));
+                let (spec, now) = (&self.view.job.spec, self.view.now);
+                let counted = budget::count(&mut self.status, spec, pod, &ended, has_trainers, now);
                 if let Some((reason, message)) = counted {
                     self.fail(reason, message);
                     continue;

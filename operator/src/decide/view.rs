@@ -215,6 +215,8 @@ pub enum EndClass {
     OutOfMemory,
     /// It gave up waiting for its master.
     Unreached,
+    /// The master did not let it into the job: what it declares, or its environment, is not the job's.
+    Refused,
     /// By an error that another start may not meet.
     Error,
     /// As every other start of it would: it was called wrongly, or is no program.

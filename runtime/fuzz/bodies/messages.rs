@@ -37,7 +37,7 @@ messages! {
     Admission, AssignedBlocks, AssignedCopy, Assignment, BlockCopy, BlockGradient, BlockProgress,
     CheckpointManifest, CheckpointReply, CheckpointRequest, Complaint, CopyProgress, Cut,
     DamagedCheckpoint, DecideReply, DecideRequest, Decisions, Declaration, Delta, DescribeRequest, DrainReply,
-    DrainRequest, Evaluated, EvaluatedBlock, EvaluationStatus, Exclusion, Exclusions, FileRecord,
+    DrainRequest, EnvironmentEntry, Evaluated, EvaluatedBlock, EvaluationStatus, Exclusion, Exclusions, FileRecord,
     FollowReply, FollowRequest, FollowedBlock, FollowedBlocks, Group, HeldStep, Initial, JobDescription,
     JobSettings, JoinReply, JoinRequest, LeaseCounters, LeaseReply, LeaseRequest, LeaveReply, LeaveRequest,
     Ledger, LedgerRange, LogEntry, ManifestRecord, Metric, MetricValue, Microbatch, NamedCheckpoint, Node,

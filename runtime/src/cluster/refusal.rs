@@ -21,6 +21,8 @@ pub enum RefusalKind {
     StaleIncarnation,
     /// The parameters declared are not the job's.
     DeclarationMismatch,
+    /// What the trainer's bits depend on is not what the job's do.
+    EnvironmentMismatch,
     /// A gradient has not the length of its block.
     WrongShape,
     /// A gradient holds an infinity or not-a-number.
@@ -51,6 +53,10 @@ pub enum RefusalKind {
     OtherVersion,
 }
 
+/// The exit code of a trainer that is not of its job: what it declares, or its environment, is another. The next one of the same
+/// command on the same machine would be refused as well, and the job goes on without it.
+pub const NOT_OF_THE_JOB_CODE: u8 = 5;
+
 /// What the caller of a refused call does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextMove {
@@ -67,6 +73,11 @@ pub enum NextMove {
 }
 
 impl RefusalKind {
+    /// Whether the caller is not of the job that it would join: see [`NOT_OF_THE_JOB_CODE`].
+    pub fn is_of_another_job(self) -> bool {
+        matches!(self, RefusalKind::DeclarationMismatch | RefusalKind::EnvironmentMismatch)
+    }
+
     /// What the caller does next.
     pub fn next_move(self) -> NextMove {
         match self {
@@ -77,6 +88,7 @@ impl RefusalKind {
             RefusalKind::WrongJob
             | RefusalKind::StaleIncarnation
             | RefusalKind::DeclarationMismatch
+            | RefusalKind::EnvironmentMismatch
             | RefusalKind::WrongShape
             | RefusalKind::NonFinite
             | RefusalKind::Malformed
@@ -95,6 +107,7 @@ impl std::fmt::Display for RefusalKind {
             RefusalKind::WrongJob => "wrong job",
             RefusalKind::StaleIncarnation => "stale incarnation",
             RefusalKind::DeclarationMismatch => "declaration mismatch",
+            RefusalKind::EnvironmentMismatch => "environment mismatch",
             RefusalKind::WrongShape => "wrong shape",
             RefusalKind::NonFinite => "non-finite gradient",
             RefusalKind::Malformed => "malformed message",

@@ -8,10 +8,11 @@ use std::error::Error;
 use std::sync::Arc;
 use tonic::{Code, Status};
 
-const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 17] = [
+const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 18] = [
     (RefusalKind::WrongJob, proto::RefusalKind::WrongJob, Code::FailedPrecondition),
     (RefusalKind::StaleIncarnation, proto::RefusalKind::StaleIncarnation, Code::FailedPrecondition),
     (RefusalKind::DeclarationMismatch, proto::RefusalKind::DeclarationMismatch, Code::FailedPrecondition),
+    (RefusalKind::EnvironmentMismatch, proto::RefusalKind::EnvironmentMismatch, Code::FailedPrecondition),
     (RefusalKind::WrongShape, proto::RefusalKind::WrongShape, Code::InvalidArgument),
     (RefusalKind::NonFinite, proto::RefusalKind::NonFinite, Code::InvalidArgument),
     (RefusalKind::Malformed, proto::RefusalKind::Malformed, Code::InvalidArgument),
@@ -30,7 +31,7 @@ const PAIRS: [(RefusalKind, proto::RefusalKind, Code); 17] = [
 
 /// The status that carries a refusal.
 pub fn status_of(refusal: &Refusal) -> Status {
-    let (_, kind, code) = PAIRS.into_iter().find(|(kind, _, _)| *kind == refusal.kind).unwrap_or(PAIRS[5]);
+    let (_, kind, code) = PAIRS.into_iter().find(|(kind, _, _)| *kind == refusal.kind).unwrap_or(PAIRS[6]);
     let details = proto::Refusal {
         kind: kind.into(),
         subject: refusal.subject.clone(),

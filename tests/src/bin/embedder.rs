@@ -13,9 +13,9 @@ use std::time::Duration;
 struct Count;
 
 impl Model for Count {
-    fn declare(&mut self, _: &Job) -> Declaration {
+    fn declare(&mut self, _: &Job) -> anyhow::Result<Declaration> {
         let count = Parameter::new("count", &[1], Rule::Sum, Schedule::constant(1.0), Initial::Zeros);
-        Declaration { parameters: vec![count], block_elements: 0 }
+        Ok(Declaration { parameters: vec![count], block_elements: 0 })
     }
     fn step(&mut self, batch: &Batch<'_>, _: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
         gradient.slice_mut("count")?[0] += batch.records.len() as f32;
@@ -25,7 +25,7 @@ impl Model for Count {
 
 fn main() -> ExitCode {
     for number in 1..=2 {
-        match shoal_trainer_sdk::train(Count) {
+        match shoal_trainer_sdk::train(&mut Count) {
             Ok(ended) => eprintln!("training {number} has ended: {ended:?}"),
             Err(error) => {
                 eprintln!("training {number} has failed: {error}");

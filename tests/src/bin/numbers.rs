@@ -22,11 +22,11 @@ fn sample(record: &Record<'_>) -> anyhow::Result<f32> {
 }
 
 impl Model for Numbers {
-    fn declare(&mut self, job: &Job) -> Declaration {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         let learnt = Parameter::new("w", &[1], Rule::Sgd, Schedule::constant(0.01), Initial::Zeros);
         let error = Parameter::metric("error", Metric::Mean { better: Better::Smaller });
         let counts = (0..oracle::NAMES.len()).map(|which| oracle::parameter(which, job.records));
-        Declaration { parameters: counts.chain([learnt, error]).collect(), block_elements: 0 }
+        Ok(Declaration { parameters: counts.chain([learnt, error]).collect(), block_elements: 0 })
     }
 
     fn step(

@@ -1,4 +1,5 @@
-//! The count example on a machine where one record cannot be used: `picky RECORD`; or ends the program without a word, `picky
+//! The count example on a machine where one record cannot be used: `picky RECORD`; or on one of so many threads, as it says of its
+//! environment: `picky threads N`; or ends the program without a word, `picky
 //! RECORD abort`, as every record does with `picky all abort`, and the beginning with `picky none abort`. For tests of what
 //! then becomes of the record; other trainers of the job run `count` itself.
 
@@ -9,6 +10,7 @@
 mod oracle;
 
 use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Model, Parameters};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 /// What cannot be used.
@@ -18,11 +20,14 @@ enum Refused {
     All,
     /// Not even the beginning.
     Start,
+    Nothing,
 }
 
 struct Picky {
     refused: Refused,
     aborts: bool,
+    /// What it says that its bits depend on.
+    threads: Option<String>,
 }
 
 impl Model for Picky {
@@ -33,6 +38,10 @@ impl Model for Picky {
         let parameters =
             (0..oracle::NAMES.len()).map(|which| oracle::parameter(which, job.records)).collect();
         Ok(Declaration { parameters, block_elements: 0 })
+    }
+
+    fn environment(&mut self) -> anyhow::Result<BTreeMap<String, String>> {
+        Ok(self.threads.iter().map(|threads| ("threads".to_owned(), threads.clone())).collect())
     }
 
     fn step(&mut self, batch: &Batch<'_>, _: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
@@ -51,12 +60,15 @@ fn main() -> ExitCode {
     let refused = match std::env::args().nth(1).as_deref() {
         Some("all") => Some(Refused::All),
         Some("none") => Some(Refused::Start),
+        Some("threads") => Some(Refused::Nothing),
         word => word.and_then(|word| word.parse().ok()).map(Refused::Record),
     };
     let Some(refused) = refused else {
-        eprintln!("usage: picky RECORD|all|none [abort]");
+        eprintln!("usage: picky RECORD|all|none [abort], or picky threads N");
         return ExitCode::from(2);
     };
-    let aborts = std::env::args().nth(2).is_some_and(|word| word == "abort");
-    shoal_trainer_sdk::main(Picky { refused, aborts })
+    let second = std::env::args().nth(2);
+    let aborts = second.as_deref() == Some("abort");
+    let threads = second.filter(|_| refused == Refused::Nothing);
+    shoal_trainer_sdk::main(Picky { refused, aborts, threads })
 }

@@ -10,6 +10,7 @@ use shoal_runtime::cluster::{Declaration, Layout, Node, Precision, Routing, Step
 use shoal_runtime::host::rpc::{Channel, PserverClient, master_client, pserver_client};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, PushAnswer, master_client::MasterClient};
+use shoal_trainer_sdk::usual_environment;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -56,8 +57,8 @@ impl Hand {
             name: name.to_owned(),
             nonce,
             declaration: Some((&declaration).into()),
-            process: 0,
-            previous: 0,
+            environment: (&usual_environment()).into(),
+            ..Default::default()
         };
         let (incarnation, routing) = loop {
             let reply = master.join(request.clone()).await?.into_inner();

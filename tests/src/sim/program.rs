@@ -9,7 +9,7 @@ use shoal_trainer_sdk::{
     Parameter, Parameters, Record, Rule, Schedule, Target,
 };
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The counters: record `i` adds `4^epoch` to element `i` of each.
 pub const COUNTS: [&str; 3] = ["count.first", "count.middle", "count.last"];
@@ -43,6 +43,8 @@ pub struct Program {
     pub target: Option<Target>,
     /// Its tables.
     pub tables: Option<Tables>,
+    /// Whether it says that its bits depend on something that others do not name.
+    pub is_odd: bool,
 }
 
 impl Program {
@@ -105,6 +107,11 @@ fn declaration(records: u64, block_elements: u64) -> Declaration {
 impl Model for Program {
     fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
         Ok(self.declaration(job.records))
+    }
+
+    fn environment(&mut self) -> anyhow::Result<BTreeMap<String, String>> {
+        let odd = self.is_odd.then(|| ("threads".to_owned(), "2".to_owned()));
+        Ok(odd.into_iter().collect())
     }
 
     fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use super::program::Program;
 use super::tables::Tables;
 use super::weather::Weather;
 use shoal_runtime::cluster::permutation::key;
-use shoal_runtime::cluster::{Mode, Precision};
+use shoal_runtime::cluster::{EnvironmentRule, Mode, Precision};
 use shoal_runtime::host::random::Random;
 use shoal_trainer_sdk::{Decisions, LossScale, NonFinite};
 use std::time::Duration;
@@ -55,6 +55,8 @@ pub struct Scenario {
     pub poison: Option<Poison>,
     /// Records that may be left out.
     pub exclude_max: u64,
+    /// Whether trainers may have environments of their own. Where they may, every third has one.
+    pub environment: EnvironmentRule,
     /// Steps between two checkpoints; 0 for none but the last.
     pub checkpoint_steps: u64,
     /// Bytes that pieces of checkpoints may hold on a pserver while they wait to be written.
@@ -141,6 +143,8 @@ impl Scenario {
         scenario.tables = Tables::drawn(seed);
         scenario.poison = poison(seed, scenario.data.records);
         scenario.exclude_max = u64::from(scenario.poison.is_some());
+        let rules = [EnvironmentRule::Same, EnvironmentRule::Warn, EnvironmentRule::Any];
+        scenario.environment = rules[(key(&[seed, 0xE27]) % 3) as usize];
         scenario
     }
 
@@ -152,7 +156,14 @@ impl Scenario {
             evaluates: self.evaluations.is_some(),
             tables: self.tables,
             target: self.evaluations.and_then(|evaluations| evaluations.target),
+            is_odd: false,
         }
+    }
+
+    /// The training program of the trainer that came as `number`th.
+    pub fn program_of(&self, number: usize) -> Program {
+        let is_odd = self.environment != EnvironmentRule::Same && number % 3 == 1;
+        Program { is_odd, ..self.program() }
     }
 
     /// Records that are evaluated, beyond those that are trained on.
@@ -197,6 +208,7 @@ impl Scenario {
             replicas: 0,
             poison: None,
             exclude_max: 0,
+            environment: EnvironmentRule::Same,
             checkpoint_steps: 0,
             checkpoint_memory: u64::MAX,
             trainers: 1,

@@ -12,7 +12,7 @@ use super::seen::Seen;
 use super::spoiled::Poisoned;
 use super::trace::Trace;
 use anyhow::Context;
-use shoal_master::document::{Document, Wanted};
+use shoal_master::document::{Checks, Document, Wanted};
 use shoal_master::keeper::Keeper;
 use shoal_master::machine::CheckpointPolicy;
 use shoal_master::service::MasterService;
@@ -189,7 +189,9 @@ impl World {
             keep_last: 2,
             full_every: 8,
         };
-        let (manifest, fresh) = (self.data.manifest().clone(), Document::new(self.job.clone(), wanted));
+        let checks = Checks { environment: self.scenario.environment };
+        let fresh = Document { checks, ..Document::new(self.job.clone(), wanted) };
+        let manifest = self.data.manifest().clone();
         let mut random = Random::seeded(key(&[self.scenario.seed, 1, life as u64]));
         let (network, identity) = (Arc::clone(&self.network), host.name.clone());
         let on = Arc::clone(&host);
@@ -285,7 +287,7 @@ impl World {
     /// A trainer joins under `name` with the scenario's program. Returns its index.
     pub fn start_trainer(&mut self, name: &str) -> usize {
         let number = self.trainers.len();
-        let (program, pace) = (self.scenario.program(), self.scenario.pace(number));
+        let (program, pace) = (self.scenario.program_of(number), self.scenario.pace(number));
         match self.scenario.poison_of(number) {
             None => self.start_trainer_with(name, pace, program),
             Some(record) => {

@@ -11,6 +11,7 @@
 //! | `predictions` | which model is told of, and places that are one prediction's |
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
+//! | `environments` | trainers whose bits depend on something else than the job's |
 //! | `packing` | what records are made of |
 //! | `images` | what goes into images suffices for their programs |
 //!
@@ -25,6 +26,7 @@ mod declared_names;
 mod devices;
 mod elastic;
 mod ends;
+mod environments;
 mod evaluation;
 mod examples;
 mod exclusions;

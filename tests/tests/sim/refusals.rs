@@ -13,6 +13,7 @@ use shoal_tests::sim::evidence::Evidence;
 use shoal_tests::sim::hand::Hand;
 use shoal_tests::sim::invariants;
 use shoal_tests::sim::observer::Observer;
+use shoal_tests::sim::program::Program;
 use shoal_tests::sim::reference::Trained;
 use shoal_tests::sim::run::in_paused_time;
 use shoal_tests::sim::scenario::Scenario;
@@ -162,6 +163,27 @@ fn another_declaration_is_refused_by_its_parameter() {
         impossible.parameters[1].shape = vec![0];
         let join = Hand::join_with(&stage.world, "stranger", 5, impossible);
         stage.refuses(RefusalKind::Malformed, "amsgrad", join).await;
+        stage.ends_well().await;
+    });
+}
+
+#[test]
+fn another_environment_is_refused_with_the_difference_and_the_job_goes_on() {
+    in_paused_time(async {
+        let mut stage = Stage::set().await;
+        let program = stage.world.scenario.program();
+        let odd = Program { is_odd: true, ..program };
+        let other = stage.world.start_trainer_with("other", Duration::ZERO, odd);
+        let ended = stage.world.trainers[other].ended().await.unwrap().unwrap();
+        let error = ended.unwrap_err();
+        assert_eq!(error.exit_code(), 5, "{error}");
+        for words in
+            ["environment mismatch", "threads is nothing in the job and \"2\" here", "--environment warn"]
+        {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        // It has ended: whoever looks at all trainers need not.
+        stage.world.trainers.remove(other);
         stage.ends_well().await;
     });
 }

@@ -12,6 +12,7 @@ use shoal_trainer_sdk::{
     self as sdk, Decisions, Declaration, Ended, Gradient, GradientSums, Leave, Metric, Metrics, Model,
     Parameter, Target, Unfit,
 };
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Trains an object of `shoal.Program` until its job is done (`"done"`) or it is asked to leave (`"left"`), with the settings of the
@@ -137,6 +138,10 @@ impl Model for Program {
             self.names = declaration.parameters.iter().map(|parameter| parameter.name.clone()).collect();
             Ok(declaration)
         })
+    }
+
+    fn environment(&mut self) -> anyhow::Result<BTreeMap<String, String>> {
+        Python::attach(|py| self.call(py, "_environment", ())?.extract().map_err(said))
     }
 
     fn step(

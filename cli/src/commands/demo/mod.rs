@@ -155,6 +155,7 @@ async fn start(
         delay: 0,
         gradients: PrecisionArgument::F32,
         exclude_max: 0,
+        environment: None,
         scale_by_staleness: false,
         replicas: 0,
         checkpoint_steps: 0,

@@ -55,6 +55,7 @@ pub(super) fn happening() -> impl Strategy<Value = Happening> {
         6 => (1u64..20).prop_map(|seconds| Happening::Pass { seconds }),
         1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::Error }),
         1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::OutOfMemory }),
+        1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::Refused }),
         1 => (0usize..20).prop_map(|which| Happening::Evict { which }),
         1 => (0usize..20).prop_map(|which| Happening::LoseNode { which }),
         1 => (2u32..6, 1u32..4).prop_map(|(trainers, pservers)| Happening::Scale { trainers, pservers }),

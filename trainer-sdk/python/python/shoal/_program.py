@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from . import _declare
+from . import _declare, _environment
 from ._batch import Batch, Gradient, Metrics, Parameters, Shapes
 from ._declare import Decisions, Declared, Metric
 
@@ -63,6 +63,14 @@ class Program:
         """
         return {}
 
+    def environment(self) -> dict[str, str]:
+        """What the bits of this program's gradients depend on beside their arguments, by name; asked after :meth:`declare`.
+
+        Versions of Python, NumPy and this package, and the instructions that NumPy uses, are added. In synchronous jobs a
+        trainer with another environment than the job's first one is refused (`--environment same`).
+        """
+        return {}
+
     # What the compiled module calls.
 
     @final
@@ -74,6 +82,10 @@ class Program:
         self._shapes: Shapes = {each.name: tuple(each.shape) for each in declared}
         steps = job.epochs * job.steps_per_epoch
         return _declare.declaration(declared, self.metrics, self.decisions, self.block_elements, steps)
+
+    @final
+    def _environment(self) -> dict[str, str]:
+        return {**_environment.usual(), **self.environment()}
 
     @final
     def _step(

@@ -66,7 +66,7 @@ impl master_server::Master for Master {
         Ok(Response::new(proto::JoinReply {
             incarnation: state.knows,
             routing: Some((&state.routing).into()),
-            settings: None,
+            ..Default::default()
         }))
     }
 

@@ -133,6 +133,17 @@ class Program(base.Program):
         self._find_metrics(job)
         return declared
 
+    def environment(self) -> dict[str, str]:
+        """What PyTorch's bits depend on, and the hash of what is frozen."""
+        return {
+            "torch": str(torch.__version__),
+            "torch.instructions": torch.backends.cpu.get_cpu_capability(),
+            "torch.threads": str(torch.get_num_threads()),
+            "torch.deterministic": str(torch.are_deterministic_algorithms_enabled()),
+            "torch.autocast": str(self._autocast),
+            "constants": self._built.constants_hash(),
+        }
+
     def _rules(self, optimizer: optim.Optimizer, scheduler: lr_scheduler.LRScheduler | None, job: _core.Job) -> dict[int, Rule]:
         """The rule of each trained parameter."""
         check_optimizer(optimizer)

@@ -1,0 +1,73 @@
+"""What the bits of NumPy's and PyTorch's results depend on beside their arguments.
+
+Two trainers of one job that differ in any of it may give other gradients, without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+
+
+def usual() -> dict[str, str]:
+    """Of every program: versions, and what NumPy chooses its code by."""
+    import numpy as np
+
+    from . import _core
+
+    return {
+        "python": platform.python_version(),
+        "shoal": _core.__version__,
+        "numpy": np.__version__,
+        "numpy.instructions": _instructions(),
+        "processor": f"{platform.machine()} {_processor()}".strip(),
+        **{f"${name}": value for name in _VARIABLES if (value := os.environ.get(name))},
+    }
+
+
+#: Variables by which libraries of mathematics choose code, or how work is divided among threads.
+_VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "BLIS_NUM_THREADS",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NPY_DISABLE_CPU_FEATURES",
+    "NPY_ENABLE_CPU_FEATURES",
+    "OMP_NUM_THREADS",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_NUM_THREADS",
+    "XLA_FLAGS",
+)
+
+
+def _instructions() -> str:
+    """The instruction sets that NumPy has found, as a short hash: there are dozens."""
+    import numpy as np
+
+    extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})  # type: ignore[union-attr]
+    return short_hash(" ".join(map(str, extensions.get("found", []))))
+
+
+def _processor() -> str:
+    """The kind of processor: its family and model on x86, by which BLAS libraries choose their kernels."""
+    if sys.platform != "linux":
+        return platform.processor()
+    wanted = {"vendor_id", "cpu family", "model", "CPU implementer", "CPU part"}
+    found: dict[str, str] = {}
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
+        for line in lines:
+            name, _, value = line.partition(":")
+            if not name.strip():
+                break
+            if name.strip() in wanted:
+                found[name.strip()] = value.strip()
+    return " ".join(found.values())
+
+
+def short_hash(text: str) -> str:
+    """The first 16 hexadecimal digits of a text's SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
