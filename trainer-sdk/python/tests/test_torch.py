@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +273,32 @@ def test_what_is_saved_starts_another_job(tmp_path: Path) -> None:
 
     result = shoal.run(vectors(build), warm_start=tmp_path / "model.safetensors", folder=tmp_path / "job", **SHAPE)
     assert torch.equal(result.state_dict()["weight"], net.weight.detach())
+
+
+class Odd(shoal.torch.Program):
+    """With two threads in one of its trainers."""
+
+    def declare(self, job: shoal.Job) -> Any:
+        self._threads = 2 if os.environ["SHOAL_TRAINER_NAME"] == "trainer-1" else 1
+        return super().declare(job)
+
+
+def test_a_trainer_with_other_threads_is_refused_with_the_difference_and_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Until the other one, which has to import PyTorch, has joined.
+    monkeypatch.setenv("SHOAL_PACE_MILLIS", "100")
+    program = Odd(images.build_lenet, images.loss, data=images.Images(640))
+    shoal.run(program, trainers=2, epochs=2, folder=tmp_path, **SHAPE)
+    log = (tmp_path / "trainer-1.log").read_text()
+    assert "torch.threads" in log
+    assert "--environment" in log
+
+
+def test_what_is_frozen_is_part_of_the_environment(tmp_path: Path) -> None:
+    found: list[str] = []
+    for seed in (1, 1, 2):
+        program = images.program("residual")
+        shoal.run(program, folder=tmp_path / str(len(found)), **{**SHAPE, "seed": seed})
+        found.append(program.environment()["constants"])
+    assert found[0] == found[1] != found[2]

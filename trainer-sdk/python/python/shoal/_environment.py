@@ -48,7 +48,7 @@ def _instructions() -> str:
     """The instruction sets that NumPy has found, as a short hash: there are dozens."""
     import numpy as np
 
-    extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})  # type: ignore[union-attr]
+    extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})
     return short_hash(" ".join(map(str, extensions.get("found", []))))
 
 
