@@ -44,10 +44,18 @@ class Module:
         self._sort_norms()
         #: Buffers that never change.
         self.constants = {name: buffer for name, buffer in net.named_buffers() if not self._is_statistic(name)}
+        self._constants_at = [
+            (name, net.get_submodule(name.rpartition(".")[0])._buffers, name.rpartition(".")[2]) for name in self.constants
+        ]
+        #: Of each parameter its shape, its strides and where it begins in the stretch that is lent.
+        self._lent: list[tuple[nn.Parameter, torch.Size, list[int], int]] = []
+        #: Of each parameter, by where its sums begin.
+        self._pushed: list[tuple[str, nn.Parameter, torch.Size, list[int], int]] = []
         self._loaded: int | None = None
         self._statistics_loaded: int | None = None
-        self._runs: dict[str, int] = {}
-        self._versions: dict[str, tuple[int, int]] = {}
+        self._runs = dict.fromkeys(self.norms, 0)
+        self._versions: list[int] = []
+        self._before: list[tuple[torch.Tensor | None, int]] = []
 
     def _sort_parameters(self) -> None:
         first: dict[int, str] = {}
@@ -84,11 +92,11 @@ class Module:
                 raise Refused(f"norm {name!r} has momentum=None, a plain mean over all batches: give it a momentum, such as 0.1")
             self.norms[name] = module
             if self._counts:
-                module.register_forward_hook(self._count(name))
+                module.register_forward_hook(self._counter(name))
 
-    def _count(self, name: str) -> Any:
+    def _counter(self, name: str) -> Any:
         def ran(*_: Any) -> None:
-            self._runs[name] = self._runs.get(name, 0) + 1
+            self._runs[name] += 1
 
         return ran
 
@@ -140,12 +148,15 @@ class Module:
         if self._loaded == parameters.version:
             return
         everything = from_dlpack(parameters._all)
-        for name, parameter in self.trained.items():
-            first, _ = parameters._core.place(name)
-            shape = parameter.shape
-            parameter.data = everything.as_strided(shape, _strides(shape), first)
+        if not self._lent:
+            self._lent = [
+                (parameter, parameter.shape, _strides(parameter.shape), parameters._core.place(name)[0])
+                for name, parameter in self.trained.items()
+            ]
+        for parameter, shape, strides, first in self._lent:
+            parameter.data = everything.as_strided(shape, strides, first)
         self._loaded = parameters.version
-        self._versions = {name: (parameter._version, 0) for name, parameter in self.trained.items()}
+        self._versions = [parameter._version for parameter in self.trained.values()]
 
     def load_statistics(self, parameters: Parameters) -> None:
         """Copies the running statistics of this version into the norms."""
@@ -157,27 +168,39 @@ class Module:
 
     def begin_step(self) -> None:
         """What a step must leave as it is, is noted."""
-        self._runs.clear()
+        for name in self._runs:
+            self._runs[name] = 0
         self._statistics_loaded = None
-        self._before = {name: (id(buffer), buffer._version) for name, buffer in self.constants.items()}
+        self._before = self._constants_now()
+        if not self.net.training:
+            self.net.train()
+
+    def begin_judging(self) -> None:
+        """The module gives what it has learnt, and nothing is noted."""
+        if self.net.training:
+            self.net.eval()
+
+    def _constants_now(self) -> list[tuple[torch.Tensor | None, int]]:
+        now = (buffers[name] for _, buffers, name in self._constants_at)
+        return [(buffer, -1 if buffer is None else buffer._version) for buffer in now]
 
     def end_step(self) -> None:
         """Refuses what is no function of parameters and batch."""
-        for name, parameter in self.trained.items():
-            if parameter._version != self._versions[name][0]:
+        for (name, parameter), version in zip(self.trained.items(), self._versions, strict=True):
+            if parameter._version != version:
                 raise Refused(
                     f"the step changed parameter {name!r} in place: parameters are the job's, and change by their gradients alone"
                 )
-        now = dict(self.net.named_buffers())
-        for name, before in self._before.items():
-            buffer = now.get(name)
-            if buffer is None or (id(buffer), buffer._version) != before:
+        for (name, *_), (was, version), (buffer, present) in zip(
+            self._constants_at, self._before, self._constants_now(), strict=True
+        ):
+            if buffer is not was or present != version:
                 raise Refused(
                     f"the step changed buffer {name!r}: what it leaves behind is lost when another trainer computes the next "
                     "one; a running mean can be declared as shoal.Average by a program of your own"
                 )
-        for name in self.norms:
-            if (runs := self._runs.get(name, 0)) != 1:
+        for name, runs in self._runs.items():
+            if runs != 1:
                 raise Refused(
                     f"norm {name!r} ran {runs} times in one step: its statistics are those of one batch; let it run once, or "
                     "take `track_running_stats=False`"
@@ -186,14 +209,19 @@ class Module:
     def add_to(self, gradient: Gradient, weight: float) -> None:
         """Puts the parameters' gradients and the norms' statistics where they are pushed from."""
         everything = from_dlpack(gradient._all)
+        if not self._pushed:
+            self._pushed = [
+                (name, parameter, parameter.shape, _strides(parameter.shape), gradient._places[name][0])
+                for name, parameter in self.trained.items()
+            ]
         targets: list[torch.Tensor] = []
         sums: list[torch.Tensor] = []
-        for name, parameter in self.trained.items():
+        for name, parameter, shape, strides, first in self._pushed:
             if (grad := parameter.grad) is None:
                 continue
             if grad.layout is not torch.strided:
                 raise Refused(f"the gradient of {name!r} is sparse: give `sparse=False` to its module")
-            targets.append(_view(everything, gradient._places[name][0], parameter.shape))
+            targets.append(everything.as_strided(shape, strides, first))
             sums.append(grad)
             parameter.grad = None
         if targets:
@@ -201,10 +229,6 @@ class Module:
         for name, _, buffer in self.statistics():
             first, end = gradient._places[name]
             torch.mul(buffer.reshape(-1), weight, out=everything[first:end])
-
-
-def _view(everything: torch.Tensor, first: int, shape: torch.Size) -> torch.Tensor:
-    return everything.as_strided(shape, _strides(shape), first)
 
 
 def _strides(shape: torch.Size) -> list[int]:

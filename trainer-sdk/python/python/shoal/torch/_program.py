@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -176,7 +177,7 @@ class Program(base.Program):
                 raise Refused("of RecordIO files `metrics={NAME: shoal.Accuracy()}` must say what `evaluate` gives")
             return
         module = self._built
-        module.net.eval()
+        module.begin_judging()
         with torch.no_grad():
             given = self._judge(module.net, self._collate([self.eval_data[0]]))
         for name, values in given.items():
@@ -197,11 +198,10 @@ class Program(base.Program):
         """One microbatch forward and backward."""
         module = self._built
         inputs = self._inputs(batch)
-        module.net.train()
         module.load(parameters)
         module.begin_step()
         _seed_all(batch.seed)
-        with torch.autocast("cpu", self._autocast, enabled=self._autocast is not None):
+        with self._precision():
             loss = self._loss(module.net, inputs)
         total, weight = _total(loss, len(batch))
         scaled = total if parameters.loss_scale == 1.0 else total * parameters.loss_scale
@@ -212,6 +212,11 @@ class Program(base.Program):
         if "loss" in gradient and "loss" not in module.trained:
             counts = gradient["loss"]
             counts[min(batch.step if self._counts_by_step else batch.epoch, len(counts) - 1)] += total.detach().item()
+
+    def _precision(self) -> contextlib.AbstractContextManager[None]:
+        if self._autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast("cpu", self._autocast)
 
     def evaluate(self, batch: Batch, parameters: Parameters, metrics: Metrics) -> None:
         """One microbatch of an evaluation."""
@@ -236,11 +241,11 @@ class Program(base.Program):
     def _judged(self, batch: Batch, parameters: Parameters, function: Callable[[nn.Module, Any], Any]) -> Any:
         module = self._built
         inputs = self._inputs(batch)
-        module.net.eval()
+        module.begin_judging()
         module.load(parameters)
         module.load_statistics(parameters)
         _seed_all(batch.seed)
-        with torch.no_grad(), torch.autocast("cpu", self._autocast, enabled=self._autocast is not None):
+        with torch.no_grad(), self._precision():
             return function(module.net, inputs)
 
 
