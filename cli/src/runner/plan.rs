@@ -4,6 +4,7 @@ use super::claim::Claim;
 use super::folder::RunFolder;
 use shoal_master::settings::JobArguments;
 use shoal_pserver::device::DeviceChoice;
+use shoal_runtime::cluster::environment::PROGRAM_VARIABLES;
 use shoal_runtime::host::rpc::tls::Role;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -146,8 +147,10 @@ impl JobPlan {
             ("SHOAL_TRAINER_NAME", name.to_owned()),
             ("SHOAL_PACE_MILLIS", self.pace.as_millis().to_string()),
         ];
+        let unsaid = PROGRAM_VARIABLES.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        let unsaid = unsaid.map(|(name, value)| (name, value.to_owned()));
         let own = self.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        own.chain(always).chain(tls).chain(plaintext).collect()
+        unsaid.chain(own).chain(always).chain(tls).chain(plaintext).collect()
     }
 }
 

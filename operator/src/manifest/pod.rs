@@ -6,13 +6,14 @@ use crate::api::{self, TrainingJob, bytes, typed_template};
 use crate::decide::{PodPlan, Role};
 use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, Pod, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
+    Affinity, Container, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
     ResourceRequirements, SeccompProfile, SecretVolumeSource, Toleration, Volume, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use serde_json::Value;
+use shoal_runtime::cluster::environment::PROGRAM_VARIABLES;
 use std::collections::BTreeMap;
 
 /// How long after its node was lost a pod is given up, where the job does not say.
@@ -151,7 +152,14 @@ fn finish(container: &mut Container, job: &TrainingJob, plan: &PodPlan) {
     let theirs = container.env.take().unwrap_or_default();
     let is_theirs = |name: &str| ours.iter().all(|one| one.name != name);
     let theirs: Vec<_> = theirs.into_iter().filter(|one| is_theirs(&one.name)).collect();
-    container.env = Some(ours.iter().cloned().chain(theirs).collect());
+    let says = |name: &str| theirs.iter().any(|one| one.name == name) || container.env_from.is_some();
+    let unsaid = PROGRAM_VARIABLES.into_iter().filter(|(name, _)| plan.role == Role::Trainer && !says(name));
+    let unsaid = unsaid.map(|(name, value)| EnvVar {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+        value_from: None,
+    });
+    container.env = Some(ours.iter().cloned().chain(unsaid).chain(theirs.iter().cloned()).collect());
 }
 
 /// What a job says nothing of it asks for a little of: whoever asks for nothing is put anywhere, is the first to go, and is

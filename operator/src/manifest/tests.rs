@@ -62,6 +62,8 @@ fn a_trainer_is_the_authors_container_with_the_jobs_names_in_its_environment() {
     assert_eq!(value("SHOAL_MASTER"), "digits-master.ns.svc:7400");
     assert_eq!(value("SHOAL_TRAINER_NAME"), "digits-trainer-4");
     assert_eq!(value("RATE"), "1");
+    // Nothing was said of threads.
+    assert_eq!(value("OMP_NUM_THREADS"), "1");
 }
 
 #[test]
