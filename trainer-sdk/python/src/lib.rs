@@ -3,6 +3,7 @@
 
 mod memory;
 mod program;
+mod records;
 mod views;
 
 use pyo3::prelude::*;
@@ -12,6 +13,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::memory::Memory;
+    #[pymodule_export]
+    use super::records::{RecordReader, RecordWriter};
     #[pymodule_export]
     use super::views::{Batch, Job, Parameters, Record};
 

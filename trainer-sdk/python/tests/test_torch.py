@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal import records
 
 torch = pytest.importorskip("torch")
 
@@ -273,6 +275,21 @@ def test_what_is_saved_starts_another_job(tmp_path: Path) -> None:
 
     result = shoal.run(vectors(build), warm_start=tmp_path / "model.safetensors", folder=tmp_path / "job", **SHAPE)
     assert torch.equal(result.state_dict()["weight"], net.weight.detach())
+
+
+def test_a_data_set_and_recordio_of_the_same_records_give_one_hash(tmp_path: Path) -> None:
+    data, judged = images.Images(640), images.Images(128, 100_000)
+    for name, of in (("data", data), ("judged", judged)):
+        packed = (pickle.dumps(of[index]) for index in range(len(of)))
+        records.pack(packed, tmp_path / f"{name}.recordio", **records.NUMBERED_CHUNK)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"decode": pickle.loads, "metrics": {"accuracy": shoal.Accuracy(), "log_loss": shoal.Mean()}}
+    program = shoal.torch.Program(images.build_lenet, images.loss, images.evaluate, **options)
+    files: dict[str, Any] = {"data": tmp_path / "data.recordio", "eval_data": tmp_path / "judged.recordio"}
+    of_files = shoal.run(program, folder=tmp_path / "files", **files, **SHAPE)
+    program = shoal.torch.Program(images.build_lenet, images.loss, images.evaluate, data=data, eval_data=judged)
+    of_data = shoal.run(program, folder=tmp_path / "numbers", **SHAPE)
+    assert of_files.sha256 == of_data.sha256
+    assert of_files.metrics == of_data.metrics
 
 
 class Odd(shoal.torch.Program):
