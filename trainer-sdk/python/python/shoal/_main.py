@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
-from . import _core
+from . import _core, _describe
 from ._command import CommandError, flag, shoal
 
 
@@ -35,7 +36,10 @@ def main(program: Any, **options: Any) -> NoReturn:
     script is started by ``shoal run`` with the same command line, and ``options`` are that command's flags
     (``trainers=2, epochs=8`` is ``--trainers 2 --epochs 8``).
     """
-    if "SHOAL_MASTER" not in os.environ and "SHOAL_DESCRIBE" not in os.environ:
+    if folder := os.environ.get(_describe.VARIABLE):
+        _describe.describe(program, Path(folder))
+        sys.exit(0)
+    if "SHOAL_MASTER" not in os.environ:
         _run(options)
     _core.log_to_stderr()
     try:

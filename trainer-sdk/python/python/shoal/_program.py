@@ -31,7 +31,7 @@ class Program:
 
     #: A map-style data set: ``data[i]`` is the record of number ``i``; with it :attr:`Batch.samples` are its elements.
     data: Sequence[Any] | None = None
-    #: The same of the data that are evaluated or predicted.
+    #: The same of the data that are evaluated.
     eval_data: Sequence[Any] | None = None
     #: Metrics of evaluations, by name.
     metrics: dict[str, Metric] = {}
@@ -53,7 +53,7 @@ class Program:
         raise NotImplementedError("the program evaluates nothing: write `evaluate`, or run it without --eval-data")
 
     def predict(self, batch: Batch, parameters: Parameters) -> Sequence[bytes | str | Array]:
-        """What the model says of each record, one output for each, in their order; in jobs with ``--predict``."""
+        """What the model says of each record of ``data``, one output for each, in their order; in jobs with ``--predict``."""
         raise NotImplementedError("the program predicts nothing: write `predict`, or run it without --predict")
 
     def initial(self, seed: int) -> dict[str, Array]:
@@ -103,7 +103,7 @@ class Program:
 
     @final
     def _predict(self, batch: _core.Batch, parameters: _core.Parameters) -> list[bytes]:
-        outputs = self.predict(Batch(batch, self.eval_data), Parameters(parameters, self._shapes))
+        outputs = self.predict(Batch(batch, self.data), Parameters(parameters, self._shapes))
         return [_output(output) for output in outputs]
 
 

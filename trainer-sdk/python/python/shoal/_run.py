@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _core, _safetensors
+from . import _core, _describe, _safetensors
 from ._command import Client, CommandError, ask, flag, shoal
 from ._main import TrainError, train
 
@@ -113,11 +113,9 @@ def run(
 
 def _own(program: Program, folder: Path, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     """Data and initial values that the program brings along."""
-    own: dict[str, Any] = {}
-    if program.data is not None and "data" not in options:
-        own["data"] = f"records:{len(program.data)}"
-    if program.eval_data is not None and "eval_data" not in options:
-        own["eval_data"] = f"records:{len(program.eval_data)}"
+    sizes = _describe.sizes(program)
+    flags = {"data": sizes.get("records"), "eval_data": sizes.get("eval_records")}
+    own: dict[str, Any] = {name: f"records:{size}" for name, size in flags.items() if size is not None and name not in options}
     initial = {} if "warm_start" in options else program.initial(seed)
     if initial:
         _safetensors.save(folder / "initial.safetensors", initial)

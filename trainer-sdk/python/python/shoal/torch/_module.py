@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
 from torch.utils.dlpack import from_dlpack
+from torch.utils.hooks import RemovableHandle
 
 from .. import _safetensors
 from .._batch import Gradient, Parameters
@@ -31,7 +32,10 @@ class Module:
 
     def __init__(self, net: nn.Module, counts: bool = True) -> None:
         self.net = net
+        #: What the author's functions call: the module, or what was compiled of it.
+        self.callable = net
         self._counts = counts
+        self._hooks: list[RemovableHandle] = []
         net.train()
         #: Trained parameters; a tied one once, under its first name.
         self.trained: dict[str, nn.Parameter] = {}
@@ -54,7 +58,7 @@ class Module:
         self._loaded: int | None = None
         self._statistics_loaded: int | None = None
         self._runs = dict.fromkeys(self.norms, 0)
-        self._versions: list[int] = []
+        self._versions = [parameter._version for parameter in self.trained.values()]
         self._before: list[tuple[torch.Tensor | None, int]] = []
 
     def _sort_parameters(self) -> None:
@@ -92,7 +96,7 @@ class Module:
                 raise Refused(f"norm {name!r} has momentum=None, a plain mean over all batches: give it a momentum, such as 0.1")
             self.norms[name] = module
             if self._counts:
-                module.register_forward_hook(self._counter(name))
+                self._hooks.append(module.register_forward_hook(self._counter(name)))
 
     def _counter(self, name: str) -> Any:
         def ran(*_: Any) -> None:
@@ -174,6 +178,12 @@ class Module:
         self._before = self._constants_now()
         if not self.net.training:
             self.net.train()
+
+    def stop_counting(self) -> None:
+        """Takes the counters of norms' runs away: code that is compiled would be compiled again for each count."""
+        for hook in self._hooks:
+            hook.remove()
+        self._runs.clear()
 
     def begin_judging(self) -> None:
         """The module gives what it has learnt, and nothing is noted."""

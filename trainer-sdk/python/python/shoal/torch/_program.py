@@ -63,6 +63,7 @@ class Program(base.Program):
         skip_non_finite: int | None = None,
         loss_scale: float | None = None,
         autocast: torch.dtype | None = None,
+        compile: bool | dict[str, Any] = False,
         threads: int = 1,
         block_elements: int = 0,
     ) -> None:
@@ -84,6 +85,7 @@ class Program(base.Program):
         if autocast is torch.float16 and loss_scale is None:
             raise Refused("autocast=torch.float16 loses small gradients: give `loss_scale=65536.0` as well")
         self._autocast = autocast
+        self._compile = _compilation(compile)
         self._threads = threads
         self.block_elements = block_elements
         self._module: Module | None = None
@@ -132,7 +134,33 @@ class Program(base.Program):
         declared += [_declare.Average(name, tuple(of.shape), decay) for name, decay, of in module.statistics()]
         module.prepare()
         self._find_metrics(job)
+        if self._compile is not None:
+            self._warm_up(job)
         return declared
+
+    def _warm_up(self, job: _core.Job) -> None:
+        """Compiles before the trainer joins: a task that it had in hand would wait for a minute."""
+        module = self._built
+        records = 0 if self.data is None else min(job.microbatch_records, len(self.data))
+        batch = None if self.data is None else self._collate([self.data[index] for index in range(records)])
+        if batch is not None:
+            # Not compiled, so that it is seen what it changes.
+            module.begin_step()
+            self._try(batch, records)
+            module.end_step()
+        module.stop_counting()
+        module.callable = torch.compile(module.net, **(self._compile or {}))  # type: ignore[assignment]
+        if batch is not None:
+            self._try(batch, records)
+
+    def _try(self, inputs: Any, records: int) -> None:
+        """Forward and backward, for nothing."""
+        module = self._built
+        with self._precision():
+            total, _ = _total(self._loss(module.callable, inputs), records)
+        torch.autograd.backward(total)
+        for parameter in module.trained.values():
+            parameter.grad = None
 
     def environment(self) -> dict[str, str]:
         """What PyTorch's bits depend on, and the hash of what is frozen."""
@@ -142,6 +170,7 @@ class Program(base.Program):
             "torch.threads": str(torch.get_num_threads()),
             "torch.deterministic": str(torch.are_deterministic_algorithms_enabled()),
             "torch.autocast": str(self._autocast),
+            "torch.compile": str(self._compile),
             "constants": self._built.constants_hash(),
         }
 
@@ -202,7 +231,7 @@ class Program(base.Program):
         module.begin_step()
         _seed_all(batch.seed)
         with self._precision():
-            loss = self._loss(module.net, inputs)
+            loss = self._loss(module.callable, inputs)
         total, weight = _total(loss, len(batch))
         scaled = total if parameters.loss_scale == 1.0 else total * parameters.loss_scale
         torch.autograd.backward(scaled)
@@ -246,7 +275,19 @@ class Program(base.Program):
         module.load_statistics(parameters)
         _seed_all(batch.seed)
         with torch.no_grad(), self._precision():
-            return function(module.net, inputs)
+            return function(module.callable, inputs)
+
+
+def _compilation(asked: bool | dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments of `torch.compile`; one program for each shape, so that bits do not depend on which shapes came before."""
+    if asked is False:
+        return None
+    arguments = {"dynamic": False, **({} if asked is True else asked)}
+    if "max-autotune" in str(arguments.get("mode")):
+        raise Refused('compile: mode "max-autotune" chooses code by the clock, in each trainer other code: leave the mode out')
+    if arguments["dynamic"] is not False:
+        raise Refused("compile: with dynamic shapes bits depend on which shapes came before: leave `dynamic` out")
+    return arguments
 
 
 def _total(loss: Loss, records: int) -> tuple[torch.Tensor, int]:
