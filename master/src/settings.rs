@@ -26,17 +26,17 @@ pub struct JobArguments {
     /// quoted glob; commas divide several. A file that is called so is taken as it is; in a glob `[*]`, `[[]` and `[,]`
     /// stand for the character. Trainers read them under the same names; buckets need a build with --features s3 or gs. Or
     /// alone, records:N: N records without files, each of which is its own number, from 0
-    #[arg(long, env = "SHOAL_DATA", required_unless_present = "eval_data", num_args = 1.., value_name = "GLOB")]
+    #[arg(long, env = "SHOAL_DATA", num_args = 1.., value_name = "GLOB")]
     pub data: Vec<String>,
     /// RecordIO files to evaluate the model on, named like --data: after every epoch, unless stated, and at the end
     #[arg(long, env = "SHOAL_EVAL_DATA", num_args = 1.., value_name = "GLOB")]
     pub eval_data: Vec<String>,
     /// Evaluate after every so many steps
-    #[arg(long, env = "SHOAL_EVAL_STEPS", value_name = "STEPS", requires = "eval_data",
+    #[arg(long, env = "SHOAL_EVAL_STEPS", value_name = "STEPS",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub eval_steps: Option<u64>,
     /// Evaluate after every so many epochs
-    #[arg(long, env = "SHOAL_EVAL_EPOCHS", value_name = "EPOCHS", requires = "eval_data", conflicts_with = "eval_steps",
+    #[arg(long, env = "SHOAL_EVAL_EPOCHS", value_name = "EPOCHS", conflicts_with = "eval_steps",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub eval_epochs: Option<u64>,
     /// Do not train: write what the program predicts of each record of --data, in the order of records, into this place, a
@@ -219,6 +219,11 @@ impl JobArguments {
                 (_, true, _) => bail!("--data is missing; to evaluate without training, give --epochs 0"),
                 (_, false, _) => (&self.data, &self.eval_data),
             };
+        let is_evaluated_at_times = self.eval_steps.is_some() || self.eval_epochs.is_some();
+        ensure!(
+            !is_evaluated_at_times || !self.eval_data.is_empty(),
+            "--eval-steps and --eval-epochs go with --eval-data"
+        );
         self.check_model_and_place()?;
         Ok(named)
     }
@@ -258,6 +263,10 @@ impl JobArguments {
 
 /// Settings of one master.
 #[derive(clap::Args, Clone, Debug)]
+// A program that `shoal run` starts may say what its data are.
+#[command(mut_arg("data", |data| data.required_unless_present("eval_data")))]
+#[command(mut_arg("eval_steps", |steps| steps.requires("eval_data")))]
+#[command(mut_arg("eval_epochs", |epochs| epochs.requires("eval_data")))]
 pub struct MasterSettings {
     /// Name of the job; calls that name another are refused
     #[arg(long, env = "SHOAL_JOB", default_value = "job")]

@@ -133,6 +133,7 @@ pub mod chunks;
 #[cfg(not(feature = "internals"))]
 mod chunks;
 mod complaint;
+mod description;
 mod desk;
 mod device;
 mod environment;
@@ -175,6 +176,7 @@ mod trial;
 
 pub use access::AccessError;
 pub use chunks::KeptRecord;
+pub use description::Description;
 pub use device::{DeviceSlice, OnDevice};
 #[cfg(feature = "internals")]
 pub use environment::usual_environment;
@@ -230,6 +232,8 @@ use std::sync::Arc;
 /// | `SHOAL_TLS` | a folder with `ca.pem`, `cert.pem` and `key.pem`: every connection is over TLS | none |
 /// | `SHOAL_PLAINTEXT` | without it, whether plaintext may leave this machine: `true` or `false` | `false` |
 /// | `SHOAL_PACE_MILLIS` | a pause before each microbatch, to make a job last; changes no bit | 0 |
+/// | `SHOAL_DESCRIBE` | a folder: [`main`] writes there what [`Model::describe`] says, and trains nothing | none |
+/// | `SHOAL_SEED` | the seed that [`Model::describe`] is given | 0 |
 /// | `SHOAL_PUSH_LOG` | a file in which pushes that were applied are written down, for tests | none |
 ///
 /// # Errors
@@ -289,10 +293,21 @@ fn train_by_env(program: Program) -> Result<Ended, TrainError> {
 }
 
 /// The `main` of a training program: logs, trains, and says on standard error what went wrong. A trainer that leaves ends the process,
-/// whatever function of the program is running.
+/// whatever function of the program is running. Where `SHOAL_DESCRIBE` names a folder it writes there what [`Model::describe`] says,
+/// and trains nothing.
 pub fn main(mut model: impl Model) -> ExitCode {
+    let logs = log_to_stderr();
+    if let Some(folder) = description::asked() {
+        return match description::describe(&mut model, &folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!("{error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let exit = |trained: &Result<Ended, TrainError>| std::process::exit(exit_code(trained).into());
-    let trained = log_to_stderr().map_err(TrainError::Settings).and_then(|()| train_here(&mut model, exit));
+    let trained = logs.map_err(TrainError::Settings).and_then(|()| train_here(&mut model, exit));
     exit_code(&trained).into()
 }
 
@@ -325,7 +340,7 @@ struct Guide;
 #[cfg(test)]
 mod tests {
     /// What is exported whatever features are chosen, in the order of the alphabet.
-    const ROOT: &str = "AccessError Batch Better Ceiling Decay Decisions Declaration DeclarationFault DeviceError DeviceSlice \
+    const ROOT: &str = "AccessError Batch Better Ceiling Decay Decisions Declaration DeclarationFault Description DeviceError DeviceSlice \
         EmbeddingGradients Embeddings Ended Fans Full Gradient GradientSums Group Initial Job KeptRecord Keys Leave LossScale Metric Metrics Mode Model NonFinite \
         OnDevice Parameter Parameters Plateau Precision Record RoleFault Rule Schedule Stage Table Target TrainError Trial Unfit feature_key \
         log_to_stderr main ndarray recordio string_key train";

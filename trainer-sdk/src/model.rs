@@ -1,6 +1,7 @@
 //! What an author of a training program writes: a [`Model`], and what it is given. Knows nothing of the network.
 
 use crate::chunks::{KeptRecord, RecordBytes};
+use crate::description::Description;
 use crate::device::OnDevice;
 use crate::gradient::Gradient;
 use crate::metrics::Metrics;
@@ -17,6 +18,17 @@ pub trait Model {
     /// # Errors
     /// Whatever makes a declaration impossible: the trainer ends before it has joined.
     fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration>;
+
+    /// What the program says of a job before that begins: values that its parameters begin at, where no distribution gives them (a
+    /// model that was trained before, another framework's), and how many records there are, where it knows a record by its number.
+    /// `shoal run` asks once, in a process of its own, before a job that is not resumed; what its flags name (`--warm-start`,
+    /// `--data`, `--eval-data`) is not asked for. A function of the seed and the program's arguments alone.
+    ///
+    /// # Errors
+    /// Whatever makes the job impossible: the run ends with it.
+    fn describe(&mut self, _seed: u64) -> anyhow::Result<Description> {
+        Ok(Description::default())
+    }
 
     /// The parameters that this program has on a CUDA device, if any: [`Parameters::on_device`] and
     /// [`Gradient::on_device_mut`] say where. Asked once, after [`declare`](Self::declare). It changes no bit.

@@ -8,8 +8,9 @@ use shoal_runtime::host::rpc::tls::Role;
 use std::path::{Path, PathBuf};
 
 /// What a run keeps in its folder, beside the lock. Nobody else writes there.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 10] = [
     "state",
+    "described",
     "logs",
     "tls",
     "hosts",
@@ -65,6 +66,10 @@ impl RunFolder {
     }
     pub(crate) fn logs(&self) -> PathBuf {
         self.0.join("logs")
+    }
+    /// What the program has said of the job before it began.
+    pub(crate) fn described(&self) -> PathBuf {
+        self.0.join("described")
     }
     pub(crate) fn model(&self) -> PathBuf {
         self.0.join("model.safetensors")
@@ -142,7 +147,7 @@ impl RunFolder {
             return Ok(());
         }
         let is_there = |name: &&&str| self.0.join(name).symlink_metadata().is_ok();
-        let foreign: Vec<&str> = REPLACED.iter().filter(is_there).copied().collect();
+        let foreign: Vec<&str> = REPLACED.iter().chain(&["described"]).filter(is_there).copied().collect();
         match foreign.is_empty() {
             true => Ok(()),
             false => Err(Exit::Usage(format!(

@@ -8,6 +8,7 @@ pub(crate) mod chaos;
 pub(crate) mod claim;
 pub(crate) mod counts;
 pub(crate) mod credentials;
+pub(crate) mod description;
 pub(crate) mod ends;
 pub(crate) mod folder;
 pub(crate) mod journal;

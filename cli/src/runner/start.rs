@@ -114,7 +114,7 @@ impl Supervisor {
 }
 
 /// A program that cannot be started is none; unless the machine lacks something at the moment.
-fn unstarted(error: anyhow::Error) -> anyhow::Error {
+pub(super) fn unstarted(error: anyhow::Error) -> anyhow::Error {
     use std::io::ErrorKind::{InvalidInput, NotADirectory, NotFound, PermissionDenied};
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     let is_none = matches!(kind, Some(NotFound | PermissionDenied | NotADirectory | InvalidInput))

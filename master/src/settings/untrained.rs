@@ -10,7 +10,10 @@ const PART: &str = "part-0000000000.recordio";
 
 impl JobArguments {
     /// Refuses a job that trains nothing and does not say which model it is about, and outputs among the data.
-    pub(super) fn check_model_and_place(&self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// It is one.
+    pub fn check_model_and_place(&self) -> anyhow::Result<()> {
         let is_without_training = self.predict.is_some() || self.epochs == 0;
         match (is_without_training, self.warm_start.is_some(), self.untrained) {
             (true, false, false) => {

@@ -7,6 +7,7 @@ mod block_copy;
 pub mod checkpoint;
 mod decisions;
 mod declaration;
+pub mod description;
 mod environment;
 mod exclusions;
 mod format;

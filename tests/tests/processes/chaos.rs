@@ -81,8 +81,11 @@ fn a_job_that_breaks_is_told_with_its_folder_and_the_command_that_plays_it_again
     // Undisturbed jobs have no pace, struck ones have.
     let script = world.folder.path().join("program");
     let digits = world.programs.digits.display();
-    std::fs::write(&script, format!("#!/bin/sh\n[ \"$SHOAL_PACE_MILLIS\" = 0 ] || exit 2\nexec {digits}\n"))
-        .unwrap();
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh\n[ \"${{SHOAL_PACE_MILLIS:-0}}\" = 0 ] || exit 2\nexec {digits}\n"),
+    )
+    .unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&script, mode).unwrap();
     let words = ["chaos", "--seeds=4..5", "--chaos-kinds", "leave", "--folder", "here"];

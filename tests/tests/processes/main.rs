@@ -9,6 +9,7 @@
 //! | `evaluation`, `exclusions`, `losses`, `tables`, `devices` | the same under evaluations, records that cannot be used or that end trainers, embedding tables, devices |
 //! | `data_sets`, `numbered` | what a run says of its data, what it refuses, how any file can be named, and data without files |
 //! | `predictions` | which model is told of, and places that are one prediction's |
+//! | `description` | what programs say of a job before it begins |
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
 //! | `environments` | trainers whose bits depend on something else than the job's |
@@ -23,6 +24,7 @@ mod chaos;
 mod checkpoint_commands;
 mod data_sets;
 mod declared_names;
+mod description;
 mod devices;
 mod elastic;
 mod ends;

@@ -6,6 +6,7 @@ use crate::runner::JobPlan;
 use crate::runner::chaos::deck::Weather;
 use crate::runner::chaos::kind::{Kind, Kinds};
 use crate::runner::claim::Claim;
+use crate::runner::description::{self, Asked};
 use crate::runner::folder::RunFolder;
 use crate::runner::plan::{Bounds, Resumed};
 use shoal_master::settings::JobArguments;
@@ -49,6 +50,11 @@ pub(crate) struct JobFlags {
     /// the next, round and round
     #[arg(long, env = "SHOAL_DEVICE", value_delimiter = ',', default_value = "cpu", value_name = "DEVICES")]
     pub(crate) device: Vec<DeviceChoice>,
+    /// How long the program may take to say, before its job begins, what that begins with and which records it has
+    /// (SHOAL_DESCRIBE, see docs/training.md); 0: it is not asked
+    #[arg(long, env = "SHOAL_DESCRIBE_SECONDS", default_value_t = 120, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(crate) describe_seconds: u64,
     /// Pause before each microbatch, in milliseconds; changes no bit
     #[arg(long, env = "SHOAL_PACE_MILLIS", value_name = "MILLIS")]
     pub(crate) pace_millis: Option<u64>,
@@ -92,9 +98,29 @@ pub(crate) struct RunIdentity {
 }
 
 impl JobFlags {
-    /// Refuses what no job can be, before anything is made for it.
+    /// Refuses what no job can be, before anything is made for it. What of its data are missing the program may say.
     pub(crate) fn check(&self) -> Result<(), Exit> {
-        self.job.data().map(drop).map_err(|error| Exit::Usage(error.to_string()))
+        let checked = match self.job.data.is_empty() || self.job.eval_data.is_empty() {
+            true if self.describe_seconds > 0 => self.job.check_model_and_place(),
+            _ => self.job.data().map(drop),
+        };
+        checked.map_err(|error| Exit::Usage(error.to_string()))
+    }
+
+    /// The job with what the program says of it; one that has begun with what it said then.
+    async fn described(&self, identity: &RunIdentity) -> anyhow::Result<JobArguments> {
+        let mut job = self.job.clone();
+        let RunIdentity { folder, name, is_resumed, .. } = identity;
+        if *is_resumed {
+            description::complete(&mut job, &folder.described())?;
+        } else if self.describe_seconds > 0 {
+            folder.begin(name)?;
+            let patience = Duration::from_secs(self.describe_seconds);
+            let asked = Asked { program: &self.program, environment: &self.env, patience };
+            asked.complete(&mut job, folder).await?;
+        }
+        job.data().map_err(|error| Exit::Usage(error.to_string()))?;
+        Ok(job)
     }
 
     /// Refuses a program that is not there, before a job begins whose state the next try would meet.
@@ -118,7 +144,7 @@ impl JobFlags {
     /// The plan of one run.
     pub(crate) async fn plan(&self, identity: RunIdentity, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
         self.check()?;
-        let mut job = self.job.clone();
+        let mut job = self.described(&identity).await?;
         if fire.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
             job.lease_ttl_millis = CHAOS_TTL_MILLIS;
         }

@@ -1,0 +1,106 @@
+//! What a program says of a job before that begins: the file `program.json` in the folder that `SHOAL_DESCRIBE` names. Pure.
+//! A field that is not known is refused: what a program wants must not be passed over.
+
+use serde_json::{Map, Value};
+
+/// The variable that asks a program to describe itself, and names the folder for that.
+pub const VARIABLE: &str = "SHOAL_DESCRIBE";
+/// The file that says so; without it a program has nothing to say.
+pub const FILE: &str = "program.json";
+/// Initial values by parameter, as a model is exported, beside it.
+pub const INITIAL: &str = "initial.safetensors";
+/// The most bytes of the file.
+pub const BYTES_MAX: u64 = 1 << 20;
+
+const VERSION: u64 = 1;
+
+/// What is said of the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramDescription {
+    /// How many records the program trains on, where it knows a record by its number; none where the data are somebody else's.
+    pub records: Option<u64>,
+    /// How many it is evaluated on, likewise.
+    pub eval_records: Option<u64>,
+}
+
+impl ProgramDescription {
+    /// Reads what a program has written.
+    ///
+    /// # Errors
+    /// What is wrong, by the field.
+    pub fn parse(bytes: &[u8]) -> Result<ProgramDescription, String> {
+        let value: Value =
+            serde_json::from_slice(bytes).map_err(|error| format!("it is no JSON: {error}"))?;
+        let Value::Object(fields) = value else { return Err("it is no JSON object".to_owned()) };
+        match fields.get("version") {
+            Some(version) if version.as_u64() == Some(VERSION) => {}
+            Some(version) => return Err(format!("\"version\" is {version}, and {VERSION} is read here")),
+            None => return Err(format!("\"version\" is missing: it is {VERSION}")),
+        }
+        let known = ["version", "records", "eval_records"];
+        if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(format!("{unknown:?} is no field of it: there are {}", known.join(", ")));
+        }
+        Ok(ProgramDescription {
+            records: number(&fields, "records")?,
+            eval_records: number(&fields, "eval_records")?,
+        })
+    }
+
+    /// The file's content.
+    pub fn to_json(&self) -> String {
+        let numbers = [("records", self.records), ("eval_records", self.eval_records)];
+        let numbers =
+            numbers.into_iter().filter_map(|(name, number)| Some((name.to_owned(), number?.into())));
+        let fields: Map<String, Value> =
+            std::iter::once(("version".to_owned(), VERSION.into())).chain(numbers).collect();
+        format!("{}\n", Value::Object(fields))
+    }
+}
+
+fn number(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>, String> {
+    let Some(value) = fields.get(name) else { return Ok(None) };
+    let number = value.as_u64().filter(|number| *number > 0);
+    match number {
+        Some(number) => Ok(Some(number)),
+        None => Err(format!("{name:?} is {value}: give a whole number from 1 on, or leave it out")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (records, eval_records) in
+            [(None, None), (Some(1), None), (None, Some(7)), (Some(u64::MAX), Some(2))]
+        {
+            let said = ProgramDescription { records, eval_records };
+            assert_eq!(ProgramDescription::parse(said.to_json().as_bytes()), Ok(said));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_field() {
+        for (text, words) in [
+            ("", "no JSON"),
+            ("{\"version\": 1", "no JSON"),
+            ("[1]", "no JSON object"),
+            ("{}", "\"version\" is missing"),
+            ("{\"version\": 2, \"layers\": 3}", "\"version\" is 2, and 1 is read here"),
+            ("{\"version\": \"1\"}", "\"version\" is \"1\""),
+            ("{\"version\": 1, \"layers\": 3}", "\"layers\" is no field of it"),
+            ("{\"version\": 1, \"Records\": 3}", "\"Records\" is no field of it"),
+            ("{\"version\": 1, \"records\": 0}", "\"records\" is 0: "),
+            ("{\"version\": 1, \"records\": -1}", "\"records\" is -1: "),
+            ("{\"version\": 1, \"records\": 1.5}", "\"records\" is 1.5: "),
+            ("{\"version\": 1, \"eval_records\": null}", "\"eval_records\" is null: "),
+            ("{\"version\": 1, \"eval_records\": \"9\"}", "\"eval_records\" is \"9\": "),
+            ("{\"version\": 1, \"records\": 18446744073709551616}", "\"records\" is 1.8446744073709552e19: "),
+        ] {
+            let why = ProgramDescription::parse(text.as_bytes()).unwrap_err();
+            assert!(why.contains(words), "{text}: {why}");
+        }
+    }
+}
