@@ -40,6 +40,7 @@ mod staleness;
 mod table_file;
 mod table_state;
 mod terminal;
+mod verified;
 mod waste;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

@@ -292,12 +292,26 @@ impl Grant {
                 let tree = plan.shape().tree(step);
                 let slots = node.first()..node.end().min(tree.present());
                 let microbatches: Vec<Microbatch> = slots.map(|slot| plan.microbatch(step, slot)).collect();
-                Task { lease, work: Work::Node { step, node, rewind }, microbatches, is_careful: false }
+                Task {
+                    lease,
+                    work: Work::Node { step, node, rewind },
+                    microbatches,
+                    is_careful: false,
+                    verified: Vec::new(),
+                    is_second: false,
+                }
             }
             Grant::Run(runs::Grant { lease, first, count }) => {
                 let positions = first..first + u64::from(count);
                 let microbatches = positions.map(|position| plan.microbatch_at(position)).collect();
-                Task { lease, work: Work::Run { first }, microbatches, is_careful: false }
+                Task {
+                    lease,
+                    work: Work::Run { first },
+                    microbatches,
+                    is_careful: false,
+                    verified: Vec::new(),
+                    is_second: false,
+                }
             }
         }
     }

@@ -114,13 +114,16 @@ impl KeptCheckpoint {
 pub struct Checks {
     /// Whether their environments may differ.
     pub environment: EnvironmentRule,
+    /// Of so many of a million microbatches of a synchronous job two computations are compared.
+    #[serde(default)]
+    pub verify_millionths: u32,
 }
 
 impl Checks {
     /// What holds where nobody says otherwise: bits are promised in synchronous jobs alone.
     pub fn usual(job: &JobSettings) -> Checks {
         let environment = if job.is_sync() { EnvironmentRule::Same } else { EnvironmentRule::Any };
-        Checks { environment }
+        Checks { environment, verify_millionths: 0 }
     }
 }
 

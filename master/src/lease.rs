@@ -10,6 +10,7 @@
 //! So while one trainer lives and asks, the front advances (P4), whatever was lost.
 
 mod alone;
+mod front;
 mod held;
 mod known;
 mod refused;
@@ -18,6 +19,7 @@ mod speculation;
 use crate::free_nodes::FreeNodes;
 use crate::paces::Paces;
 use crate::shunned::Shunned;
+use front::GRANTS_PER_CALL_MAX;
 use held::{HeldLeases, Lease, LeasePlace};
 use known::KnownTrainer;
 use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Node, Step, StepTree};
@@ -103,9 +105,6 @@ pub struct Leases {
     unhelped: Vec<Range<u64>>,
     counters: Counters,
 }
-
-/// The most tasks one call may take.
-const GRANTS_PER_CALL_MAX: u32 = 4;
 
 impl Leases {
     /// The machine of a job at its beginning, of which the steps before `until` may be leased. `ahead`: how many are open beyond the front; `ttl`: how

@@ -36,6 +36,7 @@ mod status;
 pub mod suspects;
 mod tally;
 pub mod trouble;
+pub mod verification;
 mod warm_start;
 mod words;
 mod work;
@@ -94,7 +95,7 @@ pub async fn run(
         manifest,
         fresh: document::Document {
             checkpoint_place: settings.checkpoint_place()?,
-            checks: settings.checks(&job),
+            checks: settings.checks(&job)?,
             ..document::Document::new(job, settings.wanted())
         },
         storage: &storage,

@@ -66,6 +66,7 @@ pub fn text(status: Option<&StatusReply>) -> String {
         members(&mut page, status);
         page.trainers("trainers", &status.trainer_totals.unwrap_or_default());
         work(&mut page, status);
+        verified(&mut page, status);
         leases(&mut page, &status.leases.unwrap_or_default());
         checkpoints(&mut page, status);
     }
@@ -109,6 +110,18 @@ fn work(page: &mut Exposition, status: &StatusReply) {
     page.counter("shoal_records_applied_total", help, status.records_applied);
     let help = "Records that were applied in this master's term and lost again as the job went back.";
     page.counter("shoal_records_lost_total", help, status.records_lost);
+}
+
+/// Of a job that verifies nothing, nothing.
+fn verified(page: &mut Exposition, status: &StatusReply) {
+    if status.verify_millionths == 0 {
+        return;
+    }
+    let (verified, given_up) = (status.microbatches_verified, status.microbatches_unverified);
+    let outcomes = [("same_bits", verified), ("given_up", given_up)];
+    let help =
+        "Microbatches in this master's term that were to be computed twice: with the same bits; not in time.";
+    page.counters("shoal_microbatches_verified_total", help, "outcome", outcomes);
 }
 
 fn members(page: &mut Exposition, status: &StatusReply) {

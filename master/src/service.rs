@@ -234,12 +234,16 @@ impl master_server::Master for MasterService {
         let word =
             TrainerWord { call: request.call, counters: words::trainer_counters(request.counters.as_ref()) };
         let refusals = words::refusals(request.complaints.clone()).map_err(|refusal| status_of(&refusal))?;
+        let verified = words::verified(request.verified.clone()).map_err(|refusal| status_of(&refusal))?;
         let is_newest = {
             let (mut machine, now) = self.machine(&request.job)?;
             let (progress, trainer) = (words::progress(&request.progress), Incarnation(request.incarnation));
             let is_newest = machine
                 .hear_trainer(trainer, word, &progress, &refusals, now)
                 .map_err(|refusal| status_of(&refusal))?;
+            if is_newest {
+                machine.hear_verified(trainer, &progress, &verified, now);
+            }
             if is_newest && request.careful > 0 {
                 machine.hear_announcement(trainer, LeaseId(request.careful), request.record, now);
             }
@@ -266,12 +270,13 @@ impl master_server::Master for MasterService {
         let counters = words::trainer_counters(request.counters.as_ref());
         let trainer = Incarnation(request.incarnation);
         let refusals = words::refusals(request.complaints).map_err(|refusal| status_of(&refusal))?;
+        let verified = words::verified(request.verified).map_err(|refusal| status_of(&refusal))?;
         let (failure, ended) = (words::bounded(request.failure), words::bounded(request.ended));
         if ended.is_empty() {
             let progress = words::progress(&request.progress);
-            machine
-                .leave(trainer, &progress, counters, &failure, &refusals, now)
-                .map_err(|refusal| status_of(&refusal))?;
+            machine.hear_verified(trainer, &progress, &verified, now);
+            let left = machine.leave(trainer, &progress, counters, &failure, &refusals, now);
+            left.map_err(|refusal| status_of(&refusal))?;
         } else {
             machine.ends(trainer, &ended, now);
         }

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use shoal_runtime::cluster::job::DELAY_MAX;
 use shoal_runtime::cluster::job_check;
 use shoal_runtime::cluster::tree::MICROBATCHES_PER_STEP_MAX;
+use shoal_runtime::cluster::verification::WHOLE_SHARE;
 use shoal_runtime::cluster::{
     EnvironmentRule, Evaluated, JobId, JobSettings, Manifest, Mode, Period, Precision,
 };
@@ -102,6 +103,10 @@ pub struct JobArguments {
     /// look. By default same in synchronous jobs, any in asynchronous ones, which promise no bits
     #[arg(long, env = "SHOAL_ENVIRONMENT", value_enum, value_name = "RULE")]
     pub environment: Option<EnvironmentArgument>,
+    /// Sync: compute this share of microbatches twice, by two trainers where there are two, and fail the job by step, microbatch and
+    /// parameter if their sums differ in one bit; from 0 to 1
+    #[arg(long, env = "SHOAL_VERIFY", default_value_t = 0.0, value_name = "SHARE", value_parser = share)]
+    pub verify: f64,
     /// Make a checkpoint every so many steps; 0 for none but the last
     #[arg(long, env = "SHOAL_CHECKPOINT_STEPS", default_value_t = 0, value_name = "STEPS")]
     pub checkpoint_steps: u64,
@@ -125,6 +130,12 @@ pub struct JobArguments {
     #[arg(long, env = "SHOAL_CHECKPOINT_FULL_EVERY", default_value_t = 8, value_name = "CHECKPOINTS",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub checkpoint_full_every: u32,
+}
+
+/// A share of something.
+fn share(word: &str) -> Result<f64, String> {
+    let share = word.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "give a number from 0 to 1".to_owned())
 }
 
 /// The most evaluations of a job: the master remembers the values of all.
@@ -244,9 +255,17 @@ impl JobArguments {
     }
 
     /// How closely trainers of such a job are looked at.
-    pub fn checks(&self, job: &JobSettings) -> Checks {
-        let usual = Checks::usual(job);
-        Checks { environment: self.environment.map_or(usual.environment, Into::into) }
+    ///
+    /// # Errors
+    /// Verification in an asynchronous job.
+    pub fn checks(&self, job: &JobSettings) -> anyhow::Result<Checks> {
+        ensure!(
+            job.is_sync() || self.verify == 0.0,
+            "--verify: in an asynchronous job no two computations of a microbatch read the same parameters, so nothing can be \
+             compared: run it with --mode sync"
+        );
+        let environment = self.environment.map_or(Checks::usual(job).environment, Into::into);
+        Ok(Checks { environment, verify_millionths: (self.verify * f64::from(WHOLE_SHARE)).round() as u32 })
     }
 
     /// The mode with its numbers.

@@ -19,6 +19,8 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
     let advance = machine.advance();
     let predicts = settings.evaluated.as_ref().is_some_and(|evaluated| evaluated.outputs.is_some());
     let leases = machine.job.as_ref().map(|job| job.dispatch.counters()).unwrap_or_default();
+    let verification = machine.job.as_ref().and_then(|job| job.verification.as_ref());
+    let verified = verification.map(|verification| verification.counters()).unwrap_or_default();
     proto::StatusReply {
         settings: Some(settings.into()),
         phase: phase.to_owned(),
@@ -68,6 +70,9 @@ pub(crate) fn reply(machine: &Machine, now: Duration) -> proto::StatusReply {
         front: machine.job.as_ref().map_or(0, |job| job.dispatch.front()),
         evaluations: evaluations(machine.document()),
         evaluations_planned: if predicts { 0 } else { settings.course().evaluations() },
+        verify_millionths: machine.document().checks.verify_millionths,
+        microbatches_verified: verified.verified,
+        microbatches_unverified: verified.given_up,
         is_stopped_early: machine.document().judged().last.is_some(),
     }
 }

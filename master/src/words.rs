@@ -6,7 +6,7 @@ use crate::lease::Progress;
 use crate::machine::{PserverCounters, PserverWord, Refused, TrainerCounters};
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_runtime::cluster::{
-    BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, Step, Term, Version,
+    BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, Step, Term, Verified, Version,
 };
 use shoal_runtime::wire::{malformed, proto};
 
@@ -14,6 +14,8 @@ use shoal_runtime::wire::{malformed, proto};
 const COMPLAINTS_MAX: usize = 64;
 const COMPLAINT_RECORDS_MAX: usize = 64;
 const WHY_MAX: usize = 4000;
+/// Hashes that one call may carry: trainers tell fewer at a time.
+const VERIFIED_MAX: usize = 256;
 
 /// A text that may come to stand in the document, no longer than such may be.
 pub(crate) fn bounded(mut text: String) -> String {
@@ -80,6 +82,11 @@ pub(crate) fn refusals(words: Vec<proto::Complaint>) -> Result<Vec<Refused>, Ref
         })
     };
     words.into_iter().take(COMPLAINTS_MAX).map(refused).collect()
+}
+
+/// What a trainer tells of microbatches that are computed twice.
+pub(crate) fn verified(words: Vec<proto::Verified>) -> Result<Vec<Verified>, Refusal> {
+    words.into_iter().take(VERIFIED_MAX).map(TryInto::try_into).collect()
 }
 
 pub(crate) fn progress(words: &[proto::Progress]) -> Vec<Progress> {

@@ -6,13 +6,15 @@ use crate::chunks::MicrobatchRecords;
 use crate::complaint::Complaint;
 use crate::kept::KeptSums;
 use crate::origin::StepNode;
-use shoal_runtime::cluster::{LeaseId, Rewind, Routing, Step, Task, Work};
+use shoal_runtime::cluster::{LeaseId, Rewind, Routing, Step, Task, Verified, Work};
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Tasks in hand at a time: one being computed, one whose records are read meanwhile.
 pub(crate) const IN_HAND: u32 = 2;
+/// Microbatches whose hashes one call to the master carries at most: of many parameters they are 16 KiB each.
+const VERIFIED_PER_CALL: usize = 64;
 
 /// Tasks in order of step (of position, in asynchronous jobs), so that the lowest is always done first: nobody waits
 /// for a later one while an earlier one lacks a worker.
@@ -32,6 +34,8 @@ pub(crate) struct Desk {
     pub(crate) is_closed: bool,
     /// Complaints that no answer of the master's has confirmed yet.
     complaints: Vec<proto::Complaint>,
+    /// Hashes of microbatches that are computed twice, which no answer of the master's has confirmed yet.
+    verified: Vec<proto::Verified>,
     /// The part of a careful task that is computed once the master has heard of it; `None`: nothing is to be announced.
     pub(crate) announcing: Option<Announcement>,
 }
@@ -62,8 +66,9 @@ impl Desk {
     /// An empty desk under the routing that came with joining, in a job of this delay.
     pub(crate) fn new(routing: &Routing, delay: u64) -> Desk {
         let (tasks, rewind, kept) = (BTreeMap::new(), routing.rewind(), KeptSums::default());
-        let (waits, is_closed, complaints, announcing) = (false, false, Vec::new(), None);
-        Desk { tasks, rewind, delay, kept, waits, is_closed, complaints, announcing }
+        let (waits, is_closed, announcing) = (false, false, None);
+        let (complaints, verified) = (Vec::new(), Vec::new());
+        Desk { tasks, rewind, delay, kept, waits, is_closed, complaints, verified, announcing }
     }
 
     pub(crate) fn add(&mut self, tasks: Vec<Task>) {
@@ -104,6 +109,7 @@ impl Desk {
         self.tasks
             .retain(|_, on_desk| rewind_of(&on_desk.task).is_none_or(|rewind| rewind >= routing.rewind()));
         self.kept.follow(routing);
+        self.verified.retain(|verified| verified.rewind >= routing.rewind().0);
     }
 
     /// Whether work of this rewind number still counts.
@@ -203,6 +209,21 @@ impl Desk {
     /// The master has answered a call that carried the complaints `told`: they are dropped.
     pub(crate) fn heard_complaints(&mut self, told: &[proto::Complaint]) {
         self.complaints.retain(|complaint| !told.contains(complaint));
+    }
+
+    /// Notes the hashes of a computation for the master.
+    pub(crate) fn tell(&mut self, verified: Option<&Verified>) {
+        self.verified.extend(verified.map(proto::Verified::from));
+    }
+
+    /// Hashes for the master, as many as go with one call; the others wait for the next.
+    pub(crate) fn verified(&self) -> Vec<proto::Verified> {
+        self.verified.iter().take(VERIFIED_PER_CALL).cloned().collect()
+    }
+
+    /// The master has answered a call that carried these hashes.
+    pub(crate) fn heard_verified(&mut self, told: &[proto::Verified]) {
+        self.verified.retain(|verified| !told.contains(verified));
     }
 
     /// The master has answered a call that carried `told`: tasks that it says are pushed leave the desk.

@@ -141,6 +141,7 @@ mod errand;
 mod error;
 mod flat;
 mod gradient;
+mod hashes;
 mod kept;
 mod known;
 mod leaders;

@@ -11,9 +11,10 @@ pub(crate) struct StepNode {
 }
 
 impl StepNode {
-    /// The node that a task is of; `None` in asynchronous jobs.
+    /// The node that a task is of whose sum is pushed; `None` in asynchronous jobs, and of second computations.
     pub(crate) fn of(task: &Task) -> Option<StepNode> {
         match task.work {
+            Work::Node { .. } if task.is_second => None,
             Work::Node { step, node, rewind } => Some(StepNode { step, node, rewind }),
             Work::Run { .. } => None,
         }

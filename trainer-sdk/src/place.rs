@@ -72,7 +72,14 @@ mod tests {
     }
     fn task(work: Work, indexes: &[u64]) -> Task {
         let microbatches = indexes.iter().map(|index| Microbatch { index: *index, slices: vec![] }).collect();
-        Task { lease: LeaseId(1), work, microbatches, is_careful: false }
+        Task {
+            lease: LeaseId(1),
+            work,
+            microbatches,
+            is_careful: false,
+            verified: Vec::new(),
+            is_second: false,
+        }
     }
 
     #[test]

@@ -72,12 +72,17 @@ impl LocalTree {
         (self.next < self.node.end().min(self.tree.present())).then_some(self.next)
     }
 
-    /// Adds the leaf of the next slot. Returns how many of its elements were -0.0, beside those on a device, where it has been
-    /// settled.
-    ///
-    /// # Errors
-    /// The device has failed.
+    /// Settles and adds the leaf of the next slot. Returns how many of its elements were -0.0.
+    #[cfg(test)]
     pub(crate) fn push(&mut self, mut leaf: NodeSum) -> Result<u64, DeviceError> {
+        let negative_zeros = self.settle(&mut leaf);
+        self.join(leaf)?;
+        Ok(negative_zeros)
+    }
+
+    /// Makes a leaf of sums: without -0.0, rounded where this is. Returns how many of its elements were -0.0, beside those on a
+    /// device, where it has been settled.
+    pub(crate) fn settle(&self, leaf: &mut NodeSum) -> u64 {
         assert_eq!(leaf.values.len(), self.rounded.len(), "one vector for each parameter");
         #[cfg(test)]
         crate::ran::note("reduce");
@@ -87,11 +92,17 @@ impl LocalTree {
         });
         let negative_zeros = dense.sum::<u64>();
         let rows = leaf.rows.iter_mut().map(Rows::values_mut);
-        let negative_zeros = negative_zeros + rows.map(canonicalise).sum::<u64>();
+        negative_zeros + rows.map(canonicalise).sum::<u64>()
+    }
+
+    /// Adds the leaf of the next slot, which is settled.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub(crate) fn join(&mut self, leaf: NodeSum) -> Result<(), DeviceError> {
         self.held.push((Node::leaf(self.next), leaf));
         self.next += 1;
-        self.merge()?;
-        Ok(negative_zeros)
+        self.merge()
     }
 
     /// The node's sum, once every leaf is there.

@@ -25,6 +25,7 @@ use crate::device::OnDevice;
 use crate::environment;
 use crate::error::{Leave, TrainError, Unfit};
 use crate::flat::Flat;
+use crate::hashes;
 use crate::master::Master;
 use crate::meter::Meter;
 use crate::model::{Job, Model};
@@ -38,6 +39,7 @@ use crate::share::InAreas;
 use crate::tables::TableRows;
 use compute::Outcome;
 use shoal_runtime::cluster::{Declaration, Routing, Task};
+use shoal_runtime::host::cuda::DeviceError;
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
@@ -260,13 +262,23 @@ impl Trainer {
         self.change(|desk| desk.complain(task, complaint));
     }
 
-    /// Adds a leaf to the sum of a node.
-    async fn add_leaf(&self, mut local: LocalTree, leaf: NodeSum) -> Result<LocalTree, TrainError> {
+    /// Adds a leaf to the sum of a node; its hashes, if they are to be told.
+    async fn add_leaf(
+        &self,
+        mut local: LocalTree,
+        mut leaf: NodeSum,
+        is_told: bool,
+    ) -> Result<(LocalTree, Option<Vec<u8>>), TrainError> {
         let bytes = leaf.bytes();
-        let add = move || local.push(leaf).map(|negative_zeros| (local, negative_zeros));
-        let (local, negative_zeros) = self.session.processors.over(bytes, add).await?;
+        let add = move || {
+            let negative_zeros = local.settle(&mut leaf);
+            let hashes = is_told.then(|| hashes::of(&leaf)).transpose()?;
+            local.join(leaf)?;
+            Ok::<_, DeviceError>((local, hashes, negative_zeros))
+        };
+        let (local, hashes, negative_zeros) = self.session.processors.over(bytes, add).await?;
         self.session.meter.negative_zeros.fetch_add(negative_zeros, Relaxed);
-        Ok(local)
+        Ok((local, hashes))
     }
 
     /// Makes parameters of values and rows that were pulled, some of them on the device. Hands back the areas that they were
@@ -310,13 +322,20 @@ impl Trainer {
             Err(error) if error.is_of_trainer() => (String::new(), error.to_string()),
             Err(error) => (format!("trainer {:?}: {error}", self.settings.name), String::new()),
         };
-        let (progress, complaints) = {
+        let (progress, complaints, verified) = {
             let desk = self.desk();
-            (desk.progress(), desk.complaints())
+            (desk.progress(), desk.complaints(), desk.verified())
         };
         let counters = Some(self.session.meter.counters());
-        let request =
-            proto::LeaveRequest { progress, counters, failure, ended, complaints, ..Default::default() };
+        let request = proto::LeaveRequest {
+            progress,
+            counters,
+            failure,
+            ended,
+            complaints,
+            verified,
+            ..Default::default()
+        };
         self.session.leave(request).await;
     }
 }

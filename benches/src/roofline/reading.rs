@@ -98,7 +98,14 @@ impl Far {
             Microbatch { index, slices: vec![slice] }
         };
         let microbatches = (first..first + TASK_CHUNKS).map(microbatch).collect();
-        Arc::new(Task { lease: LeaseId(first), work: Work::Run { first }, microbatches, is_careful: false })
+        Arc::new(Task {
+            lease: LeaseId(first),
+            work: Work::Run { first },
+            microbatches,
+            is_careful: false,
+            verified: Vec::new(),
+            is_second: false,
+        })
     }
 }
 

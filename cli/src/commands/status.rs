@@ -8,10 +8,9 @@ use crate::data_size;
 use crate::evaluations;
 use crate::exclusions;
 use crate::exit::Exit;
-use crate::rewinds;
 use crate::screen::Section;
-use crate::staleness;
 use crate::waste::Waste;
+use crate::{rewinds, staleness, verified};
 use serde_json::{Value, json};
 use shoal_runtime::cluster::Precision;
 use shoal_runtime::wire::proto::{JobSettings, PserverCounters, PserverStatus, StatusReply};
@@ -175,7 +174,7 @@ pub(crate) fn sections(status: &StatusReply) -> Vec<Section> {
     )));
     all.extend(rewinds.map(alone(Some(10))));
     all.extend(rows(&totals).map(alone(Some(11))));
-    all.extend(devices(&totals).map(alone(Some(12))));
+    all.extend(devices(&totals).into_iter().chain(verified::line(status)).map(alone(Some(12))));
     all.extend(Section::of(Some(7), checkpoints(status)));
     all.extend(Section::of(Some(6), troubles(status)));
     all.extend(counters(status, &totals).map(alone(None)));
@@ -361,13 +360,14 @@ pub(crate) fn json_of(status: &StatusReply) -> Value {
         "staleness": staleness::of(status).map(|staleness| staleness::json(&staleness)),
     });
     let others = json!({
-        "data_set": data_size::json(status),
-        "evaluations": evaluations::json(status), "evaluations_planned": status.evaluations_planned,
-        "stopped_early": status.is_stopped_early, "version": status.version, "is_progress_known": status.is_progress_known,
-        "device_blocks": totals.device_blocks, "device_gradient_bytes": totals.device_gradient_bytes,
-        "device_parameter_bytes": totals.device_parameter_bytes,
+        "data_set": data_size::json(status), "evaluations": evaluations::json(status), "version": status.version,
+        "evaluations_planned": status.evaluations_planned, "stopped_early": status.is_stopped_early,
+        "is_progress_known": status.is_progress_known, "device_blocks": totals.device_blocks,
+        "device_gradient_bytes": totals.device_gradient_bytes, "device_parameter_bytes": totals.device_parameter_bytes,
     });
-    for more in [others, json_of_checkpoints(status, &totals), Waste::of(status).json()] {
+    let more =
+        [others, json_of_checkpoints(status, &totals), Waste::of(status).json(), verified::json(status)];
+    for more in more {
         if let (Value::Object(all), Value::Object(more)) = (&mut object, more) {
             all.extend(more);
         }

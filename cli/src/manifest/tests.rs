@@ -147,6 +147,7 @@ fn every_setting_of_a_job_can_be_said_in_a_manifest() {
         ("copies", "1"),
         ("excludeMax", "1"),
         ("environment", "warn"),
+        ("verify", "0.5"),
         ("warmStart", "w"),
         ("untrained", "true"),
     ] {

@@ -131,6 +131,8 @@ impl Outcome {
             "blocks": self.model.layout.len(), "odd_blocks": odd_blocks, "data_bytes": self.status.data_bytes,
             "replicas": self.status.replicas_wanted, "rewinds": self.status.rewind,
             "rewind_causes": rewinds::json(&self.status),
+            "microbatches_verified": self.status.microbatches_verified,
+            "microbatches_unverified": self.status.microbatches_unverified,
             "master_term": self.status.master_term, "model": job.plan.folder.model(),
         })
     }

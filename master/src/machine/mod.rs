@@ -10,6 +10,7 @@ mod checkpoints;
 mod pservers;
 mod suspicions;
 mod trainers;
+mod verifying;
 
 use crate::advance::Advance;
 use crate::decide::{self, Admission, Damage, Seen, Sums, Wishes};
@@ -20,6 +21,7 @@ use crate::reports::Reports;
 use crate::suspects::Suspects;
 use crate::tally::Tally;
 use crate::trouble::Complaint;
+use crate::verification::Verification;
 use crate::work::Work;
 use shoal_runtime::cluster::layout::{BLOCK_ELEMENTS_MAX, BlockLayout};
 use shoal_runtime::cluster::{
@@ -97,6 +99,8 @@ pub struct Placed {
     pub forgotten: u32,
     /// With what trainers are lost.
     pub suspects: Suspects,
+    /// What is computed twice; `None`: nothing is.
+    pub verification: Option<Verification>,
     /// Whether all blocks were heard of since this master leads, or since the job went back: only then is the front
     /// known, and worth leasing from.
     pub is_heard: bool,
@@ -255,6 +259,9 @@ impl Machine {
         if let Some(job) = &mut self.job {
             job.dispatch.expire(now, &job.reports);
         }
+        if self.job.as_ref().is_some_and(|job| job.verification.is_some()) {
+            self.end_if_complete(now);
+        }
     }
 
     /// When [`tick`](Self::tick) has something to do next.
@@ -344,6 +351,7 @@ impl Machine {
                 job.dispatch.replace(&self.document, is_rewound, now);
                 if is_rewound {
                     job.is_heard = false;
+                    job.verify_from_here(&self.document, now);
                 }
             }
             None => {
@@ -356,6 +364,7 @@ impl Machine {
                     dispatch: Dispatch::new(&self.document, now),
                     forgotten: 0,
                     suspects: Suspects::default(),
+                    verification: verifying::begin(&self.document, now),
                     is_heard: false,
                 });
             }
@@ -364,16 +373,7 @@ impl Machine {
             self.forget_pieces();
             self.forget_reports();
         }
-        if self.is_complete() && self.wishes.end.is_none() {
-            self.wishes.end = Some(End::Done);
-        }
-    }
-
-    /// The job is done when a durable checkpoint has every block at its last version, and its last evaluation is judged:
-    /// a master that has just taken over may know of the checkpoint before it hears the sums again.
-    fn is_complete(&self) -> bool {
-        let is_kept = self.document.newest().is_some_and(|kept| kept.version == self.document.last_version());
-        is_kept && self.document.is_judged()
+        self.end_if_complete(now);
     }
 
     pub(crate) fn fail(&mut self, why: String) {

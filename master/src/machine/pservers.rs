@@ -145,6 +145,7 @@ impl Machine {
         self.admissions.extend(word.admissions);
         let is_first = job.reports.hear(pserver, word.progress, word.copies);
         job.dispatch.hear(&job.reports, is_first, now);
+        job.verify_up_to_front(now);
         let lowest = job.reports.lowest_version();
         let is_heard_first = !job.is_heard && lowest.is_some();
         job.is_heard |= lowest.is_some();

@@ -1,7 +1,8 @@
 //! Trainers that are lost, what they were lost with, and how that is leased from then on: what [`crate::suspects`] counts.
 
+use super::verifying::{self, Asked, Given};
 use super::{Machine, Placed};
-use crate::dispatch::{self, Grant};
+use crate::dispatch;
 use crate::members::State;
 use crate::suspects::{Blame, Care, DEATH_TTLS, LOSSES};
 use crate::trouble::Complaint;
@@ -57,6 +58,7 @@ impl Machine {
         }
         dispatch.mind(suspects);
         dispatch.lose(trainer, reports);
+        job.verification.iter_mut().for_each(|verification| verification.lose(trainer));
     }
 
     /// What the dead have named is complained of.
@@ -151,19 +153,28 @@ impl Machine {
         else {
             return Vec::new();
         };
-        let Placed { suspects, dispatch, reports, .. } = job;
+        let Placed { suspects, dispatch, reports, verification, .. } = job;
         let may = |place| suspects.may_have(&name, place, silent, &others);
         let alone = if want > 0 { dispatch.lease_alone(trainer, live, now, &may, reports) } else { None };
-        let grants = match alone {
-            Some(grant) => vec![grant],
-            None => dispatch.lease(trainer, live, want, now, reports),
+        let (shape, asked) = (self.plan.shape(), Asked { trainer, live, want, now });
+        let grants = match (alone, verification) {
+            (Some(grant), Some(verification)) => vec![verifying::given(verification, grant, &shape, &asked)],
+            (Some(grant), None) => vec![(grant, Vec::new(), false)],
+            (None, Some(verification)) => {
+                verifying::lease(dispatch, verification, &shape, suspects, &asked, reports)
+            }
+            (None, None) => {
+                let grants = dispatch.lease(trainer, live, want, now, reports);
+                grants.into_iter().map(|grant| (grant, Vec::new(), false)).collect()
+            }
         };
         let rewind = job.routing.rewind();
-        let task = |grant: Grant| {
-            let places = grant.places(&self.plan.shape());
+        let task = |(grant, verified, is_second): Given| {
+            let places = grant.places(&shape);
             let care = alone.map_or(Care::None, |_| suspects.care(places.start));
             suspects.given(trainer, &name, grant.lease(), places, care, now);
-            Task { is_careful: care == Care::Careful, ..grant.task(&mut self.plan, rewind) }
+            let is_careful = care == Care::Careful;
+            Task { is_careful, verified, is_second, ..grant.task(&mut self.plan, rewind) }
         };
         grants.into_iter().map(task).collect()
     }

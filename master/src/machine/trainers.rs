@@ -67,6 +67,8 @@ pub(crate) struct HeardTrainer {
     refused: Vec<LeaseId>,
     /// When it last asked for tasks, had computed more than before, or announced what it computes next.
     pub(super) active: Duration,
+    /// When it had last computed more than before.
+    pub(super) computed: Duration,
 }
 
 impl HeardTrainer {
@@ -154,11 +156,6 @@ impl Machine {
         Err(Refusal::new(RefusalKind::EnvironmentMismatch, "this trainer", detail))
     }
 
-    /// What the first trainer's bits depend on.
-    pub fn environment(&self) -> Option<&Environment> {
-        self.document.environment.as_ref().or(self.wishes.environment.as_ref())
-    }
-
     /// In what an environment is another than the job's; none if it is the same, or nobody wants to know.
     pub fn difference(&self, environment: &Environment) -> Option<String> {
         let is_asked = self.document.checks.environment != EnvironmentRule::Any;
@@ -184,6 +181,7 @@ impl Machine {
         if let (Some(old), Some(job)) = (superseded, &mut self.job) {
             job.suspects.supersede(old, now + Duration::from_millis(self.document.job.lease_ttl_millis));
             job.dispatch.lose(old, &job.reports);
+            job.verification.iter_mut().for_each(|verification| verification.lose(old));
         }
         for forgotten in self.trainers.take_forgotten() {
             self.heard_trainers.remove(&forgotten);
@@ -258,12 +256,12 @@ impl Machine {
             self.hear_refused(trainer);
             return Err(refusal);
         }
-        let computed = word.counters.microbatches;
+        let microbatches = word.counters.microbatches;
         let before = self.heard_trainers.remove(&trainer);
-        let idle = before.as_ref().filter(|before| computed <= before.word.counters.microbatches);
-        let active = idle.map_or(now, |before| before.active);
+        let idle = before.as_ref().filter(|before| microbatches <= before.word.counters.microbatches);
+        let (active, computed) = idle.map_or((now, now), |before| (before.active, before.computed));
         let refused = before.map_or_else(Vec::new, |before| before.refused);
-        self.heard_trainers.insert(trainer, HeardTrainer { word, refused, active });
+        self.heard_trainers.insert(trainer, HeardTrainer { word, refused, active, computed });
         self.hear_refusals(trainer, refusals, now);
         self.tally.hear(trainer, word.counters);
         if let Some(job) = &mut self.job {
@@ -383,6 +381,7 @@ impl Machine {
             }
             job.dispatch.progress(trainer, progress, now);
             job.dispatch.hand_back(trainer, &job.reports);
+            job.verification.iter_mut().for_each(|verification| verification.lose(trainer));
         }
         // What it complained of is counted by what it was.
         if !failure.is_empty() && is_first && !has_complained {

@@ -118,6 +118,10 @@ pub struct TrainingJobSpec {
     /// refuses them, warn lets them in and logs the difference, any does not look. By default same, in async jobs any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<EnvironmentRule>,
+    /// Sync: compute this share of microbatches twice, and fail the job if the sums of one differ in a bit. By default 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub verify: Option<f64>,
     /// A safetensors file that master and pservers reach: parameters named as its tensors begin at its values. May not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<String>,

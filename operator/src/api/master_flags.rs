@@ -26,6 +26,7 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
         copies,
         exclude_max,
         environment,
+        verify,
         warm_start,
         checkpoint: CheckpointSpec { place: _, every_steps, every_seconds, keep_last, full_every },
         master: _,
@@ -38,9 +39,6 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
         suspend: _,
         tls: _,
     } = spec;
-    fn text(number: &Option<impl std::fmt::Display>) -> Option<String> {
-        number.as_ref().map(ToString::to_string)
-    }
     // A flag for each name, so that none is taken for several.
     let named =
         |flag, names: &[String]| names.iter().map(|name| (flag, Some(name.clone()))).collect::<Vec<_>>();
@@ -61,6 +59,7 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
         ("--replicas", text(copies)),
         ("--exclude-max", text(exclude_max)),
         ("--environment", environment.map(EnvironmentRule::name).map(str::to_owned)),
+        ("--verify", text(verify)),
         ("--warm-start", warm_start.clone()),
         ("--checkpoint-steps", text(every_steps)),
         ("--checkpoint-seconds", text(every_seconds)),
@@ -72,6 +71,10 @@ pub fn master_flags(spec: &TrainingJobSpec) -> Vec<(&'static str, Option<String>
     let switches = [(scale_by_staleness, "--scale-by-staleness"), (untrained, "--untrained")];
     let switches = switches.into_iter().filter(|(is_on, _)| **is_on).map(|(_, flag)| (flag, None));
     names.into_iter().chain(stated).chain(switches).collect()
+}
+
+fn text(number: &Option<impl std::fmt::Display>) -> Option<String> {
+    number.as_ref().map(ToString::to_string)
 }
 
 impl Mode {

@@ -36,6 +36,7 @@ pub mod target;
 pub mod task;
 pub mod tensor_names;
 pub mod tree;
+pub mod verification;
 pub mod warm_start;
 
 pub use block_copy::BlockCopy;
@@ -66,4 +67,5 @@ pub use table::Table;
 pub use target::{Judged, Plateau, Target};
 pub use task::{Microbatch, Slice, Task, Work};
 pub use tree::{Node, StepTree};
+pub use verification::Verified;
 pub use warm_start::WarmStart;

@@ -64,6 +64,10 @@ pub struct Task {
     pub microbatches: Vec<Microbatch>,
     /// Whether trainers were lost while they computed it, so that each record is announced and tried alone first.
     pub is_careful: bool,
+    /// Slots of the node whose leaves' hashes are to be told.
+    pub verified: Vec<u32>,
+    /// Whether only the hashes are told, and nothing is pushed: another computation of its one microbatch counts.
+    pub is_second: bool,
 }
 
 impl Work {

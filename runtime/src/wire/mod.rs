@@ -23,6 +23,7 @@ pub(crate) mod sample;
 mod staleness;
 mod task;
 pub mod tensors;
+mod verification;
 mod version;
 mod written;
 

@@ -35,6 +35,8 @@ impl From<Task> for proto::Task {
             lease: task.lease.0,
             microbatches: task.microbatches.into_iter().map(Into::into).collect(),
             is_careful: task.is_careful,
+            verified: task.verified,
+            is_second: task.is_second,
             ..Default::default()
         };
         match task.work {
@@ -70,6 +72,8 @@ impl TryFrom<proto::Task> for Task {
             work,
             microbatches: wire.microbatches.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             is_careful: wire.is_careful,
+            verified: wire.verified,
+            is_second: wire.is_second,
         })
     }
 }

@@ -1,5 +1,5 @@
 //! The count example on a machine where one record cannot be used: `picky RECORD`; or on one of so many threads, as it says of its
-//! environment: `picky threads N`; or ends the program without a word, `picky
+//! environment: `picky threads N`; or no function, as it counts its calls: `picky calls`; or ends the program without a word, `picky
 //! RECORD abort`, as every record does with `picky all abort`, and the beginning with `picky none abort`. For tests of what
 //! then becomes of the record; other trainers of the job run `count` itself.
 
@@ -9,7 +9,7 @@
 #[path = "../../../trainer-sdk/examples/count/oracle.rs"]
 mod oracle;
 
-use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Model, Parameters};
+use shoal_trainer_sdk::{Batch, Declaration, Gradient, Job, Model, Parameter, Parameters};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
@@ -23,11 +23,16 @@ enum Refused {
     Nothing,
 }
 
+/// A parameter in which calls are counted.
+const CALLS: &str = "calls";
+
 struct Picky {
     refused: Refused,
     aborts: bool,
     /// What it says that its bits depend on.
     threads: Option<String>,
+    /// Calls so far, of one that counts them.
+    calls: Option<f32>,
 }
 
 impl Model for Picky {
@@ -35,8 +40,8 @@ impl Model for Picky {
         if self.refused == Refused::Start {
             std::process::abort();
         }
-        let parameters =
-            (0..oracle::NAMES.len()).map(|which| oracle::parameter(which, job.records)).collect();
+        let counted = (0..oracle::NAMES.len()).map(|which| oracle::parameter(which, job.records));
+        let parameters = counted.chain(self.calls.map(|_| Parameter::sum(CALLS, &[1]))).collect();
         Ok(Declaration { parameters, block_elements: 0 })
     }
 
@@ -52,6 +57,10 @@ impl Model for Picky {
             }
             anyhow::bail!("record {} cannot be used here", record.index);
         }
+        if let Some(calls) = &mut self.calls {
+            *calls += 1.0;
+            gradient.add(CALLS, &[*calls])?;
+        }
         oracle::add(batch, gradient)
     }
 }
@@ -60,15 +69,16 @@ fn main() -> ExitCode {
     let refused = match std::env::args().nth(1).as_deref() {
         Some("all") => Some(Refused::All),
         Some("none") => Some(Refused::Start),
-        Some("threads") => Some(Refused::Nothing),
+        Some("threads" | CALLS) => Some(Refused::Nothing),
         word => word.and_then(|word| word.parse().ok()).map(Refused::Record),
     };
     let Some(refused) = refused else {
-        eprintln!("usage: picky RECORD|all|none [abort], or picky threads N");
+        eprintln!("usage: picky RECORD|all|none [abort], or picky threads N, or picky calls");
         return ExitCode::from(2);
     };
     let second = std::env::args().nth(2);
     let aborts = second.as_deref() == Some("abort");
     let threads = second.filter(|_| refused == Refused::Nothing);
-    shoal_trainer_sdk::main(Picky { refused, aborts, threads })
+    let calls = std::env::args().nth(1).filter(|word| word == CALLS).map(|_| 0.0);
+    shoal_trainer_sdk::main(Picky { refused, aborts, threads, calls })
 }

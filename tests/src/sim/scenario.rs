@@ -57,6 +57,8 @@ pub struct Scenario {
     pub exclude_max: u64,
     /// Whether trainers may have environments of their own. Where they may, every third has one.
     pub environment: EnvironmentRule,
+    /// Of so many of a million microbatches two computations are compared.
+    pub verify_millionths: u32,
     /// Steps between two checkpoints; 0 for none but the last.
     pub checkpoint_steps: u64,
     /// Bytes that pieces of checkpoints may hold on a pserver while they wait to be written.
@@ -144,6 +146,7 @@ impl Scenario {
         scenario.poison = poison(seed, scenario.data.records);
         scenario.exclude_max = u64::from(scenario.poison.is_some());
         let rules = [EnvironmentRule::Same, EnvironmentRule::Warn, EnvironmentRule::Any];
+        scenario.verify_millionths = [0, 0, 200_000, 1_000_000][(key(&[seed, 0x7E21F]) % 4) as usize];
         scenario.environment = rules[(key(&[seed, 0xE27]) % 3) as usize];
         scenario
     }
@@ -178,7 +181,7 @@ impl Scenario {
         let mode = Mode::Async { staleness_window, scale_by_staleness: random.percent(50) };
         let drawn = Scenario::drawn(seed);
         let tables = drawn.tables.map(|tables| tables.without_age());
-        Scenario { mode, decisions: None, tables, ..drawn }
+        Scenario { mode, decisions: None, tables, verify_millionths: 0, ..drawn }
     }
 
     /// The scenario of a seed: even ones are synchronous jobs, odd ones asynchronous.
@@ -209,6 +212,7 @@ impl Scenario {
             poison: None,
             exclude_max: 0,
             environment: EnvironmentRule::Same,
+            verify_millionths: 0,
             checkpoint_steps: 0,
             checkpoint_memory: u64::MAX,
             trainers: 1,

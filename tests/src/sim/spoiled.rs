@@ -57,6 +57,69 @@ impl Model for Poisoned {
     }
 }
 
+/// The program, whose gradients are not what they should be.
+#[derive(Clone, Copy, Debug)]
+pub struct Lying {
+    /// What it is otherwise.
+    pub program: Program,
+    /// Steps in which it does not lie.
+    pub honest: u64,
+    /// What it adds: the next number above each value, or the number of its calls so far.
+    pub lie: Lie,
+}
+
+/// What is added to gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// One bit.
+    Bit,
+    /// How often the program was called: state that no step function may have.
+    Calls(u32),
+}
+
+/// The parameter that lies are about.
+pub const LIED_ABOUT: &str = "sgd";
+
+impl Model for Lying {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
+        Ok(self.program.declaration(job.records))
+    }
+
+    fn keys(&mut self, batch: &Batch<'_>, keys: &mut Keys) -> anyhow::Result<()> {
+        self.program.keys(batch, keys)
+    }
+
+    fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        gradient: &mut Gradient,
+    ) -> anyhow::Result<()> {
+        self.program.step(batch, parameters, gradient)?;
+        if batch.step < self.honest {
+            return Ok(());
+        }
+        let sums = gradient.slice_mut(LIED_ABOUT)?;
+        match &mut self.lie {
+            Lie::Bit => sums[0] = f32::from_bits(sums[0].to_bits() ^ 1),
+            Lie::Calls(calls) => {
+                *calls += 1;
+                sums[0] += *calls as f32;
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(
+        &mut self,
+        batch: &Batch<'_>,
+        parameters: &Parameters,
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
+        self.program.evaluate(batch, parameters, metrics)
+    }
+}
+
 /// The program, ending its process as soon as some records are in one batch: without a word, or because it says that it cannot.
 #[derive(Clone, Debug)]
 pub struct Killer {

@@ -189,7 +189,8 @@ impl World {
             keep_last: 2,
             full_every: 8,
         };
-        let checks = Checks { environment: self.scenario.environment };
+        let Scenario { environment, verify_millionths, .. } = self.scenario;
+        let checks = Checks { environment, verify_millionths };
         let fresh = Document { checks, ..Document::new(self.job.clone(), wanted) };
         let manifest = self.data.manifest().clone();
         let mut random = Random::seeded(key(&[self.scenario.seed, 1, life as u64]));

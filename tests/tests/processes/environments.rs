@@ -53,3 +53,34 @@ fn a_trainer_of_another_environment_is_let_in_and_told_where_that_is_wished() {
         }
     }
 }
+
+/// A job of so many trainers of one program, of whose microbatches half are computed twice.
+fn verified(program: &str, trainers: &str) -> Output {
+    let world = World::new(program, program);
+    let more =
+        ["--epochs", "3", "--microbatch-records", "10", "--microbatches-per-step", "8", "--verify", "0.5"];
+    world.command(trainers, 2, &more).output().unwrap()
+}
+
+#[test]
+fn a_function_that_is_computed_twice_ends_as_ever_and_says_how_often() {
+    for trainers in ["1", "3"] {
+        let ended = closing(&verified("exec \"$COUNT\"", trainers)).unwrap();
+        assert_eq!((&ended["records_counted"], &ended["records_wrong"]), (&(3 * RECORDS).into(), &0.into()));
+        let of = |name: &str| ended[name].as_u64().unwrap();
+        let (verified, not) = (of("microbatches_verified"), of("microbatches_unverified"));
+        assert!(verified + not <= 90 && verified > 20 && not <= verified, "{trainers}: {ended}");
+    }
+}
+
+#[test]
+fn a_program_that_counts_its_calls_fails_its_job_by_step_parameter_and_trainer() {
+    for trainers in ["1", "2"] {
+        let output = verified("exec \"$PICKY\" calls", trainers);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        for words in ["microbatch ", " of step ", "was computed twice, by trainer", "parameter \"calls\""] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+}

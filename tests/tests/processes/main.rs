@@ -12,7 +12,7 @@
 //! | `description` | what programs say of a job before it begins |
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
-//! | `environments` | trainers whose bits depend on something else than the job's |
+//! | `environments` | trainers whose bits depend on something else than the job's, and programs that are no functions |
 //! | `packing` | what records are made of |
 //! | `images` | what goes into images suffices for their programs |
 //!

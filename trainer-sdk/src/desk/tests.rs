@@ -8,7 +8,14 @@ use shoal_runtime::cluster::{Microbatch, Node};
 fn node(lease: u64, step: u64, rewind: u64) -> Task {
     let work = Work::Node { step: Step(step), node: Node::leaf(lease as u32), rewind: Rewind(rewind) };
     let microbatches = vec![Microbatch { index: 0, slices: Vec::new() }];
-    Task { lease: LeaseId(lease), work, microbatches, is_careful: false }
+    Task {
+        lease: LeaseId(lease),
+        work,
+        microbatches,
+        is_careful: false,
+        verified: Vec::new(),
+        is_second: false,
+    }
 }
 fn run(lease: u64, first: u64) -> Task {
     Task { work: Work::Run { first }, ..node(lease, 0, 0) }

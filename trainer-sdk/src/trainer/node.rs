@@ -11,7 +11,7 @@ use crate::parameters::Parameters;
 use crate::pull::{PullEnd, PullVersion, pull, pull_rows};
 use crate::reduce::LocalTree;
 use crate::tables::Keys;
-use shoal_runtime::cluster::{Step, Work};
+use shoal_runtime::cluster::{Step, Verified, Work};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -104,8 +104,25 @@ impl Trainer {
                 return Ok(());
             }
             let Some(leaf) = self.sum_of(ready, computed)? else { return Ok(()) };
-            local = self.add_leaf(local, leaf).await?;
-            self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
+            let (slot, exclusions) = (of.node.first() + at as u32, leaf.exclusions);
+            let hashes;
+            (local, hashes) = self.add_leaf(local, leaf, ready.task.verified.contains(&slot)).await?;
+            let told = hashes.map(|hashes| Verified {
+                lease: ready.task.lease,
+                step: of.step,
+                slot,
+                rewind: of.rewind,
+                exclusions,
+                hashes,
+            });
+            self.change(|desk| {
+                desk.advanced(&ready.task, at as u32 + 1);
+                desk.tell(told.as_ref());
+            });
+        }
+        if ready.task.is_second {
+            self.change(|desk| desk.finished(&ready.task));
+            return Ok(());
         }
         let Some(sum) = local.finish() else {
             let what = format!("{} came with {} microbatches", ready.task.work, ready.records.len());

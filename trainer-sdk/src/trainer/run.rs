@@ -88,7 +88,7 @@ impl Trainer {
     async fn leaf(&self, gradient: NodeSum) -> Result<NodeSum, TrainError> {
         let rounded = self.session.names.rounded.clone();
         let local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0), rounded);
-        let local = self.add_leaf(local, gradient).await?;
+        let (local, _) = self.add_leaf(local, gradient, false).await?;
         let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
         local.finish().ok_or_else(alone)
     }

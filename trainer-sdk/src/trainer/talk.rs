@@ -23,6 +23,7 @@ impl Trainer {
             let _ = tokio::time::timeout(ttl / 4, self.wait_for(|desk| speaks(desk).then_some(()))).await;
             let (request, announced) = self.words(call);
             let (told, complaints) = (request.progress.clone(), request.complaints.clone());
+            let verified = request.verified.clone();
             let has_more = |desk: &Desk| desk.has_pushed(&told) || desk.announces_beside(announced);
             let leased = tokio::select! {
                 biased;
@@ -38,6 +39,7 @@ impl Trainer {
                     self.change(|desk| {
                         desk.heard(&told);
                         desk.heard_complaints(&complaints);
+                        desk.heard_verified(&verified);
                         desk.heard_announcement(announced);
                         desk.add(tasks);
                     });
@@ -65,14 +67,15 @@ impl Trainer {
     /// The next call for tasks, and the announcement that it carries; `None`: none. With one no tasks are asked for, so that
     /// the answer comes at once.
     fn words(&self, call: u64) -> (proto::LeaseRequest, Option<Announcement>) {
-        let (room, progress, complaints, announcing) = {
+        let (room, progress, complaints, verified, announcing) = {
             let desk = self.desk();
-            (desk.room(), desk.progress(), desk.complaints(), desk.announcing)
+            (desk.room(), desk.progress(), desk.complaints(), desk.verified(), desk.announcing)
         };
         let want = if announcing.is_some() { 0 } else { room };
         let request = proto::LeaseRequest {
             progress,
             complaints,
+            verified,
             careful: announcing.map_or(0, |announcing| announcing.lease.0),
             record: announcing.and_then(|announcing| announcing.record),
             exclusions: self.session.exclusions.present().number,

@@ -19,7 +19,14 @@ use shoal_runtime::wire::proto;
 /// A task of one or more leaves of a step of four.
 fn node(lease: u64, step: u64, node: Node, rewind: u64) -> Task {
     let work = Work::Node { step: Step(step), node, rewind: Rewind(rewind) };
-    Task { lease: LeaseId(lease), work, microbatches: microbatches(node.width().into()), is_careful: false }
+    Task {
+        lease: LeaseId(lease),
+        work,
+        microbatches: microbatches(node.width().into()),
+        is_careful: false,
+        verified: Vec::new(),
+        is_second: false,
+    }
 }
 
 fn run(lease: u64, first: u64, length: u64) -> Task {
@@ -28,6 +35,8 @@ fn run(lease: u64, first: u64, length: u64) -> Task {
         work: Work::Run { first },
         microbatches: microbatches(length),
         is_careful: false,
+        verified: Vec::new(),
+        is_second: false,
     }
 }
 

@@ -156,6 +156,7 @@ async fn start(
         gradients: PrecisionArgument::F32,
         exclude_max: 0,
         environment: None,
+        verify: 0.0,
         scale_by_staleness: false,
         replicas: 0,
         checkpoint_steps: 0,

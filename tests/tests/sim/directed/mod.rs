@@ -10,3 +10,4 @@ mod losses;
 mod masters;
 mod rewind;
 mod steps;
+mod verification;

@@ -68,7 +68,14 @@ impl Far {
     fn task(&self, first: u64, chunks: impl IntoIterator<Item = u32>) -> Arc<Task> {
         let slices = chunks.into_iter().map(|chunk| vec![self.slices[chunk as usize].clone()]);
         let microbatches = slices.zip(first..).map(|(slices, index)| Microbatch { index, slices }).collect();
-        Arc::new(Task { lease: LeaseId(first), work: Work::Run { first }, microbatches, is_careful: false })
+        Arc::new(Task {
+            lease: LeaseId(first),
+            work: Work::Run { first },
+            microbatches,
+            is_careful: false,
+            verified: Vec::new(),
+            is_second: false,
+        })
     }
 }
 

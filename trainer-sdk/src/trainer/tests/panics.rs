@@ -79,7 +79,14 @@ fn one_task() -> (Fake, Chunk) {
     fake.state().job.microbatch_records = RECORDS.into();
     let work = Work::Node { step: Step(0), node: Node::leaf(0), rewind: Rewind(1) };
     let microbatches = vec![Microbatch { index: 0, slices: vec![chunk.slice.clone()] }];
-    fake.state().tasks.push_back(Task { lease: LeaseId(1), work, microbatches, is_careful: false });
+    fake.state().tasks.push_back(Task {
+        lease: LeaseId(1),
+        work,
+        microbatches,
+        is_careful: false,
+        verified: Vec::new(),
+        is_second: false,
+    });
     (fake, chunk)
 }
 

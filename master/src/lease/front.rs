@@ -1,0 +1,29 @@
+//! Leases of the front alone, where something else comes before what is read ahead; and numbers for leases that are no node's.
+
+use super::{Grant, Leases};
+use shoal_runtime::cluster::{Incarnation, LeaseId};
+use std::time::Duration;
+
+/// The most tasks one call may take.
+pub(super) const GRANTS_PER_CALL_MAX: u32 = 4;
+
+impl Leases {
+    /// Leases up to `want` tasks of the front to `trainer`, of what is free there.
+    pub fn lease_front(&mut self, trainer: Incarnation, live: u32, want: u32, now: Duration) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        for _ in 0..want.min(GRANTS_PER_CALL_MAX) {
+            let front = self.open.iter().position(|open| open.step == self.front);
+            let Some((at, node)) = front.and_then(|at| self.take(at, trainer, live.max(1), now)) else {
+                break;
+            };
+            grants.push(self.grant(at, trainer, node, now));
+        }
+        grants
+    }
+
+    /// The number of a lease that is no node's: nothing here knows of it.
+    pub fn number(&mut self) -> LeaseId {
+        self.next += 1;
+        LeaseId(self.next - 1)
+    }
+}
