@@ -52,6 +52,12 @@ fn declaration() -> impl Strategy<Value = Declaration> {
         Just(Decay::Constant),
         (finite(), any::<u64>()).prop_map(|(factor, every)| Decay::Step { factor, every }),
         (finite(), any::<u64>()).prop_map(|(floor, over)| Decay::Cosine { floor, over }),
+        (finite(), finite(), any::<u64>()).prop_map(|(floor, power, over)| Decay::Polynomial {
+            floor,
+            power,
+            over
+        }),
+        any::<u64>().prop_map(|over| Decay::InverseRoot { over }),
         vec((any::<u64>(), finite()), 0..4).prop_map(|stages| Schedule::piecewise(0.1, stages).decay),
     ];
     let schedule = (finite(), any::<u64>(), decay).prop_map(|(base, warmup_steps, decay)| Schedule {

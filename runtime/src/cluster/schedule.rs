@@ -44,6 +44,20 @@ pub enum Decay {
         /// Length of the half cosine in steps.
         over: u64,
     },
+    /// `floor + (base - floor) * (1 - min(t, over) / over)^power`: a straight line where the power is 1, then `floor`.
+    Polynomial {
+        /// The last rate.
+        floor: f32,
+        /// Positive.
+        power: f32,
+        /// Length of the decay in steps.
+        over: u64,
+    },
+    /// `base * sqrt(over / (t + over))`: after a warm-up of `over` steps, the schedule of the Transformer (Vaswani et al. 2017).
+    InverseRoot {
+        /// Steps after which the rate is `1 / sqrt(2)` of the base.
+        over: u64,
+    },
     /// `base` until the first stage begins, then the rate of the stage that began last.
     Piecewise {
         /// In ascending order of their first steps; at most [`STAGES_MAX`].
@@ -80,6 +94,18 @@ impl Schedule {
     pub const fn cosine(base: f32, floor: f32, over: u64) -> Schedule {
         Schedule { base, warmup_steps: 0, decay: Decay::Cosine { floor, over } }
     }
+    /// A straight line from `base` to `last` over `over` steps.
+    pub const fn linear(base: f32, last: f32, over: u64) -> Schedule {
+        Schedule::polynomial(base, last, 1.0, over)
+    }
+    /// From `base` to `floor` over `over` steps, by a power of what is left of them.
+    pub const fn polynomial(base: f32, floor: f32, power: f32, over: u64) -> Schedule {
+        Schedule { base, warmup_steps: 0, decay: Decay::Polynomial { floor, power, over } }
+    }
+    /// As one over the root of the steps, `over` of which have been before the first.
+    pub const fn inverse_root(base: f32, over: u64) -> Schedule {
+        Schedule { base, warmup_steps: 0, decay: Decay::InverseRoot { over } }
+    }
     /// `base`, then the rates of the stages (first step, rate).
     pub fn piecewise(base: f32, stages: impl IntoIterator<Item = (u64, f32)>) -> Schedule {
         let stages = stages.into_iter().map(|(first_step, rate)| Stage { first_step, rate }).collect();
@@ -115,6 +141,15 @@ impl Schedule {
                 let floor = f64::from(*floor);
                 (floor + (base - floor) * 0.5 * (1.0 + libm::cos(std::f64::consts::PI * part))) as f32
             }
+            Decay::Polynomial { floor, power, over } => {
+                let left = 1.0 - past.min(*over) as f64 / *over.max(&1) as f64;
+                let floor = f64::from(*floor);
+                (floor + (base - floor) * libm::pow(left, f64::from(*power))) as f32
+            }
+            Decay::InverseRoot { over } => {
+                let over = *over.max(&1) as f64;
+                (base * libm::sqrt(over / (past as f64 + over))) as f32
+            }
             Decay::Piecewise { stages } => {
                 let begun = stages.partition_point(|stage| stage.first_step <= past);
                 begun.checked_sub(1).map_or(self.base, |last| stages[last].rate)
@@ -136,6 +171,14 @@ impl Schedule {
             Decay::Cosine { floor, over } if !is_rate(*floor) || *over == 0 => {
                 Some("cosine decay needs a floor that is not negative and a positive number of steps")
             }
+            Decay::Polynomial { floor, power, over }
+                if !is_rate(*floor) || !is_factor(*power) || *over == 0 =>
+            {
+                Some(
+                    "polynomial decay needs a floor that is not negative, a positive power and a positive number of steps",
+                )
+            }
+            Decay::InverseRoot { over: 0 } => Some("inverse root decay needs a positive number of steps"),
             Decay::Piecewise { stages } if stages.is_empty() || stages.len() > STAGES_MAX => {
                 Some("a piecewise rate needs at least one stage and at most 1,000")
             }
@@ -207,6 +250,32 @@ mod tests {
     }
 
     #[test]
+    fn a_line_follows_its_reference_down_and_up() {
+        for (base, last) in [(0.8f32, 0.05f32), (0.05, 0.8)] {
+            let (from, to) = (f64::from(base), f64::from(last));
+            follows(&Schedule::linear(base, last, 2000), |step| {
+                let step = step.min(2000) as f64;
+                (from * (2000.0 - step) + to * step) / 2000.0
+            });
+        }
+    }
+
+    #[test]
+    fn a_polynomial_follows_its_reference() {
+        let (base, floor) = (f64::from(0.8f32), f64::from(0.05f32));
+        follows(&Schedule::polynomial(0.8, 0.05, 3.0, 2000), |step| {
+            let left = (2000 - step.min(2000)) as f64 / 2000.0;
+            floor + (base - floor) * left * left * left
+        });
+    }
+
+    #[test]
+    fn an_inverse_root_follows_its_reference() {
+        let base = f64::from(0.8f32);
+        follows(&Schedule::inverse_root(0.8, 400), |step| base / ((step + 400) as f64 / 400.0).sqrt());
+    }
+
+    #[test]
     fn a_piecewise_rate_follows_its_reference() {
         let stages = [(10, 0.5f32), (11, 0.25), (1000, 0.125), (2400, 0.0)];
         follows(&Schedule::piecewise(0.75, stages), |step| {
@@ -222,6 +291,8 @@ mod tests {
             Schedule::step(0.3, 0.5, 10),
             Schedule::exponential(0.3, 0.5, 10),
             Schedule::cosine(0.3, 0.1, 100),
+            Schedule::linear(0.3, 0.1, 100),
+            Schedule::inverse_root(0.3, 400),
             Schedule::piecewise(0.3, [(0, 0.2), (5, 0.1)]),
         ];
         for cold in schedules {
@@ -262,6 +333,10 @@ mod tests {
             (Schedule::exponential(0.1, 0.5, 0), "exponential"),
             (Schedule::cosine(0.1, -0.5, 5), "cosine"),
             (Schedule::cosine(0.1, 0.0, 0), "cosine"),
+            (Schedule::linear(0.1, -0.5, 5), "polynomial"),
+            (Schedule::linear(0.1, 0.0, 0), "polynomial"),
+            (Schedule::polynomial(0.1, 0.0, 0.0, 5), "polynomial"),
+            (Schedule::inverse_root(0.1, 0), "inverse root"),
             (Schedule::piecewise(0.1, []), "at least one"),
             (Schedule::piecewise(0.1, (0..1001).map(|step| (step, 0.1))), "at most"),
             (Schedule::piecewise(0.1, [(5, 0.1), (5, 0.2)]), "ascending"),

@@ -235,6 +235,10 @@ impl From<&Schedule> for proto::Schedule {
             Decay::Cosine { floor, over } => {
                 proto::Schedule { floor: *floor, steps: *over, ..of(Kind::Cosine) }
             }
+            Decay::Polynomial { floor, power, over } => {
+                proto::Schedule { floor: *floor, factor: *power, steps: *over, ..of(Kind::Polynomial) }
+            }
+            Decay::InverseRoot { over } => proto::Schedule { steps: *over, ..of(Kind::InverseRoot) },
             Decay::Piecewise { stages } => {
                 let stage = |stage: &Stage| proto::Stage { first_step: stage.first_step, rate: stage.rate };
                 proto::Schedule { stages: stages.iter().map(stage).collect(), ..of(Kind::Piecewise) }
@@ -256,6 +260,8 @@ impl TryFrom<proto::Schedule> for Schedule {
             Kind::StepDecay => Decay::Step { factor, every: steps },
             Kind::Exponential => Decay::Exponential { factor, every: steps },
             Kind::Cosine => Decay::Cosine { floor, over: steps },
+            Kind::Polynomial => Decay::Polynomial { floor, power: factor, over: steps },
+            Kind::InverseRoot => Decay::InverseRoot { over: steps },
             Kind::Piecewise => Decay::Piecewise { stages: stages.into_iter().map(stage).collect() },
             Kind::Unspecified => {
                 return Err(malformed("learning_rate.kind", format!("no such schedule: {}", wire.kind)));
@@ -318,6 +324,8 @@ mod tests {
             Schedule::step(0.1, 0.5, 7),
             Schedule::exponential(0.1, 0.6, 8),
             Schedule::cosine(0.1, 0.01, 9).after_warmup(3),
+            Schedule::polynomial(0.1, 0.01, 2.0, 70),
+            Schedule::inverse_root(0.1, 30).after_warmup(30),
             Schedule::piecewise(0.1, [(3, 0.2), (5, 0.05)]).after_warmup(4),
         ];
         let initials = [

@@ -31,6 +31,11 @@ def rate_at(schedule: Schedule, rate: float, step: int, all_steps: int) -> float
         case "Cosine":
             part = min(past, of["over"]) / of["over"]
             return float(of["floor"] + (base - of["floor"]) * 0.5 * (1 + math.cos(math.pi * part)))
+        case "Polynomial":
+            left = 1 - min(past, of["over"]) / of["over"]
+            return float(of["floor"] + (base - of["floor"]) * left ** of["power"])
+        case "InverseRoot":
+            return float(base * math.sqrt(of["over"] / (past + of["over"])))
         case "Piecewise":
             begun = [stage["rate"] for stage in of["stages"] if stage["first_step"] <= past]
             return float(begun[-1] if begun else base)

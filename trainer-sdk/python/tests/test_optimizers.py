@@ -102,6 +102,7 @@ SCHEDULERS: dict[str, Make] = {
     "multi-step": lambda o: schedulers.MultiStepLR(o, [100, 300], 0.1),
     "constant": lambda o: schedulers.ConstantLR(o, 0.5, 100),
     "linear": lambda o: schedulers.LinearLR(o, 0.1, 1.0, 200),
+    "polynomial, longer than other rates may be": lambda o: schedulers.PolynomialLR(o, STEPS, 1.5),
     "polynomial": lambda o: schedulers.PolynomialLR(o, 300, 2.0),
     "lambda": lambda o: schedulers.LambdaLR(o, lambda step: 1 / (1 + step)),
     "one cycle": lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=STEPS + 1),

@@ -19,14 +19,16 @@ Json = Any
 class Schedule:
     """How a learning rate changes over the steps: a factor of the rate that a rule was given.
 
-    Made by :func:`constant`, :func:`cosine`, :func:`step_decay`, :func:`exponential` and :func:`piecewise`.
+    Made by :func:`constant`, :func:`cosine`, :func:`step_decay`, :func:`exponential`, :func:`linear`,
+    :func:`polynomial`, :func:`inverse_root` and :func:`piecewise`.
     """
 
-    kind: Literal["constant", "step", "exponential", "cosine", "piecewise"] = "constant"
+    kind: Literal["constant", "step", "exponential", "cosine", "polynomial", "inverse_root", "piecewise"] = "constant"
     warmup: int = 0
     factor: float = 1.0
     every: int = 1
     to: float = 0.0
+    power: float = 1.0
     steps: int | None = None
     stages: tuple[tuple[int, float], ...] = ()
     is_absolute: bool = False
@@ -35,6 +37,9 @@ class Schedule:
     def after_warmup(self, steps: int) -> Schedule:
         """The same after a linear rise over so many steps, from ``1 / steps`` of the rate on."""
         return replace(self, warmup=steps)
+
+    def _over(self, all_steps: int) -> int:
+        return self.steps if self.steps is not None else max(1, all_steps - self.warmup)
 
     def _json(self, rate: float, all_steps: int) -> Json:
         """The schedule of a rate in a job of so many steps."""
@@ -47,13 +52,32 @@ class Schedule:
                 decay = {"Step": {"factor": self.factor, "every": self.every}}
             case "exponential":
                 decay = {"Exponential": {"factor": self.factor, "every": self.every}}
+            case "polynomial":
+                decay = {"Polynomial": {"floor": unit * self.to, "power": self.power, "over": self._over(all_steps)}}
+            case "inverse_root":
+                decay = {"InverseRoot": {"over": self.every}}
             case "cosine":
-                over = self.steps if self.steps is not None else max(1, all_steps - self.warmup)
+                over = self._over(all_steps)
                 decay = {"Cosine": {"floor": unit * self.to, "over": over}}
             case "piecewise":
                 stages = [{"first_step": first, "rate": unit * factor} for first, factor in self.stages]
                 decay = {"Piecewise": {"stages": stages}}
         return {"base": rate, "warmup_steps": self.warmup, "decay": decay}
+
+
+def linear(*, to: float = 0.0, steps: int | None = None, warmup: int = 0) -> Schedule:
+    """A straight line from the rate to ``to`` times the rate, over ``steps`` steps, by default all after the warm-up."""
+    return Schedule("polynomial", warmup, to=to, steps=steps)
+
+
+def polynomial(power: float, *, to: float = 0.0, steps: int | None = None, warmup: int = 0) -> Schedule:
+    """From the rate to ``to`` times the rate, by a power of what is left of the steps."""
+    return Schedule("polynomial", warmup, to=to, power=power, steps=steps)
+
+
+def inverse_root(warmup: int) -> Schedule:
+    """After a linear rise over ``warmup`` steps the rate times ``sqrt(warmup / step)`` (Vaswani et al. 2017)."""
+    return Schedule("inverse_root", warmup, every=warmup)
 
 
 def constant(*, warmup: int = 0) -> Schedule:

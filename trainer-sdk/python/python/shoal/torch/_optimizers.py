@@ -126,6 +126,8 @@ def _closed_form(scheduler: lr_scheduler.LRScheduler, steps: int) -> Schedule | 
         return _declare.step_decay(float(scheduler.gamma), int(scheduler.step_size))
     if type(scheduler) is lr_scheduler.ExponentialLR:
         return _declare.exponential(float(scheduler.gamma))
+    if type(scheduler) is lr_scheduler.PolynomialLR:
+        return _declare.polynomial(float(scheduler.power), steps=int(scheduler.total_iters))
     # PyTorch's rises again after T_max.
     if type(scheduler) is lr_scheduler.CosineAnnealingLR and steps <= scheduler.T_max + 1:
         return Schedule("cosine", to=float(scheduler.eta_min), steps=int(scheduler.T_max), is_absolute=True)
@@ -160,7 +162,7 @@ def _stages(rates: Iterable[float], every: int) -> Schedule:
     if len(stages) > STAGES_MAX:
         raise Refused(
             f"the scheduler has {len(stages)} different rates over the job, and at most {STAGES_MAX} are taken: give the program "
-            "one of Shoal's schedules (`schedule=shoal.cosine(...)`) and no scheduler, or let it step once an epoch "
+            "one of Shoal's schedules (`schedule=shoal.cosine(...)`, `shoal.linear(...)`) and no scheduler, or let it step once an epoch "
             '(`scheduler_unit="epoch"`)'
         )
     return Schedule("piecewise", stages=tuple(stages), is_absolute=True)
