@@ -379,10 +379,8 @@ impl MasterSettings {
             return Ok(place);
         }
         let store = self.store();
-        ensure!(
-            !store.contains("://"),
-            "--checkpoints: name a folder or a URL that master and pservers reach"
-        );
+        let is_url = store.contains("://");
+        ensure!(!is_url, "--checkpoints: name a folder or a URL that master and pservers reach");
         rooted("--store", &format!("{}/checkpoints", store.trim_end_matches('/')))
     }
     /// How long to stay once the job is over, if not for ever.

@@ -177,7 +177,7 @@ GUARDS = [
         "done-after-the-last-checkpoint",
         "`Done` is said after the last checkpoint is durable",
         (
-            MASTER + "machine/mod.rs",
+            MASTER + "machine/verifying.rs",
             "let is_kept = self.document.newest().is_some_and(|kept| kept.version == self.document.last_version());",
             "let front = self.job.as_ref().and_then(|job| job.reports.lowest_version());\n        let is_kept = front.is_some_and(|front| front >= self.document.last_version());",
         ),
@@ -185,7 +185,7 @@ GUARDS = [
     guard(
         "done-after-the-last-evaluation",
         "`Done` is said after the last evaluation is judged",
-        (MASTER + "machine/mod.rs", "is_kept && self.document.is_judged()", "is_kept"),
+        (MASTER + "machine/verifying.rs", "is_kept && self.document.is_judged()", "is_kept"),
     ),
     guard(
         "renewed-by-progress",

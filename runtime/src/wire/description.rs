@@ -97,7 +97,10 @@ mod tests {
             ("{\"version\": 1, \"records\": 1.5}", "\"records\" is 1.5: "),
             ("{\"version\": 1, \"eval_records\": null}", "\"eval_records\" is null: "),
             ("{\"version\": 1, \"eval_records\": \"9\"}", "\"eval_records\" is \"9\": "),
-            ("{\"version\": 1, \"records\": 18446744073709551616}", "\"records\" is 1.8446744073709552e+19: "),
+            (
+                "{\"version\": 1, \"records\": 18446744073709551616}",
+                "\"records\" is 1.8446744073709552e+19: ",
+            ),
         ] {
             let why = ProgramDescription::parse(text.as_bytes()).unwrap_err();
             assert!(why.contains(words), "{text}: {why}");

@@ -30,7 +30,6 @@ use shoal_runtime::host::storage::Storage;
 use shoal_runtime::host::store::{FileStore, ForgetfulDisk, MemoryStore};
 use shoal_runtime::wire::proto::master_server::MasterServer;
 use shoal_trainer_sdk::chunks::ChunkSource;
-use shoal_trainer_sdk::program::Program as TrainerProgram;
 use shoal_trainer_sdk::{Ended, Model, TrainError, TrainerSettings, World as Doors, train_in};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -338,7 +337,7 @@ impl World {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         self.network.run(&host, async move {
-            let ended = train_in(TrainerProgram::in_place(model), settings, doors).await;
+            let ended = train_in(shoal_trainer_sdk::program::Program::in_place(model), settings, doors).await;
             over.store(true, Relaxed);
             // Whoever started it may be gone.
             let _ = telling.send(ended);
