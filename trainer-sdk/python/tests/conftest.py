@@ -1,26 +1,24 @@
 """What tests have: the command, records, and PyTorch where it is installed."""
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shoal import _safetensors
+from shoal import CommandError, _command, _safetensors
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Finds the command: SHOAL_BINARY, on the path, or as cargo has built it."""
-    if "SHOAL_BINARY" in os.environ or shutil.which("shoal"):
-        return
-    root = Path(__file__).resolve().parents[3]
-    for profile in ("release", "debug"):
-        binary = root / "target" / profile / "shoal"
-        if binary.exists():
-            os.environ["SHOAL_BINARY"] = str(binary)
-            return
-    raise pytest.UsageError("no `shoal`: set SHOAL_BINARY, or build it by `cargo build -p shoal-cli`")
+    """Finds the command: as programs do, or as cargo has built it."""
+    try:
+        _command.shoal()
+    except CommandError as error:
+        target = Path(os.environ.get("CARGO_TARGET_DIR") or Path(__file__).resolve().parents[3] / "target")
+        built = [binary for profile in ("release", "debug") if (binary := target / profile / "shoal").exists()]
+        if "SHOAL_BINARY" in os.environ or not built:
+            raise pytest.UsageError(f"{error}, or build it by `cargo build -p shoal-cli`") from error
+        os.environ["SHOAL_BINARY"] = str(built[0])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

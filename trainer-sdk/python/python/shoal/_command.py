@@ -6,9 +6,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from . import _core
 
 
 class CommandError(Exception):
@@ -20,11 +25,39 @@ class CommandError(Exception):
 
 
 def shoal() -> str:
-    """The path of the command: ``SHOAL_BINARY``, or on the path."""
-    found = os.environ.get("SHOAL_BINARY") or shutil.which("shoal")
+    """The path of the command: ``SHOAL_BINARY``, this environment's, or on the path. It has to be of this package's version."""
+    found = os.environ.get("SHOAL_BINARY") or next(_installed(), None) or shutil.which("shoal")
     if found is None:
-        raise CommandError("`shoal` is not on the path: pip install shoal-cli", 2)
+        raise CommandError(f"there is no command `shoal`: pip install shoal-cli=={_core.__version__}", 2)
+    _check(found)
     return found
+
+
+def _installed() -> Iterator[str]:
+    """The command of `shoal-cli` where pip puts it, whether or not the environment is activated."""
+    folders = [
+        *([Path(sys.executable).parent] if sys.executable else []),
+        Path(sysconfig.get_path("scripts")),
+        # Of `pip install --target`, and of `--user`.
+        Path(__file__).parents[1] / "bin",
+        Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))),
+    ]
+    return (found for folder in folders if (found := shutil.which("shoal", path=str(folder))))
+
+
+@cache
+def _check(command: str) -> None:
+    """Refuses another version than this package's, which speaks another protocol: asked once in a process."""
+    ours = _core.__version__
+    install = f"pip install shoal-cli=={ours}"
+    try:
+        told = subprocess.run([command, "--version"], capture_output=True, text=True, check=False).stdout.split()
+    except OSError as error:
+        raise CommandError(f"{command} cannot be run: {error.strerror}", 2) from error
+    if told[:1] != ["shoal"] or len(told) != 2:
+        raise CommandError(f"{command} is not the command of Shoal: {install}", 2)
+    if told[1] != ours:
+        raise CommandError(f"{command} is version {told[1]}, the package `shoal` {ours}: {install}", 2)
 
 
 def ask(*arguments: str) -> Any:

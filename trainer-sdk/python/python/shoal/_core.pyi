@@ -1,6 +1,8 @@
 import os
 from typing import Any, Literal, final
 
+__all__ = ["Batch", "Job", "Memory", "Parameters", "Record", "__version__", "log_to_stderr", "train"]
+
 __version__: str
 
 def train(program: Any) -> Literal["done", "left"]: ...
