@@ -1,7 +1,18 @@
 import os
 from typing import Any, Literal, final
 
-__all__ = ["Batch", "Job", "Memory", "Parameters", "Record", "__version__", "log_to_stderr", "train"]
+__all__ = [
+    "Batch",
+    "Job",
+    "Memory",
+    "Parameters",
+    "Record",
+    "RecordReader",
+    "RecordWriter",
+    "__version__",
+    "log_to_stderr",
+    "train",
+]
 
 __version__: str
 
