@@ -1,5 +1,7 @@
 """What tests have: the command, records, and PyTorch where it is installed."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

@@ -9,12 +9,13 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    # NumPy is imported where it is used: most of the time that importing this package would take is its.
+    import numpy.typing as npt
 
-Tensors = dict[str, npt.NDArray[Any]]
+    Tensors = dict[str, npt.NDArray[Any]]
 
 #: Names of the format and NumPy's, of what Shoal reads and writes.
 _KINDS = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
@@ -23,6 +24,8 @@ _HEADER_MAX = 100 << 20
 
 def save(path: str | os.PathLike[str], tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     """Writes tensors by name; the file is there whole or not at all."""
+    import numpy as np
+
     names = {np.dtype(kind): name for name, kind in _KINDS.items()}
     header: dict[str, Any] = {}
     end = 0
@@ -50,6 +53,8 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, npt.NDArray[Any]]) 
 
 def load(path: str | os.PathLike[str]) -> Tensors:
     """Reads all tensors of a file by name: arrays over the file, which cannot be written to."""
+    import numpy as np
+
     path = Path(path)
     # Of no bytes nothing can be mapped.
     file = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.zeros(0, np.uint8)
