@@ -40,6 +40,7 @@ from ._declare import (
 )
 from ._faults import Unfit
 from ._main import TrainError, main, train
+from ._predictions import predictions
 from ._program import Program
 from ._run import Result, run
 
@@ -86,6 +87,7 @@ __all__ = [
     "normal",
     "piecewise",
     "polynomial",
+    "predictions",
     "run",
     "step_decay",
     "train",

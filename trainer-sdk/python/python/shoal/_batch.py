@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     # NumPy is imported where it is used: most of the time that importing this package would take is its.
@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from . import _core
 
     Array = npt.NDArray[np.float32]
+
+
+class DataSet(Protocol):
+    """A map-style data set: a list, an array, a `torch.utils.data.Dataset` that has a length."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
 
 #: Of each parameter by name its shape.
 Shapes = Mapping[str, tuple[int, ...]]
@@ -32,7 +41,7 @@ class Batch:
     All of it may be kept: what it refers to is there as long as it is.
     """
 
-    def __init__(self, core: _core.Batch, data: Sequence[Any] | None = None) -> None:
+    def __init__(self, core: _core.Batch, data: DataSet | None = None) -> None:
         self._core = core
         self._data = data
 

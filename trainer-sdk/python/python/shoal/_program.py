@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from . import _declare, _environment
-from ._batch import Batch, Gradient, Metrics, Parameters, Shapes
+from ._batch import Batch, DataSet, Gradient, Metrics, Parameters, Shapes
 from ._declare import Decisions, Declared, Metric
 
 if TYPE_CHECKING:
@@ -29,16 +29,20 @@ class Program:
     ...         gradient["mean"] += (parameters["mean"] - x[:, 0]).sum()
     """
 
-    #: A map-style data set: ``data[i]`` is the record of number ``i``; with it :attr:`Batch.samples` are its elements.
-    data: Sequence[Any] | None = None
+    #: A map-style data set, which is trained on or predicted: ``data[i]`` is the record of number ``i``; with it
+    #: :attr:`Batch.samples` are its elements.
+    data: DataSet | None = None
     #: The same of the data that are evaluated.
-    eval_data: Sequence[Any] | None = None
+    eval_data: DataSet | None = None
     #: Metrics of evaluations, by name.
     metrics: dict[str, Metric] = {}
     #: What is decided over all parameters before a step is applied.
     decisions: Decisions | None = None
     #: Elements of one block, the unit of placement and movement; 0: Shoal chooses.
     block_elements: int = 0
+
+    #: Whether records were seen that are numbers.
+    _has_numbers = False
 
     def declare(self, job: _core.Job) -> Sequence[Declared]:
         """The parameters, as a function of the job alone: every trainer must declare the same."""
@@ -92,19 +96,30 @@ class Program:
         self, batch: _core.Batch, parameters: _core.Parameters, memory: _core.Memory, places: dict[str, tuple[int, int]]
     ) -> int | None:
         gradient = Gradient(memory, places, self._shapes)
-        self.step(Batch(batch, self.data), Parameters(parameters, self._shapes), gradient)
+        self.step(self._batch(batch, self.data), Parameters(parameters, self._shapes), gradient)
         return gradient.weight
 
     @final
     def _evaluate(self, batch: _core.Batch, parameters: _core.Parameters) -> tuple[list[Any], list[Any]]:
         metrics = Metrics()
-        self.evaluate(Batch(batch, self.eval_data), Parameters(parameters, self._shapes), metrics)
+        self.evaluate(self._batch(batch, self.eval_data), Parameters(parameters, self._shapes), metrics)
         return metrics._means, metrics._scores
 
     @final
     def _predict(self, batch: _core.Batch, parameters: _core.Parameters) -> list[bytes]:
-        outputs = self.predict(Batch(batch, self.data), Parameters(parameters, self._shapes))
+        outputs = self.predict(self._batch(batch, self.data), Parameters(parameters, self._shapes))
         return [_output(output) for output in outputs]
+
+    def _batch(self, batch: _core.Batch, data: DataSet | None) -> Batch:
+        """The batch, whose records are numbers where the program has a data set of its own."""
+        if data is not None and not self._has_numbers:
+            if bytes(batch.records[0]) != batch.indices[0].to_bytes(8, "little"):
+                raise ValueError(
+                    "the job has files of records, and the program a data set of its own: which counts? Leave `--data` and "
+                    "`--eval-data` out, or the program's `data` and `eval_data`"
+                )
+            self._has_numbers = True
+        return Batch(batch, data)
 
 
 def _output(output: bytes | str | Array) -> bytes:

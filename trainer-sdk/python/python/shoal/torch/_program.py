@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from .. import _declare
 from .. import _program as base
-from .._batch import Batch, Gradient, Metrics, Parameters
+from .._batch import Batch, DataSet, Gradient, Metrics, Parameters
 from .._declare import Declared, Metric, Rule, Schedule
 from ._module import Module
 from ._optimizers import Refused, check_optimizer, rule_of, schedules_of
@@ -51,8 +51,8 @@ class Program(base.Program):
         evaluate: Callable[[nn.Module, Any], Mapping[str, torch.Tensor]] | None = None,
         *,
         predict: Callable[[nn.Module, Any], Sequence[Any]] | None = None,
-        data: Sequence[Any] | None = None,
-        eval_data: Sequence[Any] | None = None,
+        data: DataSet | None = None,
+        eval_data: DataSet | None = None,
         decode: Callable[[bytes], Any] | None = None,
         decode_batch: Callable[[Batch], Any] | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
