@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,11 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal import _command, _safetensors
 
+from . import scripts
 from .programs import counting
-from .programs.perceptron import RECORDS, Counted, Points
+from .programs.perceptron import RECORDS, Counted, Points, point
 
 pytestmark = pytest.mark.job
 
@@ -243,3 +248,68 @@ def test_predictions_are_one_output_for_each_record(tmp_path: Path) -> None:
     )
     assert result.status["phase"] == "done"
     assert list((tmp_path / "outputs").iterdir())
+
+
+def test_what_is_predicted_are_the_programs_data(tmp_path: Path) -> None:
+    trained = shoal.run(Counted(), folder=tmp_path / "trained", **SHAPE)
+
+    class Numbers(Counted):
+        data = Points(50)
+        eval_data = Points(20)
+
+        def predict(self, batch: shoal.Batch, parameters: shoal.Parameters) -> Sequence[str]:
+            return [f"{x[0]:.6f}" for x, _ in batch.samples]
+
+    options: dict[str, Any] = {"warm_start": trained.model, "epochs": 0, "eval_data": None, "seed": 7, "microbatch_records": 16}
+    shoal.run(Numbers(), folder=tmp_path / "job", predict=tmp_path / "told", **options)
+    assert list(shoal.predictions(tmp_path / "told")) == [f"{point(index)[0][0]:.6f}".encode() for index in range(50)]
+    with pytest.raises(FileNotFoundError, match="no prediction"):
+        list(shoal.predictions(tmp_path))
+    part = next((tmp_path / "told").glob("part-*"))
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"{part.name}: no part of a prediction, or a damaged one"):
+        list(shoal.predictions(tmp_path / "told"))
+
+
+def test_files_beside_a_data_set_of_the_program_are_refused(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a line\n" * 100)
+    records = str(tmp_path / "lines.recordio")
+    subprocess.run(
+        [_command.shoal(), "recordio", "pack", "lines", str(lines), "--output", records], capture_output=True, check=True
+    )
+    with pytest.raises(shoal.TrainError, match="which counts"):
+        shoal.run(Counted(), data=records, folder=tmp_path / "job", **SHAPE)
+
+
+class Vanishing(Counted):
+    """Cannot be read where it is sent."""
+
+    def __reduce__(self) -> Any:
+        return exit, (3,)
+
+
+def test_a_further_trainer_that_fails_is_told_of(tmp_path: Path) -> None:
+    class Patient(Vanishing):
+        def step(self, batch: shoal.Batch, parameters: shoal.Parameters, gradient: shoal.Gradient) -> None:
+            time.sleep(0.1)
+            super().step(batch, parameters, gradient)
+
+    with pytest.warns(UserWarning, match="trainer-1 ended with exit code 3"):
+        shoal.run(Patient(), trainers=2, folder=tmp_path, **SHAPE)
+
+
+def test_a_script_that_is_asked_says_what_its_job_begins_with(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np, shoal\n"
+        "class Given(shoal.Program):\n"
+        "    data = range(7)\n"
+        "    eval_data = range(3)\n"
+        "    def initial(self, seed):\n"
+        "        return {'w': np.full(2, seed, np.float32)}\n"
+        "shoal.main(Given(), trainers=2)\n"
+    )
+    scripts.start(script, folder=tmp_path, SHOAL_DESCRIBE=str(tmp_path), SHOAL_SEED="5")
+    assert json.loads((tmp_path / "program.json").read_text()) == {"version": 1, "records": 7, "eval_records": 3}
+    assert _safetensors.load(tmp_path / "initial.safetensors")["w"].tolist() == [5, 5]

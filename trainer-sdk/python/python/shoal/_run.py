@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,13 +100,13 @@ def run(
             leaves_at_once = ["--grace-seconds", "0"]
             command = ["pserver", "--listen", "127.0.0.1:0", "--master", master, *leaves_at_once]
             _start(stack, folder, f"pserver-{number}", command)
-        if trainers > 1:
-            _spawn(stack, folder, program, master, range(1, trainers))
+        others = _spawn(stack, folder, program, master, range(1, trainers)) if trainers > 1 else {}
         if progress:
             stack.enter_context(_progress(master))
         with _environment(SHOAL_MASTER=master, SHOAL_TRAINER_NAME="trainer-0"):
             if train(program) != "done":
                 raise TrainError("this trainer was asked to leave before the job was done", 1)
+        _tell_of_failed(others, folder)
         exported = ask("export", "--file", str(folder / "model.safetensors"), "--master", master)
         status = Client(master).status()
     return Result(folder, status, str(exported["parameters_sha256"]))
@@ -172,8 +173,10 @@ def _this_process() -> str:
     return f"{pid}:{began}"
 
 
-def _spawn(stack: contextlib.ExitStack, folder: Path, program: Program, master: str, numbers: Sequence[int]) -> None:
-    """Starts further trainers of the same program."""
+def _spawn(
+    stack: contextlib.ExitStack, folder: Path, program: Program, master: str, numbers: Sequence[int]
+) -> dict[str, subprocess.Popen[bytes]]:
+    """Starts further trainers of the same program, by name. They find the same modules as this process."""
     try:
         import cloudpickle  # type: ignore[import-untyped]
     except ImportError:
@@ -187,10 +190,22 @@ def _spawn(stack: contextlib.ExitStack, folder: Path, program: Program, master: 
         raise TypeError(
             f"the program cannot be sent to other processes ({error}): pip install cloudpickle, or run it with trainers=1"
         ) from error
+    path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
+    started: dict[str, subprocess.Popen[bytes]] = {}
     for number in numbers:
         name = f"trainer-{number}"
         command = [sys.executable, "-m", "shoal._spawned", str(file)]
-        _start(stack, folder, name, command, SHOAL_MASTER=master, SHOAL_TRAINER_NAME=name)
+        started[name] = _start(stack, folder, name, command, SHOAL_MASTER=master, SHOAL_TRAINER_NAME=name, PYTHONPATH=path)
+    return started
+
+
+def _tell_of_failed(others: dict[str, subprocess.Popen[bytes]], folder: Path) -> None:
+    """Warns of trainers that have failed: the job was done without them."""
+    for name, process in others.items():
+        if code := process.poll():
+            log = folder / f"{name}.log"
+            words = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+            warnings.warn(f"{name} ended with exit code {code}, and others did its work ({log}): {words[0]}", stacklevel=3)
 
 
 @contextlib.contextmanager
