@@ -13,8 +13,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The crate's files, and what is in them but for [`filled`].
-const FILES: [(&str, &str); 7] = [
+/// Files, and what is in them but for [`filled`].
+type Files = &'static [(&'static str, &'static str)];
+
+/// A crate's.
+const CRATE: Files = &[
     ("Cargo.toml", include_str!("template/Cargo.toml.template")),
     ("README.md", include_str!("template/README.md.template")),
     (".gitignore", include_str!("template/gitignore.template")),
@@ -24,14 +27,26 @@ const FILES: [(&str, &str); 7] = [
     ("src/step.rs", include_str!("template/src/step.rs")),
 ];
 
-/// Make a crate for a training program: a model, its step, a test of its gradient, and records to train on at once
+/// Those of a program in Python.
+const PYTHON: Files = &[
+    ("README.md", include_str!("template/python/README.md.template")),
+    (".gitignore", include_str!("template/python/gitignore.template")),
+    ("train.py", include_str!("template/python/train.py")),
+    ("test_train.py", include_str!("template/python/test_train.py")),
+];
+
+/// Make a training program to begin with, a crate or a script of Python: a model, a test, and records to train on at once
 #[derive(clap::Args)]
 #[command(after_help = "Example: shoal new my-job && cd my-job && cargo test\n\
+Example: shoal new --python my-job && cd my-job && python train.py\n\
 Its README.md says what comes then.")]
 pub(crate) struct NewArguments {
     /// The folder to make, or an empty one
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
+    /// A script for PyTorch and the package shoal (docs/python.md), in place of a crate
+    #[arg(long, conflicts_with = "sdk")]
+    python: bool,
     /// The crate's name, and the program's; by default the folder's
     #[arg(long)]
     name: Option<String>,
@@ -47,26 +62,41 @@ pub(crate) struct NewArguments {
 
 pub(crate) fn run(arguments: &NewArguments) -> anyhow::Result<ExitCode> {
     let folder = &arguments.folder;
-    let name = crate_name::checked(folder, arguments.name.as_deref()).map_err(Exit::Usage)?;
-    let sdk = match &arguments.sdk {
-        Some(said) => Sdk::said(said),
-        None => Sdk::built_from(),
-    };
-    let sdk = sdk.map_err(Exit::Usage)?;
+    let (name, sdk) = name_and_sdk(arguments).map_err(Exit::Usage)?;
     check_new(folder)?;
-    let files = write(folder, &name, &sdk)?;
+    let files = write(folder, &name, sdk.as_ref())?;
+    let (kind, next) = match sdk {
+        Some(_) => ("crate", "cargo test"),
+        None => ("program", "python train.py"),
+    };
     match arguments.output {
         Output::Json => print_outcome(json!({
-            "folder": folder.display().to_string(), "name": name, "sdk": sdk.dependency(), "files": files,
+            "folder": folder.display().to_string(), "name": name, "sdk": sdk.map(|sdk| sdk.dependency()), "files": files,
         }))?,
         Output::Text => print_outcome(format_args!(
-            "made {}: the crate {name} with {} files\nnext: cd {} && cargo test   (README.md says what comes then)",
+            "made {}: the {kind} {name} with {} files\nnext: cd {} && {next}   (README.md says what comes then)",
             folder.display(),
             files.len(),
             shell::path(folder),
         ))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the program is called, and what it depends on; a script in Python may be called anything, and needs no SDK.
+fn name_and_sdk(arguments: &NewArguments) -> Result<(String, Option<Sdk>), String> {
+    let (folder, said) = (&arguments.folder, arguments.name.as_deref());
+    if arguments.python {
+        let own = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = said.map(str::to_owned).or(own);
+        return Ok((name.ok_or_else(|| format!("{}: name the folder to make", folder.display()))?, None));
+    }
+    let name = crate_name::checked(folder, said)?;
+    let sdk = match &arguments.sdk {
+        Some(said) => Sdk::said(said),
+        None => Sdk::built_from(),
+    };
+    Ok((name, Some(sdk?)))
 }
 
 /// A folder that does not exist, or in which nothing is.
@@ -80,14 +110,15 @@ fn check_new(folder: &Path) -> Result<(), Exit> {
     }
 }
 
-/// Writes all files and returns their names.
-fn write(folder: &Path, name: &str, sdk: &Sdk) -> anyhow::Result<Vec<&'static str>> {
+/// Writes all files, of a crate where there is an SDK to depend on, and returns their names.
+fn write(folder: &Path, name: &str, sdk: Option<&Sdk>) -> anyhow::Result<Vec<&'static str>> {
     let mut files = Vec::new();
-    for (file, template) in FILES {
-        write_file(&folder.join(file), &filled(template, name, &sdk.dependency()))?;
-        files.push(file);
+    let dependency = sdk.map(Sdk::dependency).unwrap_or_default();
+    for (file, template) in if sdk.is_some() { CRATE } else { PYTHON } {
+        write_file(&folder.join(file), &filled(template, name, &dependency))?;
+        files.push(*file);
     }
-    if let Some(lock) = sdk.lock() {
+    if let Some(lock) = sdk.and_then(Sdk::lock) {
         let text =
             std::fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
         write_file(&folder.join("Cargo.lock"), &text)?;
@@ -96,7 +127,7 @@ fn write(folder: &Path, name: &str, sdk: &Sdk) -> anyhow::Result<Vec<&'static st
     Ok(files)
 }
 
-/// The template with what differs between crates.
+/// The template with what differs between programs.
 fn filled(template: &str, name: &str, dependency: &str) -> String {
     template.replace("{name}", name).replace("{sdk}", dependency)
 }
@@ -116,7 +147,7 @@ mod tests {
 
     fn arguments(folder: &Path) -> NewArguments {
         let sdk = Some("0.1".to_owned());
-        NewArguments { folder: folder.to_owned(), name: None, sdk, output: Output::Json }
+        NewArguments { folder: folder.to_owned(), python: false, name: None, sdk, output: Output::Json }
     }
 
     fn refusal(arguments: &NewArguments) -> String {
@@ -136,11 +167,26 @@ mod tests {
         );
         let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
         assert!(readme.contains("-- target/debug/my-job "), "{readme}");
-        for (file, _) in FILES.into_iter().filter(|(file, _)| !file.ends_with(".rs")) {
+        for (file, _) in CRATE.iter().filter(|(file, _)| !file.ends_with(".rs")) {
             let text = std::fs::read_to_string(folder.join(file)).unwrap();
             assert!(!text.contains("{name}") && !text.contains("{sdk}"), "{file}: {text}");
         }
         assert!(!folder.join("Cargo.lock").exists(), "there is no checkout to take one from");
+    }
+
+    #[test]
+    fn a_program_in_python_is_a_script_with_a_test_and_needs_no_sdk() {
+        let place = tempfile::tempdir().unwrap();
+        // No crate could be called so.
+        let folder = place.path().join("2nd job");
+        run(&NewArguments { python: true, sdk: None, ..arguments(&folder) }).unwrap();
+        let mut names: Vec<_> =
+            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [".gitignore", "README.md", "test_train.py", "train.py"]);
+        let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
+        assert!(readme.starts_with("# 2nd job\n") && !readme.contains("{name}"), "{readme}");
+        assert!(std::fs::read_to_string(folder.join("train.py")).unwrap().contains("shoal.main("));
     }
 
     #[test]
