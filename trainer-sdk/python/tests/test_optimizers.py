@@ -105,9 +105,9 @@ SCHEDULERS: dict[str, Make] = {
     "polynomial, longer than other rates may be": lambda o: schedulers.PolynomialLR(o, STEPS, 1.5),
     "polynomial": lambda o: schedulers.PolynomialLR(o, 300, 2.0),
     "lambda": lambda o: schedulers.LambdaLR(o, lambda step: 1 / (1 + step)),
-    "one cycle": lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=STEPS + 1),
+    "one cycle": lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=STEPS + 1, cycle_momentum=False),
     "warm restarts": lambda o: schedulers.CosineAnnealingWarmRestarts(o, 50),
-    "cyclic": lambda o: schedulers.CyclicLR(o, 0.01, 0.1, 40),
+    "cyclic": lambda o: schedulers.CyclicLR(o, 0.01, 0.1, 40, cycle_momentum=False),
     "sequential": lambda o: schedulers.SequentialLR(
         o, [schedulers.LinearLR(o, 0.02, 1.0, 49), schedulers.ExponentialLR(o, 0.98)], [50]
     ),
@@ -158,6 +158,23 @@ def test_more_rates_than_are_taken_are_refused_with_the_way_out() -> None:
     with pytest.raises(Refused, match=r"1001 different rates .*schedule=shoal\.cosine"):
         schedules_of(scheduler, 1001, 1, "step")
     schedules_of(scheduler, 1000, 1, "step")
+
+
+@pytest.mark.parametrize("name", ["OneCycleLR", "CyclicLR"])
+def test_a_scheduler_that_changes_momentum_is_refused(name: str) -> None:
+    optimizer = two_groups()
+    made = schedulers.OneCycleLR(optimizer, 0.1, 100) if name == "OneCycleLR" else schedulers.CyclicLR(optimizer, 0.01, 0.1)
+    with pytest.raises(Refused, match=f"{name} changes 'momentum' as well.*cycle_momentum=False"):
+        schedules_of(made, 100, 1, "step")
+
+
+def test_a_scheduler_that_is_shorter_than_the_job_is_refused_with_the_way_out() -> None:
+    def cycle() -> schedulers.LRScheduler:
+        return schedulers.OneCycleLR(two_groups(), 0.1, total_steps=62, cycle_momentum=False)
+
+    with pytest.raises(Refused, match=r"OneCycleLR fails at call 63, and the job has 64: .*schedule=shoal\.cosine"):
+        schedules_of(cycle(), 64, 1, "step")
+    schedules_of(cycle(), 62, 1, "step")
 
 
 def test_a_scheduler_that_follows_a_metric_is_refused_with_the_way_out() -> None:

@@ -142,15 +142,36 @@ def _dry_run(scheduler: lr_scheduler.LRScheduler, calls: int) -> list[list[float
     }
     copied = copy.deepcopy(scheduler, dict(stand_ins))
     groups = copied.optimizer.param_groups
-    rates: list[list[float]] = [[] for _ in groups]
+    others = [_others(group) for group in groups]
+    rates: list[list[float]] = [[float(group["lr"])] for group in groups]
     with warnings.catch_warnings():
         # That the optimizer makes no steps is what is wanted.
         warnings.simplefilter("ignore")
-        for _ in range(calls):
-            for of, group in zip(rates, groups, strict=True):
+        for call in range(1, calls):
+            _call(copied, call, calls)
+            for of, group, before in zip(rates, groups, others, strict=True):
+                if changed := [name for name, value in _others(group).items() if value != before.get(name)]:
+                    raise Refused(
+                        f"{type(scheduler).__name__} changes {changed[0]!r} as well, which stays as it is in Shoal: let it "
+                        "change the rates alone (`cycle_momentum=False`), or give the program one of Shoal's schedules"
+                    )
                 of.append(float(group["lr"]))
-            copied.step()
     return rates
+
+
+def _call(scheduler: lr_scheduler.LRScheduler, call: int, calls: int) -> None:
+    try:
+        scheduler.step()
+    except Exception as error:
+        raise Refused(
+            f"{type(scheduler).__name__} fails at call {call}, and the job has {calls}: {error}; give the program one of Shoal's "
+            "schedules, which are as long as the job (`schedule=shoal.cosine(warmup=...)`), and no scheduler"
+        ) from error
+
+
+def _others(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What a group has beside parameters and rate."""
+    return {name: value for name, value in group.items() if name not in ("params", "lr")}
 
 
 def _stages(rates: Iterable[float], every: int) -> Schedule:
