@@ -1,7 +1,7 @@
 """Peak memory of a trainer whose model has 100 MB: python benches/memory.py
 
-The model is ten tensors over NumPy; a step reads all of it and fills all of its gradient. What counts is the highest resident memory of
-this process, a trainer of a whole job, beyond what it has before it joins, as a multiple of the model.
+The model is ten tensors over NumPy; a step reads all of it and fills all of its gradient. What counts is the highest resident
+memory of this process, a trainer of a whole job, beyond what it has before it joins, as a multiple of the model.
 """
 
 from __future__ import annotations

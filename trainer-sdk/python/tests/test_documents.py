@@ -60,6 +60,10 @@ def test_programs_in_documents_name_what_there_is(document: Path) -> None:
                 assert not (unknown := unknown_arguments(node, named)), f"{document.name}: {named} has no {unknown}"
 
 
+#: A name in the package, not what a call gives.
+DOTTED = re.compile(r"shoal(\.\w+)+")
+
+
 def known(named: str) -> bool:
     return lookup(named) is not None
 

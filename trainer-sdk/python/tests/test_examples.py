@@ -59,5 +59,5 @@ def test_images_train_to_one_hash_for_one_trainer_and_two(tmp_path: Path, name: 
 
 
 def test_the_perceptron_learns(tmp_path: Path) -> None:
-    ended = scripts.train(EXAMPLES / "perceptron.py", folder=tmp_path, flags={"trainers": 2, "epochs": 30})
+    ended = scripts.train(EXAMPLES / "perceptron.py", folder=tmp_path, flags={"trainers": 2, "epochs": 60})
     assert ended["evaluations"][-1]["metrics"]["accuracy"] > 0.85

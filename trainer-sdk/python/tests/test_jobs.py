@@ -310,6 +310,6 @@ def test_a_script_that_is_asked_says_what_its_job_begins_with(tmp_path: Path) ->
         "        return {'w': np.full(2, seed, np.float32)}\n"
         "shoal.main(Given(), trainers=2)\n"
     )
-    scripts.start(script, folder=tmp_path, SHOAL_DESCRIBE=str(tmp_path), SHOAL_SEED="5")
-    assert json.loads((tmp_path / "program.json").read_text()) == {"version": 1, "records": 7, "eval_records": 3}
-    assert _safetensors.load(tmp_path / "initial.safetensors")["w"].tolist() == [5, 5]
+    scripts.start(script, folder=tmp_path, SHOAL_DESCRIBE=str(tmp_path / "said"), SHOAL_SEED="5")
+    assert json.loads((tmp_path / "said" / "program.json").read_text()) == {"version": 1, "records": 7, "eval_records": 3}
+    assert _safetensors.load(tmp_path / "said" / "initial.safetensors")["w"].tolist() == [5, 5]

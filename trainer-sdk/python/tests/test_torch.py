@@ -306,7 +306,8 @@ def test_a_trainer_with_other_threads_is_refused_with_the_difference_and_the_way
     # Until the other one, which has to import PyTorch, has joined.
     monkeypatch.setenv("SHOAL_PACE_MILLIS", "100")
     program = Odd(images.build_lenet, images.loss, data=images.Images(640))
-    shoal.run(program, trainers=2, epochs=2, folder=tmp_path, **SHAPE)
+    with pytest.warns(UserWarning, match="trainer-1 ended with exit code 5"):
+        shoal.run(program, trainers=2, epochs=2, folder=tmp_path, **SHAPE)
     log = (tmp_path / "trainer-1.log").read_text()
     assert "torch.threads" in log
     assert "--environment" in log

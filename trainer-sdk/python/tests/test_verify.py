@@ -74,7 +74,7 @@ def found(error: BaseException) -> int:
 
 @pytest.mark.parametrize("made", [Counting(), timed], ids=["counts its calls", "looks at the clock"])
 def test_a_loss_that_is_no_function_is_found_by_step_and_parameter(tmp_path: Path, made: Any) -> None:
-    program = shoal.torch.Program(build, made, data=Vectors(STEPS))  # type: ignore[arg-type]
+    program = shoal.torch.Program(build, made, data=Vectors(STEPS))
     with pytest.raises(shoal.TrainError, match="computed twice") as caught:
         shoal.run(program, folder=tmp_path, verify=0.2, **SHAPE)
     assert found(caught.value) < STEPS
@@ -91,7 +91,7 @@ class Odd(shoal.torch.Program):
 def test_a_trainer_with_other_threads_that_was_let_in_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Both have joined before the first is through.
     monkeypatch.setenv("SHOAL_PACE_MILLIS", "150")
-    program = Odd(build, loss, data=Vectors(60))  # type: ignore[arg-type]
+    program = Odd(build, loss, data=Vectors(60))
     with pytest.raises(shoal.TrainError, match="computed twice") as caught:
         shoal.run(program, trainers=2, folder=tmp_path, verify=0.2, environment="any", **SHAPE)
     found(caught.value)
@@ -100,7 +100,7 @@ def test_a_trainer_with_other_threads_that_was_let_in_is_found(tmp_path: Path, m
 def test_a_program_that_is_a_function_is_verified_and_has_the_same_hash(tmp_path: Path) -> None:
     results = []
     for trainers, verify in ((1, 0.0), (1, 1.0), (2, 0.5)):
-        program = shoal.torch.Program(build, loss, data=Vectors(STEPS))  # type: ignore[arg-type]
+        program = shoal.torch.Program(build, loss, data=Vectors(STEPS))
         folder = tmp_path / f"{trainers}-{verify}"
         results.append(shoal.run(program, trainers=trainers, folder=folder, verify=verify, **SHAPE))
     assert len({result.sha256 for result in results}) == 1

@@ -28,6 +28,7 @@ def describe(program: Program, folder: Path) -> None:
     said = sizes(program)
     if not initial and not said:
         return
+    folder.mkdir(parents=True, exist_ok=True)
     if initial:
         _safetensors.save(folder / "initial.safetensors", initial)
     # Last: what is there without it counts for nothing.
