@@ -54,9 +54,9 @@ def test_programs_in_documents_name_what_there_is(document: Path) -> None:
     for line, program in blocks(document.read_text(), "python"):
         tree = ast.parse(program, document.name)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and (named := ast.unparse(node)).startswith("shoal."):
+            if isinstance(node, ast.Attribute) and DOTTED.fullmatch(named := ast.unparse(node)):
                 assert known(named), f"{document.name}:{line + node.lineno}: there is no {named}"
-            if isinstance(node, ast.Call) and (named := ast.unparse(node.func)).startswith("shoal."):
+            if isinstance(node, ast.Call) and DOTTED.fullmatch(named := ast.unparse(node.func)):
                 assert not (unknown := unknown_arguments(node, named)), f"{document.name}: {named} has no {unknown}"
 
 

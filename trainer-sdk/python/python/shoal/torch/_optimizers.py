@@ -183,7 +183,7 @@ def _stages(rates: Iterable[float], every: int) -> Schedule:
     if len(stages) > STAGES_MAX:
         raise Refused(
             f"the scheduler has {len(stages)} different rates over the job, and at most {STAGES_MAX} are taken: give the program "
-            "one of Shoal's schedules (`schedule=shoal.cosine(...)`, `shoal.linear(...)`) and no scheduler, or let it step once an epoch "
-            '(`scheduler_unit="epoch"`)'
+            "one of Shoal's schedules (`schedule=shoal.cosine(...)`, `shoal.linear(...)`) and no scheduler, or let it step once "
+            'an epoch (`scheduler_unit="epoch"`)'
         )
     return Schedule("piecewise", stages=tuple(stages), is_absolute=True)
