@@ -221,7 +221,7 @@ use std::sync::Arc;
 /// Trains `model` with the settings of the environment until the job is done or the process is asked to stop: by SIGTERM, SIGINT or
 /// the end of its supervisor. SIGHUP ends nothing meanwhile. Once it has returned signals do what they did before; it may be called
 /// again. The program's functions run on the thread that calls this; one that is running when the trainer leaves is waited for, while
-/// others have its tasks already.
+/// others have its tasks already; then a second signal ends the process.
 ///
 /// | variable | what it says | default |
 /// | --- | --- | --- |
@@ -253,21 +253,26 @@ fn train_here(
     let busy = calls.busy();
     std::thread::scope(|scope| {
         let loops = move || {
-            let ended = train_by_env(program);
+            let (shutdown, ended) = train_by_env(program)?;
             if busy.is() {
                 orphan(&ended);
+                shutdown.end_by_next_signal();
             }
-            ended
+            Ok::<_, TrainError>((shutdown, ended))
         };
         let loops = std::thread::Builder::new().name("shoal".to_owned()).spawn_scoped(scope, loops);
         let loops = loops.map_err(|error| TrainError::Settings(format!("cannot start a thread: {error}")))?;
         calls.serve(model);
-        loops.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let (_shutdown, ended) = loops.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        ended
     })
 }
 
-/// Runs a trainer's loops on this thread, with the settings of the environment.
-fn train_by_env(program: Program) -> Result<Ended, TrainError> {
+/// Runs a trainer's loops on this thread, with the settings of the environment: how they ended, and what keeps the handlers of signals.
+///
+/// # Errors
+/// They did not begin.
+fn train_by_env(program: Program) -> Result<(Shutdown, Result<Ended, TrainError>), TrainError> {
     let settings = TrainerSettings::from_env()?;
     keep_large_buffers();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -288,9 +293,7 @@ fn train_by_env(program: Program) -> Result<Ended, TrainError> {
     });
     // Work on other threads must not hold up a trainer that leaves.
     runtime.shutdown_background();
-    // Until now a second signal ends nothing.
-    drop(shutdown);
-    ended
+    Ok((shutdown, ended))
 }
 
 /// The `main` of a training program: logs, trains, and says on standard error what went wrong. A trainer that leaves ends the process,

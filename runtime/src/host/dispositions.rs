@@ -7,6 +7,7 @@
 //! | the signal comes | what happens |
 //! | --- | --- |
 //! | while somebody listens | they hear of it, and a handler that was there before is called, too |
+//! | while somebody listens for [the last one](Taken::end_by_next) | it ends the process, whatever handler was there before |
 //! | afterwards | what would have happened had nobody listened |
 //! | to a child that was forked off meanwhile and has our handler | the same |
 #![allow(unsafe_code, reason = "handlers of signals are set, kept and called")]
@@ -31,6 +32,8 @@ static BEFORE: [AtomicPtr<libc::sigaction>; TAKEN.len()] =
 static HANDLED: [AtomicBool; TAKEN.len()] = [const { AtomicBool::new(false) }; TAKEN.len()];
 /// The process that listens; 0 while none does. In a child that was forked off it is the parent.
 static LISTENING: AtomicU32 = AtomicU32::new(0);
+/// Whether the next signal that asks to stop ends this process: what the first one asked for is done.
+static ENDS: AtomicBool = AtomicBool::new(false);
 /// How often this process was asked to stop.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 /// What a handler writes to, and what tasks wait for: whoever reads a byte tells all others.
@@ -99,9 +102,16 @@ impl Taken {
         let taken = Taken { process };
         *listeners += 1;
         if *listeners == 1 {
+            ENDS.store(false, SeqCst);
             (0..TAKEN.len()).try_for_each(take)?;
         }
         Ok(taken)
+    }
+
+    /// From now on a signal that asks to stop ends this process, until nobody listens any more: a handler that was there before may
+    /// do no more than take note of it, as Python's does while a function in C runs. One that was ignored before ends nothing.
+    pub(super) fn end_by_next(&self) {
+        ENDS.store(true, SeqCst);
     }
 }
 
@@ -174,6 +184,10 @@ fn handle(at: usize, number: c_int, info: *mut siginfo_t, context: *mut c_void) 
     let (signal, asks_to_stop) = TAKEN[at];
     let listening = LISTENING.load(SeqCst);
     let is_heard = listening == getpid().as_raw_nonzero().get() as u32;
+    let was_ignored = before(at).is_some_and(|before| before.sa_sigaction == libc::SIG_IGN);
+    if is_heard && asks_to_stop && ENDS.load(SeqCst) && !was_ignored {
+        return end(signal);
+    }
     if is_heard && asks_to_stop {
         ASKED.fetch_add(1, SeqCst);
         if let Some((wake, _)) = WAKE.get() {
@@ -185,8 +199,16 @@ fn handle(at: usize, number: c_int, info: *mut siginfo_t, context: *mut c_void) 
     if is_handler(before) {
         call(before, number, info, context);
     } else if before.sa_sigaction == libc::SIG_DFL && !is_heard && listening != 0 {
-        // A child of who listens: it ends as it would have. The signal comes again once this handler has returned.
-        let _ = dispose(signal, before);
+        // A child of who listens: it ends as it would have.
+        end(signal);
+    }
+}
+
+/// Ends this process by a signal, which comes again once its handler has returned.
+fn end(signal: Signal) {
+    if let Ok(mut present) = disposition(signal) {
+        present.sa_sigaction = libc::SIG_DFL;
+        let _ = dispose(signal, &present);
         let _ = kill_process(getpid(), signal);
     }
 }

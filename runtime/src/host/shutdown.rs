@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub struct Shutdown {
     moment: watch::Receiver<bool>,
     /// None where no signal is listened for.
-    _taken: Option<Arc<Taken>>,
+    taken: Option<Arc<Taken>>,
 }
 
 /// Tells every [`Shutdown`] that the moment has come.
@@ -21,7 +21,7 @@ impl Shutdown {
     /// A pair of both ends. Dropping the sender is the signal too.
     pub fn pair() -> (ShutdownSender, Shutdown) {
         let (sender, receiver) = watch::channel(false);
-        (ShutdownSender(sender), Shutdown { moment: receiver, _taken: None })
+        (ShutdownSender(sender), Shutdown { moment: receiver, taken: None })
     }
     /// Stops on SIGTERM or SIGINT, and when the supervisor that `SHOAL_SUPERVISOR` names is gone, so
     /// that a killed supervisor leaves nothing running; not on SIGHUP. When the last clone is dropped, signals do what they did
@@ -41,7 +41,7 @@ impl Shutdown {
         let ((leave, mut leaving), (stop, mut stopping)) = (Shutdown::pair(), Shutdown::pair());
         let taken = Arc::new(taken);
         for shutdown in [&mut leaving, &mut stopping] {
-            shutdown._taken = Some(Arc::clone(&taken));
+            shutdown.taken = Some(Arc::clone(&taken));
         }
         tokio::spawn(async move {
             let signals = async {
@@ -58,6 +58,11 @@ impl Shutdown {
             stop.send();
         });
         Ok((leaving, stopping))
+    }
+    /// From now on a signal ends this process, as long as a clone is there: all that the first asked for is done, but for what nobody
+    /// can stop.
+    pub fn end_by_next_signal(&self) {
+        self.taken.iter().for_each(|taken| taken.end_by_next());
     }
     /// Resolves when it is time to stop; at once if it was so before.
     pub async fn wait(&mut self) {
