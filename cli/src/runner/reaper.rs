@@ -11,8 +11,9 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// How long those who are left may take to end by themselves before they are killed.
-const GRACE: Duration = Duration::from_secs(3);
+/// How long those who are left may take to end by themselves before they are killed: their master ends with them, so that there is
+/// little to say goodbye to.
+const GRACE: Duration = Duration::from_millis(1500);
 /// How long it may take in all: what cannot be killed is left to the system.
 const END: Duration = Duration::from_secs(10);
 /// How often the processes of this machine are looked through while some are left.
