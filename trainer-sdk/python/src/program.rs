@@ -20,7 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// otherwise `RuntimeError` with the exit code as second argument.
 #[pyfunction]
 pub(crate) fn train(py: Python<'_>, program: Py<PyAny>) -> PyResult<&'static str> {
-    let mut program = Program { object: program, raised: None, names: Vec::new(), places: None };
+    let process = std::process::id();
+    let mut program = Program { object: program, process, raised: None, names: Vec::new(), places: None };
     let trained = py.detach(|| catch_unwind(AssertUnwindSafe(|| sdk::train(&mut program))));
     if let Some(raised) = program.raised {
         return Err(raised);
@@ -47,6 +48,8 @@ pub(crate) fn log_to_stderr() -> PyResult<()> {
 
 struct Program {
     object: Py<PyAny>,
+    /// The process that trains. One that a function has forked off is none: what waits for its answer is not there.
+    process: u32,
     /// The exception by which a function asked to stop.
     raised: Option<PyErr>,
     /// The names of what is declared.
@@ -64,6 +67,9 @@ impl Program {
         arguments: impl pyo3::call::PyCallArgs<'py>,
     ) -> anyhow::Result<Bound<'py, PyAny>> {
         let called = self.object.bind(py).call_method1(name, arguments);
+        if std::process::id() != self.process {
+            end_child(py, called.err());
+        }
         called.map_err(|raised| self.fault(py, raised))
     }
 
@@ -202,6 +208,14 @@ impl Model for Program {
             Ok(())
         })
     }
+}
+
+/// Ends a process that a function of the program has forked off and that has come back from it, by what it has raised.
+fn end_child(py: Python<'_>, raised: Option<PyErr>) -> ! {
+    let raised = raised.map(|raised| raised.into_value(py));
+    let ended = py.import("shoal._faults").and_then(|faults| faults.call_method1("end_child", (raised,)));
+    // It does not return.
+    std::process::exit(i32::from(ended.is_err()))
 }
 
 /// Of an exception whose it is, and in what words.

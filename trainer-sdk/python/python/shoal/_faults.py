@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 #: What a machine has too little of.
-_WANTS = {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+_WANTS = {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE}
 
 #: Exceptions of frameworks by which a trainer says that it has no memory, or that its device has failed. By name, so that nothing
 #: is imported for them.
 _UNFIT_TYPES = {"OutOfMemoryError", "AcceleratorError"}
 
-#: Words of exceptions that have no type of their own (PyTorch's processor allocator, CUDA, XLA).
+#: Words of exceptions that have no type of their own (PyTorch's processor allocator, Python's threads, CUDA, XLA).
 _UNFIT_WORDS = (
     "can't allocate memory",
+    "can't start new thread",
     "CUDA error",
     "CUDA out of memory",
     "CUBLAS_STATUS",
@@ -44,9 +48,15 @@ def told(raised: BaseException) -> tuple[Literal["leave", "unfit", "records"], s
     """What an exception says, and the words for the master: its type, its message and where it was raised."""
     if isinstance(raised, KeyboardInterrupt | SystemExit | GeneratorExit):
         return "leave", type(raised).__name__
-    words = _words(raised)
     _print_once(raised)
-    return ("unfit" if any(map(_is_unfit, _chain(raised))) else "records"), words
+    return ("unfit" if any(map(_is_unfit, _chain(raised))) else "records"), words(raised)
+
+
+def is_of_signal_handler(raised: BaseException) -> bool:
+    """Whether it was raised in a handler of signals that Python has: by somebody outside."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(handler, "__code__", None) for handler in handlers} - {None}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(raised.__traceback__))
 
 
 def _chain(raised: BaseException | None) -> Iterator[BaseException]:
@@ -68,7 +78,8 @@ def _is_unfit(raised: BaseException) -> bool:
     return isinstance(raised, RuntimeError) and any(words in str(raised) for words in _UNFIT_WORDS)
 
 
-def _words(raised: BaseException) -> str:
+def words(raised: BaseException) -> str:
+    """An exception in one line: its type, its message and where it was raised."""
     said = "; ".join(traceback.format_exception_only(type(raised), raised)).replace("\n", " ").strip()
     frames = [
         f"{frame.filename}:{frame.lineno} in {frame.name}"
@@ -85,3 +96,19 @@ def _print_once(raised: BaseException) -> None:
         return
     _printed.add(place)
     print("".join(traceback.format_exception(raised)), end="", file=sys.stderr, flush=True)
+
+
+def end_child(raised: BaseException | None) -> NoReturn:
+    """Ends a process that a function of the program has forked off, as the interpreter would: it is no trainer."""
+    code = 0
+    if isinstance(raised, SystemExit):
+        code = raised.code if isinstance(raised.code, int) else int(raised.code is not None)
+        if isinstance(raised.code, str):
+            print(raised.code, file=sys.stderr)
+    elif raised is not None:
+        code = 1
+        traceback.print_exception(raised)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code & 0xFF)

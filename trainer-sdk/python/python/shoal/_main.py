@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import _core, _describe
+from . import _core, _describe, _faults
 from ._command import CommandError, flag, shoal
 
 
@@ -36,6 +36,7 @@ def main(program: Any, **options: Any) -> NoReturn:
     script is started by ``shoal run`` with the same command line, and ``options`` are that command's flags
     (``trainers=2, epochs=8`` is ``--trainers 2 --epochs 8``).
     """
+    _check_not_importing()
     if folder := os.environ.get(_describe.VARIABLE):
         _describe.describe(program, Path(folder))
         sys.exit(0)
@@ -47,7 +48,22 @@ def main(program: Any, **options: Any) -> NoReturn:
     except TrainError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except SystemExit as exited:
+        if not _faults.is_of_signal_handler(exited):
+            print(f"error: the program ends itself before the job is done: {_faults.words(exited)}", file=sys.stderr)
+            # Or it would pass for a trainer that somebody has asked to leave, and another one be started in its place for ever.
+            sys.exit(exited.code or 1)
+        raise
     sys.exit(0)
+
+
+def _check_not_importing() -> None:
+    """Refuses to train in a child of :mod:`multiprocessing` that imports the script in order to find a function in it."""
+    if "multiprocessing" in sys.modules and getattr(sys.modules["multiprocessing"].current_process(), "_inheriting", False):
+        raise RuntimeError(
+            "a child process imports this script and comes to shoal.main, as multiprocessing's do by `spawn` and `forkserver`: "
+            'write it below `if __name__ == "__main__":`'
+        )
 
 
 def _run(options: dict[str, Any]) -> NoReturn:

@@ -89,6 +89,8 @@ def run(
     """
     folder = Path(tempfile.mkdtemp(prefix="shoal-") if folder is None else folder)
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "state").exists():
+        raise FileExistsError(f"{folder} holds the state of another job: name another folder, or remove it")
     flags: dict[str, Any] = {"epochs": epochs, "seed": seed, **_own(program, folder, seed, options), **options}
     if progress is None:
         progress = sys.stderr.isatty()
@@ -148,7 +150,8 @@ def _start(
     command = [shoal(), *arguments] if arguments[0] in ("master", "pserver") else list(arguments)
     surroundings = {**os.environ, "SHOAL_SUPERVISOR": _this_process(), **environment}
     with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=surroundings)
+        # A Ctrl-C in the terminal reaches this process alone, which then stops the rest in order.
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=surroundings, process_group=0)
     stack.callback(_end, process)
     return process
 
@@ -185,7 +188,10 @@ def _spawn(
         pickler = cloudpickle
     file = folder / "program.pickle"
     try:
-        file.write_bytes(pickler.dumps(program))
+        pickled = pickler.dumps(program)
+        if pickler is pickle and b"__main__" in pickled:
+            raise pickle.PicklingError("some of it is the script's own, which other processes do not run")
+        file.write_bytes(pickled)
     except Exception as error:
         raise TypeError(
             f"the program cannot be sent to other processes ({error}): pip install cloudpickle, or run it with trainers=1"
