@@ -32,7 +32,7 @@ LIVES = PROGRAMS / "lives.py"
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the job comes to where nothing happens."""
-    return shoal.run(Counted(), folder=tmp_path_factory.mktemp("undisturbed"), epochs=2, eval_data=None, **SHAPE).sha256
+    return shoal.run(Counted(), folder=tmp_path_factory.mktemp("undisturbed"), epochs=2, **SHAPE).sha256
 
 
 @contextlib.contextmanager
@@ -146,8 +146,13 @@ def test_a_handler_of_the_authors_that_exits_upon_sigterm_is_no_fault(tmp_path: 
     assert "ends itself" not in run.logs()
 
 
-def test_want_of_memory_files_or_disk_ends_a_trainer_and_blames_no_record(tmp_path: Path, undisturbed: str) -> None:
-    wants = ["want_memory", "want_memory_in_python", "want_files", "want_disk", "write_too_much"]
+# Five of one record would name it.
+@pytest.mark.parametrize(
+    "wants", [("want_memory", "want_memory_in_python"), ("want_files", "want_disk", "write_too_much")], ids=["memory", "files"]
+)
+def test_want_of_memory_files_or_disk_ends_a_trainer_and_blames_no_record(
+    tmp_path: Path, undisturbed: str, wants: tuple[str, ...]
+) -> None:
     with life(tmp_path, *wants, trainers=3) as run:
         report = run.report()
     assert is_right(report, undisturbed)
@@ -271,7 +276,7 @@ def test_a_script_runs_where_and_as_it_was_started_and_its_prints_are_not_lost(t
 
 def test_one_after_another_in_a_thread_and_in_a_loop_of_events(tmp_path: Path, undisturbed: str) -> None:
     def run(name: str) -> str:
-        return shoal.run(Counted(), folder=tmp_path / name, epochs=2, eval_data=None, **SHAPE).sha256
+        return shoal.run(Counted(), folder=tmp_path / name, epochs=2, **SHAPE).sha256
 
     async def loop() -> list[str]:
         return [await asyncio.to_thread(run, "beside a loop"), run("in a loop")]
