@@ -33,7 +33,7 @@ _UNFIT_WORDS = (
 #: This package's own frames are left out of what is told.
 _OWN = Path(__file__).parent
 
-#: Tracebacks that were printed: a record is tried alone, and then again by others, and fails as before.
+#: Tracebacks of this trainer that were printed: a record is tried alone, and then again by others, and fails as before.
 _printed: set[str] = set()
 
 
@@ -42,6 +42,11 @@ class Unfit(Exception):
 
     It ends, no record is blamed, and others compute the microbatch.
     """
+
+
+def begin() -> None:
+    """A trainer begins: what it raises is printed, whatever one before it in this process has raised."""
+    _printed.clear()
 
 
 def told(raised: BaseException) -> tuple[Literal["leave", "unfit", "records"], str]:

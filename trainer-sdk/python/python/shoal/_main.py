@@ -21,6 +21,7 @@ class TrainError(Exception):
 
 def train(program: Any) -> str:
     """Trains in this thread as a trainer of the job that ``SHOAL_MASTER`` names: ``"done"``, or ``"left"`` if it was asked to."""
+    _faults.begin()
     try:
         return _core.train(program)
     except RuntimeError as error:

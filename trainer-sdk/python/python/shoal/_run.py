@@ -118,6 +118,8 @@ def _own(program: Program, folder: Path, seed: int, options: dict[str, Any]) -> 
     """Data and initial values that the program brings along."""
     sizes = _describe.sizes(program)
     flags = {"data": sizes.get("records"), "eval_data": sizes.get("eval_records")}
+    if options.get("predict"):
+        del flags["eval_data"]
     own: dict[str, Any] = {name: f"records:{size}" for name, size in flags.items() if size is not None and name not in options}
     initial = {} if "warm_start" in options else program.initial(seed)
     if initial:

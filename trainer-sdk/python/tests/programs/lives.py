@@ -219,7 +219,9 @@ class Living(Counted):
 
     def happen(self, where: str, step: int = 1 << 30) -> None:
         if where == self.arguments.where and step >= self.arguments.at:
-            deed = next(filter(self.is_due, self.arguments.deeds), "nothing")
+            # Not all at one step: records that five trainers were lost with are taken for the cause.
+            begun = [deed for at, deed in enumerate(self.arguments.deeds) if step >= self.arguments.at + 2 * at]
+            deed = next(filter(self.is_due, begun), "nothing")
             say(deed)
             DEEDS[deed]()
 
