@@ -383,9 +383,10 @@ const BUILT_ALIKE: &[&[&str]] = &[
         "-p=shoal-cli -p=shoal-master -p=shoal-operator -p=shoal-pserver -p=shoal-tests -p=shoal-trainer-sdk \
          --edges=normal,dev,no-proc-macro",
     ],
-    // Optimised: the command, the simulation, the benches.
+    // Optimised: the command, alone and with the Python module, the simulation, the benches.
     &[
         "--edges=normal,no-proc-macro",
+        "-p=shoal-cli -p=shoal-trainer-sdk -p=shoal-python --edges=normal,no-proc-macro",
         "-p=shoal-tests --edges=normal,no-proc-macro",
         "-p=shoal-benches --edges=normal,no-proc-macro",
     ],
