@@ -41,6 +41,9 @@ _REFUSED = {
 class Refused(Exception):
     """What a program asks for has no equal in Shoal; the message says what to do."""
 
+    # Where its users find it, and what tracebacks say.
+    __module__ = "shoal.torch"
+
 
 def rule_of(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> Rule:
     """The rule of one of an optimizer's parameter groups."""
