@@ -240,20 +240,32 @@ use std::sync::Arc;
 /// # Errors
 /// See [`TrainError`].
 pub fn train(model: &mut dyn Model) -> Result<Ended, TrainError> {
-    train_here(model, |_| {})
+    train_here(model, |_| {}, |_| {})
 }
 
-/// Trains: the program's functions run on this thread, the loops on one of their own. If the trainer is over while a function is
-/// still running, `orphan` hears how it ended.
+/// Trains as [`train`] does, but at this `master` and under this `name`, whatever the environment says of them: for several trainings
+/// at a time in one process.
+///
+/// # Errors
+/// See [`TrainError`].
+pub fn train_at(model: &mut dyn Model, master: &str, name: &str) -> Result<Ended, TrainError> {
+    let (master, name) = (master.to_owned(), name.to_owned());
+    let at = |settings: &mut TrainerSettings| (settings.master, settings.name) = (master, name);
+    train_here(model, at, |_| {})
+}
+
+/// Trains: the program's functions run on this thread, the loops on one of their own. Settings are the environment's, and then as
+/// `set` leaves them. If the trainer is over while a function is still running, `orphan` hears how it ended.
 fn train_here(
     model: &mut dyn Model,
+    set: impl FnOnce(&mut TrainerSettings) + Send,
     orphan: impl FnOnce(&Result<Ended, TrainError>) + Send,
 ) -> Result<Ended, TrainError> {
     let (program, calls) = Program::apart();
     let busy = calls.busy();
     std::thread::scope(|scope| {
         let loops = move || {
-            let (shutdown, ended) = train_by_env(program)?;
+            let (shutdown, ended) = run_loops(program, set)?;
             if busy.is() {
                 orphan(&ended);
                 shutdown.end_by_next_signal();
@@ -268,12 +280,16 @@ fn train_here(
     })
 }
 
-/// Runs a trainer's loops on this thread, with the settings of the environment: how they ended, and what keeps the handlers of signals.
+/// Runs a trainer's loops on this thread: how they ended, and what keeps the handlers of signals.
 ///
 /// # Errors
 /// They did not begin.
-fn train_by_env(program: Program) -> Result<(Shutdown, Result<Ended, TrainError>), TrainError> {
-    let settings = TrainerSettings::from_env()?;
+fn run_loops(
+    program: Program,
+    set: impl FnOnce(&mut TrainerSettings),
+) -> Result<(Shutdown, Result<Ended, TrainError>), TrainError> {
+    let mut settings = TrainerSettings::from_env()?;
+    set(&mut settings);
     keep_large_buffers();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -311,7 +327,7 @@ pub fn main(mut model: impl Model) -> ExitCode {
         };
     }
     let exit = |trained: &Result<Ended, TrainError>| std::process::exit(exit_code(trained).into());
-    let trained = logs.map_err(TrainError::Settings).and_then(|()| train_here(&mut model, exit));
+    let trained = logs.map_err(TrainError::Settings).and_then(|()| train_here(&mut model, |_| {}, exit));
     exit_code(&trained).into()
 }
 
@@ -347,7 +363,7 @@ mod tests {
     const ROOT: &str = "AccessError Batch Better Ceiling Decay Decisions Declaration DeclarationFault Description DeviceError DeviceSlice \
         EmbeddingGradients Embeddings Ended Fans Full Gradient GradientSums Group Initial Job KeptRecord Keys Leave LossScale Metric Metrics Mode Model NonFinite \
         OnDevice Parameter Parameters Plateau Precision Record RoleFault Rule Schedule Stage Table Target TrainError Trial Unfit feature_key \
-        log_to_stderr main ndarray recordio string_key train";
+        log_to_stderr main ndarray recordio string_key train train_at";
 
     /// Names that a file without a module of its own exports, but for what stands behind a feature.
     fn exported(source: &str) -> Vec<&str> {

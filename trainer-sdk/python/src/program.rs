@@ -18,11 +18,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Trains an object of `shoal.Program` until its job is done (`"done"`) or it is asked to leave (`"left"`), with the settings of the
 /// environment. All its functions are called on this thread. Raises `KeyboardInterrupt` and `SystemExit` where a function has, and
 /// otherwise `RuntimeError` with the exit code as second argument.
+///
+/// `at` is the master's address and the trainer's name, if they are not the environment's.
 #[pyfunction]
-pub(crate) fn train(py: Python<'_>, program: Py<PyAny>) -> PyResult<&'static str> {
+#[pyo3(signature = (program, at = None))]
+pub(crate) fn train(
+    py: Python<'_>,
+    program: Py<PyAny>,
+    at: Option<(String, String)>,
+) -> PyResult<&'static str> {
     let process = std::process::id();
     let mut program = Program { object: program, process, raised: None, names: Vec::new(), places: None };
-    let trained = py.detach(|| catch_unwind(AssertUnwindSafe(|| sdk::train(&mut program))));
+    let trains = |program: &mut Program| match &at {
+        Some((master, name)) => sdk::train_at(program, master, name),
+        None => sdk::train(program),
+    };
+    let trained = py.detach(|| catch_unwind(AssertUnwindSafe(|| trains(&mut program))));
     if let Some(raised) = program.raised {
         return Err(raised);
     }

@@ -296,7 +296,7 @@ class Odd(shoal.torch.Program):
     """With two threads in one of its trainers."""
 
     def declare(self, job: shoal.Job) -> Any:
-        self._threads = 2 if os.environ["SHOAL_TRAINER_NAME"] == "trainer-1" else 1
+        self._threads = 2 if os.environ.get("SHOAL_TRAINER_NAME") == "trainer-1" else 1
         return super().declare(job)
 
 

@@ -19,11 +19,14 @@ class TrainError(Exception):
         self.exit_code = exit_code
 
 
-def train(program: Any) -> str:
-    """Trains in this thread as a trainer of the job that ``SHOAL_MASTER`` names: ``"done"``, or ``"left"`` if it was asked to."""
+def train(program: Any, at: tuple[str, str] | None = None) -> str:
+    """Trains in this thread as a trainer of the job that ``SHOAL_MASTER`` names: ``"done"``, or ``"left"`` if it was asked to.
+
+    ``at`` is the master's address and the trainer's name, if they are not the environment's.
+    """
     _faults.begin()
     try:
-        return _core.train(program)
+        return _core.train(program, at)
     except RuntimeError as error:
         if len(error.args) == 2:
             raise TrainError(*error.args) from None

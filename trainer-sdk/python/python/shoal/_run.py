@@ -105,9 +105,8 @@ def run(
         others = _spawn(stack, folder, program, master, range(1, trainers)) if trainers > 1 else {}
         if progress:
             stack.enter_context(_progress(master))
-        with _environment(SHOAL_MASTER=master, SHOAL_TRAINER_NAME="trainer-0"):
-            if train(program) != "done":
-                raise TrainError("this trainer was asked to leave before the job was done", 1)
+        if train(program, at=(master, "trainer-0")) != "done":
+            raise TrainError("this trainer was asked to leave before the job was done", 1)
         _tell_of_failed(others, folder)
         exported = ask("export", "--file", str(folder / "model.safetensors"), "--master", master)
         status = Client(master).status()
@@ -214,20 +213,6 @@ def _tell_of_failed(others: dict[str, subprocess.Popen[bytes]], folder: Path) ->
             log = folder / f"{name}.log"
             words = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
             warnings.warn(f"{name} ended with exit code {code}, and others did its work ({log}): {words[0]}", stacklevel=3)
-
-
-@contextlib.contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager
