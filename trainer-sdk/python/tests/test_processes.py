@@ -119,7 +119,7 @@ def test_an_interrupted_trainer_ends_by_sigint_as_shells_know_it(tmp_path: Path)
 
 
 def test_a_program_that_exits_in_a_function_says_so_and_another_goes_on(tmp_path: Path, undisturbed: str) -> None:
-    with life(tmp_path, "exit", "exit_well", trainers=2) as run:
+    with life(tmp_path, "exit", "exit_well", trainers=2, pace_millis=20) as run:
         report = run.report()
     assert is_right(report, undisturbed)
     for code in (3, 0):
@@ -155,13 +155,13 @@ def test_a_handler_of_the_authors_that_exits_upon_sigterm_is_no_fault(tmp_path: 
 def test_want_of_memory_files_or_disk_ends_a_trainer_and_blames_no_record(
     tmp_path: Path, undisturbed: str, wants: tuple[str, ...]
 ) -> None:
-    with life(tmp_path, *wants, trainers=3) as run:
+    with life(tmp_path, *wants, trainers=3, pace_millis=20) as run:
         report = run.report()
     assert is_right(report, undisturbed)
     logs = run.logs()
     assert logs.count(": this trainer ends, and others compute the microbatch") == len(wants)
     assert logs.count("this cannot be done here") == 0
-    assert [entry["what"].split(" ", 1)[1] for entry in run.journal("fault")] == ["ended with exit code 1"] * len(wants)
+    assert {entry["what"].split(" ", 1)[1] for entry in run.journal("fault")} == {"ended with exit code 1"}
 
 
 @pytest.mark.torch
@@ -174,7 +174,7 @@ def test_want_of_memory_in_torch_is_no_record_s_fault(tmp_path: Path, undisturbe
 
 
 def test_crashes_and_aborts_are_told_by_their_signals_and_cost_a_trainer(tmp_path: Path, undisturbed: str) -> None:
-    with life(tmp_path, "abort", "crash", trainers=2) as run:
+    with life(tmp_path, "abort", "crash", trainers=2, pace_millis=20) as run:
         report = run.report()
     assert is_right(report, undisturbed)
     faults = " ".join(entry["what"] for entry in run.journal("fault"))
