@@ -1,4 +1,4 @@
-//! `shoal._core`: a trainer as Python has it. The thread that calls [`train`] waits for microbatches with the GIL released and
+//! `shoal._core`: a trainer as Python has it. The thread that calls `train` waits for microbatches with the GIL released and
 //! computes them with it; the trainer's loops are on a thread that never takes it, not even to log.
 
 mod memory;
