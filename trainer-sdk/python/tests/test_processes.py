@@ -353,7 +353,14 @@ def test_what_is_kept_has_its_values_where_memory_that_is_freed_is_overwritten()
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("where", ["build", "loss", "evaluate", "predict", "decode", "collate", "getitem"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "loss",
+        "getitem",
+        *(pytest.param(where, marks=pytest.mark.nightly) for where in ("build", "evaluate", "predict", "decode", "collate")),
+    ],
+)
 def test_an_exception_in_any_function_of_a_torch_program_is_told_with_its_place(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], where: str
 ) -> None:
