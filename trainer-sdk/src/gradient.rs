@@ -140,7 +140,7 @@ impl Gradient {
     }
 
     /// What the step's mean divides by, with those of the step's other microbatches: the number of the batch's records unless it is
-    /// stated here (tokens, say).
+    /// stated here (tokens, say): at most 2^40.
     ///
     /// With 0 the microbatch's sums are taken, and divided by the weight of the others. Where all of them have 0, nobody divides: the
     /// step changes nothing at all, running statistics and counters included, and what was added to them is lost. In an

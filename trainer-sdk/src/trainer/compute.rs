@@ -26,6 +26,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The most that a microbatch may weigh: sums of steps stay far below what a number holds.
+const WEIGHT_MAX: u64 = 1 << 40;
+
 /// How computing a microbatch ended.
 pub(super) enum Outcome {
     Sum(NodeSum),
@@ -319,6 +322,9 @@ impl Attempt {
             ));
         }
         let Gradient { values, rows, there, weight, .. } = gradient;
+        if weight > WEIGHT_MAX {
+            return Err(StepError::Said(format!("the step function set a weight of {weight}: at most 2^40 are taken")));
+        }
         if let Some(tensors) = &there {
             tensors.settle(&self.names.rounded)?;
         }

@@ -282,3 +282,27 @@ async fn what_ends_the_trainer_while_records_are_tried_blames_none_of_them() {
     let (leave, ended) = trained(Tired(|| Leave.into())).await;
     assert_eq!((ended.unwrap(), leave.unwrap().complaints.len()), (Ended::Left, 0));
 }
+
+/// Says that its microbatches weigh more than can be added up.
+struct Heavy;
+
+impl Model for Heavy {
+    fn declare(&mut self, job: &Job) -> anyhow::Result<Declaration> {
+        Slope::default().declare(job)
+    }
+    fn step(&mut self, _: &Batch<'_>, _: &Parameters, gradient: &mut Gradient) -> anyhow::Result<()> {
+        gradient.set_weight(u64::MAX);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_weight_that_no_sum_can_hold_is_told_and_not_added() {
+    let (fake, chunk) = one_task();
+    let complained = |state: &super::fake::State| {
+        let complaints = state.leases.iter().flat_map(|(_, lease)| &lease.complaints);
+        complaints.clone().any(|complaint| complaint.why.contains("at most 2^40 are taken"))
+    };
+    let heard = async |fake: &Fake, _| fake.until("a complaint", complained).await;
+    assert!(fake.train_on(Arc::new(chunk), settings(), Heavy, heard).await.is_none());
+}
