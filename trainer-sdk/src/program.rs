@@ -4,12 +4,14 @@
 
 use crate::error::panic_words;
 use crate::model::Model;
+use futures_util::stream::{self, Stream, StreamExt};
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 #[cfg(any(feature = "internals", test))]
 use std::sync::{Mutex, PoisonError};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// A program as the trainer's loops have it.
 pub struct Program(Place);
@@ -61,31 +63,82 @@ impl Program {
         &self,
         function: impl FnOnce(&mut dyn Model) -> T + Send + 'static,
     ) -> T {
+        let mut function = Some(function);
+        let once = move |model: &mut dyn Model| Some(function.take()?(model));
+        match std::pin::pin!(self.each(once)).next().await {
+            Some(done) => done,
+            None => resume_unwind(Box::new("the program's thread has ended")),
+        }
+    }
+
+    /// Calls a function of the program again and again, until it gives nothing or nobody waits for what it gives: one call follows
+    /// the other, and the program's thread does not fall asleep until what came of the first was heard.
+    ///
+    /// # Panics
+    /// When it has panicked, with its words.
+    pub(crate) fn each<T: Send + 'static>(
+        &self,
+        function: impl FnMut(&mut dyn Model) -> Option<T> + Send + 'static,
+    ) -> impl Stream<Item = T> {
         match &self.0 {
             #[cfg(any(feature = "internals", test))]
-            Place::Here(model) => function(model.lock().unwrap_or_else(PoisonError::into_inner).as_mut()),
-            Place::Apart(calls) => calls.call(function).await,
+            Place::Here(model) => {
+                let next = move |mut function: _| async move {
+                    let given = call_here(model, &mut function)?;
+                    Some((given, function))
+                };
+                stream::unfold(function, next).left_stream()
+            }
+            Place::Apart(calls) => {
+                let given = calls.each(function);
+                #[cfg(any(feature = "internals", test))]
+                let given = given.right_stream();
+                given
+            }
         }
     }
 }
 
+#[cfg(any(feature = "internals", test))]
+fn call_here<T>(
+    model: &Mutex<Box<dyn Model + Send>>,
+    function: &mut impl FnMut(&mut dyn Model) -> Option<T>,
+) -> Option<T> {
+    function(model.lock().unwrap_or_else(PoisonError::into_inner).as_mut())
+}
+
+/// What came of a call, or the panic that it ended with.
+type Given<T> = Result<T, Box<dyn Any + Send>>;
+
 impl CallSender {
-    async fn call<T: Send + 'static>(
+    fn each<T: Send + 'static>(
         &self,
-        function: impl FnOnce(&mut dyn Model) -> T + Send + 'static,
-    ) -> T {
-        let (answer, answered) = oneshot::channel();
+        function: impl FnMut(&mut dyn Model) -> Option<T> + Send + 'static,
+    ) -> impl Stream<Item = T> {
+        let (answers, answered) = unbounded_channel();
         self.open.fetch_add(1, SeqCst);
-        let call: Call = Box::new(move |model| {
-            let done = catch_unwind(AssertUnwindSafe(|| function(model)));
+        // Where calls are not served any more the answers are dropped, too.
+        let _ = self.sender.send(Box::new(move |model| answer_each(model, function, &answers)));
+        let given = stream::unfold(answered, async |mut answered| Some((answered.recv().await?, answered)));
+        given.map(|given: Given<T>| given.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+/// Calls `function` until it gives nothing, panics, or nobody waits any more.
+fn answer_each<T>(
+    model: &mut dyn Model,
+    mut function: impl FnMut(&mut dyn Model) -> Option<T>,
+    answers: &UnboundedSender<Given<T>>,
+) {
+    while !answers.is_closed() {
+        let given = catch_unwind(AssertUnwindSafe(|| function(model)));
+        let goes_on = matches!(given, Ok(Some(_)));
+        if let Some(given) = given.transpose() {
             // Nobody may be waiting any more.
-            let _ = answer.send(done);
-        });
-        // Where calls are not served any more the answer is dropped, too.
-        let _ = self.sender.send(call);
-        match answered.await {
-            Ok(done) => done.unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(_) => resume_unwind(Box::new("the program's thread has ended")),
+            let _ = answers.send(given);
+        }
+        if !goes_on {
+            break;
         }
     }
 }
@@ -175,10 +228,58 @@ mod tests {
     }
 
     #[test]
+    fn calls_in_a_row_wait_for_nobody_and_their_answers_come_in_order() {
+        let script = async |program: Program, busy: Busy| {
+            let mut called = 0;
+            let (last, was_last) = mpsc::channel();
+            let count = move |_: &mut dyn Model| {
+                called += 1;
+                (called <= 5).then(|| last.send(called).unwrap())?;
+                Some(called)
+            };
+            let answers = program.each(count);
+            // All of them are made before an answer is looked at.
+            while busy.is() {
+                thread::yield_now();
+            }
+            (was_last.iter().collect::<Vec<_>>(), answers.collect::<Vec<_>>().await)
+        };
+        assert_eq!(served(script).0, (vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5]));
+    }
+
+    #[test]
+    fn no_call_in_a_row_follows_a_panic_or_is_made_for_nobody() {
+        let script = async |program: Program, busy: Busy| {
+            let counted = Arc::new(AtomicUsize::new(0));
+            let counts = || {
+                let counted = counted.clone();
+                move || counted.fetch_add(1, SeqCst)
+            };
+            let count = counts();
+            let panics = program.each::<()>(move |_| panic!("call {}", count()));
+            let panic = AssertUnwindSafe(panics.collect::<Vec<_>>()).catch_unwind().await.unwrap_err();
+            let (count, (begin, begins)) = (counts(), mpsc::channel::<()>());
+            let for_nobody = program.each(move |_| {
+                let _ = begins.recv();
+                Some(count())
+            });
+            drop(for_nobody);
+            drop(begin);
+            while busy.is() {
+                thread::yield_now();
+            }
+            (panic_words(&*panic).to_owned(), counted.load(SeqCst))
+        };
+        let (panic, counted) = served(script).0;
+        assert_eq!(panic, "call 0");
+        assert!(counted <= 2, "one had begun at most: {counted}");
+    }
+
+    #[test]
     fn a_call_that_nobody_waits_for_runs_to_its_end_and_the_program_is_busy_until_then() {
         let (end, ended) = mpsc::channel::<()>();
         let script = async |program: Program, busy: Busy| {
-            let (begun, begins) = oneshot::channel();
+            let (begun, begins) = tokio::sync::oneshot::channel();
             let call = program.call(move |_| {
                 begun.send(()).unwrap();
                 ended.recv().unwrap_err()

@@ -37,6 +37,21 @@ impl NodeSum {
         self.values.iter().map(|values| 4 * values.len()).chain(rows).chain(there).sum()
     }
 
+    /// Makes a leaf of sums: without -0.0, of each parameter the first `rounded` elements rounded. Returns how many were -0.0,
+    /// beside those on a device, where it has been settled.
+    pub(crate) fn settle(&mut self, rounded: &[usize]) -> u64 {
+        assert_eq!(self.values.len(), rounded.len(), "one vector for each parameter");
+        #[cfg(test)]
+        crate::ran::note("reduce");
+        let dense = self.values.iter_mut().zip(rounded).map(|(values, rounded)| {
+            let (rounded, plain) = halves(values, *rounded);
+            round(rounded) + canonicalise(plain)
+        });
+        let negative_zeros = dense.sum::<u64>();
+        let rows = self.rows.iter_mut().map(Rows::values_mut);
+        negative_zeros + rows.map(canonicalise).sum::<u64>()
+    }
+
     /// Every block has applied the sum.
     pub(crate) fn applied(&self) {
         if let Some(there) = &self.there {
@@ -75,24 +90,9 @@ impl LocalTree {
     /// Settles and adds the leaf of the next slot. Returns how many of its elements were -0.0.
     #[cfg(test)]
     pub(crate) fn push(&mut self, mut leaf: NodeSum) -> Result<u64, DeviceError> {
-        let negative_zeros = self.settle(&mut leaf);
+        let negative_zeros = leaf.settle(&self.rounded);
         self.join(leaf)?;
         Ok(negative_zeros)
-    }
-
-    /// Makes a leaf of sums: without -0.0, rounded where this is. Returns how many of its elements were -0.0, beside those on a
-    /// device, where it has been settled.
-    pub(crate) fn settle(&self, leaf: &mut NodeSum) -> u64 {
-        assert_eq!(leaf.values.len(), self.rounded.len(), "one vector for each parameter");
-        #[cfg(test)]
-        crate::ran::note("reduce");
-        let dense = leaf.values.iter_mut().zip(self.rounded.iter()).map(|(values, rounded)| {
-            let (rounded, plain) = halves(values, *rounded);
-            round(rounded) + canonicalise(plain)
-        });
-        let negative_zeros = dense.sum::<u64>();
-        let rows = leaf.rows.iter_mut().map(Rows::values_mut);
-        negative_zeros + rows.map(canonicalise).sum::<u64>()
     }
 
     /// Adds the leaf of the next slot, which is settled.
@@ -106,7 +106,7 @@ impl LocalTree {
     }
 
     /// The node's sum, once every leaf is there.
-    pub(crate) fn finish(mut self) -> Option<NodeSum> {
+    pub(crate) fn finish(&mut self) -> Option<NodeSum> {
         if self.next_slot().is_some() || self.held.len() != 1 {
             return None;
         }

@@ -25,21 +25,18 @@ use crate::device::OnDevice;
 use crate::environment;
 use crate::error::{Leave, TrainError, Unfit};
 use crate::flat::Flat;
-use crate::hashes;
 use crate::master::Master;
 use crate::meter::Meter;
 use crate::model::{Job, Model};
 use crate::parameters::Parameters;
 use crate::program::{Program, caught};
 use crate::push_log::PushLog;
-use crate::reduce::{LocalTree, NodeSum};
 use crate::session::Session;
 use crate::settings::TrainerSettings;
 use crate::share::InAreas;
 use crate::tables::TableRows;
 use compute::Outcome;
 use shoal_runtime::cluster::{Declaration, Routing, Task};
-use shoal_runtime::host::cuda::DeviceError;
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
@@ -48,7 +45,6 @@ use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -262,25 +258,6 @@ impl Trainer {
         self.change(|desk| desk.complain(task, complaint));
     }
 
-    /// Adds a leaf to the sum of a node; its hashes, if they are to be told.
-    async fn add_leaf(
-        &self,
-        mut local: LocalTree,
-        mut leaf: NodeSum,
-        is_told: bool,
-    ) -> Result<(LocalTree, Option<Vec<u8>>), TrainError> {
-        let bytes = leaf.bytes();
-        let add = move || {
-            let negative_zeros = local.settle(&mut leaf);
-            let hashes = is_told.then(|| hashes::of(&leaf)).transpose()?;
-            local.join(leaf)?;
-            Ok::<_, DeviceError>((local, hashes, negative_zeros))
-        };
-        let (local, hashes, negative_zeros) = self.session.processors.over(bytes, add).await?;
-        self.session.meter.negative_zeros.fetch_add(negative_zeros, Relaxed);
-        Ok((local, hashes))
-    }
-
     /// Makes parameters of values and rows that were pulled, some of them on the device. Hands back the areas that they were
     /// in.
     async fn pulled(
@@ -295,15 +272,15 @@ impl Trainer {
         Ok(self.session.processors.over(bytes, settle).await?)
     }
 
-    /// The sum of a microbatch; `None`: there is none, and the task has left the desk.
-    fn sum_of(&self, ready: &Ready, computed: Outcome) -> Result<Option<NodeSum>, Stop> {
-        match computed {
-            Outcome::Sum(sum) => Ok(Some(sum)),
+    /// What came of a microbatch; `None`: nothing, and the task has left the desk.
+    fn done<T>(&self, ready: &Ready, outcome: Option<Outcome<T>>) -> Result<Option<T>, Stop> {
+        let Some(outcome) = outcome else { return Ok(None) };
+        match outcome {
+            Outcome::Done(done) => Ok(Some(done)),
             Outcome::Refused(complaint) => {
                 self.complain(&ready.task, &complaint);
                 Ok(None)
             }
-            Outcome::Gone => Ok(None),
             Outcome::Lost(lost) => Err(TrainError::from(lost).into()),
             Outcome::Unfit(why) => Err(TrainError::Unfit(why).into()),
             Outcome::Left => Err(Stop::Left),

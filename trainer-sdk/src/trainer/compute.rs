@@ -19,6 +19,7 @@ use crate::reduce::{NodeSum, not_finite};
 use crate::sums::Sums;
 use crate::tables::Keys;
 use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
 use shoal_runtime::cluster::{Exclusions, Rows};
 use shoal_runtime::host::cuda::DeviceError;
 use std::ops::Range;
@@ -29,9 +30,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The most that a microbatch may weigh: sums of steps stay far below what a number holds.
 const WEIGHT_MAX: u64 = 1 << 40;
 
-/// How computing a microbatch ended.
-pub(super) enum Outcome {
-    Sum(NodeSum),
+/// How a call of the program with a microbatch ended.
+pub(super) enum Outcome<T> {
+    Done(T),
     /// The microbatch cannot be computed here; the trainer goes on with other tasks.
     Refused(Complaint),
     /// The step function panicked: nobody knows what state the model is in.
@@ -42,8 +43,6 @@ pub(super) enum Outcome {
     Unfit(String),
     /// The program was asked to stop: no record is to blame, nor anything else.
     Left,
-    /// The task has left the desk: it is not this trainer's any more.
-    Gone,
 }
 
 /// Why the step function gave no gradient.
@@ -60,7 +59,7 @@ impl StepError {
     ///
     /// # Errors
     /// What it comes to where none is.
-    pub(super) fn of_records(self) -> Result<(String, bool), Outcome> {
+    pub(super) fn of_records<T>(self) -> Result<(String, bool), Outcome<T>> {
         match self {
             StepError::Said(why) => Ok((why, false)),
             StepError::Panicked(why) => Ok((why, true)),
@@ -86,6 +85,15 @@ struct ProgramSums {
     outputs: Vec<Vec<u8>>,
 }
 
+/// What came of a microbatch.
+struct Computed<T> {
+    outcome: Outcome<T>,
+    /// Elements of its sums that were -0.0.
+    negative_zeros: u64,
+    /// Of outputs the part that is to be written before anything is pushed.
+    part: Option<Bytes>,
+}
+
 /// One microbatch, ready for the step function.
 pub(super) struct Attempt {
     function: Function,
@@ -109,37 +117,69 @@ impl Trainer {
                 return Ok(None);
             }
             let attempt = self.attempt(ready, at);
-            match self.program.call(move |model| attempt.named(model)).await {
-                Ok(named) => keys.join(named),
-                Err(computed) => return self.sum_of(ready, computed).map(|_| None),
+            let named = self.program.call(move |model| attempt.named(model)).await;
+            match self.done(ready, Some(named))? {
+                Some(named) => keys.join(named),
+                None => return Ok(None),
             }
         }
         Ok(Some(keys))
     }
 
-    /// Computes microbatch `at` of the task, after the trainer's pause.
-    pub(super) async fn compute(
+    /// The microbatches of the task, from `at` on, that are computed in a row: one, after the trainer's pause, where there is one, or
+    /// where the master asks for care and hears of each before; else all. None: the task has left the desk.
+    pub(super) async fn in_a_row(
         &self,
         ready: &Ready,
         at: usize,
         parameters: &Parameters,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Range<usize>, Stop> {
         self.session.meter.enter(Activity::Compute);
         if !self.settings.pace.is_zero() {
             tokio::time::sleep(self.settings.pace).await;
         }
         if !self.with_care(ready, at, Some(parameters)).await? {
-            return Ok(Outcome::Gone);
+            return Ok(at..at);
         }
-        let (attempt, parameters) = (self.attempt(ready, at), parameters.clone());
-        let (computed, part) = self.program.call(move |model| attempt.compute(model, &parameters)).await;
+        let is_alone = ready.task.is_careful || !self.settings.pace.is_zero();
+        Ok(at..if is_alone { at + 1 } else { ready.records.len() })
+    }
+
+    /// Computes microbatches `range` of the task, up to the first that comes to nothing. On the program's thread, whose caches have
+    /// the sums, it goes on with them: with gradients without -0.0, and rounded where the job says so.
+    pub(super) fn compute<T: Send + 'static>(
+        &self,
+        ready: &Ready,
+        range: Range<usize>,
+        parameters: &Parameters,
+        mut go_on: impl FnMut(usize, NodeSum) -> Result<T, DeviceError> + Send + 'static,
+    ) -> impl Stream<Item = Result<Outcome<T>, Stop>> {
+        let attempts: Vec<Attempt> = range.clone().map(|at| self.attempt(ready, at)).collect();
+        let mut rest = Some((attempts.into_iter(), parameters.clone()));
+        let compute = move |model: &mut dyn Model| {
+            let (mut attempts, parameters) = rest.take()?;
+            let attempt = attempts.next()?;
+            let computed = attempt.compute(model, &parameters, |sum| go_on(attempt.at, sum));
+            // With the last one nobody reads the parameters any more, before it is heard of: their memory is used again.
+            let goes_on = matches!(computed.outcome, Outcome::Done(_)) && attempts.len() > 0;
+            rest = goes_on.then_some((attempts, parameters));
+            Some(computed)
+        };
+        let computed = self.program.each(compute).zip(stream::iter(range));
+        computed.then(async |(computed, at)| self.computed(ready, at, computed).await)
+    }
+
+    /// Counts a microbatch, and writes its outputs.
+    async fn computed<T>(&self, ready: &Ready, at: usize, computed: Computed<T>) -> Result<Outcome<T>, Stop> {
+        let Computed { outcome, negative_zeros, part } = computed;
         self.session.meter.microbatches.fetch_add(1, Relaxed);
+        self.session.meter.negative_zeros.fetch_add(negative_zeros, Relaxed);
         self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
         if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
             let may_differ = self.session.exclusions.present().number > 0;
             outputs.write(ready.task.microbatches[at].index, part, may_differ).await?;
         }
-        Ok(computed)
+        Ok(outcome)
     }
 
     /// Tries each record alone first, where the master asks for care. False if the task has left the desk.
@@ -214,23 +254,34 @@ impl Attempt {
     }
 
     /// The keys that the microbatch reads.
-    fn named(&self, model: &mut dyn Model) -> Result<Keys, Outcome> {
+    fn named(&self, model: &mut dyn Model) -> Outcome<Keys> {
         let records = self.records();
-        self.keys(model, &records)
-            .map_err(|fault| self.complained(fault, &records, |records| self.keys(model, records).err()))
+        match self.keys(model, &records) {
+            Ok(keys) => Outcome::Done(keys),
+            Err(fault) => self.complained(fault, &records, |records| self.keys(model, records).err()),
+        }
     }
 
-    /// What came of the microbatch, and of outputs the part that is to be written before anything is pushed.
-    fn compute(&self, model: &mut dyn Model, parameters: &Parameters) -> (Outcome, Option<Bytes>) {
+    /// What came of the microbatch.
+    fn compute<T>(
+        &self,
+        model: &mut dyn Model,
+        parameters: &Parameters,
+        go_on: impl FnOnce(NodeSum) -> Result<T, DeviceError>,
+    ) -> Computed<T> {
         let records = self.records();
         let sums = self.call(model, parameters, &records).and_then(|sums| self.finished(sums, &records));
-        let computed = match sums {
-            Ok((sum, part)) => return (Outcome::Sum(sum), part),
+        let (mut sum, part) = match sums {
+            Ok(finished) => finished,
             Err(fault) => {
-                self.complained(fault, &records, |records| self.call(model, parameters, records).err())
+                let outcome =
+                    self.complained(fault, &records, |records| self.call(model, parameters, records).err());
+                return Computed { outcome, negative_zeros: 0, part: None };
             }
         };
-        (computed, None)
+        let negative_zeros = sum.settle(&self.names.rounded);
+        let outcome = go_on(sum).map_or_else(Outcome::Lost, Outcome::Done);
+        Computed { outcome, negative_zeros, part }
     }
 
     fn finished(
@@ -323,7 +374,9 @@ impl Attempt {
         }
         let Gradient { values, rows, there, weight, .. } = gradient;
         if weight > WEIGHT_MAX {
-            return Err(StepError::Said(format!("the step function set a weight of {weight}: at most 2^40 are taken")));
+            return Err(StepError::Said(format!(
+                "the step function set a weight of {weight}: at most 2^40 are taken"
+            )));
         }
         if let Some(tensors) = &there {
             tensors.settle(&self.names.rounded)?;

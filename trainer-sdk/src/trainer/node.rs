@@ -6,14 +6,18 @@ use crate::activities::Activity;
 use crate::desk::Ready;
 use crate::error::TrainError;
 use crate::flat::Flat;
+use crate::hashes;
 use crate::origin::StepNode;
 use crate::parameters::Parameters;
 use crate::pull::{PullEnd, PullVersion, pull, pull_rows};
-use crate::reduce::LocalTree;
+use crate::reduce::{LocalTree, NodeSum};
 use crate::tables::Keys;
-use shoal_runtime::cluster::{Step, Verified, Work};
+use futures_util::StreamExt;
+use shoal_runtime::cluster::{Step, Task, Verified, Work};
+use shoal_runtime::host::cuda::DeviceError;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 impl Trainer {
     pub(super) async fn node_loop(&self) -> Result<Infallible, Stop> {
@@ -96,35 +100,41 @@ impl Trainer {
 
     async fn do_node(&self, ready: &Ready, of: StepNode, parameters: Parameters) -> Result<(), Stop> {
         let tree = self.session.master.job.shape().tree(of.step);
-        let mut local = LocalTree::new(tree, of.node, self.session.names.rounded.clone());
-        for at in 0..ready.records.len() {
-            let computed = self.compute(ready, at, &parameters).await?;
-            if !self.desk().is_present(of.rewind) {
-                // The job went back meanwhile.
-                return Ok(());
+        let local = LocalTree::new(tree, of.node, self.session.names.rounded.clone());
+        // On the program's thread leaves are joined, here the whole is taken.
+        let local = Arc::new(Mutex::new(local));
+        let mut at = 0;
+        while at < ready.records.len() {
+            let row = self.in_a_row(ready, at, &parameters).await?;
+            let (task, local, end) = (ready.task.clone(), local.clone(), row.end);
+            let join = move |at: usize, leaf: NodeSum| {
+                let told = verified(&task, of, at, &leaf)?;
+                lock(&local).join(leaf)?;
+                Ok(told)
+            };
+            let mut computed = pin!(self.compute(ready, row, &parameters, join));
+            loop {
+                let outcome = computed.next().await.transpose()?;
+                if !self.desk().is_present(of.rewind) {
+                    // The job went back meanwhile.
+                    return Ok(());
+                }
+                let Some(told) = self.done(ready, outcome)? else { return Ok(()) };
+                at += 1;
+                self.change(|desk| {
+                    desk.advanced(&ready.task, at as u32);
+                    desk.tell(told.as_ref());
+                });
+                if at == end {
+                    break;
+                }
             }
-            let Some(leaf) = self.sum_of(ready, computed)? else { return Ok(()) };
-            let (slot, exclusions) = (of.node.first() + at as u32, leaf.exclusions);
-            let hashes;
-            (local, hashes) = self.add_leaf(local, leaf, ready.task.verified.contains(&slot)).await?;
-            let told = hashes.map(|hashes| Verified {
-                lease: ready.task.lease,
-                step: of.step,
-                slot,
-                rewind: of.rewind,
-                exclusions,
-                hashes,
-            });
-            self.change(|desk| {
-                desk.advanced(&ready.task, at as u32 + 1);
-                desk.tell(told.as_ref());
-            });
         }
         if ready.task.is_second {
             self.change(|desk| desk.finished(&ready.task));
             return Ok(());
         }
-        let Some(sum) = local.finish() else {
+        let Some(sum) = lock(&local).finish() else {
             let what = format!("{} came with {} microbatches", ready.task.work, ready.records.len());
             return Err(TrainError::Settings(format!("{what}: build all roles from the same version")).into());
         };
@@ -132,4 +142,19 @@ impl Trainer {
         self.change(|desk| desk.kept.keep(of, Arc::new(sum), acks, &routing));
         Ok(())
     }
+}
+
+fn lock(local: &Mutex<LocalTree>) -> MutexGuard<'_, LocalTree> {
+    local.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the master is told of a leaf that is computed twice; `None`: this one is not.
+fn verified(task: &Task, of: StepNode, at: usize, leaf: &NodeSum) -> Result<Option<Verified>, DeviceError> {
+    let StepNode { step, node, rewind } = of;
+    let (slot, exclusions) = (node.first() + at as u32, leaf.exclusions);
+    if !task.verified.contains(&slot) {
+        return Ok(None);
+    }
+    let hashes = hashes::of(leaf)?;
+    Ok(Some(Verified { lease: task.lease, step, slot, rewind, exclusions, hashes }))
 }

@@ -8,12 +8,12 @@ use std::ops::Range;
 
 impl Attempt {
     /// The outcome of records on which the program has failed: which of them cannot be used; `tried` is what comes of some of them.
-    pub(super) fn complained(
+    pub(super) fn complained<T>(
         &self,
         fault: StepError,
         records: &[Record<'_>],
         mut tried: impl FnMut(&[Record<'_>]) -> Option<StepError>,
-    ) -> Outcome {
+    ) -> Outcome<T> {
         let (why, is_panic) = match fault.of_records() {
             Ok(of_records) => of_records,
             Err(ends) => return ends,

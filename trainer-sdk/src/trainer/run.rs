@@ -10,11 +10,12 @@ use crate::origin::BaseState;
 use crate::parameters::Parameters;
 use crate::pull::{PullEnd, PullVersion, pull};
 use crate::push::{Push, PushEnd};
-use crate::reduce::{LocalTree, NodeSum};
 use crate::tables::Keys;
-use shoal_runtime::cluster::{Node, StepTree, Work};
+use futures_util::StreamExt;
+use shoal_runtime::cluster::Work;
 use shoal_runtime::host::backoff::Backoff;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -52,10 +53,13 @@ impl Trainer {
         loop {
             let Some(keys) = self.keys(ready, at..at + 1).await? else { return Ok(false) };
             let (parameters, bases) = self.pull_latest(keys, earlier.take()).await?;
-            let computed = self.compute(ready, at, &parameters).await?;
+            if self.in_a_row(ready, at, &parameters).await?.is_empty() {
+                return Ok(false);
+            }
+            let computed = self.compute(ready, at..at + 1, &parameters, |_, sum| Ok(sum));
+            let computed = pin!(computed).next().await.transpose()?;
             *earlier = Some(parameters.values);
-            let Some(gradient) = self.sum_of(ready, computed)? else { return Ok(false) };
-            let sum = self.leaf(gradient).await?;
+            let Some(sum) = self.done(ready, computed)? else { return Ok(false) };
             self.session.meter.enter(Activity::Push);
             let mut push = Push::of_microbatch(&self.session, position, sum, bases, acks).await?;
             let pushed = push.run().await?;
@@ -82,14 +86,5 @@ impl Trainer {
             // No pserver says that the latest is gone; one that does is asked again.
             tokio::time::sleep(self.session.master.ttl() / 8).await;
         }
-    }
-
-    /// A gradient as it is pushed: without negative zeros, and rounded where the job says so.
-    async fn leaf(&self, gradient: NodeSum) -> Result<NodeSum, TrainError> {
-        let rounded = self.session.names.rounded.clone();
-        let local = LocalTree::new(StepTree::new(1, 1), Node::leaf(0), rounded);
-        let (local, _) = self.add_leaf(local, gradient, false).await?;
-        let alone = || TrainError::Settings("a leaf of its own is whole".to_owned());
-        local.finish().ok_or_else(alone)
     }
 }

@@ -221,9 +221,20 @@ impl Fake {
         model: impl Model + Send + 'static,
         script: impl AsyncFnOnce(&Fake, ShutdownSender),
     ) -> Option<Result<Ended, TrainError>> {
+        self.train_program(source, settings, Program::in_place(model), script).await
+    }
+
+    /// The same, wherever the program runs.
+    pub(super) async fn train_program(
+        &self,
+        source: Arc<dyn ChunkSource>,
+        settings: TrainerSettings,
+        program: Program,
+        script: impl AsyncFnOnce(&Fake, ShutdownSender),
+    ) -> Option<Result<Ended, TrainError>> {
         let (sender, shutdown) = Shutdown::pair();
         let world = World { dial: Arc::new(self.clone()), source, random: Random::seeded(3), shutdown };
-        let trainer = train_in(Program::in_place(model), settings, world);
+        let trainer = train_in(program, settings, world);
         let mut ended = None;
         tokio::pin!(trainer);
         tokio::select! {
@@ -330,7 +341,7 @@ impl Model for Slope {
 }
 
 /// Microbatches of no records need no chunk.
-struct NoChunks;
+pub(super) struct NoChunks;
 
 impl ChunkSource for NoChunks {
     fn read<'a>(

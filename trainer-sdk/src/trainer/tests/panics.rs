@@ -2,6 +2,7 @@
 
 use super::fake::{Fake, Slope, settings};
 use crate::chunks::{ChunkSource, ReadError};
+use crate::program::Program;
 use crate::{Batch, Declaration, Ended, Gradient, Job, Leave, Model, Parameters, TrainError, Unfit};
 use anyhow::anyhow;
 use shoal_recordio::{Index, Limits, Writer, WriterOptions};
@@ -88,6 +89,49 @@ fn one_task() -> (Fake, Chunk) {
         is_second: false,
     });
     (fake, chunk)
+}
+
+/// A master that leases one task of two records a microbatch.
+fn a_task_of_pairs() -> (Fake, Chunk) {
+    let (fake, chunk) = one_task();
+    let mut state = fake.state();
+    let pairs = u32::from(RECORDS / 2);
+    (state.job.microbatch_records, state.job.microbatches_per_step) = (2, pairs);
+    let task = &mut state.tasks[0];
+    task.work = Work::Node { step: Step(0), node: Node { level: 2, index: 0 }, rewind: Rewind(1) };
+    let slice = |pair: u32| Slice { first_position: 2 * pair, records: 2, ..chunk.slice.clone() };
+    let microbatch = |pair| Microbatch { index: u64::from(pair), slices: vec![slice(pair)] };
+    task.microbatches = (0..pairs).map(microbatch).collect();
+    drop(state);
+    (fake, chunk)
+}
+
+#[test]
+fn no_microbatch_of_a_task_is_computed_after_one_that_has_panicked() {
+    let mut slots = Vec::new();
+    for (on, is_brittle) in (0..RECORDS).flat_map(|on| [(on, false), (on, true)]) {
+        let calls = Arc::default();
+        let mut model = Panicking { on, is_brittle, buffer: Some(Vec::new()), calls: Arc::clone(&calls) };
+        let (program, served) = Program::apart();
+        let loops = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (fake, chunk) = a_task_of_pairs();
+                let never = async |_: &Fake, _| std::future::pending().await;
+                let ended = fake.train_program(Arc::new(chunk), settings(), program, never).await;
+                (fake.state().leaves.first().cloned().unwrap(), ended.unwrap().unwrap_err())
+            })
+        });
+        served.serve(&mut model);
+        let (leave, ended) = loops.join().unwrap();
+        assert!(matches!(ended, TrainError::Panicked(_)), "{ended}");
+        let [complaint] = &leave.complaints[..] else { panic!("{leave:?}") };
+        // Those before it are done, it panics, and its two records are tried.
+        assert_eq!(calls.load(Relaxed), complaint.slot + 1 + 2, "{complaint:?}, brittle: {is_brittle}");
+        slots.push(complaint.slot);
+    }
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
 }
 
 /// What the master was told by a trainer that computes a chunk in one microbatch, and how it ended.
