@@ -24,6 +24,8 @@ pub(crate) struct Desk {
     /// The history that the routing is of. Tasks of an older one are worth nothing; tasks of a newer one wait until
     /// the routing of that one is there.
     rewind: Rewind,
+    /// The first step of this history that some block may yet lack: tasks of earlier ones are done, whoever is leased them.
+    published: Step,
     /// The job's delay: how many steps right before it the parameters that a step reads may lack.
     delay: u64,
     /// Sums of computed tasks.
@@ -65,10 +67,11 @@ pub(crate) struct Ready {
 impl Desk {
     /// An empty desk under the routing that came with joining, in a job of this delay.
     pub(crate) fn new(routing: &Routing, delay: u64) -> Desk {
-        let (tasks, rewind, kept) = (BTreeMap::new(), routing.rewind(), KeptSums::default());
+        let (tasks, rewind, published, kept) =
+            (BTreeMap::new(), routing.rewind(), Step(0), KeptSums::default());
         let (waits, is_closed, announcing) = (false, false, None);
         let (complaints, verified) = (Vec::new(), Vec::new());
-        Desk { tasks, rewind, delay, kept, waits, is_closed, complaints, verified, announcing }
+        Desk { tasks, rewind, published, delay, kept, waits, is_closed, complaints, verified, announcing }
     }
 
     pub(crate) fn add(&mut self, tasks: Vec<Task>) {
@@ -86,15 +89,19 @@ impl Desk {
                 // that one that cannot go on is given no more than it can hold.
                 self.tasks.retain(|_, old| old.is_finished || old.task.work != task.work);
             }
+            // Done, and the master has yet to hear of it. What is computed a second time is compared with the first, and not pushed.
+            let is_done = |of: StepNode| of.step < self.published && self.is_present(of.rewind);
+            let is_finished = !task.is_second && StepNode::of(&task).is_some_and(is_done);
             let task = Arc::new(task);
-            let microbatches = if is_computed { task.microbatches.len() as u32 } else { 0 };
-            let on_desk = OnDesk { task, records: None, microbatches, is_finished: false };
+            let microbatches = if is_computed || is_finished { task.microbatches.len() as u32 } else { 0 };
+            let on_desk = OnDesk { task, records: None, microbatches, is_finished };
             self.tasks.insert(place(&on_desk.task), on_desk);
         }
     }
 
     /// Finishes the tasks of steps before `step`, which every block has published: they are done, whoever did them.
     pub(crate) fn published(&mut self, step: Step) {
+        self.published = self.published.max(step);
         self.kept.published(step);
         let is_done = |task: &Task| StepNode::of(task).is_some_and(|of| of.step < step);
         let done: Vec<Arc<Task>> =
@@ -105,7 +112,9 @@ impl Desk {
     /// Follows a newer routing. When all blocks have gone back, what was done since is worth nothing: it is dropped
     /// without a word, for the master knows of no lease of before.
     pub(crate) fn follow(&mut self, routing: &Routing) {
-        self.rewind = routing.rewind();
+        if !self.is_present(routing.rewind()) {
+            (self.rewind, self.published) = (routing.rewind(), Step(0));
+        }
         self.tasks
             .retain(|_, on_desk| rewind_of(&on_desk.task).is_none_or(|rewind| rewind >= routing.rewind()));
         self.kept.follow(routing);
@@ -268,6 +277,7 @@ impl Desk {
     /// Notes which blocks have acknowledged a sum. Returns how many tasks that has finished.
     pub(crate) fn pushed(&mut self, of: StepNode, acks: Acks, routing: &Routing) -> u64 {
         let is_taken = acks.lacking(routing).is_empty() && of.rewind == routing.rewind();
+        let is_applied = acks.is_applied() && self.is_present(of.rewind);
         self.kept.pushed(of, acks, routing);
         let is_it = |on_desk: &&OnDesk| !on_desk.is_finished && StepNode::of(&on_desk.task) == Some(of);
         let tasks: Vec<Arc<Task>> = self
@@ -278,6 +288,9 @@ impl Desk {
             .map(|on_desk| on_desk.task.clone())
             .collect();
         tasks.iter().for_each(|task| self.finished(task));
+        if is_applied {
+            self.published = self.published.max(of.step.next());
+        }
         tasks.len() as u64
     }
 

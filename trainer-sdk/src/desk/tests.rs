@@ -199,6 +199,30 @@ fn what_others_have_published_is_done() {
 }
 
 #[test]
+fn what_was_applied_before_it_was_leased_once_more_is_done_but_for_what_is_compared() {
+    let task = node(1, 3, 1);
+    let of = StepNode::of(&task).unwrap();
+    let mut applied = Acks::by_none(1);
+    applied.applied(shoal_runtime::cluster::BlockId(0));
+    let mut desk = desk(1, vec![task.clone()]);
+    keep(&mut desk, &task, 1);
+    assert_eq!(desk.pushed(of, applied, &at(1)), 1);
+    desk.heard(&desk.progress());
+    let [again, second, next_step] = [7, 8, 9].map(|lease| Task { lease: LeaseId(lease), ..task.clone() });
+    let second = Task { is_second: true, ..second };
+    let work = Work::Node { step: Step(4), node: Node::leaf(0), rewind: Rewind(1) };
+    desk.add(vec![again, second, Task { work, ..next_step }]);
+    let told = |desk: &Desk| {
+        desk.progress().iter().map(|word| (word.lease, word.pushed, word.microbatches)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&desk), [(7, true, 1), (8, false, 0), (9, false, 0)]);
+    // The job goes back: all of it is to be done again.
+    desk.follow(&at(2));
+    desk.add(vec![node(1, 3, 2)]);
+    assert_eq!(told(&desk), [(1, false, 0)]);
+}
+
+#[test]
 fn a_task_tells_that_the_steps_before_the_open_ones_are_published() {
     let mut desk = desk(1, vec![]);
     let sum = Arc::new(NodeSum { values: vec![vec![0.0]].into(), weight: 1, ..NodeSum::default() });
