@@ -4,6 +4,7 @@
 //! job is done, when the trainer is asked to leave, or when one of them fails; then it leaves with a word to the
 //! master.
 
+mod attempt;
 mod blame;
 mod care;
 mod compute;

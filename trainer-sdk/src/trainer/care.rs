@@ -1,7 +1,7 @@
 //! A microbatch with which trainers were lost, computed with care: each record alone before all of them together, and nothing
 //! before the master knows of it. If this process ends without a word, the master knows what it was computing.
 
-use super::compute::Attempt;
+use super::attempt::Attempt;
 use super::{Stop, Trainer};
 use crate::desk::Ready;
 use crate::parameters::Parameters;

@@ -1,7 +1,8 @@
 //! Which records of a microbatch are to blame for an error of the program: they are tried alone. Pushes nothing.
 
+use super::attempt::{Attempt, StepError};
 use super::blame::{self, Fails};
-use super::compute::{Attempt, Outcome, StepError};
+use super::compute::Outcome;
 use crate::complaint::Complaint;
 use crate::model::Record;
 use std::ops::Range;
