@@ -341,6 +341,12 @@ pub fn log_to_stderr() -> Result<(), String> {
     format.map(drop)
 }
 
+/// Gives the process's log to `take`, for programs that have a log of their own: each line is a JSON object with `time`, `level`,
+/// `role`, `job`, `name`, `message` and `fields`. It is called on whatever thread says something, and must not wait for the program's.
+pub fn log_to(take: fn(&str)) {
+    telemetry::start_to("trainer", take);
+}
+
 /// The process exit code of a trainer that has ended; says on standard error what went wrong.
 fn exit_code(trained: &Result<Ended, TrainError>) -> u8 {
     match trained {
@@ -363,7 +369,7 @@ mod tests {
     const ROOT: &str = "AccessError Batch Better Ceiling Decay Decisions Declaration DeclarationFault Description DeviceError DeviceSlice \
         EmbeddingGradients Embeddings Ended Fans Full Gradient GradientSums Group Initial Job KeptRecord Keys Leave LossScale Metric Metrics Mode Model NonFinite \
         OnDevice Parameter Parameters Plateau Precision Record RoleFault Rule Schedule Stage Table Target TrainError Trial Unfit feature_key \
-        log_to_stderr main ndarray recordio string_key train train_at";
+        log_to log_to_stderr main ndarray recordio string_key train train_at";
 
     /// Names that a file without a module of its own exports, but for what stands behind a feature.
     fn exported(source: &str) -> Vec<&str> {

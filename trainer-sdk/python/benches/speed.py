@@ -3,6 +3,9 @@
 In one run, alternated, so that both have the same machine: the plain loop with torch.optim, then a trainer of a whole job in
 this process (its master and parameter server are others). Only this process's time counts, all of its threads. The figure is the
 median of the ratios of neighbours.
+
+`python benches/speed.py handover` is the time between two microbatches of a program that does nothing: from the end of one step's
+function to the beginning of the next one's.
 """
 
 from __future__ import annotations
@@ -132,14 +135,42 @@ def as_trainer(make: Callable[[], nn.Module], data: Images, records: int) -> flo
     return time.process_time() - program.began
 
 
+class Nothing(shoal.Program):
+    """A program that does nothing, and notes when."""
+
+    def __init__(self, records: int) -> None:
+        self.data = range(records)
+        self.times: list[tuple[int, int]] = []
+
+    def declare(self, job: shoal.Job) -> list[shoal.Parameter]:
+        return [shoal.Parameter("w", (1,), shoal.SGD(0.1))]
+
+    def step(self, batch: shoal.Batch, parameters: shoal.Parameters, gradient: shoal.Gradient) -> None:
+        began = time.perf_counter_ns()
+        self.times.append((began, time.perf_counter_ns()))
+
+
+def handover(records: int) -> None:
+    """Prints how long microbatches of one record lie apart, 1,024 in a step."""
+    program = Nothing(records)
+    with tempfile.TemporaryDirectory() as folder:
+        shoal.run(program, folder=folder, progress=False, microbatch_records=1, microbatches_per_step=1024)
+    apart = sorted((began - ended) / 1e3 for (_, ended), (began, _) in pairwise(program.times))
+    median, high = statistics.median(apart), apart[len(apart) * 9 // 10]
+    print(f"handover, {len(program.times)} microbatches: median {median:.1f} us, nine of ten at most {high:.1f} us")
+
+
 def main() -> None:
     """Alternates both and prints the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("network", choices=NETWORKS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=[*NETWORKS, "handover"])
     parser.add_argument("--images", type=int, default=20_032)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    make, records = NETWORKS[arguments.network]
+    if arguments.what == "handover":
+        handover(arguments.images)
+        return
+    make, records = NETWORKS[arguments.what]
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     data = Images(arguments.images)
@@ -150,7 +181,7 @@ def main() -> None:
         ratios.append(ours / alone)
         print(f"round {number}: plain {alone:.3f} s, trainer {ours:.3f} s, ratio {ratios[-1]:.3f}", flush=True)
     print(
-        f"{arguments.network}, {arguments.images} images, microbatch {records}: ratio {statistics.median(ratios):.3f} "
+        f"{arguments.what}, {arguments.images} images, microbatch {records}: ratio {statistics.median(ratios):.3f} "
         f"({min(ratios):.3f} to {max(ratios):.3f})"
     )
 

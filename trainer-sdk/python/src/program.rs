@@ -1,6 +1,7 @@
 //! A Python object as a training program: the functions of `shoal.Program` that begin with an underscore are called here, and their
 //! exceptions told apart.
 
+use crate::logs;
 use crate::memory::LentSums;
 use crate::views::{Batch, Job, Parameters};
 use anyhow::{Context, anyhow};
@@ -34,6 +35,7 @@ pub(crate) fn train(
         None => sdk::train(program),
     };
     let trained = py.detach(|| catch_unwind(AssertUnwindSafe(|| trains(&mut program))));
+    logs::hand_over(py)?;
     if let Some(raised) = program.raised {
         return Err(raised);
     }
@@ -77,7 +79,8 @@ impl Program {
         name: &str,
         arguments: impl pyo3::call::PyCallArgs<'py>,
     ) -> anyhow::Result<Bound<'py, PyAny>> {
-        let called = self.object.bind(py).call_method1(name, arguments);
+        let logged = logs::hand_over(py);
+        let called = logged.and_then(|()| self.object.bind(py).call_method1(name, arguments));
         if std::process::id() != self.process {
             end_child(py, called.err());
         }

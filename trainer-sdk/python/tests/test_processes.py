@@ -63,6 +63,16 @@ def test_who_holds_the_gil_for_longer_than_a_lease_loses_nothing_and_computes_no
     assert run.logs().count("joined incarnation") == 1
 
 
+def test_the_trainers_log_goes_to_pythons_where_it_is_asked_to(tmp_path: Path, undisturbed: str) -> None:
+    # Nobody takes lines while the GIL is held, and nobody waits for them to be taken.
+    program = [str(LIVES), "hold_the_gil", "--in", "step", "--at", "3", "--once", str(tmp_path / "once"), "--logging"]
+    with local_run(tmp_path / "run", program, trainers=1, lease_ttl_millis=1000) as run:
+        assert is_right(run.report(), undisturbed)
+    logged = [line for line in run.logs().splitlines() if "joined" in line]
+    assert len(logged) == 1, run.logs()
+    assert logged[0].startswith("python's shoal INFO joined incarnation=")
+
+
 def test_sigterm_in_a_long_step_gives_the_tasks_to_another_at_once(tmp_path: Path, undisturbed: str) -> None:
     with life(tmp_path, "sleep_in_python", trainers=2, lease_ttl_millis=60_000) as run:
         pid = int(run.said(r"sleep_in_python (\d+)")[1])

@@ -4,8 +4,11 @@ mod json;
 
 use super::output;
 use json::Json;
+use std::io::Write;
 use std::sync::{OnceLock, PoisonError, RwLock};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::SubscriberBuilder;
+use tracing_subscriber::fmt::format::{DefaultFields, Format};
 
 /// What filters logs, the first that is set: as `info` or `warn,shoal_pserver=debug`.
 const FILTERS: [&str; 2] = ["SHOAL_LOG", "RUST_LOG"];
@@ -60,24 +63,56 @@ impl LogFormat {
 
 /// Starts logging for one process. Calling it twice is harmless: the first call holds.
 pub fn start(role: &'static str, format: LogFormat) {
+    start_with(role, format, |logs| {
+        let logs = logs.with_writer(|| output::Log);
+        match format {
+            LogFormat::Text => {
+                let is_coloured =
+                    std::env::var_os("NO_COLOR").is_none() && output::Stream::Notes.is_terminal();
+                logs.with_ansi(is_coloured).try_init()
+            }
+            LogFormat::Json => {
+                std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+                logs.with_ansi(false).event_format(Json).try_init()
+            }
+        }
+    });
+}
+
+/// Starts logging for a process whose log is its own: `take` is given each line for programs, on whatever thread says it.
+pub fn start_to(role: &'static str, take: fn(&str)) {
+    start_with(role, LogFormat::Json, |logs| {
+        logs.with_writer(move || Taken(take)).with_ansi(false).event_format(Json).try_init()
+    });
+}
+
+/// Starts logging as `begin` says, with the filter of the environment, unless it was started before.
+fn start_with<E>(role: &'static str, format: LogFormat, begin: impl FnOnce(Logs) -> Result<(), E>) {
     if STARTED.set(format).is_err() {
         return;
     }
     WHO.write().unwrap_or_else(PoisonError::into_inner).role = role;
     let (filter, wrong) = filter();
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| output::Log);
-    let _ = match format {
-        LogFormat::Text => {
-            let is_coloured = std::env::var_os("NO_COLOR").is_none() && output::Stream::Notes.is_terminal();
-            logs.with_ansi(is_coloured).try_init()
-        }
-        LogFormat::Json => {
-            std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
-            logs.with_ansi(false).event_format(Json).try_init()
-        }
-    };
+    // Whoever embeds it may have a subscriber already.
+    let _ = begin(tracing_subscriber::fmt().with_env_filter(filter));
     if let Some(wrong) = wrong {
         tracing::warn!("{wrong}: logging at info");
+    }
+}
+
+type Logs = SubscriberBuilder<DefaultFields, Format, EnvFilter>;
+
+/// Where lines go that somebody takes. A line comes in one piece.
+struct Taken(fn(&str));
+
+impl Write for Taken {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        (self.0)(String::from_utf8_lossy(line).trim_end());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ __all__ = [
     "RecordReader",
     "RecordWriter",
     "__version__",
+    "log_to_logging",
     "log_to_stderr",
     "train",
 ]
@@ -17,6 +18,7 @@ __all__ = [
 __version__: str
 
 def train(program: Any, at: tuple[str, str] | None = None) -> Literal["done", "left"]: ...
+def log_to_logging() -> None: ...
 def log_to_stderr() -> None: ...
 
 @final

@@ -33,12 +33,15 @@ def train(program: Any, at: tuple[str, str] | None = None) -> str:
         raise
 
 
-def main(program: Any, **options: Any) -> NoReturn:
+def main(program: Any, *, logging: bool = False, **options: Any) -> NoReturn:
     """Trains ``program`` and ends the process.
 
     Under ``shoal run`` and in a pod this is a trainer. Alone, as in ``python train.py``, it is a whole job on this machine: the
     script is started by ``shoal run`` with the same command line, and ``options`` are that command's flags
     (``trainers=2, epochs=8`` is ``--trainers 2 --epochs 8``).
+
+    A trainer logs to standard error; with ``logging=True`` to the logger ``"shoal"`` of Python's :mod:`logging`, whenever a
+    function of the program is called, and at the end.
     """
     _check_not_importing()
     if folder := os.environ.get(_describe.VARIABLE):
@@ -46,7 +49,7 @@ def main(program: Any, **options: Any) -> NoReturn:
         sys.exit(0)
     if "SHOAL_MASTER" not in os.environ:
         _run(options)
-    _core.log_to_stderr()
+    begin_logging(logging)
     try:
         train(program)
     except TrainError as error:
@@ -59,6 +62,14 @@ def main(program: Any, **options: Any) -> NoReturn:
             sys.exit(exited.code or 1)
         raise
     sys.exit(0)
+
+
+def begin_logging(is_pythons: bool) -> None:
+    """From now on the trainer logs; to what the first call in a process says."""
+    if is_pythons:
+        _core.log_to_logging()
+    else:
+        _core.log_to_stderr()
 
 
 def _check_not_importing() -> None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _core, _describe, _safetensors
+from . import _describe, _safetensors
 from ._command import Client, CommandError, ask, flag, shoal
-from ._main import TrainError, train
+from ._main import TrainError, begin_logging, train
 
 if TYPE_CHECKING:
     from ._program import Program
@@ -79,13 +79,15 @@ def run(
     seed: int = 0,
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
+    logging: bool = False,
     **options: Any,
 ) -> Result:
     """Trains ``program`` on this machine and returns what came of it.
 
     The first trainer is this thread, so that prints, breakpoints and ``pdb`` work; others are started as processes, and get the
     program by cloudpickle. ``options`` are the flags of `shoal master`: ``data="train.recordio"``, ``microbatch_records=32``,
-    ``mode="async"``. Data and initial values are the program's own, unless they are given so.
+    ``mode="async"``. Data and initial values are the program's own, unless they are given so. ``logging`` is as in
+    :func:`main`: of the first call in a process it holds for all.
     """
     folder = Path(tempfile.mkdtemp(prefix="shoal-") if folder is None else folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +96,7 @@ def run(
     flags: dict[str, Any] = {"epochs": epochs, "seed": seed, **_own(program, folder, seed, options), **options}
     if progress is None:
         progress = sys.stderr.isatty()
-    _core.log_to_stderr()
+    begin_logging(logging)
     with contextlib.ExitStack() as stack:
         master = _master(stack, folder, flags, trainers, pservers)
         for number in range(pservers):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import logging
 import os
 import resource
 import signal
@@ -276,4 +277,7 @@ if __name__ == "__main__":
     parser.add_argument("--at", type=int, default=0)
     parser.add_argument("--once", type=Path)
     parser.add_argument("--records", type=int, default=600)
-    shoal.main(Living(parser.parse_args()))
+    parser.add_argument("--logging", action="store_true")
+    arguments = parser.parse_args()
+    logging.basicConfig(format="python's %(name)s %(levelname)s %(message)s", level=logging.INFO)
+    shoal.main(Living(arguments), logging=arguments.logging)
