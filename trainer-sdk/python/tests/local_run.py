@@ -59,8 +59,19 @@ class LocalRun:
 
     def said(self, words: str) -> re.Match[str]:
         """Waits until some trainer has written such words."""
-        found: re.Match[str] = until(lambda: re.search(words, self.logs()), repr(words))
+        found: re.Match[str] = self.until(lambda: re.search(words, self.logs()), repr(words))
         return found
+
+    def until(self, find: Any, what: str) -> Any:
+        """What is found, once it is, while the run goes on."""
+
+        def find_or_end() -> Any:
+            code = self.process.poll()
+            found = find()
+            assert found or code is None, f"the run ended with {code}, {what} was not found:\n{self.stderr}{self.logs()}"
+            return found
+
+        return until(find_or_end, what)
 
     def status(self) -> dict[str, Any]:
         """How the job is."""
@@ -77,8 +88,8 @@ class LocalRun:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's, in which programs find the package that is tested."""
-    paths = [str(PACKAGE / "python"), str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    """This process's, in which programs find these tests; the package that is tested is found as it was here."""
+    paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
 
 

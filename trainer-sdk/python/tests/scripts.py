@@ -36,7 +36,7 @@ def train(script: Path, *arguments: str, folder: Path, flags: dict[str, Any]) ->
 
 
 def _ran(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    surroundings = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "python"), **environment}
+    surroundings = {**os.environ, **environment}
     ended = subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

@@ -78,8 +78,8 @@ def test_sigterm_in_a_long_step_gives_the_tasks_to_another_at_once(tmp_path: Pat
         pid = int(run.said(r"sleep_in_python (\d+)")[1])
         began = time.monotonic()
         os.kill(pid, signal.SIGTERM)
-        status = until(lambda: is_handed_on(run.status()), "tasks handed on")
-        assert time.monotonic() - began < 0.5
+        status = run.until(lambda: is_handed_on(run.status()), "tasks handed on")
+        assert time.monotonic() - began < 5.0, "while the step of 6 s goes on"
         assert status["tasks_expired"] == 0
         assert runs.is_alive(pid), "its step goes on"
         report = run.report()
@@ -100,11 +100,11 @@ def test_sigint_is_heard_in_python_and_a_second_one_ends_what_computes_in_c(tmp_
         began = time.monotonic()
         os.kill(pid, signal.SIGINT)
         if times == 2:
-            until(lambda: any(trainer["state"] == "left" for trainer in run.status()["trainers"]), "it leaves")
+            run.until(lambda: any(trainer["state"] == "left" for trainer in run.status()["trainers"]), "it leaves")
             assert runs.is_alive(pid), "nothing ends a function in C the first time"
             os.kill(pid, signal.SIGINT)
         until(lambda: not runs.is_alive(pid), "its end")
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 5.0, "not at the end of a step of 6 s"
         report = run.report()
     assert is_right(report, undisturbed)
     assert ("KeyboardInterrupt" in run.logs()) == (times == 1)
@@ -226,13 +226,13 @@ def test_exceptions_that_are_no_exception_are_complaints_too(tmp_path: Path, und
 
 def test_nothing_is_left_of_a_run_that_is_killed(tmp_path: Path) -> None:
     with life(tmp_path, "sleep_in_python", trainers=2, once=False) as run:
-        until(lambda: run.logs().count("sleep_in_python") >= 2, "both compute")
+        run.until(lambda: run.logs().count("sleep_in_python") >= 2, "both compute")
         processes = run.processes()
         assert len(processes) == 4
         began = time.monotonic()
         run.process.kill()
         until(lambda: not any(map(runs.is_alive, processes)), "their end")
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 5.0
 
 
 FORKING = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, *sys.argv[1:]]).returncode)"
@@ -333,7 +333,7 @@ def test_ctrl_c_in_the_terminal_reaches_the_one_who_runs_and_ends_all(tmp_path: 
         began = time.monotonic()
         os.killpg(run.pid, signal.SIGINT)
         _, err = run.communicate(timeout=runs.PATIENCE)
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 5.0
     assert err.endswith("KeyboardInterrupt\n")
     assert "goodbye" not in err, "the master was there to hear it"
 
