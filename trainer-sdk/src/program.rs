@@ -6,11 +6,13 @@ use crate::error::panic_words;
 use crate::model::Model;
 use futures_util::stream::{self, Stream, StreamExt};
 use std::any::Any;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 #[cfg(any(feature = "internals", test))]
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// A program as the trainer's loops have it.
@@ -64,33 +66,30 @@ impl Program {
         function: impl FnOnce(&mut dyn Model) -> T + Send + 'static,
     ) -> T {
         let mut function = Some(function);
-        let once = move |model: &mut dyn Model| Some(function.take()?(model));
-        match std::pin::pin!(self.each(once)).next().await {
+        let once =
+            move |model: &mut dyn Model| ControlFlow::Break(function.take().map(|function| function(model)));
+        match std::pin::pin!(self.each(Duration::ZERO, once)).next().await.flatten() {
             Some(done) => done,
             None => resume_unwind(Box::new("the program's thread has ended")),
         }
     }
 
-    /// Calls a function of the program again and again, until it gives nothing or nobody waits for what it gives: one call follows
-    /// the other, and the program's thread does not fall asleep until what came of the first was heard.
+    /// Calls a function of the program again and again, each time after a pause, until it breaks off or nobody waits for what it
+    /// gives: one call follows the other, and the program's thread does not fall asleep until what came of the first was heard.
+    /// What the function holds is dropped before the last answer is heard.
     ///
     /// # Panics
     /// When it has panicked, with its words.
     pub(crate) fn each<T: Send + 'static>(
         &self,
-        function: impl FnMut(&mut dyn Model) -> Option<T> + Send + 'static,
+        pause: Duration,
+        function: impl FnMut(&mut dyn Model) -> ControlFlow<T, T> + Send + 'static,
     ) -> impl Stream<Item = T> {
         match &self.0 {
             #[cfg(any(feature = "internals", test))]
-            Place::Here(model) => {
-                let next = move |mut function: _| async move {
-                    let given = call_here(model, &mut function)?;
-                    Some((given, function))
-                };
-                stream::unfold(function, next).left_stream()
-            }
+            Place::Here(model) => each_here(model, pause, function).left_stream(),
             Place::Apart(calls) => {
-                let given = calls.each(function);
+                let given = calls.each(pause, function);
                 #[cfg(any(feature = "internals", test))]
                 let given = given.right_stream();
                 given
@@ -100,11 +99,21 @@ impl Program {
 }
 
 #[cfg(any(feature = "internals", test))]
-fn call_here<T>(
+fn each_here<T>(
     model: &Mutex<Box<dyn Model + Send>>,
-    function: &mut impl FnMut(&mut dyn Model) -> Option<T>,
-) -> Option<T> {
-    function(model.lock().unwrap_or_else(PoisonError::into_inner).as_mut())
+    pause: Duration,
+    function: impl FnMut(&mut dyn Model) -> ControlFlow<T, T>,
+) -> impl Stream<Item = T> {
+    stream::unfold(Some(function), move |function| async move {
+        let mut function = function?;
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        match function(model.lock().unwrap_or_else(PoisonError::into_inner).as_mut()) {
+            ControlFlow::Continue(given) => Some((given, Some(function))),
+            ControlFlow::Break(last) => Some((last, None)),
+        }
+    })
 }
 
 /// What came of a call, or the panic that it ended with.
@@ -113,33 +122,45 @@ type Given<T> = Result<T, Box<dyn Any + Send>>;
 impl CallSender {
     fn each<T: Send + 'static>(
         &self,
-        function: impl FnMut(&mut dyn Model) -> Option<T> + Send + 'static,
+        pause: Duration,
+        function: impl FnMut(&mut dyn Model) -> ControlFlow<T, T> + Send + 'static,
     ) -> impl Stream<Item = T> {
         let (answers, answered) = unbounded_channel();
         self.open.fetch_add(1, SeqCst);
         // Where calls are not served any more the answers are dropped, too.
-        let _ = self.sender.send(Box::new(move |model| answer_each(model, function, &answers)));
+        let _ = self.sender.send(Box::new(move |model| answer_each(model, pause, function, &answers)));
         let given = stream::unfold(answered, async |mut answered| Some((answered.recv().await?, answered)));
         given.map(|given: Given<T>| given.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }
 
-/// Calls `function` until it gives nothing, panics, or nobody waits any more.
+/// Calls `function` until it breaks off, panics, or nobody waits any more.
 fn answer_each<T>(
     model: &mut dyn Model,
-    mut function: impl FnMut(&mut dyn Model) -> Option<T>,
+    pause: Duration,
+    mut function: impl FnMut(&mut dyn Model) -> ControlFlow<T, T>,
     answers: &UnboundedSender<Given<T>>,
 ) {
-    while !answers.is_closed() {
-        let given = catch_unwind(AssertUnwindSafe(|| function(model)));
-        let goes_on = matches!(given, Ok(Some(_)));
-        if let Some(given) = given.transpose() {
-            // Nobody may be waiting any more.
-            let _ = answers.send(given);
+    loop {
+        if !pause.is_zero() {
+            #[expect(clippy::disallowed_methods, reason = "the program's thread is none of a runtime's")]
+            std::thread::sleep(pause);
         }
-        if !goes_on {
-            break;
+        if answers.is_closed() {
+            return;
         }
+        let last = match catch_unwind(AssertUnwindSafe(|| function(model))) {
+            Ok(ControlFlow::Continue(given)) => {
+                // Nobody may be waiting any more.
+                let _ = answers.send(Ok(given));
+                continue;
+            }
+            Ok(ControlFlow::Break(last)) => Ok(last),
+            Err(panic) => Err(panic),
+        };
+        drop(function);
+        let _ = answers.send(last);
+        return;
     }
 }
 
@@ -230,21 +251,21 @@ mod tests {
     #[test]
     fn calls_in_a_row_wait_for_nobody_and_their_answers_come_in_order() {
         let script = async |program: Program, busy: Busy| {
-            let mut called = 0;
-            let (last, was_last) = mpsc::channel();
+            let (mut called, held) = (0, Arc::new(()));
+            let holds = Arc::downgrade(&held);
             let count = move |_: &mut dyn Model| {
-                called += 1;
-                (called <= 5).then(|| last.send(called).unwrap())?;
-                Some(called)
+                called += Arc::strong_count(&held);
+                if called < 5 { ControlFlow::Continue(called) } else { ControlFlow::Break(called) }
             };
-            let answers = program.each(count);
+            let answers = program.each(Duration::ZERO, count);
             // All of them are made before an answer is looked at.
             while busy.is() {
                 thread::yield_now();
             }
-            (was_last.iter().collect::<Vec<_>>(), answers.collect::<Vec<_>>().await)
+            assert_eq!(holds.strong_count(), 0);
+            answers.collect::<Vec<_>>().await
         };
-        assert_eq!(served(script).0, (vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5]));
+        assert_eq!(served(script).0, [1, 2, 3, 4, 5]);
     }
 
     #[test]
@@ -256,12 +277,12 @@ mod tests {
                 move || counted.fetch_add(1, SeqCst)
             };
             let count = counts();
-            let panics = program.each::<()>(move |_| panic!("call {}", count()));
+            let panics = program.each::<()>(Duration::ZERO, move |_| panic!("call {}", count()));
             let panic = AssertUnwindSafe(panics.collect::<Vec<_>>()).catch_unwind().await.unwrap_err();
             let (count, (begin, begins)) = (counts(), mpsc::channel::<()>());
-            let for_nobody = program.each(move |_| {
+            let for_nobody = program.each(Duration::ZERO, move |_| {
                 let _ = begins.recv();
-                Some(count())
+                ControlFlow::Continue(count())
             });
             drop(for_nobody);
             drop(begin);

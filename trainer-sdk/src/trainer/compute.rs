@@ -11,7 +11,7 @@ use crate::reduce::NodeSum;
 use crate::tables::Keys;
 use futures_util::stream::{self, Stream, StreamExt};
 use shoal_runtime::host::cuda::DeviceError;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How a call of the program with a microbatch ended.
@@ -48,8 +48,8 @@ impl Trainer {
         Ok(Some(keys))
     }
 
-    /// The microbatches of the task, from `at` on, that are computed in a row: one, after the trainer's pause, where there is one, or
-    /// where the master asks for care and hears of each before; else all. None: the task has left the desk.
+    /// The microbatches of the task, from `at` on, that are computed in a row: all, or one where the master asks for care and hears
+    /// of each before. None: the task has left the desk.
     pub(super) async fn in_a_row(
         &self,
         ready: &Ready,
@@ -57,18 +57,15 @@ impl Trainer {
         parameters: &Parameters,
     ) -> Result<Range<usize>, Stop> {
         self.session.meter.enter(Activity::Compute);
-        if !self.settings.pace.is_zero() {
-            tokio::time::sleep(self.settings.pace).await;
-        }
         if !self.with_care(ready, at, Some(parameters)).await? {
             return Ok(at..at);
         }
-        let is_alone = ready.task.is_careful || !self.settings.pace.is_zero();
-        Ok(at..if is_alone { at + 1 } else { ready.records.len() })
+        Ok(at..if ready.task.is_careful { at + 1 } else { ready.records.len() })
     }
 
-    /// Computes microbatches `range` of the task, up to the first that comes to nothing. On the program's thread, whose caches have
-    /// the sums, it goes on with them: with gradients without -0.0, and rounded where the job says so.
+    /// Computes microbatches `range` of the task, one at least, each after the trainer's pause, up to the first that comes to
+    /// nothing. On the program's thread, whose caches have the sums, it goes on with them: with gradients without -0.0, and rounded
+    /// where the job says so.
     pub(super) fn compute<T: Send + 'static>(
         &self,
         ready: &Ready,
@@ -77,17 +74,15 @@ impl Trainer {
         mut go_on: impl FnMut(usize, NodeSum) -> Result<T, DeviceError> + Send + 'static,
     ) -> impl Stream<Item = Result<Outcome<T>, Stop>> {
         let attempts: Vec<Attempt> = range.clone().map(|at| self.attempt(ready, at)).collect();
-        let mut rest = Some((attempts.into_iter(), parameters.clone()));
+        let (mut next, parameters) = (0, parameters.clone());
         let compute = move |model: &mut dyn Model| {
-            let (mut attempts, parameters) = rest.take()?;
-            let attempt = attempts.next()?;
+            let attempt = &attempts[next];
             let computed = attempt.compute(model, &parameters, |sum| go_on(attempt.at, sum));
-            // With the last one nobody reads the parameters any more, before it is heard of: their memory is used again.
-            let goes_on = matches!(computed.outcome, Outcome::Done(_)) && attempts.len() > 0;
-            rest = goes_on.then_some((attempts, parameters));
-            Some(computed)
+            next += 1;
+            let goes_on = matches!(computed.outcome, Outcome::Done(_)) && next < attempts.len();
+            if goes_on { ControlFlow::Continue(computed) } else { ControlFlow::Break(computed) }
         };
-        let computed = self.program.each(compute).zip(stream::iter(range));
+        let computed = self.program.each(self.settings.pace, compute).zip(stream::iter(range));
         computed.then(async |(computed, at)| self.computed(ready, at, computed).await)
     }
 

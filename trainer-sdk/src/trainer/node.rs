@@ -106,6 +106,9 @@ impl Trainer {
         let mut at = 0;
         while at < ready.records.len() {
             let row = self.in_a_row(ready, at, &parameters).await?;
+            if row.is_empty() {
+                return Ok(());
+            }
             let (task, local, end) = (ready.task.clone(), local.clone(), row.end);
             let join = move |at: usize, leaf: NodeSum| {
                 let told = verified(&task, of, at, &leaf)?;
