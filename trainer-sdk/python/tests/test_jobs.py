@@ -48,6 +48,28 @@ def test_an_asynchronous_job_counts_every_record_once(tmp_path: Path) -> None:
     assert counts_are_exact(result, 2)
 
 
+class AtOnce(Points):
+    """Gives its points by one call for each microbatch."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise AssertionError("asked for one")
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [point(index) for index in indices[: self.gives]]
+
+    gives: int | None = None
+
+
+def test_a_data_set_that_gives_many_samples_by_one_call_is_asked_for_many(tmp_path: Path) -> None:
+    program, data = Counted(), AtOnce(RECORDS)
+    program.data, program.eval_data = data, AtOnce(200)
+    one_by_one = shoal.run(Counted(), folder=tmp_path / "one", **SHAPE)
+    assert shoal.run(program, folder=tmp_path / "many", **SHAPE).sha256 == one_by_one.sha256
+    data.gives = 3
+    with pytest.raises(shoal.TrainError, match=r"AtOnce.__getitems__ gives 3 samples for 16 indexes"):
+        shoal.run(program, folder=tmp_path / "few", **SHAPE)
+
+
 class Keeping(Counted):
     """Keeps all that it is given, and copies of it."""
 

@@ -24,6 +24,17 @@ class DataSet(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
+def samples_of(data: DataSet, indices: list[int]) -> list[Any]:
+    """A data set's samples at these indexes: where it has ``__getitems__`` by one call, as PyTorch's loader asks for them."""
+    by_one_call = getattr(data, "__getitems__", None)
+    if by_one_call is None:
+        return [data[index] for index in indices]
+    samples = list(by_one_call(indices))
+    if len(samples) != len(indices):
+        raise ValueError(f"{type(data).__name__}.__getitems__ gives {len(samples)} samples for {len(indices)} indexes")
+    return samples
+
+
 #: Of each parameter by name its shape.
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -75,7 +86,7 @@ class Batch:
         """What the data set has at the records' indexes; of programs with ``data``."""
         if self._data is None:
             raise AttributeError("the program has no `data`: take `batch.records`")
-        return [self._data[index] for index in self.indices]
+        return samples_of(self._data, self.indices)
 
     def array(self, dtype: npt.DTypeLike = "uint8") -> npt.NDArray[Any]:
         """The records as one array, a row for each: of the same length all of them, which is a multiple of an element's."""

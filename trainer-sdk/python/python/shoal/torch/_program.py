@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from .. import _declare
 from .. import _program as base
-from .._batch import Batch, DataSet, Gradient, Metrics, Parameters
+from .._batch import Batch, DataSet, Gradient, Metrics, Parameters, samples_of
 from .._declare import Declared, Metric, Rule, Schedule
 from ._module import Module
 from ._optimizers import Refused, check_optimizer, rule_of, schedules_of
@@ -142,7 +142,7 @@ class Program(base.Program):
         """Compiles before the trainer joins: a task that it had in hand would wait for a minute."""
         module = self._built
         records = 0 if self.data is None else min(job.microbatch_records, len(self.data))
-        batch = None if self.data is None else self._collate([self.data[index] for index in range(records)])
+        batch = None if self.data is None else self._collate(samples_of(self.data, list(range(records))))
         if batch is not None:
             # Not compiled, so that it is seen what it changes.
             module.begin_step()
@@ -208,7 +208,7 @@ class Program(base.Program):
         module = self._built
         module.begin_judging()
         with torch.no_grad():
-            given = self._judge(module.net, self._collate([self.eval_data[0]]))
+            given = self._judge(module.net, self._collate(samples_of(self.eval_data, [0])))
         for name, values in given.items():
             self.metrics.setdefault(name, _declare.Accuracy() if values.dtype == torch.bool else _declare.Mean())
 
