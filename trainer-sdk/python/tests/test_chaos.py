@@ -19,6 +19,8 @@ pytestmark = pytest.mark.job
 
 #: All that needs no privileges; processes without memory are among them.
 KINDS = "kill,freeze,leave,scale,migrate,memory"
+#: On an average, where jobs are long enough.
+FAULTS_A_JOB = 50
 #: A wrapper that stays between the supervisor and the trainer.
 FORKING = ["-c", "import subprocess, sys; sys.exit(subprocess.run([sys.executable, *sys.argv[1:]]).returncode)"]
 
@@ -46,8 +48,9 @@ def test_a_short_job_keeps_its_bits_and_counts_under_a_few_faults(tmp_path: Path
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("wrapper", [[], FORKING], ids=["plain", "wrapped"])
 def test_numpy_keeps_bits_and_counts(tmp_path: Path, mode: str, wrapper: list[str]) -> None:
-    shape = {"data": "records:600", "epochs": 6, "pace_millis": 60}
-    chaos(tmp_path, perceptron(*wrapper), mode=mode, seeds="1..6", **shape)
+    shape = {"data": "records:600", "epochs": 9, "pace_millis": 60}
+    said = chaos(tmp_path, perceptron(*wrapper), mode=mode, seeds="1..6", **shape)
+    assert said["faults"] >= FAULTS_A_JOB * said["jobs"]
 
 
 @pytest.mark.torch
@@ -59,4 +62,5 @@ def test_torch_keeps_bits_and_counts(tmp_path: Path, network: str) -> None:
     start = tmp_path / "initial.safetensors"
     _safetensors.save(start, images.program(network).initial(7))
     shape = {"data": "records:640", "eval_data": "records:128", "epochs": 6, "pace_millis": 80}
-    chaos(tmp_path, [str(runs.PROGRAMS / "images.py"), network], warm_start=start, seeds="1..6", **shape)
+    said = chaos(tmp_path, [str(runs.PROGRAMS / "images.py"), network], warm_start=start, seeds="1..6", **shape)
+    assert said["faults"] >= FAULTS_A_JOB * said["jobs"]

@@ -45,10 +45,15 @@ class Images(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         pixels, label = image(self.first + index)
         if self.is_augmented:
-            dy, dx = torch.randint(0, 3, (2,)).tolist()
-            pixels = F.pad(pixels, (1, 1, 1, 1))[:, dy : dy + SIDE, dx : dx + SIDE]
-            pixels = pixels * (1 + 0.1 * float(np.random.normal()))
+            return augmented(pixels), label
         return pixels, label
+
+
+def augmented(pixels: torch.Tensor) -> torch.Tensor:
+    """Shifted, and brighter or darker, by chance."""
+    dy, dx = torch.randint(0, 3, (2,)).tolist()
+    pixels = F.pad(pixels, (1, 1, 1, 1))[:, dy : dy + SIDE, dx : dx + SIDE]
+    return pixels * (1 + 0.1 * float(np.random.normal()))
 
 
 class LeNet(nn.Module):
@@ -133,8 +138,8 @@ def program(name: str, records: int = 640, **options: Any) -> shoal.torch.Progra
     """One of the networks as a program."""
     options = {"evaluate": evaluate, "predict": predict, "eval_data": Images(128, 100_000), **options}
     if name == "lenet":
-        return Counted(build_lenet, loss, clip_norm=1.0, schedule=shoal.cosine(), data=Images(records), **options)
-    return Counted(build_residual, losses, data=Images(records, is_augmented=True), **options)
+        return Counted(build_lenet, loss, **{"clip_norm": 1.0, "schedule": shoal.cosine(), "data": Images(records), **options})
+    return Counted(build_residual, losses, **{"data": Images(records, is_augmented=True), **options})
 
 
 if __name__ == "__main__":

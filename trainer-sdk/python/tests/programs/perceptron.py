@@ -40,8 +40,8 @@ class Perceptron(shoal.Program):
     """Logistic regression over 16 hidden units."""
 
     metrics = {"accuracy": shoal.Accuracy(), "auc": shoal.Auc(bins=64), "log_loss": shoal.LogLoss()}
-    data = Points(RECORDS)
-    eval_data = Points(200)
+    data: Any = Points(RECORDS)
+    eval_data: Any = Points(200)
 
     def declare(self, job: shoal.Job) -> Sequence[Any]:
         rule = shoal.Adam(0.02, schedule=shoal.cosine(to=0.1))
@@ -50,9 +50,13 @@ class Perceptron(shoal.Program):
             shoal.Parameter("output", (16,), rule, shoal.normal(0.5)),
         ]
 
+    def points(self, batch: shoal.Batch) -> Sequence[Any]:
+        return batch.samples
+
     def _forward(self, batch: shoal.Batch, parameters: shoal.Parameters) -> tuple[Any, Any, Any, Any]:
-        x = np.stack([x for x, _ in batch.samples])
-        y = np.array([y for _, y in batch.samples], np.float32)
+        points = self.points(batch)
+        x = np.stack([x for x, _ in points])
+        y = np.array([y for _, y in points], np.float32)
         hidden = np.tanh(x @ parameters["hidden"])
         return x, y, hidden, 1 / (1 + np.exp(-(hidden @ parameters["output"])))
 
