@@ -12,9 +12,9 @@ use crate::runner::plan::{Bounds, Resumed};
 use shoal_master::settings::JobArguments;
 use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::cluster::plan::EpochShape;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// With chaos, a job is paced to last about so long, so that there is something to break.
@@ -181,10 +181,12 @@ impl JobFlags {
         })
     }
 
-    /// The program's name, as far as it can name a job: it names those that have no name of their own.
+    /// The program's name, or its script's, as far as it can name a job: it names those that have no name of their own.
     pub(crate) fn program_name(&self) -> String {
-        let stem = self.program.first().map(PathBuf::from).unwrap_or_default();
-        let stem = stem.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = match self.program.split_first() {
+            Some((program, rest)) => script(program, rest).unwrap_or_else(|| stem(program)),
+            None => String::new(),
+        };
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
         let name: String = stem.chars().take(PROGRAM_NAME_MAX).map(plain).collect();
         match name.trim_matches(['-', '_']) {
@@ -192,6 +194,25 @@ impl JobFlags {
             name => name.to_owned(),
         }
     }
+}
+
+fn stem(path: &OsStr) -> String {
+    Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What an interpreter is given: of `python -u train.py` it is `train`, of `python -m package.train` too.
+fn script(interpreter: &OsStr, words: &[OsString]) -> Option<String> {
+    let name = stem(interpreter);
+    if !name.starts_with("python") && !["bash", "sh"].contains(&name.as_str()) {
+        return None;
+    }
+    let at = words.iter().position(|word| {
+        word == "-m" || Path::new(word).extension().is_some_and(|suffix| suffix == "py" || suffix == "sh")
+    })?;
+    if words[at] != "-m" {
+        return Some(stem(&words[at]));
+    }
+    words.get(at + 1)?.to_string_lossy().rsplit('.').next().map(str::to_owned)
 }
 
 impl Fire {
@@ -244,11 +265,32 @@ mod tests {
             (b"-".to_vec(), "job"),
             (long, &"x".repeat(PROGRAM_NAME_MAX)),
         ] {
-            let words = ["shoal", "--data", "d", "--"].map(OsString::from).into_iter();
-            let command = Command::parse_from(words.chain([OsString::from_vec(program)]));
-            let name = command.flags.program_name();
-            assert_eq!(name, named);
-            job_check::name(&name).unwrap();
+            assert_eq!(program_name(vec![program]), named);
         }
+    }
+
+    #[test]
+    fn an_interpreter_gives_its_name_to_no_job() {
+        for (program, named) in [
+            ("/usr/bin/python3.11 -X dev -u my/train.py --lr 0.1", "train"),
+            ("python -m package.train", "train"),
+            ("python -u", "python"),
+            ("python -m", "python"),
+            ("bash ./run.sh it.py", "run"),
+            ("target/release/digits train.py", "digits"),
+        ] {
+            assert_eq!(
+                program_name(program.split(' ').map(|word| word.as_bytes().to_vec()).collect()),
+                named
+            );
+        }
+    }
+
+    fn program_name(program: Vec<Vec<u8>>) -> String {
+        let words = ["shoal", "--data", "d", "--"].map(OsString::from).into_iter();
+        let command = Command::parse_from(words.chain(program.into_iter().map(OsString::from_vec)));
+        let name = command.flags.program_name();
+        job_check::name(&name).unwrap();
+        name
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct RunArguments {
     _file: Option<PathBuf>,
     #[command(flatten)]
     flags: JobFlags,
-    /// Name of the job, of letters, digits, '-', '_' and '.'; by default the program's name
+    /// Name of the job, of letters, digits, '-', '_' and '.'; by default the program's name, or its script's
     #[arg(long)]
     name: Option<String>,
     /// Go on with the run in --folder (by default runs/latest), whose processes have ended. Data, settings and program
