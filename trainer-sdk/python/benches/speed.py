@@ -1,8 +1,8 @@
 """Processor time of a Shoal trainer against the plain PyTorch loop, on the same images: python benches/speed.py lenet
 
 In one run, alternated, so that both have the same machine: the plain loop with torch.optim, then a trainer of a whole job in
-this process (its master and parameter server are others). Only this process's time counts, all of its threads. The figure is the
-median of the ratios of neighbours.
+this process. Only this process's time counts, all of its threads; that of the master and the parameter server, which are others, is
+told beside it. The figure is the median of the ratios of neighbours.
 
 `python benches/speed.py handover` is the time between two microbatches of a program that does nothing: from the end of one step's
 function to the beginning of the next one's.
@@ -11,6 +11,7 @@ function to the beginning of the next one's.
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import tempfile
 import time
@@ -121,18 +122,24 @@ class Timed(shoal.torch.Program):
         return told
 
 
-def as_trainer(make: Callable[[], nn.Module], data: Images, records: int) -> float:
-    """Processor seconds of a trainer, from its joining to the job's end."""
+def as_trainer(make: Callable[[], nn.Module], data: Images, records: int) -> tuple[float, float]:
+    """Processor seconds of a trainer, from its joining to the job's end, and of the job's other processes."""
 
     def build() -> Any:
         net = make()
         return net, torch.optim.AdamW(net.parameters(), lr=1e-3)
 
     program = Timed(build, loss, data=data)
+    others = _of_children()
     with tempfile.TemporaryDirectory() as folder:
         shape: dict[str, Any] = {"microbatch_records": records, "microbatches_per_step": MICROBATCHES}
         shoal.run(program, folder=folder, progress=False, **shape)
-    return time.process_time() - program.began
+    return time.process_time() - program.began, _of_children() - others
+
+
+def _of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Nothing(shoal.Program):
@@ -177,9 +184,10 @@ def main() -> None:
     plain(make, Images(records * MICROBATCHES), records)
     ratios = []
     for number in range(arguments.rounds):
-        alone, ours = plain(make, data, records), as_trainer(make, data, records)
+        alone, (ours, others) = plain(make, data, records), as_trainer(make, data, records)
         ratios.append(ours / alone)
-        print(f"round {number}: plain {alone:.3f} s, trainer {ours:.3f} s, ratio {ratios[-1]:.3f}", flush=True)
+        seconds = f"plain {alone:.3f} s, trainer {ours:.3f} s, master and pserver {others:.3f} s"
+        print(f"round {number}: {seconds}, ratio {ratios[-1]:.3f}", flush=True)
     print(
         f"{arguments.what}, {arguments.images} images, microbatch {records}: ratio {statistics.median(ratios):.3f} "
         f"({min(ratios):.3f} to {max(ratios):.3f})"
