@@ -168,10 +168,12 @@ async fn read_chunk(
 ) -> Result<(Chunk<'static>, u64), ReadError> {
     let bytes = source.read(&slice).await?;
     let stored = bytes.len() as u64;
+    // What is packed may become any number of bytes.
+    let becomes = if is_numbered(&slice.file) { bytes.len() } else { usize::MAX };
     let (file, offset) = (slice.file.clone(), slice.chunk_offset);
     // Of a chunk on which decoding panics the master hears as of any other that cannot be read.
     let decode = move || catch_unwind(AssertUnwindSafe(|| decoded(&slice, bytes)));
-    let chunk = processors.run(decode).await.unwrap_or_else(|panic| {
+    let chunk = processors.over(becomes, decode).await.unwrap_or_else(|panic| {
         let why = format!("decoding it panicked: {}", panic_words(&*panic));
         Err(ReadError::Io { file, offset, source: std::io::Error::other(why) })
     });

@@ -6,6 +6,7 @@ use crate::error::panic_words;
 use crate::model::Model;
 use futures_util::stream::{self, Stream, StreamExt};
 use std::any::Any;
+use std::mem;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,6 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
 
 /// A program as the trainer's loops have it.
 pub struct Program(Place);
@@ -76,6 +78,7 @@ impl Program {
 
     /// Calls a function of the program again and again, each time after a pause, until it breaks off or nobody waits for what it
     /// gives: one call follows the other, and the program's thread does not fall asleep until what came of the first was heard.
+    /// Of short calls whoever waits is woken for many answers at once.
     /// What the function holds is dropped before the last answer is heard.
     ///
     /// # Panics
@@ -116,6 +119,10 @@ fn each_here<T>(
     })
 }
 
+/// How often whoever waits for calls in a row is woken, at most, before the last of them: to be woken takes some tens of
+/// microseconds of a processor.
+const TOLD_EVERY: Duration = Duration::from_millis(20);
+
 /// What came of a call, or the panic that it ended with.
 type Given<T> = Result<T, Box<dyn Any + Send>>;
 
@@ -125,12 +132,12 @@ impl CallSender {
         pause: Duration,
         function: impl FnMut(&mut dyn Model) -> ControlFlow<T, T> + Send + 'static,
     ) -> impl Stream<Item = T> {
-        let (answers, answered) = unbounded_channel();
+        let (answers, answered) = unbounded_channel::<Vec<Given<T>>>();
         self.open.fetch_add(1, SeqCst);
         // Where calls are not served any more the answers are dropped, too.
         let _ = self.sender.send(Box::new(move |model| answer_each(model, pause, function, &answers)));
         let given = stream::unfold(answered, async |mut answered| Some((answered.recv().await?, answered)));
-        given.map(|given: Given<T>| given.unwrap_or_else(|panic| resume_unwind(panic)))
+        given.flat_map(stream::iter).map(|given| given.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }
 
@@ -139,8 +146,9 @@ fn answer_each<T>(
     model: &mut dyn Model,
     pause: Duration,
     mut function: impl FnMut(&mut dyn Model) -> ControlFlow<T, T>,
-    answers: &UnboundedSender<Given<T>>,
+    answers: &UnboundedSender<Vec<Given<T>>>,
 ) {
+    let (mut given, mut told) = (Vec::new(), Instant::now());
     loop {
         if !pause.is_zero() {
             #[expect(clippy::disallowed_methods, reason = "the program's thread is none of a runtime's")]
@@ -149,18 +157,19 @@ fn answer_each<T>(
         if answers.is_closed() {
             return;
         }
-        let last = match catch_unwind(AssertUnwindSafe(|| function(model))) {
-            Ok(ControlFlow::Continue(given)) => {
-                // Nobody may be waiting any more.
-                let _ = answers.send(Ok(given));
-                continue;
-            }
-            Ok(ControlFlow::Break(last)) => Ok(last),
-            Err(panic) => Err(panic),
-        };
-        drop(function);
-        let _ = answers.send(last);
-        return;
+        let called = catch_unwind(AssertUnwindSafe(|| function(model)));
+        let goes_on = matches!(called, Ok(ControlFlow::Continue(_)));
+        given.push(called.map(|(ControlFlow::Continue(next) | ControlFlow::Break(next))| next));
+        if !goes_on {
+            drop(function);
+            // Nobody may be waiting any more.
+            let _ = answers.send(given);
+            return;
+        }
+        if told.elapsed() >= TOLD_EVERY {
+            let _ = answers.send(mem::take(&mut given));
+            told = Instant::now();
+        }
     }
 }
 

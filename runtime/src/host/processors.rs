@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 /// Bytes that are gone over in less time than another thread takes to begin and to be heard of: some tens of microseconds,
 /// where a core goes over gigabytes a second.
-const FEW_BYTES: usize = 64 << 10;
+const FEW_BYTES: usize = 256 << 10;
 
 /// Threads to compute on. Clones share them: together they compute on no more than there are processors.
 #[derive(Clone, Debug, Default)]

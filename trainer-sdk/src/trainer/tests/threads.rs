@@ -14,7 +14,7 @@ const ASYNC: Mode = Mode::Async { staleness_window: 8, scale_by_staleness: false
 
 /// What runs on the runtime's thread and on the program's, if it has one, while a large model and many rows are trained.
 fn on_each_thread(mode: Mode, processors: Processors, is_apart: bool) -> [Vec<&'static str>; 2] {
-    let mut model = Slope { more_elements: 19_999, keys: 20_000, ..Slope::default() };
+    let mut model = Slope { more_elements: 79_999, keys: 40_000, ..Slope::default() };
     let (program, calls) = if is_apart {
         let (program, calls) = Program::apart();
         (program, Some(calls))
@@ -39,7 +39,7 @@ fn on_each_thread(mode: Mode, processors: Processors, is_apart: bool) -> [Vec<&'
 
 async fn train(mode: Mode, processors: Processors, program: Program) {
     let fake = Fake::new(mode);
-    fake.state().elements = 40_000;
+    fake.state().elements = 160_000;
     fake.state().answer = Box::new(|_| PushAnswer::Applied);
     fake.state().tasks.push_back(match mode {
         Mode::Async { .. } => run(1, 0, 2),
