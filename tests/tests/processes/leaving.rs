@@ -178,7 +178,8 @@ async fn a_pserver_of_a_job_that_goes_on_stays_for_its_blocks_as_long_as_its_gra
     let mut pserver = job.pserver("p0", &["--grace-seconds", "4"]);
     job.joined(1).await;
     let _trainer = job.trainer(job.count().env("SHOAL_PACE_MILLIS", "200"));
-    job.phase("training").await;
+    // From its first step on it is known that it has blocks.
+    until(|| job.status()["step"].as_u64() > Some(0), "a step").await;
     let begun = Instant::now();
     terminate(&pserver);
     assert_eq!(pserver.end_within(PATIENCE).await.unwrap(), Some(1), "its blocks are still there");
