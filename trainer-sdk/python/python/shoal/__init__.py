@@ -1,5 +1,7 @@
 """Elastic training: trainers join, leave and crash, and the model is the one that an undisturbed run would have given."""
 
+from typing import TYPE_CHECKING, Any
+
 from ._batch import Batch, Gradient, Metrics, Parameters
 from ._command import Client, CommandError
 from ._core import Job, __version__
@@ -43,6 +45,9 @@ from ._main import TrainError, main, train
 from ._predictions import predictions
 from ._program import Program
 from ._run import Result, run
+
+if TYPE_CHECKING:
+    from . import records as records
 
 __all__ = [
     "FTRL",
@@ -88,6 +93,7 @@ __all__ = [
     "piecewise",
     "polynomial",
     "predictions",
+    "records",
     "run",
     "step_decay",
     "train",
@@ -95,3 +101,12 @@ __all__ = [
     "uniform",
     "zeros",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``shoal.records``, which few programs need, is imported when it is named."""
+    if name != "records":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return importlib.import_module(".records", __name__)

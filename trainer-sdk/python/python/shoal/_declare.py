@@ -241,7 +241,7 @@ class Parameter:
     initial: Initial = Initial("Zeros")
 
     def _json(self, all_steps: int) -> Json:
-        rate = self.rule.schedule._json(self.rule.rate, all_steps)
+        rate = self.rule.schedule._json(float(self.rule.rate), all_steps)
         group = {"rate_multiplier": 1.0, "weight_decay": self.rule.weight_decay, "is_frozen": False}
         return _parameter(self.name, self.shape, self.rule._rule(), rate, self.initial.json, group)
 

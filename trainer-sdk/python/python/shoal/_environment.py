@@ -5,10 +5,18 @@ Two trainers of one job that differ in any of it may give other gradients, witho
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ._batch import samples_of
+
+if TYPE_CHECKING:
+    from ._batch import DataSet
 
 
 def usual() -> dict[str, str]:
@@ -66,6 +74,42 @@ def _processor() -> str:
             if name.strip() in wanted:
                 found[name.strip()] = value.strip()
     return " ".join(found.values())
+
+
+def digests(of: Mapping[str, DataSet | None], seed: Callable[[int], None]) -> dict[str, str]:
+    """Of each data set a short hash of its length and of its first, middle and last sample.
+
+    By it trainers are found that have drawn it each in its own way, by `random_split` without a generator, say. A sample that
+    cannot be made is found in its step.
+    """
+    found = {}
+    for name, data in of.items():
+        if data is None:
+            continue
+        words = [str(len(data))]
+        for index in sorted({0, len(data) // 2, len(data) - 1}) if len(data) else []:
+            seed(index)
+            with contextlib.suppress(Exception):
+                words.append(_words(samples_of(data, [index])[0]))
+        found[name] = short_hash("\n".join(words))
+    return found
+
+
+def _words(sample: Any) -> str:
+    """What it consists of, as far as that is the same in every process."""
+    if hasattr(sample, "__array__"):
+        import numpy as np
+
+        array = np.asarray(sample)
+        return f"{array.dtype} {array.shape} {array.ravel()[:4096].tolist()}"
+    match sample:
+        case str() | bytes() | bool() | int() | float() | complex() | None:
+            return repr(sample)
+        case Mapping():
+            return f"{{{', '.join(f'{key!r}: {_words(value)}' for key, value in sample.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_words, sample))}]"
+    return type(sample).__name__
 
 
 def short_hash(text: str) -> str:

@@ -48,6 +48,7 @@ def main(program: Any, *, logging: bool = False, **options: Any) -> NoReturn:
         _describe.describe(program, Path(folder))
         sys.exit(0)
     if "SHOAL_MASTER" not in os.environ:
+        _check_script()
         _run(options)
     begin_logging(logging)
     try:
@@ -79,6 +80,14 @@ def _check_not_importing() -> None:
             "a child process imports this script and comes to shoal.main, as multiprocessing's do by `spawn` and `forkserver`: "
             'write it below `if __name__ == "__main__":`'
         )
+
+
+def _check_script() -> None:
+    """Refuses to start a script again that nobody can start again: what is typed, or comes through a pipe."""
+    if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
+        raise RuntimeError("shoal.main ends the process that calls it: in a notebook or a console take shoal.run")
+    if sys.argv[:1] in ([""], ["-"]):
+        raise RuntimeError("this script comes through standard input, and each trainer would read it anew: save it in a file")
 
 
 def _run(options: dict[str, Any]) -> NoReturn:

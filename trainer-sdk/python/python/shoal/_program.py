@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -41,6 +43,8 @@ class Program:
     #: Elements of one block, the unit of placement and movement; 0: Shoal chooses.
     block_elements: int = 0
 
+    #: The names of the parameters and averages that it has declared.
+    _learnt: frozenset[str] = frozenset()
     #: Whether records were seen that are numbers.
     _has_numbers = False
 
@@ -75,21 +79,36 @@ class Program:
         """
         return {}
 
+    # What :func:`shoal.run` calls.
+
+    def _lasting(self) -> contextlib.AbstractContextManager[None]:
+        """Puts back, when the job has ended, what it has changed in this process."""
+        return contextlib.nullcontext()
+
+    def _seed_samples(self, seed: int) -> None:
+        """Seeds what samples are made with by chance."""
+
+    def _take(self, model: str | os.PathLike[str]) -> None:
+        """Takes the values that the job has ended with."""
+
     # What the compiled module calls.
 
     @final
     def _declare(self, job: _core.Job) -> str:
+        self._has_numbers = False
         declared = list(self.declare(job))
         for each in declared:
             if not isinstance(each, Declared):
                 raise TypeError(f"declare gave {each!r}: give shoal.Parameter, shoal.Counter or shoal.Average")
         self._shapes: Shapes = {each.name: tuple(each.shape) for each in declared}
+        self._learnt = frozenset(each.name for each in declared if not isinstance(each, _declare.Counter))
         steps = job.epochs * job.steps_per_epoch
         return _declare.declaration(declared, self.metrics, self.decisions, self.block_elements, steps)
 
     @final
     def _environment(self) -> dict[str, str]:
-        return {**_environment.usual(), **self.environment()}
+        data = {"data": self.data, "eval_data": self.eval_data}
+        return {**_environment.usual(), **_environment.digests(data, self._seed_samples), **self.environment()}
 
     @final
     def _step(

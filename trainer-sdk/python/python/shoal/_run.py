@@ -38,6 +38,8 @@ class Result:
     """How the job was at its end: `shoal status -o json`."""
     sha256: str
     """Of all parameters: the same for any number of trainers."""
+    learnt: frozenset[str]
+    """The names of its parameters and averages; others are of counters and metrics."""
 
     @property
     def steps(self) -> int:
@@ -60,14 +62,14 @@ class Result:
         return self.folder / "model.safetensors"
 
     def tensors(self) -> _safetensors.Tensors:
-        """Every parameter, average and counter by name."""
+        """Every parameter, average, counter and metric by name."""
         return _safetensors.load(self.model)
 
     def state_dict(self) -> dict[str, Any]:
-        """The same as tensors of PyTorch."""
+        """Parameters and averages as tensors of PyTorch: counters and metrics are no part of a module's state."""
         import torch
 
-        return {name: torch.from_numpy(tensor.copy()) for name, tensor in self.tensors().items()}
+        return {name: torch.from_numpy(tensor.copy()) for name, tensor in self.tensors().items() if name in self.learnt}
 
 
 def run(
@@ -93,11 +95,12 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "state").exists():
         raise FileExistsError(f"{folder} holds the state of another job: name another folder, or remove it")
-    flags: dict[str, Any] = {"epochs": epochs, "seed": seed, **_own(program, folder, seed, options), **options}
     if progress is None:
         progress = sys.stderr.isatty()
     begin_logging(logging)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(program._lasting())
+        flags: dict[str, Any] = {"epochs": epochs, "seed": seed, **_own(program, folder, seed, options), **options}
         master = _master(stack, folder, flags, trainers, pservers)
         for number in range(pservers):
             # Where the job is given up nobody is left to whom blocks could go.
@@ -112,7 +115,9 @@ def run(
         _tell_of_failed(others, folder)
         exported = ask("export", "--file", str(folder / "model.safetensors"), "--master", master)
         status = Client(master).status()
-    return Result(folder, status, str(exported["parameters_sha256"]))
+    result = Result(folder, status, str(exported["parameters_sha256"]), program._learnt)
+    program._take(result.model)
+    return result
 
 
 def _own(program: Program, folder: Path, seed: int, options: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,7 +37,9 @@ class Module:
         self.callable = net
         self._counts = counts
         self._hooks: list[RemovableHandle] = []
-        net.train()
+        #: What the author has put into evaluation mode while the rest trains: it stays there.
+        self._judging = [module for module in net.modules() if net.training and not module.training]
+        self._train()
         #: Trained parameters; a tied one once, under its first name.
         self.trained: dict[str, nn.Parameter] = {}
         #: The other names of tied ones, and their first.
@@ -48,9 +51,7 @@ class Module:
         self._sort_norms()
         #: Buffers that never change.
         self.constants = {name: buffer for name, buffer in net.named_buffers() if not self._is_statistic(name)}
-        self._constants_at = [
-            (name, net.get_submodule(name.rpartition(".")[0])._buffers, name.rpartition(".")[2]) for name in self.constants
-        ]
+        self._constants_at = [*self._places("buffer", self.constants), *self._places("frozen parameter", self.frozen)]
         #: Of each parameter its shape, its strides and where it begins in the stretch that is lent.
         self._lent: list[tuple[nn.Parameter, torch.Size, list[int], int]] = []
         #: Of each parameter, by where its sums begin.
@@ -58,8 +59,32 @@ class Module:
         self._loaded: int | None = None
         self._statistics_loaded: int | None = None
         self._runs = dict.fromkeys(self.norms, 0)
+        #: What norms have counted before they were prepared.
+        self._batches_tracked: dict[str, torch.Tensor | None] = {}
+        self._statistics_were: list[int] = []
+        #: Norms that have run in evaluation mode.
+        self._judged: set[str] = set()
         self._versions = [parameter._version for parameter in self.trained.values()]
         self._before: list[tuple[torch.Tensor | None, int]] = []
+        #: What has written where a step must not.
+        self._spoilt: str | None = None
+        self._steps = 0
+        #: Of steps that are looked at closely what was there before them, by its checksum.
+        self._contents: dict[str, int] | None = None
+
+    def _train(self) -> None:
+        self.net.train()
+        for module in self._judging:
+            module.training = False
+
+    def _places(self, kind: str, tensors: Mapping[str, torch.Tensor]) -> list[tuple[str, dict[str, Any], str]]:
+        """Of each tensor what it is called in messages, and where its module keeps it."""
+        places = []
+        for name in tensors:
+            path, _, own = name.rpartition(".")
+            module = self.net.get_submodule(path)
+            places.append((f"{kind} {name!r}", module._buffers if kind == "buffer" else module._parameters, own))
+        return places
 
     def _sort_parameters(self) -> None:
         first: dict[int, str] = {}
@@ -72,11 +97,13 @@ class Module:
                 continue
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 raise Refused(f"parameter {name!r} has no shape yet: run the lazy module once in `build`")
-            if parameter.dtype != torch.float32:
+            if parameter.dtype in (torch.float16, torch.bfloat16):
                 raise Refused(
                     f"parameter {name!r} is {parameter.dtype}: sums of narrow numbers stop growing; keep it in float32 and give "
                     "the program `autocast=torch.bfloat16`"
                 )
+            if parameter.dtype != torch.float32:
+                raise Refused(f"parameter {name!r} is {parameter.dtype}: Shoal trains float32; make it so by `.float()`")
             self.trained[name] = parameter
         for name, module in self.net.named_modules():
             if getattr(module, "sparse", False) and isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -99,8 +126,11 @@ class Module:
                 self._hooks.append(module.register_forward_hook(self._counter(name)))
 
     def _counter(self, name: str) -> Any:
-        def ran(*_: Any) -> None:
-            self._runs[name] += 1
+        def ran(norm: nn.Module, *_: Any) -> None:
+            if norm.training:
+                self._runs[name] += 1
+            else:
+                self._judged.add(name)
 
         return ran
 
@@ -121,6 +151,17 @@ class Module:
         if found is None:
             found = self.__dict__["_momenta"] = {name: float(norm.momentum) for name, norm in self.norms.items()}  # type: ignore[arg-type]
         return found
+
+    def release(self) -> None:
+        """Gives the module back as it came, with values of its own: it may be trained on without Shoal, or again with it."""
+        self.stop_counting()
+        for name, tracked in self._batches_tracked.items():
+            self.norms[name].momentum = self._momentum[name]
+            self.norms[name].num_batches_tracked = tracked
+        for parameter in self.trained.values():
+            parameter.data = parameter.data.clone()
+            parameter.grad = None
+        self._loaded = None
 
     def initial(self) -> dict[str, Array]:
         """The values of parameters and running statistics, copied."""
@@ -143,6 +184,7 @@ class Module:
     def prepare(self) -> None:
         """Once, before the first step: from now on a norm's statistic is that of its last batch."""
         _ = self._momentum
+        self._batches_tracked = {name: norm.num_batches_tracked for name, norm in self.norms.items()}
         for norm in self.norms.values():
             norm.momentum = 1.0
             norm.num_batches_tracked = None
@@ -171,24 +213,67 @@ class Module:
         self._statistics_loaded = parameters.version
 
     def begin_step(self) -> None:
-        """What a step must leave as it is, is noted."""
+        """What a step must leave as it is, is noted; what was left of gradients goes."""
+        if self._spoilt is not None:
+            raise Refused(self._spoilt)
         for name in self._runs:
             self._runs[name] = 0
+        self._judged.clear()
         self._statistics_loaded = None
-        self._before = self._constants_now()
+        for parameter in self.trained.values():
+            if parameter.grad is not None:
+                parameter.grad = None
+        self._note()
         if not self.net.training:
-            self.net.train()
+            self._train()
+
+    def _note(self) -> None:
+        """What must be the same when a function of the author's has ended: versions, and now and then all values."""
+        self._before = self._constants_now()
+        self._steps += 1
+        is_looked_at = self._steps & (self._steps - 1) == 0
+        self._contents = self._checksums() if is_looked_at else None
+
+    def _checksums(self) -> dict[str, int]:
+        """Of each tensor that a step must leave as it is."""
+        tensors: dict[str, torch.Tensor | None] = {f"parameter {name!r}": tensor for name, tensor in self.trained.items()}
+        tensors |= {name: tensors[own] for name, tensors, own in self._constants_at}
+        return {name: _checksum(tensor) for name, tensor in tensors.items() if tensor is not None}
+
+    def begin_alone(self, parameters: Parameters) -> None:
+        """A microbatch of one record has no variance: norms take what the job has learnt, and their statistics stay."""
+        self.load_statistics(parameters)
+        for name, norm in self.norms.items():
+            norm.training = False
+            if name in self._runs:
+                self._runs[name] = 1
+
+    def end_alone(self) -> None:
+        """The next microbatch is as others."""
+        for norm in self.norms.values():
+            norm.training = True
+        self._judged.clear()
 
     def stop_counting(self) -> None:
         """Takes the counters of norms' runs away: code that is compiled would be compiled again for each count."""
         for hook in self._hooks:
             hook.remove()
+        self._hooks.clear()
         self._runs.clear()
 
     def begin_judging(self) -> None:
-        """The module gives what it has learnt, and nothing is noted."""
+        """The module gives what it has learnt."""
         if self.net.training:
             self.net.eval()
+        self._statistics_were = [buffer._version for _, _, buffer in self.statistics()]
+        self._note()
+
+    def end_judging(self) -> None:
+        """Refuses an evaluation that leaves anything behind: the next one would not be what another trainer makes of it."""
+        self._check_unchanged("evaluation")
+        for (name, _, buffer), version in zip(self.statistics(), self._statistics_were, strict=True):
+            if buffer._version != version:
+                raise Refused(f"the evaluation changed buffer {name!r}: leave its norm in evaluation mode")
 
     def _constants_now(self) -> list[tuple[torch.Tensor | None, int]]:
         now = (buffers[name] for _, buffers, name in self._constants_at)
@@ -196,25 +281,40 @@ class Module:
 
     def end_step(self) -> None:
         """Refuses what is no function of parameters and batch."""
-        for (name, parameter), version in zip(self.trained.items(), self._versions, strict=True):
-            if parameter._version != version:
-                raise Refused(
-                    f"the step changed parameter {name!r} in place: parameters are the job's, and change by their gradients alone"
-                )
-        for (name, *_), (was, version), (buffer, present) in zip(
-            self._constants_at, self._before, self._constants_now(), strict=True
-        ):
-            if buffer is not was or present != version:
-                raise Refused(
-                    f"the step changed buffer {name!r}: what it leaves behind is lost when another trainer computes the next "
-                    "one; a running mean can be declared as shoal.Average by a program of your own"
-                )
+        self._check_unchanged("step")
+        for name in self._judged:
+            raise Refused(
+                f"norm {name!r} ran in evaluation mode: put it into that mode in `build`, and its statistics are constants"
+            )
         for name, runs in self._runs.items():
             if runs != 1:
                 raise Refused(
                     f"norm {name!r} ran {runs} times in one step: its statistics are those of one batch; let it run once, or "
                     "take `track_running_stats=False`"
                 )
+
+    def _check_unchanged(self, function: str) -> None:
+        versions = [parameter._version for parameter in self.trained.values()]
+        changed = [name for name, was, now in zip(self.trained, self._versions, versions, strict=True) if was != now]
+        for (name, *_), (was, version), (now, present) in zip(
+            self._constants_at, self._before, self._constants_now(), strict=True
+        ):
+            if now is not was or present != version:
+                raise Refused(
+                    f"the {function} changed {name}: what it leaves behind is lost when another trainer computes the next "
+                    "one; a running mean can be declared as shoal.Average by a program of your own"
+                )
+        if self._contents is not None:
+            # What is written by `.data` has no version.
+            checksums = self._checksums()
+            changed += [name for name, was in self._contents.items() if checksums.get(name) != was]
+        for name in changed:
+            name = name if " " in name else f"parameter {name!r}"
+            # What was there is lost, so that no later step of this trainer is right, whether it is looked at or not.
+            self._spoilt = (
+                f"the {function} changed {name} in place: parameters are the job's, and change by their gradients alone"
+            )
+            raise Refused(self._spoilt)
 
     def add_to(self, gradient: Gradient, weight: float) -> None:
         """Puts the parameters' gradients and the norms' statistics where they are pushed from."""
@@ -239,6 +339,10 @@ class Module:
         for name, _, buffer in self.statistics():
             first, end = gradient._places[name]
             torch.mul(buffer.reshape(-1), weight, out=everything[first:end])
+
+
+def _checksum(tensor: torch.Tensor) -> int:
+    return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _strides(shape: torch.Size) -> list[int]:

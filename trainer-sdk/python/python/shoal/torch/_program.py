@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,15 +17,17 @@ from torch.utils.data import default_collate
 
 from .. import _declare
 from .. import _program as base
-from .._batch import Batch, DataSet, Gradient, Metrics, Parameters, samples_of
+from .._batch import Batch, DataSet, Gradient, Metrics, Parameters
 from .._declare import Declared, Metric, Rule, Schedule
-from ._module import Module
+from ._module import Module, load
 from ._optimizers import Refused, check_optimizer, rule_of, schedules_of
 
 if TYPE_CHECKING:
     from .. import _core
     from .._batch import Array
 
+#: Held by the thread that trains.
+_training = threading.Lock()
 #: What `build` gives: the module, its optimizer, and a scheduler if there is one.
 Built = tuple[nn.Module, optim.Optimizer] | tuple[nn.Module, optim.Optimizer, lr_scheduler.LRScheduler]
 #: A loss: a mean over the records, one value for each record, or a sum and what it weighs (tokens, say).
@@ -77,8 +81,11 @@ class Program(base.Program):
         self._decode_batch = decode_batch
         self._collate = collate
         self._schedule = schedule
+        if scheduler_unit not in ("step", "epoch"):
+            raise Refused(f'scheduler_unit={scheduler_unit!r}: give "step" or "epoch"')
         self._scheduler_unit = scheduler_unit
-        self.metrics = dict(metrics or {})
+        self._stated_metrics = dict(metrics or {})
+        self.metrics = dict(self._stated_metrics)
         self.decisions = None
         if clip_norm is not None or skip_non_finite is not None or loss_scale is not None:
             self.decisions = _declare.Decisions(clip_norm, skip_non_finite, loss_scale)
@@ -90,10 +97,15 @@ class Program(base.Program):
         self.block_elements = block_elements
         self._module: Module | None = None
         self._counts_by_step = False
+        self._counts_loss = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the module, which each trainer builds."""
+        return {**self.__dict__, "_module": None}
 
     @property
     def net(self) -> nn.Module:
-        """The module, once it was built."""
+        """The module, once it was built; after :func:`shoal.run` with the values that the job has ended with."""
         return self._built.net
 
     @property
@@ -102,17 +114,17 @@ class Program(base.Program):
             raise RuntimeError("the module is built when the program joins its job")
         return self._module
 
-    def _make(self, seed: int) -> tuple[Module, optim.Optimizer, lr_scheduler.LRScheduler | None]:
+    def _make(self, seed: int, counts: bool = True) -> tuple[Module, optim.Optimizer, lr_scheduler.LRScheduler | None]:
         """Builds the module as every trainer does."""
         torch.set_num_threads(self._threads)
         torch.use_deterministic_algorithms(True)
         _seed_all(seed)
         net, optimizer, *rest = self._build()
-        return Module(net), optimizer, (rest[0] if rest else None)
+        return Module(net, counts), optimizer, (rest[0] if rest else None)
 
     def initial(self, seed: int) -> dict[str, Array]:
         """The module's own values."""
-        return self._make(seed)[0].initial()
+        return self._make(seed, counts=False)[0].initial()
 
     def declare(self, job: _core.Job) -> Sequence[Declared]:
         """Reads module and optimizer."""
@@ -124,16 +136,17 @@ class Program(base.Program):
             )
         self._module = module
         rules = self._rules(optimizer, scheduler, job)
+        self._find_metrics(job)
         declared: list[Declared] = [
             _declare.Parameter(name, tuple(parameter.shape), rules[id(parameter)]) for name, parameter in module.trained.items()
         ]
         steps = job.epochs * job.steps_per_epoch
         self._counts_by_step = steps <= 1024
-        if "loss" not in module.trained:
+        self._counts_loss = "loss" not in module.trained and "loss" not in self.metrics
+        if self._counts_loss:
             declared.append(_declare.Counter("loss", (max(1, steps if self._counts_by_step else job.epochs),)))
         declared += [_declare.Average(name, tuple(of.shape), decay) for name, decay, of in module.statistics()]
         module.prepare()
-        self._find_metrics(job)
         if self._compile is not None:
             self._warm_up(job)
         return declared
@@ -142,7 +155,7 @@ class Program(base.Program):
         """Compiles before the trainer joins: a task that it had in hand would wait for a minute."""
         module = self._built
         records = 0 if self.data is None else min(job.microbatch_records, len(self.data))
-        batch = None if self.data is None else self._collate(samples_of(self.data, list(range(records))))
+        batch = None if self.data is None else self._inputs(_trial(records, self.data))
         if batch is not None:
             # Not compiled, so that it is seen what it changes.
             module.begin_step()
@@ -156,7 +169,7 @@ class Program(base.Program):
     def _try(self, inputs: Any, records: int) -> None:
         """Forward and backward, for nothing."""
         module = self._built
-        with self._precision():
+        with torch.enable_grad(), self._precision():
             total, _ = _total(self._loss(module.callable, inputs), records)
         torch.autograd.backward(total)
         for parameter in module.trained.values():
@@ -192,10 +205,19 @@ class Program(base.Program):
         for name, parameter in self._built.trained.items():
             if id(parameter) not in rules:
                 raise Refused(f"parameter {name!r} is not the optimizer's: give it to it, or set requires_grad=False")
+        own = {id(parameter) for parameter in self._built.net.parameters()}
+        for group in groups:
+            for parameter in group["params"]:
+                if id(parameter) not in own and parameter.requires_grad:
+                    raise Refused(
+                        f"the optimizer has a parameter of shape {tuple(parameter.shape)} that is not the module's, and would "
+                        "never be trained: make it an nn.Parameter of the module, of one around both where it is a loss's"
+                    )
         return rules
 
     def _find_metrics(self, job: _core.Job) -> None:
         """The metrics that `evaluate` gives, found out by one sample where they were not stated."""
+        self.metrics = dict(self._stated_metrics)
         if job.evaluations == 0:
             self.metrics = {}
             return
@@ -206,9 +228,10 @@ class Program(base.Program):
                 raise Refused("of RecordIO files `metrics={NAME: shoal.Accuracy()}` must say what `evaluate` gives")
             return
         module = self._built
+        inputs = self._inputs(_trial(1, self.eval_data))
         module.begin_judging()
-        with torch.no_grad():
-            given = self._judge(module.net, self._collate(samples_of(self.eval_data, [0])))
+        with torch.no_grad(), self._precision():
+            given = _judgements(self._judge(module.net, inputs), 1)
         for name, values in given.items():
             self.metrics.setdefault(name, _declare.Accuracy() if values.dtype == torch.bool else _declare.Mean())
 
@@ -229,18 +252,31 @@ class Program(base.Program):
         inputs = self._inputs(batch)
         module.load(parameters)
         module.begin_step()
-        _seed_all(batch.seed)
-        with self._precision():
-            loss = self._loss(module.callable, inputs)
-        total, weight = _total(loss, len(batch))
+        try:
+            total, weight = self._forward(inputs, batch)
+        except ValueError as error:
+            if len(batch) > 1 or not module.norms or _OF_ONE not in str(error):
+                raise
+            module.begin_alone(parameters)
+            try:
+                total, weight = self._forward(inputs, batch)
+            finally:
+                module.end_alone()
         scaled = total if parameters.loss_scale == 1.0 else total * parameters.loss_scale
         torch.autograd.backward(scaled)
         module.end_step()
         module.add_to(gradient, float(weight))
         gradient.weight = weight
-        if "loss" in gradient and "loss" not in module.trained:
+        if self._counts_loss:
             counts = gradient["loss"]
             counts[min(batch.step if self._counts_by_step else batch.epoch, len(counts) - 1)] += total.detach().item()
+
+    def _forward(self, inputs: Any, batch: Batch) -> tuple[torch.Tensor, int]:
+        _seed_all(batch.seed)
+        # Whoever calls `shoal.run` may have switched gradients off.
+        with torch.enable_grad(), self._precision():
+            loss = self._loss(self._built.callable, inputs)
+            return _total(loss, len(batch))
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
         if self._autocast is None:
@@ -253,11 +289,7 @@ class Program(base.Program):
             super().evaluate(batch, parameters, metrics)
             return
         given = self._judged(batch, parameters, self._judge)
-        for name, values in given.items():
-            if values.shape != (len(batch),):
-                raise Refused(
-                    f"metric {name!r} has shape {tuple(values.shape)} for {len(batch)} records: give one value for each record"
-                )
+        for name, values in _judgements(given, len(batch)).items():
             metrics.add(name, float(values.double().sum()), len(batch))
 
     def predict(self, batch: Batch, parameters: Parameters) -> Sequence[Any]:
@@ -270,12 +302,77 @@ class Program(base.Program):
     def _judged(self, batch: Batch, parameters: Parameters, function: Callable[[nn.Module, Any], Any]) -> Any:
         module = self._built
         inputs = self._inputs(batch)
-        module.begin_judging()
         module.load(parameters)
         module.load_statistics(parameters)
+        module.begin_judging()
         _seed_all(batch.seed)
         with torch.no_grad(), self._precision():
-            return function(module.callable, inputs)
+            given = function(module.callable, inputs)
+        module.end_judging()
+        return given
+
+    @contextlib.contextmanager
+    def _lasting(self) -> Iterator[None]:
+        if not _training.acquire(blocking=False):
+            raise RuntimeError(
+                "this process trains already, in another thread: generators of chance and settings of PyTorch are the "
+                "process's; train in processes of their own, or one after the other"
+            )
+        threads, is_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+        warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        generators = torch.default_generator.get_state(), random.getstate(), np.random.get_state()
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(is_deterministic, warn_only=warns_only)
+            torch.default_generator.set_state(generators[0])
+            random.setstate(generators[1])
+            np.random.set_state(generators[2])
+            if self._module is not None:
+                self._module.release()
+            _training.release()
+
+    def _seed_samples(self, seed: int) -> None:
+        _seed_all(seed)
+
+    def _take(self, model: str | os.PathLike[str]) -> None:
+        load(self.net, model)
+
+
+class _Trial:
+    """The first records of a data set, for a trial before the job begins: what of the compiled module's batch a program reads."""
+
+    epoch = step = seed = 0
+
+    def __init__(self, records: int) -> None:
+        self.indices = list(range(records))
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def _trial(records: int, data: DataSet | None) -> Batch:
+    core: Any = _Trial(records)
+    return Batch(core, data)
+
+
+def _judgements(given: Any, records: int) -> dict[str, torch.Tensor]:
+    """What an evaluation gives, one value for each record."""
+    if not isinstance(given, Mapping):
+        raise Refused(f"`evaluate` gave a {type(given).__name__}: give a dictionary with one value for each record by metric")
+    judged = {}
+    for name, values in given.items():
+        try:
+            judged[name] = torch.as_tensor(values)
+        except (TypeError, ValueError, RuntimeError):
+            raise Refused(f"metric {name!r} is a {type(values).__name__}: give a tensor, one value for each record") from None
+        if judged[name].shape != (records,):
+            raise Refused(
+                f"metric {name!r} has shape {tuple(judged[name].shape)} for {records} records: give one value for each record "
+                '(`reduction="none"`, `squeeze(1)`)'
+            )
+    return judged
 
 
 def _compilation(asked: bool | dict[str, Any]) -> dict[str, Any] | None:
@@ -293,10 +390,11 @@ def _compilation(asked: bool | dict[str, Any]) -> dict[str, Any] | None:
 def _total(loss: Loss, records: int) -> tuple[torch.Tensor, int]:
     """The sum of a microbatch's loss, and its weight."""
     if isinstance(loss, tuple):
-        total, weight = loss
-        if total.ndim != 0:
-            raise Refused(f"`loss` gave a pair whose sum has shape {tuple(total.shape)}: give a scalar and a whole number")
-        return total, int(weight)
+        if len(loss) != 2 or not isinstance(loss[0], torch.Tensor) or loss[0].ndim != 0:
+            raise Refused("`loss` gave a tuple that is no (sum, weight): give a scalar tensor and a whole number")
+        return loss[0], _whole(loss[1])
+    if not isinstance(loss, torch.Tensor):
+        raise Refused(f"`loss` gave a {type(loss).__name__}: give the mean, one value for each record, or (sum, weight)")
     if loss.ndim == 0:
         return loss * records, records
     if loss.shape == (records,):
@@ -305,6 +403,21 @@ def _total(loss: Loss, records: int) -> tuple[torch.Tensor, int]:
         f"`loss` has shape {tuple(loss.shape)} for {records} records: give the mean, one value for each record, or (sum, weight)"
     )
 
+
+def _whole(weight: Any) -> int:
+    """A weight: numbers of records or tokens are whole."""
+    if isinstance(weight, torch.Tensor) and weight.numel() != 1:
+        raise Refused(f"`loss` gave a weight of shape {tuple(weight.shape)}: give a whole number")
+    if int(weight) != weight:
+        raise Refused(
+            f"`loss` gave {float(weight):g} as its weight, which is no whole number: multiply sum and weight by the same number, "
+            "such as 1000, and round the weight: the mean stays"
+        )
+    return int(weight)
+
+
+#: What PyTorch's norms say of one record.
+_OF_ONE = "Expected more than 1 value per channel"
 
 #: Of the microbatch's randomness the part that samples are made with; the rest is the module's.
 _SAMPLES = 1

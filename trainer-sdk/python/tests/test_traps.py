@@ -1,0 +1,351 @@
+"""What is easily written and would break a promise: it is refused by name, or breaks nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import shoal  # noqa: E402
+import shoal.torch  # noqa: E402
+from shoal import _environment  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.job]
+
+SHAPE: dict[str, Any] = {"microbatch_records": 16, "microbatches_per_step": 4, "seed": 7}
+DATA = [torch.full((4,), 1.0 + index / 10) for index in range(128)]
+
+
+def square(net: nn.Module, batch: Any) -> Any:
+    return net(batch).square().mean()
+
+
+def build(net: Callable[[], nn.Module] = lambda: nn.Linear(4, 1), rate: float = 0.01) -> Any:
+    def made() -> Any:
+        module = net()
+        return module, torch.optim.SGD([each for each in module.parameters() if each.requires_grad], lr=rate)
+
+    return made
+
+
+def program(made: Any = None, loss: Any = square, *arguments: Any, **options: Any) -> shoal.torch.Program:
+    return shoal.torch.Program(made or build(), loss, *arguments, **{"data": DATA, **options})
+
+
+def trained(tmp_path: Path, name: str, of: shoal.torch.Program, **options: Any) -> shoal.Result:
+    return shoal.run(of, folder=tmp_path / name, **{**SHAPE, **options})
+
+
+# What is left of gradients.
+
+
+def test_a_gradient_that_build_or_an_evaluation_leaves_behind_is_in_no_step(tmp_path: Path) -> None:
+    def with_gradients() -> Any:
+        net, optimizer = build()()
+        net(torch.ones(2, 4)).sum().backward()
+        return net, optimizer
+
+    def evaluate(net: nn.Module, batch: Any) -> Any:
+        with torch.enable_grad():
+            net(batch).sum().backward()
+        return {"one": torch.ones(len(batch))}
+
+    plain = trained(tmp_path, "plain", program(), epochs=3).sha256
+    assert trained(tmp_path, "built", program(with_gradients), epochs=3).sha256 == plain
+    judging = program(None, square, evaluate, eval_data=DATA[:32])
+    weights = trained(tmp_path, "judged", judging, epochs=3).state_dict()["weight"]
+    assert torch.equal(weights, trained(tmp_path, "again", program(), epochs=3).state_dict()["weight"])
+
+
+class FailsBackward(torch.autograd.Function):  # type: ignore[name-defined, misc]
+    """Lets no gradient of a bad record through."""
+
+    @staticmethod
+    def forward(context: Any, x: Any, is_bad: bool) -> Any:
+        context.is_bad = is_bad
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        if context.is_bad:
+            raise ValueError("a bad record")
+        return gradient, None
+
+
+def test_a_record_that_fails_on_its_way_back_leaves_no_gradient(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.second(FailsBackward.apply(self.first(x), bool((x == DATA[37]).all(1).any())))
+
+    class Lacking(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            if index == 37:
+                raise ValueError("a bad record")
+            return super().__getitem__(index)
+
+    backward = trained(tmp_path, "backward", program(build(Two)), exclude_max=1)
+    absent = trained(tmp_path, "absent", program(build(nn_two), data=Lacking(DATA)), exclude_max=1)
+    assert backward.status["records_excluded"] == absent.status["records_excluded"] == 1
+    for name, value in absent.state_dict().items():
+        assert torch.equal(value, backward.state_dict()[name]), name
+
+
+def nn_two() -> nn.Module:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x).clone())
+
+    return Two()
+
+
+# What a step, or an evaluation, must leave as it is.
+
+
+class Teacher(nn.Module):
+    """Has a frozen copy that follows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student, self.teacher = nn.Linear(4, 1), nn.Linear(4, 1)
+        self.teacher.requires_grad_(False)
+
+    def forward(self, x: Any) -> Any:
+        return self.student(x)
+
+
+def follow(net: Any, batch: Any) -> Any:
+    with torch.no_grad():
+        for mine, others in zip(net.teacher.parameters(), net.student.parameters(), strict=True):
+            mine.mul_(0.9).add_(others, alpha=0.1)
+    return square(net, batch)
+
+
+def clamp(net: Any, batch: Any) -> Any:
+    net.student.weight.data.clamp_(-0.05, 0.05)
+    return square(net, batch)
+
+
+def clamp_frozen(net: Any, batch: Any) -> Any:
+    net.teacher.weight.data.clamp_(-0.05, 0.05)
+    return square(net, batch)
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        (follow, r"the step changed frozen parameter 'teacher\.weight'"),
+        (clamp, r"the step changed parameter 'student\.weight' in place"),
+        (clamp_frozen, r"the step changed frozen parameter 'teacher\.weight' in place"),
+    ],
+)
+def test_parameters_that_a_step_writes_to_are_refused_by_name(tmp_path: Path, loss: Any, told: str) -> None:
+    with pytest.raises(shoal.TrainError, match=told):
+        trained(tmp_path, "job", program(build(Teacher), loss))
+
+
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+
+
+def test_an_evaluation_that_trains_a_norm_is_refused(tmp_path: Path) -> None:
+    def evaluate(net: nn.Module, batch: Any) -> Any:
+        return {"one": net.train()(batch)[:, 0]}
+
+    judging = program(build(normed), square, evaluate, eval_data=DATA[:32], metrics={"one": shoal.Mean()})
+    with pytest.raises(shoal.TrainError, match=r"the evaluation changed buffer '1\.running_mean'|more than 1 value"):
+        trained(tmp_path, "job", judging)
+
+
+# Norms.
+
+
+def test_a_norm_that_build_puts_into_evaluation_mode_stays_there_and_is_a_constant(tmp_path: Path) -> None:
+    def frozen() -> nn.Module:
+        net = normed()
+        net[1].eval()  # type: ignore[index]
+        net[1].running_mean.fill_(0.25)  # type: ignore[index]
+        return net
+
+    result = trained(tmp_path, "job", program(build(frozen)), epochs=3)
+    assert "1.running_mean" not in result.tensors()
+    with pytest.raises(shoal.TrainError, match="norm '1' ran in evaluation mode: put it into that mode in `build`"):
+        trained(tmp_path, "late", program(build(normed), lambda net, batch: square(net[1].eval() and net, batch)))
+
+
+def test_a_module_that_is_built_once_and_trained_twice_is_as_it_was_between(tmp_path: Path) -> None:
+    net = normed()
+    first = program(lambda: (net, torch.optim.SGD(net.parameters(), lr=0.01)))
+    result = trained(tmp_path, "first", first)
+    norm: Any = net[1]  # type: ignore[index]
+    assert norm.momentum == 0.1
+    assert norm.num_batches_tracked is not None
+    for name, value in result.state_dict().items():
+        assert torch.equal(value, net.state_dict()[name]), "the module has what the job has ended with"
+    net.train()(torch.randn(8, 4)).sum().backward()
+    second = program(lambda: (net, torch.optim.SGD(net.parameters(), lr=0.0)))
+    before = norm.running_mean.clone()
+    moved = trained(tmp_path, "second", second, epochs=1).state_dict()["1.running_mean"]
+    at_once = trained(tmp_path, "third", program(lambda: (hasty(net), torch.optim.SGD(net.parameters(), lr=0.0))))
+    last = at_once.state_dict()["1.running_mean"]
+    # Two steps of a momentum of 0.1, and of 1.
+    assert torch.allclose(moved, before + (1 - 0.9**2) * (last - before), rtol=0.05)
+
+
+def hasty(net: Any) -> Any:
+    net[1].momentum = 1.0
+    return net
+
+
+def test_a_microbatch_of_one_record_takes_what_norms_have_learnt(tmp_path: Path) -> None:
+    results = [
+        trained(tmp_path, str(trainers), program(build(normed), data=DATA[:65]), epochs=2, trainers=trainers)
+        for trainers in (1, 2)
+    ]
+    assert results[0].sha256 == results[1].sha256
+
+    class Lacking(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            if index == 37:
+                raise ValueError("a bad record")
+            return super().__getitem__(index)
+
+    result = trained(tmp_path, "lacking", program(build(normed), data=Lacking(DATA)), exclude_max=1)
+    assert result.status["records_excluded"] == 1
+
+
+# What is trained, weighed and measured.
+
+
+def test_a_parameter_of_the_optimizer_that_is_not_the_modules_is_refused(tmp_path: Path) -> None:
+    def made() -> Any:
+        net, temperature = nn.Linear(4, 1), nn.Parameter(torch.ones(3))
+        return net, torch.optim.SGD([*net.parameters(), temperature], lr=0.1)
+
+    with pytest.raises(shoal.TrainError, match=r"the optimizer has a parameter of shape \(3,\) that is not the module's"):
+        trained(tmp_path, "job", program(made))
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        (lambda net, batch: (square(net, batch), 12.7), r"12\.7 as its weight, which is no whole number"),
+        (lambda net, batch: (square(net, batch), torch.ones(2)), r"a weight of shape \(2,\)"),
+        (lambda net, batch: (square(net, batch), net(batch), 1), r"no \(sum, weight\)"),
+        (lambda net, batch: square(net, batch).item(), "`loss` gave a float"),
+        (lambda net, batch: {"loss": square(net, batch)}, "`loss` gave a dict"),
+    ],
+)
+def test_losses_that_cannot_be_weighed_are_refused(tmp_path: Path, loss: Any, told: str) -> None:
+    with pytest.raises(shoal.TrainError, match=told):
+        trained(tmp_path, "job", program(None, loss))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (lambda z: {"mean": z.mean()}, r"metric 'mean' has shape \(\) for 1 records"),
+        (lambda z: {"mean": z}, r"metric 'mean' has shape \(1, 1\) for 1 records"),
+        (lambda z: {"mean": None}, "metric 'mean' is a NoneType"),
+        (lambda z: z, "`evaluate` gave a Tensor: give a dictionary"),
+    ],
+)
+def test_evaluations_of_a_wrong_kind_are_refused_before_the_first_step(tmp_path: Path, given: Any, told: str) -> None:
+    judging = program(None, square, lambda net, batch: given(net(batch)), eval_data=DATA[:32])
+    with pytest.raises(shoal.TrainError, match=f"declares nothing.*{told}"):
+        trained(tmp_path, "job", judging)
+
+
+def test_metrics_may_be_lists_and_may_be_called_loss(tmp_path: Path) -> None:
+    def evaluate(net: nn.Module, batch: Any) -> Any:
+        return {"loss": net(batch).square()[:, 0], "positive": (net(batch)[:, 0] > 0).tolist()}
+
+    judging = program(None, square, evaluate, eval_data=DATA[:32], metrics={"loss": shoal.Mean(aim=shoal.Target(keep_best=True))})
+    result = trained(tmp_path, "job", judging)
+    assert result.metrics["loss"] > 0
+    assert 0 <= result.metrics["positive"] <= 1
+    nn.Linear(4, 1).load_state_dict(result.state_dict())
+    judging.eval_data = None
+    trained(tmp_path, "unjudged", judging)
+    judging.eval_data = DATA[:32]
+    assert judging._stated_metrics["loss"].aim is not None, "what was stated is stated still"
+    trained(tmp_path, "judged", judging)
+    assert judging.metrics["loss"].aim is not None
+
+
+def test_decode_batch_makes_what_every_function_gets(tmp_path: Path) -> None:
+    def decode(batch: shoal.Batch) -> Any:
+        return {"x": torch.stack(batch.samples)}
+
+    def evaluate(net: nn.Module, batch: Any) -> Any:
+        return {"value": net(batch["x"])[:, 0]}
+
+    whole = program(None, lambda net, batch: square(net, batch["x"]), evaluate, eval_data=DATA[:32], decode_batch=decode)
+    assert trained(tmp_path, "job", whole).metrics["value"] != 0
+
+
+# Data that each trainer draws otherwise.
+
+
+def test_data_that_differ_are_another_environment() -> None:
+    def told(data: Any) -> dict[str, str]:
+        return _environment.digests({"data": data}, lambda seed: None)
+
+    first, second = torch.utils.data.random_split(DATA, [96, 32])
+    assert told(DATA) == told(list(DATA))
+    assert told(first) != told(second)
+    assert told(torch.utils.data.Subset(DATA, first.indices)) == told(first)
+    assert told(DATA[:-1]) != told(DATA)
+    kinds = [(1, 2.5, "a", b"b", None, {"x": np.ones(3), "y": [True]}, object())]
+    assert told(kinds) == told(list(kinds))
+    assert told([1, 2, 3]) != told([1, 2, 4])
+
+
+# The process.
+
+
+def test_a_run_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    torch.manual_seed(11)
+    threads = torch.get_num_threads()
+    drawn = torch.default_generator.get_state().clone()
+    with torch.no_grad():
+        trained(tmp_path, "job", program())
+    assert torch.equal(torch.default_generator.get_state(), drawn)
+    assert torch.get_num_threads() == threads
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_second_training_in_another_thread_is_refused_while_the_first_lasts(tmp_path: Path) -> None:
+    said: list[BaseException] = []
+
+    def second() -> None:
+        try:
+            trained(tmp_path, "second", program())
+        except RuntimeError as error:
+            said.append(error)
+
+    def loss(net: nn.Module, batch: Any) -> Any:
+        if not said:
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+        return square(net, batch)
+
+    alone = trained(tmp_path, "alone", program()).sha256
+    assert trained(tmp_path, "first", program(None, loss)).sha256 == alone
+    assert "this process trains already, in another thread" in str(said[0])
