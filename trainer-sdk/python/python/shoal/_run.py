@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -152,14 +153,27 @@ def _master(stack: contextlib.ExitStack, folder: Path, flags: dict[str, Any], tr
 
 
 def _start(
-    stack: contextlib.ExitStack, folder: Path, name: str, arguments: Sequence[str], **environment: str
+    stack: contextlib.ExitStack,
+    folder: Path,
+    name: str,
+    arguments: Sequence[str],
+    pass_fds: Sequence[int] = (),
+    **environment: str,
 ) -> subprocess.Popen[bytes]:
     """Starts a role, which ends with this process or when the job is over."""
     command = [shoal(), *arguments] if arguments[0] in ("master", "pserver") else list(arguments)
     surroundings = {**os.environ, "SHOAL_SUPERVISOR": _this_process(), **environment}
     with (folder / f"{name}.log").open("wb") as log:
         # A Ctrl-C in the terminal reaches this process alone, which then stops the rest in order.
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=surroundings, process_group=0)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=surroundings,
+            process_group=0,
+            pass_fds=pass_fds,
+        )
     stack.callback(_end, process)
     return process
 
@@ -187,7 +201,10 @@ def _this_process() -> str:
 def _spawn(
     stack: contextlib.ExitStack, folder: Path, program: Program, master: str, numbers: Sequence[int]
 ) -> dict[str, subprocess.Popen[bytes]]:
-    """Starts further trainers of the same program, by name. They find the same modules as this process."""
+    """Starts further trainers of the same program, by name. They find the same modules as this process.
+
+    All begin together, this thread's with them: a short job would be over before others have imported what they need.
+    """
     try:
         import cloudpickle  # type: ignore[import-untyped]
     except ImportError:
@@ -206,10 +223,20 @@ def _spawn(
         ) from error
     path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
     started: dict[str, subprocess.Popen[bytes]] = {}
-    for number in numbers:
-        name = f"trainer-{number}"
-        command = [sys.executable, "-m", "shoal._spawned", str(file)]
-        started[name] = _start(stack, folder, name, command, SHOAL_MASTER=master, SHOAL_TRAINER_NAME=name, PYTHONPATH=path)
+    # Each closes the one when it is ready, or ends, and begins when this process closes the other.
+    (is_ready, ready), (go, begins) = os.pipe(), os.pipe()
+    with contextlib.ExitStack() as pipes:
+        for end in (is_ready, go, begins):
+            pipes.callback(os.close, end)
+        try:
+            for number in numbers:
+                name = f"trainer-{number}"
+                command = [sys.executable, "-m", "shoal._spawned", str(file), str(ready), str(go)]
+                variables = {"SHOAL_MASTER": master, "SHOAL_TRAINER_NAME": name, "PYTHONPATH": path}
+                started[name] = _start(stack, folder, name, command, (ready, go), **variables)
+        finally:
+            os.close(ready)
+        select.select([is_ready], [], [], _PATIENCE)
     return started
 
 
