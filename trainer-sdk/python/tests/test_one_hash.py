@@ -30,6 +30,12 @@ class PerceptronOfFiles(perceptron.Counted):
         return [pickle.loads(record) for record in batch.records]
 
 
+@pytest.fixture(autouse=True)
+def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs last until all trainers have joined."""
+    monkeypatch.setenv("SHOAL_PACE_MILLIS", "30")
+
+
 def packed(samples: Sequence[Any], path: Path) -> Path:
     rows = (pickle.dumps(samples[index]) for index in range(len(samples)))
     records.pack(rows, path, **records.NUMBERED_CHUNK)  # type: ignore[arg-type]
@@ -37,10 +43,12 @@ def packed(samples: Sequence[Any], path: Path) -> Path:
 
 
 def hashes(tmp_path: Path, name: str, program: Callable[[], shoal.Program], **options: Any) -> set[str]:
-    """Of jobs with other numbers of trainers, whose counts are exact."""
+    """Of jobs with other numbers of trainers, whose counts are exact. Metrics would be in the hash: nothing is evaluated."""
     found = set()
     for trainers in (1, 2, 3, 5):
-        result = shoal.run(program(), trainers=trainers, folder=tmp_path / f"{name}-{trainers}", **options, **SHAPE)
+        folder = tmp_path / f"{name}-{trainers}"
+        result = shoal.run(program(), trainers=trainers, folder=folder, eval_data=None, **options, **SHAPE)
+        assert sum(trainer["microbatches"] > 0 for trainer in result.status["trainers"]) == trainers, "each has computed"
         for counter in counting.NAMES:
             assert (result.tensors()[counter] == 1 + 4 + 16).all()
         found.add(result.sha256)

@@ -29,13 +29,17 @@ NETWORKS = ["lenet", "residual"]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_trainers_1_2_and_3_give_one_hash_and_every_record_counts_once(tmp_path: Path, name: str) -> None:
+def test_trainers_1_2_and_3_give_one_hash_and_every_record_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("SHOAL_PACE_MILLIS", "10")
     results = [
         shoal.run(images.program(name), trainers=trainers, epochs=2, folder=tmp_path / str(trainers), **SHAPE)
         for trainers in (1, 2, 3)
     ]
     assert len({result.sha256 for result in results}) == 1
-    for result in results:
+    for trainers, result in zip((1, 2, 3), results, strict=True):
+        assert sum(trainer["microbatches"] > 0 for trainer in result.status["trainers"]) == trainers
         for counter in counting.NAMES:
             assert (result.tensors()[counter] == 1 + 4).all()
 
