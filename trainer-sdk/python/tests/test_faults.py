@@ -30,6 +30,8 @@ class OutOfMemoryError(RuntimeError):
         OSError(errno.EDQUOT, "Disk quota exceeded"),
         OutOfMemoryError("of a device"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
+        RuntimeError("could not create a primitive"),
+        RuntimeError("unable to mmap 4096 bytes from file <model.pt>: Cannot allocate memory (12)"),
         RuntimeError("CUDA error: an illegal memory access was encountered"),
         RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"),
         Unfit("the cache is gone"),

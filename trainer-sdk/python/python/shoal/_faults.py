@@ -19,9 +19,14 @@ _WANTS = {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, e
 #: is imported for them.
 _UNFIT_TYPES = {"OutOfMemoryError", "AcceleratorError"}
 
-#: Words of exceptions that have no type of their own (PyTorch's processor allocator, Python's threads, CUDA, XLA).
+#: Words of exceptions that have no type of their own (PyTorch's processor allocator and mapped files, oneDNN's code and scratch
+#: memory, Python's threads, CUDA, XLA).
 _UNFIT_WORDS = (
     "can't allocate memory",
+    "unable to mmap",
+    "could not create a primitive",
+    "could not execute a primitive",
+    "could not create a memory",
     "can't start new thread",
     "CUDA error",
     "CUDA out of memory",
