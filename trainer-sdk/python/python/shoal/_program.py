@@ -14,6 +14,7 @@ from ._declare import Decisions, Declared, Metric
 if TYPE_CHECKING:
     from . import _core
     from ._batch import Array
+    from ._together import First, Other
 
 
 class Program:
@@ -45,6 +46,8 @@ class Program:
 
     #: The names of the parameters and averages that it has declared.
     _learnt: frozenset[str] = frozenset()
+    #: Those with whom it begins, where `shoal.run` has started them.
+    _together: First | Other | None = None
     #: Whether records were seen that are numbers.
     _has_numbers = False
 
@@ -108,7 +111,10 @@ class Program:
     @final
     def _environment(self) -> dict[str, str]:
         data = {"data": self.data, "eval_data": self.eval_data}
-        return {**_environment.usual(), **_environment.digests(data, self._seed_samples), **self.environment()}
+        found = {**_environment.usual(), **_environment.digests(data, self._seed_samples), **self.environment()}
+        if self._together is not None:
+            self._together.joins()
+        return found
 
     @final
     def _step(
@@ -131,6 +137,8 @@ class Program:
 
     def _batch(self, batch: _core.Batch, data: DataSet | None) -> Batch:
         """The batch, whose records are numbers where the program has a data set of its own."""
+        if self._together is not None:
+            self._together.begins()
         if data is not None and not self._has_numbers:
             if bytes(batch.records[0]) != batch.indices[0].to_bytes(8, "little"):
                 raise ValueError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -21,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 from . import _describe, _safetensors
 from ._command import Client, CommandError, ask, flag, shoal
 from ._main import TrainError, begin_logging, train
+from ._together import First
 
 if TYPE_CHECKING:
     from ._program import Program
 
 #: How long a process may take to start, or to end when it is asked to.
 _PATIENCE = 60.0
+#: How long a trainer of a job that is done may take before it is asked to end.
+_LEAVING = 10.0
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def _spawn(
 ) -> dict[str, subprocess.Popen[bytes]]:
     """Starts further trainers of the same program, by name. They find the same modules as this process.
 
-    All begin together, this thread's with them: a short job would be over before others have imported what they need.
+    The first one waits for them (:mod:`shoal._together`).
     """
     try:
         import cloudpickle  # type: ignore[import-untyped]
@@ -223,26 +225,23 @@ def _spawn(
         ) from error
     path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
     started: dict[str, subprocess.Popen[bytes]] = {}
-    # Each closes the one when it is ready, or ends, and begins when this process closes the other.
-    (is_ready, ready), (go, begins) = os.pipe(), os.pipe()
-    with contextlib.ExitStack() as pipes:
-        for end in (is_ready, go, begins):
-            pipes.callback(os.close, end)
-        try:
-            for number in numbers:
-                name = f"trainer-{number}"
-                command = [sys.executable, "-m", "shoal._spawned", str(file), str(ready), str(go)]
-                variables = {"SHOAL_MASTER": master, "SHOAL_TRAINER_NAME": name, "PYTHONPATH": path}
-                started[name] = _start(stack, folder, name, command, (ready, go), **variables)
-        finally:
-            os.close(ready)
-        select.select([is_ready], [], [], _PATIENCE)
+    first = program._together = First()
+    stack.callback(program.__dict__.pop, "_together", None)
+    stack.callback(first.close)
+    for number in numbers:
+        name = f"trainer-{number}"
+        command = [sys.executable, "-m", "shoal._spawned", str(file), str(first.ready), str(first.go)]
+        variables = {"SHOAL_MASTER": master, "SHOAL_TRAINER_NAME": name, "PYTHONPATH": path}
+        started[name] = _start(stack, folder, name, command, (first.ready, first.go), **variables)
     return started
 
 
 def _tell_of_failed(others: dict[str, subprocess.Popen[bytes]], folder: Path) -> None:
     """Warns of trainers that have failed: the job was done without them."""
     for name, process in others.items():
+        # All end by themselves now; one that has failed may still be on its way out.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LEAVING)
         if code := process.poll():
             log = folder / f"{name}.log"
             words = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]

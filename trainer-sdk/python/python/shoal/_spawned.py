@@ -1,19 +1,14 @@
-"""A further trainer of `shoal.run`: ``python -m shoal._spawned PROGRAM.pickle READY GO``.
+"""A further trainer of `shoal.run`: ``python -m shoal._spawned PROGRAM.pickle READY GO``; pipes of :mod:`shoal._together`."""
 
-READY is the end of a pipe that it closes when it has the program, GO one that is closed when all are to begin.
-"""
-
-import os
 import pickle
 import sys
 from pathlib import Path
 
 from ._main import main
+from ._together import Other
 
 if __name__ == "__main__":
-    file, ready, go = sys.argv[1], *map(int, sys.argv[2:])
+    file, *ends = sys.argv[1:]
     program = pickle.loads(Path(file).read_bytes())
-    os.close(ready)
-    os.read(go, 1)
-    os.close(go)
+    program._together = Other(*map(int, ends))
     main(program)
