@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 from pathlib import Path
@@ -84,7 +85,7 @@ def _check_not_importing() -> None:
 
 def _check_script() -> None:
     """Refuses to start a script again that nobody can start again: what is typed, or comes through a pipe."""
-    if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
+    if hasattr(sys, "ps1") or hasattr(builtins, "get_ipython"):
         raise RuntimeError("shoal.main ends the process that calls it: in a notebook or a console take shoal.run")
     if sys.argv[:1] in ([""], ["-"]):
         raise RuntimeError("this script comes through standard input, and each trainer would read it anew: save it in a file")
