@@ -61,7 +61,6 @@ class Module:
         self._runs = dict.fromkeys(self.norms, 0)
         #: What norms have counted before they were prepared.
         self._batches_tracked: dict[str, torch.Tensor | None] = {}
-        self._statistics_were: list[int] = []
         #: Norms that have run in evaluation mode.
         self._judged: set[str] = set()
         self._versions = [parameter._version for parameter in self.trained.values()]
@@ -265,15 +264,16 @@ class Module:
         """The module gives what it has learnt."""
         if self.net.training:
             self.net.eval()
-        self._statistics_were = [buffer._version for _, _, buffer in self.statistics()]
+        for name in self._runs:
+            self._runs[name] = 0
         self._note()
 
     def end_judging(self) -> None:
         """Refuses an evaluation that leaves anything behind: the next one would not be what another trainer makes of it."""
         self._check_unchanged("evaluation")
-        for (name, _, buffer), version in zip(self.statistics(), self._statistics_were, strict=True):
-            if buffer._version != version:
-                raise Refused(f"the evaluation changed buffer {name!r}: leave its norm in evaluation mode")
+        for name, runs in self._runs.items():
+            if runs > 0:
+                raise Refused(f"norm {name!r} ran in training mode in an evaluation, and changed its statistics: leave it be")
 
     def _constants_now(self) -> list[tuple[torch.Tensor | None, int]]:
         now = (buffers[name] for _, buffers, name in self._constants_at)
