@@ -79,7 +79,7 @@ def test_sigterm_in_a_long_step_gives_the_tasks_to_another_at_once(tmp_path: Pat
         began = time.monotonic()
         os.kill(pid, signal.SIGTERM)
         status = run.until(lambda: is_handed_on(run.status()), "tasks handed on")
-        assert time.monotonic() - began < 5.0, "while the step of 6 s goes on"
+        assert time.monotonic() - began < 0.5
         assert status["tasks_expired"] == 0
         assert runs.is_alive(pid), "its step goes on"
         report = run.report()
@@ -104,7 +104,7 @@ def test_sigint_is_heard_in_python_and_a_second_one_ends_what_computes_in_c(tmp_
             assert runs.is_alive(pid), "nothing ends a function in C the first time"
             os.kill(pid, signal.SIGINT)
         until(lambda: not runs.is_alive(pid), "its end")
-        assert time.monotonic() - began < 5.0, "not at the end of a step of 6 s"
+        assert time.monotonic() - began < 2.0
         report = run.report()
     assert is_right(report, undisturbed)
     assert ("KeyboardInterrupt" in run.logs()) == (times == 1)
@@ -232,7 +232,7 @@ def test_nothing_is_left_of_a_run_that_is_killed(tmp_path: Path) -> None:
         began = time.monotonic()
         run.process.kill()
         until(lambda: not any(map(runs.is_alive, processes)), "their end")
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 2.5
 
 
 FORKING = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, *sys.argv[1:]]).returncode)"
@@ -286,6 +286,18 @@ def test_a_script_runs_where_and_as_it_was_started_and_its_prints_are_not_lost(t
     assert "INFO:root:logged" in log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(["-"], "comes through standard input"), (["-i", "-c", "pass"], "take shoal.run")],
+    ids=["pipe", "console"],
+)
+def test_what_no_trainer_can_start_again_is_refused(words: list[str], told: str) -> None:
+    script = "import shoal\nshoal.main(shoal.Program())\n"
+    command = [sys.executable, *words]
+    ended = subprocess.run(command, input=script, capture_output=True, text=True, timeout=runs.PATIENCE, check=False)
+    assert told in ended.stderr
+
+
 def test_one_after_another_in_a_thread_and_in_a_loop_of_events(tmp_path: Path, undisturbed: str) -> None:
     def run(name: str) -> str:
         return shoal.run(Counted(), folder=tmp_path / name, epochs=2, **SHAPE).sha256
@@ -333,7 +345,7 @@ def test_ctrl_c_in_the_terminal_reaches_the_one_who_runs_and_ends_all(tmp_path: 
         began = time.monotonic()
         os.killpg(run.pid, signal.SIGINT)
         _, err = run.communicate(timeout=runs.PATIENCE)
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 2.5
     assert err.endswith("KeyboardInterrupt\n")
     assert "goodbye" not in err, "the master was there to hear it"
 
