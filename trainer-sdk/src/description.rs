@@ -45,7 +45,8 @@ pub(crate) fn describe(model: &mut impl Model, folder: &Path) -> anyhow::Result<
         files::write(&folder.join(INITIAL), &tensors(initial)?)?;
     }
     // Last: what is there without it counts for nothing.
-    files::write(&folder.join(FILE), ProgramDescription { records, eval_records }.to_json().as_bytes())?;
+    let said = ProgramDescription { records, eval_records, ..ProgramDescription::default() };
+    files::write(&folder.join(FILE), said.to_json().as_bytes())?;
     Ok(())
 }
 

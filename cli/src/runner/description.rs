@@ -7,11 +7,14 @@ use super::process::Process;
 use super::roles::Role;
 use super::start::unstarted;
 use anyhow::{Context, anyhow, bail};
+use clap::ValueEnum;
 use shoal_master::settings::JobArguments;
 use shoal_runtime::wire::description::{BYTES_MAX, FILE, INITIAL, ProgramDescription, VARIABLE};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Once;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -52,7 +55,13 @@ impl Asked<'_> {
         // From the root: a program may go elsewhere before it looks.
         let place = std::path::absolute(&place)?;
         self.ask(job.seed, &place, &folder.logs()).await?;
-        complete(job, &place)
+        let said = complete(job, &place)?;
+        // Not of each job of chaos anew.
+        static TOLD: Once = Once::new();
+        if let Some(note) = differs(&said.asks, job) {
+            TOLD.call_once(|| note!("{note}"));
+        }
+        Ok(())
     }
 
     async fn ask(&self, seed: u64, place: &Path, logs: &Path) -> anyhow::Result<()> {
@@ -132,18 +141,39 @@ fn failed(process: &Process, end: End) -> anyhow::Error {
     }
 }
 
-/// Adds what a program has written in `place` to `job`, where nobody has said otherwise.
+/// What a program asks for where it is started alone, and this run has otherwise; none if all of it is alike. Only what the model
+/// depends on.
+fn differs(asks: &BTreeMap<String, String>, job: &JobArguments) -> Option<String> {
+    let mode = job.mode.to_possible_value().map_or_else(String::new, |mode| mode.get_name().to_owned());
+    let has = [
+        ("epochs", job.epochs.to_string()),
+        ("microbatch-records", job.microbatch_records.to_string()),
+        ("microbatches-per-step", job.microbatches_per_step.to_string()),
+        ("mode", mode),
+        ("seed", job.seed.to_string()),
+    ];
+    let others = has.into_iter().filter_map(|(flag, has)| {
+        let asked = asks.get(flag).filter(|asked| **asked != has)?;
+        Some((format!("--{flag} {asked}"), format!("--{flag} {has}")))
+    });
+    let (asked, has): (Vec<_>, Vec<_>) = others.unzip();
+    let (asked, has) = (asked.join(" "), has.join(" "));
+    (!asked.is_empty())
+        .then(|| format!("alone the program asks for {asked}; this run has {has}, as it was called"))
+}
+
+/// Adds what a program has written in `place` to `job`, where nobody has said otherwise. Returns what it has written.
 ///
 /// # Errors
 /// It is no description.
-pub(crate) fn complete(job: &mut JobArguments, place: &Path) -> anyhow::Result<()> {
+pub(crate) fn complete(job: &mut JobArguments, place: &Path) -> anyhow::Result<ProgramDescription> {
     let file = place.join(FILE);
     let initial = place.join(INITIAL);
     let Some(bytes) = read(&file)? else {
         if initial.exists() {
             bail!("{} is there and {FILE} is not: a program writes both", initial.display());
         }
-        return Ok(());
+        return Ok(ProgramDescription::default());
     };
     let said = ProgramDescription::parse(&bytes).map_err(|why| anyhow!("{}: {why}", file.display()))?;
     let trains = job.epochs > 0 || job.predict.is_some();
@@ -159,7 +189,7 @@ pub(crate) fn complete(job: &mut JobArguments, place: &Path) -> anyhow::Result<(
         // That is what it begins as.
         job.untrained = false;
     }
-    Ok(())
+    Ok(said)
 }
 
 /// None if it is not there.

@@ -2,6 +2,7 @@
 //! A field that is not known is refused: what a program wants must not be passed over.
 
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// The variable that asks a program to describe itself, and names the folder for that.
 pub const VARIABLE: &str = "SHOAL_DESCRIBE";
@@ -14,13 +15,16 @@ pub const BYTES_MAX: u64 = 1 << 20;
 
 const VERSION: u64 = 1;
 
-/// What is said of the data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is said of the data, and of the job that the program would be by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramDescription {
     /// How many records the program trains on, where it knows a record by its number; none where the data are somebody else's.
     pub records: Option<u64>,
     /// How many it is evaluated on, likewise.
     pub eval_records: Option<u64>,
+    /// What it asks for where it is started alone: flags of `shoal run` without their dashes, and their values. They count nowhere
+    /// else; a run that differs tells of it.
+    pub asks: BTreeMap<String, String>,
 }
 
 impl ProgramDescription {
@@ -37,13 +41,14 @@ impl ProgramDescription {
             Some(version) => return Err(format!("\"version\" is {version}, and {VERSION} is read here")),
             None => return Err(format!("\"version\" is missing: it is {VERSION}")),
         }
-        let known = ["version", "records", "eval_records"];
+        let known = ["version", "records", "eval_records", "asks"];
         if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
             return Err(format!("{unknown:?} is no field of it: there are {}", known.join(", ")));
         }
         Ok(ProgramDescription {
             records: number(&fields, "records")?,
             eval_records: number(&fields, "eval_records")?,
+            asks: words(&fields, "asks")?,
         })
     }
 
@@ -52,8 +57,12 @@ impl ProgramDescription {
         let numbers = [("records", self.records), ("eval_records", self.eval_records)];
         let numbers =
             numbers.into_iter().filter_map(|(name, number)| Some((name.to_owned(), number?.into())));
-        let fields: Map<String, Value> =
+        let mut fields: Map<String, Value> =
             std::iter::once(("version".to_owned(), VERSION.into())).chain(numbers).collect();
+        if !self.asks.is_empty() {
+            let asks = self.asks.iter().map(|(flag, value)| (flag.clone(), Value::from(value.as_str())));
+            fields.insert("asks".to_owned(), Value::Object(asks.collect()));
+        }
         format!("{}\n", Value::Object(fields))
     }
 }
@@ -67,6 +76,14 @@ fn number(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>, String
     }
 }
 
+fn words(fields: &Map<String, Value>, name: &str) -> Result<BTreeMap<String, String>, String> {
+    let wrong = |value: &Value| format!("{name:?} is {value}: give an object of texts, or leave it out");
+    let Some(value) = fields.get(name) else { return Ok(BTreeMap::new()) };
+    let Value::Object(given) = value else { return Err(wrong(value)) };
+    let text = |(flag, text): (&String, &Value)| Some((flag.clone(), text.as_str()?.to_owned()));
+    given.iter().map(text).collect::<Option<_>>().ok_or_else(|| wrong(value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,8 +93,10 @@ mod tests {
         for (records, eval_records) in
             [(None, None), (Some(1), None), (None, Some(7)), (Some(u64::MAX), Some(2))]
         {
-            let said = ProgramDescription { records, eval_records };
-            assert_eq!(ProgramDescription::parse(said.to_json().as_bytes()), Ok(said));
+            for asks in [BTreeMap::new(), [("epochs".to_owned(), "3".to_owned())].into()] {
+                let said = ProgramDescription { records, eval_records, asks };
+                assert_eq!(ProgramDescription::parse(said.to_json().as_bytes()), Ok(said));
+            }
         }
     }
 
@@ -97,6 +116,8 @@ mod tests {
             ("{\"version\": 1, \"records\": 1.5}", "\"records\" is 1.5: "),
             ("{\"version\": 1, \"eval_records\": null}", "\"eval_records\" is null: "),
             ("{\"version\": 1, \"eval_records\": \"9\"}", "\"eval_records\" is \"9\": "),
+            ("{\"version\": 1, \"asks\": [\"epochs\"]}", "\"asks\" is [\"epochs\"]: "),
+            ("{\"version\": 1, \"asks\": {\"epochs\": 3}}", "\"asks\" is {\"epochs\":3}: "),
             (
                 "{\"version\": 1, \"records\": 18446744073709551616}",
                 "\"records\" is 1.8446744073709552e+19: ",

@@ -121,10 +121,17 @@ async fn a_run_that_goes_on_is_not_asked_again() {
 }
 
 /// What programs do that is no description: how the run ends, and what it says. They have data, and those that train count.
-const PROGRAMS: [(&str, &str, i32, &[&str]); 11] = [
+const PROGRAMS: [(&str, &str, i32, &[&str]); 12] = [
     ("silent", "exec \"$COUNT\"", 0, &[]),
     ("unaware", "unset SHOAL_DESCRIBE; exec \"$COUNT\"", 0, &[]),
     ("unaware-child", "unset SHOAL_DESCRIBE; \"$COUNT\"; true", 0, &[]),
+    (
+        "asks",
+        "test -z \"$SHOAL_DESCRIBE\" && exec \"$COUNT\"; \
+         echo '{\"version\":1,\"asks\":{\"epochs\":\"9\",\"trainers\":\"5\"}}' > \"$SHOAL_DESCRIBE/program.json\"",
+        0,
+        &["alone the program asks for --epochs 9; this run has --epochs "],
+    ),
     ("left-behind", "test -z \"$SHOAL_DESCRIBE\" || sleep 600 & exec \"$COUNT\"", 0, &[]),
     (
         "fails",

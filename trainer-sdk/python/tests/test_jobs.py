@@ -65,7 +65,10 @@ def test_a_data_set_that_gives_many_samples_by_one_call_is_asked_for_many(tmp_pa
     program, data = Counted(), AtOnce(RECORDS)
     program.data, program.eval_data = data, AtOnce(200)
     one_by_one = shoal.run(Counted(), folder=tmp_path / "one", **SHAPE)
-    assert shoal.run(program, folder=tmp_path / "many", **SHAPE).sha256 == one_by_one.sha256
+    many = shoal.run(program, folder=tmp_path / "many", **SHAPE)
+    assert many.sha256 == one_by_one.sha256
+    assert many.evaluations
+    assert (many.status["records_computed"], many.status["records_wasted"]) == (RECORDS, 0), "what is evaluated is not in vain"
     data.gives = 3
     with pytest.raises(shoal.TrainError, match=r"AtOnce.__getitems__ gives 3 samples for 16 indexes"):
         shoal.run(program, folder=tmp_path / "few", **SHAPE)
@@ -270,6 +273,7 @@ def test_predictions_are_one_output_for_each_record(tmp_path: Path) -> None:
         microbatch_records=16,
     )
     assert result.status["phase"] == "done"
+    assert result.status["records_wasted"] == 0
     assert list((tmp_path / "outputs").iterdir())
 
 
@@ -331,8 +335,13 @@ def test_a_script_that_is_asked_says_what_its_job_begins_with(tmp_path: Path) ->
         "    eval_data = range(3)\n"
         "    def initial(self, seed):\n"
         "        return {'w': np.full(2, seed, np.float32)}\n"
-        "shoal.main(Given(), trainers=2)\n"
+        "shoal.main(Given(), trainers=2, epochs=3, progress=True)\n"
     )
     scripts.start(script, folder=tmp_path, SHOAL_DESCRIBE=str(tmp_path / "said"), SHOAL_SEED="5")
-    assert json.loads((tmp_path / "said" / "program.json").read_text()) == {"version": 1, "records": 7, "eval_records": 3}
+    assert json.loads((tmp_path / "said" / "program.json").read_text()) == {
+        "version": 1,
+        "records": 7,
+        "eval_records": 3,
+        "asks": {"trainers": "2", "epochs": "3"},
+    }
     assert _safetensors.load(tmp_path / "said" / "initial.safetensors")["w"].tolist() == [5, 5]

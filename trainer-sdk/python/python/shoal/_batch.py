@@ -24,6 +24,21 @@ class DataSet(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
+def check_data(name: str, data: Any) -> None:
+    """Refuses what cannot be asked for a sample by its number.
+
+    Raises:
+        TypeError: What to give in its place.
+
+    """
+    if data is None or (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        return
+    kind = f"{name}= is a {type(data).__name__}, which cannot be asked for one sample by its number"
+    if hasattr(data, "dataset"):
+        raise TypeError(f"{kind}: give the data set itself, `{name}=loader.dataset`; Shoal shuffles it and makes microbatches")
+    raise TypeError(f"{kind} (`len(data)`, `data[number]`): pack what it yields into RecordIO files, and say `decode=`")
+
+
 def samples_of(data: DataSet, indices: list[int]) -> list[Any]:
     """A data set's samples at these indexes: where it has ``__getitems__`` by one call, as PyTorch's loader asks for them."""
     by_one_call = getattr(data, "__getitems__", None)

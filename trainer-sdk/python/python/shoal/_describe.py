@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import _safetensors
+from ._batch import check_data
+from ._command import flag
 
 if TYPE_CHECKING:
     from ._program import Program
@@ -18,18 +20,26 @@ VARIABLE = "SHOAL_DESCRIBE"
 
 def sizes(program: Program) -> dict[str, int]:
     """How many records the program brings along, to be trained on and to be evaluated."""
+    check_data("data", program.data)
+    check_data("eval_data", program.eval_data)
     found = {"records": program.data, "eval_records": program.eval_data}
     return {name: len(data) for name, data in found.items() if data is not None}
 
 
-def describe(program: Program, folder: Path) -> None:
-    """Writes initial values and sizes of data into a folder; nothing where there is nothing to say."""
+def describe(program: Program, folder: Path, options: dict[str, Any]) -> None:
+    """Writes initial values and sizes of data into a folder; nothing where there is nothing to say.
+
+    ``options`` are what the script asks for where it is started alone.
+    """
     initial = program.initial(int(os.environ.get("SHOAL_SEED", "0")))
     said = sizes(program)
-    if not initial and not said:
+    words = [flag(name, value) for name, value in options.items()]
+    asks = {name.removeprefix("--"): value for name, value in (pair for pair in words if len(pair) == 2)}
+    if not initial and not said and not asks:
         return
     folder.mkdir(parents=True, exist_ok=True)
     if initial:
         _safetensors.save(folder / "initial.safetensors", initial)
     # Last: what is there without it counts for nothing.
-    (folder / "program.json").write_text(json.dumps({"version": 1, **said}) + "\n", encoding="utf-8")
+    description = {"version": 1, **said, **({"asks": asks} if asks else {})}
+    (folder / "program.json").write_text(json.dumps(description) + "\n", encoding="utf-8")

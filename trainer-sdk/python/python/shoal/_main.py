@@ -46,7 +46,7 @@ def main(program: Any, *, logging: bool = False, **options: Any) -> NoReturn:
     """
     _check_not_importing()
     if folder := os.environ.get(_describe.VARIABLE):
-        _describe.describe(program, Path(folder))
+        _describe.describe(program, Path(folder), options)
         sys.exit(0)
     if "SHOAL_MASTER" not in os.environ:
         _check_script()
