@@ -104,7 +104,8 @@ fn job(page: &mut Exposition, status: &StatusReply) {
 /// Computed less applied plus lost is wasted work: see the glossary.
 fn work(page: &mut Exposition, status: &StatusReply) {
     let computed = status.trainer_totals.unwrap_or_default().records;
-    let help = "Records that trainers have put through the step function in this master's term.";
+    let help =
+        "Records that trainers have put through the step function, or predicted, in this master's term.";
     page.counter("shoal_records_computed_total", help, computed);
     let help = "Records that every block has applied in this master's term, those lost again included.";
     page.counter("shoal_records_applied_total", help, status.records_applied);

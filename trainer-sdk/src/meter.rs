@@ -113,7 +113,7 @@ pub(crate) fn text(counters: &proto::TrainerCounters, has_joined: bool, reads_ma
     page.build("trainer", env!("CARGO_PKG_VERSION"));
     page.gauge("shoal_trainer_joined", "1 once a master has taken this trainer in.", has_joined);
     page.trainers("trainer", counters);
-    let help = "Records put through the step function.";
+    let help = "Records put through the step function, or predicted.";
     page.counter("shoal_trainer_records_total", help, counters.records);
     let help = "Chunks that may be read at a time: more while the trainer waits for records.";
     page.gauge("shoal_trainer_reads_max", help, reads_max);

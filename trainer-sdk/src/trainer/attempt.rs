@@ -70,6 +70,8 @@ struct ProgramSums {
 /// What came of a microbatch.
 pub(super) struct Computed<T> {
     pub(super) outcome: Outcome<T>,
+    /// Records that were put through the function; what is evaluated does not count.
+    pub(super) records: u64,
     /// Elements of its sums that were -0.0.
     pub(super) negative_zeros: u64,
     /// Of outputs the part that is to be written before anything is pushed.
@@ -164,18 +166,19 @@ impl Attempt {
         go_on: impl FnOnce(NodeSum) -> Result<T, DeviceError>,
     ) -> Computed<T> {
         let records = self.records();
+        let count = if self.function == Function::Evaluate { 0 } else { records.len() as u64 };
         let sums = self.call(model, parameters, &records).and_then(|sums| self.finished(sums, &records));
         let (mut sum, part) = match sums {
             Ok(finished) => finished,
             Err(fault) => {
                 let outcome =
                     self.complained(fault, &records, |records| self.call(model, parameters, records).err());
-                return Computed { outcome, negative_zeros: 0, part: None };
+                return Computed { outcome, records: count, negative_zeros: 0, part: None };
             }
         };
         let negative_zeros = sum.settle(&self.names.rounded);
         let outcome = go_on(sum).map_or_else(Outcome::Lost, Outcome::Done);
-        Computed { outcome, negative_zeros, part }
+        Computed { outcome, records: count, negative_zeros, part }
     }
 
     fn finished(

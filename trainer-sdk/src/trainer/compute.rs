@@ -88,10 +88,10 @@ impl Trainer {
 
     /// Counts a microbatch, and writes its outputs.
     async fn computed<T>(&self, ready: &Ready, at: usize, computed: Computed<T>) -> Result<Outcome<T>, Stop> {
-        let Computed { outcome, negative_zeros, part } = computed;
+        let Computed { outcome, records, negative_zeros, part } = computed;
         self.session.meter.microbatches.fetch_add(1, Relaxed);
         self.session.meter.negative_zeros.fetch_add(negative_zeros, Relaxed);
-        self.session.meter.records.fetch_add(ready.records[at].iter().len() as u64, Relaxed);
+        self.session.meter.records.fetch_add(records, Relaxed);
         if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
             let may_differ = self.session.exclusions.present().number > 0;
             outputs.write(ready.task.microbatches[at].index, part, may_differ).await?;
