@@ -184,7 +184,9 @@ pub(crate) fn sentence(name: &str, end: End, life: Life, last_words: &str) -> St
         }
         (End::Exited(0), _, Part::Joined) => "the job is not done, and it has done nothing for it",
         (End::Exited(0), _, Part::Worked) => "the job is not done: does the program end by itself?",
-        (End::Exited(WRONG_USAGE), _, Part::NeverJoined) => "it was called wrongly",
+        (End::Exited(WRONG_USAGE), _, Part::NeverJoined) => {
+            "it was called wrongly, or cannot declare its parameters"
+        }
         (End::Exited(NOT_OF_THE_JOB), _, Part::NeverJoined) if life.is_refused() => {
             "the master has not let it into the job"
         }

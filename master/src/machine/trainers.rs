@@ -151,7 +151,8 @@ impl Machine {
         let Some(what) = self.difference(environment).filter(|_| is_refused) else { return Ok(()) };
         let detail = format!(
             "{what}; the first trainer's environment is the job's, since others may give other bits: run this trainer as those \
-             of the job (image, processor, threads, flags), or start the master again with --environment warn, which lets it in"
+             of the job (image, processor, threads, flags; the same data, and a seed for what its script draws), or start the \
+             master again with --environment warn, which lets it in"
         );
         Err(Refusal::new(RefusalKind::EnvironmentMismatch, "this trainer", detail))
     }
