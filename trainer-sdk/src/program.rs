@@ -278,6 +278,34 @@ mod tests {
     }
 
     #[test]
+    fn what_long_calls_in_a_row_come_to_is_told_while_the_row_goes_on() {
+        let script = async |program: Program, _| {
+            let (hears, heard) = mpsc::channel::<()>();
+            let mut called = 0;
+            let mut answers = std::pin::pin!(program.each(Duration::ZERO, move |_| {
+                called += 1;
+                let begun = Instant::now();
+                while begun.elapsed() < 2 * TOLD_EVERY {
+                    thread::yield_now();
+                }
+                // Each waits until the one before it was heard of.
+                let is_heard = called == 1 || heard.recv_timeout(Duration::from_secs(10)).is_ok();
+                match (is_heard, called) {
+                    (true, ..3) => ControlFlow::Continue(called),
+                    _ => ControlFlow::Break(called),
+                }
+            }));
+            let mut told = Vec::new();
+            while let Some(answer) = answers.next().await {
+                told.push(answer);
+                let _ = hears.send(());
+            }
+            told
+        };
+        assert_eq!(served(script).0, [1, 2, 3]);
+    }
+
+    #[test]
     fn no_call_in_a_row_follows_a_panic_or_is_made_for_nobody() {
         let script = async |program: Program, busy: Busy| {
             let counted = Arc::new(AtomicUsize::new(0));
