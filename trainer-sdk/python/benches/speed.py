@@ -1,8 +1,8 @@
 """Processor time of a Shoal trainer against the plain PyTorch loop, on the same images: python benches/speed.py lenet
 
 In one run, alternated, so that both have the same machine: the plain loop with torch.optim, then a trainer of a whole job in
-this process. Only this process's time counts, all of its threads; that of the master and the parameter server, which are others, is
-told beside it. The figure is the median of the ratios of neighbours.
+this process. Only this process's time counts, all of its threads; that of the master and the parameter server, which are
+others, is told beside it. The figure is the median of the ratios of neighbours.
 
 `python benches/speed.py handover` is the time between two microbatches of a program that does nothing: from the end of one step's
 function to the beginning of the next one's.

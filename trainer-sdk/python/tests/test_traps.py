@@ -253,6 +253,8 @@ def test_a_parameter_of_the_optimizer_that_is_not_the_modules_is_refused(tmp_pat
         (lambda net, batch: (square(net, batch), net(batch), 1), r"no \(sum, weight\)"),
         (lambda net, batch: square(net, batch).item(), "`loss` gave a float"),
         (lambda net, batch: {"loss": square(net, batch)}, "`loss` gave a dict"),
+        (lambda net, batch: nn.functional.mse_loss(net(batch), batch[:, :1], reduction="sum"), "`loss` gave a sum"),
+        (lambda net, batch: torch.distributed.all_reduce(batch), "`loss` calls torch.distributed, and there are no ranks"),
     ],
 )
 def test_losses_that_cannot_be_weighed_are_refused(tmp_path: Path, loss: Any, told: str) -> None:
@@ -267,6 +269,7 @@ def test_losses_that_cannot_be_weighed_are_refused(tmp_path: Path, loss: Any, to
         (lambda z: {"mean": z}, r"metric 'mean' has shape \(1, 1\) for 1 records"),
         (lambda z: {"mean": None}, "metric 'mean' is a NoneType"),
         (lambda z: z, "`evaluate` gave a Tensor: give a dictionary"),
+        (torch.distributed.all_reduce, "`evaluate` calls torch.distributed, and there are no ranks"),
     ],
 )
 def test_evaluations_of_a_wrong_kind_are_refused_before_the_first_step(tmp_path: Path, given: Any, told: str) -> None:
@@ -336,6 +339,31 @@ def test_a_trainer_with_other_data_is_refused(tmp_path: Path, monkeypatch: pytes
     with pytest.warns(UserWarning, match="trainer-1 ended with exit code 5"):
         trained(tmp_path, "job", program, trainers=2, epochs=4)
     assert 'data is "' in (tmp_path / "job" / "trainer-1.log").read_text()
+
+
+class Stream:
+    """As an iterable data set of PyTorch: it has no length."""
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError
+
+
+def test_data_that_have_no_numbers_are_refused_before_a_job_begins(tmp_path: Path) -> None:
+    loader = torch.utils.data.DataLoader(DATA, 16)
+    for name in ("data", "eval_data"):
+        with pytest.raises(TypeError, match=f"{name}= is a DataLoader.*give the data set itself, `{name}=loader.dataset`"):
+            trained(tmp_path, "job", program(**{name: loader}))
+    with pytest.raises(TypeError, match=r"data= is a Stream.*pack what it yields into RecordIO"):
+        trained(tmp_path, "job", program(data=Stream()))
+
+
+def test_ranks_that_are_left_in_build_are_refused(tmp_path: Path) -> None:
+    def parallel() -> Any:
+        net, optimizer = build()()
+        return nn.parallel.DistributedDataParallel(net), optimizer
+
+    with pytest.raises(shoal.torch.Refused, match=r"`build` calls torch\.distributed, and there are no ranks"):
+        trained(tmp_path, "job", program(parallel))
 
 
 # The process.

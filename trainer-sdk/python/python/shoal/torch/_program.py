@@ -19,6 +19,7 @@ from .. import _declare
 from .. import _program as base
 from .._batch import Batch, DataSet, Gradient, Metrics, Parameters
 from .._declare import Declared, Metric, Rule, Schedule
+from ._given import Loss, judgements_of, refuse_ranks, total_of, without_ranks
 from ._module import Module, load
 from ._optimizers import Refused, check_optimizer, rule_of, schedules_of
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 _training = threading.Lock()
 #: What `build` gives: the module, its optimizer, and a scheduler if there is one.
 Built = tuple[nn.Module, optim.Optimizer] | tuple[nn.Module, optim.Optimizer, lr_scheduler.LRScheduler]
-#: A loss: a mean over the records, one value for each record, or a sum and what it weighs (tokens, say).
-Loss = torch.Tensor | tuple[torch.Tensor, int]
 
 
 class Program(base.Program):
@@ -119,7 +118,8 @@ class Program(base.Program):
         torch.set_num_threads(self._threads)
         torch.use_deterministic_algorithms(True)
         _seed_all(seed)
-        net, optimizer, *rest = self._build()
+        with without_ranks("build"):
+            net, optimizer, *rest = self._build()
         return Module(net, counts), optimizer, (rest[0] if rest else None)
 
     def initial(self, seed: int) -> dict[str, Array]:
@@ -170,7 +170,7 @@ class Program(base.Program):
         """Forward and backward, for nothing."""
         module = self._built
         with torch.enable_grad(), self._precision():
-            total, _ = _total(self._loss(module.callable, inputs), records)
+            total, _ = total_of(self._loss(module.callable, inputs), records)
         torch.autograd.backward(total)
         for parameter in module.trained.values():
             parameter.grad = None
@@ -230,8 +230,8 @@ class Program(base.Program):
         module = self._built
         inputs = self._inputs(_trial(1, self.eval_data))
         module.begin_judging()
-        with torch.no_grad(), self._precision():
-            given = _judgements(self._judge(module.net, inputs), 1)
+        with without_ranks("evaluate"), torch.no_grad(), self._precision():
+            given = judgements_of(self._judge(module.net, inputs), 1)
         for name, values in given.items():
             self.metrics.setdefault(name, _declare.Accuracy() if values.dtype == torch.bool else _declare.Mean())
 
@@ -255,6 +255,7 @@ class Program(base.Program):
         try:
             total, weight = self._forward(inputs, batch)
         except ValueError as error:
+            refuse_ranks("loss", error)
             if len(batch) > 1 or not module.norms or _OF_ONE not in str(error):
                 raise
             module.begin_alone(parameters)
@@ -276,7 +277,7 @@ class Program(base.Program):
         # Whoever calls `shoal.run` may have switched gradients off.
         with torch.enable_grad(), self._precision():
             loss = self._loss(self._built.callable, inputs)
-            return _total(loss, len(batch))
+            return total_of(loss, len(batch))
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
         if self._autocast is None:
@@ -289,7 +290,7 @@ class Program(base.Program):
             super().evaluate(batch, parameters, metrics)
             return
         given = self._judged(batch, parameters, self._judge)
-        for name, values in _judgements(given, len(batch)).items():
+        for name, values in judgements_of(given, len(batch)).items():
             metrics.add(name, float(values.double().sum()), len(batch))
 
     def predict(self, batch: Batch, parameters: Parameters) -> Sequence[Any]:
@@ -306,7 +307,7 @@ class Program(base.Program):
         module.load_statistics(parameters)
         module.begin_judging()
         _seed_all(batch.seed)
-        with torch.no_grad(), self._precision():
+        with without_ranks("predict" if function is self._say else "evaluate"), torch.no_grad(), self._precision():
             given = function(module.callable, inputs)
         module.end_judging()
         return given
@@ -357,24 +358,6 @@ def _trial(records: int, data: DataSet | None) -> Batch:
     return Batch(core, data)
 
 
-def _judgements(given: Any, records: int) -> dict[str, torch.Tensor]:
-    """What an evaluation gives, one value for each record."""
-    if not isinstance(given, Mapping):
-        raise Refused(f"`evaluate` gave a {type(given).__name__}: give a dictionary with one value for each record by metric")
-    judged = {}
-    for name, values in given.items():
-        try:
-            judged[name] = torch.as_tensor(values)
-        except (TypeError, ValueError, RuntimeError):
-            raise Refused(f"metric {name!r} is a {type(values).__name__}: give a tensor, one value for each record") from None
-        if judged[name].shape != (records,):
-            raise Refused(
-                f"metric {name!r} has shape {tuple(judged[name].shape)} for {records} records: give one value for each record "
-                '(`reduction="none"`, `squeeze(1)`)'
-            )
-    return judged
-
-
 def _compilation(asked: bool | dict[str, Any]) -> dict[str, Any] | None:
     """The arguments of `torch.compile`; one program for each shape, so that bits do not depend on which shapes came before."""
     if asked is False:
@@ -385,35 +368,6 @@ def _compilation(asked: bool | dict[str, Any]) -> dict[str, Any] | None:
     if arguments["dynamic"] is not False:
         raise Refused("compile: with dynamic shapes bits depend on which shapes came before: leave `dynamic` out")
     return arguments
-
-
-def _total(loss: Loss, records: int) -> tuple[torch.Tensor, int]:
-    """The sum of a microbatch's loss, and its weight."""
-    if isinstance(loss, tuple):
-        if len(loss) != 2 or not isinstance(loss[0], torch.Tensor) or loss[0].ndim != 0:
-            raise Refused("`loss` gave a tuple that is no (sum, weight): give a scalar tensor and a whole number")
-        return loss[0], _whole(loss[1])
-    if not isinstance(loss, torch.Tensor):
-        raise Refused(f"`loss` gave a {type(loss).__name__}: give the mean, one value for each record, or (sum, weight)")
-    if loss.ndim == 0:
-        return loss * records, records
-    if loss.shape == (records,):
-        return loss.sum(), records
-    raise Refused(
-        f"`loss` has shape {tuple(loss.shape)} for {records} records: give the mean, one value for each record, or (sum, weight)"
-    )
-
-
-def _whole(weight: Any) -> int:
-    """A weight: numbers of records or tokens are whole."""
-    if isinstance(weight, torch.Tensor) and weight.numel() != 1:
-        raise Refused(f"`loss` gave a weight of shape {tuple(weight.shape)}: give a whole number")
-    if int(weight) != weight:
-        raise Refused(
-            f"`loss` gave {float(weight):g} as its weight, which is no whole number: multiply sum and weight by the same number, "
-            "such as 1000, and round the weight: the mean stays"
-        )
-    return int(weight)
 
 
 #: What PyTorch's norms say of one record.
