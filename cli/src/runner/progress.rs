@@ -62,6 +62,11 @@ impl Progress {
 
     /// The status in one line.
     pub(crate) fn line(&mut self, status: &StatusReply, now: Instant) -> String {
+        let (seconds, phase, trainers) = (self.started.elapsed().as_secs_f64(), &status.phase, live(status));
+        if !status.is_progress_known {
+            // Of a job that goes on, too: it is not at its first step.
+            return format!("{seconds:>5.1} s  {phase}  {trainers} trainers");
+        }
         let rate = self.rate(status.records_trained, now);
         let left = status.records_planned.saturating_sub(status.records_trained);
         let eta = rate.filter(|rate| *rate > 0.0).map(|rate| left as f64 / rate);
@@ -72,13 +77,10 @@ impl Progress {
         let newest = status.evaluations.last().map(evaluations::values);
         let evaluated = newest.map_or_else(String::new, |values| format!("  {values}"));
         format!(
-            "{:>5.1} s  {}{epoch}  step {}/{}  {} records/s  {} trainers  ETA {}{evaluated}",
-            self.started.elapsed().as_secs_f64(),
-            status.phase,
+            "{seconds:>5.1} s  {phase}{epoch}  step {}/{}  {} records/s  {trainers} trainers  ETA {}{evaluated}",
             status.step,
             status.steps,
             word(rate, ""),
-            live(status),
             word(eta, " s"),
         )
     }
@@ -123,9 +125,12 @@ mod tests {
             settings: Some(JobSettings { epochs: 1, ..Default::default() }),
             records_trained: trained,
             records_planned: 100_000,
+            is_progress_known: true,
             ..Default::default()
         };
         let (mut progress, began) = (Progress::new(), Instant::now());
+        let unknown = StatusReply { is_progress_known: false, phase: "training".to_owned(), ..at(0) };
+        assert!(progress.line(&unknown, began).ends_with(" s  training  0 trainers"));
         assert!(progress.line(&at(90_000), began).contains("  - records/s  0 trainers  ETA -"));
         let line = progress.line(&at(90_200), began + Duration::from_secs(2));
         assert!(line.contains("  100 records/s  0 trainers  ETA 98 s"), "{line}");

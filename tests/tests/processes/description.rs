@@ -115,7 +115,13 @@ async fn a_run_that_goes_on_is_not_asked_again() {
     kill_process(Pid::from_raw(supervisor.pid() as i32).unwrap(), Signal::INT).unwrap();
     assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(1));
     let resumed = given.command("run", &["--resume", "--checkpoint-steps", "1"], &["sh", "-c", script]);
-    let ended = closing(&{ resumed }.output().unwrap()).unwrap();
+    let resumed = { resumed }.output().unwrap();
+    let said = words(&resumed);
+    let goes_on =
+        said.lines().find_map(|line| line.split_once("goes on at step ")).expect("where it goes on");
+    assert!(!goes_on.1.starts_with("0 "), "{said}");
+    assert!(!said.contains("step 0/"), "{said}");
+    let ended = closing(&resumed).unwrap();
     assert_eq!(ended["parameters_sha256"], undisturbed["parameters_sha256"]);
     assert_eq!(std::fs::read_to_string(given.0.path("asked")).unwrap(), "asked\n".repeat(2), "once a run");
 }

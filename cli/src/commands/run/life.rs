@@ -31,6 +31,7 @@ pub(crate) async fn train(
     progress: &mut Progress,
     mut chaos: Option<&mut Chaos>,
 ) -> anyhow::Result<(Outcome, Value)> {
+    let mut resumes = job.plan.resumed.is_some();
     loop {
         let goes_on = job.tick().await;
         job.notes.drain(..).for_each(|note| progress.say(&note));
@@ -41,6 +42,10 @@ pub(crate) async fn train(
             chaos.tick(job).await;
         }
         job.notes.drain(..).for_each(|note| progress.say(&note));
+        if resumes && job.status.is_progress_known {
+            progress.say(&format!("goes on at step {} of {}", job.status.step, job.status.steps));
+            resumes = false;
+        }
         progress.show(&job.status);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
