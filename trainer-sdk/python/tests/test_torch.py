@@ -329,16 +329,15 @@ def test_what_is_frozen_is_part_of_the_environment(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_compiled_program_gives_one_hash_whoever_compiles_it(tmp_path: Path, name: str) -> None:
-    found = []
-    for trainers in (1, 2):
+    def run(trainers: int) -> shoal.Result:
         program = images.program(name, compile=True)
-        folder = tmp_path / str(trainers)
-        found.append(shoal.run(program, trainers=trainers, epochs=200 * trainers, folder=folder, **SHAPE))
-    assert found[0].metrics["accuracy"] > 0.5
-    alone, together = found
-    assert {trainer["name"] for trainer in together.status["trainers"]} == {"trainer-0", "trainer-1"}
-    half = shoal.run(images.program(name, compile=True), epochs=400, folder=tmp_path / "half", **SHAPE)
-    assert (alone.sha256 == half.sha256, together.sha256 == half.sha256) == (False, True)
+        return shoal.run(program, trainers=trainers, epochs=20, folder=tmp_path / str(trainers), **SHAPE)
+
+    alone, together = run(1), run(2)
+    assert alone.metrics["accuracy"] > 0.5
+    assert all(trainer["records"] > 0 for trainer in together.status["trainers"])
+    assert len(together.status["trainers"]) == 2
+    assert alone.sha256 == together.sha256
 
 
 def test_compilations_whose_bits_are_chance_are_refused() -> None:
