@@ -159,7 +159,7 @@ fn differs(asks: &BTreeMap<String, String>, job: &JobArguments) -> Option<String
     let (asked, has): (Vec<_>, Vec<_>) = others.unzip();
     let (asked, has) = (asked.join(" "), has.join(" "));
     (!asked.is_empty())
-        .then(|| format!("alone the program asks for {asked}; this run has {has}, as it was called"))
+        .then(|| format!("started alone the program asks for {asked}; this run has {has}: say so here, too, if that is meant"))
 }
 
 /// Adds what a program has written in `place` to `job`, where nobody has said otherwise. Returns what it has written.

@@ -136,7 +136,7 @@ const PROGRAMS: [(&str, &str, i32, &[&str]); 12] = [
         "test -z \"$SHOAL_DESCRIBE\" && exec \"$COUNT\"; \
          echo '{\"version\":1,\"asks\":{\"epochs\":\"9\",\"trainers\":\"5\"}}' > \"$SHOAL_DESCRIBE/program.json\"",
         0,
-        &["alone the program asks for --epochs 9; this run has --epochs "],
+        &["started alone the program asks for --epochs 9; this run has --epochs "],
     ),
     ("left-behind", "test -z \"$SHOAL_DESCRIBE\" || sleep 600 & exec \"$COUNT\"", 0, &[]),
     (
