@@ -366,6 +366,15 @@ def test_ranks_that_are_left_in_build_are_refused(tmp_path: Path) -> None:
         trained(tmp_path, "job", program(parallel))
 
 
+def test_a_module_of_which_nothing_is_trained_is_refused(tmp_path: Path) -> None:
+    def frozen() -> Any:
+        net, optimizer = build()()
+        return net.requires_grad_(False), optimizer
+
+    with pytest.raises(shoal.TrainError, match="no parameter that is trained"):
+        trained(tmp_path, "job", program(frozen))
+
+
 # The process.
 
 

@@ -362,7 +362,7 @@ def declaration(
         "decisions": decisions and decisions._json(),
         "block_elements": block_elements,
     }
-    return json.dumps(made, allow_nan=False)
+    return json.dumps(made, allow_nan=False, default=_number)
 
 
 def _parameter(
@@ -373,6 +373,8 @@ def _parameter(
     initial: Json = "Zeros",
     group: Json = None,
 ) -> Json:
+    if not isinstance(shape, Sequence):
+        raise TypeError(f"{name!r} has shape {shape!r}: give a tuple, ({shape!r},)")
     rate = rate or {"base": 0.0, "warmup_steps": 0, "decay": "Constant"}
     group = group or {"rate_multiplier": 1.0, "weight_decay": 0.0, "is_frozen": False}
     made = {"name": name, "shape": list(shape), "rule": rule, "learning_rate": rate, "initial": initial, "group": group}
@@ -380,8 +382,17 @@ def _parameter(
     return made
 
 
+def _number(value: Any) -> Json:
+    """A number of NumPy or PyTorch, as Python has it."""
+    try:
+        return value.item()
+    except AttributeError:
+        raise TypeError(f"a {type(value).__name__} is declared, where a number is wanted: {value!r}") from None
+
+
 def _finite(name: str, value: Json) -> None:
     """Numbers that are none have no JSON: they are refused by the parameter's name."""
+    value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"parameter {name!r}: {value} is declared, where a finite number is wanted")
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

@@ -129,6 +129,8 @@ class Program(base.Program):
     def declare(self, job: _core.Job) -> Sequence[Declared]:
         """Reads module and optimizer."""
         module, optimizer, scheduler = self._make(job.seed)
+        if not module.trained:
+            raise Refused("the module has no parameter that is trained: `requires_grad` is False for all of them")
         if not job.is_warm_started:
             raise Refused(
                 "the job has no initial values, and a module makes its own: start it by `shoal run -- python ...`, which asks "
