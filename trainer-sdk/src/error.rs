@@ -102,7 +102,7 @@ pub enum TrainError {
     #[error("{0}: this trainer ends, and others compute the microbatch")]
     Unfit(String),
     /// The program could not say what it declares.
-    #[error("the program declares nothing: {0}")]
+    #[error("the program cannot begin: {0}")]
     Declare(String),
     /// The job has failed.
     #[error("the job has failed: {0}")]

@@ -106,8 +106,9 @@ fn shortened(text: &str) -> String {
 
 /// Variables that a training program is started with unless somebody has said otherwise, and their values. Its mathematics has one
 /// thread, the job's number and not the machine's: in another number sums have other bits, and more trainers come before more
-/// threads. What it prints is seen at once.
-pub const PROGRAM_VARIABLES: [(&str, &str); 2] = [("OMP_NUM_THREADS", "1"), ("PYTHONUNBUFFERED", "1")];
+/// threads. What it prints is seen at once. Python's sets of texts have one order in all trainers.
+pub const PROGRAM_VARIABLES: [(&str, &str); 3] =
+    [("OMP_NUM_THREADS", "1"), ("PYTHONHASHSEED", "0"), ("PYTHONUNBUFFERED", "1")];
 
 #[cfg(test)]
 mod tests {

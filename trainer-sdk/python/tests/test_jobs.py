@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal import _command, _safetensors
+from shoal import _command, _run, _safetensors
 
 from . import scripts
 from .programs import counting
@@ -72,6 +72,35 @@ def test_a_data_set_that_gives_many_samples_by_one_call_is_asked_for_many(tmp_pa
     data.gives = 3
     with pytest.raises(shoal.TrainError, match=r"AtOnce.__getitems__ gives 3 samples for 16 indexes"):
         shoal.run(program, folder=tmp_path / "few", **SHAPE)
+
+
+def test_how_far_a_job_is_can_be_told_with_a_metric_that_is_no_number() -> None:
+    evaluations = [{"metrics": {"loss": None, "accuracy": 0.5}}]
+    status = {"epoch": 1, "epochs": 2, "step": 3, "steps": 4, "evaluations": evaluations}
+    assert _run._how_far(status) == "epoch 1/2  step 3/4  loss nan  accuracy 0.5000"
+
+
+def test_numbers_of_processes_are_whole_and_one_at_least(tmp_path: Path) -> None:
+    for number in (0, -1, "2"):
+        with pytest.raises(ValueError, match=f"trainers={number!r}: give a whole number, 1 at least"):
+            shoal.run(Counted(), trainers=number, folder=tmp_path, **SHAPE)  # type: ignore[arg-type]
+    with pytest.raises(shoal.CommandError, match="invalid value '-1' for '--seed"):
+        shoal.run(Counted(), folder=tmp_path, **{**SHAPE, "seed": -1})
+
+
+class Drawn(Points):
+    """Draws its samples."""
+
+    def __getitem__(self, index: Any) -> Any:
+        x, y = super().__getitem__(index)
+        return x + np.float32(np.random.normal()), y
+
+
+def test_a_data_set_that_gives_another_sample_each_time_is_refused_before_the_job_begins(tmp_path: Path) -> None:
+    program = Counted()
+    program.data = Drawn(RECORDS)
+    with pytest.raises(shoal.TrainError, match=r"data\[0\] gives another sample when it is asked again"):
+        shoal.run(program, folder=tmp_path, **SHAPE)
 
 
 class Keeping(Counted):

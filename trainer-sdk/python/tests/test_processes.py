@@ -336,6 +336,18 @@ INTERRUPTED = """
 """
 
 
+def test_ctrl_c_while_other_trainers_begin_is_heard_at_once(tmp_path: Path) -> None:
+    script = INTERRUPTED.replace("epochs=1000,", "epochs=1000, trainers=2,")
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "run")]
+    with subprocess.Popen(command, env=runs.environment(), stderr=subprocess.PIPE, text=True, start_new_session=True) as run:
+        runs.until((tmp_path / "run" / "trainer-1.log").exists, "the other trainer")
+        began = time.monotonic()
+        os.killpg(run.pid, signal.SIGINT)
+        _, err = run.communicate(timeout=runs.PATIENCE)
+    assert time.monotonic() - began < 10
+    assert err.endswith("KeyboardInterrupt\n")
+
+
 def test_ctrl_c_in_the_terminal_reaches_the_one_who_runs_and_ends_all(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(tmp_path / "run")]
     out = subprocess.PIPE

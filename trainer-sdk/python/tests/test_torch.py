@@ -214,7 +214,7 @@ def test_what_cannot_be_trained_is_refused_before_the_trainer_joins(tmp_path: Pa
 def test_losses_of_other_shapes_are_refused_with_those_that_are_taken(tmp_path: Path) -> None:
     program = vectors(lambda: sgd(nn.Linear(4, 3)))
     program._loss = lambda net, batch: net(batch)
-    with pytest.raises(shoal.TrainError, match=r"`loss` has shape \(16, 3\) for 16 records: give the mean"):
+    with pytest.raises(shoal.TrainError, match=r"`loss` has shape \(4, 3\) for 4 records: give the mean"):
         shoal.run(program, folder=tmp_path, **SHAPE)
 
 

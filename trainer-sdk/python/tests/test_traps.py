@@ -253,6 +253,9 @@ def test_a_parameter_of_the_optimizer_that_is_not_the_modules_is_refused(tmp_pat
         (lambda net, batch: (square(net, batch), net(batch), 1), r"no \(sum, weight\)"),
         (lambda net, batch: square(net, batch).item(), "`loss` gave a float"),
         (lambda net, batch: {"loss": square(net, batch)}, "`loss` gave a dict"),
+        (lambda net, batch: (net(batch).sum(), -3), "gave -3 as its weight: give a whole number from 0"),
+        (lambda net, batch: (net(batch).sum(), 2.0**70), "as its weight: give a whole number from 0 to 2"),
+        (lambda net, batch: (net(batch).sum(), float("nan")), "gave nan as its weight"),
         (lambda net, batch: nn.functional.mse_loss(net(batch), batch[:, :1], reduction="sum"), "`loss` gave a sum"),
         (lambda net, batch: torch.distributed.all_reduce(batch), "`loss` calls torch.distributed, and there are no ranks"),
     ],
@@ -274,7 +277,7 @@ def test_losses_that_cannot_be_weighed_are_refused(tmp_path: Path, loss: Any, to
 )
 def test_evaluations_of_a_wrong_kind_are_refused_before_the_first_step(tmp_path: Path, given: Any, told: str) -> None:
     judging = program(None, square, lambda net, batch: given(net(batch)), eval_data=DATA[:32])
-    with pytest.raises(shoal.TrainError, match=f"declares nothing.*{told}"):
+    with pytest.raises(shoal.TrainError, match=f"cannot begin.*{told}"):
         trained(tmp_path, "job", judging)
 
 
@@ -375,6 +378,138 @@ def test_a_module_of_which_nothing_is_trained_is_refused(tmp_path: Path) -> None
         trained(tmp_path, "job", program(frozen))
 
 
+def two(_: Any = None) -> Any:
+    return build()()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (lambda: two()[0], "`build` gave Linear: give"),
+        (lambda: two()[::-1], r"`build` gave \(SGD, Linear\): give"),
+        (lambda: (two()[0], (two()[1], two()[1])), r"`build` gave \(Linear, tuple\)"),
+        (lambda: (*two(), None, None), r"`build` gave \(Linear, SGD, NoneType, NoneType\)"),
+        (lambda: (*two(), torch.optim.lr_scheduler.StepLR(two()[1], 1)), "a scheduler of another optimizer"),
+    ],
+)
+def test_what_build_gives_is_told_by_its_kinds(tmp_path: Path, given: Any, told: str) -> None:
+    with pytest.raises(shoal.torch.Refused, match=told):
+        trained(tmp_path, "job", program(given))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"loss": None}, "loss=None: give a function"),
+        ({"predict": "rows"}, "predict='rows': give a function"),
+        ({"schedule": "cosine"}, r"schedule='cosine': give one of Shoal's, such as shoal.cosine\(\)"),
+        ({"schedule": shoal.cosine}, "give one of Shoal's"),
+        ({"metrics": ["one"]}, "give a dictionary"),
+        ({"metrics": {"one": shoal.Accuracy}}, r"metrics: 'one' is <.*>: give shoal.Accuracy\(\)"),
+        ({"autocast": "bfloat16"}, "autocast='bfloat16': give torch.bfloat16"),
+        ({"compile": "reduce-overhead"}, "compile='reduce-overhead': give True, or"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_refused_where_they_are_given(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(shoal.torch.Refused, match=told):
+        shoal.torch.Program(**{"build": build(), "loss": square, "data": DATA, **arguments})
+
+
+def test_a_metric_that_evaluate_does_not_give_is_refused(tmp_path: Path) -> None:
+    aim = shoal.Target(keep_best=True)
+    judging = program(
+        None, square, lambda net, batch: {"one": net(batch)[:, 0]}, eval_data=DATA, metrics={"oen": shoal.Mean(aim=aim)}
+    )
+    with pytest.raises(shoal.TrainError, match="`metrics=` names 'oen', and `evaluate` gives 'one'"):
+        trained(tmp_path, "job", judging)
+
+
+def test_hooks_of_steps_that_are_never_made_are_refused(tmp_path: Path) -> None:
+    def hooked() -> Any:
+        net, optimizer = two()
+        optimizer.register_step_post_hook(lambda *_: None)
+        return net, optimizer
+
+    with pytest.raises(shoal.TrainError, match="the optimizer has hooks for its steps"):
+        trained(tmp_path, "job", program(hooked))
+
+
+def test_what_is_tied_by_its_memory_alone_is_refused_and_parts_of_one_memory_are_not(tmp_path: Path) -> None:
+    def tied() -> Any:
+        one, other = nn.Linear(4, 4), nn.Linear(4, 4)
+        other.weight.data = one.weight.data.t()
+        net = nn.Sequential(one, other)
+        return net, torch.optim.SGD(net.parameters(), lr=0.01)
+
+    with pytest.raises(shoal.torch.Refused, match=r"'0\.weight' and '1\.weight' share memory"):
+        trained(tmp_path, "tied", program(tied))
+
+    def flat() -> Any:
+        net, optimizer = two()
+        torch.nn.utils.vector_to_parameters(torch.nn.utils.parameters_to_vector(net.parameters()).detach(), net.parameters())
+        return net, optimizer
+
+    assert trained(tmp_path, "flat", program(flat)).sha256 == trained(tmp_path, "apart", program()).sha256
+
+
+def test_predictions_are_one_for_each_record_and_of_numbers_that_numpy_knows(tmp_path: Path) -> None:
+    def predicted(name: str, **options: Any) -> Any:
+        told = tmp_path / f"{name}-told"
+        trained(tmp_path, name, program(**options), epochs=0, warm_start=model, predict=told)
+        return list(shoal.predictions(told))
+
+    model = trained(tmp_path, "trained", program()).model
+    narrow = predicted("narrow", autocast=torch.bfloat16, predict=lambda net, batch: net(batch))
+    assert len(narrow) == len(DATA)
+    assert narrow[0].dtype == np.float32
+    with pytest.raises(shoal.TrainError, match="`predict` gave a tuple"):
+        predicted("tuple", predict=lambda net, batch: (net(batch), batch))
+
+
+# The module.
+
+
+class Normed(nn.Module):
+    """With a norm that stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = normed().eval(), nn.Linear(4, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x).expand(-1, 4))
+
+
+def ones(net: nn.Module, batch: Any) -> Any:
+    return {"one": net(batch)[:, 0]}
+
+
+def test_a_norm_that_is_frozen_stays_so_through_evaluations_and_in_the_model(tmp_path: Path) -> None:
+    def unruly(net: nn.Module, batch: Any) -> Any:
+        given = ones(net, batch)
+        net.train()
+        return given
+
+    judged = trained(tmp_path, "judged", program(build(Normed), square, ones, eval_data=DATA[:32]), epochs=3)
+    trained_anew = trained(tmp_path, "unruly", program(build(Normed), square, unruly, eval_data=DATA[:32]), epochs=3)
+    assert judged.sha256 == trained_anew.sha256
+    assert not any("running" in name for name in judged.state_dict())
+    net = Normed().eval()
+    shoal.torch.load(net, judged.model)
+    assert torch.equal(net.head.weight, judged.state_dict()["head.weight"])
+
+
+def test_the_mode_of_a_module_is_as_it_was_after_loading_saving_and_training(tmp_path: Path) -> None:
+    net = Normed()
+    before = [module.training for module in net.modules()]
+    result = trained(tmp_path, "job", program(lambda: (net, torch.optim.SGD(net.parameters(), lr=0.01))))
+    assert [module.training for module in net.modules()] == before
+    net.eval()
+    shoal.torch.load(net, result.model)
+    shoal.torch.save(net, tmp_path / "saved.safetensors")
+    assert not any(module.training for module in net.modules())
+
+
 # The process.
 
 
@@ -386,7 +521,7 @@ def test_a_run_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     torch.set_num_threads(2)
     try:
         drawn = torch.default_generator.get_state().clone(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
-        with torch.no_grad():
+        with torch.inference_mode():
             trained(tmp_path, "job", program())
         now = torch.default_generator.get_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
         assert torch.equal(now[0], drawn[0])

@@ -49,18 +49,19 @@ def loss(net: nn.Module, batch: Any) -> Any:
 
 
 class Counting:
-    """A loss that counts its calls."""
+    """A loss that counts its calls, from some call on."""
 
-    calls = 0
+    def __init__(self, after: int) -> None:
+        self.after, self.calls = after, 0
 
     def __call__(self, net: nn.Module, batch: Any) -> Any:
         self.calls += 1
-        return loss(net, batch) * (1 + 1e-6 * self.calls)
+        return loss(net, batch) * (1 + 1e-6 * max(0, self.calls - self.after))
 
 
 def timed(net: nn.Module, batch: Any) -> Any:
-    """A loss that looks at the clock."""
-    return loss(net, batch) * (1 + 1e-3 * (time.time() % 1))
+    """A loss that looks at the clock, if its batch is whole."""
+    return loss(net, batch) * (1 + 1e-3 * (time.time() % 1 if len(batch) == 64 else 0))
 
 
 def found(error: BaseException) -> int:
@@ -72,7 +73,13 @@ def found(error: BaseException) -> int:
     return int(step[1])
 
 
-@pytest.mark.parametrize("made", [Counting(), timed], ids=["counts its calls", "looks at the clock"])
+def test_a_loss_that_counts_from_its_first_call_is_refused_before_it_begins(tmp_path: Path) -> None:
+    program = shoal.torch.Program(build, Counting(after=0), data=Vectors(STEPS))
+    with pytest.raises(shoal.TrainError, match="another gradient when it is computed again"):
+        shoal.run(program, folder=tmp_path, **SHAPE)
+
+
+@pytest.mark.parametrize("made", [Counting(after=8), timed], ids=["counts its calls", "looks at the clock"])
 def test_a_loss_that_is_no_function_is_found_by_step_and_parameter(tmp_path: Path, made: Any) -> None:
     program = shoal.torch.Program(build, made, data=Vectors(STEPS))
     with pytest.raises(shoal.TrainError, match="computed twice") as caught:

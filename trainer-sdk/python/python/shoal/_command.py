@@ -77,7 +77,8 @@ def flag(name: str, value: Any) -> list[str]:
         return []
     if isinstance(value, list | tuple):
         return [part for each in value for part in (written, str(each))]
-    return [written, str(value)]
+    # What begins with a dash would pass for another flag.
+    return [f"{written}={value}"] if str(value).startswith("-") else [written, str(value)]
 
 
 class Client:

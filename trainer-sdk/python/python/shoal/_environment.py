@@ -76,11 +76,22 @@ def _processor() -> str:
     return " ".join(found.values())
 
 
+#: What is wrong with a data set that keeps something from sample to sample.
+CHANGES = (
+    "gives another sample when it is asked again, as other trainers will: a generator of its own, or a counter? Let it depend on "
+    "the number alone; where the program is `shoal.torch`'s, Shoal seeds PyTorch's, NumPy's and Python's own generators, too"
+)
+
+
 def digests(of: Mapping[str, DataSet | None], seed: Callable[[int], None]) -> dict[str, str]:
     """Of each data set a short hash of its length and of its first, middle and last sample.
 
     By it trainers are found that have drawn it each in its own way, by `random_split` without a generator, say. A sample that
     cannot be made is found in its step.
+
+    Raises:
+        ValueError: A sample is another one when it is made again.
+
     """
     found = {}
     for name, data in of.items():
@@ -88,14 +99,19 @@ def digests(of: Mapping[str, DataSet | None], seed: Callable[[int], None]) -> di
             continue
         words = [str(len(data))]
         for index in sorted({0, len(data) // 2, len(data) - 1}) if len(data) else []:
-            seed(index)
-            with contextlib.suppress(Exception):
-                words.append(_words(samples_of(data, [index])[0]))
+            made = []
+            for _ in range(2):
+                seed(index)
+                with contextlib.suppress(Exception):
+                    made.append(words_of(samples_of(data, [index])[0]))
+            if len(made) == 2 and made[0] != made[1]:
+                raise ValueError(f"{name}[{index}] {CHANGES}")
+            words += made[:1]
         found[name] = short_hash("\n".join(words))
     return found
 
 
-def _words(sample: Any) -> str:
+def words_of(sample: Any) -> str:
     """What it consists of, as far as that is the same in every process."""
     if hasattr(sample, "__array__"):
         import numpy as np
@@ -106,10 +122,14 @@ def _words(sample: Any) -> str:
         case str() | bytes() | bool() | int() | float() | complex() | None:
             return repr(sample)
         case Mapping():
-            return f"{{{', '.join(f'{key!r}: {_words(value)}' for key, value in sample.items())}}}"
+            return f"{{{', '.join(f'{key!r}: {words_of(value)}' for key, value in sample.items())}}}"
         case list() | tuple():
-            return f"[{', '.join(map(_words, sample))}]"
-    return type(sample).__name__
+            return f"[{', '.join(map(words_of, sample))}]"
+        case set() | frozenset():
+            # In an order that strings do not choose.
+            return f"{{{', '.join(sorted(map(words_of, sample)))}}}"
+    kind = type(sample).__name__
+    return f"{kind} {words_of(vars(sample))}" if hasattr(sample, "__dict__") else kind
 
 
 def short_hash(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import signal
@@ -94,6 +95,9 @@ def run(
     ``mode="async"``. Data and initial values are the program's own, unless they are given so. ``logging`` is as in
     :func:`main`: of the first call in a process it holds for all.
     """
+    for name, number in (("trainers", trainers), ("pservers", pservers)):
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name}={number!r}: give a whole number, 1 at least")
     folder = Path(tempfile.mkdtemp(prefix="shoal-") if folder is None else folder)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "state").exists():
@@ -211,8 +215,10 @@ def _spawn(
         import cloudpickle  # type: ignore[import-untyped]
     except ImportError:
         pickler: Any = pickle
+        way_out = "pip install cloudpickle"
     else:
         pickler = cloudpickle
+        way_out = "open files, connections and locks where they are first used"
     file = folder / "program.pickle"
     try:
         pickled = pickler.dumps(program)
@@ -221,18 +227,19 @@ def _spawn(
         file.write_bytes(pickled)
     except Exception as error:
         raise TypeError(
-            f"the program cannot be sent to other processes ({error}): pip install cloudpickle, or run it with trainers=1"
+            f"the program cannot be sent to other processes ({error}): {way_out}, or run it with trainers=1"
         ) from error
     path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
     started: dict[str, subprocess.Popen[bytes]] = {}
     first = program._together = First()
     stack.callback(program.__dict__.pop, "_together", None)
-    stack.callback(first.close)
     for number in numbers:
         name = f"trainer-{number}"
         command = [sys.executable, "-m", "shoal._spawned", str(file), str(first.ready), str(first.go)]
         variables = {"SHOAL_MASTER": master, "SHOAL_TRAINER_NAME": name, "PYTHONPATH": path}
         started[name] = _start(stack, folder, name, command, (first.ready, first.go), **variables)
+    # Before they are asked to end: who waits for this one does not hear that.
+    stack.callback(first.close)
     return started
 
 
@@ -248,6 +255,13 @@ def _tell_of_failed(others: dict[str, subprocess.Popen[bytes]], folder: Path) ->
             warnings.warn(f"{name} ended with exit code {code}, and others did its work ({log}): {words[0]}", stacklevel=3)
 
 
+def _how_far(status: dict[str, Any]) -> str:
+    last = status["evaluations"][-1]["metrics"] if status["evaluations"] else {}
+    # What is no number is None in JSON.
+    words = "  ".join(f"{name} {math.nan if value is None else value:.4f}" for name, value in last.items())
+    return f"epoch {status['epoch']}/{status['epochs']}  step {status['step']}/{status['steps']}  {words}"
+
+
 @contextlib.contextmanager
 def _progress(master: str) -> Iterator[None]:
     """A line on standard error that says how far the job is."""
@@ -256,15 +270,7 @@ def _progress(master: str) -> Iterator[None]:
     def show() -> None:
         while not over.wait(1.0):
             with contextlib.suppress(CommandError):
-                status = Client(master).status()
-                last = status["evaluations"][-1]["metrics"] if status["evaluations"] else {}
-                words = "  ".join(f"{name} {value:.4f}" for name, value in last.items())
-                print(
-                    f"\r\x1b[K  epoch {status['epoch']}/{status['epochs']}  step {status['step']}/{status['steps']}  {words}",
-                    end="",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                print(f"\r\x1b[K  {_how_far(Client(master).status())}", end="", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=show, daemon=True)
     thread.start()

@@ -249,7 +249,7 @@ async fn a_program_that_cannot_declare_ends_before_it_joins_and_says_why() {
         assert!(leave.is_none(), "nobody knows of it: {leave:?}");
         ended.map_err(|error| (error.to_string(), error.exit_code()))
     };
-    let why = |why: &str, code| Err((format!("the program declares nothing: {why}"), code));
+    let why = |why: &str, code| Err((format!("the program cannot begin: {why}"), code));
     assert_eq!(
         ended(|| Err(anyhow!("no such file").context("weights"))).await,
         why("weights: no such file", 2)

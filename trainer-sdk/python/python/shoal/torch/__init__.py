@@ -1,6 +1,6 @@
 """Training programs of PyTorch."""
 
-from ._module import load, save
+from ._files import load, save
 from ._optimizers import Refused, rule_of, schedules_of
 from ._program import Program
 

@@ -6,7 +6,7 @@ Which tensors are parameters of the job, which are running statistics of norms, 
 from __future__ import annotations
 
 import hashlib
-import os
+import itertools
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
 from torch.utils.dlpack import from_dlpack
 from torch.utils.hooks import RemovableHandle
 
-from .. import _safetensors
 from .._batch import Gradient, Parameters
 from ._optimizers import Refused
 
@@ -37,9 +36,12 @@ class Module:
         self.callable = net
         self._counts = counts
         self._hooks: list[RemovableHandle] = []
-        #: What the author has put into evaluation mode while the rest trains: it stays there.
-        self._judging = [module for module in net.modules() if net.training and not module.training]
-        self._train()
+        #: Each module with its mode as it came, and with that in which it trains: what the author has put into evaluation mode
+        #: while the rest trains stays there.
+        self._came = [(module, module.training) for module in net.modules()]
+        self._judges = [(module, False) for module in net.modules()]
+        self._trains = [(module, is_training or not net.training) for module, is_training in self._came]
+        _set_modes(self._trains)
         #: Trained parameters; a tied one once, under its first name.
         self.trained: dict[str, nn.Parameter] = {}
         #: The other names of tied ones, and their first.
@@ -71,11 +73,6 @@ class Module:
         #: Of steps that are looked at closely what was there before them, by its checksum.
         self._contents: dict[str, int] | None = None
 
-    def _train(self) -> None:
-        self.net.train()
-        for module in self._judging:
-            module.training = False
-
     def _places(self, kind: str, tensors: Mapping[str, torch.Tensor]) -> list[tuple[str, dict[str, Any], str]]:
         """Of each tensor what it is called in messages, and where its module keeps it."""
         places = []
@@ -104,9 +101,20 @@ class Module:
             if parameter.dtype != torch.float32:
                 raise Refused(f"parameter {name!r} is {parameter.dtype}: Shoal trains float32; make it so by `.float()`")
             self.trained[name] = parameter
+        self._check_memory()
         for name, module in self.net.named_modules():
             if getattr(module, "sparse", False) and isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 raise Refused(f"module {name!r} has sparse gradients: give it sparse=False")
+
+    def _check_memory(self) -> None:
+        """Refuses tensors that share memory, and do not say so by being one: each would be given memory of its own."""
+        tensors = {**self.trained, **self.frozen, **dict(self.net.named_buffers())}
+        places = sorted((*_extent(tensor), name) for name, tensor in tensors.items() if tensor.numel())
+        for (_, end, one), (begin, _, other) in itertools.pairwise(places):
+            if begin < end and (one in self.trained or other in self.trained):
+                raise Refused(
+                    f"{one!r} and {other!r} share memory, and would be parted: tie whole parameters, `a.weight = b.weight`"
+                )
 
     def _sort_norms(self) -> None:
         for name, module in self.net.named_modules():
@@ -161,6 +169,11 @@ class Module:
             parameter.data = parameter.data.clone()
             parameter.grad = None
         self._loaded = None
+        self.give_modes_back()
+
+    def give_modes_back(self) -> None:
+        """Each module has the mode that it came with."""
+        _set_modes(self._came)
 
     def initial(self) -> dict[str, Array]:
         """The values of parameters and running statistics, copied."""
@@ -223,8 +236,7 @@ class Module:
             if parameter.grad is not None:
                 parameter.grad = None
         self._note()
-        if not self.net.training:
-            self._train()
+        _set_modes(self._trains)
 
     def _note(self) -> None:
         """What must be the same when a function of the author's has ended: versions, and now and then all values."""
@@ -262,8 +274,7 @@ class Module:
 
     def begin_judging(self) -> None:
         """The module gives what it has learnt."""
-        if self.net.training:
-            self.net.eval()
+        _set_modes(self._judges)
         for name in self._runs:
             self._runs[name] = 0
         self._note()
@@ -341,6 +352,18 @@ class Module:
             torch.mul(buffer.reshape(-1), weight, out=everything[first:end])
 
 
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses at which it begins and ends."""
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def _set_modes(modes: list[tuple[nn.Module, bool]]) -> None:
+    for module, is_training in modes:
+        if module.training is not is_training:
+            module.training = is_training
+
+
 def _checksum(tensor: torch.Tensor) -> int:
     return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
@@ -353,26 +376,3 @@ def _strides(shape: torch.Size) -> list[int]:
         strides.append(step)
         step *= extent
     return strides[::-1]
-
-
-def load(net: nn.Module, file: str | os.PathLike[str]) -> None:
-    """Loads a model that was exported into a module: every trained parameter and statistic must be in the file, in its shape.
-
-    Frozen parameters and other buffers stay as they are; tied parameters get theirs; counters and metrics are passed over.
-    """
-    tensors = _safetensors.load(file)
-    wanted = Module(net, counts=False).tensors()
-    missing = [name for name in wanted if name not in tensors]
-    if missing:
-        raise KeyError(f"{file}: has no {', '.join(missing[:5])}{' and others' if len(missing) > 5 else ''}")
-    with torch.no_grad():
-        for name, tensor in wanted.items():
-            given = tensors[name]
-            if tuple(given.shape) != tuple(tensor.shape):
-                raise ValueError(f"{name!r} has shape {tuple(given.shape)} in the file, {tuple(tensor.shape)} in the module")
-            tensor.copy_(torch.from_numpy(given.copy()))
-
-
-def save(net: nn.Module, file: str | os.PathLike[str]) -> None:
-    """Writes a module's trained parameters and statistics to a file that a job may begin with (`--warm-start`)."""
-    _safetensors.save(file, Module(net, counts=False).initial())

@@ -93,7 +93,14 @@ def _adam(name: str, group: Mapping[str, Any], rate: float, decay: float) -> Rul
 
 
 def check_optimizer(optimizer: optim.Optimizer) -> None:
-    """Says what of an optimizer is left behind."""
+    """Says what of an optimizer is left behind.
+
+    Raises:
+        Refused: It does something at each step, which is never made.
+
+    """
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise Refused("the optimizer has hooks for its steps, which are never made: parameter servers do what it says")
     if optimizer.state:
         warnings.warn(
             "the optimizer has state from earlier steps, which is not taken: moments and velocities begin at zero",

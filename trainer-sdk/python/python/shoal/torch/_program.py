@@ -15,13 +15,26 @@ from torch import nn, optim
 from torch.optim import lr_scheduler
 from torch.utils.data import default_collate
 
-from .. import _declare
+from .. import _declare, _environment, _faults, _safetensors
 from .. import _program as base
 from .._batch import Batch, DataSet, Gradient, Metrics, Parameters
 from .._declare import Declared, Metric, Rule, Schedule
-from ._given import Loss, judgements_of, refuse_ranks, total_of, without_ranks
-from ._module import Module, load
+from ._bits import SAMPLES, compilation, mix, seed_all, settings
+from ._files import fill
+from ._given import (
+    Loss,
+    built_of,
+    check_functions,
+    check_kinds,
+    judgements_of,
+    predictions_of,
+    refuse_ranks,
+    total_of,
+    without_ranks,
+)
+from ._module import Module
 from ._optimizers import Refused, check_optimizer, rule_of, schedules_of
+from ._trial import digest_of, spread, trial
 
 if TYPE_CHECKING:
     from .. import _core
@@ -70,6 +83,10 @@ class Program(base.Program):
         threads: int = 1,
         block_elements: int = 0,
     ) -> None:
+        check_functions({"build": build, "loss": loss, "collate": collate})
+        optional = {"evaluate": evaluate, "predict": predict, "decode": decode, "decode_batch": decode_batch}
+        check_functions({name: function for name, function in optional.items() if function is not None})
+        check_kinds(schedule, metrics or {}, autocast)
         self._build = build
         self._loss = loss
         self._judge = evaluate
@@ -91,12 +108,13 @@ class Program(base.Program):
         if autocast is torch.float16 and loss_scale is None:
             raise Refused("autocast=torch.float16 loses small gradients: give `loss_scale=65536.0` as well")
         self._autocast = autocast
-        self._compile = _compilation(compile)
+        self._compile = compilation(compile)
         self._threads = threads
         self.block_elements = block_elements
         self._module: Module | None = None
         self._counts_by_step = False
         self._counts_loss = False
+        self._tried = "none"
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the module, which each trainer builds."""
@@ -117,14 +135,17 @@ class Program(base.Program):
         """Builds the module as every trainer does."""
         torch.set_num_threads(self._threads)
         torch.use_deterministic_algorithms(True)
-        _seed_all(seed)
+        seed_all(seed)
         with without_ranks("build"):
-            net, optimizer, *rest = self._build()
-        return Module(net, counts), optimizer, (rest[0] if rest else None)
+            net, optimizer, scheduler = built_of(self._build())
+        return Module(net, counts), optimizer, scheduler
 
     def initial(self, seed: int) -> dict[str, Array]:
         """The module's own values."""
-        return self._make(seed, counts=False)[0].initial()
+        module = self._make(seed, counts=False)[0]
+        initial = module.initial()
+        module.give_modes_back()
+        return initial
 
     def declare(self, job: _core.Job) -> Sequence[Declared]:
         """Reads module and optimizer."""
@@ -149,33 +170,69 @@ class Program(base.Program):
             declared.append(_declare.Counter("loss", (max(1, steps if self._counts_by_step else job.epochs),)))
         declared += [_declare.Average(name, tuple(of.shape), decay) for name, decay, of in module.statistics()]
         module.prepare()
+        self._tried = self._try_twice()
         if self._compile is not None:
             self._warm_up(job)
         return declared
+
+    def _try_twice(self) -> str:
+        """Computes a microbatch twice, as two trainers would, for nothing but its hash.
+
+        Raises:
+            Refused: They differ, or the program gives what cannot be.
+
+        """
+        if self.data is None:
+            return "none"
+        indices = spread(len(self.data))
+        try:
+            (inputs, gradients), (others, again) = (self._tried_once(trial(indices, self.data)) for _ in range(2))
+        except Refused:
+            raise
+        except Exception as error:
+            if _faults.told(error)[0] != "records":
+                raise
+            # It is told of in its step, with the records that are to blame.
+            return "none"
+        if inputs != others:
+            raise Refused(f"the data set, or `collate`, {_environment.CHANGES}")
+        if gradients != again:
+            raise Refused(
+                "the same microbatch has another gradient when it is computed again, as other trainers may: `loss` or the module "
+                "keeps something from call to call (a counter, a hidden state, a generator of its own), which is lost with its "
+                "trainer"
+            )
+        return gradients
+
+    def _tried_once(self, batch: Batch) -> tuple[str, str]:
+        """Of a microbatch what it consists of, and the hash of what it gives."""
+        module = self._built
+        inputs = self._inputs(batch)
+        words = _environment.words_of(inputs)
+        module.begin_step()
+        total, _ = self._forward(inputs, batch)
+        if any(parameter.grad is not None for parameter in module.trained.values()):
+            raise Refused("`loss` has called backward(): give the loss alone, Shoal goes back from there")
+        torch.autograd.backward(total)
+        module.end_step()
+        digest = digest_of(total, module)
+        for parameter in module.trained.values():
+            parameter.grad = None
+        return words, digest
 
     def _warm_up(self, job: _core.Job) -> None:
         """Compiles before the trainer joins: a task that it had in hand would wait for a minute."""
         module = self._built
         records = 0 if self.data is None else min(job.microbatch_records, len(self.data))
-        batch = None if self.data is None else self._inputs(_trial(records, self.data))
-        if batch is not None:
-            # Not compiled, so that it is seen what it changes.
-            module.begin_step()
-            self._try(batch, records)
-            module.end_step()
+        batch = None if self.data is None else self._inputs(trial(range(records), self.data))
         module.stop_counting()
         module.callable = torch.compile(module.net, **(self._compile or {}))  # type: ignore[assignment]
         if batch is not None:
-            self._try(batch, records)
-
-    def _try(self, inputs: Any, records: int) -> None:
-        """Forward and backward, for nothing."""
-        module = self._built
-        with torch.enable_grad(), self._precision():
-            total, _ = total_of(self._loss(module.callable, inputs), records)
-        torch.autograd.backward(total)
-        for parameter in module.trained.values():
-            parameter.grad = None
+            with torch.enable_grad(), self._precision():
+                total, _ = total_of(self._loss(module.callable, batch), records)
+            torch.autograd.backward(total)
+            for parameter in module.trained.values():
+                parameter.grad = None
 
     def environment(self) -> dict[str, str]:
         """What PyTorch's bits depend on, and the hash of what is frozen."""
@@ -186,7 +243,9 @@ class Program(base.Program):
             "torch.deterministic": str(torch.are_deterministic_algorithms_enabled()),
             "torch.autocast": str(self._autocast),
             "torch.compile": str(self._compile),
+            "torch.settings": settings(),
             "constants": self._built.constants_hash(),
+            "trial": self._tried,
         }
 
     def _rules(self, optimizer: optim.Optimizer, scheduler: lr_scheduler.LRScheduler | None, job: _core.Job) -> dict[int, Rule]:
@@ -230,16 +289,18 @@ class Program(base.Program):
                 raise Refused("of RecordIO files `metrics={NAME: shoal.Accuracy()}` must say what `evaluate` gives")
             return
         module = self._built
-        inputs = self._inputs(_trial(1, self.eval_data))
+        inputs = self._inputs(trial([0], self.eval_data))
         module.begin_judging()
         with without_ranks("evaluate"), torch.no_grad(), self._precision():
             given = judgements_of(self._judge(module.net, inputs), 1)
+        if lacking := [name for name in self._stated_metrics if name not in given]:
+            raise Refused(f"`metrics=` names {lacking[0]!r}, and `evaluate` gives {', '.join(map(repr, given)) or 'nothing'}")
         for name, values in given.items():
             self.metrics.setdefault(name, _declare.Accuracy() if values.dtype == torch.bool else _declare.Mean())
 
     def _inputs(self, batch: Batch) -> Any:
         """What the program's functions are given of a batch. Its randomness is the microbatch's: the same whoever makes it."""
-        _seed_all(mix(batch.seed, _SAMPLES))
+        seed_all(mix(batch.seed, SAMPLES))
         if self._decode_batch is not None:
             return self._decode_batch(batch)
         if batch._data is not None:
@@ -275,7 +336,7 @@ class Program(base.Program):
             counts[min(batch.step if self._counts_by_step else batch.epoch, len(counts) - 1)] += total.detach().item()
 
     def _forward(self, inputs: Any, batch: Batch) -> tuple[torch.Tensor, int]:
-        _seed_all(batch.seed)
+        seed_all(batch.seed)
         # Whoever calls `shoal.run` may have switched gradients off.
         with torch.enable_grad(), self._precision():
             loss = self._loss(self._built.callable, inputs)
@@ -299,8 +360,7 @@ class Program(base.Program):
         """One microbatch of a prediction."""
         if self._say is None:
             return super().predict(batch, parameters)
-        said = self._judged(batch, parameters, self._say)
-        return [one.cpu().numpy() if isinstance(one, torch.Tensor) else one for one in said]
+        return predictions_of(self._judged(batch, parameters, self._say))
 
     def _judged(self, batch: Batch, parameters: Parameters, function: Callable[[nn.Module, Any], Any]) -> Any:
         module = self._built
@@ -308,7 +368,7 @@ class Program(base.Program):
         module.load(parameters)
         module.load_statistics(parameters)
         module.begin_judging()
-        _seed_all(batch.seed)
+        seed_all(batch.seed)
         with without_ranks("predict" if function is self._say else "evaluate"), torch.no_grad(), self._precision():
             given = function(module.callable, inputs)
         module.end_judging()
@@ -325,7 +385,9 @@ class Program(base.Program):
         warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
         generators = torch.default_generator.get_state(), random.getstate(), np.random.get_state()
         try:
-            yield
+            # Whoever calls `shoal.run` may be within it, where nothing can be trained.
+            with torch.inference_mode(mode=False):
+                yield
         finally:
             torch.set_num_threads(threads)
             torch.use_deterministic_algorithms(is_deterministic, warn_only=warns_only)
@@ -337,64 +399,11 @@ class Program(base.Program):
             _training.release()
 
     def _seed_samples(self, seed: int) -> None:
-        _seed_all(seed)
+        seed_all(seed)
 
     def _take(self, model: str | os.PathLike[str]) -> None:
-        load(self.net, model)
-
-
-class _Trial:
-    """The first records of a data set, for a trial before the job begins: what of the compiled module's batch a program reads."""
-
-    epoch = step = seed = 0
-
-    def __init__(self, records: int) -> None:
-        self.indices = list(range(records))
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-
-def _trial(records: int, data: DataSet | None) -> Batch:
-    core: Any = _Trial(records)
-    return Batch(core, data)
-
-
-def _compilation(asked: bool | dict[str, Any]) -> dict[str, Any] | None:
-    """The arguments of `torch.compile`; one program for each shape, so that bits do not depend on which shapes came before."""
-    if asked is False:
-        return None
-    arguments = {"dynamic": False, **({} if asked is True else asked)}
-    if "max-autotune" in str(arguments.get("mode")):
-        raise Refused('compile: mode "max-autotune" chooses code by the clock, in each trainer other code: leave the mode out')
-    if arguments["dynamic"] is not False:
-        raise Refused("compile: with dynamic shapes bits depend on which shapes came before: leave `dynamic` out")
-    return arguments
+        fill(self._built.tensors(), _safetensors.load(model), model)
 
 
 #: What PyTorch's norms say of one record.
 _OF_ONE = "Expected more than 1 value per channel"
-
-#: Of the microbatch's randomness the part that samples are made with; the rest is the module's.
-_SAMPLES = 1
-
-
-def mix(*numbers: int) -> int:
-    """A seed of several numbers, each of which changes all of it (splitmix64, Steele, Lea and Flood 2014)."""
-    mixed = 0
-    for number in numbers:
-        mixed = (mixed + number + 0x9E37_79B9_7F4A_7C15) & 0xFFFF_FFFF_FFFF_FFFF
-        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58_476D_1CE4_E5B9) & 0xFFFF_FFFF_FFFF_FFFF
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D0_49BB_1331_11EB) & 0xFFFF_FFFF_FFFF_FFFF
-        mixed ^= mixed >> 31
-    return mixed
-
-
-def _seed_all(seed: int) -> None:
-    """Seeds the generators that a program may draw from.
-
-    Not by `torch.manual_seed`, which takes a hundred times as long: it formats a stack trace for a device that may come.
-    """
-    torch.default_generator.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFF_FFFF)
