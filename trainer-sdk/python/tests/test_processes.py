@@ -298,6 +298,16 @@ def test_what_no_trainer_can_start_again_is_refused(words: list[str], told: str)
     assert told in ended.stderr
 
 
+def test_a_script_that_torchrun_starts_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import shoal\nshoal.main(shoal.Program())\n")
+    environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "1"}
+    ended = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=runs.PATIENCE, check=False
+    )
+    assert "start it once, by `python`" in ended.stderr
+
+
 def test_one_after_another_in_a_thread_and_in_a_loop_of_events(tmp_path: Path, undisturbed: str) -> None:
     def run(name: str) -> str:
         return shoal.run(Counted(), folder=tmp_path / name, epochs=2, **SHAPE).sha256

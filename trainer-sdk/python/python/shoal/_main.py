@@ -84,9 +84,14 @@ def _check_not_importing() -> None:
 
 
 def _check_script() -> None:
-    """Refuses to start a script again that nobody can start again: what is typed, or comes through a pipe."""
+    """Refuses to start a script again that nobody can (what is typed, or comes through a pipe), or that others start."""
     if hasattr(sys, "ps1") or hasattr(builtins, "get_ipython"):
         raise RuntimeError("shoal.main ends the process that calls it: in a notebook or a console take shoal.run")
+    if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+        raise RuntimeError(
+            f"a launcher of ranks has started this script (WORLD_SIZE={os.environ['WORLD_SIZE']}), and each of its processes "
+            "would be a whole job: start it once, by `python` or by `shoal run --trainers N`; there are no ranks"
+        )
     if sys.argv[:1] in ([""], ["-"]):
         raise RuntimeError("this script comes through standard input, and each trainer would read it anew: save it in a file")
 

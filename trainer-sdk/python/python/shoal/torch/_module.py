@@ -300,8 +300,8 @@ class Module:
         for name, runs in self._runs.items():
             if runs != 1:
                 raise Refused(
-                    f"norm {name!r} ran {runs} times in one step: its statistics are those of one batch; let it run once, or "
-                    "take `track_running_stats=False`"
+                    f"norm {name!r} ran {runs} times in one step: its statistics are those of one batch; let it run once (not "
+                    "below torch.utils.checkpoint), or take `track_running_stats=False`"
                 )
 
     def _check_unchanged(self, function: str) -> None:
