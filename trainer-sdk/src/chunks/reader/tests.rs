@@ -149,7 +149,8 @@ async fn waits(reader: &mut Reader, tasks: &[Arc<Task>], step: u64) -> Vec<u128>
             for (microbatch, records) in task.microbatches.iter().zip(&records) {
                 assert_eq!(records.microbatch, microbatch.index);
                 let slice = &microbatch.slices[0];
-                let read: Vec<(u64, u8)> = records.iter().map(|(index, bytes)| (index, bytes[0])).collect();
+                let read: Vec<(u64, u8)> =
+                    records.places().map(|(index, place)| (index, place.bytes()[0])).collect();
                 assert_eq!(read, [(slice.chunk_first_record, slice.chunk as u8)]);
             }
             unread.remove(0);
@@ -225,8 +226,10 @@ async fn kept_bytes_stay_within_the_budget_whatever_a_task_has_and_whatever_chun
             match reader.advance(&unread[..unread.len().min(2)], Arc::default(), Duration::ZERO) {
                 Some(read) => {
                     let records = read.records.unwrap();
-                    let first: Vec<u8> =
-                        records.iter().flat_map(|of| of.iter().map(|(_, bytes)| bytes[0])).collect();
+                    let first: Vec<u8> = records
+                        .iter()
+                        .flat_map(|of| of.places().map(|(_, place)| place.bytes()[0]))
+                        .collect();
                     assert_eq!(first, (0..64).collect::<Vec<u8>>());
                     unread.remove(0);
                     hand.push(records);
@@ -273,7 +276,7 @@ async fn chunks_that_are_left_out_are_not_read() {
         }
         reader.arrived().await;
     };
-    assert_eq!(read.iter().map(|records| records.iter().len()).collect::<Vec<_>>(), [1, 0, 1]);
+    assert_eq!(read.iter().map(|records| records.places().len()).collect::<Vec<_>>(), [1, 0, 1]);
     assert_eq!(log.lock().unwrap().begun, [0, 2]);
 }
 
