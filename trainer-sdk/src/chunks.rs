@@ -149,6 +149,12 @@ impl std::ops::Deref for KeptRecord {
 }
 
 impl MicrobatchRecords {
+    /// Index in the data set and bytes of each record, in order.
+    #[cfg(feature = "internals")]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
+        self.places().map(|(index, place)| (index, place.bytes()))
+    }
+
     /// Index in the data set and place of each record, in order.
     pub(crate) fn places(&self) -> impl ExactSizeIterator<Item = (u64, &RecordBytes)> {
         self.records.iter().map(|(index, place)| (*index, place))
