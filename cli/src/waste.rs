@@ -6,7 +6,7 @@ use shoal_runtime::wire::proto::StatusReply;
 /// Records of one status: of a master's term, or of a whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waste {
-    /// Put through the step function; none in a job that does not train.
+    /// Put through the step function, or predicted.
     pub(crate) computed: u64,
     /// Of these, those that do not count, or not yet.
     pub(crate) wasted: u64,
@@ -15,9 +15,7 @@ pub(crate) struct Waste {
 
 impl Waste {
     pub(crate) fn of(status: &StatusReply) -> Waste {
-        let computed = status.trainer_totals.unwrap_or_default().records;
-        // What is predicted is applied nowhere.
-        let (computed, lost) = (if status.records_planned > 0 { computed } else { 0 }, status.records_lost);
+        let (computed, lost) = (status.trainer_totals.unwrap_or_default().records, status.records_lost);
         let counted = status.records_applied.saturating_sub(lost);
         Waste { computed, wasted: computed.saturating_sub(counted), lost }
     }
@@ -48,14 +46,7 @@ mod tests {
 
     fn waste(records: u64, records_applied: u64, records_lost: u64) -> Waste {
         let trainer_totals = Some(TrainerCounters { records, ..Default::default() });
-        let records_planned = 1000;
-        Waste::of(&StatusReply {
-            trainer_totals,
-            records_applied,
-            records_lost,
-            records_planned,
-            ..Default::default()
-        })
+        Waste::of(&StatusReply { trainer_totals, records_applied, records_lost, ..Default::default() })
     }
 
     #[test]
@@ -63,9 +54,6 @@ mod tests {
         assert_eq!(waste(120, 100, 0).wasted, 20);
         assert_eq!(waste(260, 200, 40).wasted, 100, "what was lost has to be computed again");
         assert_eq!(waste(90, 100, 0).wasted, 0, "a killed trainer's last words are missing");
-        let trainer_totals = Some(TrainerCounters { records: 7, ..Default::default() });
-        let predicts = StatusReply { trainer_totals, ..Default::default() };
-        assert_eq!(Waste::of(&predicts).line(), None, "what is predicted is not in vain");
     }
 
     #[test]

@@ -135,8 +135,10 @@ pub struct Job {
     pub seed: u64,
     /// Records in the data that are trained on; in a job that only evaluates or predicts, in those.
     pub records: u64,
-    /// Passes over the data.
+    /// Passes over the data; 1 in a job that only evaluates or predicts.
     pub epochs: u64,
+    /// Whether it trains, and not only evaluates or predicts.
+    pub trains: bool,
     /// How often the model is evaluated; 0 without `--eval-data`.
     pub evaluations: u64,
     /// Steps in one epoch.
@@ -169,6 +171,7 @@ impl Job {
             seed: settings.seed,
             records,
             epochs,
+            trains: settings.epochs > 0,
             evaluations: if settings.evaluated.as_ref().is_some_and(|evaluated| evaluated.outputs.is_none()) {
                 settings.course().evaluations()
             } else {

@@ -70,6 +70,7 @@ impl Trial {
             mode: Mode::SYNC,
             gradients: Precision::F32,
             is_warm_started: false,
+            trains: true,
         };
         let declaration = model.declare(&job)?;
         declaration.check()?;

@@ -9,6 +9,7 @@ use super::start::unstarted;
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use shoal_master::settings::JobArguments;
+use shoal_runtime::cluster::environment::PROGRAM_VARIABLES;
 use shoal_runtime::wire::description::{BYTES_MAX, FILE, INITIAL, ProgramDescription, VARIABLE};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -72,8 +73,10 @@ impl Asked<'_> {
             ("SHOAL_SEED", seed.to_string()),
             ("SHOAL_MASTER", master.local_addr()?.to_string()),
         ];
+        let unsaid = PROGRAM_VARIABLES.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        let unsaid = unsaid.map(|(name, value)| (name, value.to_owned()));
         let own = self.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        let environment: Vec<(&str, String)> = own.chain(always).collect();
+        let environment: Vec<(&str, String)> = unsaid.chain(own).chain(always).collect();
         let process = Process::start(Role::Trainer, NAME, self.program, &environment, logs);
         let mut process = process.map_err(unstarted)?;
         let answer = tokio::select! {
@@ -141,16 +144,24 @@ fn failed(process: &Process, end: End) -> anyhow::Error {
     }
 }
 
-/// What a program asks for where it is started alone, and this run has otherwise; none if all of it is alike. Only what the model
-/// depends on.
+/// What a program asks for where it is started alone, and this run has otherwise; none if all of it is alike, or where nothing is
+/// trained. Only what the model depends on.
 fn differs(asks: &BTreeMap<String, String>, job: &JobArguments) -> Option<String> {
+    if job.epochs == 0 || job.predict.is_some() {
+        return None;
+    }
     let mode = job.mode.to_possible_value().map_or_else(String::new, |mode| mode.get_name().to_owned());
+    let gradients =
+        job.gradients.to_possible_value().map_or_else(String::new, |one| one.get_name().to_owned());
     let has = [
         ("epochs", job.epochs.to_string()),
         ("microbatch-records", job.microbatch_records.to_string()),
         ("microbatches-per-step", job.microbatches_per_step.to_string()),
         ("mode", mode),
         ("seed", job.seed.to_string()),
+        ("shuffle-run", job.shuffle_run.to_string()),
+        ("delay", job.delay.to_string()),
+        ("gradients", gradients),
     ];
     let others = has.into_iter().filter_map(|(flag, has)| {
         let asked = asks.get(flag).filter(|asked| **asked != has)?;

@@ -13,6 +13,8 @@ pub(crate) struct Job {
     seed: u64,
     records: u64,
     epochs: u64,
+    /// Whether it trains, and not only evaluates or predicts.
+    trains: bool,
     evaluations: u64,
     steps_per_epoch: u64,
     global_batch: u64,
@@ -40,6 +42,7 @@ impl From<&sdk::Job> for Job {
             seed: job.seed,
             records: job.records,
             epochs: job.epochs,
+            trains: job.trains,
             evaluations: job.evaluations,
             steps_per_epoch: job.steps_per_epoch,
             global_batch: job.global_batch,

@@ -305,7 +305,7 @@ def test_a_script_that_torchrun_starts_is_refused_with_what_to_do(tmp_path: Path
     ended = subprocess.run(
         [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=runs.PATIENCE, check=False
     )
-    assert "start it once, by `python`" in ended.stderr
+    assert "start it once, by `python` or `shoal run`" in ended.stderr
 
 
 def test_one_after_another_in_a_thread_and_in_a_loop_of_events(tmp_path: Path, undisturbed: str) -> None:

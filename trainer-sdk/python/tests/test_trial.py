@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,7 @@ def test_a_program_that_keeps_what_a_trainer_may_lose_is_refused_before_it_begin
 def trial(tmp_path: Path, of: shoal.torch.Program) -> str:
     """What other trainers compare."""
     shoal.run(of, folder=tmp_path, **SHAPE)
-    return of.environment()["trial"]
+    return of.environment()["gradient of some records"]
 
 
 def test_trainers_of_which_a_script_has_made_others_have_other_environments(tmp_path: Path) -> None:
@@ -151,6 +152,71 @@ def test_a_trial_that_has_no_memory_is_the_trainers(tmp_path: Path) -> None:
         shoal.run(program(loss=loss), folder=tmp_path, **SHAPE)
 
 
+class KeepsItsNorm(nn.Module):
+    """Its norm is never trained, as authors of fine-tuning write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 1), nn.BatchNorm1d(1)
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.linear(x))
+
+
+def parts() -> nn.Module:
+    """Of one matrix, between whose rows those of others lie."""
+    net = nn.Module()
+    for number, part in enumerate(torch.randn(4, 6).split(2, dim=1)):
+        net.register_parameter(f"part{number}", nn.Parameter(part))
+    return net
+
+
+@pytest.mark.parametrize(
+    ("of", "options"),
+    [
+        (lambda: program(KeepsItsNorm), {}),
+        (lambda: program(parts, lambda net, batch: (batch @ net.part0).square().mean()), {}),
+        (lambda: program(data=[torch.ones(4), torch.ones(2, 4), torch.ones(3, 4)]), {"microbatch_records": 1}),
+        (
+            lambda: program(loss=lambda net, batch: nn.functional.mse_loss(net(batch), batch[:, :1], reduction="sum")),
+            {"microbatch_records": 1},
+        ),
+        (lambda: program(data=Noisy(DATA)), {"mode": "async"}),
+        (lambda: program(Cools), {"mode": "async"}),
+    ],
+    ids=["own train()", "parts", "lengths", "sum of one", "noisy async", "cools async"],
+)
+def test_what_breaks_no_promise_is_let_in(tmp_path: Path, of: Callable[[], shoal.torch.Program], options: dict[str, Any]) -> None:
+    trained = of()
+    shoal.run(trained, folder=tmp_path, **{**SHAPE, **options})
+    assert not trained._built.norms
+
+
+def test_values_that_a_script_has_drawn_do_not_matter_for_the_jobs_are_taken(tmp_path: Path) -> None:
+    def built(seed: int) -> shoal.torch.Program:
+        torch.manual_seed(seed)
+        net = nn.Linear(4, 1)
+        return program(lambda: net)
+
+    assert trial(tmp_path / "one", built(1)) == trial(tmp_path / "other", built(2))
+
+
+def test_a_job_that_only_predicts_wants_no_loss_and_no_labels(tmp_path: Path) -> None:
+    def no_loss(net: nn.Module, batch: Any) -> Any:
+        raise AssertionError("nothing is trained")
+
+    model = shoal.run(program(), folder=tmp_path / "trained", **SHAPE).model
+    told = tmp_path / "told"
+    predicting = program(loss=no_loss, predict=lambda net, batch: net(batch).unbind())
+    shoal.run(predicting, folder=tmp_path / "job", predict=told, warm_start=model, epochs=0, **SHAPE)
+    assert len(list(shoal.predictions(told))) == len(DATA)
+
+
 @dataclasses.dataclass
 class Sample:
     """As many scripts have them."""
@@ -167,6 +233,32 @@ def test_samples_of_ones_own_are_told_apart_and_sets_have_one_order() -> None:
     letters = list("abcdefgh")
     assert told(Sample(1, frozenset(letters))) == told(Sample(1, frozenset(reversed(letters))))
     assert told(Sample(1, frozenset("ab"))) != told(Sample(1, frozenset("ac")))
+
+
+class Colour(enum.Enum):
+    """Some labels are such."""
+
+    RED = 1
+
+
+class Cyclic:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.data = self
+
+
+def test_anything_has_words_that_are_the_same_in_every_process() -> None:
+    words = _environment.words_of
+    assert words(Colour.RED) == "Colour.RED"
+    assert words(np.array([Sample(1)], dtype=object)) == words(np.array([Sample(1)], dtype=object))
+    assert "0x" not in words(np.array([Sample(1)], dtype=object))
+    assert words(Cyclic()) == words(Cyclic())
+    ones = torch.ones(2)
+    assert words(ones.bfloat16()) != words(2 * ones.bfloat16())
+    assert words(ones.clone().requires_grad_()) == words(ones)
+    assert words(ones.to_sparse()) == "Tensor (2,)"
+    assert words({"a": 1}) != words({"a": 2})
 
 
 def test_settings_of_pytorch_are_part_of_the_environment() -> None:
@@ -186,3 +278,8 @@ def test_settings_of_pytorch_are_part_of_the_environment() -> None:
         finally:
             back()
         assert _bits.settings() == before
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        assert _bits.settings() != before
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"

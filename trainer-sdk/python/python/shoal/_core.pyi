@@ -27,6 +27,7 @@ class Job:
     seed: int
     records: int
     epochs: int
+    trains: bool
     evaluations: int
     steps_per_epoch: int
     global_batch: int

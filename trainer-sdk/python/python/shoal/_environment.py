@@ -6,7 +6,10 @@ Two trainers of one job that differ in any of it may give other gradients, witho
 from __future__ import annotations
 
 import contextlib
+import enum
+import functools
 import hashlib
+import itertools
 import os
 import platform
 import sys
@@ -83,14 +86,14 @@ CHANGES = (
 )
 
 
-def digests(of: Mapping[str, DataSet | None], seed: Callable[[int], None]) -> dict[str, str]:
+def digests(of: Mapping[str, DataSet | None], seed: Callable[[int], None], is_sync: bool = True) -> dict[str, str]:
     """Of each data set a short hash of its length and of its first, middle and last sample.
 
     By it trainers are found that have drawn it each in its own way, by `random_split` without a generator, say. A sample that
     cannot be made is found in its step.
 
     Raises:
-        ValueError: A sample is another one when it is made again.
+        ValueError: A sample is another one when it is made again, and the job is synchronous.
 
     """
     found = {}
@@ -104,32 +107,56 @@ def digests(of: Mapping[str, DataSet | None], seed: Callable[[int], None]) -> di
                 seed(index)
                 with contextlib.suppress(Exception):
                     made.append(words_of(samples_of(data, [index])[0]))
-            if len(made) == 2 and made[0] != made[1]:
+            if is_sync and len(made) == 2 and made[0] != made[1]:
                 raise ValueError(f"{name}[{index}] {CHANGES}")
             words += made[:1]
         found[name] = short_hash("\n".join(words))
     return found
 
 
-def words_of(sample: Any) -> str:
-    """What it consists of, as far as that is the same in every process."""
-    if hasattr(sample, "__array__"):
-        import numpy as np
-
-        array = np.asarray(sample)
-        return f"{array.dtype} {array.shape} {array.ravel()[:4096].tolist()}"
+def words_of(sample: Any, depth: int = 0) -> str:
+    """What it consists of, as far as that is the same in every process; of much of it the first part."""
+    if depth > _DEPTH:
+        return type(sample).__qualname__
+    words = functools.partial(words_of, depth=depth + 1)
     match sample:
+        case enum.Enum():
+            return f"{type(sample).__qualname__}.{sample.name}"
+        case type():
+            return sample.__qualname__
         case str() | bytes() | bool() | int() | float() | complex() | None:
             return repr(sample)
         case Mapping():
-            return f"{{{', '.join(f'{key!r}: {words_of(value)}' for key, value in sample.items())}}}"
+            pairs = itertools.islice(sample.items(), _ITEMS)
+            return f"{len(sample)} {{{', '.join(f'{words(key)}: {words(value)}' for key, value in pairs)}}}"
         case list() | tuple():
-            return f"[{', '.join(map(words_of, sample))}]"
+            return f"{len(sample)} [{', '.join(map(words, sample[:_ITEMS]))}]"
         case set() | frozenset():
             # In an order that strings do not choose.
-            return f"{{{', '.join(sorted(map(words_of, sample)))}}}"
-    kind = type(sample).__name__
-    return f"{kind} {words_of(vars(sample))}" if hasattr(sample, "__dict__") else kind
+            return f"{{{', '.join(sorted(map(words, sample)))}}}"
+    if hasattr(sample, "__array__"):
+        return _words_of_array(sample, words)
+    kind = type(sample).__qualname__
+    return f"{kind} {words(vars(sample))}" if hasattr(sample, "__dict__") else kind
+
+
+#: How deep objects are looked into, and how many items of each.
+_DEPTH, _ITEMS = 8, 4096
+
+
+def _words_of_array(sample: Any, words: Callable[[Any], str]) -> str:
+    import numpy as np
+
+    if hasattr(sample, "detach"):
+        sample = sample.detach()
+    try:
+        array = np.asarray(sample)
+    except (TypeError, RuntimeError):
+        # Sparse tensors, and numbers that NumPy does not know.
+        if not hasattr(sample, "float") or "bfloat16" not in str(sample.dtype):
+            return f"{type(sample).__qualname__} {tuple(sample.shape)}"
+        array = np.asarray(sample.float())
+    return f"{array.dtype} {array.shape} {words(array.ravel()[:_ITEMS].tolist())}"
 
 
 def short_hash(text: str) -> str:

@@ -90,7 +90,7 @@ def _check_script() -> None:
     if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
         raise RuntimeError(
             f"a launcher of ranks has started this script (WORLD_SIZE={os.environ['WORLD_SIZE']}), and each of its processes "
-            "would be a whole job: start it once, by `python` or by `shoal run --trainers N`; there are no ranks"
+            "would be a whole job: there are no ranks; start it once, by `python` or `shoal run`, without that variable"
         )
     if sys.argv[:1] in ([""], ["-"]):
         raise RuntimeError("this script comes through standard input, and each trainer would read it anew: save it in a file")

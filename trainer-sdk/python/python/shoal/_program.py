@@ -48,6 +48,7 @@ class Program:
     _learnt: frozenset[str] = frozenset()
     #: Those with whom it begins, where `shoal.run` has started them.
     _together: First | Other | None = None
+    _is_sync = True
     #: Whether records were seen that are numbers.
     _has_numbers = False
 
@@ -99,6 +100,7 @@ class Program:
     @final
     def _declare(self, job: _core.Job) -> str:
         self._has_numbers = False
+        self._is_sync = job.mode == "sync"
         declared = list(self.declare(job))
         for each in declared:
             if not isinstance(each, Declared):
@@ -111,7 +113,7 @@ class Program:
     @final
     def _environment(self) -> dict[str, str]:
         data = {"data": self.data, "eval_data": self.eval_data}
-        found = {**_environment.usual(), **_environment.digests(data, self._seed_samples), **self.environment()}
+        found = {**_environment.usual(), **_environment.digests(data, self._seed_samples, self._is_sync), **self.environment()}
         if self._together is not None:
             self._together.joins()
         return found

@@ -96,7 +96,7 @@ def run(
     :func:`main`: of the first call in a process it holds for all.
     """
     for name, number in (("trainers", trainers), ("pservers", pservers)):
-        if not isinstance(number, int) or number < 1:
+        if not hasattr(number, "__index__") or number < 1:
             raise ValueError(f"{name}={number!r}: give a whole number, 1 at least")
     folder = Path(tempfile.mkdtemp(prefix="shoal-") if folder is None else folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -238,8 +238,8 @@ def _spawn(
         command = [sys.executable, "-m", "shoal._spawned", str(file), str(first.ready), str(first.go)]
         variables = {"SHOAL_MASTER": master, "SHOAL_TRAINER_NAME": name, "PYTHONPATH": path}
         started[name] = _start(stack, folder, name, command, (first.ready, first.go), **variables)
-    # Before they are asked to end: who waits for this one does not hear that.
-    stack.callback(first.close)
+        # Before it is asked to end: while it waits for this process it does not hear that.
+        stack.callback(first.close)
     return started
 
 

@@ -9,9 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import weakref
+from collections.abc import Callable
 
 #: How long the first one waits, in seconds.
 _PATIENCE = 60.0
+
+
+def _closed_in_children(close: Callable[[], None]) -> None:
+    """A child that a program forks is no trainer: while it holds an end of a pipe, that is not closed."""
+    held = weakref.WeakMethod(close)
+
+    def after_in_child() -> None:
+        if close := held():
+            close()
+
+    os.register_at_fork(after_in_child=after_in_child)
 
 
 class First:
@@ -21,6 +34,7 @@ class First:
         # Each closes the one when it is about to join, or ends; this process closes the other when they may.
         (self._is_ready, self.ready), (self.go, self._may_go) = os.pipe(), os.pipe()
         self._open = {self._is_ready, self.ready, self.go, self._may_go}
+        _closed_in_children(self.close)
 
     def close(self, *ends: int) -> None:
         """Closes these, or all: nobody is to wait any more."""
@@ -47,17 +61,22 @@ class Other:
 
     def __init__(self, ready: int, go: int) -> None:
         self._ends = [ready, go]
+        _closed_in_children(self.close)
+
+    def close(self) -> None:
+        """Closes both."""
+        for end in self._ends:
+            os.close(end)
+        self._ends = []
 
     def joins(self) -> None:
         """Waits until the first one computes."""
         if not self._ends:
             return
-        ready, go = self._ends
-        self._ends = []
-        os.close(ready)
+        os.close(self._ends.pop(0))
         with contextlib.suppress(OSError):
-            os.read(go, 1)
-        os.close(go)
+            os.read(self._ends[0], 1)
+        self.close()
 
     def begins(self) -> None:
         """Nobody waits for it."""

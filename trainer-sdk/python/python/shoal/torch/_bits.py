@@ -37,10 +37,18 @@ def seed_all(seed: int) -> None:
 
 def settings() -> str:
     """What a script may have set in PyTorch, and changes bits."""
+    try:
+        matmul = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # It was said by the newer names, some of which it cannot say.
+        matmul = "mixed"
+    # By either name; what was never set is what was set back.
+    onednn = getattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision", "none")
     settings = {
         "dtype": torch.get_default_dtype(),
-        "matmul": torch.get_float32_matmul_precision(),
+        "matmul": matmul,
         "mkldnn": torch.backends.mkldnn.enabled,
+        "mkldnn.matmul": "ieee" if onednn == "none" else onednn,
         "denormals": bool(torch.full((), 1e-39, dtype=torch.float32) * 0.5),
     }
     return " ".join(f"{name}={value}" for name, value in settings.items())

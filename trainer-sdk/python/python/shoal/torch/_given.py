@@ -68,7 +68,7 @@ def total_of(loss: Loss, records: int) -> tuple[torch.Tensor, int]:
         raise Refused(f"`loss` gave a {type(loss).__name__}: give the mean, one value for each record, or (sum, weight)")
     _graded(loss)
     if loss.ndim == 0:
-        if getattr(loss.grad_fn, "_saved_reduction", None) == _SUM:
+        if records > 1 and getattr(loss.grad_fn, "_saved_reduction", None) == _SUM:
             raise Refused(
                 '`loss` gave a sum (reduction="sum"), and a scalar is taken for the mean: leave the reduction out, or give '
                 "(sum, records), such as (sum, len(y))"
@@ -123,9 +123,9 @@ def judgements_of(given: Any, records: int) -> dict[str, torch.Tensor]:
     return judged
 
 
-def predictions_of(given: Any) -> Sequence[Any]:
+def predictions_of(given: Any, records: int) -> Sequence[Any]:
     """What `predict` gives, one output for each record; of narrow numbers as float32, which NumPy knows."""
-    if isinstance(given, tuple | dict):
+    if isinstance(given, dict) or (isinstance(given, tuple) and len(given) != records):
         raise Refused(f"`predict` gave a {type(given).__name__}: give a tensor or a list with one output for each record")
     outputs = (one.float() if isinstance(one, torch.Tensor) and one.dtype is torch.bfloat16 else one for one in given)
     return [one.cpu().numpy() if isinstance(one, torch.Tensor) else one for one in outputs]
@@ -137,13 +137,8 @@ def without_ranks(function: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        refuse_ranks(function, error)
-        raise
-
-
-def refuse_ranks(function: str, error: ValueError) -> None:
-    """Raises what to do about `torch.distributed`, where an error is of it."""
-    if "process group" in str(error):
+        if "process group" not in str(error):
+            raise
         raise Refused(
             f"`{function}` calls torch.distributed, and there are no ranks: leave DistributedDataParallel, samplers and "
             "collectives out; Shoal adds up what all trainers give"

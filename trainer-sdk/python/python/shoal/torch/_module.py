@@ -38,10 +38,14 @@ class Module:
         self._hooks: list[RemovableHandle] = []
         #: Each module with its mode as it came, and with that in which it trains: what the author has put into evaluation mode
         #: while the rest trains stays there.
-        self._came = [(module, module.training) for module in net.modules()]
-        self._judges = [(module, False) for module in net.modules()]
-        self._trains = [(module, is_training or not net.training) for module, is_training in self._came]
-        _set_modes(self._trains)
+        self._came = _modes(net)
+        frozen = [(module, False) for module, is_training in self._came if net.training and not is_training]
+        # By its own methods, which may be the author's.
+        net.eval()
+        self._judges = _modes(net)
+        net.train()
+        _set_modes(frozen)
+        self._trains = _modes(net)
         #: Trained parameters; a tied one once, under its first name.
         self.trained: dict[str, nn.Parameter] = {}
         #: The other names of tied ones, and their first.
@@ -109,12 +113,18 @@ class Module:
     def _check_memory(self) -> None:
         """Refuses tensors that share memory, and do not say so by being one: each would be given memory of its own."""
         tensors = {**self.trained, **self.frozen, **dict(self.net.named_buffers())}
-        places = sorted((*_extent(tensor), name) for name, tensor in tensors.items() if tensor.numel())
-        for (_, end, one), (begin, _, other) in itertools.pairwise(places):
-            if begin < end and (one in self.trained or other in self.trained):
-                raise Refused(
-                    f"{one!r} and {other!r} share memory, and would be parted: tie whole parameters, `a.weight = b.weight`"
-                )
+        places = sorted(
+            (tensor.data_ptr(), tensor.data_ptr() + _extent(tensor) * tensor.element_size(), name)
+            for name, tensor in tensors.items()
+            if not nn.parameter.is_lazy(tensor) and tensor.numel()
+        )
+        for at, (_, end, name) in enumerate(places):
+            for begin, _, other in itertools.takewhile(lambda place, end=end: place[0] < end, places[at + 1 :]):  # type: ignore[misc]
+                is_trained = name in self.trained or other in self.trained
+                if is_trained and _share(tensors[name], tensors[other], begin - tensors[name].data_ptr()):
+                    raise Refused(
+                        f"{name!r} and {other!r} share memory, and would be parted: tie whole parameters, `a.weight = b.weight`"
+                    )
 
     def _sort_norms(self) -> None:
         for name, module in self.net.named_modules():
@@ -352,10 +362,21 @@ class Module:
             torch.mul(buffer.reshape(-1), weight, out=everything[first:end])
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses at which it begins and ends."""
-    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+def _extent(tensor: torch.Tensor) -> int:
+    """Elements from its first to its last one in memory."""
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _share(one: torch.Tensor, other: torch.Tensor, distance: int) -> bool:
+    """Whether two tensors have an element in common, of which the other one begins so many bytes behind the first."""
+    places = [
+        torch.arange(_extent(tensor)).as_strided(tensor.shape, tensor.stride()) * tensor.element_size() for tensor in (one, other)
+    ]
+    return bool(torch.isin(places[0], places[1] + distance).any())
+
+
+def _modes(net: nn.Module) -> list[tuple[nn.Module, bool]]:
+    return [(module, module.training) for module in net.modules()]
 
 
 def _set_modes(modes: list[tuple[nn.Module, bool]]) -> None:

@@ -28,13 +28,12 @@ from ._given import (
     check_kinds,
     judgements_of,
     predictions_of,
-    refuse_ranks,
     total_of,
     without_ranks,
 )
 from ._module import Module
 from ._optimizers import Refused, check_optimizer, rule_of, schedules_of
-from ._trial import digest_of, spread, trial
+from ._trial import RECORDS, digest_of, drawn, spread, trial
 
 if TYPE_CHECKING:
     from .. import _core
@@ -170,23 +169,31 @@ class Program(base.Program):
             declared.append(_declare.Counter("loss", (max(1, steps if self._counts_by_step else job.epochs),)))
         declared += [_declare.Average(name, tuple(of.shape), decay) for name, decay, of in module.statistics()]
         module.prepare()
-        self._tried = self._try_twice()
+        self._tried = self._try_twice(job)
         if self._compile is not None:
             self._warm_up(job)
         return declared
 
-    def _try_twice(self) -> str:
+    def _try_twice(self, job: _core.Job) -> str:
         """Computes a microbatch twice, as two trainers would, for nothing but its hash.
 
         Raises:
             Refused: They differ, or the program gives what cannot be.
 
         """
-        if self.data is None:
+        # In asynchronous jobs nobody is promised the same bits.
+        if self.data is None or not job.trains or job.mode == "async":
             return "none"
-        indices = spread(len(self.data))
+        module = self._built
+        indices = spread(len(self.data), min(RECORDS, job.microbatch_records))
+        values = [(parameter, parameter.data) for parameter in module.trained.values()]
         try:
-            (inputs, gradients), (others, again) = (self._tried_once(trial(indices, self.data)) for _ in range(2))
+            batches = [trial(indices, self.data) for _ in range(2)]
+            made = [self._inputs(batch) for batch in batches]
+            inputs, others = map(_environment.words_of, made)
+            for number, (parameter, _) in enumerate(values):
+                parameter.data = drawn(parameter, number)
+            gradients, again = (self._tried_once(*each) for each in zip(made, batches, strict=True))
         except Refused:
             raise
         except Exception as error:
@@ -194,6 +201,10 @@ class Program(base.Program):
                 raise
             # It is told of in its step, with the records that are to blame.
             return "none"
+        finally:
+            for parameter, own in values:
+                parameter.data = own
+                parameter.grad = None
         if inputs != others:
             raise Refused(f"the data set, or `collate`, {_environment.CHANGES}")
         if gradients != again:
@@ -204,21 +215,16 @@ class Program(base.Program):
             )
         return gradients
 
-    def _tried_once(self, batch: Batch) -> tuple[str, str]:
-        """Of a microbatch what it consists of, and the hash of what it gives."""
+    def _tried_once(self, inputs: Any, batch: Batch) -> str:
+        """The hash of what a microbatch gives."""
         module = self._built
-        inputs = self._inputs(batch)
-        words = _environment.words_of(inputs)
         module.begin_step()
         total, _ = self._forward(inputs, batch)
         if any(parameter.grad is not None for parameter in module.trained.values()):
             raise Refused("`loss` has called backward(): give the loss alone, Shoal goes back from there")
         torch.autograd.backward(total)
         module.end_step()
-        digest = digest_of(total, module)
-        for parameter in module.trained.values():
-            parameter.grad = None
-        return words, digest
+        return digest_of(total, module)
 
     def _warm_up(self, job: _core.Job) -> None:
         """Compiles before the trainer joins: a task that it had in hand would wait for a minute."""
@@ -245,7 +251,7 @@ class Program(base.Program):
             "torch.compile": str(self._compile),
             "torch.settings": settings(),
             "constants": self._built.constants_hash(),
-            "trial": self._tried,
+            "gradient of some records": self._tried,
         }
 
     def _rules(self, optimizer: optim.Optimizer, scheduler: lr_scheduler.LRScheduler | None, job: _core.Job) -> dict[int, Rule]:
@@ -318,7 +324,6 @@ class Program(base.Program):
         try:
             total, weight = self._forward(inputs, batch)
         except ValueError as error:
-            refuse_ranks("loss", error)
             if len(batch) > 1 or not module.norms or _OF_ONE not in str(error):
                 raise
             module.begin_alone(parameters)
@@ -339,7 +344,8 @@ class Program(base.Program):
         seed_all(batch.seed)
         # Whoever calls `shoal.run` may have switched gradients off.
         with torch.enable_grad(), self._precision():
-            loss = self._loss(self._built.callable, inputs)
+            with without_ranks("loss"):
+                loss = self._loss(self._built.callable, inputs)
             return total_of(loss, len(batch))
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
@@ -360,7 +366,7 @@ class Program(base.Program):
         """One microbatch of a prediction."""
         if self._say is None:
             return super().predict(batch, parameters)
-        return predictions_of(self._judged(batch, parameters, self._say))
+        return predictions_of(self._judged(batch, parameters, self._say), len(batch))
 
     def _judged(self, batch: Batch, parameters: Parameters, function: Callable[[nn.Module, Any], Any]) -> Any:
         module = self._built

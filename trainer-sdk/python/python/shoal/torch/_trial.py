@@ -11,7 +11,7 @@ import torch
 from .._batch import Batch, DataSet
 from ._module import Module
 
-#: Records of the microbatch that is computed twice.
+#: The most records of the microbatch that is computed twice.
 RECORDS = 4
 
 
@@ -33,9 +33,15 @@ def trial(indices: Sequence[int], data: DataSet | None) -> Batch:
     return Batch(core, data)
 
 
-def spread(records: int) -> list[int]:
-    """Some records from all over a data set."""
-    return sorted({at * (records - 1) // (RECORDS - 1) for at in range(RECORDS)}) if records else []
+def spread(records: int, count: int) -> list[int]:
+    """So many records from all over a data set, the first among them."""
+    return sorted({at * (records - 1) // max(1, count - 1) for at in range(count)}) if records else []
+
+
+def drawn(parameter: torch.Tensor, seed: int) -> torch.Tensor:
+    """Values for a parameter that are the same in every trainer, whatever its script has made of it."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype).mul_(0.1)
 
 
 def digest_of(total: torch.Tensor, module: Module) -> str:
