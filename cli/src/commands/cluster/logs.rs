@@ -143,7 +143,8 @@ async fn read(
                 let (cluster, said, pod) = (cluster.clone(), said.clone(), pod.name_any());
                 let (follow, tail_lines) = (choice.follow, choice.tail);
                 let parameters = LogParams { follow, tail_lines, ..LogParams::default() };
-                readers.spawn(async move { read_pod(&cluster, &pod, &parameters, &said).await });
+                let is_named = !choice.pods.is_empty();
+                readers.spawn(async move { read_pod(&cluster, &pod, is_named, &parameters, &said).await });
             }
         }
         let is_over = !choice.follow
@@ -171,7 +172,13 @@ fn has_begun(pod: &Pod) -> bool {
     states.any(|state| state.running.is_some() || state.terminated.is_some())
 }
 
-async fn read_pod(cluster: &Cluster, pod: &str, parameters: &LogParams, said: &mpsc::Sender<Said>) {
+async fn read_pod(
+    cluster: &Cluster,
+    pod: &str,
+    is_named: bool,
+    parameters: &LogParams,
+    said: &mpsc::Sender<Said>,
+) {
     let read = async {
         let mut lines = cluster.pods().log_stream(pod, parameters).await?.lines();
         while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
@@ -183,6 +190,8 @@ async fn read_pod(cluster: &Cluster, pod: &str, parameters: &LogParams, said: &m
     };
     if let Err(error) = read.await {
         let why = match error {
+            // It went between the list and this: a job that is over removes its pods.
+            kube::Error::Api(status) if status.code == 404 && !is_named => return,
             kube::Error::Api(status) => status.message.clone(),
             other => format!("{:#}", explained(other)),
         };
