@@ -298,6 +298,24 @@ def test_what_no_trainer_can_start_again_is_refused(words: list[str], told: str)
     assert told in ended.stderr
 
 
+class Forks(Counted):
+    """Has a child by a fork, which outlives the job, before it joins."""
+
+    def declare(self, job: shoal.Job) -> Any:
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        return super().declare(job)
+
+
+def test_a_child_that_is_forked_holds_no_trainer_up(tmp_path: Path) -> None:
+    began = time.monotonic()
+    result = shoal.run(Forks(), trainers=2, folder=tmp_path, epochs=20, **SHAPE)
+    assert time.monotonic() - began < 15
+    assert all(trainer["records"] > 0 for trainer in result.status["trainers"])
+    assert len(result.status["trainers"]) == 2
+
+
 def test_a_script_that_torchrun_starts_is_refused_with_what_to_do(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import shoal\nshoal.main(shoal.Program())\n")

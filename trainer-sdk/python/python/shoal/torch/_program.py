@@ -197,6 +197,9 @@ class Program(base.Program):
         except Refused:
             raise
         except Exception as error:
+            if _OF_ONE in str(error):
+                # Its step takes what the norms have learnt, of which there is nothing yet.
+                return "none"
             if _faults.told(error)[0] != "records":
                 raise
             # It is told of in its step, with the records that are to blame.
