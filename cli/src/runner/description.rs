@@ -3,13 +3,13 @@
 
 use super::ends::{self, End, Life, Part};
 use super::folder::RunFolder;
+use super::plan::unsaid;
 use super::process::Process;
 use super::roles::Role;
 use super::start::unstarted;
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use shoal_master::settings::JobArguments;
-use shoal_runtime::cluster::environment::PROGRAM_VARIABLES;
 use shoal_runtime::wire::description::{BYTES_MAX, FILE, INITIAL, ProgramDescription, VARIABLE};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -73,10 +73,8 @@ impl Asked<'_> {
             ("SHOAL_SEED", seed.to_string()),
             ("SHOAL_MASTER", master.local_addr()?.to_string()),
         ];
-        let unsaid = PROGRAM_VARIABLES.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
-        let unsaid = unsaid.map(|(name, value)| (name, value.to_owned()));
         let own = self.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        let environment: Vec<(&str, String)> = unsaid.chain(own).chain(always).collect();
+        let environment: Vec<(&str, String)> = unsaid().chain(own).chain(always).collect();
         let process = Process::start(Role::Trainer, NAME, self.program, &environment, logs);
         let mut process = process.map_err(unstarted)?;
         let answer = tokio::select! {

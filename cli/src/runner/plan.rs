@@ -80,6 +80,12 @@ impl FromStr for Bounds {
     }
 }
 
+/// The variables that a program is started with where this command's own environment says nothing of them.
+pub(crate) fn unsaid<'a>() -> impl Iterator<Item = (&'a str, String)> {
+    let unsaid = PROGRAM_VARIABLES.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    unsaid.map(|(name, value)| (name, value.to_owned()))
+}
+
 impl JobPlan {
     /// The master's command line; it listens on `listen`.
     pub(crate) fn master_command(&self, shoal: &OsString, listen: &str) -> Vec<OsString> {
@@ -147,10 +153,8 @@ impl JobPlan {
             ("SHOAL_TRAINER_NAME", name.to_owned()),
             ("SHOAL_PACE_MILLIS", self.pace.as_millis().to_string()),
         ];
-        let unsaid = PROGRAM_VARIABLES.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
-        let unsaid = unsaid.map(|(name, value)| (name, value.to_owned()));
         let own = self.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        unsaid.chain(own).chain(always).chain(tls).chain(plaintext).collect()
+        unsaid().chain(own).chain(always).chain(tls).chain(plaintext).collect()
     }
 }
 
