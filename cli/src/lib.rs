@@ -125,14 +125,6 @@ pub fn main() -> ExitCode {
     if let Some(why) = absent::why(&words) {
         return failed(&why.into());
     }
-    #[cfg(feature = "cluster")]
-    let words = match manifest::expanded(&command(), words) {
-        Ok((words, notes)) => {
-            notes.iter().for_each(|note| note!("{note}"));
-            words
-        }
-        Err(error) => return failed(&error),
-    };
     let arguments = match parsed(words) {
         Ok(arguments) => arguments,
         Err(error) => return unparsed(&error),

@@ -1,15 +1,16 @@
-//! Manifests of jobs as the command line takes them: read from a file, and for `shoal run` as flags of its own. What is said
-//! on the command line or in the environment goes before what the file says.
+//! Manifests of jobs as the command line takes them: read from a file, and for `shoal run` as what a run on this machine takes of one.
 
 use crate::exit::Exit;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Command};
+use crate::runner::plan::Bounds;
+use k8s_openapi::api::core::v1::Container;
+use shoal_job::spec::Spec;
 use shoal_operator::api::{
-    TRAINER_CONTAINER, TrainingJob, WrittenJob, container, master_flags, typed_template, written_jobs,
+    TRAINER_CONTAINER, TrainingJob, WrittenJob, container, typed_template, written_jobs,
 };
+use shoal_pserver::device::DeviceChoice;
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The largest file: etcd takes 1.5 MiB for an object.
 const BYTES_MAX: u64 = 4 << 20;
@@ -36,117 +37,107 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<WrittenJob>> {
     })
 }
 
-/// A command line of `shoal run -f FILE` with what the file says in flags; any other as it is. Returns it with what is to be
-/// said of it.
+/// What a run on this machine takes of a manifest. What is said on the command line or in the environment goes before it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct RunManifest {
+    pub(crate) name: Option<String>,
+    pub(crate) trainers: Bounds,
+    pub(crate) pservers: Bounds,
+    pub(crate) devices: Vec<DeviceChoice>,
+    pub(crate) spec: Spec,
+    pub(crate) pace_millis: Option<u64>,
+    /// Variables of trainers.
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) program: Vec<OsString>,
+    /// What is said of it: what is left to clusters.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What a run takes of the manifest in a file; `has_program` says that the command line names a program.
 ///
 /// # Errors
 /// A file that cannot be read or is wrong, or that a run on this machine lacks something of.
-pub(crate) fn expanded(
-    shoal: &Command,
-    words: Vec<OsString>,
-) -> anyhow::Result<(Vec<OsString>, Vec<String>)> {
-    // Without its file the command line may lack what the file says, which is no fault yet.
-    let Ok(given) = shoal.clone().ignore_errors(true).try_get_matches_from(&words) else {
-        return Ok((words, Vec::new()));
-    };
-    let Some(("run", given)) = given.subcommand() else { return Ok((words, Vec::new())) };
-    let Some(file) = given.get_one::<PathBuf>("file") else { return Ok((words, Vec::new())) };
-    let jobs = read(file)?;
-    let name = file.display();
+pub(crate) fn of_run(file: &Path, has_program: bool) -> anyhow::Result<RunManifest> {
+    let (jobs, name) = (read(file)?, file.display());
     let [WrittenJob { job, .. }] = &jobs[..] else {
         let why = format!("{name}: {} jobs: a run is of one; `shoal submit` takes several", jobs.len());
         return Err(Exit::Usage(why).into());
     };
-    let run = shoal.find_subcommand("run").ok_or_else(|| anyhow::anyhow!("no such command"))?;
-    let flags = flags(job, given.value_source("program").is_some());
-    let flags = flags.map_err(|why| Exit::Usage(format!("{name}: {why}")))?;
-    let own = flags.stated.into_iter().filter(|(flag, _)| !is_given(run, given, flag));
-    let own = own.flat_map(|(flag, value)| std::iter::once(flag.to_owned()).chain(value)).map(OsString::from);
-    let mut words = words.into_iter();
-    let mut all: Vec<OsString> = words.by_ref().take(2).collect();
-    all.extend(own);
-    all.extend(words);
-    if !flags.program.is_empty() {
-        all.push("--".into());
-        all.extend(flags.program.into_iter().map(OsString::from));
-    }
-    Ok((all, flags.notes.into_iter().map(|note| format!("{name}: {note}")).collect()))
+    let mut taken = taken(job, has_program).map_err(|why| Exit::Usage(format!("{name}: {why}")))?;
+    taken.notes = taken.notes.into_iter().map(|note| format!("{name}: {note}")).collect();
+    Ok(taken)
 }
 
-/// Whether a flag is on the command line or in the environment. Variables of trainers add up.
-fn is_given(run: &Command, given: &ArgMatches, flag: &str) -> bool {
-    if flag == "--env" {
-        return false;
-    }
-    // One job has one way to say when it is evaluated, and one name.
-    let others: &[&str] = match flag {
-        "--eval-steps" => &["--eval-epochs"],
-        "--eval-epochs" => &["--eval-steps"],
-        "--name" => &["--resume"],
-        _ => &[],
-    };
-    std::iter::once(&flag).chain(others).any(|flag| {
-        let argument = run.get_arguments().find(|one| one.get_long() == flag.strip_prefix("--"));
-        let source = argument.and_then(|one| given.value_source(one.get_id().as_str()));
-        matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
-    })
-}
-
-/// A job as flags of `shoal run`, and the program with its arguments.
-#[derive(Debug, Default, PartialEq)]
-struct Flags {
-    stated: Vec<(&'static str, Option<String>)>,
-    program: Vec<String>,
-    notes: Vec<String>,
-}
-
-fn flags(job: &TrainingJob, has_program: bool) -> Result<Flags, String> {
+fn taken(job: &TrainingJob, has_program: bool) -> Result<RunManifest, String> {
     let spec = &job.spec;
     let bounds = |min: u32, max: Option<u32>, replicas: Option<u32>| {
         let max = max.unwrap_or(min);
-        Some(format!("{}:{max}", replicas.unwrap_or(min).clamp(1, max)))
+        Bounds { min: replicas.unwrap_or(min).clamp(1, max), max }
     };
     let (trainer, pserver) = (&spec.trainer, &spec.pserver);
-    let mut stated = vec![
-        ("--name", job.metadata.name.clone()),
-        ("--trainers", bounds(trainer.min_replicas, trainer.max_replicas, trainer.replicas)),
-        ("--pservers", bounds(pserver.min_replicas, pserver.max_replicas, pserver.replicas)),
-    ];
-    stated.extend(pserver.device.clone().map(|device| ("--device", Some(device))));
-    stated.extend(master_flags(spec));
+    let devices = pserver
+        .device
+        .iter()
+        .map(|device| device.parse().map_err(|why| format!("spec.pserver.device: {device:?}: {why}")));
     let template = typed_template(&trainer.template, "spec.trainer.template")?;
     let program = container(&template, TRAINER_CONTAINER).cloned().unwrap_or_default();
+    let mut notes = notes(&program);
     let mut variables: Vec<(String, String)> = Vec::new();
-    let left_out =
-        "left to clusters: where checkpoints and states are kept, images, resources, volumes, priorities";
-    let mut notes = vec![left_out.to_owned()];
-    for variable in program.env.unwrap_or_default() {
-        match (variable.value, variable.value_from) {
-            (_, Some(_)) => {
-                let name = &variable.name;
-                notes.push(format!(
-                    "{name} is the cluster's to give: say --env {name}=VALUE if it is needed here"
-                ));
-            }
-            (value, None) => {
-                let value = substituted(&value.unwrap_or_default(), &variables);
-                variables.push((variable.name, value));
-            }
+    for variable in program.env.into_iter().flatten() {
+        if variable.value_from.is_some() {
+            let name = &variable.name;
+            notes.push(format!(
+                "{name} is the cluster's to give: say --env {name}=VALUE if it is needed here"
+            ));
+            continue;
         }
+        let value = substituted(&variable.value.unwrap_or_default(), &variables);
+        variables.push((variable.name, value));
     }
-    let words = program.command.unwrap_or_default().into_iter().chain(program.args.unwrap_or_default());
-    let words: Vec<String> = words.map(|word| substituted(&word, &variables)).collect();
-    // The run itself sets this one, for each trainer.
-    let pace = variables.iter().position(|(name, _)| name == "SHOAL_PACE_MILLIS");
-    stated.extend(pace.map(|at| ("--pace-millis", Some(variables.remove(at).1))));
-    stated.extend(variables.iter().map(|(name, value)| ("--env", Some(format!("{name}={value}")))));
-    if !has_program && words.is_empty() {
-        return Err(
-            "spec.trainer.template: its container has no command, only an image: give the program after --"
-                .to_owned(),
-        );
+    let (command, arguments) = (program.command.unwrap_or_default(), program.args.unwrap_or_default());
+    // What the image would execute is not known here; its arguments alone are no program.
+    if !has_program && command.is_empty() {
+        return Err("spec.trainer.template: its container has no command, and the image's own is the cluster's: give the program \
+                    and its arguments after --"
+            .to_owned());
     }
-    Ok(Flags { stated, program: if has_program { Vec::new() } else { words }, notes })
+    let words = command.into_iter().chain(arguments).map(|word| substituted(&word, &variables).into());
+    let words = if has_program { Vec::new() } else { words.collect() };
+    // The pace is set by the run itself, for each trainer.
+    let pace =
+        variables.iter().position(|(name, _)| name == "SHOAL_PACE_MILLIS").map(|at| variables.remove(at).1);
+    let pace = pace.map(|pace| pace.parse().map_err(|_| format!("SHOAL_PACE_MILLIS: {pace:?} is no number")));
+    // Places of a cluster are not of this machine.
+    let mut own = spec.training.clone();
+    own.checkpoint.place.clear();
+    Ok(RunManifest {
+        name: job.metadata.name.clone(),
+        trainers: bounds(trainer.min_replicas, trainer.max_replicas, trainer.replicas),
+        pservers: bounds(pserver.min_replicas, pserver.max_replicas, pserver.replicas),
+        devices: devices.collect::<Result<_, _>>()?,
+        spec: own,
+        pace_millis: pace.transpose()?,
+        environment: variables,
+        program: words,
+        notes,
+    })
+}
+
+/// What of a program's container is left to clusters.
+fn notes(program: &Container) -> Vec<String> {
+    let always =
+        "left to clusters: where checkpoints and states are kept, images, resources, volumes, priorities";
+    let sets = |said: bool, what: &str, way_out: &str| {
+        said.then(|| format!("the container's {what} is left to clusters: {way_out}"))
+    };
+    let has_sources = program.env_from.as_ref().is_some_and(|sources| !sources.is_empty());
+    let has_mounts = program.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty());
+    let own = [
+        sets(has_sources, "envFrom", "say --env NAME=VALUE for what of it is needed here"),
+        sets(program.working_dir.is_some(), "workingDir", "the program starts where this command does"),
+        sets(has_mounts, "volumeMounts", "its paths have to be there on this machine"),
+    ];
+    std::iter::once(always.to_owned()).chain(own.into_iter().flatten()).collect()
 }
 
 /// A text with `$(NAME)` replaced by what the container's environment says before it, and `$$` by `$`, as Kubernetes does.
@@ -177,6 +168,3 @@ fn substituted(text: &str, variables: &[(String, String)]) -> String {
     }
     done + rest
 }
-
-#[cfg(test)]
-mod tests;

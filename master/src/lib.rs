@@ -42,7 +42,6 @@ mod words;
 mod work;
 
 use anyhow::Context;
-use shoal_runtime::cluster::JobSettings;
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, TcpDial};
@@ -64,19 +63,19 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let security = settings.security()?;
     security.check_address(settings.listen).context("--listen")?;
-    let (trained, evaluated) = settings.data()?;
+    let (trained, evaluated) = settings.spec()?.trained_and_evaluated();
     let (manifest, trained) = tokio::select! {
         biased;
         () = shutdown.wait() => return Ok(()),
         scanned = data_set::scan(trained, evaluated) => scanned?,
     };
-    let job = settings.job_settings(&manifest, trained)?;
+    let settings::Fresh { document: mut fresh, policy } = settings.fresh(&manifest, trained)?;
     let records = manifest.record_count();
     let (files, bytes) = manifest.files_of(&(0..records));
-    tracing::info!(job = %job.job, files, records, chunks = manifest.chunk_count(), bytes, "data set pinned");
+    tracing::info!(job = %fresh.job.job, files, records, chunks = manifest.chunk_count(), bytes, "data set pinned");
     let store = store::open(&settings.store(), &security)?;
-    let file = settings.warm_start.as_deref().map(warm_start::located).transpose()?;
-    let job = JobSettings { warm_start: warm_start::pinned(file, store.as_ref()).await?, ..job };
+    let file = settings.spec()?.warm_start.as_deref().map(warm_start::located).transpose()?;
+    fresh.job.warm_start = warm_start::pinned(file, store.as_ref()).await?;
     let mut random = Random::from_os();
     let limits = Limits::default();
     let listener = rpc::listen_secured(settings.listen, &security).await?;
@@ -93,14 +92,10 @@ pub async fn run(
         dial: &TcpDial { limits, security: security.clone() },
         identity: format!("{address} process {} {:016x}", std::process::id(), random.bits()),
         manifest,
-        fresh: document::Document {
-            checkpoint_place: settings.checkpoint_place()?,
-            checks: settings.checks(&job)?,
-            ..document::Document::new(job, settings.wanted())
-        },
+        fresh,
         storage: &storage,
         place,
-        policy: settings.checkpoint_policy(),
+        policy,
     };
     let server = MasterServer::new(service.clone())
         .max_decoding_message_size(limits.message_bytes)

@@ -11,9 +11,9 @@ pub use reader::{ReadTask, Reader};
 pub use source::{ChunkSource, Stored};
 
 use crate::error::panic_words;
+use shoal_job::numbered::is_numbered;
 use shoal_recordio::{Chunk, Limits, decode_chunk};
 use shoal_runtime::cluster::Slice;
-use shoal_runtime::cluster::numbered::is_numbered;
 use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::storage::StorageError;
 use std::ops::Range;

@@ -8,14 +8,12 @@ use super::process::Process;
 use super::roles::Role;
 use super::start::unstarted;
 use anyhow::{Context, anyhow, bail};
-use clap::ValueEnum;
-use shoal_master::settings::JobArguments;
+use shoal_job::spec::{Spec, is_flag};
 use shoal_runtime::wire::description::{BYTES_MAX, FILE, INITIAL, ProgramDescription, VARIABLE};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Once;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -47,7 +45,7 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// It failed, did not end in time, or has written what is no description.
-    pub(crate) async fn complete(&self, job: &mut JobArguments, folder: &RunFolder) -> anyhow::Result<()> {
+    pub(crate) async fn complete(&self, job: &mut Spec, folder: &RunFolder) -> anyhow::Result<()> {
         let place = folder.described();
         if place.exists() {
             std::fs::remove_dir_all(&place).with_context(|| format!("cannot empty {}", place.display()))?;
@@ -56,25 +54,18 @@ impl Asked<'_> {
         // From the root: a program may go elsewhere before it looks.
         let place = std::path::absolute(&place)?;
         self.ask(job.seed, &place, &folder.logs()).await?;
-        let said = complete(job, &place)?;
-        // Not of each job of chaos anew.
-        static TOLD: Once = Once::new();
-        if let Some(note) = differs(&said.asks, job) {
-            TOLD.call_once(|| note!("{note}"));
-        }
-        Ok(())
+        complete(job, &place)
     }
 
-    async fn ask(&self, seed: u64, place: &Path, logs: &Path) -> anyhow::Result<()> {
+    async fn ask(&self, seed: Option<u64>, place: &Path, logs: &Path) -> anyhow::Result<()> {
         // Nobody answers there; who calls wants to train.
         let master = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on 127.0.0.1")?;
-        let always = [
-            (VARIABLE, place.display().to_string()),
-            ("SHOAL_SEED", seed.to_string()),
-            ("SHOAL_MASTER", master.local_addr()?.to_string()),
-        ];
+        let always =
+            [(VARIABLE, place.display().to_string()), ("SHOAL_MASTER", master.local_addr()?.to_string())];
+        // A seed that nobody has stated is the program's own to state.
+        let seed = seed.map(|seed| ("SHOAL_SEED", seed.to_string()));
         let own = self.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        let environment: Vec<(&str, String)> = unsaid().chain(own).chain(always).collect();
+        let environment: Vec<(&str, String)> = unsaid().chain(own).chain(always).chain(seed).collect();
         let process = Process::start(Role::Trainer, NAME, self.program, &environment, logs);
         let mut process = process.map_err(unstarted)?;
         let answer = tokio::select! {
@@ -142,50 +133,22 @@ fn failed(process: &Process, end: End) -> anyhow::Error {
     }
 }
 
-/// What a program asks for where it is started alone, and this run has otherwise; none if all of it is alike, or where nothing is
-/// trained. Only what the model depends on.
-fn differs(asks: &BTreeMap<String, String>, job: &JobArguments) -> Option<String> {
-    if job.epochs == 0 || job.predict.is_some() {
-        return None;
-    }
-    let mode = job.mode.to_possible_value().map_or_else(String::new, |mode| mode.get_name().to_owned());
-    let gradients =
-        job.gradients.to_possible_value().map_or_else(String::new, |one| one.get_name().to_owned());
-    let has = [
-        ("epochs", job.epochs.to_string()),
-        ("microbatch-records", job.microbatch_records.to_string()),
-        ("microbatches-per-step", job.microbatches_per_step.to_string()),
-        ("mode", mode),
-        ("seed", job.seed.to_string()),
-        ("shuffle-run", job.shuffle_run.to_string()),
-        ("delay", job.delay.to_string()),
-        ("gradients", gradients),
-    ];
-    let others = has.into_iter().filter_map(|(flag, has)| {
-        let asked = asks.get(flag).filter(|asked| **asked != has)?;
-        Some((format!("--{flag} {asked}"), format!("--{flag} {has}")))
-    });
-    let (asked, has): (Vec<_>, Vec<_>) = others.unzip();
-    let (asked, has) = (asked.join(" "), has.join(" "));
-    (!asked.is_empty())
-        .then(|| format!("started alone the program asks for {asked}; this run has {has}: say so here, too, if that is meant"))
-}
-
-/// Adds what a program has written in `place` to `job`, where nobody has said otherwise. Returns what it has written.
+/// Adds what a program has written in `place` to `job`, where nobody has said otherwise.
 ///
 /// # Errors
 /// It is no description.
-pub(crate) fn complete(job: &mut JobArguments, place: &Path) -> anyhow::Result<ProgramDescription> {
+pub(crate) fn complete(job: &mut Spec, place: &Path) -> anyhow::Result<()> {
     let file = place.join(FILE);
     let initial = place.join(INITIAL);
     let Some(bytes) = read(&file)? else {
         if initial.exists() {
             bail!("{} is there and {FILE} is not: a program writes both", initial.display());
         }
-        return Ok(ProgramDescription::default());
+        return Ok(());
     };
     let said = ProgramDescription::parse(&bytes).map_err(|why| anyhow!("{}: {why}", file.display()))?;
-    let trains = job.epochs > 0 || job.predict.is_some();
+    *job = job.over(&asked(&said.asks).map_err(|why| anyhow!("{}: \"asks\": {why}", file.display()))?);
+    let trains = job.epochs() > 0 || job.predict.is_some();
     if let Some(records) = said.records.filter(|_| trains && job.data.is_empty()) {
         job.data = vec![format!("records:{records}")];
     }
@@ -198,7 +161,16 @@ pub(crate) fn complete(job: &mut JobArguments, place: &Path) -> anyhow::Result<P
         // That is what it begins as.
         job.untrained = false;
     }
-    Ok(said)
+    Ok(())
+}
+
+/// The settings that a program asks for where it is started alone; what else it says there (numbers of trainers, folders) is of that start.
+fn asked(asks: &BTreeMap<String, Vec<String>>) -> Result<Spec, String> {
+    let settings = asks.iter().filter(|(flag, _)| is_flag(flag));
+    Spec::from_words(settings.flat_map(|(flag, values)| match &values[..] {
+        [] => vec![format!("--{flag}")],
+        values => values.iter().map(|value| format!("--{flag}={value}")).collect(),
+    }))
 }
 
 /// None if it is not there.

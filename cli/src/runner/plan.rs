@@ -2,7 +2,7 @@
 
 use super::claim::Claim;
 use super::folder::RunFolder;
-use shoal_master::settings::JobArguments;
+use shoal_job::spec::{Document, Spec};
 use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::cluster::environment::PROGRAM_VARIABLES;
 use shoal_runtime::host::rpc::tls::Role;
@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct JobPlan {
     pub(crate) name: String,
-    pub(crate) job: JobArguments,
+    pub(crate) job: Spec,
     pub(crate) pservers: Bounds,
     pub(crate) trainers: Bounds,
     pub(crate) trainers_at_start: u32,
@@ -101,7 +101,8 @@ impl JobPlan {
         ] {
             command.extend([flag.into(), value.into()]);
         }
-        command.extend(self.job.flags());
+        command.push("--spec".into());
+        command.extend(Document(self.job.clone()).parts().into_iter().map(OsString::from));
         command.extend(self.tls_flags(Role::Master));
         if let Some(address) = self.http {
             command.extend(["--http".into(), address.to_string().into()]);

@@ -13,7 +13,7 @@ use super::objects;
 use super::pattern::{is_pattern, pieces};
 use super::refused::shown;
 use anyhow::Context;
-use shoal_runtime::cluster::numbered::{self, is_numbered};
+use shoal_job::numbered::{self, is_numbered};
 use shoal_runtime::host::storage::{Bucket, Buckets, Stamp};
 use std::path::{Path, PathBuf};
 

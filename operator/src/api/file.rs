@@ -6,6 +6,7 @@ use super::schema::definitions;
 use super::validate::faults;
 use super::{GROUP, VERSION};
 use serde_json::{Value, json};
+use shoal_job::spec::check_value;
 
 /// One job of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +54,9 @@ fn written_job(manifest: Value) -> Result<WrittenJob, Vec<String>> {
     let mut wrong = Vec::new();
     let schema =
         definitions()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].take();
-    check(&schema, &manifest["spec"], "spec", &mut wrong);
+    check_value(&schema, &manifest["spec"], &mut |path, what| {
+        wrong.push(if path.is_empty() { format!("spec: {what}") } else { format!("spec.{path}: {what}") });
+    });
     if !wrong.is_empty() {
         return Err(wrong);
     }
@@ -62,60 +65,6 @@ fn written_job(manifest: Value) -> Result<WrittenJob, Vec<String>> {
     // Where states are kept is the operator's to know.
     let wrong = faults(&job, true);
     if wrong.is_empty() { Ok(WrittenJob { job, manifest }) } else { Err(wrong) }
-}
-
-/// What of a value the schema does not permit, each fault with its place.
-fn check(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
-    let is_of_type = match schema["type"].as_str() {
-        _ if value.is_null() => return,
-        Some("object") => value.is_object(),
-        Some("array") => value.is_array(),
-        Some("string") => value.is_string(),
-        Some("boolean") => value.is_boolean(),
-        Some("integer") => value.is_i64() || value.is_u64(),
-        Some("number") => value.is_number(),
-        _ => true,
-    };
-    if !is_of_type {
-        return wrong.push(format!("{at}: {value} is no {}", said(&schema["type"])));
-    }
-    if let Some(words) = schema["enum"].as_array()
-        && !words.contains(value)
-    {
-        let words: Vec<String> = words.iter().map(said).collect();
-        return wrong.push(format!("{at}: {value} is none of {}", words.join(", ")));
-    }
-    let number = value.as_f64();
-    if let (Some(number), Some(least)) = (number, schema["minimum"].as_f64())
-        && number < least
-    {
-        return wrong.push(format!("{at}: {value} is below {least}"));
-    }
-    if let (Some(number), Some(most)) = (number, schema["maximum"].as_f64())
-        && number > most
-    {
-        return wrong.push(format!("{at}: {value} is above {most}"));
-    }
-    if schema["x-kubernetes-preserve-unknown-fields"] == json!(true) {
-        return;
-    }
-    match value {
-        Value::Object(map) => map.iter().for_each(|(key, value)| {
-            let at = format!("{at}.{key}");
-            match schema["properties"].get(key).or(schema.get("additionalProperties")) {
-                Some(schema) => check(schema, value, &at, wrong),
-                None => {
-                    wrong.push(format!(
-                        "{at}: there is no such field; see `kubectl explain trainingjob.spec`"
-                    ));
-                }
-            }
-        }),
-        Value::Array(list) => list.iter().enumerate().for_each(|(number, value)| {
-            check(&schema["items"], value, &format!("{at}[{number}]"), wrong);
-        }),
-        _ => {}
-    }
 }
 
 /// Written as null, a field is not stated.
@@ -144,7 +93,7 @@ mod tests {
     #[test]
     fn jobs_are_read_from_one_document_or_several() {
         let one = written_jobs(JOB).unwrap();
-        assert_eq!((one[0].job.spec.epochs, one[0].job.spec.trainer.min_replicas), (Some(3), 1));
+        assert_eq!((one[0].job.spec.training.epochs, one[0].job.spec.trainer.min_replicas), (Some(3), 1));
         assert_eq!(one[0].manifest["spec"]["trainer"].get("minReplicas"), None, "only what was written");
         let two = format!("---\n{JOB}---\n---\n{}", JOB.replace("name: digits", "name: other"));
         let names = written_jobs(&two).unwrap().into_iter().map(|one| one.job.metadata.name.unwrap());

@@ -6,6 +6,7 @@ use super::status::TrainingJobStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use shoal_job::spec::Spec;
 use std::collections::BTreeMap;
 
 /// A training job: a master, pservers that hold the model, and trainers that come and go.
@@ -41,92 +42,9 @@ use std::collections::BTreeMap;
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrainingJobSpec {
-    /// RecordIO files to train on, in order: paths, file:///PATH, s3://BUCKET/NAME or gs://BUCKET/NAME, each may be a glob.
-    /// Master and trainers read them under the same names. Or alone, records:N: N records without files, each of which is its
-    /// own number. May not change.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub data: Vec<String>,
-    /// RecordIO files to evaluate the model on, or records:N: after every epoch unless stated, and at the end. May not change.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub eval_data: Vec<String>,
-    /// Evaluate after every so many steps. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub eval_steps: Option<u64>,
-    /// Evaluate after every so many epochs. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub eval_epochs: Option<u64>,
-    /// Do not train: write what the program predicts of each record of data into this place, a folder or a URL that every
-    /// trainer reaches. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub predict: Option<String>,
-    /// With predict or epochs 0, in place of warmStart: the model as it begins, for a baseline. May not change.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub untrained: bool,
-    /// Passes over the data; 0 to evaluate only. By default 1. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 1_000_000))]
-    pub epochs: Option<u64>,
-    /// Seeds shuffling, initial values and the randomness inside trainers. By default 0. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
-    /// How updates follow one another: sync, one for each step, the same bits whoever computes; or async, one for each
-    /// microbatch, as it comes. By default sync. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    /// Records in a microbatch: what one trainer computes at a time. By default 8. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 16_777_216))]
-    pub microbatch_records: Option<u32>,
-    /// Microbatches in a step, whatever the number of trainers: about 8 for each trainer expected. By default 16. May not
-    /// change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub microbatches_per_step: Option<u32>,
-    /// Records that stay together when a chunk is shuffled. By default 1. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub shuffle_run: Option<u32>,
-    /// How long a task may go without progress before another trainer is given it as well, in milliseconds. By default 5000.
-    /// May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 50, max = 3_600_000))]
-    pub lease_ttl_millis: Option<u64>,
-    /// Async: microbatches beyond the lowest unapplied one that may be under way. By default those of a step. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_048_576))]
-    pub staleness_window: Option<u32>,
-    /// Async: divide the learning rate of an update by 1 + its staleness. May not change.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub scale_by_staleness: bool,
-    /// Sync: take the gradients of a step so many versions before the one that it replaces; hides the network. By default 0.
-    /// May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay: Option<u32>,
-    /// How precise gradients travel: f32, or bf16 in half the bytes. By default f32. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gradients: Option<Gradients>,
-    /// Copies of each block beside its primary: with one, a lost pserver costs a moment and no work. By default 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 8))]
-    pub copies: Option<u32>,
-    /// Leave out up to so many records that no trainer can read or use; more of them fail the job. By default 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exclude_max: Option<u64>,
-    /// What becomes of trainers whose environment (what the program says that its bits depend on) is not the first trainer's: same
-    /// refuses them, warn lets them in and logs the difference, any does not look. By default same, in async jobs any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub environment: Option<EnvironmentRule>,
-    /// Sync: compute this share of microbatches twice, and fail the job if the sums of one differ in a bit. By default 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub verify: Option<f64>,
-    /// A safetensors file that master and pservers reach: parameters named as its tensors begin at its values. May not change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warm_start: Option<String>,
-    /// Where and how often the model is saved.
-    pub checkpoint: CheckpointSpec,
+    /// What the job learns from, how, and what is kept of it.
+    #[serde(flatten)]
+    pub training: Spec,
     /// The master, which hands out the data.
     pub master: MasterSpec,
     /// The parameter servers, which hold the model.
@@ -152,65 +70,8 @@ pub struct TrainingJobSpec {
     pub suspend: bool,
     /// Certificates for the job's connections. Without them the pods speak plaintext with one another.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-pinned" = true))]
     pub tls: Option<TlsSpec>,
-}
-
-/// How updates follow one another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// One update for each step.
-    #[default]
-    Sync,
-    /// One update for each microbatch.
-    Async,
-}
-
-/// How precise gradients travel and are summed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Gradients {
-    /// As they were computed.
-    #[default]
-    F32,
-    /// Rounded, in half the bytes.
-    Bf16,
-}
-
-/// Whether trainers of one job may have environments of their own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum EnvironmentRule {
-    /// Whoever has another than the job's is refused.
-    #[default]
-    Same,
-    /// They are let in, and the difference is logged.
-    Warn,
-    /// Nobody compares.
-    Any,
-}
-
-/// Where and how often the model is saved.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct CheckpointSpec {
-    /// A folder on a volume that master and pservers mount under the same path, or an object store's URL. A job of its own
-    /// each: a place that holds another job's checkpoints is refused. May not change.
-    pub place: String,
-    /// Make a checkpoint every so many steps. By default 0: by time alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub every_steps: Option<u64>,
-    /// Make a checkpoint every so many seconds; 0 for none but the last. By default 600.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub every_seconds: Option<u64>,
-    /// Checkpoints to keep. By default 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub keep_last: Option<u32>,
-    /// Of so many checkpoints at least one has all rows of embedding tables. By default 8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub full_every: Option<u32>,
 }
 
 /// The master of a job.
@@ -218,8 +79,9 @@ pub struct CheckpointSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct MasterSpec {
     /// Where the job's state is kept, so that it outlives the master's pod: a folder on a volume, or etcd://HOST:PORT/PREFIX.
-    /// By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints. May not change.
+    /// By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-pinned" = true))]
     pub store: Option<String>,
     /// What its container asks for and may use, as in a pod. Without a word it asks for 100m of a processor and 128Mi.
     #[serde(skip_serializing_if = "Option::is_none")]

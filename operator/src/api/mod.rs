@@ -4,7 +4,6 @@
 
 mod file;
 mod job;
-mod master_flags;
 mod moment;
 mod plan;
 mod quantity;
@@ -15,10 +14,9 @@ mod validate;
 
 pub use file::{WrittenJob, written_jobs};
 pub use job::{
-    CheckpointSpec, CleanPodPolicy, FailurePolicy, Gradients, MasterSpec, Mode, PserverSpec, TlsSpec,
-    TrainerSpec, TrainingJob, TrainingJobSpec,
+    CleanPodPolicy, FailurePolicy, MasterSpec, PserverSpec, TlsSpec, TrainerSpec, TrainingJob,
+    TrainingJobSpec,
 };
-pub use master_flags::master_flags;
 pub use moment::Moment;
 pub use plan::{MigratePod, ReplicaResourceSpec, ScalePlan, ScalePlanPhase, ScalePlanSpec, ScalePlanStatus};
 pub use quantity::{bytes, doubled, quantity_value};

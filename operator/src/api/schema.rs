@@ -1,10 +1,14 @@
 //! The resources' definitions, as they are installed: from the Rust types, with the rules that a server with CEL checks.
 
-use super::job::TrainingJob;
+use super::job::{TrainingJob, TrainingJobSpec};
 use super::plan::ScalePlan;
 use super::validate::PINNED;
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
+use shoal_job::spec::{Field, fields};
+
+/// Where a definition has the schema of `spec`.
+const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
 
 /// The definitions of all resources, in the order in which they are installed.
 pub fn definitions() -> Vec<Value> {
@@ -12,10 +16,18 @@ pub fn definitions() -> Vec<Value> {
     let mut plan = json!(ScalePlan::crd());
     for definition in [&mut job, &mut plan] {
         without_defaults(definition);
+        without_foreign_formats(definition);
     }
-    rule(&mut job, "/properties/spec", job_rules());
+    // Of a field that is one of a few words the definition has what its type says; here it has its own.
+    for Field { path, description, .. } in fields::<TrainingJobSpec>() {
+        let at = format!("{SPEC}/properties/{}", path.replace('.', "/properties/"));
+        if let Some(field) = job.pointer_mut(&at).filter(|_| !description.is_empty()) {
+            field["description"] = description.into();
+        }
+    }
+    rule(&mut job, job_rules());
     let owner = json!([{ "rule": "has(self.ownerJob) && size(self.ownerJob) > 0", "message": "spec.ownerJob: name the job" }]);
-    rule(&mut plan, "/properties/spec", owner);
+    rule(&mut plan, owner);
     vec![job, plan]
 }
 
@@ -46,9 +58,22 @@ fn without_defaults(value: &mut Value) {
     }
 }
 
-fn rule(definition: &mut Value, at: &str, rules: Value) {
-    let schema = format!("/spec/versions/0/schema/openAPIV3Schema{at}");
-    if let Some(schema) = definition.pointer_mut(&schema) {
+/// Formats that Rust's numbers have and API servers do not know: they warn of each.
+fn without_foreign_formats(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            if map.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
+                map.remove("format");
+            }
+            map.values_mut().for_each(without_foreign_formats);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_foreign_formats),
+        _ => {}
+    }
+}
+
+fn rule(definition: &mut Value, rules: Value) {
+    if let Some(schema) = definition.pointer_mut(SPEC) {
         schema["x-kubernetes-validations"] = rules;
     }
 }
@@ -107,12 +132,71 @@ mod tests {
         assert_eq!(read, definitions());
     }
 
+    /// A definition without what is said of it, and with its rules in one order.
+    fn shape(value: Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let kept = map.into_iter().filter(|(key, value)| key != "description" || !value.is_string());
+                let kept = kept.map(|(key, value)| {
+                    let mut value = shape(value);
+                    if let (true, Value::Array(rules)) = (key == "x-kubernetes-validations", &mut value) {
+                        rules.sort_by_key(Value::to_string);
+                    }
+                    (key, value)
+                });
+                Value::Object(kept.collect())
+            }
+            Value::Array(list) => Value::Array(list.into_iter().map(shape).collect()),
+            other => other,
+        }
+    }
+
+    /// `shape.json` is that of version 0.1.0. Objects that people have are of it; what is added is added there, too.
+    #[test]
+    fn a_definition_differs_from_the_last_version_in_what_is_said_alone() {
+        let before: Value = serde_json::from_str(include_str!("shape.json")).unwrap();
+        let (before, now) = (shape(before), shape(Value::Array(definitions())));
+        for (before, now) in before.as_array().unwrap().iter().zip(now.as_array().unwrap()) {
+            assert_eq!(differences(before, now, ""), Vec::<String>::new());
+        }
+    }
+
+    fn differences(before: &Value, now: &Value, at: &str) -> Vec<String> {
+        match (before, now) {
+            (Value::Object(one), Value::Object(other)) => {
+                let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+                keys.into_iter()
+                    .flat_map(|key| differences(&before[key], &now[key], &format!("{at}/{key}")))
+                    .collect()
+            }
+            (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+                let pairs = one.iter().zip(other).enumerate();
+                pairs.flat_map(|(n, (one, other))| differences(one, other, &format!("{at}/{n}"))).collect()
+            }
+            // Numbers of one value are written in two ways.
+            _ if before == now || before.as_f64().is_some_and(|number| now.as_f64() == Some(number)) => {
+                Vec::new()
+            }
+            _ => vec![format!("{at}: {before} is now {now}")],
+        }
+    }
+
+    #[test]
+    fn fields_that_are_one_of_a_few_words_say_what_they_are_for() {
+        let mode = &definitions()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+            ["properties"]["mode"];
+        let said = mode["description"].as_str().unwrap();
+        assert!(
+            said.contains("or async, one for each microbatch")
+                && said.ends_with("May not change once the job has begun.")
+        );
+    }
+
     #[test]
     fn every_pinned_field_is_one_of_the_schema() {
         let job = &definitions()[0];
-        for path in PINNED {
-            let at = path.replace('.', "/properties/");
-            let at = format!("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/{at}");
+        for path in PINNED.iter() {
+            let at = format!("{SPEC}/properties/{}", path.replace('.', "/properties/"));
             assert!(job.pointer(&at).is_some(), "{path}");
         }
     }

@@ -3,37 +3,18 @@
 //! The API server checks types and ranges, and where it knows CEL much of this; a server that does not, or an object that
 //! was written around it, must not get further than here.
 
-use super::job::{Mode, TrainingJob, TrainingJobSpec};
+use super::job::{TrainingJob, TrainingJobSpec};
 use super::quantity;
 use super::template::{TRAINER_CONTAINER, container, typed_template};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::{Value, json};
-use shoal_runtime::cluster::numbered::{is_numbered, not_alone, records};
+use shoal_job::spec::{Naming, fields};
+use std::sync::LazyLock;
 
 /// Fields of the spec that may not change once a job has begun: its data, its plan, and where it is kept.
-pub(super) const PINNED: [&str; 21] = [
-    "data",
-    "evalData",
-    "evalSteps",
-    "evalEpochs",
-    "predict",
-    "untrained",
-    "epochs",
-    "seed",
-    "mode",
-    "microbatchRecords",
-    "microbatchesPerStep",
-    "shuffleRun",
-    "leaseTtlMillis",
-    "stalenessWindow",
-    "scaleByStaleness",
-    "delay",
-    "gradients",
-    "warmStart",
-    "tls",
-    "checkpoint.place",
-    "master.store",
-];
+pub(super) static PINNED: LazyLock<Vec<String>> = LazyLock::new(|| {
+    fields::<TrainingJobSpec>().into_iter().filter(|field| field.is_pinned).map(|field| field.path).collect()
+});
 
 /// The longest name: its pods' names are host names, of 63 bytes at most.
 const NAME_MAX: usize = 45;
@@ -48,65 +29,16 @@ pub fn faults(job: &TrainingJob, has_store: bool) -> Vec<String> {
             "metadata.name: {name:?} names pods and a service: at most {NAME_MAX} lower-case letters, digits and dashes, a letter first"
         ));
     }
-    training(&job.spec, &mut faults);
+    faults.extend(job.spec.training.faults(Naming::Fields));
     places(&job.spec, has_store, &mut faults);
     numbers(&job.spec, &mut faults);
     templates(&job.spec, &mut faults);
     faults
 }
 
-/// What is trained, and how.
-fn training(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
-    numbered("spec.data", &spec.data, faults);
-    numbered("spec.evalData", &spec.eval_data, faults);
-    if spec.data.is_empty() && spec.eval_data.is_empty() {
-        faults.push("spec.data: name the RecordIO files to train on".to_owned());
-    }
-    if spec.data.is_empty() && spec.epochs != Some(0) && !spec.eval_data.is_empty() {
-        faults.push("spec.epochs: give 0 to evaluate only, or name what to train on by spec.data".to_owned());
-    }
-    let is_without_training = spec.predict.is_some() || spec.epochs == Some(0);
-    if is_without_training && spec.warm_start.is_none() && !spec.untrained {
-        faults.push(
-            "spec.warmStart: name the model that is evaluated or predicts; for a baseline, the model as it begins, give untrained: true"
-                .to_owned(),
-        );
-    }
-    if spec.untrained && (spec.warm_start.is_some() || !is_without_training) {
-        faults.push(
-            "spec.untrained: goes with predict or epochs: 0, in place of warmStart: take it out".to_owned(),
-        );
-    }
-    if spec.eval_steps.is_some() && spec.eval_epochs.is_some() {
-        faults.push("spec.evalSteps: give either it or spec.evalEpochs".to_owned());
-    }
-    let is_async = spec.mode.unwrap_or_default() == Mode::Async;
-    if is_async && spec.delay.is_some_and(|delay| delay > 0) {
-        faults.push("spec.delay: asynchronous jobs have none; take it out, or give mode: sync".to_owned());
-    }
-    if !is_async && (spec.staleness_window.is_some() || spec.scale_by_staleness) {
-        faults.push(
-            "spec.stalenessWindow, scaleByStaleness: synchronous jobs know no staleness; give mode: async"
-                .to_owned(),
-        );
-    }
-}
-
-/// Records without files: how many, and alone in their list.
-fn numbered(field: &str, names: &[String], faults: &mut Vec<String>) {
-    for name in names.iter().filter(|name| is_numbered(name)) {
-        let fault = match records(name) {
-            Ok(_) if names.len() > 1 => not_alone(name),
-            Ok(_) => continue,
-            Err(fault) => fault,
-        };
-        faults.push(format!("{field}: {fault}"));
-    }
-}
-
 /// Where a job keeps what must outlive its pods.
 fn places(spec: &TrainingJobSpec, has_store: bool, faults: &mut Vec<String>) {
-    let place = &spec.checkpoint.place;
+    let place = &spec.training.checkpoint.place;
     if place.is_empty() {
         faults.push(
             "spec.checkpoint.place: say where the model is saved: a folder on a volume that master and pservers mount, or a URL"
@@ -222,8 +154,8 @@ pub fn changed(spec: &TrainingJobSpec, began_with: &str) -> Option<String> {
     let now = pinned(spec);
     let field = PINNED
         .iter()
-        .find(|path| before.get(**path).unwrap_or(&Value::Null) != now.get(**path).unwrap_or(&Value::Null))?;
-    let was = before.get(*field).map_or_else(|| "not stated".to_owned(), Value::to_string);
+        .find(|path| before.get(*path).unwrap_or(&Value::Null) != now.get(*path).unwrap_or(&Value::Null))?;
+    let was = before.get(field).map_or_else(|| "not stated".to_owned(), Value::to_string);
     Some(format!(
         "spec.{field}: may not change once a job has begun; it was {was}: set it back, or make another job"
     ))
@@ -263,7 +195,7 @@ mod tests {
         };
         let wrong = [
             (json!({ "data": [] }), "spec.data"),
-            (json!({ "data": [], "evalData": ["e"] }), "spec.epochs"),
+            (json!({ "data": [], "evalData": ["e"] }), "spec.data"),
             (json!({ "data": ["records:0"] }), "spec.data: records:0: no record in it"),
             (
                 json!({ "data": ["records:5", "a.recordio"] }),

@@ -2,7 +2,7 @@
 //! everything that the protocol does not rest on.
 
 use super::{Defaults, HTTP_PORT, MASTER_PORT, PSERVER_PORT, identity, service_name};
-use crate::api::{TrainingJob, master_flags};
+use crate::api::TrainingJob;
 use crate::decide::{PodPlan, Role};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Probe,
@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
+use shoal_job::spec::Document;
 
 /// Where certificates are mounted.
 pub(super) const TLS_FOLDER: &str = "/var/run/shoal/tls";
@@ -127,7 +128,7 @@ pub(super) fn environment(job: &TrainingJob, plan: &PodPlan) -> Vec<EnvVar> {
 }
 
 fn master_arguments(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Vec<String> {
-    let place = &job.spec.checkpoint.place;
+    let place = &job.spec.training.checkpoint.place;
     let name = identity(job);
     let namespace = job.namespace().unwrap_or_default();
     let store = match (&job.spec.master.store, &defaults.store) {
@@ -137,19 +138,14 @@ fn master_arguments(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> V
     };
     let fixed = [
         ("--listen", format!("$(SHOAL_POD_IP):{MASTER_PORT}")),
-        ("--store", store),
-        ("--checkpoints", place.clone()),
+        ("--store", unexpanded(store)),
         ("--pservers", plan.pservers.to_string()),
         ("--trainers", plan.trainers.to_string()),
         ("--linger-seconds", LINGER_SECONDS.to_owned()),
     ];
-    let stated = master_flags(&job.spec);
-    let stated = stated.into_iter().flat_map(|(flag, value)| std::iter::once(flag.to_owned()).chain(value));
-    fixed
-        .into_iter()
-        .flat_map(|(flag, value)| [flag.to_owned(), value])
-        .chain(stated.map(unexpanded))
-        .collect()
+    let spec = Document(job.spec.training.clone()).parts();
+    let spec = std::iter::once("--spec".to_owned()).chain(spec.into_iter().map(unexpanded));
+    fixed.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).chain(spec).collect()
 }
 
 fn pserver_arguments(job: &TrainingJob) -> Vec<String> {

@@ -112,10 +112,8 @@ fn a_master_is_told_what_the_job_says_and_where_its_state_is() {
     let said = arguments(&job(json!({ "data": ["/data/$(X)"] })));
     for wanted in [
         r#""--store","/shared/digits/state/digits-0a1b2c3d""#,
-        r#""--checkpoints","/shared/digits""#,
         r#""--pservers","2","--trainers","3""#,
-        r#""--epochs","3""#,
-        r#""--data","/data/$$(X)""#,
+        r#""--spec","{\"checkpoint\":{\"place\":\"/shared/digits\"},\"data\":[\"/data/$$(X)\"],\"epochs\":3}""#,
         r#""--listen","$(SHOAL_POD_IP):7400""#,
     ] {
         assert!(said.contains(wanted), "{wanted} in {said}");

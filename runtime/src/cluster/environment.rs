@@ -33,6 +33,16 @@ pub enum EnvironmentRule {
     Any,
 }
 
+impl From<shoal_job::spec::EnvironmentRule> for EnvironmentRule {
+    fn from(stated: shoal_job::spec::EnvironmentRule) -> EnvironmentRule {
+        match stated {
+            shoal_job::spec::EnvironmentRule::Same => EnvironmentRule::Same,
+            shoal_job::spec::EnvironmentRule::Warn => EnvironmentRule::Warn,
+            shoal_job::spec::EnvironmentRule::Any => EnvironmentRule::Any,
+        }
+    }
+}
+
 impl EnvironmentRule {
     /// The word for it.
     pub fn name(self) -> &'static str {

@@ -21,8 +21,7 @@ pub enum Mode {
     },
 }
 
-/// The largest delay: so many states as it needs are kept of every block, and travel when one is copied.
-pub const DELAY_MAX: u32 = 4;
+pub use shoal_job::spec::DELAY_MAX;
 
 impl Mode {
     /// Synchronous, each step's gradients taken at the version that it replaces.

@@ -3,8 +3,8 @@
 //! Columns rather than structs, 28 bytes a chunk, so that 10^8 chunks fit in memory. It must never be changed
 //! after it is made: the plan, the leases and the job's identity are functions of it.
 
-use super::numbered::is_numbered;
 use sha2::{Digest, Sha256};
+use shoal_job::numbered::is_numbered;
 use std::ops::Range;
 
 /// One file of the data set, or records without one, and the chunks it contributes.

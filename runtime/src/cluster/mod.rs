@@ -18,7 +18,6 @@ pub mod layout;
 pub mod ledger;
 pub mod manifest;
 pub mod metric;
-pub mod numbered;
 pub mod parameter;
 pub mod permutation;
 pub mod plan;

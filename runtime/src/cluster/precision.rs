@@ -24,6 +24,15 @@ const OVERFLOWS: u32 = 0x7F7F_8000;
 /// All bits but the sign.
 const MAGNITUDE: u32 = 0x7FFF_FFFF;
 
+impl From<shoal_job::spec::Gradients> for Precision {
+    fn from(stated: shoal_job::spec::Gradients) -> Precision {
+        match stated {
+            shoal_job::spec::Gradients::F32 => Precision::F32,
+            shoal_job::spec::Gradients::Bf16 => Precision::Bf16,
+        }
+    }
+}
+
 impl Precision {
     /// All there are.
     pub const ALL: [Precision; 2] = [Precision::F32, Precision::Bf16];

@@ -71,7 +71,7 @@ impl fmt::Display for Node {
 }
 
 /// The most microbatches a step may have: keeps every node within `u32` arithmetic.
-pub const MICROBATCHES_PER_STEP_MAX: u32 = 1 << 24;
+pub use shoal_job::spec::MICROBATCHES_PER_STEP_MAX;
 
 /// The tree of one step: `slots` microbatch slots of which the first `present` exist.
 ///

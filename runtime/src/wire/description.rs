@@ -22,9 +22,9 @@ pub struct ProgramDescription {
     pub records: Option<u64>,
     /// How many it is evaluated on, likewise.
     pub eval_records: Option<u64>,
-    /// What it asks for where it is started alone: flags of `shoal run` without their dashes, and their values. They count nowhere
-    /// else; a run that differs tells of it.
-    pub asks: BTreeMap<String, String>,
+    /// What it asks for where it is started alone: flags of `shoal run` without their dashes, and their values, none of a switch. Of
+    /// those that are settings of a job a run takes what nobody has stated otherwise.
+    pub asks: BTreeMap<String, Vec<String>>,
 }
 
 impl ProgramDescription {
@@ -60,7 +60,12 @@ impl ProgramDescription {
         let mut fields: Map<String, Value> =
             std::iter::once(("version".to_owned(), VERSION.into())).chain(numbers).collect();
         if !self.asks.is_empty() {
-            let asks = self.asks.iter().map(|(flag, value)| (flag.clone(), Value::from(value.as_str())));
+            let said = |values: &[String]| match values {
+                [] => Value::Bool(true),
+                [one] => Value::from(one.as_str()),
+                several => Value::from(several),
+            };
+            let asks = self.asks.iter().map(|(flag, values)| (flag.clone(), said(values)));
             fields.insert("asks".to_owned(), Value::Object(asks.collect()));
         }
         format!("{}\n", Value::Object(fields))
@@ -76,12 +81,26 @@ fn number(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>, String
     }
 }
 
-fn words(fields: &Map<String, Value>, name: &str) -> Result<BTreeMap<String, String>, String> {
-    let wrong = |value: &Value| format!("{name:?} is {value}: give an object of texts, or leave it out");
+fn words(fields: &Map<String, Value>, name: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
+    let wrong = |value: &Value| {
+        format!(
+            "{name:?} is {value}: give an object of texts, lists of texts, or true for a switch; or leave it out"
+        )
+    };
     let Some(value) = fields.get(name) else { return Ok(BTreeMap::new()) };
     let Value::Object(given) = value else { return Err(wrong(value)) };
-    let text = |(flag, text): (&String, &Value)| Some((flag.clone(), text.as_str()?.to_owned()));
-    given.iter().map(text).collect::<Option<_>>().ok_or_else(|| wrong(value))
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let values = |(flag, value): (&String, &Value)| {
+        let values = match value {
+            Value::Bool(true) => Vec::new(),
+            Value::Array(several) => {
+                several.iter().map(text).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?
+            }
+            one => vec![text(one)?],
+        };
+        Some((flag.clone(), values))
+    };
+    given.iter().map(values).collect::<Option<_>>().ok_or_else(|| wrong(value))
 }
 
 #[cfg(test)]
@@ -93,7 +112,10 @@ mod tests {
         for (records, eval_records) in
             [(None, None), (Some(1), None), (None, Some(7)), (Some(u64::MAX), Some(2))]
         {
-            for asks in [BTreeMap::new(), [("epochs".to_owned(), "3".to_owned())].into()] {
+            let some = [("data", vec!["a", "b"]), ("epochs", vec!["3"]), ("untrained", vec![])];
+            let some =
+                some.map(|(flag, values)| (flag.to_owned(), values.into_iter().map(str::to_owned).collect()));
+            for asks in [BTreeMap::new(), some.into()] {
                 let said = ProgramDescription { records, eval_records, asks };
                 assert_eq!(ProgramDescription::parse(said.to_json().as_bytes()), Ok(said));
             }

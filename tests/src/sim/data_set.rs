@@ -1,7 +1,7 @@
 //! A small RecordIO data set in memory, or one without files, its manifest, and trainers' way of reading it.
 
+use shoal_job::numbered::is_numbered;
 use shoal_recordio::{Index, Limits, Writer, WriterOptions, numbered};
-use shoal_runtime::cluster::numbered::is_numbered;
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::{Manifest, Slice};
 use shoal_trainer_sdk::chunks::{ChunkSource, ReadError, Stored};

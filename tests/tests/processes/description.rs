@@ -126,6 +126,23 @@ async fn a_run_that_goes_on_is_not_asked_again() {
     assert_eq!(std::fs::read_to_string(given.0.path("asked")).unwrap(), "asked\n".repeat(2), "once a run");
 }
 
+#[test]
+fn what_a_program_asks_for_where_it_is_started_alone_counts_where_nobody_says_otherwise() {
+    let job = SmallJob::of(400).unwrap();
+    let asks = r#"{"version":1,"asks":{"data":["part.recordio"],"epochs":"2","seed":"7","trainers":"5"}}"#;
+    let script = format!(
+        "test -z \"$SHOAL_DESCRIBE\" && exec \"$COUNT\"; echo '{asks}' > \"$SHOAL_DESCRIBE/program.json\""
+    );
+    let run = |folder: &str, flags: &[&str]| {
+        let mut command = job.shoal(&["run", "--folder", folder, "-o", "json"]);
+        closing(&command.args(flags).args(["--", "sh", "-c", &script]).output().unwrap()).unwrap()
+    };
+    let asked = run("asked", &[]);
+    assert_eq!((&asked["epochs"], &asked["records_trained"]), (&2.into(), &800.into()));
+    let stated = run("stated", &["--epochs", "3"]);
+    assert_eq!((&stated["epochs"], &stated["records_trained"]), (&3.into(), &1200.into()));
+}
+
 /// What programs do that is no description: how the run ends, and what it says. They have data, and those that train count.
 const PROGRAMS: [(&str, &str, i32, &[&str]); 12] = [
     ("silent", "exec \"$COUNT\"", 0, &[]),
@@ -134,9 +151,9 @@ const PROGRAMS: [(&str, &str, i32, &[&str]); 12] = [
     (
         "asks",
         "test -z \"$SHOAL_DESCRIBE\" && exec \"$COUNT\"; \
-         echo '{\"version\":1,\"asks\":{\"epochs\":\"9\",\"trainers\":\"5\"}}' > \"$SHOAL_DESCRIBE/program.json\"",
+         echo '{\"version\":1,\"asks\":{\"shuffle-run\":\"3\",\"trainers\":\"5\"}}' > \"$SHOAL_DESCRIBE/program.json\"",
         0,
-        &["started alone the program asks for --epochs 9; this run has --epochs "],
+        &[],
     ),
     ("left-behind", "test -z \"$SHOAL_DESCRIBE\" || sleep 600 & exec \"$COUNT\"", 0, &[]),
     (
@@ -199,12 +216,12 @@ fn without_data_a_program_is_asked_and_what_could_not_be_a_job_is_refused_before
         (ended.status.code(), words(&ended))
     };
     let (code, said) = asked(&[], &[&given.program()]);
-    assert!(code == Some(2) && said.contains("--data is missing"), "{said}");
+    assert!(code == Some(2) && said.contains("--data: name the RecordIO files to train on"), "{said}");
     let script = ["sh", "-c", "echo asked >> asked"];
     for (flags, says) in [
         (&["--predict", "out", "--data", "records:9"][..], "--untrained"),
         (&["--epochs", "0", "--eval-data", "records:9"], "--untrained"),
-        (&["--describe-seconds", "0"], "--data is missing"),
+        (&["--describe-seconds", "0"], "--data: name the RecordIO files to train on"),
     ] {
         let (code, said) = asked(flags, &script);
         assert!(code == Some(2) && said.contains(says), "{flags:?}: {said}");

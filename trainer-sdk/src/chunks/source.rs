@@ -2,9 +2,9 @@
 //! judge what it reads.
 
 use super::{ReadError, changed};
+use shoal_job::numbered::is_numbered;
 use shoal_recordio::numbered;
 use shoal_runtime::cluster::Slice;
-use shoal_runtime::cluster::numbered::is_numbered;
 use shoal_runtime::host::storage::{Buckets, StorageError};
 use std::future::Future;
 use std::path::Path;

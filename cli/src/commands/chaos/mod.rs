@@ -42,7 +42,8 @@ const LAST_LINES: usize = 12;
 shoal chaos --data 'data/train-*.recordio' --replicas 1 -- target/release/my-program\n  \
 sudo shoal chaos --faults 1000 --trainers 2:4 --pservers 2:3 --data 'data/train-*.recordio' -- target/release/my-program\n  \
 shoal chaos --seeds 17..18 --chaos-kinds kill,memory --data 'data/train-*.recordio' -- target/release/my-program\n\
-Kinds that need root on Linux (partition, slow, disk) are left out, loudly, where they cannot be.")]
+Kinds that need root on Linux (partition, slow, disk) are left out, loudly, where they cannot be.",
+mut_arg("program", |program| program.required(true)))]
 pub(crate) struct ChaosArguments {
     #[command(flatten)]
     flags: JobFlags,

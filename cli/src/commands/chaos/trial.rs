@@ -8,7 +8,7 @@ use crate::runner::chaos::Chaos;
 use crate::runner::folder::RunFolder;
 use crate::runner::outcome::Outcome;
 use crate::runner::progress::Progress;
-use shoal_master::settings::ModeArgument;
+use shoal_job::spec::Mode;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ impl Trials {
         let status = &outcome.status;
         let is_whole = status.records_excluded == 0 && !status.is_stopped_early;
         Ending {
-            is_synchronous: self.flags.job.mode == ModeArgument::Sync,
+            is_synchronous: self.flags.spec.mode() == Mode::Sync,
             sha256: outcome.parameters_sha256.clone(),
             tally: outcome.tally(),
             records_trained: status.records_trained,
@@ -130,7 +130,8 @@ impl Trials {
     /// The plan of one of the jobs. Each predicts into a place of its own.
     async fn plan(&self, part: &str, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
         let mut flags = self.flags.clone();
-        flags.job.predict = flags.job.predict.map(|place| format!("{}/{part}", place.trim_end_matches('/')));
+        flags.spec.predict =
+            flags.spec.predict.map(|place| format!("{}/{part}", place.trim_end_matches('/')));
         flags.plan(self.identity(part)?, fire).await
     }
 

@@ -13,7 +13,7 @@ use crate::runner::plan::Bounds;
 use crate::runner::{JobPlan, Supervisor};
 use anyhow::Context;
 use proof::Proof;
-use shoal_master::settings::{JobArguments, ModeArgument, PrecisionArgument};
+use shoal_job::spec::{CheckpointSpec, Spec};
 use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::files;
@@ -142,34 +142,14 @@ async fn start(
     pace: Duration,
 ) -> anyhow::Result<Supervisor> {
     let shoal = std::env::current_exe()?.into_os_string();
-    let job = JobArguments {
+    let job = Spec {
         data: vec![data.join("train-*.recordio").to_string_lossy().into_owned()],
-        epochs: EPOCHS,
-        seed: arguments.seed,
-        microbatch_records: 4,
-        microbatches_per_step: 16,
-        shuffle_run: 1,
-        lease_ttl_millis: LEASE_TTL_MILLIS,
-        mode: ModeArgument::Sync,
-        staleness_window: None,
-        delay: 0,
-        gradients: PrecisionArgument::F32,
-        exclude_max: 0,
-        environment: None,
-        verify: 0.0,
-        scale_by_staleness: false,
-        replicas: 0,
-        checkpoint_steps: 0,
-        checkpoint_seconds: 0,
-        checkpoints: None,
-        warm_start: None,
-        eval_data: Vec::new(),
-        eval_steps: None,
-        eval_epochs: None,
-        predict: None,
-        untrained: false,
-        keep_last: 2,
-        checkpoint_full_every: 8,
+        epochs: Some(EPOCHS),
+        seed: Some(arguments.seed),
+        microbatch_records: Some(4),
+        lease_ttl_millis: Some(LEASE_TTL_MILLIS),
+        checkpoint: CheckpointSpec { every_seconds: Some(0), ..CheckpointSpec::default() },
+        ..Spec::default()
     };
     let folder = RunFolder(arguments.folder.join(name));
     Supervisor::start(JobPlan {

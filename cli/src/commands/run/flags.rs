@@ -9,7 +9,8 @@ use crate::runner::claim::Claim;
 use crate::runner::description::{self, Asked};
 use crate::runner::folder::RunFolder;
 use crate::runner::plan::{Bounds, Resumed};
-use shoal_master::settings::JobArguments;
+use shoal_job::spec::{Naming, Spec};
+use shoal_master::settings::check_outputs;
 use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::cluster::plan::EpochShape;
 use std::ffi::{OsStr, OsString};
@@ -23,7 +24,6 @@ const CHAOS_LASTS: Duration = Duration::from_secs(4);
 const CHAOS_TTL_MILLIS: u64 = 1000;
 /// The most letters of a program's name in that of its job.
 const PROGRAM_NAME_MAX: usize = 64;
-const DEFAULT_TTL_MILLIS: u64 = 5000;
 
 /// A job on this machine.
 #[derive(clap::Args, Clone, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "MIN[:MAX]")]
     pub(crate) pservers: Option<Bounds>,
     #[command(flatten)]
-    pub(crate) job: JobArguments,
+    pub(crate) spec: Spec,
     /// With chaos: strike pservers even while copies are missing
     #[arg(long)]
     pub(crate) chaos_hard: bool,
@@ -47,8 +47,8 @@ pub(crate) struct JobFlags {
     #[arg(long, env = "SHOAL_CHECKPOINT_MEMORY", value_name = "MIB")]
     pub(crate) checkpoint_memory: Option<u64>,
     /// Where pservers update dense blocks: see `shoal pserver --help`. Of several, with commas between them, each pserver takes
-    /// the next, round and round
-    #[arg(long, env = "SHOAL_DEVICE", value_delimiter = ',', default_value = "cpu", value_name = "DEVICES")]
+    /// the next, round and round [default: cpu]
+    #[arg(long, env = "SHOAL_DEVICE", value_delimiter = ',', value_name = "DEVICES")]
     pub(crate) device: Vec<DeviceChoice>,
     /// How long the program may take to say, before its job begins, what that begins with and which records it has
     /// (SHOAL_DESCRIBE, see docs/training.md); 0: it is not asked
@@ -68,7 +68,7 @@ pub(crate) struct JobFlags {
     #[arg(short, long, default_value = "text")]
     pub(crate) output: Output,
     /// The training program, and arguments of its own: they reach it as they are, in every trainer that is ever started
-    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    #[arg(last = true, value_name = "PROGRAM ARGS")]
     pub(crate) program: Vec<OsString>,
 }
 
@@ -100,16 +100,23 @@ pub(crate) struct RunIdentity {
 impl JobFlags {
     /// Refuses what no job can be, before anything is made for it. What of its data are missing the program may say.
     pub(crate) fn check(&self) -> Result<(), Exit> {
-        let checked = match self.job.data.is_empty() || self.job.eval_data.is_empty() {
-            true if self.describe_seconds > 0 => self.job.check_model_and_place(),
-            _ => self.job.data().map(drop),
-        };
-        checked.map_err(|error| Exit::Usage(error.to_string()))
+        let mut spec = self.spec.clone();
+        if self.describe_seconds > 0 {
+            let said = || vec!["records:1".to_owned()];
+            let is_evaluated = spec.eval_steps.is_some() || spec.eval_epochs.is_some();
+            if spec.predict.is_none() && spec.eval_data.is_empty() && (is_evaluated || spec.epochs() == 0) {
+                spec.eval_data = said();
+            }
+            if spec.data.is_empty() && (spec.epochs() > 0 || spec.predict.is_some()) {
+                spec.data = said();
+            }
+        }
+        check(&spec)
     }
 
     /// The job with what the program says of it; one that has begun with what it said then.
-    async fn described(&self, identity: &RunIdentity) -> anyhow::Result<JobArguments> {
-        let mut job = self.job.clone();
+    async fn described(&self, identity: &RunIdentity) -> anyhow::Result<Spec> {
+        let mut job = self.spec.clone();
         let RunIdentity { folder, name, is_resumed, .. } = identity;
         if *is_resumed {
             description::complete(&mut job, &folder.described())?;
@@ -119,7 +126,7 @@ impl JobFlags {
             let asked = Asked { program: &self.program, environment: &self.env, patience };
             asked.complete(&mut job, folder).await?;
         }
-        job.data().map_err(|error| Exit::Usage(error.to_string()))?;
+        check(&job)?;
         Ok(job)
     }
 
@@ -145,8 +152,8 @@ impl JobFlags {
     pub(crate) async fn plan(&self, identity: RunIdentity, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
         self.check()?;
         let mut job = self.described(&identity).await?;
-        if fire.is_some() && job.lease_ttl_millis == DEFAULT_TTL_MILLIS {
-            job.lease_ttl_millis = CHAOS_TTL_MILLIS;
+        if fire.is_some() {
+            job.lease_ttl_millis.get_or_insert(CHAOS_TTL_MILLIS);
         }
         // `runs/latest` is another run once this one has begun.
         if let Some(file) = job.warm_start.as_deref().and_then(|file| std::fs::canonicalize(file).ok()) {
@@ -170,7 +177,7 @@ impl JobFlags {
             environment: self.env.clone(),
             pace,
             checkpoint_memory: self.checkpoint_memory,
-            devices: self.device.clone(),
+            devices: if self.device.is_empty() { vec![DeviceChoice::Cpu] } else { self.device.clone() },
             http,
             tls: self.tls,
             has_network: strikes(Kind::needs_network),
@@ -194,6 +201,14 @@ impl JobFlags {
             name => name.to_owned(),
         }
     }
+}
+
+/// Refuses settings that make no job.
+fn check(spec: &Spec) -> Result<(), Exit> {
+    if let Some(fault) = spec.faults(Naming::Flags).into_iter().next() {
+        return Err(Exit::Usage(fault));
+    }
+    check_outputs(spec).map_err(|error| Exit::Usage(error.to_string()))
 }
 
 fn stem(path: &OsStr) -> String {
@@ -220,10 +235,10 @@ impl Fire {
     pub(crate) fn weather(self, plan: &JobPlan) -> Weather {
         Weather {
             seed: self.seed,
-            ttl: Duration::from_millis(plan.job.lease_ttl_millis),
+            ttl: Duration::from_millis(plan.job.lease_ttl_millis()),
             trainers: plan.trainers,
             pservers: plan.pservers,
-            has_copies: plan.job.replicas > 0,
+            has_copies: plan.job.copies() > 0,
             is_hard: self.is_hard,
             kinds: self.kinds,
         }
@@ -231,12 +246,12 @@ impl Fire {
 }
 
 /// The pause before each microbatch with which `trainers` trainers take [`CHAOS_LASTS`].
-async fn chaos_pace(job: &JobArguments, trainers: u32) -> anyhow::Result<Duration> {
-    let (trained, evaluated) = job.data()?;
+async fn chaos_pace(job: &Spec, trainers: u32) -> anyhow::Result<Duration> {
+    let (trained, evaluated) = job.trained_and_evaluated();
     let (manifest, trained) = shoal_master::data_set::scan(trained, evaluated).await?;
-    let cut = |records| EpochShape::new(records, job.microbatch_records, job.microbatches_per_step);
+    let cut = |records| EpochShape::new(records, job.microbatch_records(), job.microbatches_per_step());
     let evaluated = cut(manifest.record_count() - trained).microbatches();
-    let microbatches = (cut(trained).microbatches() * job.epochs + evaluated).max(1);
+    let microbatches = (cut(trained).microbatches() * job.epochs() + evaluated).max(1);
     Ok(CHAOS_LASTS.mul_f64(f64::from(trainers) / microbatches as f64).min(Duration::from_millis(300)))
 }
 

@@ -48,14 +48,13 @@ const EXAMPLES: &str = examples!("");
 
 /// Run a training job on this machine
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("program", |program| program.required_unless_present("file")))]
 pub(crate) struct RunArguments {
     /// A TrainingJob as a cluster runs it, in YAML or JSON, or - for standard input: its data, settings, numbers and program are
     /// taken where no flag and no variable says otherwise. Places, images, resources and volumes are left to clusters
-    // Whoever parses the command line has put its content there: see `manifest`.
-    #[arg(id = "file", short = 'f', long = "file", value_name = "FILE")]
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
     #[cfg_attr(not(feature = "cluster"), arg(help = "Not in this build: a TrainingJob as a cluster runs it", long_help = "Not in this build: a TrainingJob as a cluster runs it", value_parser = not_here))]
-    _file: Option<PathBuf>,
+    file: Option<PathBuf>,
     #[command(flatten)]
     flags: JobFlags,
     /// Name of the job, of letters, digits, '-', '_' and '.'; by default the program's name, or its script's
@@ -80,6 +79,37 @@ pub(crate) struct RunArguments {
 }
 
 impl RunArguments {
+    /// The arguments with what the manifest says where they say nothing.
+    #[cfg(feature = "cluster")]
+    fn with_manifest(mut self) -> anyhow::Result<RunArguments> {
+        let Some(file) = &self.file else { return Ok(self) };
+        let flags = &mut self.flags;
+        let said = crate::manifest::of_run(file, !flags.program.is_empty())?;
+        said.notes.iter().for_each(|note| note!("{note}"));
+        // A run that goes on has its name.
+        if !self.resume {
+            self.name = self.name.or(said.name);
+        }
+        flags.trainers.get_or_insert(said.trainers);
+        flags.pservers.get_or_insert(said.pservers);
+        flags.spec = flags.spec.over(&said.spec);
+        flags.pace_millis = flags.pace_millis.or(said.pace_millis);
+        // Of variables of one name the last counts.
+        flags.env.splice(..0, said.environment);
+        if flags.device.is_empty() {
+            flags.device = said.devices;
+        }
+        if flags.program.is_empty() {
+            flags.program = said.program;
+        }
+        Ok(self)
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    fn with_manifest(self) -> anyhow::Result<RunArguments> {
+        Ok(self)
+    }
+
     /// What is struck; an error for flags of chaos where there is none.
     fn fire(&self) -> anyhow::Result<Option<Fire>> {
         let JobFlags { chaos_hard, chaos_kinds, .. } = &self.flags;
@@ -125,6 +155,7 @@ impl RunArguments {
 }
 
 pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+    let arguments = arguments.with_manifest()?;
     let fire = arguments.fire()?;
     arguments.flags.check()?;
     if let Some(fire) = fire {
@@ -233,3 +264,7 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
 fn not_here(_: &str) -> Result<PathBuf, Exit> {
     Err(crate::absent::flag("--file", "cluster"))
 }
+
+#[cfg(test)]
+#[cfg(feature = "cluster")]
+mod manifest_tests;

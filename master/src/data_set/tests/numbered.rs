@@ -1,9 +1,10 @@
 //! Data without files: what is pinned for a number of records, and what is refused.
 
 use super::super::{Refused, scan};
+use shoal_job::numbered;
 use shoal_recordio::numbered::CHUNK_RECORDS;
 use shoal_recordio::{Limits, Writer, WriterOptions};
-use shoal_runtime::cluster::{Manifest, numbered};
+use shoal_runtime::cluster::Manifest;
 
 fn words(given: &[&str]) -> Vec<String> {
     given.iter().map(|name| (*name).to_owned()).collect()

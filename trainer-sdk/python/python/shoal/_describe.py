@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import _safetensors
 from ._batch import check_data
-from ._command import flag
 
 if TYPE_CHECKING:
     from ._program import Program
@@ -26,15 +25,21 @@ def sizes(program: Program) -> dict[str, int]:
     return {name: len(data) for name, data in found.items() if data is not None}
 
 
+def _asked(value: Any) -> Any:
+    """A setting as the description has it: a text, a list of texts, or true for a switch."""
+    if value is True:
+        return True
+    return [str(each) for each in value] if isinstance(value, list | tuple) else str(value)
+
+
 def describe(program: Program, folder: Path, options: dict[str, Any]) -> None:
     """Writes initial values and sizes of data into a folder; nothing where there is nothing to say.
 
     ``options`` are what the script asks for where it is started alone.
     """
-    initial = program.initial(int(os.environ.get("SHOAL_SEED", "0")))
+    initial = program.initial(int(os.environ.get("SHOAL_SEED") or options.get("seed") or 0))
     said = sizes(program)
-    words = [flag(name, value) for name, value in options.items()]
-    asks = {name.removeprefix("--"): value for name, value in (pair for pair in words if len(pair) == 2)}
+    asks = {name.replace("_", "-"): _asked(value) for name, value in options.items() if value is not None and value is not False}
     if not initial and not said and not asks:
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,7 @@
+//! What a job is, told once: its settings ([`spec`]), what is counted of it, and what the end of one of its processes means. `shoal
+//! run`, the operator and the master all take these from here. Pure: no clock, no file, no network.
+
+#![forbid(unsafe_code)]
+
+pub mod numbered;
+pub mod spec;
