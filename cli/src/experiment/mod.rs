@@ -1,6 +1,5 @@
 //! An experiment on a cluster, simulated or watched: its time series and its closing figures. Pure.
 
-mod chart;
 mod object;
 mod page;
 mod series;

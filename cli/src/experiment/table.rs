@@ -1,6 +1,7 @@
 //! Experiments as lines and tables of text.
 
 use super::series::{Experiment, Published, Sample};
+use shoal_figures::aligned;
 
 /// The closing table: a row for each figure, a column for each policy, and what others published below it.
 pub(crate) fn figures(experiments: &[Experiment], published: &[Published]) -> String {
@@ -75,23 +76,6 @@ pub(crate) fn series_line(sample: &Sample) -> String {
         trainers.join("|"),
         asked.join("|")
     )
-}
-
-/// Cells in columns: the first to the left, the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,14 +2,11 @@
 //! It must never draw a line over a gap: a sample without a loss, or with one that is no number, breaks the curve.
 
 use super::Sample;
-use super::drawing::{Anchor, Drawing};
 use super::layout::{Layout, Panel};
-use super::scale::{Scale, logarithmic_ticks, tick_text, ticks, time_unit};
 use super::sheet::MARGIN;
-use super::text::seconds;
+use shoal_figures::text::seconds;
+use shoal_figures::{Anchor, Drawing, Scale, TimeUnit, logarithmic_ticks, steps, thinned, tick_text, ticks};
 
-/// Two points for each pixel column is all that can be seen.
-const MOST_POINTS: usize = 1_600;
 /// From this quotient of largest to smallest loss on, a straight axis would show a flat line.
 const LOGARITHMIC_FROM: f64 = 8.0;
 
@@ -25,28 +22,13 @@ pub(super) fn draw_live(samples: &[Sample], layout: &Layout<'_>, drawing: &mut D
     if samples.is_empty() {
         return draw_nothing("no samples were taken", panel, layout, drawing);
     }
-    let steps = live_steps(samples, layout, &scale);
+    let place =
+        |sample: &Sample| (layout.time.at(sample.at_seconds), scale.at(f64::from(sample.trainers_live)));
+    let steps = steps(samples.iter().map(place), layout.right);
     let (first, last) = (steps.first().map_or(0.0, |step| step.0), steps.last().map_or(0.0, |step| step.0));
     let ground = [(last, panel.bottom), (first, panel.bottom)];
     drawing.path("s-area", &[steps.iter().copied().chain(ground).collect()]);
     drawing.path("s-curve", &[steps]);
-}
-
-/// Corners of the step line; each sample's number holds until the next sample, the last one until the end.
-fn live_steps(samples: &[Sample], layout: &Layout<'_>, scale: &Scale) -> Vec<(f64, f64)> {
-    let mut steps: Vec<(f64, f64)> = Vec::new();
-    for sample in samples {
-        let (x, y) = (layout.time.at(sample.at_seconds), scale.at(f64::from(sample.trainers_live)));
-        match steps.last() {
-            Some((_, level)) if *level == y => {}
-            Some((_, level)) => steps.extend([(x, *level), (x, y)]),
-            None => steps.push((x, y)),
-        }
-    }
-    if let Some((_, level)) = steps.last().copied() {
-        steps.push((layout.right, level));
-    }
-    steps
 }
 
 /// Steps applied: a line that rises, and falls where the job went back.
@@ -63,11 +45,8 @@ pub(super) fn draw_steps(samples: &[Sample], layout: &Layout<'_>, drawing: &mut 
     if points.is_empty() {
         return draw_nothing("no samples were taken", panel, layout, drawing);
     }
-    let bucket = (2 * points.len()).div_ceil(MOST_POINTS).max(1);
-    let thinned: Vec<(f64, f64)> =
-        if bucket <= 2 { points } else { points.chunks(bucket).flat_map(extremes).collect() };
     let place = |(at, step): &(f64, f64)| (layout.time.at(*at), scale.at(*step));
-    drawing.path("s-curve", &[thinned.iter().map(place).collect()]);
+    drawing.path("s-curve", &[thinned(&points, points.len()).iter().map(place).collect()]);
 }
 
 /// The loss, on a logarithmic axis where it falls far.
@@ -110,23 +89,12 @@ fn loss_range(samples: &[Sample]) -> Option<(f64, f64)> {
 /// Points `(seconds, loss)`, cut wherever a sample has no loss, and thinned to what can be seen.
 fn loss_runs(samples: &[Sample]) -> Vec<Vec<(f64, f64)>> {
     let runs = samples.split(|sample| finite_loss(sample).is_none()).filter(|run| !run.is_empty());
-    let bucket = (2 * samples.len()).div_ceil(MOST_POINTS).max(1);
     runs.map(|run| {
         let points: Vec<_> =
             run.iter().filter_map(|sample| Some((sample.at_seconds, finite_loss(sample)?))).collect();
-        if bucket <= 2 { points } else { points.chunks(bucket).flat_map(extremes).collect() }
+        thinned(&points, samples.len())
     })
     .collect()
-}
-
-/// The lowest and the highest point of a few, in their order: a mean would hide a spike.
-fn extremes(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let by_loss = |one: &&(f64, f64), other: &&(f64, f64)| one.1.total_cmp(&other.1);
-    let (low, high) = (points.iter().min_by(by_loss), points.iter().max_by(by_loss));
-    let mut both: Vec<_> = low.into_iter().chain(high).copied().collect();
-    both.sort_by(|one, other| one.0.total_cmp(&other.0));
-    both.dedup();
-    both
 }
 
 fn finite_loss(sample: &Sample) -> Option<f64> {
@@ -157,14 +125,20 @@ fn draw_not_numbers(samples: &[Sample], layout: &Layout<'_>, drawing: &mut Drawi
 /// Ticks and the unit under the lowest panel.
 pub(super) fn draw_time_axis(layout: &Layout<'_>, drawing: &mut Drawing) {
     let bottom = layout.loss_panel.bottom;
-    let (unit, unit_seconds) = time_unit(layout.seconds);
-    for tick in ticks((0.0, layout.seconds / unit_seconds), 8) {
-        let x = layout.time.at(tick * unit_seconds);
+    let unit = TimeUnit::of(layout.seconds);
+    for (at, number) in unit.moments(layout.seconds, 8) {
+        let x = layout.time.at(at);
         drawing.line("s-axis", (x, bottom), (x, bottom + 4.0));
-        drawing.text("s-small s-muted", x, bottom + 17.0, Anchor::Middle, &tick_text(tick));
+        drawing.text("s-small s-muted", x, bottom + 17.0, Anchor::Middle, &number);
     }
     let middle = (layout.left + layout.right) / 2.0;
-    drawing.text("s-small s-muted", middle, bottom + 34.0, Anchor::Middle, &format!("{unit} since start"));
+    drawing.text(
+        "s-small s-muted",
+        middle,
+        bottom + 34.0,
+        Anchor::Middle,
+        &format!("{} since start", unit.name),
+    );
 }
 
 fn draw_title(lines: &[&str], panel: Panel, drawing: &mut Drawing) {

@@ -2,10 +2,10 @@
 //! It must never tell by colour alone: how a process ended and where it froze is a mark and a word.
 
 use super::Member;
-use super::drawing::{Anchor, Drawing};
 use super::layout::{Lane, Layout};
 use super::sheet::{MARGIN, NAME_CHARACTERS, WIDTH};
-use super::text::{seconds, shortened, width};
+use shoal_figures::text::{seconds, shortened, width};
+use shoal_figures::{Anchor, Drawing};
 
 const CROSS: &str = "m-4 -4l8 8m0 -8l-8 8";
 const ARROW: &str = "m1 -6l9 6l-9 6z";

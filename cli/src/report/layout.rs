@@ -2,10 +2,10 @@
 //! It must never depend on anything but the run, so that a picture can be compared byte for byte.
 
 use super::markers::{self, Marker};
-use super::scale::Scale;
 use super::sheet::{MARGIN, NAME_CHARACTERS};
-use super::text::{shortened, width};
 use super::{Member, Run};
+use shoal_figures::Scale;
+use shoal_figures::text::{shortened, width};
 
 const HEADER_HEIGHT: f64 = 68.0;
 const LABEL_ROW_HEIGHT: f64 = 17.0;

@@ -2,10 +2,9 @@
 //! It must never let a line cross a label: a later label that would touch an earlier one goes a row lower.
 
 use super::Fault;
-use super::drawing::{Anchor, Drawing};
-use super::scale::Scale;
 use super::sheet::{MARGIN, NAME_CHARACTERS, WIDTH};
-use super::text::{seconds, shortened, width};
+use shoal_figures::text::{seconds, shortened, width};
+use shoal_figures::{Anchor, Drawing, Scale};
 
 /// Above so many faults, labels are the numbers of the page's table.
 const MOST_NAMED: usize = 24;

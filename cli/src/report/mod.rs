@@ -2,25 +2,16 @@
 //! It must stay a pure function of its input: no file, no clock, no network, and no panic on any input.
 
 mod curves;
-mod drawing;
 mod lanes;
 mod layout;
 mod markers;
 mod page;
-mod scale;
 mod sheet;
 mod svg;
-mod text;
 mod time;
 
-#[cfg(feature = "cluster")]
-pub(crate) use drawing::{Anchor, Drawing};
 pub(crate) use page::html;
-#[cfg(feature = "cluster")]
-pub(crate) use scale::{Scale, ticks};
 pub(crate) use svg::svg;
-#[cfg(feature = "cluster")]
-pub(crate) use text::escape;
 
 use crate::exclusions::Excluded;
 

@@ -1,16 +1,16 @@
 //! The picture: members, live trainers, steps and loss over one time axis, with every fault across all of them.
 //! It must never need anything outside itself: no font, script, style sheet or image is loaded.
 
-use super::drawing::{Anchor, Drawing};
 use super::layout::Layout;
 use super::sheet::{MARGIN, WIDTH};
-use super::text::{counted, escape, seconds, shortened, width};
 use super::{Run, curves, lanes, markers};
+use shoal_figures::text::{counted, seconds, shortened, width};
+use shoal_figures::{Anchor, Drawing, Picture};
 
 const TICK: &str = "m-5 0l4 4l7 -8";
 const CROSS: &str = "m-4 -4l8 8m0 -8l-8 8";
 
-/// A standalone SVG that reads well on light and on dark ground, 960 pixels wide.
+/// A standalone SVG, 960 pixels wide.
 pub(crate) fn svg(run: &Run) -> String {
     let layout = Layout::of(run);
     let mut drawing = Drawing::default();
@@ -22,22 +22,16 @@ pub(crate) fn svg(run: &Run) -> String {
     curves::draw_loss(&run.samples, &layout, &mut drawing);
     curves::draw_time_axis(&layout, &mut drawing);
     markers::draw_labels(&layout.markers, &mut drawing);
-    document(run, layout.height, &drawing.into_shapes())
-}
-
-fn document(run: &Run, height: f64, shapes: &str) -> String {
-    let (title, told) = (escape(&run.title), escape(&told(run)));
-    let (inner_width, inner_height) = (WIDTH - 1.0, height - 1.0);
-    format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" class="s-run" width="{WIDTH}" height="{height:.0}" viewBox="0 0 {WIDTH} {height:.0}" role="img" aria-labelledby="s-title s-told">
-<title id="s-title">{title}</title>
-<desc id="s-told">{told}</desc>
-<style>{STYLE}</style>
-<defs><pattern id="s-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="s-hatch-ground" width="6" height="6"/><rect class="s-hatch-stripe" width="2" height="6"/></pattern></defs>
-<rect class="s-card" x="0.5" y="0.5" width="{inner_width}" height="{inner_height:.0}" rx="10"/>
-{shapes}</svg>
-"#
-    )
+    let picture = Picture {
+        prefix: "s",
+        name: "run",
+        size: (WIDTH, layout.height),
+        title: &run.title,
+        told: &told(run),
+        style: STYLE,
+        defs: HATCH,
+    };
+    picture.svg(drawing)
 }
 
 /// The picture in words, for who cannot see it.
@@ -72,20 +66,13 @@ fn draw_header(run: &Run, drawing: &mut Drawing) {
     drawing.mark(&format!("s-mark {class}"), (right - width(&text) - 10.0, 47.0), mark);
 }
 
-/// Colours after Okabe and Ito (2008), which colour-blind readers can tell apart, darkened or lightened until small
-/// text in them stands out from the card.
-const STYLE: &str = "
-.s-run{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}
-.s-title{font-size:19px;font-weight:650;fill:#1f2328}
-.s-small{font-size:11.5px}
-.s-strong{font-weight:650;fill:#1f2328}
-.s-text{fill:#1f2328}
-.s-muted{fill:#59636e}
+/// What stood still.
+const HATCH: &str = r#"<pattern id="s-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="s-hatch-ground" width="6" height="6"/><rect class="s-hatch-stripe" width="2" height="6"/></pattern>"#;
+
+/// Colours after Okabe and Ito (2008), darkened or lightened until small text in them stands out from the card.
+const STYLE: &str = "\
 .s-inside{fill:#fff}
 .s-label{font-weight:600;stroke:#fff;stroke-width:3.5px;stroke-linejoin:round;paint-order:stroke}
-.s-card{fill:#fff;stroke:#d1d9e0}
-.s-grid{stroke:#e6eaef}
-.s-axis{stroke:#8c959f}
 .s-trainer{fill:#0072b2}
 .s-other{fill:#6e7781}
 .s-frozen{fill:url(#s-hatch)}
@@ -109,13 +96,8 @@ text.s-freeze,rect.s-freeze{fill:#9c3f76}
 .s-mark.s-join{stroke:#00785a}
 .s-mark.s-left{fill:#59636e}
 @media(prefers-color-scheme:dark){
-.s-title,.s-strong,.s-text{fill:#e6edf3}
-.s-muted{fill:#9198a1}
 .s-inside{fill:#0d1117}
 .s-label{stroke:#161b22}
-.s-card{fill:#161b22;stroke:#30363d}
-.s-grid{stroke:#262c36}
-.s-axis{stroke:#6e7681}
 .s-trainer{fill:#4fa8dc}
 .s-other{fill:#8b949e}
 .s-hatch-ground{fill:#3a2331}

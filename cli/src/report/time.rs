@@ -2,7 +2,7 @@
 //! It must never tell by colour alone: every share has its word and its number.
 
 use super::Time;
-use super::text::escape;
+use shoal_figures::text::escape;
 
 /// A section of the page; nothing where nothing is known.
 pub(super) fn section(time: Option<&Time>) -> String {

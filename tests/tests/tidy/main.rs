@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("job", &[]),
     ("runtime", &["shoal-job"]),
     ("planner", &[]),
+    ("figures", &[]),
     ("fuzz", &["shoal-master", "shoal-pserver", "shoal-recordio", "shoal-runtime"]),
     ("master", &["shoal-job", "shoal-recordio", "shoal-runtime"]),
     ("pserver", &["shoal-runtime"]),
@@ -37,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             // Its tests have it with all features.
             "shoal-cli",
             "shoal-job",
+            "shoal-figures",
             "shoal-master",
             "shoal-operator",
             "shoal-planner",

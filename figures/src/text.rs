@@ -2,7 +2,7 @@
 //! It must never let a character through that ends a tag or an attribute, or that XML 1.0 forbids.
 
 /// Safe between tags and inside quoted attributes, of XML and of HTML.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -20,7 +20,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// `1234567` as `1,234,567`.
-pub(super) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -33,12 +33,12 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// `1 step`, `2 steps`.
-pub(super) fn counted(number: u64, noun: &str) -> String {
+pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// At most `limit` characters, the last of them an ellipsis where something was cut.
-pub(super) fn shortened(text: &str, limit: usize) -> String {
+pub fn shortened(text: &str, limit: usize) -> String {
     if text.chars().count() <= limit {
         return text.to_owned();
     }
@@ -47,16 +47,11 @@ pub(super) fn shortened(text: &str, limit: usize) -> String {
 
 /// About how wide a text of the small size is at most, in pixels: measured with DejaVu Sans in bold, the widest of
 /// the usual system fonts.
-pub(super) fn width(text: &str) -> f64 {
+pub fn width(text: &str) -> f64 {
     text.chars().count() as f64 * 7.2
 }
 
 /// A moment or a duration, to a tenth of a second.
-pub(super) fn seconds(value: f64) -> String {
+pub fn seconds(value: f64) -> String {
     if value.is_finite() { format!("{value:.1} s") } else { "unknown".to_owned() }
-}
-
-/// A verdict's sentence without the mark that the reader is shown anyway.
-pub(super) fn unmarked(verdict: &str) -> &str {
-    verdict.trim_start_matches(['✔', '✘', '\u{fe0e}', '\u{fe0f}', ' '])
 }
