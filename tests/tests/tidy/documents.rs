@@ -2,6 +2,40 @@
 
 use super::tree::{Finding, TextFile, Tree};
 
+/// Words that the glossary defines, each in bold at the beginning of its entry.
+pub(crate) const TERMS: &[&str] = &[
+    "record",
+    "chunk",
+    "data set",
+    "manifest",
+    "epoch",
+    "microbatch",
+    "step",
+    "task",
+    "lease",
+    "parameter",
+    "block",
+    "routing table",
+    "routing version",
+    "term",
+    "version",
+    "incarnation",
+    "checkpoint",
+    "snapshot",
+    "copy",
+    "fill",
+    "rewind",
+    "ledger",
+    "lane",
+    "slot",
+    "node",
+    "held node",
+    "covered arrival",
+    "front step",
+    "nonce",
+    "slice",
+];
+
 const GLOSSARY: &str = "docs/glossary.md";
 
 /// Links of all documents, and pages that none of the two entrances leads to.

@@ -179,7 +179,7 @@ fn every_document_is_reachable_and_every_link_arrives() {
 
 #[test]
 fn the_glossary_defines_the_words_of_the_design() {
-    tree::assert_none(documents::check_glossary(&Tree::read(), TERMS));
+    tree::assert_none(documents::check_glossary(&Tree::read(), documents::TERMS));
 }
 
 #[test]
