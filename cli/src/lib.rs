@@ -13,15 +13,11 @@ mod breakdown;
 mod client;
 #[cfg(feature = "cluster")]
 mod cluster;
-#[cfg(feature = "cluster")]
-mod collector;
 mod commands;
 mod data_size;
 mod evaluations;
 mod exclusions;
 mod exit;
-#[cfg(feature = "cluster")]
-mod experiment;
 mod losses;
 #[cfg(feature = "cluster")]
 mod manifest;
@@ -33,8 +29,6 @@ mod rewinds;
 mod runner;
 mod screen;
 mod shell;
-#[cfg(feature = "cluster")]
-mod simulator;
 mod staleness;
 #[cfg(feature = "parquet")]
 mod table_file;

@@ -2,9 +2,9 @@
 
 use super::{Output, print};
 use crate::exit::Exit;
-use crate::experiment::{self, Experiment};
-use crate::simulator::{Policy, Scenario, simulate};
 use serde_json::{Map, Value, json};
+use shoal_experiments::simulator::{Policy, Scenario, simulate};
+use shoal_experiments::{self as experiments, Experiment};
 use shoal_runtime::host::{files, output};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> anyhow::Result<ExitCode> {
     let policies = if arguments.policy.is_empty() { &all[..] } else { &arguments.policy[..] };
     let experiments: Vec<Experiment> = policies.iter().map(|policy| watched(&scenario, *policy)).collect();
     if let Some(out) = &arguments.html {
-        let page = experiment::html(&scenario.name, &scenario.about, &experiments, &scenario.published);
+        let page = experiments::html(&scenario.name, &scenario.about, &experiments, &scenario.published);
         files::write(out, page.as_bytes())?;
         note!("Page: {}", out.display());
     }
@@ -50,13 +50,13 @@ pub(crate) fn run(arguments: &SimulateArguments) -> anyhow::Result<ExitCode> {
         Output::Json => print(json(&scenario, &experiments, arguments.series))?,
         Output::Text => {
             for one in experiments.iter().filter(|_| arguments.series) {
-                let lines: Vec<String> = one.samples.iter().map(experiment::series_line).collect();
-                print(format_args!("{}: {}\n{}", one.policy, experiment::series_title(), lines.join("\n")))?;
+                let lines: Vec<String> = one.samples.iter().map(experiments::series_line).collect();
+                print(format_args!("{}: {}\n{}", one.policy, experiments::series_title(), lines.join("\n")))?;
             }
             for one in experiments.iter().filter(|one| one.jobs.len() <= JOBS_SHOWN) {
-                print(format_args!("{}:\n{}", one.policy, experiment::job_table(one)))?;
+                print(format_args!("{}:\n{}", one.policy, experiments::job_table(one)))?;
             }
-            print(experiment::figures(&experiments, &scenario.published).trim_end())?;
+            print(experiments::figures(&experiments, &scenario.published).trim_end())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -86,7 +86,7 @@ fn watched(scenario: &Scenario, policy: Policy) -> Experiment {
 fn json(scenario: &Scenario, experiments: &[Experiment], has_series: bool) -> Value {
     let mut policies = Map::new();
     for one in experiments {
-        policies.insert(one.policy.clone(), experiment::object(one, has_series));
+        policies.insert(one.policy.clone(), experiments::object(one, has_series));
     }
     let mut all = Value::Object(policies);
     all["scenario"] = json!(scenario.name);

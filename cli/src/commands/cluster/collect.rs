@@ -3,10 +3,10 @@
 use super::now;
 use crate::cluster::ClusterChoice;
 use crate::cluster::mirror::{Keeper, Mirror, mirror};
-use crate::collector::{Collector, Look, Resource, Selector, selector};
 use crate::commands::{Output, print_outcome};
-use crate::experiment::{self, Experiment, Sample};
 use serde_json::json;
+use shoal_experiments::collector::{Collector, Look, Resource, Selector, selector};
+use shoal_experiments::{self as experiments, Experiment, Sample};
 use shoal_runtime::host::files;
 use shoal_runtime::host::output::Unprinted;
 use shoal_runtime::host::shutdown::Shutdown;
@@ -65,18 +65,19 @@ pub(crate) async fn collect(arguments: CollectArguments) -> anyhow::Result<ExitC
     let experiment = watched(&arguments, &mirror, &mut keeper).await?;
     if let Some(out) = &arguments.html {
         let about = "A cluster that was watched by shoal collect.";
-        let page = experiment::html("Experiment on a cluster", about, std::slice::from_ref(&experiment), &[]);
+        let page =
+            experiments::html("Experiment on a cluster", about, std::slice::from_ref(&experiment), &[]);
         files::write(out, page.as_bytes())?;
         note!("Page: {}", out.display());
     }
     match arguments.output {
         Output::Json => {
-            let figures = experiment::object(&experiment, true);
+            let figures = experiments::object(&experiment, true);
             print_outcome(json!({ "cluster": figures, "resource": experiment.resource }))?;
         }
         Output::Text => {
-            print_outcome(experiment::job_table(&experiment))?;
-            print_outcome(experiment::figures(&[experiment], &[]).trim_end())?;
+            print_outcome(experiments::job_table(&experiment))?;
+            print_outcome(experiments::figures(&[experiment], &[]).trim_end())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -99,7 +100,7 @@ async fn watched(
     let end = arguments.seconds.map(|seconds| began + seconds);
     let mut looks = interval(arguments.every);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    tell(arguments.output, experiment::series_title())?;
+    tell(arguments.output, experiments::series_title())?;
     loop {
         tokio::select! {
             why = keeper.keep() => return Err(why),
@@ -108,7 +109,7 @@ async fn watched(
             _ = looks.tick() => {}
         }
         let sample = look(&mut collector, mirror, began);
-        tell(arguments.output, &experiment::series_line(sample))?;
+        tell(arguments.output, &experiments::series_line(sample))?;
         if collector.is_over() {
             return Ok(collector.experiment());
         }

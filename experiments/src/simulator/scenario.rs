@@ -1,69 +1,72 @@
 //! A scenario as people write it: a cluster, jobs, services, failures. Reads YAML, opens no file, simulates nothing.
 
-use crate::experiment::Published;
+use crate::Published;
 use serde::Deserialize;
 
 /// An experiment that can be simulated.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Scenario {
+pub struct Scenario {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// What it shows, and where it is from.
     #[serde(default)]
-    pub(crate) about: String,
+    pub about: String,
     /// It ends after so many seconds, if jobs have not ended before.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// It lasts for all of them, even if all jobs have ended.
     #[serde(default)]
-    pub(crate) to_the_end: bool,
+    pub to_the_end: bool,
     /// The series has a sample every so many seconds.
     #[serde(default = "five")]
-    pub(crate) sample_seconds: f64,
+    pub sample_seconds: f64,
     /// The resource whose use counts: cpu, memory or gpu.
     #[serde(default = "cpu")]
-    pub(crate) resource: String,
+    pub resource: String,
     /// Use counts until then; by default until the last job has ended.
     #[serde(default)]
-    pub(crate) until_seconds: Option<f64>,
+    pub until_seconds: Option<f64>,
     /// Seeds what is drawn: start times within their bounds, jobs of a crowd.
     #[serde(default)]
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// How often each policy looks at the cluster.
     #[serde(default)]
-    pub(crate) every: EverySeconds,
+    pub every: EverySeconds,
     /// From a pod's place on a node to its running, in seconds: one number, or the least and the most.
     #[serde(default)]
-    pub(crate) start_seconds: StartSeconds,
+    pub start_seconds: StartSeconds,
     /// From a pod's deletion to its end.
     #[serde(default = "one")]
-    pub(crate) stop_seconds: f64,
+    pub stop_seconds: f64,
     /// The share of cpu and memory that our planner keeps free.
     #[serde(default = "headroom")]
-    pub(crate) headroom: f64,
+    pub headroom: f64,
     /// The cluster.
-    pub(crate) nodes: Vec<NodeGroup>,
+    pub nodes: Vec<NodeGroup>,
     /// The jobs.
     #[serde(default)]
-    pub(crate) jobs: Vec<JobGroup>,
+    pub jobs: Vec<JobGroup>,
     /// Services that are not trained.
     #[serde(default)]
-    pub(crate) serving: Vec<Service>,
+    pub serving: Vec<Service>,
     /// Nodes that are lost for a while.
     #[serde(default)]
-    pub(crate) failures: Vec<Failure>,
+    pub failures: Vec<Failure>,
     /// What others published of the same experiment.
     #[serde(default)]
-    pub(crate) published: Vec<Published>,
+    pub published: Vec<Published>,
 }
 
 /// How often each policy looks at the cluster, in seconds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct EverySeconds {
-    pub(crate) gang: f64,
-    pub(crate) edl: f64,
-    pub(crate) shoal: f64,
+pub struct EverySeconds {
+    /// With static jobs.
+    pub gang: f64,
+    /// EDL's rules.
+    pub edl: f64,
+    /// Our planner.
+    pub shoal: f64,
 }
 
 impl Default for EverySeconds {
@@ -75,18 +78,24 @@ impl Default for EverySeconds {
 /// How long pods take to start, by role.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct StartSeconds {
-    pub(crate) master: Span,
-    pub(crate) pserver: Span,
-    pub(crate) trainer: Span,
-    pub(crate) serving: Span,
+pub struct StartSeconds {
+    /// Of masters.
+    pub master: Span,
+    /// Of pservers.
+    pub pserver: Span,
+    /// Of trainers.
+    pub trainer: Span,
+    /// Of pods that serve.
+    pub serving: Span,
 }
 
 /// One number of seconds, or the least and the most.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Span {
+pub enum Span {
+    /// Always this long.
     Exactly(f64),
+    /// At least and at most so long.
     Between(f64, f64),
 }
 
@@ -98,7 +107,7 @@ impl Default for Span {
 
 impl Span {
     /// The one at this place between least and most, from 0 to 1.
-    pub(crate) fn at(self, place: f64) -> f64 {
+    pub fn at(self, place: f64) -> f64 {
         match self {
             Span::Exactly(seconds) => seconds,
             Span::Between(least, most) => least + (most - least) * place,
@@ -109,96 +118,110 @@ impl Span {
 /// Nodes alike.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct NodeGroup {
+pub struct NodeGroup {
     /// Their names begin with it.
     #[serde(default = "node")]
-    pub(crate) name: String,
-    pub(crate) count: u32,
+    pub name: String,
+    /// How many.
+    pub count: u32,
     /// What each has.
     #[serde(flatten)]
-    pub(crate) amounts: Amounts,
+    pub amounts: Amounts,
     /// Pods on each at most.
     #[serde(default = "pods")]
-    pub(crate) pods: i64,
+    pub pods: i64,
 }
 
 /// What a node has, or a pod asks for.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct Amounts {
+pub struct Amounts {
     /// Cores.
-    pub(crate) cpu: f64,
+    pub cpu: f64,
     /// GiB.
-    pub(crate) memory: f64,
-    pub(crate) gpu: i64,
+    pub memory: f64,
+    /// Whole devices.
+    pub gpu: i64,
 }
 
 /// Jobs alike.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct JobGroup {
-    pub(crate) name: String,
+pub struct JobGroup {
+    /// Their name; of several it is followed by a dash and a number from 0.
+    pub name: String,
+    /// How many.
     #[serde(default = "one_job")]
-    pub(crate) count: u32,
+    pub count: u32,
     /// When the first is submitted.
     #[serde(default)]
-    pub(crate) submit_seconds: f64,
+    pub submit_seconds: f64,
     /// The others follow each after so many seconds; with `drawn`, at random within `count` times as many.
     #[serde(default)]
-    pub(crate) every_seconds: f64,
+    pub every_seconds: f64,
     /// Whether times, sizes (half to twice) and work (a quarter to four times) are drawn.
     #[serde(default)]
-    pub(crate) drawn: bool,
+    pub drawn: bool,
+    /// Their pods' priority.
     #[serde(default)]
-    pub(crate) priority: i32,
+    pub priority: i32,
+    /// What the master of each asks for.
     #[serde(default)]
-    pub(crate) master: Amounts,
-    pub(crate) pservers: Role,
-    pub(crate) trainers: TrainerRole,
+    pub master: Amounts,
+    /// The pservers of each.
+    pub pservers: Role,
+    /// The trainers of each.
+    pub trainers: TrainerRole,
     /// Steps to make.
-    pub(crate) steps: f64,
-    pub(crate) speed: Speed,
+    pub steps: f64,
+    /// How fast each is.
+    pub speed: Speed,
 }
 
 /// Pservers of a job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Role {
-    pub(crate) count: u32,
+pub struct Role {
+    /// How many.
+    pub count: u32,
+    /// What each asks for.
     #[serde(flatten)]
-    pub(crate) amounts: Amounts,
+    pub amounts: Amounts,
 }
 
 /// Trainers of a job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct TrainerRole {
-    pub(crate) min: u32,
-    pub(crate) max: u32,
+pub struct TrainerRole {
+    /// The least.
+    pub min: u32,
+    /// The most.
+    pub max: u32,
     /// How many the job has where jobs are not elastic; by default the most.
     #[serde(rename = "static")]
-    pub(crate) fixed: Option<u32>,
+    pub fixed: Option<u32>,
     /// Whether their author said what they ask for.
     #[serde(default = "yes")]
-    pub(crate) stated: bool,
+    pub stated: bool,
+    /// What each asks for.
     #[serde(flatten)]
-    pub(crate) amounts: Amounts,
+    pub amounts: Amounts,
 }
 
 /// How fast a job is: a step takes `computeSeconds / n + fixedSeconds + 2 n modelMB / (pservers pserverMBps)`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct Speed {
+pub struct Speed {
     /// A step's work for one trainer.
-    pub(crate) compute_seconds: f64,
+    pub compute_seconds: f64,
     /// What takes as long with any number of trainers.
-    pub(crate) fixed_seconds: f64,
+    pub fixed_seconds: f64,
     /// The model's size, in MB: each trainer sends as much and gets as much.
     #[serde(rename = "modelMB")]
-    pub(crate) model_mb: f64,
+    pub model_mb: f64,
     /// What a pserver takes in and gives out, in MB/s.
     #[serde(rename = "pserverMBps")]
-    pub(crate) pserver_mbps: f64,
+    pub pserver_mbps: f64,
 }
 
 impl Default for Speed {
@@ -209,7 +232,7 @@ impl Default for Speed {
 
 impl Speed {
     /// Steps in a second.
-    pub(crate) fn per_second(&self, trainers: u32, pservers: u32) -> f64 {
+    pub fn per_second(&self, trainers: u32, pservers: u32) -> f64 {
         let n = f64::from(trainers);
         let traffic = 2.0 * n * self.model_mb / (f64::from(pservers.max(1)) * self.pserver_mbps);
         let step = self.compute_seconds / n + self.fixed_seconds + traffic;
@@ -220,40 +243,51 @@ impl Speed {
 /// Pods that serve requests, scaled by what they are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Service {
-    pub(crate) name: String,
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// What each of its pods asks for.
     #[serde(flatten)]
-    pub(crate) amounts: Amounts,
+    pub amounts: Amounts,
+    /// Its pods' priority.
     #[serde(default)]
-    pub(crate) priority: i32,
+    pub priority: i32,
     /// From these seconds on, so many requests a second.
-    pub(crate) load: Vec<(f64, f64)>,
+    pub load: Vec<(f64, f64)>,
     /// Requests a second that one pod bears: what a HorizontalPodAutoscaler aims at.
-    pub(crate) per_pod: f64,
+    pub per_pod: f64,
+    /// The least pods.
     #[serde(default = "one_job")]
-    pub(crate) min: u32,
-    pub(crate) max: u32,
+    pub min: u32,
+    /// The most pods.
+    pub max: u32,
     /// It is scaled every so many seconds; 15 as by default in Kubernetes.
     #[serde(default = "fifteen")]
-    pub(crate) every_seconds: f64,
+    pub every_seconds: f64,
 }
 
 impl Service {
+    /// Requests a second that it is asked for then.
+    pub fn load_at(&self, seconds: f64) -> f64 {
+        self.load.iter().rev().find(|(from, _)| *from <= seconds).map_or(0.0, |(_, load)| *load)
+    }
+
     /// How many pods there should be then.
-    pub(crate) fn wanted(&self, at: f64) -> u32 {
-        let load = self.load.iter().rev().find(|(from, _)| *from <= at).map_or(0.0, |(_, load)| *load);
-        ((load / self.per_pod).ceil().max(0.0) as u32).clamp(self.min, self.max)
+    pub fn wanted(&self, seconds: f64) -> u32 {
+        ((self.load_at(seconds) / self.per_pod).ceil().max(0.0) as u32).clamp(self.min, self.max)
     }
 }
 
 /// A node that is lost for a while.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// Its name: that of its group, a dash, and its number.
-    pub(crate) node: String,
-    pub(crate) from_seconds: f64,
-    pub(crate) to_seconds: f64,
+    pub node: String,
+    /// When it is lost.
+    pub from_seconds: f64,
+    /// When it is back.
+    pub to_seconds: f64,
 }
 
 fn five() -> f64 {
@@ -289,10 +323,22 @@ impl Scenario {
     ///
     /// # Errors
     /// What is no YAML, fields that there are not, values that cannot be; each by its place.
-    pub(crate) fn read(text: &str) -> Result<Scenario, Vec<String>> {
+    pub fn read(text: &str) -> Result<Scenario, Vec<String>> {
         let scenario: Scenario = serde_saphyr::from_str(text).map_err(|why| vec![why.to_string()])?;
         let wrong = super::faults::faults(&scenario);
         if wrong.is_empty() { Ok(scenario) } else { Err(wrong) }
+    }
+
+    /// The scenario with less to do, and a load that changes sooner, by a factor, sampled every second. Starting, stopping and
+    /// submitting, and whoever looks at the cluster, take their time.
+    pub fn shortened(&self, factor: f64) -> Scenario {
+        let mut shorter = self.clone();
+        shorter.seconds /= factor;
+        shorter.sample_seconds = 1.0;
+        shorter.jobs.iter_mut().for_each(|job| job.steps /= factor);
+        let loads = shorter.serving.iter_mut().flat_map(|service| &mut service.load);
+        loads.for_each(|(from, _)| *from /= factor);
+        shorter
     }
 }
 
@@ -362,5 +408,16 @@ jobs:
             ..Service::default()
         };
         assert_eq!([0.0, 59.0, 60.0].map(|at| service.wanted(at)), [4, 4, 20]);
+    }
+
+    #[test]
+    fn a_shorter_scenario_has_less_to_do_and_starts_its_pods_as_slowly() {
+        let served = "serving: [{name: s, cpu: 1, load: [[0, 1], [60, 9]], perPod: 2, max: 5}]\n";
+        let scenario = Scenario::read(&format!("{LEAST}{served}")).unwrap();
+        let shorter = scenario.shortened(10.0);
+        assert_eq!((shorter.seconds, shorter.sample_seconds, shorter.jobs[0].steps), (10.0, 1.0, 1.0));
+        assert_eq!(shorter.serving[0].load, [(0.0, 1.0), (6.0, 9.0)]);
+        assert_eq!((shorter.start_seconds, shorter.nodes), (scenario.start_seconds, scenario.nodes));
+        assert_eq!(shorter.jobs[0].speed, scenario.jobs[0].speed);
     }
 }

@@ -4,96 +4,96 @@ use serde::{Deserialize, Serialize};
 
 /// One run of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Experiment {
+pub struct Experiment {
     /// What ran it: `gang`, `edl`, `shoal`, or the cluster that was watched.
-    pub(crate) policy: String,
+    pub policy: String,
     /// The resource whose use counts: `cpu`, `memory`, or a device.
-    pub(crate) resource: String,
+    pub resource: String,
     /// What was seen, in order of time.
-    pub(crate) samples: Vec<Sample>,
+    pub samples: Vec<Sample>,
     /// The jobs, in the order in which they were submitted.
-    pub(crate) jobs: Vec<JobRow>,
+    pub jobs: Vec<JobRow>,
     /// Use counts until then; by default until the last job has ended.
-    pub(crate) until_seconds: Option<f64>,
+    pub until_seconds: Option<f64>,
     /// What else there is to say: name and value.
-    pub(crate) notes: Vec<(String, f64)>,
+    pub notes: Vec<(String, f64)>,
 }
 
 /// A cluster at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// When.
-    pub(crate) at_seconds: f64,
+    pub at_seconds: f64,
     /// Of the resource, the share that pods on nodes ask for, from 0 to 1.
-    pub(crate) utilisation: f64,
+    pub utilisation: f64,
     /// Jobs that are yet to be submitted.
-    pub(crate) jobs_absent: u32,
+    pub jobs_absent: u32,
     /// Jobs that are submitted and have no running trainer yet.
-    pub(crate) jobs_pending: u32,
+    pub jobs_pending: u32,
     /// Jobs that have had one.
-    pub(crate) jobs_running: u32,
+    pub jobs_running: u32,
     /// Jobs that have ended.
-    pub(crate) jobs_done: u32,
+    pub jobs_done: u32,
     /// Pods without a node.
-    pub(crate) pods_pending: u32,
+    pub pods_pending: u32,
     /// Pods with one.
-    pub(crate) pods_placed: u32,
+    pub pods_placed: u32,
     /// Pods of services that run.
-    pub(crate) serving: u32,
+    pub serving: u32,
     /// Running trainers by job, in the order of the jobs.
-    pub(crate) trainers: Vec<u32>,
+    pub trainers: Vec<u32>,
     /// What its pods on nodes ask for of the resource, by job in the same order: cores, GiB or devices.
-    pub(crate) asked: Vec<f64>,
+    pub asked: Vec<f64>,
 }
 
 /// A job's life.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct JobRow {
+pub struct JobRow {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// When it was submitted.
-    pub(crate) submitted: f64,
+    pub submitted: f64,
     /// When its first trainer ran.
-    pub(crate) started: Option<f64>,
+    pub started: Option<f64>,
     /// When it ended.
-    pub(crate) ended: Option<f64>,
+    pub ended: Option<f64>,
 }
 
 /// The closing figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Summary {
+pub struct Summary {
     /// From submission to the first running trainer, over jobs; who never ran has waited until the end.
-    pub(crate) mean_pending_seconds: f64,
+    pub mean_pending_seconds: f64,
     /// From there to the job's end; who has not ended ran until the end of the experiment.
-    pub(crate) mean_running_seconds: f64,
+    pub mean_running_seconds: f64,
     /// When the last job ended, or the end of the experiment.
-    pub(crate) makespan_seconds: f64,
+    pub makespan_seconds: f64,
     /// The mean share of the resource that was asked for until then, from 0 to 1.
-    pub(crate) utilisation: f64,
+    pub utilisation: f64,
     /// Jobs that had ended.
-    pub(crate) jobs_done: u32,
+    pub jobs_done: u32,
     /// Jobs altogether.
-    pub(crate) jobs: u32,
+    pub jobs: u32,
 }
 
 /// A figure that somebody else has published of the same experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Published {
+pub struct Published {
     /// Of which policy.
-    pub(crate) policy: String,
+    pub policy: String,
     /// Which figure, as in the summary.
-    pub(crate) figure: String,
+    pub figure: String,
     /// Its value.
-    pub(crate) value: f64,
+    pub value: f64,
     /// Where it is from, and what is to be known of it.
     #[serde(default)]
-    pub(crate) note: String,
+    pub note: String,
 }
 
 impl Experiment {
     /// The figures that follow from what was seen.
-    pub(crate) fn summary(&self) -> Summary {
+    pub fn summary(&self) -> Summary {
         let end = self.samples.last().map_or(0.0, |sample| sample.at_seconds);
         let count = self.jobs.len().max(1) as f64;
         let pending = |job: &JobRow| (job.started.unwrap_or(end) - job.submitted).max(0.0);
@@ -112,7 +112,7 @@ impl Experiment {
     }
 
     /// The mean until then: each sample counts until the next.
-    pub(crate) fn utilisation(&self, until: f64) -> f64 {
+    pub fn utilisation(&self, until: f64) -> f64 {
         let next = self.samples.iter().skip(1).map(|sample| sample.at_seconds).chain([f64::INFINITY]);
         let mut whole = (0.0, 0.0);
         for (sample, next) in self.samples.iter().zip(next) {

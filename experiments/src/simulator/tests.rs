@@ -1,7 +1,7 @@
 //! Simulations whose outcome can be computed by hand, and properties of all.
 
 use super::*;
-use crate::experiment::Sample;
+use crate::Sample;
 
 fn run(text: &str, policy: Policy) -> Experiment {
     simulate(&Scenario::read(text).unwrap(), policy, |_| ())

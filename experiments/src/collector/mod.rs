@@ -3,7 +3,7 @@
 
 mod job;
 
-use crate::experiment::{Experiment, Sample};
+use crate::{Experiment, Sample};
 use job::Watched;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use shoal_operator::api::{Moment, TrainingJob};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// The resource whose use counts.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resource {
+pub enum Resource {
     /// Processors, in cores
     Cpu,
     /// Memory, in GiB
@@ -45,13 +45,13 @@ impl Resource {
 }
 
 /// Labels that pods of services have, as `app=nginx,tier=front`: all of them.
-pub(crate) type Selector = Vec<(String, String)>;
+pub type Selector = Vec<(String, String)>;
 
 /// The labels that a text names.
 ///
 /// # Errors
 /// A part that is not `NAME=VALUE`.
-pub(crate) fn selector(text: &str) -> Result<Selector, String> {
+pub fn selector(text: &str) -> Result<Selector, String> {
     let label = |part: &str| {
         let (name, value) = part.split_once('=')?;
         let (name, value) = (name.trim(), value.trim());
@@ -63,15 +63,15 @@ pub(crate) fn selector(text: &str) -> Result<Selector, String> {
 }
 
 /// What there was at one moment.
-pub(crate) struct Look<'a> {
+pub struct Look<'a> {
     /// Seconds since the first look.
-    pub(crate) at_seconds: f64,
+    pub at_seconds: f64,
     /// All nodes.
-    pub(crate) nodes: &'a [Arc<Node>],
+    pub nodes: &'a [Arc<Node>],
     /// All pods.
-    pub(crate) pods: &'a [Arc<Pod>],
+    pub pods: &'a [Arc<Pod>],
     /// The jobs that are watched.
-    pub(crate) jobs: &'a [Arc<TrainingJob>],
+    pub jobs: &'a [Arc<TrainingJob>],
 }
 
 /// How long a pod of a service has waited to be ready.
@@ -84,7 +84,7 @@ struct Wait {
 
 /// What was seen so far.
 #[derive(Debug)]
-pub(crate) struct Collector {
+pub struct Collector {
     resource: Resource,
     serving: Option<Selector>,
     /// So many jobs are awaited.
@@ -107,18 +107,15 @@ struct Has {
 }
 
 impl Collector {
-    pub(crate) fn new(
-        resource: Resource,
-        serving: Option<Selector>,
-        awaited: u32,
-        began: Moment,
-    ) -> Collector {
+    /// Nothing seen yet. `serving`: the pods that serve, if any do; `awaited`: how many jobs the experiment has; `began`: the wall
+    /// clock at the first look.
+    pub fn new(resource: Resource, serving: Option<Selector>, awaited: u32, began: Moment) -> Collector {
         let (jobs, waits, samples) = (Vec::new(), BTreeMap::new(), Vec::new());
         Collector { resource, serving, awaited, began, looked: None, jobs, waits, samples }
     }
 
     /// Takes in what there is. Returns the sample of that moment.
-    pub(crate) fn take(&mut self, look: &Look<'_>) -> &Sample {
+    pub fn take(&mut self, look: &Look<'_>) -> &Sample {
         let span = (self.looked.unwrap_or(f64::NEG_INFINITY), look.at_seconds);
         let pods: Vec<(&Pod, Tenant)> =
             look.pods.iter().filter_map(|pod| Some((&**pod, Tenant::of(pod)?))).collect();
@@ -152,12 +149,12 @@ impl Collector {
     }
 
     /// Whether as many jobs as are awaited were there, and all are over.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.jobs.len() >= self.awaited as usize && self.jobs.iter().all(|job| job.ended.is_some())
     }
 
     /// What was seen, as an experiment.
-    pub(crate) fn experiment(self) -> Experiment {
+    pub fn experiment(self) -> Experiment {
         let mut notes = Vec::new();
         let mut note = |name: &str, sum: f64, count: usize| {
             if count > 0 {

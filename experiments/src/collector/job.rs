@@ -1,9 +1,8 @@
 //! A job that is watched: when it was made, trained first, and ended. Pure.
 
 use super::{seconds_since, within};
-use crate::cluster::text::status_of;
-use crate::experiment::JobRow;
-use shoal_operator::api::{Moment, Phase, TrainingJob};
+use crate::JobRow;
+use shoal_operator::api::{Moment, Phase, TrainingJob, TrainingJobStatus};
 use shoal_operator::decide::pservers_wanted;
 
 /// A job. Times are seconds since the first look.
@@ -26,7 +25,7 @@ fn is_over(job: &TrainingJob) -> bool {
 
 /// Whether a job that is seen for the first time had ended before there was anybody to see it.
 pub(super) fn was_over(job: &TrainingJob, began: Moment) -> bool {
-    let ended = status_of(job).completion_time;
+    let ended = job.status.as_ref().and_then(|status| status.completion_time);
     is_over(job) && ended.is_none_or(|at| at < began)
 }
 
@@ -47,7 +46,7 @@ impl Watched {
 
     /// Takes in how it is, with so many ready pods: master, pservers, trainers.
     pub(super) fn take(&mut self, job: &TrainingJob, ready: [u32; 3], began: Moment, span: (f64, f64)) {
-        let status = status_of(job);
+        let status: TrainingJobStatus = job.status.clone().unwrap_or_default();
         let [masters, pservers, trainers] = ready;
         let trains = masters > 0 && pservers >= pservers_wanted(&job.spec, Some(&status)) && trainers > 0;
         // At the first look, one that trains has done so for as long as it says.

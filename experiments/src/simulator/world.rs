@@ -4,7 +4,7 @@ use super::cluster::{Cluster, Owner, PodState};
 use super::job::{self, Job};
 use super::scenario::Scenario;
 use super::{Policy, edl, gang, shoal};
-use crate::experiment::{Experiment, JobRow, Sample};
+use crate::{Experiment, JobRow, Sample};
 use shoal_planner::Resources;
 use shoal_runtime::host::random::Random;
 use std::cmp::Reverse;

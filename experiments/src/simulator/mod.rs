@@ -12,18 +12,18 @@ mod edl;
 mod faults;
 mod gang;
 mod job;
-mod scenario;
+pub mod scenario;
 mod shoal;
 mod world;
 
-pub(crate) use scenario::Scenario;
+pub use scenario::Scenario;
 
-use crate::experiment::Experiment;
+use crate::Experiment;
 use world::World;
 
 /// Who decides.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub enum Policy {
     /// Jobs are static: each starts when all of it has room
     Gang,
     /// The rules of PaddlePaddle EDL's autoscaler
@@ -33,7 +33,8 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    pub(crate) fn name(self) -> &'static str {
+    /// As it is said on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Policy::Gang => "gang",
             Policy::Edl => "edl",
@@ -43,7 +44,7 @@ impl Policy {
 }
 
 /// Runs a scenario under a policy. `told` hears how far it is, from 0 to 1.
-pub(crate) fn simulate(scenario: &Scenario, policy: Policy, told: impl FnMut(f64)) -> Experiment {
+pub fn simulate(scenario: &Scenario, policy: Policy, told: impl FnMut(f64)) -> Experiment {
     World::new(scenario, policy).run(told)
 }
 

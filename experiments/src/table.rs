@@ -1,10 +1,10 @@
 //! Experiments as lines and tables of text.
 
-use super::series::{Experiment, Published, Sample};
+use crate::series::{Experiment, Published, Sample};
 use shoal_figures::aligned;
 
 /// The closing table: a row for each figure, a column for each policy, and what others published below it.
-pub(crate) fn figures(experiments: &[Experiment], published: &[Published]) -> String {
+pub fn figures(experiments: &[Experiment], published: &[Published]) -> String {
     let summaries: Vec<_> = experiments.iter().map(Experiment::summary).collect();
     let mut rows = vec![vec![String::new()]];
     rows[0].extend(experiments.iter().map(|one| one.policy.clone()));
@@ -42,7 +42,7 @@ pub(crate) fn figures(experiments: &[Experiment], published: &[Published]) -> St
 }
 
 /// A job in a line, policy by policy.
-pub(crate) fn job_table(experiment: &Experiment) -> String {
+pub fn job_table(experiment: &Experiment) -> String {
     let second = |at: Option<f64>| at.map_or_else(|| "-".to_owned(), |at| format!("{at:.0}"));
     let mut rows = vec![["job", "submitted", "started", "ended"].map(str::to_owned).to_vec()];
     rows.extend(experiment.jobs.iter().map(|job| {
@@ -53,13 +53,13 @@ pub(crate) fn job_table(experiment: &Experiment) -> String {
 
 /// What the columns of [`series_line`] are: those of the program of PaddleCloud's experiment, and pods that
 /// wait. What is by job is in the order of the jobs, with `|` between.
-pub(crate) fn series_title() -> &'static str {
+pub fn series_title() -> &'static str {
     "seconds,utilisation %,running trainers,absent jobs,pending jobs,running jobs,done jobs,serving pods,pending pods,\
      trainers by job,asked by job"
 }
 
 /// One moment in a line.
-pub(crate) fn series_line(sample: &Sample) -> String {
+pub fn series_line(sample: &Sample) -> String {
     let trainers: Vec<String> = sample.trainers.iter().map(u32::to_string).collect();
     let asked: Vec<String> = sample.asked.iter().map(f64::to_string).collect();
     format!(
@@ -80,8 +80,8 @@ pub(crate) fn series_line(sample: &Sample) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::series::JobRow;
     use super::*;
+    use crate::series::JobRow;
 
     #[test]
     fn figures_stand_beside_one_another_and_beside_what_was_published() {

@@ -1,7 +1,7 @@
 //! Experiments as one self-contained page: the figures side by side, then use, queue and trainers over time.
 
-use super::series::{Experiment, Published, Sample};
-use super::table;
+use crate::series::{Experiment, Published, Sample};
+use crate::table;
 use shoal_figures::Page;
 use shoal_figures::chart::{self, Line};
 use shoal_figures::text::escape;
@@ -14,7 +14,7 @@ main>p{margin:4px 0 12px;color:var(--muted)}
 const JOBS_MAX: usize = 12;
 
 /// The page.
-pub(crate) fn html(title: &str, about: &str, experiments: &[Experiment], published: &[Published]) -> String {
+pub fn html(title: &str, about: &str, experiments: &[Experiment], published: &[Published]) -> String {
     let end = experiments
         .iter()
         .filter_map(|one| one.samples.last())
@@ -82,8 +82,8 @@ fn areas(one: &Experiment) -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::series::JobRow;
     use super::*;
+    use crate::series::JobRow;
 
     #[test]
     fn a_page_has_every_figure_and_takes_no_markup() {
