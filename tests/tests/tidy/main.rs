@@ -65,6 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "studies",
         &[
+            "shoal-experiments",
             "shoal-master",
             "shoal-operator",
             "shoal-recordio",

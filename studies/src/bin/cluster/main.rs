@@ -1,4 +1,4 @@
-//! A simulator's scenario on a real control plane, watched by `shoal collect` and held against `shoal simulate`:
+//! A simulator's scenario on a real control plane, watched by `shoal collect` and held against the simulator:
 //!
 //! `cargo build -p shoal-cli -p shoal-operator --features shoal-cli/full && \
 //! KUBEBUILDER_ASSETS=$(bash .ci/control-plane) cargo run -p shoal-studies --bin cluster -- benches/scenarios/paddlecloud-1.yaml`
@@ -15,19 +15,19 @@
 
 mod manifests;
 mod real;
-mod scenario;
 mod table;
 mod training;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use real::Real;
-use scenario::Scenario;
 use serde_json::Value;
+use shoal_experiments::simulator::scenario::Scenario;
+use shoal_experiments::simulator::{Policy, simulate};
 use shoal_test_cluster::{ControlPlane, Kubelet, KubeletSettings, Metrics, Run};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -66,25 +66,23 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let text = std::fs::read_to_string(&arguments.scenario)?;
-    let shortened = scenario::shortened(serde_saphyr::from_str(&text)?, arguments.shorten);
-    let scenario = Scenario::of(&shortened)?;
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("scenario.yaml");
-    std::fs::write(&file, shortened.to_string())?;
-    let simulated = simulated(&file).await?;
+    let scenario = Scenario::read(&text).map_err(|wrong| anyhow!(wrong.join("\n")))?;
+    let scenario = scenario.shortened(arguments.shorten);
+    refuse_unplayable(&scenario)?;
+    let simulated = shoal_experiments::object(&simulate(&scenario, Policy::Shoal, |_| ()), true);
     let real = arguments.processes.then(|| Real::prepared(&scenario)).transpose()?;
     let observed = observed(&arguments, &scenario, real.as_ref()).await?;
     if let Some(out) = &arguments.out {
         std::fs::write(out, observed.to_string())?;
     }
-    table::print(&scenario, &simulated["shoal"], &observed["cluster"]);
+    table::print(&scenario, &simulated, &observed["cluster"]);
     if let Some(real) = &real {
         for job in &scenario.jobs {
             println!("model of {}: {}", job.name, real.model(job)?);
         }
     }
     let done = |figures: &Value| figures["jobs_done"].as_u64();
-    ensure!(done(&simulated["shoal"]) == done(&observed["cluster"]), "not as many jobs were done");
+    ensure!(done(&simulated) == done(&observed["cluster"]), "not as many jobs were done");
     Ok(())
 }
 
@@ -99,13 +97,16 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-async fn simulated(file: &Path) -> anyhow::Result<Value> {
-    let mut simulate = Command::new(program("shoal")?);
-    let output =
-        simulate.arg("simulate").arg(file).args(["--policy", "shoal", "--series", "-o", "json"]).output();
-    let output = output.await?;
-    ensure!(output.status.success(), "shoal simulate: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(serde_json::from_slice(&output.stdout)?)
+/// What a simulator can play and this cannot.
+fn refuse_unplayable(scenario: &Scenario) -> anyhow::Result<()> {
+    ensure!(scenario.nodes.len() == 1, "one kind of nodes can be had here");
+    ensure!(scenario.failures.is_empty(), "nodes are not lost here");
+    for job in &scenario.jobs {
+        ensure!(job.count == 1 && !job.drawn, "{}: jobs are submitted one by one here", job.name);
+        let takes_compute_alone = job.speed.fixed_seconds == 0.0 && job.speed.model_mb == 0.0;
+        ensure!(takes_compute_alone, "{}: a step takes compute alone here", job.name);
+    }
+    Ok(())
 }
 
 /// Plays the scenario. Returns what the collector printed.
@@ -116,7 +117,7 @@ async fn observed(arguments: &Arguments, scenario: &Scenario, real: Option<&Real
     let client = plane.client().await?;
     let nodes = &scenario.nodes[0];
     let run = if real.is_some() { Run::Processes } else { Run::Pretended };
-    let mut settings = KubeletSettings::of(nodes.count, run, &[MASTER, PSERVER, manifests::IMAGE]);
+    let mut settings = KubeletSettings::of(nodes.count as usize, run, &[MASTER, PSERVER, manifests::IMAGE]);
     settings.path = real.iter().flat_map(|real| real.path.clone()).collect();
     let capacity: std::collections::BTreeMap<String, String> =
         serde_json::from_value(manifests::amounts(&nodes.amounts))?;

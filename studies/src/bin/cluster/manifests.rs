@@ -1,15 +1,15 @@
 //! What is applied to the cluster: jobs and services of a scenario.
 
 use super::real::Real;
-use super::scenario::{Amounts, Job, Scenario, Service, Span};
 use serde_json::{Value, json};
+use shoal_experiments::simulator::scenario::{Amounts, JobGroup, Scenario, Service, Span};
 use shoal_test_cluster::annotations::{START_SECONDS, STOP_SECONDS};
 
 /// The image of all that is not a master or pserver.
 pub(crate) const IMAGE: &str = "program:test";
 
 /// A training job. Where it is not real, its speed is the bench's affair.
-pub(crate) fn job(scenario: &Scenario, job: &Job, real: Option<&Real>) -> Value {
+pub(crate) fn job(scenario: &Scenario, job: &JobGroup, real: Option<&Real>) -> Value {
     let starts = &scenario.start_seconds;
     let pod = |start: Span| json!({ "metadata": { "annotations": times(scenario, start) } });
     let mut trainer = pod(starts.trainer);

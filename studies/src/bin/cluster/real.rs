@@ -1,8 +1,8 @@
 //! Jobs that are real: what they train, and how long a microbatch takes.
 
-use super::scenario::{Job, Scenario};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use shoal_experiments::simulator::scenario::{JobGroup, Scenario};
 use shoal_recordio::{Writer, WriterOptions};
 use std::fs::File;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ impl Real {
 
     /// The hash of the parameters that a job has come to: jobs of as many steps come to the same, whatever became of their
     /// trainers meanwhile.
-    pub(crate) fn model(&self, job: &Job) -> anyhow::Result<String> {
+    pub(crate) fn model(&self, job: &JobGroup) -> anyhow::Result<String> {
         let exported = Command::new(self.path[0].join("shoal"))
             .args(["checkpoint", "export", "-o", "json", "--file"])
             .arg(self.folder.path().join(format!("{}.safetensors", job.name)))
@@ -57,12 +57,12 @@ impl Real {
         Ok(said["parameters_sha256"].as_str().context("no hash")?.to_owned())
     }
 
-    fn data(&self, job: &Job) -> PathBuf {
+    fn data(&self, job: &JobGroup) -> PathBuf {
         self.folder.path().join(format!("{}.recordio", job.name))
     }
 
     /// Has a job train for its steps.
-    pub(crate) fn fill_in(&self, job: &Job, spec: &mut Value) {
+    pub(crate) fn fill_in(&self, job: &JobGroup, spec: &mut Value) {
         spec["data"] = json!([self.data(job)]);
         spec["checkpoint"]["place"] = json!(self.folder.path().join(&job.name));
         spec["microbatchRecords"] = json!(1);

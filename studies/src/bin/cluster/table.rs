@@ -1,7 +1,7 @@
 //! What was simulated and what was observed, side by side.
 
-use super::scenario::Scenario;
 use serde_json::Value;
+use shoal_experiments::simulator::scenario::Scenario;
 
 /// Prints the figures of both, and how far what was observed is from what was simulated.
 pub(crate) fn print(scenario: &Scenario, simulated: &Value, observed: &Value) {

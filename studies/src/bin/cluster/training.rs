@@ -1,10 +1,10 @@
 //! Jobs whose pods are pretended make steps at the speed of the scenario's model, and end when they have made all.
 
-use super::scenario::{Job, Scenario, Service, Speed};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use shoal_experiments::simulator::scenario::{JobGroup, Scenario, Service, Speed};
 use shoal_operator::manifest::{JOB_LABEL, ROLE_LABEL};
 use shoal_test_cluster::PodUse;
 use shoal_test_cluster::annotations::RUN_SECONDS;
@@ -29,7 +29,7 @@ struct Course {
 
 impl Training {
     pub(crate) fn new(scenario: &Scenario) -> Training {
-        let course = |job: &Job| Course {
+        let course = |job: &JobGroup| Course {
             name: job.name.clone(),
             pservers: job.pservers.count,
             speed: job.speed.clone(),
@@ -55,7 +55,7 @@ impl Training {
                 ours.filter(|pod| is_ready(pod)).count() as u32
             };
             let runs = ready("master") > 0 && ready("pserver") >= job.pservers;
-            job.rate = if runs { job.speed.per_second(ready("trainer")) } else { 0.0 };
+            job.rate = if runs { job.speed.per_second(ready("trainer"), job.pservers) } else { 0.0 };
             if job.made >= job.steps {
                 job.is_done = true;
                 done.push(job.name.clone());
