@@ -78,6 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "benches",
         &[
+            "shoal-figures",
             "shoal-master",
             "shoal-planner",
             "shoal-pserver",

@@ -1,17 +1,13 @@
 //! The figure: for each set accuracy over epochs, synchronous jobs at the left, asynchronous ones at the right, and under each
 //! how many trainers the elastic job had. It must never need anything outside itself. Pure.
 
-mod axes;
-mod drawing;
 mod panel;
-
-pub(super) use drawing::escape;
 
 use super::judge::Judged;
 use super::print;
 use super::results::{Mode, Results, Trainers};
-use drawing::Drawing;
 use panel::{Frame, Panel};
+use shoal_figures::{Anchor, Drawing, Picture};
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 28.0;
@@ -21,27 +17,36 @@ const HEADER_HEIGHT: f64 = 88.0;
 /// Of one set.
 const SET_HEIGHT: f64 = 382.0;
 
-/// A standalone SVG that reads well on light and on dark ground.
+/// A standalone SVG.
 pub(crate) fn svg(results: &Results, judged: &[Judged]) -> String {
     let height = HEADER_HEIGHT + SET_HEIGHT * results.sets.len() as f64;
     let mut drawing = Drawing::default();
     draw_header(&mut drawing);
     for (index, (set, judged)) in results.sets.iter().zip(judged).enumerate() {
         let top = HEADER_HEIGHT + SET_HEIGHT * index as f64;
-        drawing.text("c-strong", (MARGIN, top + 20.0), "start", judged.set());
-        drawing.text("c-small c-muted", (MARGIN, top + 39.0), "start", &print::headline(set));
+        drawing.text("c-strong", MARGIN, top + 20.0, Anchor::Start, judged.set());
+        drawing.text("c-small c-muted", MARGIN, top + 39.0, Anchor::Start, &print::headline(set));
         let modes = [Mode::Sync, Mode::Async].into_iter().filter(|mode| set.has(*mode));
         for (mode, [left, right]) in modes.zip(PANELS) {
             let frame = Frame { left, right, top: top + 62.0 };
             Panel { set, judged, mode, frame }.draw(&mut drawing);
         }
     }
-    document(&told(results, judged), height, &drawing.into_shapes())
+    let picture = Picture {
+        prefix: "c",
+        name: "figure",
+        size: (WIDTH, height),
+        title: "Accuracy over epochs with 2, 4, and 2 to 4 trainers",
+        told: &told(results, judged),
+        style: STYLE,
+        defs: "",
+    };
+    picture.svg(drawing)
 }
 
 fn draw_header(drawing: &mut Drawing) {
     let title = "Accuracy on held-out images while trainers come and go";
-    drawing.text("c-title", (MARGIN, 34.0), "start", title);
+    drawing.text("c-title", MARGIN, 34.0, Anchor::Start, title);
     let mut x = MARGIN;
     for (trainers, word, width) in [
         (Trainers::Few, "2 trainers", 132.0),
@@ -50,22 +55,9 @@ fn draw_header(drawing: &mut Drawing) {
     ] {
         let class = panel::class(trainers);
         drawing.line(&format!("c-{class} c-nested"), (x + 6.0, 60.0), (x + 36.0, 60.0));
-        drawing.text("c-text c-small", (x + 48.0, 64.0), "start", word);
+        drawing.text("c-text c-small", x + 48.0, 64.0, Anchor::Start, word);
         x += width;
     }
-}
-
-fn document(told: &str, height: f64, shapes: &str) -> String {
-    let (told, inner_width, inner_height) = (escape(told), WIDTH - 1.0, height - 1.0);
-    format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" class="c-figure" width="{WIDTH}" height="{height:.0}" viewBox="0 0 {WIDTH} {height:.0}" role="img" aria-labelledby="c-title c-told">
-<title id="c-title">Accuracy over epochs with 2, 4, and 2 to 4 trainers</title>
-<desc id="c-told">{told}</desc>
-<style>{STYLE}</style>
-<rect class="c-card" x="0.5" y="0.5" width="{inner_width}" height="{inner_height:.0}" rx="10"/>
-{shapes}</svg>
-"#
-    )
 }
 
 /// The figure in words, for who cannot see it.
@@ -82,18 +74,10 @@ fn told(results: &Results, judged: &[Judged]) -> String {
     results.sets.iter().zip(judged).map(of_set).collect::<Vec<_>>().join(" ")
 }
 
-/// Colours after Okabe and Ito (2008), which colour-blind readers can tell apart, darkened or lightened until they stand
-/// out from the card.
-const STYLE: &str = "
-.c-figure{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}
-.c-title{font-size:19px;font-weight:650;fill:#1f2328}
-.c-strong{font-size:16px;font-weight:650;fill:#1f2328}
+/// Colours after Okabe and Ito (2008), darkened or lightened until they stand out from the card.
+const STYLE: &str = "\
+.c-strong{font-size:16px}
 .c-small{font-size:12px}
-.c-text{fill:#1f2328}
-.c-muted{fill:#59636e}
-.c-card{fill:#fff;stroke:#d1d9e0}
-.c-grid{stroke:#e6eaef}
-.c-axis{stroke:#8c959f}
 .c-few{--c:#0072b2}
 .c-many{--c:#c26a00}
 .c-elastic{--c:#00785a}
@@ -109,11 +93,6 @@ const STYLE: &str = "
 .c-under{fill:#00785a;opacity:.12}
 .c-bad{fill:#c2410c;font-weight:650}
 @media(prefers-color-scheme:dark){
-.c-title,.c-strong,.c-text{fill:#e6edf3}
-.c-muted{fill:#9198a1}
-.c-card{fill:#161b22;stroke:#30363d}
-.c-grid{stroke:#262c36}
-.c-axis{stroke:#6e7681}
 .c-few{--c:#4fa8dc}
 .c-many{--c:#f0a830}
 .c-elastic{--c:#3fcfa4}

@@ -3,8 +3,7 @@
 use super::super::changes::MANY;
 use super::super::judge::{Judged, Range, Spread};
 use super::super::results::{Curve, Mode, OfSet, Trainers};
-use super::axes::Axis;
-use super::drawing::Drawing;
+use shoal_figures::{Anchor, Drawing, Scale, steps, ticks};
 
 const PLOT_HEIGHT: f64 = 200.0;
 const PLOT_TOP: f64 = 14.0;
@@ -41,7 +40,7 @@ impl Panel<'_> {
     }
 
     fn draw_caption(&self, drawing: &mut Drawing) {
-        let at = (self.frame.left, self.frame.top);
+        let Frame { left, top, .. } = self.frame;
         let seeds = self.judged.spreads.iter().map(|spread| spread.seeds).max().unwrap_or(0);
         let (class, caption) = match (self.mode, &self.judged.sync) {
             (Mode::Async, _) if seeds == 1 => ("c-text", "Asynchronous, one seed".to_owned()),
@@ -51,7 +50,7 @@ impl Panel<'_> {
             }
             (Mode::Sync, _) => ("c-bad", "Synchronous: the curves are NOT equal".to_owned()),
         };
-        drawing.text(&format!("c-small {class}"), at, "start", &caption);
+        drawing.text(&format!("c-small {class}"), left, top, Anchor::Start, &caption);
     }
 
     fn plot(&self) -> [f64; 2] {
@@ -59,30 +58,34 @@ impl Panel<'_> {
         [top, top + PLOT_HEIGHT]
     }
 
-    fn epochs(&self) -> Axis {
-        Axis { low: 0.0, high: f64::from(self.set.epochs), from: self.frame.left, to: self.frame.right }
+    fn epochs(&self) -> Scale {
+        Scale::linear((0.0, f64::from(self.set.epochs)), self.frame.left, self.frame.right)
     }
 
     /// In percent; the same for all panels of a set.
-    fn accuracies(&self) -> Axis {
+    fn accuracies(&self) -> (f64, f64) {
         let figures = self.set.curves.iter().flat_map(|curve| &curve.evaluations);
         let figures: Vec<f64> = figures.map(|evaluation| 100.0 * evaluation.accuracy).collect();
         let Range { min, max, .. } = Range::of(figures);
         let room = (0.06 * (max - min)).max(0.05);
+        ((min - room).max(0.0), (max + room).min(100.0))
+    }
+
+    fn heights(&self) -> Scale {
         let [top, bottom] = self.plot();
-        Axis { low: (min - room).max(0.0), high: (max + room).min(100.0), from: bottom, to: top }
+        Scale::linear(self.accuracies(), bottom, top)
     }
 
     fn draw_grid(&self, drawing: &mut Drawing) {
-        let (epochs, accuracies, [_, bottom]) = (self.epochs(), self.accuracies(), self.plot());
+        let (epochs, heights, [_, bottom]) = (self.epochs(), self.heights(), self.plot());
         let Frame { left, right, .. } = self.frame;
-        let ticks = accuracies.ticks(6);
+        let ticks = ticks(self.accuracies(), 6);
         let is_whole = ticks.iter().all(|tick| (tick - libm::round(*tick)).abs() < 1e-9);
         for tick in ticks {
-            let y = accuracies.at(tick);
+            let y = heights.at(tick);
             drawing.line("c-grid", (left, y), (right, y));
             let text = if is_whole { format!("{tick:.0} %") } else { format!("{tick:.1} %") };
-            drawing.text("c-small c-muted", (left - 7.0, y + 4.0), "end", &text);
+            drawing.text("c-small c-muted", left - 7.0, y + 4.0, Anchor::End, &text);
         }
         drawing.line("c-axis", (left, bottom), (right, bottom));
         let strip = self.strip();
@@ -90,24 +93,23 @@ impl Panel<'_> {
         for epoch in (0..=self.set.epochs).step_by(every as usize) {
             let x = epochs.at(f64::from(epoch));
             drawing.line("c-axis", (x, strip[1]), (x, strip[1] + 4.0));
-            drawing.text("c-small c-muted", (x, strip[1] + 17.0), "middle", &epoch.to_string());
+            drawing.text("c-small c-muted", x, strip[1] + 17.0, Anchor::Middle, &epoch.to_string());
         }
         let middle = (left + right) / 2.0;
-        drawing.text("c-small c-muted", (middle, strip[1] + 33.0), "middle", "epochs");
+        drawing.text("c-small c-muted", middle, strip[1] + 33.0, Anchor::Middle, "epochs");
     }
 
     /// Curves that are equal hide one another: the ones below are wider.
     fn draw_nested(&self, drawing: &mut Drawing) {
-        let (epochs, accuracies) = (self.epochs(), self.accuracies());
-        let at = |(index, accuracy): (usize, f64)| {
-            (epochs.at((index + 1) as f64), accuracies.at(100.0 * accuracy))
-        };
+        let (epochs, heights) = (self.epochs(), self.heights());
+        let at =
+            |(index, accuracy): (usize, f64)| (epochs.at((index + 1) as f64), heights.at(100.0 * accuracy));
         let mut last = None;
         for curve in Trainers::ALL.into_iter().flat_map(|trainers| self.set.of(Mode::Sync, trainers)) {
             let figures = curve.evaluations.iter().map(|evaluation| evaluation.accuracy);
             let points: Vec<(f64, f64)> = figures.enumerate().map(at).collect();
             let class = class(curve.trainers);
-            drawing.path(&format!("c-{class} c-nested"), &points);
+            drawing.path(&format!("c-{class} c-nested"), std::slice::from_ref(&points));
             if curve.trainers == Trainers::Elastic {
                 for (point, evaluation) in points.iter().zip(&curve.evaluations) {
                     let word = format!("{:.2} %", 100.0 * evaluation.accuracy);
@@ -123,13 +125,13 @@ impl Panel<'_> {
             false => self.judged.sync.as_ref().and_then(|sync| sync.difference.clone()).unwrap_or_default(),
         };
         let class = if self.judged.sync_is_equal() { "c-small c-text" } else { "c-small c-bad" };
-        drawing.text(class, (self.frame.right - 6.0, self.plot()[1] - 12.0), "end", &words);
+        drawing.text(class, self.frame.right - 6.0, self.plot()[1] - 12.0, Anchor::End, &words);
     }
 
     fn draw_spreads(&self, drawing: &mut Drawing) {
-        let (epochs, accuracies) = (self.epochs(), self.accuracies());
+        let (epochs, heights) = (self.epochs(), self.heights());
         let points = |spread: &Spread, of: fn(&Range) -> f64| -> Vec<(f64, f64)> {
-            let at = |(index, range)| (epochs.at((index + 1) as f64), accuracies.at(100.0 * of(range)));
+            let at = |(index, range)| (epochs.at((index + 1) as f64), heights.at(100.0 * of(range)));
             spread.accuracy.iter().enumerate().map(at).collect()
         };
         for spread in &self.judged.spreads {
@@ -139,7 +141,7 @@ impl Panel<'_> {
         }
         for spread in &self.judged.spreads {
             let (class, means) = (class(spread.trainers), points(spread, |range| range.mean));
-            drawing.path(&format!("c-{class} c-curve"), &means);
+            drawing.path(&format!("c-{class} c-curve"), std::slice::from_ref(&means));
             for (point, Range { min, mean, max }) in means.into_iter().zip(&spread.accuracy) {
                 let [min, mean, max] = [min, mean, max].map(|value| 100.0 * value);
                 let word = format!("{} trainers: {mean:.2} % ({min:.2} to {max:.2})", of(spread.trainers));
@@ -151,8 +153,8 @@ impl Panel<'_> {
             let [min, mean, max] = [min, mean, max].map(|value| 100.0 * value);
             let range = if spread.seeds > 1 { format!(" ({min:.2} to {max:.2})") } else { String::new() };
             let words = format!("{} trainers: {mean:.2} %{range}", of(spread.trainers));
-            let at = (self.frame.right - 6.0, self.plot()[1] - 12.0 - 17.0 * row as f64);
-            drawing.text(&format!("c-small c-word c-{}", class(spread.trainers)), at, "end", &words);
+            let (x, y) = (self.frame.right - 6.0, self.plot()[1] - 12.0 - 17.0 * row as f64);
+            drawing.text(&format!("c-small c-word c-{}", class(spread.trainers)), x, y, Anchor::End, &words);
         }
     }
 
@@ -165,27 +167,23 @@ impl Panel<'_> {
     fn draw_strip(&self, drawing: &mut Drawing) {
         let ([top, bottom], epochs) = (self.strip(), self.epochs());
         let Frame { left, right, .. } = self.frame;
-        let trainers = Axis { low: 0.0, high: f64::from(MANY) + 0.5, from: bottom, to: top };
+        let trainers = Scale::linear((0.0, f64::from(MANY) + 0.5), bottom, top);
         drawing.line("c-axis", (left, bottom), (right, bottom));
         for tick in [2, MANY] {
             let y = trainers.at(f64::from(tick));
             drawing.line("c-grid", (left, y), (right, y));
-            drawing.text("c-small c-muted", (left - 7.0, y + 4.0), "end", &tick.to_string());
+            drawing.text("c-small c-muted", left - 7.0, y + 4.0, Anchor::End, &tick.to_string());
         }
         let Some(curve) = self.set.of(self.mode, Trainers::Elastic).next() else { return };
-        let mut points: Vec<(f64, f64)> = Vec::new();
-        for live in &curve.live {
-            let (x, y) = (epochs.at(live.epoch), trainers.at(f64::from(live.trainers)));
-            points.extend(points.last().map(|(_, before)| (x, *before)));
-            points.push((x, y));
-        }
-        points.extend(points.last().map(|(_, y)| (right, *y)));
+        let live = curve.live.iter();
+        let place = live.map(|live| (epochs.at(live.epoch), trainers.at(f64::from(live.trainers))));
+        let points = steps(place, right);
         let Some(((first, _), (last, _))) = points.first().copied().zip(points.last().copied()) else {
             return;
         };
         drawing.area("c-under", &[&[(first, bottom)], points.as_slice(), &[(last, bottom)]].concat());
-        drawing.path("c-live", &points);
-        drawing.text("c-small c-muted", (right, top - 3.0), "end", "trainers of the elastic job");
+        drawing.path("c-live", &[points]);
+        drawing.text("c-small c-muted", right, top - 3.0, Anchor::End, "trainers of the elastic job");
     }
 }
 
