@@ -99,7 +99,7 @@ pub(crate) fn advice(status: &StatusReply) -> Option<String> {
     let scale = JobScale {
         is_async: settings.mode() == Mode::Async,
         per_step: u64::from(settings.microbatches_per_step),
-        trainers: u64::from(crate::commands::status::live(status)),
+        trainers: u64::from(crate::reading::live(status)),
     };
     Breakdown::of(&status.trainer_totals.unwrap_or_default()).advice(scale)
 }

@@ -23,6 +23,7 @@ mod losses;
 mod manifest;
 mod model_state;
 mod programs;
+mod reading;
 mod recordio_command;
 mod report;
 mod rewinds;
@@ -34,6 +35,7 @@ mod staleness;
 mod table_file;
 mod table_state;
 mod terminal;
+mod validity;
 mod verified;
 mod waste;
 

@@ -2,18 +2,16 @@
 
 use super::{Output, print_outcome};
 use crate::exit::Exit;
+use crate::validity::lasting;
 use serde_json::json;
 use shoal_runtime::cluster::job_check;
 use shoal_runtime::host::authority::Authority;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::rpc::Security;
-use shoal_runtime::host::rpc::tls::{Identity, Role, Validity, described};
+use shoal_runtime::host::rpc::tls::{Identity, Role, described};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// A certificate counts from a little before it was issued, for clocks that are behind: a tenth of its time, this at most.
-const BEFORE_MAX: Duration = Duration::from_secs(300);
 
 /// Make certificates for TLS between the roles of a job
 ///
@@ -134,12 +132,6 @@ fn show(folder: &Path, output: Output) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if fault.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// A validity from about now on.
-pub(crate) fn lasting(time: Duration) -> Validity {
-    let now = wall_seconds();
-    Validity { from: now.saturating_sub((time / 10).min(BEFORE_MAX).as_secs()), until: now + time.as_secs() }
 }
 
 /// A number of seconds in the largest unit of which there are two.

@@ -16,7 +16,6 @@ pub(crate) mod scale;
 #[cfg(feature = "cluster")]
 pub(crate) mod simulate;
 pub(crate) mod status;
-pub(crate) mod watch;
 
 use shoal_runtime::host::output::{self, Unprinted};
 

@@ -1,8 +1,8 @@
 //! The credentials of a local run that speaks TLS: an authority of its own, and a certificate for each role.
 
 use super::JobPlan;
-use crate::commands::certs::lasting;
 use crate::exit::Exit;
+use crate::validity::lasting;
 use shoal_runtime::host::authority::Authority;
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::rpc::tls::{Identity, Role};

@@ -2,8 +2,8 @@
 //! killed too. It must never fail a run: what cannot be written is lost, and said once.
 
 use crate::breakdown::Breakdown;
-use crate::commands::status::gradients;
 use crate::exclusions::{self, Excluded, NAMED_MAX};
+use crate::reading::{gradients, live};
 use crate::report::Fault;
 use crate::rewinds;
 use crate::waste::Waste;
@@ -129,7 +129,7 @@ impl Seen {
             at,
             step: status.step,
             steps: status.steps,
-            trainers_live: crate::commands::status::live(status),
+            trainers_live: live(status),
             pservers_live: status.pservers.iter().filter(|pserver| !pserver.lost).count() as u32,
             records_trained: status.records_trained,
             rewinds: status.rewind,

@@ -3,13 +3,13 @@
 use super::Supervisor;
 use crate::at_rest::AtRest;
 use crate::breakdown::Breakdown;
-use crate::commands::status::{gradients, levels, pserver_totals};
 use crate::data_size;
 use crate::evaluations;
 use crate::exclusions;
 use crate::model_state::ModelState;
 use crate::programs::oracle::{self, Tally};
 use crate::programs::rows;
+use crate::reading::{gradients, levels, pserver_totals};
 use crate::rewinds;
 use crate::staleness;
 use crate::waste::Waste;

@@ -1,7 +1,7 @@
 //! Progress on standard error: one line that is rewritten on a terminal, a plain line now and then elsewhere.
 
-use crate::commands::status::{epoch, live};
 use crate::evaluations;
+use crate::reading::{epoch, live};
 use crate::{screen, terminal};
 use anyhow::Context;
 use shoal_runtime::host::output::{self, Stream};

@@ -1,7 +1,7 @@
 //! The scenes of the demo: what is done to the trainers of the elastic run, and when.
 
 use super::LEASE_TTL_MILLIS;
-use crate::commands::status::pserver_totals;
+use crate::reading::pserver_totals;
 use crate::runner::Supervisor;
 use crate::runner::roles::Role;
 use rustix::process::Signal;

@@ -1,9 +1,10 @@
 //! `shoal status --watch`: how a job is, every second until it ends; its end is the exit code. On a terminal as much of the
 //! status as it has room for is drawn over the one before, elsewhere each is a line.
 
-use super::status::{json_of, sections};
-use super::{Output, print};
+use super::object::json_of;
+use super::text::sections;
 use crate::client::{Client, JobChoice};
+use crate::commands::{Output, print};
 use crate::exit::Exit;
 use crate::runner::folder::RunFolder;
 use crate::runner::journal::{self, Entry};
@@ -24,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(super) enum End {
     Done,
     Failed(String),
     /// A local run that somebody ended: it may go on.
@@ -44,7 +45,7 @@ enum Screen {
 ///
 /// # Errors
 /// No such job, or nobody who leads it answers any more.
-pub(crate) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<ExitCode> {
+pub(super) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<ExitCode> {
     let mut screen = match output {
         Output::Json => Screen::Json,
         Output::Text if terminal::is_drawn(Stream::Results) => Screen::Terminal(Drawn::default()),
@@ -139,7 +140,7 @@ fn end_of(status: &StatusReply) -> Option<End> {
 }
 
 /// How a local run ended, by its journal: its master is gone before anybody can be told.
-pub(crate) fn ended(choice: &JobChoice) -> Option<End> {
+pub(super) fn ended(choice: &JobChoice) -> Option<End> {
     if choice.master.is_some() {
         return None;
     }
