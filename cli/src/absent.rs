@@ -15,7 +15,8 @@ struct Part {
     flags: &'static [&'static str],
 }
 
-const PARTS: [Part; 2] = [
+/// What is in another part, too, stands before it: whoever packs Parquet files is told of the feature that has both.
+const PARTS: [Part; 3] = [
     Part {
         feature: "cluster",
         is_here: cfg!(feature = "cluster"),
@@ -39,6 +40,13 @@ const PARTS: [Part; 2] = [
         what: "Parquet files",
         commands: &[&["recordio", "pack", "parquet"]],
         flags: &["export --table", "checkpoint export --table"],
+    },
+    Part {
+        feature: "pack",
+        is_here: cfg!(feature = "pack"),
+        what: "how records are made of files of other kinds",
+        commands: &[&["recordio", "pack"]],
+        flags: &[],
     },
 ];
 
@@ -100,7 +108,7 @@ fn lacks(what: &str, part: &Part) -> Exit {
 mod tests {
     use super::*;
 
-    fn parts(is_here: bool) -> [Part; 2] {
+    fn parts(is_here: bool) -> [Part; 3] {
         PARTS.map(|part| Part { is_here, ..part })
     }
 
@@ -120,11 +128,17 @@ mod tests {
         }
         let why = called(&parts(false), "shoal recordio pack parquet a.parquet").unwrap_or_default();
         assert!(why.contains("Parquet files") && why.contains("--features parquet"), "{why}");
+        for line in
+            ["shoal recordio pack csv a.csv", "shoal recordio pack --help", "shoal help recordio pack"]
+        {
+            let why = called(&parts(false), line).unwrap_or_default();
+            assert!(why.contains("files of other kinds") && why.contains("--features pack"), "{why}");
+        }
     }
 
     #[test]
     fn whatever_is_there_or_unknown_is_left_to_the_parser() {
-        for line in ["shoal", "shoal run", "shoal recordio pack csv", "shoal recordio", "shoal submitt"] {
+        for line in ["shoal", "shoal run", "shoal recordio ls a", "shoal recordio", "shoal submitt"] {
             assert_eq!(called(&parts(false), line), None, "{line}");
         }
         assert_eq!(called(&parts(true), "shoal submit"), None);
@@ -134,7 +148,7 @@ mod tests {
     fn help_names_what_is_left_out_and_nothing_where_all_is_there() {
         assert_eq!(note_of(&parts(true)), None);
         let note = note_of(&parts(false)).unwrap_or_default();
-        for name in ["submit, ", "run --file", "recordio pack parquet", "--features full"] {
+        for name in ["submit, ", "run --file", "recordio pack parquet", "recordio pack.", "--features full"] {
             assert!(note.contains(name), "{note}");
         }
     }

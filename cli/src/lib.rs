@@ -22,9 +22,10 @@ mod losses;
 #[cfg(feature = "cluster")]
 mod manifest;
 mod model_state;
+#[cfg(feature = "pack")]
+mod pack;
 mod programs;
 mod reading;
-mod recordio_command;
 mod report;
 mod rewinds;
 mod runner;
@@ -94,7 +95,7 @@ enum Command {
     Collect(commands::cluster::CollectArguments),
     #[cfg(feature = "cluster")]
     Simulate(commands::simulate::SimulateArguments),
-    Recordio(recordio_command::RecordioArgs),
+    Recordio(commands::recordio::RecordioArguments),
     Master(commands::roles::MasterArguments),
     Pserver(commands::roles::PserverArguments),
     #[cfg(feature = "cluster")]
@@ -154,7 +155,7 @@ pub fn main() -> ExitCode {
         Command::Collect(arguments) => block_on(commands::cluster::collect(arguments)),
         #[cfg(feature = "cluster")]
         Command::Simulate(arguments) => commands::simulate::run(&arguments),
-        Command::Recordio(arguments) => recordio_command::run(arguments),
+        Command::Recordio(arguments) => commands::recordio::run(arguments),
         Command::Master(arguments) => block_on(commands::roles::master(arguments)),
         Command::Pserver(arguments) => block_on(commands::roles::pserver(arguments)),
         #[cfg(feature = "cluster")]

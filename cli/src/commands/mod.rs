@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod drain;
 pub(crate) mod export;
 pub(crate) mod new;
+pub(crate) mod recordio;
 pub(crate) mod report;
 pub(crate) mod roles;
 pub(crate) mod run;

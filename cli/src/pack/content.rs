@@ -174,7 +174,7 @@ fn is_zlib(sample: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recordio_command::pack::fuzzed_tests::tf_record;
+    use crate::pack::fuzzed_tests::tf_record;
 
     fn refusal(sample: &[u8], wanted: Wanted) -> Option<String> {
         check(sample, "a", wanted).err().map(|error| error.to_string())

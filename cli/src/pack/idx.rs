@@ -12,7 +12,7 @@ use super::{Emit, open, record_ceiling};
 /// The type code of unsigned bytes, the only one that images come in.
 const UNSIGNED_BYTE: u8 = 0x08;
 
-pub(in super::super) fn pack(images: &Path, labels: &Path, emit: Emit<'_>) -> anyhow::Result<()> {
+pub(crate) fn pack(images: &Path, labels: &Path, emit: Emit<'_>) -> anyhow::Result<()> {
     let image_items = Items::read_header(images, open(images, Wanted::Idx)?.1)?;
     let label_items = Items::read_header(labels, open(labels, Wanted::Idx)?.1)?;
     pair(image_items, label_items, emit)

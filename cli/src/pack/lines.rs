@@ -12,7 +12,7 @@ use super::text::{self, TextEncoding};
 use super::{Emit, record_ceiling};
 
 /// Packs a file. What it was converted from, if it was.
-pub(in super::super) fn pack(
+pub(crate) fn pack(
     file: &Path,
     encoding: Option<TextEncoding>,
     emit: Emit<'_>,

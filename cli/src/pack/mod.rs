@@ -3,17 +3,17 @@
 //! limit.
 
 mod content;
-pub(super) mod csv;
+pub(crate) mod csv;
 #[cfg(feature = "parquet")]
 #[cfg(test)]
 mod fuzzed_tests;
 mod gunzip;
-pub(super) mod idx;
-pub(super) mod lines;
+pub(crate) mod idx;
+pub(crate) mod lines;
 #[cfg(feature = "parquet")]
-pub(super) mod parquet;
-pub(super) mod text;
-pub(super) mod tfrecord;
+pub(crate) mod parquet;
+pub(crate) mod text;
+pub(crate) mod tfrecord;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -25,7 +25,7 @@ use gunzip::Gunzip;
 use shoal_recordio::Limits;
 
 /// Where a source's records go.
-pub(super) type Emit<'a> = &'a mut dyn FnMut(&[u8]) -> anyhow::Result<()>;
+pub(crate) type Emit<'a> = &'a mut dyn FnMut(&[u8]) -> anyhow::Result<()>;
 
 /// Opens a file that should hold what is `wanted`, decompressing it if it begins as gzip does: its first bytes, and all of it.
 fn open(file: &Path, wanted: Wanted) -> anyhow::Result<(Vec<u8>, Box<dyn BufRead>)> {

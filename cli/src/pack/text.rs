@@ -12,7 +12,7 @@ use super::content::Wanted;
 
 /// How the characters of a text are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum TextEncoding {
+pub(crate) enum TextEncoding {
     /// Unknown: the bytes are passed as they are.
     Bytes,
     /// ISO 8859-1 proper, each byte the character of its number, as Python has it; on the web the name means windows-1252.
@@ -25,7 +25,7 @@ pub(in super::super) enum TextEncoding {
 
 impl TextEncoding {
     /// The encoding of a name: those of the web's standard, and Python's for the same.
-    pub(in super::super) fn parse(name: &str) -> Result<TextEncoding, String> {
+    pub(crate) fn parse(name: &str) -> Result<TextEncoding, String> {
         let folded = name.trim().to_ascii_lowercase().replace('_', "-");
         let label = match folded.as_str() {
             "bytes" => return Ok(Self::Bytes),

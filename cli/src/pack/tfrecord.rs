@@ -15,7 +15,7 @@ use super::{Emit, open, record_ceiling};
 const LENGTH_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 4;
 
-pub(in super::super) fn pack(file: &Path, emit: Emit<'_>) -> anyhow::Result<()> {
+pub(crate) fn pack(file: &Path, emit: Emit<'_>) -> anyhow::Result<()> {
     split(&mut *open(file, Wanted::TfRecord)?.1, record_ceiling(), emit)
         .with_context(|| file.display().to_string())
 }

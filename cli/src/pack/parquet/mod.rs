@@ -24,11 +24,11 @@ use super::Emit;
 use super::content::{self, Wanted};
 use columns::{Column, Value};
 use encode::Encoder;
-pub(in super::super) use names::ColumnNames;
+pub(crate) use names::ColumnNames;
 
 /// What a row becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in super::super) enum RowForm {
+pub(crate) enum RowForm {
     /// A JSON object on one line, keys in the columns' order; bytes as base64, lists as arrays
     Json,
     /// Each number as a little-endian f32, in the columns' order, lists flattened; equally many in each row
@@ -39,12 +39,7 @@ pub(in super::super) enum RowForm {
 const BATCH_BYTES: u64 = 16 << 20;
 const BATCH_ROWS_MAX: u64 = 1024;
 
-pub(in super::super) fn pack(
-    files: &[PathBuf],
-    form: RowForm,
-    names: &[String],
-    emit: Emit<'_>,
-) -> anyhow::Result<()> {
+pub(crate) fn pack(files: &[PathBuf], form: RowForm, names: &[String], emit: Emit<'_>) -> anyhow::Result<()> {
     let mut encoder = Encoder::new(form);
     let mut first: Option<Vec<String>> = None;
     for file in files {

@@ -6,7 +6,7 @@ use csv_core::{ReadRecordResult, ReaderBuilder, Terminator};
 
 /// Columns in the order in which they are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super::super) struct ColumnNames(pub(in super::super::super) Vec<String>);
+pub(crate) struct ColumnNames(pub(crate) Vec<String>);
 
 impl FromStr for ColumnNames {
     type Err = String;

@@ -1,66 +1,21 @@
-//! `shoal recordio`: make, list, read and check RecordIO files.
-//! It must never leave a half-written output under its final name, nor print anything but results on stdout.
-
-use std::collections::BTreeSet;
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-
-use crate::commands::{print, print_outcome};
-use crate::runner::folder::refuse_kept;
-use anyhow::{Context, bail};
-use clap::{Args, Subcommand, ValueEnum};
-use serde::Serialize;
-use shoal_recordio::{Compressor, Index, Limits, Reader, Writer, WriterOptions, verify};
-use shoal_runtime::host::files::NewFile;
-use shoal_runtime::host::output::Results;
-
-#[path = "pack/mod.rs"]
-mod pack;
-
-use pack::text::TextEncoding;
+//! `shoal recordio pack`: a RecordIO file of files of other kinds. It must never leave a half-written output under its final name.
 
 #[cfg(feature = "parquet")]
-use pack::parquet::{ColumnNames, RowForm};
-
-/// Make, list, read and check RecordIO files
-#[derive(Debug, Args)]
-pub(crate) struct RecordioArgs {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    #[cfg_attr(
-        feature = "parquet",
-        doc = "Make a RecordIO file of lines, CSV rows, images with labels, Parquet rows or TFRecords"
-    )]
-    #[cfg_attr(
-        not(feature = "parquet"),
-        doc = "Make a RecordIO file of lines, CSV rows, images with labels or TFRecords"
-    )]
-    #[command(
-        after_help = "Example: shoal recordio pack csv housing.csv --skip-header --output housing.recordio"
-    )]
-    Pack(PackArgs),
-    /// Show a file's size, records, chunks, layout and compressor, reading its headers only
-    #[command(after_help = "Example: shoal recordio ls train.recordio -o json")]
-    Ls(LsArgs),
-    /// Write one record's bytes to stdout
-    ///
-    /// Records are counted by the chunk headers, which no checksum covers: where that matters, run `verify` first.
-    #[command(after_help = "Example: shoal recordio cat train.recordio --record 41 | xxd | head")]
-    Cat(CatArgs),
-    /// Read whole files and name every fault, one a line; exit 1 if there is any
-    ///
-    /// A file cut exactly between two chunks is a valid shorter file: only a data set's manifest can tell.
-    #[command(after_help = "Example: shoal recordio verify data/*.recordio")]
-    Verify(VerifyArgs),
-}
+use crate::pack::parquet::{self, ColumnNames, RowForm};
+use crate::pack::text::TextEncoding;
+use crate::pack::{csv, idx, lines, tfrecord};
+use crate::runner::folder::refuse_kept;
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use shoal_recordio::{Compressor, Writer, WriterOptions};
+use shoal_runtime::host::files::NewFile;
+use std::collections::BTreeSet;
+use std::io::{self, BufWriter};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-struct PackArgs {
+pub(super) struct PackArgs {
     #[command(subcommand)]
     source: PackSource,
 }
@@ -186,71 +141,29 @@ enum CompressorName {
     Gzip,
 }
 
-#[derive(Debug, Args)]
-struct LsArgs {
-    /// The RecordIO file
-    file: PathBuf,
-    /// How to print it
-    #[arg(short, long = "output", value_enum, default_value_t = ListFormat::Text, value_name = "FORMAT")]
-    output: ListFormat,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ListFormat {
-    /// One aligned line a field
-    Text,
-    /// One object on one line
-    Json,
-}
-
-#[derive(Debug, Args)]
-struct CatArgs {
-    /// The RecordIO file
-    file: PathBuf,
-    /// Which record of the file, from 0
-    #[arg(long, value_name = "N")]
-    record: u64,
-}
-
-#[derive(Debug, Args)]
-struct VerifyArgs {
-    /// RecordIO files
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
-}
-
-/// Runs the command. Faults found by `verify` are exit code 1, everything else that fails is an error.
-pub(crate) fn run(args: RecordioArgs) -> anyhow::Result<ExitCode> {
-    match args.command {
-        Command::Pack(args) => pack(&args.source),
-        Command::Ls(args) => list(&args),
-        Command::Cat(args) => cat(&args),
-        Command::Verify(args) => verify_files(&args.files),
-    }
-}
-
-fn pack(source: &PackSource) -> anyhow::Result<ExitCode> {
-    match source {
+/// Packs what the arguments name.
+pub(super) fn run(args: &PackArgs) -> anyhow::Result<ExitCode> {
+    match &args.source {
         PackSource::Lines { files, text, output } => write_output(output, files, |emit| {
             let mut converted = BTreeSet::new();
             for file in files {
-                converted.extend(pack::lines::pack(file, text.encoding, emit)?);
+                converted.extend(lines::pack(file, text.encoding, emit)?);
             }
             Ok(converted)
         }),
         PackSource::Csv { file, skip_header, text, output } => write_output(output, [file], |emit| {
-            Ok(pack::csv::pack(file, *skip_header, text.encoding, emit)?.into_iter().collect())
+            Ok(csv::pack(file, *skip_header, text.encoding, emit)?.into_iter().collect())
         }),
         PackSource::Idx { images, labels, output } => write_output(output, [images, labels], |emit| {
-            pack::idx::pack(images, labels, emit).map(|()| BTreeSet::new())
+            idx::pack(images, labels, emit).map(|()| BTreeSet::new())
         }),
         #[cfg(feature = "parquet")]
         PackSource::Parquet { files, form, columns, output } => write_output(output, files, |emit| {
             let columns: Vec<String> = columns.iter().flat_map(|names| names.0.clone()).collect();
-            pack::parquet::pack(files, *form, &columns, emit).map(|()| BTreeSet::new())
+            parquet::pack(files, *form, &columns, emit).map(|()| BTreeSet::new())
         }),
         PackSource::Tfrecord { files, output } => write_output(output, files, |emit| {
-            files.iter().try_for_each(|file| pack::tfrecord::pack(file, emit))?;
+            files.iter().try_for_each(|file| tfrecord::pack(file, emit))?;
             Ok(BTreeSet::new())
         }),
     }?;
@@ -299,81 +212,6 @@ fn write_output<'a>(
     Ok(())
 }
 
-/// What `ls` tells of a file.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Listing {
-    file: String,
-    records: u64,
-    chunks: usize,
-    bytes: u64,
-    layout: String,
-    compressor: String,
-}
-
-impl Listing {
-    fn of(file: &Path, index: &Index) -> Self {
-        let compressor = match index.chunks.split_first() {
-            None => Compressor::None.to_string(),
-            Some((first, rest)) if rest.iter().all(|chunk| chunk.compressor == first.compressor) => {
-                first.compressor.to_string()
-            }
-            Some(_) => "mixed".to_owned(),
-        };
-        Self {
-            file: file.display().to_string(),
-            records: index.records(),
-            chunks: index.chunks.len(),
-            bytes: index.file_bytes,
-            layout: index.layout.to_string(),
-            compressor,
-        }
-    }
-
-    fn text(&self) -> String {
-        let Self { file, records, chunks, bytes, layout, compressor } = self;
-        format!(
-            "file        {file}\nrecords     {records}\nchunks      {chunks}\nbytes       {bytes}\n\
-             layout      {layout}\ncompressor  {compressor}"
-        )
-    }
-}
-
-fn list(args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let reader = Reader::open(&args.file)?;
-    let listing = Listing::of(&args.file, reader.index());
-    let shown = match args.output {
-        ListFormat::Text => listing.text(),
-        ListFormat::Json => serde_json::to_string(&listing)?,
-    };
-    print(shown)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
-    let reader = Reader::open(&args.file)?;
-    let index = reader.index();
-    let Some((chunk, record)) = index.locate(args.record) else {
-        let (file, records) = (args.file.display(), index.records());
-        bail!("{file}: record {} was asked for but the file has {records}, counted from 0", args.record);
-    };
-    let chunk = reader.chunk(chunk)?;
-    Results.print(chunk.record(record))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn verify_files(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
-    let mut faults = 0_usize;
-    for file in files {
-        for fault in verify(file, &Limits::default()) {
-            faults += 1;
-            // `{:#}` adds the operating system's reason, which only the error's source holds.
-            print_outcome(format_args!("{:#}", anyhow::Error::from(fault)))?;
-        }
-    }
-    note!("verified {} file(s): {faults} fault(s)", files.len());
-    Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
 impl From<CompressorName> for Compressor {
     fn from(name: CompressorName) -> Self {
         match name {
@@ -387,46 +225,14 @@ impl From<CompressorName> for Compressor {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn output(folder: &Path, compressor: CompressorName) -> OutputArgs {
-        OutputArgs { output: folder.join("out.recordio"), compressor, chunk_bytes: 8, chunk_records: None }
-    }
-
-    #[test]
-    fn a_listing_is_one_json_line_in_the_documented_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let args = output(folder.path(), CompressorName::Snappy);
-        write_output(&args, [], |emit| {
-            [b"one", b"two"].iter().try_for_each(|record| emit(*record))?;
-            Ok(BTreeSet::new())
-        })
-        .unwrap();
-        let reader = Reader::open(&args.output).unwrap();
-        let json = serde_json::to_string(&Listing::of(Path::new("a"), reader.index())).unwrap();
-        let bytes = std::fs::metadata(&args.output).unwrap().len();
-        let expected = format!(
-            r#"{{"file":"a","records":2,"chunks":2,"bytes":{bytes},"layout":"go","compressor":"snappy"}}"#
-        );
-        assert_eq!(json, expected);
-    }
-
-    #[test]
-    fn a_file_of_several_compressors_is_called_mixed() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut joined = Vec::new();
-        for compressor in [CompressorName::None, CompressorName::Gzip] {
-            let args = output(folder.path(), compressor);
-            write_output(&args, [], |emit| emit(b"one").map(|()| BTreeSet::new())).unwrap();
-            joined.extend(std::fs::read(&args.output).unwrap());
-        }
-        let index = Index::of_bytes(Path::new("joined"), &joined, &Limits::default()).unwrap();
-        assert_eq!(Listing::of(Path::new("joined"), &index).compressor, "mixed");
-    }
+    use anyhow::bail;
 
     #[test]
     fn a_pack_that_fails_leaves_the_former_output_and_nothing_beside_it() {
         let folder = tempfile::tempdir().unwrap();
-        let args = output(folder.path(), CompressorName::None);
+        let output = folder.path().join("out.recordio");
+        let args =
+            OutputArgs { output, compressor: CompressorName::None, chunk_bytes: 8, chunk_records: None };
         std::fs::write(&args.output, "former").unwrap();
         let failed = write_output(&args, [], |emit| {
             emit(b"one")?;
