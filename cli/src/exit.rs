@@ -27,8 +27,16 @@ impl Exit {
 }
 
 /// Whether there is nobody to tell of an error: who read the result has gone.
-pub(crate) fn is_quiet(error: &anyhow::Error) -> bool {
+fn is_quiet(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<Unprinted>(), Some(Unprinted::Closed))
+}
+
+/// Tells why a command has failed. Returns its exit code.
+pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
+    if !is_quiet(error) {
+        note!("error: {error:#}");
+    }
+    code_of(error)
 }
 
 /// The exit code of a failed command.

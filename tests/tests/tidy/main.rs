@@ -89,40 +89,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Words that the glossary defines, each in bold at the beginning of its entry.
-const TERMS: &[&str] = &[
-    "record",
-    "chunk",
-    "data set",
-    "manifest",
-    "epoch",
-    "microbatch",
-    "step",
-    "task",
-    "lease",
-    "parameter",
-    "block",
-    "routing table",
-    "routing version",
-    "term",
-    "version",
-    "incarnation",
-    "checkpoint",
-    "snapshot",
-    "copy",
-    "fill",
-    "rewind",
-    "ledger",
-    "lane",
-    "slot",
-    "node",
-    "held node",
-    "covered arrival",
-    "front step",
-    "nonce",
-    "slice",
-];
-
 /// Who writes files in a way of its own.
 const WRITERS: &[Writer] = &[
     Writer { prefix: "runtime/src/host/files/", reason: "the one way" },

@@ -95,6 +95,12 @@ pub(crate) const PURE: &[Pure] = &[
         reason: "what a job is, and what an end means, is the same on a laptop and in a cluster",
     },
     Pure {
+        prefix: "experiments/src/",
+        forbidden: WORLD,
+        reason: "a scenario, or what was seen of a cluster, has one series",
+    },
+    Pure { prefix: "figures/src/", forbidden: WORLD, reason: "the same values are the same picture" },
+    Pure {
         prefix: "planner/src/",
         forbidden: WORLD,
         reason: "the same plan in a cluster and in a simulation",
@@ -172,9 +178,9 @@ pub(crate) const PURE: &[Pure] = &[
         reason: "a verdict follows from how a job ended alone",
     },
     Pure {
-        prefix: "cli/src/collector/",
+        prefix: "cli/src/reading",
         forbidden: WORLD,
-        reason: "what is made of a cluster follows from what it is told",
+        reason: "what a status says is said alike wherever it is shown",
     },
     Pure {
         prefix: "benches/src/curves/figure/",

@@ -1,0 +1,176 @@
+//! The command line: every command, its help, and what runs it. Parses and composes; decides nothing.
+
+use crate::{absent, commands, exit, programs, runner};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use shoal_runtime::host::output::{self, Results, Stream};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What help ends with.
+const ENDING: &str = "Begin with: shoal demo, then shoal new my-job\nSettings: flag > SHOAL_* variable > default.\n\
+Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long.";
+
+/// Elastic training that counts every record exactly once.
+///
+/// Trainers and parameter servers may join, leave, move, crash or freeze during training; the model that comes out is
+/// the one an undisturbed run would have given, bit for bit.
+#[derive(Parser)]
+#[command(
+    name = "shoal",
+    version,
+    after_help = ENDING
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Demo(commands::demo::DemoArguments),
+    New(commands::new::NewArguments),
+    Run(commands::run::RunArguments),
+    Chaos(commands::chaos::ChaosArguments),
+    Status(commands::status::StatusArguments),
+    Report(commands::report::ReportArguments),
+    Scale(commands::scale::ScaleArguments),
+    Migrate(commands::drain::MigrateArguments),
+    Drain(commands::drain::DrainArguments),
+    Export(commands::export::ExportArguments),
+    Checkpoint(commands::checkpoint::CheckpointArguments),
+    Certs(commands::certs::CertsArguments),
+    #[cfg(feature = "cluster")]
+    Submit(commands::cluster::SubmitArguments),
+    #[cfg(feature = "cluster")]
+    Get(commands::cluster::GetArguments),
+    #[cfg(feature = "cluster")]
+    Logs(commands::cluster::LogsArguments),
+    #[cfg(feature = "cluster")]
+    Why(commands::cluster::WhyArguments),
+    #[cfg(feature = "cluster")]
+    Wait(commands::cluster::WaitArguments),
+    #[cfg(feature = "cluster")]
+    Delete(commands::cluster::DeleteArguments),
+    #[cfg(feature = "cluster")]
+    Collect(commands::cluster::CollectArguments),
+    #[cfg(feature = "cluster")]
+    Simulate(commands::simulate::SimulateArguments),
+    Recordio(commands::recordio::RecordioArguments),
+    Master(commands::roles::MasterArguments),
+    Pserver(commands::roles::PserverArguments),
+    #[cfg(feature = "cluster")]
+    Operator(commands::roles::OperatorArguments),
+    #[command(hide = true)]
+    DemoTrainer,
+    /// End what a supervisor has left, once standard input ends; `shoal run` starts this
+    #[command(hide = true)]
+    Reaper {
+        /// The supervisor, as PID:START
+        supervisor: shoal_runtime::host::supervisor::Process,
+    },
+    /// Print a completion script for a shell
+    #[command(after_help = "Example: shoal completions bash > /etc/bash_completion.d/shoal")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+impl Command {
+    /// Runs it. How it went is the exit code.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
+            Command::New(arguments) => commands::new::run(&arguments),
+            Command::Run(arguments) => block_on(commands::run::run(arguments)),
+            Command::Chaos(arguments) => block_on(commands::chaos::run(arguments)),
+            Command::Status(arguments) => block_on(commands::status::run(arguments)),
+            Command::Report(arguments) => commands::report::run(&arguments),
+            Command::Scale(arguments) => block_on(commands::scale::run(arguments)),
+            Command::Migrate(arguments) => block_on(commands::drain::migrate(arguments)),
+            Command::Drain(arguments) => block_on(commands::drain::drain(arguments)),
+            Command::Export(arguments) => block_on(commands::export::run(arguments)),
+            Command::Checkpoint(arguments) => block_on(commands::checkpoint::run(arguments)),
+            Command::Certs(arguments) => commands::certs::run(&arguments),
+            #[cfg(feature = "cluster")]
+            Command::Submit(arguments) => block_on(commands::cluster::submit(arguments)),
+            #[cfg(feature = "cluster")]
+            Command::Get(arguments) => block_on(commands::cluster::get(arguments)),
+            #[cfg(feature = "cluster")]
+            Command::Logs(arguments) => block_on(commands::cluster::logs(arguments)),
+            #[cfg(feature = "cluster")]
+            Command::Why(arguments) => block_on(commands::cluster::why(arguments)),
+            #[cfg(feature = "cluster")]
+            Command::Wait(arguments) => block_on(commands::cluster::wait(arguments)),
+            #[cfg(feature = "cluster")]
+            Command::Delete(arguments) => block_on(commands::cluster::delete(arguments)),
+            #[cfg(feature = "cluster")]
+            Command::Collect(arguments) => block_on(commands::cluster::collect(arguments)),
+            #[cfg(feature = "cluster")]
+            Command::Simulate(arguments) => commands::simulate::run(&arguments),
+            Command::Recordio(arguments) => commands::recordio::run(arguments),
+            Command::Master(arguments) => block_on(commands::roles::master(arguments)),
+            Command::Pserver(arguments) => block_on(commands::roles::pserver(arguments)),
+            #[cfg(feature = "cluster")]
+            Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
+            Command::DemoTrainer => Ok(shoal_trainer_sdk::main(programs::digits::Digits::default())),
+            Command::Reaper { supervisor } => block_on(runner::reaper::run(supervisor)),
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut command(), "shoal", &mut script);
+                Results.print(&script).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+            }
+        }
+    }
+}
+
+/// What a command line asks for.
+///
+/// # Errors
+/// Why it is none, or help.
+pub(crate) fn parsed(words: Vec<OsString>) -> Result<Command, clap::Error> {
+    let arguments = Arguments::from_arg_matches(&command().try_get_matches_from(words)?)?;
+    Ok(arguments.command)
+}
+
+/// Help that was asked for, or why the command line is none.
+pub(crate) fn unparsed(error: &clap::Error) -> ExitCode {
+    let (is_help, text) = (!error.use_stderr(), error.render());
+    let colours = if is_help { Stream::Results.is_terminal() } else { Stream::Notes.is_terminal() };
+    let has_colours = colours && std::env::var_os("NO_COLOR").is_none();
+    let text = if has_colours { text.ansi().to_string() } else { text.to_string() };
+    if is_help {
+        return Results
+            .print(text.as_bytes())
+            .map_or_else(|error| exit::failed(&error.into()), |()| ExitCode::SUCCESS);
+    }
+    output::note(text.trim_end());
+    ExitCode::from(2)
+}
+
+/// The command line, whose help says what this build leaves out.
+pub(crate) fn command() -> clap::Command {
+    match absent::note() {
+        None => Arguments::command(),
+        Some(note) => Arguments::command().after_help(format!("{note}\n\n{ENDING}")),
+    }
+}
+
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    // Roles serve many callers at once: a thread for each core.
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    // A thread for the disk stays once it is there: when memory has run out no other is to be had.
+    builder.enable_all().thread_keep_alive(Duration::from_secs(24 * 3600));
+    builder.build()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        command().debug_assert();
+    }
+}
