@@ -1,8 +1,8 @@
 //! What was counted in a run, over the lives of all its processes: a master counts its own life, and forgets members
 //! of the one before. Pure.
 
-use super::ends::Part;
-use super::roles::Role;
+use shoal_job::Role;
+use shoal_job::ends::Part;
 use shoal_runtime::wire::proto::{LeaseCounters, PserverStatus, StatusReply, TrainerCounters, TrainerStatus};
 use std::collections::BTreeMap;
 
@@ -64,6 +64,11 @@ impl Counts {
             }
             Role::Pserver | Role::Trainer => (Part::NeverJoined, false),
         }
+    }
+
+    /// Whether the pserver of this name was leaving when the master spoke of it last: one that has left is in no status any more.
+    pub(crate) fn was_leaving(&self, pserver: &str) -> bool {
+        self.pservers.get(pserver).is_some_and(|pserver| pserver.is_leaving)
     }
 
     /// Whether any process of a role has joined the job.

@@ -1,13 +1,13 @@
 //! Asks a program, before its job begins, what it says of it (`SHOAL_DESCRIBE`): the program is started once, writes what it has to say
 //! into a folder of the run, and ends. A run that goes on is not asked again: what was written then counts.
 
-use super::ends::{self, End, Life, Part};
 use super::folder::RunFolder;
 use super::plan::unsaid;
 use super::process::Process;
-use super::roles::Role;
 use super::start::unstarted;
 use anyhow::{Context, anyhow, bail};
+use shoal_job::Role;
+use shoal_job::ends::{self, End, Life, Part};
 use shoal_job::spec::{Spec, is_flag};
 use shoal_runtime::wire::description::{BYTES_MAX, FILE, INITIAL, ProgramDescription, VARIABLE};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The local runner: the same roles as on a cluster, as processes of this machine, supervised.
 //!
-//! [`Supervisor`] keeps the processes of one job as the job wants them, by what [`upkeep`] decides and what [`ends`] mean; [`record`]
+//! [`Supervisor`] keeps the processes of one job as the job wants them, by what [`upkeep`] decides and what ends mean ([`shoal_job::ends`]); [`record`]
 //! and [`journal`] remember what happened; a [`reaper`] outlives it and leaves nothing; [`chaos`] breaks things. Nothing here may change a bit of the model: it starts, stops and signals
 //! processes only.
 
@@ -9,7 +9,6 @@ pub(crate) mod claim;
 pub(crate) mod counts;
 pub(crate) mod credentials;
 pub(crate) mod description;
-pub(crate) mod ends;
 pub(crate) mod folder;
 pub(crate) mod journal;
 pub(crate) mod latest;
@@ -20,7 +19,6 @@ pub(crate) mod progress;
 pub(crate) mod reaper;
 pub(crate) mod record;
 pub(crate) mod replay;
-pub(crate) mod roles;
 pub(crate) mod start;
 pub(crate) mod supervisor;
 pub(crate) mod upkeep;

@@ -1,10 +1,10 @@
 //! One process of a local run with all that it has started, in whatever group and session: its output is in a log file of bounded size, and
 //! all of it is ended when this is dropped.
 
-use super::ends::End;
-use super::roles::Role;
 use anyhow::Context;
 use rustix::process::{Pid, Signal};
+use shoal_job::Role;
+use shoal_job::ends::End;
 use shoal_runtime::host::files::NewFile;
 use shoal_runtime::host::supervisor;
 use std::cell::Cell;

@@ -1,8 +1,8 @@
 //! What happened in a local run: members, faults, samples, with seconds since its start; its journal says the same.
 
 use super::journal::{Begun, Entry, Journal, Seen};
-use super::roles::Role;
 use crate::report::{Fault, Member, Sample};
+use shoal_job::Role;
 use shoal_runtime::wire::proto::StatusReply;
 use tokio::time::Instant;
 
@@ -44,13 +44,13 @@ impl Record {
         let from_seconds = self.seconds();
         self.journal.write(&Entry::Joined {
             at: from_seconds,
-            role: role.word().to_owned(),
+            role: role.name().to_owned(),
             name: name.to_owned(),
             process,
         });
         self.members.push(Member {
             name: name.to_owned(),
-            role: role.word().to_owned(),
+            role: role.name().to_owned(),
             process,
             from_seconds,
             to_seconds: from_seconds,
@@ -74,7 +74,7 @@ impl Record {
     pub(crate) fn fault(&mut self, kind: &str, role: Role, name: &str, what: &str) {
         let fault = Fault {
             kind: kind.to_owned(),
-            role: role.word().to_owned(),
+            role: role.name().to_owned(),
             name: name.to_owned(),
             at_seconds: self.seconds(),
             what: what.to_owned(),

@@ -4,17 +4,17 @@
 use super::chaos::disk::Disk;
 use super::chaos::network::Network;
 use super::counts::Counts;
-use super::ends::{self, End, Life};
 use super::plan::JobPlan;
 use super::process::Process;
 use super::reaper::Reaper;
 use super::record::Record;
-use super::roles::Role;
 use super::upkeep::{self, Budgets, Names, Outage, OutageNews, Running};
 use crate::client::Client;
 use crate::exit::Exit;
 use anyhow::bail;
 use rustix::process::Signal;
+use shoal_job::Role;
+use shoal_job::ends::{self, End, Life};
 use shoal_runtime::wire::proto::StatusReply;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -85,7 +85,7 @@ impl Supervisor {
                 self.reconcile()?;
             }
         }
-        let live = crate::commands::status::live(&self.status);
+        let live = crate::reading::live(&self.status);
         if self.record.is_sample_due(live) {
             self.record.sample(&self.status, &self.counts.over(&self.status));
             self.keep_logs_short();
@@ -119,7 +119,7 @@ impl Supervisor {
         if let Some(away) = self.outage.end(now) {
             self.notes.push(format!("the master is back after {:.1} s", away.as_secs_f64()));
         }
-        self.budgets.see(status.rewind, status.step);
+        self.budgets.see(status.step);
         self.counts.see(&status);
         self.status = status;
         Ok(true)
@@ -159,7 +159,7 @@ impl Supervisor {
     fn life(&self, ended: &Ended) -> Life {
         let Ended { role, name, was_killed, .. } = ended;
         let (part, has_left) = self.counts.part(*role, name);
-        let was_told = ended.was_told || is_leaving(&self.status, name);
+        let was_told = ended.was_told || self.counts.was_leaving(name);
         let is_first = !self.counts.has_any(*role);
         let is_alone = !self.status.trainers.iter().any(|trainer| trainer.state == "live");
         Life { role: *role, part, is_first, was_told, was_killed: *was_killed, has_left, is_alone }

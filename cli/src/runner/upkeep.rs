@@ -1,9 +1,9 @@
 //! What a supervisor decides: how many processes to start, which to ask to leave, what they are called, when ends are too many.
 //! Pure: it is told the time, and starts and stops nothing.
 
-use super::ends::Meaning;
-use super::roles::Role;
-use std::collections::BTreeSet;
+use shoal_job::Role;
+use shoal_job::ends::{Account, Meaning, Pauses, Strikes};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A process that runs.
@@ -38,70 +38,58 @@ pub(crate) fn pservers(wanted: u32, running: &[Running]) -> Upkeep {
     Upkeep { start: wanted.saturating_sub(staying), stop: Vec::new() }
 }
 
-/// How often processes may end without a step made in between, by what their ends mean.
-#[derive(Clone, Debug)]
+/// The pause after one that was told to leave.
+const REST: Duration = Duration::from_millis(500);
+/// How long the next process waits on one machine, where it is started in a moment.
+const PAUSES: Pauses = Pauses { unit: Duration::from_millis(50), most: Duration::from_secs(1) };
+/// The same where the one before was not let into the job.
+const REFUSED: Pauses = Pauses { most: Duration::from_secs(60), ..PAUSES };
+
+/// How often processes have ended without a step made in between, by what their ends mean.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Budgets {
-    /// Trainers that fail.
-    trainers_failed: Budget,
-    /// Trainers that are taken away, which says nothing against the program.
-    trainers_preempted: Budget,
-    /// Trainers that are not let into a job that has others.
-    trainers_refused: Budget,
-    /// Pservers and masters: their program is ours.
-    servers: Budget,
+    strikes: BTreeMap<Account, Strikes>,
+    /// The furthest step that the job has made.
+    step: u64,
+    /// When servers may be started again after one was told to leave.
+    rested: Duration,
 }
 
-/// Trainers that fail, without a step made in between, before the run gives up: more than the five by which the master finds a
-/// record that ends them.
-const TRAINERS_FAILED_MAX: u32 = 8;
-/// What somebody else ends, which may be more often than steps are made.
-const TAKEN_MAX: u32 = 20;
-
-impl Default for Budgets {
-    fn default() -> Budgets {
-        Budgets {
-            trainers_failed: Budget::of(TRAINERS_FAILED_MAX),
-            trainers_preempted: Budget::of(TAKEN_MAX),
-            trainers_refused: Budget::endless(REFUSED_PAUSE_MAX),
-            servers: Budget::of(TAKEN_MAX),
-        }
-    }
+fn pauses(account: Account) -> Pauses {
+    if account == Account::TrainersRefused { REFUSED } else { PAUSES }
 }
 
 impl Budgets {
-    /// The job stands at `step`, having gone back `rewinds` times.
-    pub(crate) fn see(&mut self, rewinds: u64, step: u64) {
-        for budget in [&mut self.trainers_failed, &mut self.trainers_preempted, &mut self.servers] {
-            budget.see(rewinds, step);
+    /// The job stands at `step`.
+    pub(crate) fn see(&mut self, step: u64) {
+        self.step = self.step.max(step);
+        for (account, strikes) in &mut self.strikes {
+            if account.is_forgiven_by_progress() {
+                strikes.see(step);
+            }
         }
     }
 
     /// Takes an end into account. Returns whether the run gives up.
     pub(crate) fn charge(&mut self, role: Role, meaning: Meaning, now: Duration) -> bool {
-        match (role, meaning) {
-            (_, Meaning::Hopeless) => true,
-            (_, Meaning::Killed) | (Role::Trainer, Meaning::Left) => false,
-            (_, Meaning::Left) => {
-                self.servers.rest(now);
-                false
+        let Some(account) = Account::of(role, meaning) else {
+            if meaning == Meaning::Left && role != Role::Trainer {
+                // What is wanted may look otherwise in a moment: a supervisor that goes by what it saw last would start one after
+                // another.
+                self.rested = now + REST;
             }
-            (Role::Trainer, Meaning::Preempted) => self.trainers_preempted.fail(now),
-            (Role::Trainer, Meaning::Refused) => self.trainers_refused.fail(now),
-            (Role::Trainer, Meaning::Failed) => self.trainers_failed.fail(now),
-            (Role::Pserver | Role::Master, Meaning::Preempted | Meaning::Refused | Meaning::Failed) => {
-                self.servers.fail(now)
-            }
-        }
+            return false;
+        };
+        let strikes = self.strikes.entry(account).or_default();
+        strikes.strike(pauses(account), self.step, now);
+        meaning == Meaning::Hopeless || strikes.is_over(account.limit())
     }
 
     /// Whether the next process of a role may be started.
     pub(crate) fn may_start(&self, role: Role, now: Duration) -> bool {
-        match role {
-            Role::Trainer => [&self.trainers_failed, &self.trainers_preempted, &self.trainers_refused]
-                .iter()
-                .all(|budget| budget.may_start(now)),
-            Role::Pserver | Role::Master => self.servers.may_start(now),
-        }
+        let is_rested = role == Role::Trainer || now >= self.rested;
+        let of_role = self.strikes.iter().filter(|(account, _)| account.holds_up(role));
+        is_rested && of_role.into_iter().all(|(account, strikes)| strikes.may_start(pauses(*account), now))
     }
 }
 
@@ -130,83 +118,8 @@ impl Names {
 
     /// Nobody in the job has heard of the process of that name: the next may have it, and its log.
     pub(crate) fn give_back(&mut self, name: &str) {
-        let number = name.strip_prefix(self.role.word()).and_then(|rest| rest.strip_prefix('-'));
+        let number = name.strip_prefix(self.role.name()).and_then(|rest| rest.strip_prefix('-'));
         self.free.extend(number.and_then(|number| number.parse::<u32>().ok()));
-    }
-}
-
-/// How often processes may fail without a step made in between.
-#[derive(Clone, Debug)]
-struct Budget {
-    max: u32,
-    /// The longest pause before the next start.
-    pause_max: Duration,
-    failures: u32,
-    /// The furthest point that was seen: how often the job has gone back, and its step.
-    furthest: (u64, u64),
-    /// The end of the pause after the last failure.
-    paused_until: Duration,
-    not_before: Duration,
-}
-
-/// The pause after one that was told to leave.
-const REST: Duration = Duration::from_millis(500);
-/// The longest pause before the next start.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The same where the one before was not let into the job, whatever steps it has made: only another command or another machine
-/// would do better.
-const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(60);
-
-impl Budget {
-    /// So many failures end the job.
-    fn of(max: u32) -> Budget {
-        Budget {
-            max,
-            pause_max: PAUSE_MAX,
-            failures: 0,
-            furthest: (0, 0),
-            paused_until: Duration::ZERO,
-            not_before: Duration::ZERO,
-        }
-    }
-
-    /// No number of failures ends the job.
-    fn endless(pause_max: Duration) -> Budget {
-        Budget { pause_max, ..Budget::of(u32::MAX) }
-    }
-
-    /// The job stands at `step`, having gone back `rewinds` times.
-    fn see(&mut self, rewinds: u64, step: u64) {
-        let (rewinds_before, step_before) = self.furthest;
-        if rewinds == rewinds_before && step > step_before {
-            self.failures = 0;
-        }
-        // Going back is no step made. A master that has just come back shows step 0 for a moment.
-        self.furthest = self.furthest.max((rewinds, step));
-    }
-
-    /// A process failed. Returns whether that was one too many. The next start is put off, the longer the more failed.
-    fn fail(&mut self, now: Duration) -> bool {
-        if now < self.paused_until {
-            // What struck many at once struck once.
-            return false;
-        }
-        self.failures = self.failures.saturating_add(1);
-        let pause = Duration::from_millis(25) * 2u32.pow(self.failures.min(12)) - Duration::from_millis(50);
-        self.paused_until = now + pause.min(self.pause_max);
-        self.not_before = self.not_before.max(self.paused_until);
-        self.failures >= self.max
-    }
-
-    /// A process was told to leave, and left: what is wanted may look otherwise in a moment, and a supervisor that goes
-    /// by what it saw last would start one after another.
-    fn rest(&mut self, now: Duration) {
-        self.not_before = self.not_before.max(now + REST);
-    }
-
-    /// Whether the next process may be started.
-    fn may_start(&self, now: Duration) -> bool {
-        now >= self.not_before
     }
 }
 
@@ -289,50 +202,6 @@ mod tests {
     }
 
     #[test]
-    fn failures_without_a_step_between_them_use_the_budget_up() {
-        let mut budget = Budget::of(3);
-        budget.see(0, 4);
-        assert!(!budget.fail(at(0)) && !budget.fail(at(1000)));
-        budget.see(0, 4);
-        assert!(budget.clone().fail(at(2000)), "no step was made");
-        budget.see(0, 5);
-        assert!(!budget.fail(at(3000)) && !budget.fail(at(4000)) && budget.fail(at(5000)));
-    }
-
-    #[test]
-    fn what_strikes_many_at_once_strikes_twice_at_most() {
-        let mut budget = Budget::of(3);
-        assert!((0..100).all(|_| !budget.fail(at(1000))));
-        assert!(!budget.may_start(at(1049)) && budget.may_start(at(1050)));
-        assert!(budget.fail(at(1050)));
-    }
-
-    #[test]
-    fn an_end_costs_what_it_means() {
-        let is_over_after = |role, meaning| {
-            let mut budgets = Budgets::default();
-            (1..100).find(|second| budgets.charge(role, meaning, at(second * 1000)))
-        };
-        let table = [
-            (Role::Trainer, Meaning::Left, None),
-            (Role::Trainer, Meaning::Killed, None),
-            (Role::Trainer, Meaning::Preempted, Some(20)),
-            (Role::Trainer, Meaning::Refused, None),
-            (Role::Trainer, Meaning::Failed, Some(8)),
-            (Role::Trainer, Meaning::Hopeless, Some(1)),
-            (Role::Pserver, Meaning::Left, None),
-            (Role::Pserver, Meaning::Killed, None),
-            (Role::Pserver, Meaning::Preempted, Some(20)),
-            (Role::Pserver, Meaning::Failed, Some(20)),
-            (Role::Master, Meaning::Failed, Some(20)),
-            (Role::Master, Meaning::Hopeless, Some(1)),
-        ];
-        for (role, meaning, after) in table {
-            assert_eq!(is_over_after(role, meaning), after, "{role} {meaning:?}");
-        }
-    }
-
-    #[test]
     fn who_is_taken_away_again_and_again_comes_back_after_a_pause() {
         for meaning in [Meaning::Preempted, Meaning::Failed] {
             let mut budgets = Budgets::default();
@@ -351,7 +220,7 @@ mod tests {
         let mut budgets = Budgets::default();
         let (mut now, mut pauses) = (at(0), Vec::new());
         for step in 0..14 {
-            budgets.see(0, step);
+            budgets.see(step);
             assert!(!budgets.charge(Role::Trainer, Meaning::Refused, now));
             let began = now;
             while !budgets.may_start(Role::Trainer, now) {
@@ -377,38 +246,25 @@ mod tests {
     }
 
     #[test]
-    fn going_back_is_no_step_made_nor_is_coming_where_one_was() {
-        let mut budget = Budget::of(2);
-        budget.see(0, 9);
-        assert!(!budget.fail(at(0)));
-        budget.see(1, 2);
-        assert!(budget.clone().fail(at(1000)), "it went back");
-        budget.see(0, 0);
-        budget.see(1, 2);
-        assert!(budget.clone().fail(at(1000)), "a new master's first word is step 0");
-        budget.see(1, 3);
-        assert!(!budget.fail(at(1000)));
+    fn nobody_takes_the_place_of_a_pserver_that_was_told_to_leave_before_one_has_looked_again() {
+        let mut budgets = Budgets::default();
+        assert!(!budgets.charge(Role::Pserver, Meaning::Left, at(1000)));
+        assert!(!budgets.may_start(Role::Pserver, at(1499)) && budgets.may_start(Role::Pserver, at(1500)));
+        assert!(budgets.may_start(Role::Trainer, at(1000)), "a trainer is none of it");
     }
 
     #[test]
-    fn the_first_failure_is_mended_at_once_and_later_ones_after_a_pause() {
-        let mut budget = Budget::of(20);
-        budget.fail(at(1000));
-        assert!(budget.may_start(at(1000)));
-        budget.fail(at(1000));
-        assert!(!budget.may_start(at(1049)) && budget.may_start(at(1050)));
-        for second in 2..19 {
-            budget.fail(at(second * 1000));
-        }
-        assert!(!budget.may_start(at(18_999)) && budget.may_start(at(19_000)));
-    }
-
-    #[test]
-    fn nobody_takes_the_place_of_who_was_told_to_leave_before_one_has_looked_again() {
-        let mut budget = Budget::of(2);
-        budget.rest(at(1000));
-        assert!(!budget.may_start(at(1499)) && budget.may_start(at(1500)));
-        assert!(!budget.fail(at(1500)), "it was no failure");
+    fn ends_without_a_step_between_them_end_the_run_and_a_step_forgives_them() {
+        let fail = |budgets: &mut Budgets, second: u64| {
+            budgets.charge(Role::Trainer, Meaning::Failed, at(second * 10_000))
+        };
+        let mut budgets = Budgets::default();
+        budgets.see(4);
+        assert!((0..7).all(|second| !fail(&mut budgets, second)));
+        assert!(fail(&mut budgets.clone(), 7));
+        budgets.see(5);
+        assert!((8..15).all(|second| !fail(&mut budgets, second)) && fail(&mut budgets, 15));
+        assert!(Budgets::default().charge(Role::Trainer, Meaning::Hopeless, at(0)));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::LEASE_TTL_MILLIS;
 use crate::reading::pserver_totals;
 use crate::runner::Supervisor;
-use crate::runner::roles::Role;
 use rustix::process::Signal;
+use shoal_job::Role;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -6,12 +6,12 @@ mod life;
 pub(crate) use flags::{Fire, JobFlags, RunIdentity};
 pub(crate) use life::{start, train};
 
-use super::status::pserver_totals;
 use super::{Output, print_outcome};
 use crate::breakdown::Breakdown;
 use crate::evaluations;
 use crate::exclusions;
 use crate::exit::Exit;
+use crate::reading::pserver_totals;
 use crate::rewinds;
 use crate::runner::Supervisor;
 use crate::runner::chaos::kind::{Kind, Kinds};

@@ -8,7 +8,6 @@ use super::{Output, print};
 use crate::client::JobChoice;
 use crate::exit::Exit;
 // What the runner and `shoal run` ask by this path.
-pub(crate) use crate::reading::{live, pserver_totals};
 use object::json_of;
 use serde_json::json;
 use std::process::ExitCode;

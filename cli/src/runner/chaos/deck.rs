@@ -12,7 +12,7 @@
 use super::kind::{Kind, Kinds};
 use super::spell::{self, Ill, Spell};
 use crate::runner::plan::Bounds;
-use crate::runner::roles::Role;
+use shoal_job::Role;
 use shoal_runtime::host::random::Random;
 use std::time::Duration;
 

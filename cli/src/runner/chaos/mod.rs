@@ -12,10 +12,10 @@ mod spell;
 mod tools;
 
 use super::Supervisor;
-use super::roles::Role;
 use anyhow::Context;
 use deck::{Deck, Strike, Weather};
 use rustix::process::Signal;
+use shoal_job::Role;
 use spell::{Ill, Spell};
 use std::time::Duration;
 use tokio::time::Instant;

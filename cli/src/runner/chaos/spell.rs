@@ -1,6 +1,6 @@
 //! Faults that last: what is wrong with which host, for how long. Pure.
 
-use crate::runner::roles::Role;
+use shoal_job::Role;
 use shoal_runtime::host::random::Random;
 use std::time::Duration;
 
