@@ -1,6 +1,6 @@
 //! Why a trainer gives up. Variants group by what its user does next.
 
-use shoal_runtime::cluster::refusal::NOT_OF_THE_JOB_CODE;
+use shoal_job::ends::{NOT_OF_THE_JOB_CODE, UNREACHED_CODE, WRONG_USAGE_CODE};
 use shoal_runtime::host::cuda::DeviceError;
 use shoal_runtime::wire::Fault;
 use std::any::Any;
@@ -133,13 +133,13 @@ impl TrainError {
     /// environment, is not the job's, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
-            TrainError::Unreachable { .. } => 3,
+            TrainError::Unreachable { .. } => UNREACHED_CODE,
             TrainError::Refused { fault: RoleFault(Fault::Refused(refusal)), .. }
                 if refusal.kind.is_of_another_job() =>
             {
                 NOT_OF_THE_JOB_CODE
             }
-            TrainError::Settings(_) | TrainError::Declare(_) => 2,
+            TrainError::Settings(_) | TrainError::Declare(_) => WRONG_USAGE_CODE,
             _ => 1,
         }
     }

@@ -145,6 +145,7 @@ fn view(status: proto::StatusReply) -> MasterView {
         name: one.name,
         is_live: one.state == "live",
         is_leaving: one.state == "leaving",
+        has_left: one.state == "left",
         tasks: one.tasks_in_hand,
         work: one.counters.map_or(0, |counters| counters.microbatches + counters.tasks),
         ..MemberView::default()

@@ -1,10 +1,10 @@
 //! A pod as the API server shows it, as a [`PodView`]: what became of it, and whose doing that was. Asks nobody.
 
 use crate::api::{Moment, bytes};
-use crate::decide::{Deleted, EndClass, Ended, PodState, PodView, Role, Unusable};
+use crate::decide::{Deleted, Ended, PodState, PodView, Role, Unusable};
 use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
-use shoal_runtime::cluster::refusal::NOT_OF_THE_JOB_CODE;
+use shoal_job::ends::{Displacement, End};
 use shoal_runtime::host::telemetry;
 
 /// Why a kubelet says that it cannot run a container as it is written.
@@ -19,15 +19,6 @@ const UNUSABLE: [&str; 9] = [
     "CreateContainerError",
     "RunContainerError",
 ];
-/// Exit codes of a program that was called wrongly (2), may not be run (126) or is not there (127).
-const HOPELESS_CODES: [i32; 3] = [2, 126, 127];
-/// The exit code of a trainer or a pserver whose master did not answer for too long.
-const UNREACHED_CODE: i32 = 3;
-/// The exit code of a trainer that is not of its job.
-const REFUSED_CODE: i32 = NOT_OF_THE_JOB_CODE as i32;
-/// What a shell and a kubelet make of SIGTERM.
-const TERMINATED_CODE: i32 = 143;
-
 /// A job's pod; none for others.
 pub(super) fn seen(pod: &Pod) -> Option<PodView> {
     let metadata = &pod.metadata;
@@ -51,7 +42,7 @@ pub(super) fn seen(pod: &Pod) -> Option<PodView> {
         deleted: metadata.deletion_timestamp.as_ref().map(|time| Deleted {
             // Kubernetes writes there when the time to end is over.
             grace_ends: Moment::from(time.0),
-            class: target.map_or(EndClass::Evicted, disruption),
+            why: target.map_or(Displacement::Evicted, disruption),
         }),
         ip: status.and_then(|status| status.pod_ip.clone()),
         memory: container_memory(pod, role),
@@ -99,10 +90,13 @@ fn ended(pod: &Pod, containers: &[ContainerStatus], target: Option<&PodCondition
     let terminated = all().find(|one| one.exit_code != 0).or_else(|| all().next());
     let status = pod.status.as_ref();
     let reason = status.and_then(|status| status.reason.clone()).unwrap_or_default();
-    let class = match (status.and_then(|status| status.phase.as_deref()), target) {
-        (Some("Succeeded"), _) => EndClass::Completed,
-        (_, Some(target)) => disruption(target),
-        _ => by_reason(&reason).unwrap_or_else(|| terminated.map_or(EndClass::Error, by_container)),
+    let end = match (status.and_then(|status| status.phase.as_deref()), target) {
+        (Some("Succeeded"), _) => End::Exited(0),
+        (_, Some(target)) => End::Displaced(disruption(target)),
+        // Without a word of its container, nobody knows more than that it failed.
+        _ => {
+            by_reason(&reason).map_or_else(|| terminated.map_or(End::Exited(1), by_container), End::Displaced)
+        }
     };
     let said = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
     // The end of a log: of a role's own, the error that ended it.
@@ -111,7 +105,7 @@ fn ended(pod: &Pod, containers: &[ContainerStatus], target: Option<&PodCondition
     let message =
         message.or_else(|| status.and_then(|status| said(status.message.as_ref()))).unwrap_or(reason);
     Ended {
-        class,
+        end,
         exit_code: terminated.map(|one| one.exit_code),
         message,
         at: terminated.and_then(|one| one.finished_at.as_ref()).map(|time| Moment::from(time.0)),
@@ -119,42 +113,37 @@ fn ended(pod: &Pod, containers: &[ContainerStatus], target: Option<&PodCondition
 }
 
 /// What a kubelet or a controller says of a whole pod.
-fn by_reason(reason: &str) -> Option<EndClass> {
+fn by_reason(reason: &str) -> Option<Displacement> {
     Some(match reason {
-        "Preempting" | "Preempted" => EndClass::Preempted,
+        "Preempting" | "Preempted" => Displacement::Preempted,
         "Evicted"
         | "Shutdown"
         | "NodeShutdown"
         | "Terminated"
         | "NodeAffinity"
-        | "UnexpectedAdmissionError" => EndClass::Evicted,
+        | "UnexpectedAdmissionError" => Displacement::Evicted,
         // What a kubelet calls a pod for which it has less room than the scheduler thought: OutOfcpu, OutOfpods…
-        room if room.starts_with("OutOf") => EndClass::Evicted,
-        "NodeLost" => EndClass::NodeLost,
+        room if room.starts_with("OutOf") => Displacement::Evicted,
+        "NodeLost" => Displacement::NodeLost,
         _ => return None,
     })
 }
 
 /// What a container's end says.
-fn by_container(terminated: &ContainerStateTerminated) -> EndClass {
+fn by_container(terminated: &ContainerStateTerminated) -> End {
     match (terminated.reason.as_deref(), terminated.exit_code) {
-        (Some("OOMKilled"), _) => EndClass::OutOfMemory,
-        (Some("ContainerCannotRun" | "StartError"), _) => EndClass::Hopeless,
-        (_, 0) => EndClass::Completed,
-        (_, code) if HOPELESS_CODES.contains(&code) => EndClass::Hopeless,
-        (_, UNREACHED_CODE) => EndClass::Unreached,
-        (_, REFUSED_CODE) => EndClass::Refused,
-        (_, TERMINATED_CODE) => EndClass::Evicted,
-        _ => EndClass::Error,
+        (Some("OOMKilled"), _) => End::OutOfMemory,
+        (Some("ContainerCannotRun" | "StartError"), _) => End::Unstarted,
+        (_, code) => End::Exited(code),
     }
 }
 
 /// What a server from 1.26 on says of why it ends a pod.
-fn disruption(target: &PodCondition) -> EndClass {
+fn disruption(target: &PodCondition) -> Displacement {
     match target.reason.as_deref() {
-        Some("PreemptionByScheduler") => EndClass::Preempted,
-        Some("DeletionByTaintManager" | "DeletionByPodGC") => EndClass::NodeLost,
-        _ => EndClass::Evicted,
+        Some("PreemptionByScheduler") => Displacement::Preempted,
+        Some("DeletionByTaintManager" | "DeletionByPodGC") => Displacement::NodeLost,
+        _ => Displacement::Evicted,
     }
 }
 
@@ -178,36 +167,32 @@ mod tests {
         seen(&serde_json::from_value(pod).unwrap()).unwrap()
     }
 
-    fn failed(terminated: Value) -> EndClass {
+    fn failed(terminated: Value) -> End {
         let containers = json!([{ "name": "trainer", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": { "terminated": terminated } }]);
         match pod(json!({ "phase": "Failed", "containerStatuses": containers }), json!({})).state {
-            PodState::Ended(ended) => ended.class,
+            PodState::Ended(ended) => ended.end,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn an_end_is_told_by_what_the_container_and_the_cluster_say() {
-        assert_eq!(failed(json!({ "exitCode": 137, "reason": "OOMKilled" })), EndClass::OutOfMemory);
-        assert_eq!(failed(json!({ "exitCode": 137, "reason": "Error" })), EndClass::Error);
-        assert_eq!(failed(json!({ "exitCode": 128, "reason": "StartError" })), EndClass::Hopeless);
-        assert_eq!(failed(json!({ "exitCode": 2, "reason": "Error" })), EndClass::Hopeless);
-        assert_eq!(failed(json!({ "exitCode": 3, "reason": "Error" })), EndClass::Unreached);
-        assert_eq!(failed(json!({ "exitCode": 5, "reason": "Error" })), EndClass::Refused);
-        assert_eq!(failed(json!({ "exitCode": 143, "reason": "Error" })), EndClass::Evicted);
-        assert_eq!(failed(json!({ "exitCode": 101, "reason": "Error" })), EndClass::Error);
+        assert_eq!(failed(json!({ "exitCode": 137, "reason": "OOMKilled" })), End::OutOfMemory);
+        assert_eq!(failed(json!({ "exitCode": 137, "reason": "Error" })), End::Exited(137));
+        assert_eq!(failed(json!({ "exitCode": 128, "reason": "StartError" })), End::Unstarted);
+        assert_eq!(failed(json!({ "exitCode": 2, "reason": "Error" })), End::Exited(2));
         let whole = [
-            ("Evicted", EndClass::Evicted),
-            ("OutOfcpu", EndClass::Evicted),
-            ("NodeLost", EndClass::NodeLost),
-            ("Preempting", EndClass::Preempted),
-            ("Other", EndClass::Error),
+            ("Evicted", End::Displaced(Displacement::Evicted)),
+            ("OutOfcpu", End::Displaced(Displacement::Evicted)),
+            ("NodeLost", End::Displaced(Displacement::NodeLost)),
+            ("Preempting", End::Displaced(Displacement::Preempted)),
+            ("Other", End::Exited(1)),
         ];
         for (reason, wanted) in whole {
             let view = pod(json!({ "phase": "Failed", "reason": reason, "message": "why" }), json!({}));
             let PodState::Ended(ended) = view.state else { panic!("{reason}") };
-            assert_eq!((ended.class, ended.message.as_str()), (wanted, "why"), "{reason}");
+            assert_eq!((ended.end, ended.message.as_str()), (wanted, "why"), "{reason}");
         }
     }
 
@@ -215,12 +200,12 @@ mod tests {
     fn a_deleted_pod_says_by_whom_where_the_server_does() {
         let deleted = json!({ "deletionTimestamp": "2026-01-01T00:01:00Z" });
         let plain = pod(json!({ "phase": "Running" }), deleted.clone());
-        assert_eq!((plain.state, plain.deleted.unwrap().class), (PodState::Running, EndClass::Evicted));
+        assert_eq!((plain.state, plain.deleted.unwrap().why), (PodState::Running, Displacement::Evicted));
         let target = |reason: &str| json!({ "phase": "Running", "conditions": [{ "type": "DisruptionTarget", "status": "True", "reason": reason }] });
-        let class = |reason: &str| pod(target(reason), deleted.clone()).deleted.unwrap().class;
-        assert_eq!(class("PreemptionByScheduler"), EndClass::Preempted);
-        assert_eq!(class("DeletionByTaintManager"), EndClass::NodeLost);
-        assert_eq!(class("EvictionByEvictionAPI"), EndClass::Evicted);
+        let class = |reason: &str| pod(target(reason), deleted.clone()).deleted.unwrap().why;
+        assert_eq!(class("PreemptionByScheduler"), Displacement::Preempted);
+        assert_eq!(class("DeletionByTaintManager"), Displacement::NodeLost);
+        assert_eq!(class("EvictionByEvictionAPI"), Displacement::Evicted);
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Whether a job is over: by its master's word, its master's end, or because it cannot go on. Pure.
+//! Whether a job is over: by its master's word, or because it cannot go on. Pure.
+//!
+//! No exit code says that a job is done. A master that has ended unheard is started again, and says what its document says.
 
 use super::progress;
 use super::upkeep::Upkeep;
-use super::view::{EndClass, PodState, Role, Unusable};
+use super::view::{PodState, Role, Unusable};
 use crate::api::Phase;
 
 /// How long an image may be unusable, where the job does not say, in seconds.
@@ -11,11 +13,6 @@ const IMAGE_SECONDS: u64 = 600;
 /// Whether the job is over; if so its status says how.
 pub(super) fn reached(next: &mut Upkeep<'_>) -> bool {
     let view = next.view;
-    let ended = view.pod(Role::Master, 0).and_then(|master| match &master.state {
-        // One that was told to end may say anything.
-        PodState::Ended(ended) if master.deleted.is_none() => Some(ended.class),
-        _ => None,
-    });
     match view.master.map(|master| (master, master.phase.as_str())) {
         Some((master, "done")) => {
             progress::see(&mut next.status, master, view.ready(Role::Trainer), view.now);
@@ -25,8 +22,6 @@ pub(super) fn reached(next: &mut Upkeep<'_>) -> bool {
             progress::see(&mut next.status, master, view.ready(Role::Trainer), view.now);
             fail(next, "JobFailed", &master.failure);
         }
-        // A master ends with 0 only once its job is done.
-        _ if ended == Some(EndClass::Completed) => succeed(next),
         _ => {
             if let Some(why) = unusable(next) {
                 fail(next, "ImageUnusable", &why);

@@ -2,7 +2,7 @@
 
 use super::progress;
 use super::upkeep::Upkeep;
-use super::view::{Act, Command, Grace, PodState, Role};
+use super::view::{Act, Command, Grace, Memory, PodState, Role};
 use crate::api::{CleanPodPolicy, Phase, Suspending};
 
 /// Pservers and masters that nobody needs any more are given so many seconds: their blocks go nowhere.
@@ -13,8 +13,8 @@ const LAST_WORDS_SECONDS: u64 = 10;
 const CHECKPOINT_SECONDS: u64 = 300;
 
 /// The job is being deleted: its trainers end first, then the rest, then it goes.
-pub(super) fn deleted(next: &mut Upkeep<'_>) {
-    next.clear();
+pub(super) fn deleted(next: &mut Upkeep<'_>, memory: &mut Memory) {
+    next.clear(memory);
     for_all(next, Grace::Own, |role| role == Role::Trainer);
     if next.view.of(Role::Trainer).next().is_none() {
         for_all(next, SERVERS_GRACE, |role| role != Role::Trainer);

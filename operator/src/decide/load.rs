@@ -6,7 +6,7 @@
 
 use super::target::pserver_bounds;
 use super::upkeep::Upkeep;
-use super::view::{MasterView, Memory, Role};
+use super::view::{MasterView, Memory, Role, pod_name};
 use crate::api::{Moment, Seat, TrainingJobSpec, quantity_value};
 use serde_json::Value;
 use shoal_planner::{HOT, Load, PserverPlan, pservers};
@@ -81,7 +81,7 @@ fn see(
 
 /// Processors that a pserver may use, or else asks for, by its seat's resources or its role's; none if neither is said.
 fn cores(spec: &TrainingJobSpec, seats: &[Seat], job: &str, name: &str) -> Option<f64> {
-    let is_it = |seat: &&Seat| Role::Pserver.pod_name(job, seat.ordinal) == name;
+    let is_it = |seat: &&Seat| pod_name(Role::Pserver, job, seat.ordinal) == name;
     let own = seats.iter().find(is_it)?.resources.as_ref();
     let resources = own.or(spec.pserver.resources.as_ref())?;
     ["limits", "requests"].into_iter().find_map(|of| match &resources[of]["cpu"] {
@@ -139,7 +139,7 @@ mod tests {
             "pserver": { "seats": seats, "nextOrdinal": pservers, "wanted": pservers } });
         job.status = Some(serde_json::from_value(status).unwrap());
         let pod = |role: Role, ordinal| PodView {
-            name: role.pod_name("j", ordinal),
+            name: pod_name(role, "j", ordinal),
             uid: format!("{role:?}-{ordinal}"),
             role,
             ordinal,
@@ -162,7 +162,7 @@ mod tests {
             for _ in 0..times {
                 self.now += 3;
                 let pserver = |(ordinal, used): (usize, &f64)| {
-                    let name = Role::Pserver.pod_name("j", ordinal as u32);
+                    let name = pod_name(Role::Pserver, "j", ordinal as u32);
                     let micros = self.micros.entry(name.clone()).or_default();
                     *micros += (3e6 * used) as u64;
                     MemberView { name, is_live: true, processor_micros: *micros, ..MemberView::default() }

@@ -12,8 +12,8 @@
 //! 6. No pserver and no trainer is made before the job's master has a node.
 //! 7. From whatever state, with the cluster at rest and room for all, as many pods run as are wanted.
 
-mod budget;
 mod end;
+mod ends;
 mod leave;
 mod load;
 mod planned;
@@ -31,8 +31,8 @@ mod view;
 pub use report::QUOTA;
 pub use target::{Choice, pservers_wanted, target};
 pub use view::{
-    Act, Command, Decision, Deleted, EndClass, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
-    Planned, PodPlan, PodState, PodView, Role, Target, Unusable, View,
+    Act, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory, Planned,
+    PodPlan, PodState, PodView, Role, Target, Unusable, View, pod_name,
 };
 
 use crate::api::{DecisionRecord, Phase, TrainingJobStatus, changed, faults};
@@ -42,7 +42,7 @@ use upkeep::Upkeep;
 pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
     let mut next = Upkeep::new(view);
     if view.job.metadata.deletion_timestamp.is_some() {
-        leave::deleted(&mut next);
+        leave::deleted(&mut next, memory);
         return next.finish();
     }
     if !view.has_finalizer() {

@@ -5,7 +5,7 @@
 
 use super::seats;
 use super::upkeep::Upkeep;
-use super::view::{Act, PodState, Role};
+use super::view::{Act, PodState, Role, pod_name};
 use crate::api::{ScalePlan, ScalePlanPhase, ScalePlanStatus};
 use serde_json::{Value, json};
 
@@ -156,7 +156,7 @@ fn ordinal(next: &Upkeep<'_>, named: &str) -> Result<u32, String> {
     // Its own history is gone through as well: one that has been replaced by this very plan is still there.
     let there = next.status.pserver.seats.iter().filter(|seat| !seat.leaving).map(|seat| seat.ordinal);
     number(named).filter(|number| there.clone().any(|one| one == *number)).ok_or_else(|| {
-        let names: Vec<String> = there.map(|ordinal| Role::Pserver.pod_name(job, ordinal)).collect();
+        let names: Vec<String> = there.map(|ordinal| pod_name(Role::Pserver, job, ordinal)).collect();
         format!("spec.migratePods: {named:?} is no pserver of {job}: there are {}", names.join(", "))
     })
 }

@@ -4,8 +4,8 @@
 //! is being deleted by others); then its blocks go elsewhere, its pod ends by itself, and only then it is given up.
 
 use super::upkeep::Upkeep;
-use super::view::{Act, Command, MasterView, Memory, PodState, Role};
-use super::{budget, load};
+use super::view::{Act, Command, MasterView, Memory, PodState, Role, pod_name};
+use super::{ends, load};
 use crate::api::{Seat, TrainingJobStatus};
 use serde_json::Value;
 use shoal_planner::PserverPlan;
@@ -46,7 +46,7 @@ pub(super) fn keep(next: &mut Upkeep<'_>, memory: &mut Memory) {
     replace_deleted(next);
     let plan = load::plan(next, memory);
     as_many_as_wanted(next, plan);
-    if !next.has_placed_master() || !budget::may_start(next.status.pserver.failures, next.view.now) {
+    if !next.has_placed_master() || !ends::may_start(&next.status, memory, Role::Pserver, next.view.now) {
         return;
     }
     for seat in staying(&next.status).cloned().collect::<Vec<_>>() {
@@ -128,7 +128,7 @@ pub(super) fn drain(next: &mut Upkeep<'_>, master: &MasterView) {
 /// seats. Each that it is then told of is one fewer to it; those that are replaced it counts until others have come.
 pub(super) fn number_to_tell(next: &Upkeep<'_>, master: &MasterView) -> Option<u32> {
     let untold = |seat: &&Seat| {
-        let name = Role::Pserver.pod_name(next.view.name(), seat.ordinal);
+        let name = pod_name(Role::Pserver, next.view.name(), seat.ordinal);
         seat.leaving && master.pservers.iter().any(|one| one.is_live && !one.is_leaving && one.name == name)
     };
     let seats = &next.status.pserver.seats;

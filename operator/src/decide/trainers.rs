@@ -3,12 +3,12 @@
 //! Those go that the plan names, for others need their nodes; then the highest ordinals. Who comes has the lowest ordinal that
 //! no pod has.
 
-use super::budget;
+use super::ends;
 use super::upkeep::Upkeep;
-use super::view::{Grace, PodView, Role};
+use super::view::{Grace, Memory, PodView, Role};
 
 /// Makes what is missing, lets go of what is too much.
-pub(super) fn keep(next: &mut Upkeep<'_>) {
+pub(super) fn keep(next: &mut Upkeep<'_>, memory: &Memory) {
     let wanted = next.view.target.trainers;
     let before = next.status.trainer.wanted;
     if before != wanted && before > 0 && wanted > 0 {
@@ -27,8 +27,8 @@ pub(super) fn keep(next: &mut Upkeep<'_>) {
     for pod in named.into_iter().chain(surplus) {
         next.delete(pod, Grace::Own);
     }
-    let ended = [next.status.trainer.failures, next.status.trainer.refusals];
-    if !next.has_placed_master() || !ended.iter().all(|ended| budget::may_start(*ended, next.view.now)) {
+    let may_start = ends::may_start(&next.status, memory, Role::Trainer, next.view.now);
+    if !next.has_placed_master() || !may_start {
         return;
     }
     let least = next.view.job.spec.trainer.min_replicas;
@@ -42,14 +42,14 @@ pub(super) fn keep(next: &mut Upkeep<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Act, Choice, Memory, Planned, PodState, View, decide, target};
+    use super::super::{Act, Choice, Memory, Planned, PodState, View, decide, pod_name, target};
     use super::*;
     use crate::api::{Moment, TrainingJob};
     use serde_json::json;
 
     fn pod(role: Role, ordinal: u32) -> PodView {
         PodView {
-            name: role.pod_name("j", ordinal),
+            name: pod_name(role, "j", ordinal),
             uid: format!("{}-{ordinal}", role.name()),
             role,
             ordinal,

@@ -1,11 +1,10 @@
 //! Keeping a job's pods up: what has ended is counted and cleared, what hangs is cleared, what is missing is made. Pure.
 
-use super::budget;
-use super::view::{
-    Act, Command, Decision, EndClass, Ended, Grace, Memory, PodPlan, PodState, PodView, Role, View,
-};
+use super::ends;
+use super::view::{Act, Command, Decision, Ended, Grace, Memory, PodPlan, PodState, PodView, Role, View};
 use super::{is_kept, planned, progress, remember, seats, trainers};
 use crate::api::{DecisionRecord, Phase, ScalePlanStatus, TrainingJobStatus};
+use shoal_job::ends::End;
 
 /// Who was given a time to end, and lets it pass by so many seconds, is on a node that does not answer.
 const OVERDUE_SECONDS: u64 = 15;
@@ -88,51 +87,54 @@ impl<'a> Upkeep<'a> {
     pub(super) fn keep(&mut self, memory: &mut Memory) {
         if !planned::is_admitted(self) {
             // What an earlier job of this name has left goes its way.
-            self.clear();
+            self.clear(memory);
             return;
         }
         if self.status.pinned.is_empty() {
             self.status.pinned = crate::api::pinned(&self.view.job.spec).to_string();
             self.status.start_time = Some(self.view.now);
         }
+        if let Some(master) = self.view.master.filter(|master| master.is_progress_known) {
+            ends::see_progress(&mut self.status, memory, master.step);
+        }
         if let Some(master) = self.view.master {
             progress::see(&mut self.status, master, self.view.ready(Role::Trainer), self.view.now);
-            budget::see_progress(&mut self.status, master);
         }
         self.acts.push(Act::MakeSurroundings);
-        self.clear();
+        self.clear(memory);
         if self.failed.is_some() {
             return;
         }
         self.clear_hung(memory);
-        self.keep_master();
+        self.keep_master(memory);
         seats::keep(self, memory);
-        trainers::keep(self);
+        trainers::keep(self, memory);
         self.tell_master();
     }
 
     /// Counts and removes what has ended, and what is on nodes that do not answer.
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear(&mut self, memory: &mut Memory) {
         for pod in self.view.pods {
-            if let Some(ended) = Upkeep::end_of(pod)
-                && !self.status.counted.contains(&pod.uid)
-            {
-                self.status.counted.push(pod.uid.clone());
-                if ended.class != EndClass::Completed {
-                    let note = format!("{}: {}", pod.name, ended.message.trim());
-                    self.event(true, budget::reason(ended.class), note);
+            let ended = ends::of(pod).filter(|_| !self.status.counted.contains(&pod.uid));
+            if let Some(ended) = &ended {
+                if self.is_believed(pod, ended) {
+                    continue;
                 }
-                let has_trainers =
-                    self.view.master.is_some_and(|master| master.trainers.iter().any(|one| one.is_live));
-                let (spec, now) = (&self.view.job.spec, self.view.now);
-                let counted = budget::count(&mut self.status, spec, pod, &ended, has_trainers, now);
-                if let Some((reason, message)) = counted {
+                self.status.counted.push(pod.uid.clone());
+                if let Some((reason, message)) = ends::count(self, memory, pod, ended) {
                     self.fail(reason, message);
                     continue;
                 }
             }
             self.remove_ended(pod);
         }
+    }
+
+    /// Whether a pod that says that its job is done may be right: for a time, and until its master has said otherwise.
+    fn is_believed(&self, pod: &PodView, ended: &Ended) -> bool {
+        let is_late = ended.at.is_none_or(|at| self.view.now >= at.plus(BELIEVED_SECONDS));
+        let is_contradicted = is_late && self.view.master.is_some();
+        ended.end == End::Exited(0) && pod.role == Role::Trainer && !is_contradicted
     }
 
     /// Removes what is on nodes that do not answer.
@@ -147,29 +149,13 @@ impl<'a> Upkeep<'a> {
         pod.deleted.is_some_and(|deleted| self.view.now >= deleted.grace_ends.plus(OVERDUE_SECONDS))
     }
 
-    /// How a pod has ended or is being ended by others, if so.
-    fn end_of(pod: &PodView) -> Option<Ended> {
-        if let PodState::Ended(ended) = &pod.state {
-            // Whoever is told to end may do so with any exit code.
-            let class = pod.deleted.map_or(ended.class, |deleted| deleted.class);
-            return Some(Ended { class, ..ended.clone() });
-        }
-        let class = pod.deleted?.class;
-        Some(Ended { class, exit_code: None, message: "it was deleted".to_owned(), at: None })
-    }
-
     fn remove_ended(&mut self, pod: &PodView) {
-        let now = self.view.now;
         if self.is_overdue(pod) {
             self.decided(format!("{} is given up", pod.name), "its node does not answer");
             self.delete(pod, Grace::Force);
             return;
         }
-        let PodState::Ended(ended) = &pod.state else { return };
-        let is_believed = ended.class == EndClass::Completed
-            && pod.role == Role::Trainer
-            && ended.at.is_none_or(|at| now < at.plus(BELIEVED_SECONDS));
-        if !is_believed {
+        if matches!(pod.state, PodState::Ended(_)) {
             self.delete(pod, Grace::Own);
         }
     }
@@ -201,9 +187,9 @@ impl<'a> Upkeep<'a> {
         }
     }
 
-    fn keep_master(&mut self) {
-        let failures = self.status.pserver.failures;
-        if self.view.pod(Role::Master, 0).is_none() && budget::may_start(failures, self.view.now) {
+    fn keep_master(&mut self, memory: &Memory) {
+        let may_start = ends::may_start(&self.status, memory, Role::Master, self.view.now);
+        if self.view.pod(Role::Master, 0).is_none() && may_start {
             self.create(Role::Master, 0, false, None);
         }
     }

@@ -3,6 +3,8 @@
 use super::load::Loads;
 use crate::api::{Moment, PlanStatus, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
 use serde_json::Value;
+pub use shoal_job::Role;
+use shoal_job::ends::{Account, Displacement, End, Strikes};
 use std::collections::BTreeMap;
 
 /// The finalizer that lets the operator end a job's pods in order.
@@ -101,33 +103,11 @@ pub struct Target {
     pub why_pservers: String,
 }
 
-/// What a pod is to its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Hands out the data.
-    Master,
-    /// Holds the model.
-    Pserver,
-    /// Runs the author's program.
-    Trainer,
-}
-
-impl Role {
-    /// Its name, in labels and in pods' names.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Master => "master",
-            Role::Pserver => "pserver",
-            Role::Trainer => "trainer",
-        }
-    }
-
-    /// The pod's name, which nothing else of the cluster has.
-    pub fn pod_name(self, job: &str, ordinal: u32) -> String {
-        match self {
-            Role::Master => format!("{job}-master"),
-            Role::Pserver | Role::Trainer => format!("{job}-{}-{ordinal}", self.name()),
-        }
+/// The name of a job's pod, which nothing else of the cluster has.
+pub fn pod_name(role: Role, job: &str, ordinal: u32) -> String {
+    match role {
+        Role::Master => format!("{job}-master"),
+        Role::Pserver | Role::Trainer => format!("{job}-{role}-{ordinal}"),
     }
 }
 
@@ -161,8 +141,8 @@ pub struct PodView {
 pub struct Deleted {
     /// When its time to end is over.
     pub grace_ends: Moment,
-    /// By whom, as far as that is said.
-    pub class: EndClass,
+    /// Why, as far as that is said.
+    pub why: Displacement,
 }
 
 /// How a pod is.
@@ -190,39 +170,14 @@ pub struct Unusable {
 /// How a pod ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Why.
-    pub class: EndClass,
-    /// What its container returned.
+    /// How, as far as the cluster says.
+    pub end: End,
+    /// What its container returned, also where more is known than that.
     pub exit_code: Option<i32>,
     /// Its last words.
     pub message: String,
     /// When.
     pub at: Option<Moment>,
-}
-
-/// Why a pod ended, or is about to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndClass {
-    /// It had nothing left to do.
-    Completed,
-    /// For something of a higher priority.
-    Preempted,
-    /// By its node, or by whoever deleted it.
-    Evicted,
-    /// With its node.
-    NodeLost,
-    /// For want of memory.
-    OutOfMemory,
-    /// It gave up waiting for its master.
-    Unreached,
-    /// The master did not let it into the job: what it declares, or its environment, is not the job's.
-    Refused,
-    /// By an error that another start may not meet.
-    Error,
-    /// As every other start of it would: it was called wrongly, or is no program.
-    Hopeless,
-    /// It made no progress.
-    Hung,
 }
 
 /// What a master says of its job.
@@ -269,6 +224,8 @@ pub struct MemberView {
     pub is_live: bool,
     /// Whether it was told to leave.
     pub is_leaving: bool,
+    /// Whether it has said goodbye.
+    pub has_left: bool,
     /// Trainers: tasks in hand.
     pub tasks: u32,
     /// Trainers: what grows while it makes progress.
@@ -284,6 +241,8 @@ pub struct Memory {
     pub(super) work: BTreeMap<String, (u64, Moment)>,
     /// What the pservers' processors had to do.
     pub(super) loads: Loads,
+    /// Ends of pods that are not in the status.
+    pub(super) strikes: BTreeMap<Account, Strikes>,
     /// Why the API server would not have some pod when the job was last looked at: in one word, and for people.
     pub blocked: Option<(&'static str, String)>,
 }

@@ -3,7 +3,7 @@
 
 use super::{Defaults, HTTP_PORT, MASTER_PORT, PSERVER_PORT, identity, service_name};
 use crate::api::TrainingJob;
-use crate::decide::{PodPlan, Role};
+use crate::decide::{PodPlan, Role, pod_name};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Probe,
     SecurityContext, VolumeMount,
@@ -94,7 +94,7 @@ fn probe(path: &str, period_seconds: i32, failures: i32) -> Probe {
 
 /// What every container of a job has in its environment: names before the author's own, so that those may refer to them.
 pub(super) fn environment(job: &TrainingJob, plan: &PodPlan) -> Vec<EnvVar> {
-    let name = plan.role.pod_name(&job.name_any(), plan.ordinal);
+    let name = pod_name(plan.role, &job.name_any(), plan.ordinal);
     let master = format!("{}.{}.svc:{MASTER_PORT}", service_name(job), job.namespace().unwrap_or_default());
     let values = [
         ("SHOAL_JOB", identity(job)),

@@ -3,7 +3,7 @@
 use super::containers::{TLS_VOLUME, container, environment, grace_seconds};
 use super::{Defaults, JOB_LABEL, ORDINAL_LABEL, ROLE_LABEL, labels, metadata};
 use crate::api::{self, TrainingJob, bytes, typed_template};
-use crate::decide::{PodPlan, Role};
+use crate::decide::{PodPlan, Role, pod_name};
 use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
@@ -31,7 +31,7 @@ pub fn pod(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Result<Pod
         Role::Trainer => (Some(&job.spec.trainer.template), job.spec.trainer.resources.as_ref()),
     };
     let template = typed_template(template.unwrap_or(&Value::Object(Default::default())), &at)?;
-    let mut metadata = metadata(job, plan.role.pod_name(&job.name_any(), plan.ordinal));
+    let mut metadata = metadata(job, pod_name(plan.role, &job.name_any(), plan.ordinal));
     let theirs = template.metadata.unwrap_or_default();
     metadata.annotations = theirs.annotations;
     let ours = metadata.labels.take().unwrap_or_default();

@@ -53,10 +53,6 @@ pub enum RefusalKind {
     OtherVersion,
 }
 
-/// The exit code of a trainer that is not of its job: what it declares, or its environment, is another. The next one of the same
-/// command on the same machine would be refused as well, and the job goes on without it.
-pub const NOT_OF_THE_JOB_CODE: u8 = 5;
-
 /// What the caller of a refused call does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextMove {
@@ -73,7 +69,7 @@ pub enum NextMove {
 }
 
 impl RefusalKind {
-    /// Whether the caller is not of the job that it would join: see [`NOT_OF_THE_JOB_CODE`].
+    /// Whether the caller is not of the job that it would join: see [`NOT_OF_THE_JOB_CODE`](shoal_job::ends::NOT_OF_THE_JOB_CODE).
     pub fn is_of_another_job(self) -> bool {
         matches!(self, RefusalKind::DeclarationMismatch | RefusalKind::EnvironmentMismatch)
     }

@@ -1,7 +1,7 @@
 //! What may happen in the model of a cluster, and how often. For the properties beside it.
 
-use super::super::EndClass;
 use proptest::prelude::*;
+use shoal_job::ends::End;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(super) enum Happening {
     },
     Fail {
         which: usize,
-        class: EndClass,
+        end: End,
     },
     Evict {
         which: usize,
@@ -53,9 +53,9 @@ pub(super) fn happening() -> impl Strategy<Value = Happening> {
         2 => (0usize..3).prop_map(|acts| Happening::Look { acts }),
         1 => Just(Happening::LookAtThePast),
         6 => (1u64..20).prop_map(|seconds| Happening::Pass { seconds }),
-        1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::Error }),
-        1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::OutOfMemory }),
-        1 => (0usize..20).prop_map(|which| Happening::Fail { which, class: EndClass::Refused }),
+        1 => (0usize..20).prop_map(|which| Happening::Fail { which, end: End::Exited(1) }),
+        1 => (0usize..20).prop_map(|which| Happening::Fail { which, end: End::OutOfMemory }),
+        1 => (0usize..20).prop_map(|which| Happening::Fail { which, end: End::Exited(5) }),
         1 => (0usize..20).prop_map(|which| Happening::Evict { which }),
         1 => (0usize..20).prop_map(|which| Happening::LoseNode { which }),
         1 => (2u32..6, 1u32..4).prop_map(|(trainers, pservers)| Happening::Scale { trainers, pservers }),

@@ -4,6 +4,7 @@ use super::super::*;
 use super::happening::Happening;
 use crate::api::{Moment, ScalePlan, TrainingJob};
 use serde_json::json;
+use shoal_job::ends::{Displacement, End};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
@@ -72,7 +73,7 @@ impl World {
             Happening::Look { acts } => self.look(acts),
             Happening::LookAtThePast => self.look_at_the_past(),
             Happening::Pass { seconds } => self.pass(seconds),
-            Happening::Fail { which, class } => self.fail(which, class),
+            Happening::Fail { which, end } => self.fail(which, end),
             Happening::Evict { which } | Happening::LoseNode { which } => {
                 let Some(name) = self.running(which) else { return };
                 if matches!(happening, Happening::LoseNode { .. }) {
@@ -81,7 +82,7 @@ impl World {
                 let now = Moment(self.now);
                 let pod = self.pods.get_mut(&name).unwrap();
                 if pod.deleted.is_none() {
-                    pod.deleted = Some(Deleted { grace_ends: now.plus(30), class: EndClass::Evicted });
+                    pod.deleted = Some(Deleted { grace_ends: now.plus(30), why: Displacement::Evicted });
                     self.ends += 1;
                 }
             }
@@ -118,7 +119,7 @@ impl World {
         Some(running.get(which % running.len().max(1))?.name.clone())
     }
 
-    fn fail(&mut self, which: usize, class: EndClass) {
+    fn fail(&mut self, which: usize, end: End) {
         let Some(name) = self.running(which) else { return };
         let pod = self.pods.get_mut(&name).unwrap();
         if self.lost.contains(&pod.uid) {
@@ -127,7 +128,7 @@ impl World {
         // One that is being deleted was counted then, or is no loss.
         self.ends += u32::from(pod.deleted.is_none());
         pod.is_ready = false;
-        pod.state = PodState::Ended(Ended { class, exit_code: Some(1), message: String::new(), at: None });
+        pod.state = PodState::Ended(Ended { end, exit_code: Some(1), message: String::new(), at: None });
         self.master.pservers.remove(&name);
     }
 
@@ -141,9 +142,8 @@ impl World {
             match (&pod.state, pod.deleted) {
                 (PodState::Running, _) if is_left => {
                     pod.is_ready = false;
-                    let class = EndClass::Completed;
                     pod.state = PodState::Ended(Ended {
-                        class,
+                        end: End::Exited(0),
                         exit_code: Some(0),
                         message: String::new(),
                         at: Some(now),
@@ -298,7 +298,7 @@ impl World {
                 .all(|ordinal| *ordinal < status.pserver.next_ordinal && !self.given_up.contains(ordinal))
         );
         for ordinal in was.difference(&is) {
-            let name = Role::Pserver.pod_name("j", *ordinal);
+            let name = pod_name(Role::Pserver, "j", *ordinal);
             assert!(!self.pods.contains_key(&name), "seat {ordinal} was given up while its pod is there");
             self.given_up.insert(*ordinal);
         }
@@ -308,7 +308,7 @@ impl World {
     fn act(&mut self, act: Act) {
         match act {
             Act::CreatePod(plan) => {
-                let name = plan.role.pod_name("j", plan.ordinal);
+                let name = pod_name(plan.role, "j", plan.ordinal);
                 assert!(!self.is_settled(), "a pod is made for a job that is to have none: {name}");
                 self.uids += 1;
                 let pod = PodView {
@@ -337,7 +337,7 @@ impl World {
                         self.pods.remove(&name);
                     }
                     Grace::Own | Grace::Seconds(_) => {
-                        let deleted = Deleted { grace_ends: now.plus(30), class: EndClass::Evicted };
+                        let deleted = Deleted { grace_ends: now.plus(30), why: Displacement::Evicted };
                         pod.deleted.get_or_insert(deleted);
                     }
                 }

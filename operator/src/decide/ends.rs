@@ -1,0 +1,248 @@
+//! What the ends of a job's pods mean for it, by the table of `shoal run` ([`shoal_job::ends`]), and what they cost. Pure.
+
+use super::upkeep::Upkeep;
+use super::view::{Deleted, Ended, Memory, PodState, PodView, Role};
+use crate::api::{
+    Ends, Failure, Failures, MemoryGrant, Moment, TrainingJobSpec, TrainingJobStatus, bytes, doubled,
+};
+use shoal_job::ends::{
+    self, Account, Displacement, End, Life, Meaning, NOT_OF_THE_JOB_CODE, Part, Pauses, Strikes, sentence,
+};
+use std::time::Duration;
+
+/// How long the next pod waits, where making one takes seconds.
+const PAUSES: Pauses = Pauses { unit: Duration::from_secs(1), most: Duration::from_secs(60) };
+/// Without another bound, memory grows to so many times what it was.
+const MEMORY_FACTOR: u64 = 4;
+
+/// How a pod has ended or is being ended by others, if so.
+pub(super) fn of(pod: &PodView) -> Option<Ended> {
+    let displaced = pod.deleted.map(|Deleted { why, .. }| End::Displaced(why));
+    match (&pod.state, displaced) {
+        // Whoever is told to end may do so with any exit code.
+        (PodState::Ended(ended), displaced) => {
+            Some(Ended { end: displaced.unwrap_or(ended.end), ..ended.clone() })
+        }
+        (_, Some(end)) => {
+            Some(Ended { end, exit_code: None, message: "it was deleted".to_owned(), at: None })
+        }
+        _ => None,
+    }
+}
+
+/// What is known of a pod's life.
+pub(super) fn life(next: &Upkeep<'_>, pod: &PodView) -> Life {
+    let (view, status) = (next.view, &next.status);
+    let members = |role: Role| match (view.master, role) {
+        (Some(master), Role::Trainer) => &master.trainers[..],
+        (Some(master), Role::Pserver) => &master.pservers[..],
+        _ => &[],
+    };
+    let member = members(pod.role).iter().find(|member| member.name == pod.name);
+    let part = match member {
+        Some(member) if member.work > 0 || pod.role != Role::Trainer => Part::Worked,
+        None if pod.role != Role::Master => Part::NeverJoined,
+        _ => Part::Joined,
+    };
+    let has_trained = status.progress.as_ref().is_some_and(|progress| progress.step > 0);
+    let has_any = match pod.role {
+        Role::Master => status.progress.is_some() || view.master.is_some(),
+        role => has_trained || !members(role).is_empty() || view.ready(role) > 0,
+    };
+    let is_seat_left =
+        |seat: &crate::api::Seat| seat.ordinal == pod.ordinal && (seat.leaving || seat.replaced_by.is_some());
+    Life {
+        role: pod.role,
+        part,
+        is_first: !has_any,
+        was_told: member.is_some_and(|member| member.is_leaving)
+            || (pod.role == Role::Pserver && status.pserver.seats.iter().any(is_seat_left)),
+        was_killed: false,
+        has_left: member.is_some_and(|member| member.has_left),
+        is_alone: match view.master {
+            Some(master) => !master.trainers.iter().any(|trainer| trainer.is_live),
+            None => view.ready(Role::Trainer) == 0,
+        },
+    }
+}
+
+/// The counter of an account. What is not in the status is the operator's own to remember.
+fn strikes(status: &TrainingJobStatus, memory: &Memory, account: Account) -> Strikes {
+    let known = match account {
+        Account::TrainersFailed => Some(status.trainer.failures),
+        Account::TrainersRefused => Some(status.trainer.refusals),
+        Account::Servers => Some(status.pserver.failures),
+        Account::TrainersTaken | Account::TrainersDisplaced | Account::ServersDisplaced => None,
+    };
+    match known {
+        Some(Failures { count, step, at }) => {
+            Strikes { count, step, at: Duration::from_secs(u64::try_from(at.0).unwrap_or(0)) }
+        }
+        None => memory.strikes.get(&account).copied().unwrap_or_default(),
+    }
+}
+
+fn keep_strikes(status: &mut TrainingJobStatus, memory: &mut Memory, account: Account, strikes: Strikes) {
+    let Strikes { count, step, at } = strikes;
+    let failures = Failures { count, step, at: Moment(i64::try_from(at.as_secs()).unwrap_or(i64::MAX)) };
+    match account {
+        Account::TrainersFailed => status.trainer.failures = failures,
+        Account::TrainersRefused => status.trainer.refusals = failures,
+        Account::Servers => status.pserver.failures = failures,
+        Account::TrainersTaken | Account::TrainersDisplaced | Account::ServersDisplaced => {
+            memory.strikes.insert(account, strikes);
+        }
+    }
+}
+
+fn clock(now: Moment) -> Duration {
+    Duration::from_secs(u64::try_from(now.0).unwrap_or(0))
+}
+
+/// Whether a pod of the role may be made now.
+pub(super) fn may_start(status: &TrainingJobStatus, memory: &Memory, role: Role, now: Moment) -> bool {
+    let of_role = Account::ALL.into_iter().filter(|account| account.holds_up(role));
+    of_role.into_iter().all(|account| strikes(status, memory, account).may_start(PAUSES, clock(now)))
+}
+
+/// Forgives what a step that was made since forgives.
+pub(super) fn see_progress(status: &mut TrainingJobStatus, memory: &mut Memory, step: u64) {
+    for account in Account::ALL.into_iter().filter(|account| account.is_forgiven_by_progress()) {
+        let mut known = strikes(status, memory, account);
+        if known.count > 0 {
+            known.see(step);
+            // Without failures there is nothing to say of them.
+            let kept = if known.count > 0 { known } else { Strikes::default() };
+            keep_strikes(status, memory, account, kept);
+        }
+    }
+}
+
+/// Counts the end of a pod. Returns why the job fails, if that was one too many.
+pub(super) fn count(
+    next: &mut Upkeep<'_>,
+    memory: &mut Memory,
+    pod: &PodView,
+    ended: &Ended,
+) -> Option<(&'static str, String)> {
+    let (life, now) = (life(next, pod), next.view.now);
+    let meaning = ends::meaning(ended.end, life);
+    let reason = reason(ended.end, life, meaning);
+    let status = &mut next.status;
+    note(&mut status.ends, ended.end, meaning);
+    if meaning <= Meaning::Killed {
+        return None;
+    }
+    let told = told(pod, ended, life);
+    if meaning > Meaning::Displaced {
+        status.last_failure = Some(Failure {
+            pod: pod.name.clone(),
+            reason: reason.to_owned(),
+            exit_code: ended.exit_code,
+            message: last_words(&ended.message),
+            at: now,
+        });
+    }
+    let is_mended = meaning == Meaning::OutOfMemory && more_memory(status, &next.view.job.spec, pod);
+    let failed =
+        if is_mended { None } else { charge(status, memory, &next.view.job.spec, pod.role, meaning, now) };
+    next.event(true, reason, told.clone());
+    failed.map(|times| (reason, format!("{told}{times}")))
+}
+
+/// Charges an end to its account. Returns how often there was such a one, if that is too often.
+fn charge(
+    status: &mut TrainingJobStatus,
+    memory: &mut Memory,
+    spec: &TrainingJobSpec,
+    role: Role,
+    meaning: Meaning,
+    now: Moment,
+) -> Option<String> {
+    let account = Account::of(role, meaning)?;
+    let policy = &spec.failure_policy;
+    let limit = match account {
+        Account::TrainersFailed => policy.trainer_failures.or(account.limit()),
+        Account::Servers => policy.server_failures.or(account.limit()),
+        _ => account.limit(),
+    };
+    let step = status.progress.as_ref().map_or(0, |progress| progress.step);
+    let mut known = strikes(status, memory, account);
+    known.strike(PAUSES, step, clock(now));
+    keep_strikes(status, memory, account, known);
+    let times = if known.count > 1 {
+        format!("; it was the {}th such end since a step was made", known.count)
+    } else {
+        String::new()
+    };
+    (meaning == Meaning::Hopeless || known.is_over(limit)).then_some(times)
+}
+
+/// Counts an end in the status, by whose doing it was.
+fn note(ends: &mut Ends, end: End, meaning: Meaning) {
+    let counter = match (end, meaning) {
+        (_, Meaning::Left | Meaning::Killed) => return,
+        (End::Displaced(Displacement::Preempted), _) => &mut ends.preempted,
+        (End::Displaced(Displacement::NodeLost), _) => &mut ends.node_lost,
+        (End::Displaced(Displacement::Evicted), _) | (_, Meaning::Displaced | Meaning::Preempted) => {
+            &mut ends.evicted
+        }
+        (_, Meaning::OutOfMemory) => &mut ends.out_of_memory,
+        (_, Meaning::Refused) => &mut ends.refused,
+        (_, Meaning::Unreached | Meaning::Failed | Meaning::Hopeless) => &mut ends.errors,
+    };
+    *counter += 1;
+}
+
+/// Gives a role more memory, after one of its pods had too little. Returns whether there was more to give.
+fn more_memory(status: &mut TrainingJobStatus, spec: &TrainingJobSpec, pod: &PodView) -> bool {
+    let Some(had) = pod.memory else { return false };
+    let grant =
+        status.memory.entry(pod.role.name().to_owned()).or_insert(MemoryGrant { first: had, now: had });
+    // Another pod of the role, with as little, was seen before this one.
+    if grant.now > had {
+        return true;
+    }
+    let bound = spec.failure_policy.memory_max.as_deref().and_then(bytes);
+    let Some(next) = doubled(had, bound.unwrap_or(grant.first.saturating_mul(MEMORY_FACTOR))) else {
+        return false;
+    };
+    grant.now = next;
+    true
+}
+
+/// Why, in one word.
+fn reason(end: End, life: Life, meaning: Meaning) -> &'static str {
+    let is_refused = end == End::Exited(NOT_OF_THE_JOB_CODE.into()) && life.part == Part::NeverJoined;
+    match (end, meaning) {
+        (_, Meaning::Failed) if is_refused => "Refused",
+        (_, Meaning::Left) => "Left",
+        (_, Meaning::Killed) => "Killed",
+        (End::Displaced(Displacement::Preempted), _) => "Preempted",
+        (End::Displaced(Displacement::NodeLost), _) => "NodeLost",
+        (End::Displaced(Displacement::Evicted), _) | (_, Meaning::Displaced) => "Evicted",
+        (_, Meaning::Preempted) => "Terminated",
+        (_, Meaning::Unreached) => "MasterUnreached",
+        (_, Meaning::Refused) => "Refused",
+        (_, Meaning::OutOfMemory) => "OutOfMemory",
+        (_, Meaning::Failed) => "Error",
+        (_, Meaning::Hopeless) => "Hopeless",
+    }
+}
+
+/// The end in a sentence, and its last words.
+fn told(pod: &PodView, ended: &Ended, life: Life) -> String {
+    let words = last_words(&ended.message);
+    let said = sentence(&pod.name, ended.end, life, &words);
+    if words.is_empty() { said } else { format!("{said}; its last words: {words}") }
+}
+
+/// The end of what a pod said, short enough for a status.
+fn last_words(message: &str) -> String {
+    let message = message.trim();
+    let from = message.char_indices().rev().nth(511).map_or(0, |(at, _)| at);
+    message[from..].to_owned()
+}
+
+#[cfg(test)]
+mod tests;
