@@ -111,9 +111,7 @@ pub(super) fn see_progress(status: &mut TrainingJobStatus, memory: &mut Memory, 
         let mut known = strikes(status, memory, account);
         if known.count > 0 {
             known.see(step);
-            // Without failures there is nothing to say of them.
-            let kept = if known.count > 0 { known } else { Strikes::default() };
-            keep_strikes(status, memory, account, kept);
+            keep_strikes(status, memory, account, known);
         }
     }
 }

@@ -237,3 +237,15 @@ fn a_job_into_which_nobody_is_let_fails_with_the_reason() {
     let said = looks.status().message.clone();
     assert!(said.starts_with("Refused: ") && said.contains("exit code 5") && said.contains("8th"), "{said}");
 }
+
+/// A server of the age of 1.20 makes null of an object that is no longer applied, and refuses every status after it.
+#[test]
+fn failures_that_are_forgiven_stay_in_the_status_with_none_of_them() {
+    let mut looks = looks();
+    looks.look(Role::Trainer, Some(ended(End::Exited(1))));
+    assert_eq!(looks.status().trainer.failures.count, 1);
+    looks.step(1);
+    looks.look(Role::Trainer, None);
+    assert_eq!(json!(looks.status())["trainer"]["failures"]["count"], 0);
+    assert_eq!(json!(TrainingJobStatus::default())["trainer"].get("failures"), None);
+}
