@@ -167,8 +167,8 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "cluster")]
         Command::Simulate(arguments) => commands::simulate::run(&arguments),
         Command::Recordio(arguments) => recordio_command::run(arguments),
-        Command::Master(arguments) => block_on(commands::roles::master(arguments)),
-        Command::Pserver(arguments) => block_on(commands::roles::pserver(arguments)),
+        Command::Master(arguments) => role(commands::roles::master(arguments)),
+        Command::Pserver(arguments) => role(commands::roles::pserver(arguments)),
         #[cfg(feature = "cluster")]
         Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
         Command::DemoTrainer => return shoal_trainer_sdk::main(programs::digits::Digits::default()),
@@ -214,6 +214,10 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         note!("error: {error:#}");
     }
     exit::code_of(error)
+}
+
+fn role(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    shoal_runtime::host::program::run(work)?
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {

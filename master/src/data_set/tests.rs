@@ -103,8 +103,12 @@ fn relative(manifest: &Manifest, root: &str) -> Vec<String> {
     manifest.files().iter().map(|file| file.path.strip_prefix(root).unwrap().to_owned()).collect()
 }
 
+async fn scan(trained: &[String], evaluated: &[String]) -> anyhow::Result<(Manifest, u64)> {
+    super::scan(trained, evaluated, &Arc::default()).await
+}
+
 async fn scan_all(buckets: &Buckets, patterns: &[String]) -> anyhow::Result<Manifest> {
-    Ok(scan_in(buckets, patterns, &[]).await?.0)
+    Ok(scan_in(buckets, patterns, &[], &Arc::default()).await?.0)
 }
 
 #[tokio::test]
