@@ -18,7 +18,7 @@ mod exclude;
 mod failover;
 mod moves;
 
-pub(crate) use checkpoints::ahead;
+pub(crate) use checkpoints::{ahead, unneeded};
 pub use evaluate::Sums;
 
 use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
