@@ -36,7 +36,7 @@ pub use checkpoints::CheckpointPolicy;
 pub use pservers::{PserverCounters, PserverRecord, PserverWord, UNATTENDED_MAX};
 pub use trainers::{Declared, LeaseOutcome, Refused, TrainerCounters, TrainerWord};
 
-/// Gradients that trainers may fail to compute, each time ending a trainer, before the job fails.
+/// Trainers that may end because they could not go on, one after another without a step between them, before the job fails.
 const FAILURES_MAX: u32 = 3;
 
 /// Where a job stands.
@@ -68,6 +68,9 @@ pub struct Machine {
     admissions: Vec<Admission>,
     damages: Vec<Damage>,
     complaints: Vec<Complaint>,
+    /// The furthest front at which a trainer's failure was counted, or, after an election, where the job was first found: beyond it the
+    /// failures before are forgiven. `None` before either.
+    failed_at: Option<Step>,
     /// Since when some block has no live copy.
     homeless_since: Option<Duration>,
     /// Whether something has happened since the last decision.
@@ -151,6 +154,7 @@ impl Machine {
             admissions: Vec::new(),
             damages: Vec::new(),
             complaints: Vec::new(),
+            failed_at: None,
             homeless_since: None,
             is_changed: true,
             policy,
