@@ -15,7 +15,7 @@ mod refused;
 mod tests;
 
 pub(crate) use pattern::{means, pieces};
-pub use progress::Progress;
+pub(crate) use progress::Progress;
 pub use refused::Refused;
 
 use anyhow::Context;
@@ -33,11 +33,19 @@ const FILES_AT_ONCE: usize = 16;
 
 /// Pins the data set that two lists of names and patterns mean, what is trained on and then what is evaluated: in the order
 /// given, each pattern's matches in the order of names. Returns as well how many records are trained on.
-/// `progress` is kept up to date meanwhile. What blocks is done on threads for it: the future may be dropped at any await.
+/// What blocks is done on threads for it: the future may be dropped at any await.
 ///
 /// # Errors
 /// [`Refused`] where somebody has to name other files, or to mend them; a bucket that does not answer or says no.
-pub async fn scan(
+pub async fn scan(trained: &[String], evaluated: &[String]) -> anyhow::Result<(Manifest, u64)> {
+    scan_telling(trained, evaluated, &Arc::default()).await
+}
+
+/// The same, which keeps `progress` up to date.
+///
+/// # Errors
+/// As [`scan`].
+pub(crate) async fn scan_telling(
     trained: &[String],
     evaluated: &[String],
     progress: &Arc<Progress>,

@@ -42,7 +42,7 @@ mod warm_start;
 mod words;
 mod work;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, TcpDial};
@@ -121,5 +121,8 @@ async fn live(
         }
         error = keeper.keep(service, &mut random) => Err(error).with_context(|| format!("store {}", settings.store())),
         over = linger::over(service, settings.linger()) => over,
+        () = service.broken() => bail!(
+            "a panic has left this master's state half-changed: it ends, and the next begins with what the store holds"
+        ),
     }
 }

@@ -124,7 +124,7 @@ impl Starting {
         let (trained, evaluated) = (trained.to_vec(), evaluated.to_vec());
         let progress = Arc::clone(&self.scan);
         let mut scan = JoinSet::new();
-        scan.spawn(async move { data_set::scan(&trained, &evaluated, &progress).await });
+        scan.spawn(async move { data_set::scan_telling(&trained, &evaluated, &progress).await });
         scan.join_next().await.context("nothing is read")?.context("reading the data set")?
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Counters of one scan. Numbers may be some files behind one another: nothing is decided by them.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub(crate) struct Progress {
     found: AtomicU64,
     read: AtomicU64,
     are_names_found: AtomicBool,

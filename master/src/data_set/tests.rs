@@ -4,7 +4,7 @@ mod numbered;
 mod patterns;
 mod refusals;
 
-use super::scan_in;
+use super::{scan, scan_in};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
@@ -101,10 +101,6 @@ async fn scan_one(buckets: &Buckets, pattern: &str) -> anyhow::Result<Manifest> 
 /// The names after `root`, and the content of the rest.
 fn relative(manifest: &Manifest, root: &str) -> Vec<String> {
     manifest.files().iter().map(|file| file.path.strip_prefix(root).unwrap().to_owned()).collect()
-}
-
-async fn scan(trained: &[String], evaluated: &[String]) -> anyhow::Result<(Manifest, u64)> {
-    super::scan(trained, evaluated, &Arc::default()).await
 }
 
 async fn scan_all(buckets: &Buckets, patterns: &[String]) -> anyhow::Result<Manifest> {
