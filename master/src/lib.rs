@@ -20,6 +20,7 @@ pub mod keeper;
 mod lanes;
 pub mod lease;
 mod linger;
+mod loads;
 pub mod machine;
 pub mod members;
 pub mod metrics;

@@ -135,9 +135,9 @@ impl MasterService {
         Some(ask(&mut present, now))
     }
 
-    /// How the job is; none while this process does not lead.
+    /// How the job is, without declaration and routing; none while this process does not lead.
     pub fn standing(&self) -> Option<proto::StatusReply> {
-        self.present().map(|present| status::reply(&present, present.now))
+        self.present().map(|present| status::reply(&present, present.now, false))
     }
 
     /// Told of whatever may bring a decision.
@@ -353,8 +353,9 @@ impl master_server::Master for MasterService {
     }
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Answer<proto::StatusReply> {
-        let (machine, now) = self.machine(&request.into_inner().job)?;
-        Ok(Response::new(status::reply(&machine, now)))
+        let proto::StatusRequest { job, without_model } = request.into_inner();
+        let (machine, now) = self.machine(&job)?;
+        Ok(Response::new(status::reply(&machine, now, !without_model)))
     }
 
     async fn scale(&self, request: Request<proto::ScaleRequest>) -> Answer<proto::ScaleReply> {

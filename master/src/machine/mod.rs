@@ -7,6 +7,7 @@
 //! goes back only with a rewind; a refused call changes nothing.
 
 mod checkpoints;
+mod failures;
 mod pservers;
 mod suspicions;
 mod trainers;
@@ -16,6 +17,7 @@ use crate::advance::Advance;
 use crate::decide::{self, Admission, Damage, Seen, Sums, Wishes};
 use crate::dispatch::Dispatch;
 use crate::document::{Document, End, PserverAt, Wanted};
+use crate::loads::Loads;
 use crate::members::Members;
 use crate::reports::Reports;
 use crate::suspects::Suspects;
@@ -35,9 +37,6 @@ use std::time::Duration;
 pub use checkpoints::CheckpointPolicy;
 pub use pservers::{PserverCounters, PserverRecord, PserverWord, UNATTENDED_MAX};
 pub use trainers::{Declared, LeaseOutcome, Refused, TrainerCounters, TrainerWord};
-
-/// Trainers that may end because they could not go on, one after another without a step between them, before the job fails.
-const FAILURES_MAX: u32 = 3;
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +64,7 @@ pub struct Machine {
     pub(crate) document: Document,
     pub(crate) wishes: Wishes,
     pub(crate) job: Option<Placed>,
+    pub(crate) loads: Loads,
     admissions: Vec<Admission>,
     damages: Vec<Damage>,
     complaints: Vec<Complaint>,
@@ -151,6 +151,7 @@ impl Machine {
             pserver_records,
             wishes,
             job: None,
+            loads: Loads::default(),
             admissions: Vec::new(),
             damages: Vec::new(),
             complaints: Vec::new(),
@@ -373,18 +374,13 @@ impl Machine {
                 });
             }
         }
+        let sizes = self.job.as_ref().map_or(&[][..], |job| &job.sizes);
+        self.loads = Loads::of_blocks(&self.document.blocks, sizes);
         if is_rewound {
             self.forget_pieces();
             self.forget_reports();
         }
         self.end_if_complete(now);
-    }
-
-    pub(crate) fn fail(&mut self, why: String) {
-        if self.wishes.end.is_none() {
-            self.wishes.end = Some(End::Failed(why));
-            self.is_changed = true;
-        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! The trainers' side of the master: join, lease, leave.
 
 use super::suspicions::unit;
-use super::{FAILURES_MAX, Machine, Phase};
+use super::{Machine, Phase};
 use crate::dispatch;
 use crate::lease::Progress;
 use crate::members::State;
 use crate::trouble::Complaint;
 use shoal_runtime::cluster::{
     Declaration, Environment, EnvironmentRule, Incarnation, LeaseId, Mode, Refusal, RefusalKind, Routing,
-    Step, Table, Task,
+    Table, Task,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -389,25 +389,5 @@ impl Machine {
             self.count_failure(failure);
         }
         Ok(())
-    }
-
-    /// A trainer could not go on. Steps that others have made since the failures before forgive those: what ends every trainer lets
-    /// none be made. Steps that are made again after going back forgive nothing.
-    fn count_failure(&mut self, failure: &str) {
-        let is_known = self.job.as_ref().is_none_or(|job| job.is_heard);
-        if is_known {
-            let (front, before) = (self.front(), self.failed_at.unwrap_or(Step(0)));
-            if front > before {
-                self.wishes.failures = 0;
-            }
-            self.failed_at = Some(front.max(before));
-        }
-        self.wishes.failures += 1;
-        self.is_changed = true;
-        if self.wishes.failures >= FAILURES_MAX {
-            self.fail(format!(
-                "{FAILURES_MAX} trainers failed without a step between them; the last: {failure}"
-            ));
-        }
     }
 }

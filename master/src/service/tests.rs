@@ -191,7 +191,7 @@ async fn kinds_of_all_calls(service: &MasterService, job: &str) -> Vec<RefusalKi
         kind(service.report(Request::new(proto::ReportRequest { job: job(), ..Default::default() })).await),
         kind(service.watch(Request::new(proto::WatchRequest { job: job(), ..Default::default() })).await),
         kind(service.route(Request::new(proto::RouteRequest { job: job(), ..Default::default() })).await),
-        kind(service.status(Request::new(proto::StatusRequest { job: job() })).await),
+        kind(service.status(Request::new(proto::StatusRequest { job: job(), ..Default::default() })).await),
         kind(service.scale(Request::new(proto::ScaleRequest { job: job(), ..Default::default() })).await),
         kind(service.drain(Request::new(proto::DrainRequest { job: job(), ..Default::default() })).await),
     ]

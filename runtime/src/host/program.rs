@@ -22,7 +22,7 @@ pub fn run<T>(role: impl Future<Output = T>) -> std::io::Result<T> {
 mod tests {
     use super::*;
     use std::sync::mpsc;
-    use std::time::Instant;
+    use tokio::time::Instant;
 
     #[test]
     fn a_read_that_never_comes_back_does_not_hold_up_a_role_that_has_ended() {

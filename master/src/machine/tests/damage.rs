@@ -41,7 +41,7 @@ fn what_a_pserver_cannot_begin_from_is_dropped_shown_and_left_where_it_is() {
     job.report(lacks, damage(newest(&job)), 3).unwrap();
     assert_eq!(origins(&job), [Some(1); 5]);
     assert!(job.document().rewind() > rewind);
-    let shown = crate::status::reply(&job.machine, at(0)).damaged;
+    let shown = crate::status::reply(&job.machine, at(0), true).damaged;
     assert_eq!(shown.len(), 1);
     assert_eq!((shown[0].file.as_str(), shown[0].what.as_str()), ("here/manifest", "torn"));
     assert_eq!(job.checkpoints_let_go(), [], "somebody may want to look at it");

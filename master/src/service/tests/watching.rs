@@ -130,6 +130,6 @@ async fn whatever_may_bring_a_decision_or_a_task_wakes_who_waits_for_one() {
     assert!(wakes(&office, service.lease(Request::new(lease))).await);
     let leave = proto::LeaveRequest { job: job(), incarnation: a.0, ..Default::default() };
     assert!(wakes(&office, service.leave(Request::new(leave))).await);
-    let status = proto::StatusRequest { job: job() };
+    let status = proto::StatusRequest { job: job(), ..Default::default() };
     assert!(!wakes(&office, service.status(Request::new(status))).await, "who only looks wakes nobody");
 }
