@@ -1,7 +1,7 @@
 //! The master as a program of its own; the same as `shoal master`.
 
 use clap::Parser;
-use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+use shoal_runtime::host::{program, shutdown::Shutdown, telemetry};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -11,8 +11,11 @@ struct Arguments {
     settings: shoal_master::settings::MasterSettings,
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
+fn main() -> anyhow::Result<ExitCode> {
+    program::run(live())?
+}
+
+async fn live() -> anyhow::Result<ExitCode> {
     let settings = Arguments::parse().settings;
     telemetry::start("master", settings.log_format);
     if let Err(error) = shoal_master::run(settings, |_| {}, Shutdown::on_signal()?).await {

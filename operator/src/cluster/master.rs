@@ -109,7 +109,7 @@ async fn call(mut rpc: MasterClient<Channel>, question: Question) -> Option<Whic
     let job = which.job.clone();
     let said = match command {
         None => {
-            let asked = rpc.status(proto::StatusRequest { job });
+            let asked = rpc.status(proto::StatusRequest { job, without_model: true });
             answer(tokio::time::timeout(ANSWER, asked).await).map(|status| Some(view(status)))
         }
         Some(Command::Scale { trainers, pservers }) => {

@@ -35,6 +35,8 @@ impl Chaos {
 
     /// Does what is due.
     pub(crate) async fn tick(&mut self, job: &mut Supervisor) {
+        // From the next look on the master tells where blocks are.
+        job.is_disturbed = true;
         let strikes = match job.status.phase.as_str() {
             "training" => {
                 let trainers = job.members().into_iter().map(|(name, _, _)| name).collect();
