@@ -55,14 +55,17 @@ pub(super) async fn write_plan(
     let namespace = plan.namespace().unwrap_or_default();
     let (plans, name): (Api<ScalePlan>, _) =
         (Api::namespaced(fleet.client.clone(), &namespace), plan.name_any());
-    let patch = json!({
+    let how = PatchParams::apply(FIELD_MANAGER).force();
+    unless_gone(plans.patch_status(&name, &how, &Patch::Apply(plan_patch(plan, status))).await)
+}
+
+fn plan_patch(plan: &ScalePlan, status: &ScalePlanStatus) -> Value {
+    json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "ScalePlan",
-        "metadata": { "name": name, "uid": plan.uid(), "resourceVersion": plan.resource_version() },
+        "metadata": { "name": plan.name_any(), "uid": plan.uid(), "resourceVersion": plan.resource_version() },
         "status": without_empty(json!(status)),
-    });
-    let how = PatchParams::apply(FIELD_MANAGER).force();
-    unless_gone(plans.patch_status(&name, &how, &Patch::Apply(patch)).await)
+    })
 }
 
 /// What one act came to.
@@ -133,8 +136,8 @@ pub(super) async fn act(
     Ok(())
 }
 
-/// Adds or removes the operator's finalizer. kube's own helper (`kube::runtime::finalizer`) keeps to itself what it has written: the
-/// next look, at a cache that does not show it yet, would decide on the past.
+/// Adds or removes the operator's finalizer. kube's own helper (`kube::runtime::finalizer`) is not used, for it keeps to itself what
+/// it has written: the next look, at a cache that does not show it yet, would decide on the past.
 async fn finalizers(
     fleet: &Fleet,
     job: &TrainingJob,
@@ -207,18 +210,21 @@ async fn set_replicas(
     unseen: &mut Unseen,
 ) -> kube::Result<()> {
     let jobs: Api<TrainingJob> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
+    let how = PatchParams::apply(FIELD_MANAGER);
+    let patch = Patch::Merge(replicas_patch(job, trainers, pservers));
+    let written = jobs.patch(&job.name_any(), &how, &patch).await;
+    unless_gone(written.map(|after| unseen.wrote(after)))
+}
+
+/// Over the version that was looked at: numbers that somebody has written since are newer than this wish.
+fn replicas_patch(job: &TrainingJob, trainers: Option<u32>, pservers: Option<u32>) -> Value {
     let mut spec = json!({});
     for (role, replicas) in [("trainer", trainers), ("pserver", pservers)] {
         if let Some(replicas) = replicas {
             spec[role] = json!({ "replicas": replicas });
         }
     }
-    let how = PatchParams::apply(FIELD_MANAGER);
-    // Over the version that was looked at: numbers that somebody has written since are newer than this wish.
-    let metadata = json!({ "uid": job.uid(), "resourceVersion": job.resource_version() });
-    let patch = Patch::Merge(json!({ "metadata": metadata, "spec": spec }));
-    let written = jobs.patch(&job.name_any(), &how, &patch).await;
-    unless_gone(written.map(|after| unseen.wrote(after)))
+    json!({ "metadata": { "uid": job.uid(), "resourceVersion": job.resource_version() }, "spec": spec })
 }
 
 /// Tells people. One event that is lost changes nothing.
@@ -237,5 +243,46 @@ pub(super) async fn event(fleet: &Fleet, job: &TrainingJob, is_warning: bool, re
     };
     if let Err(error) = fleet.recorder.publish(&event, &job.object_ref(&())).await {
         tracing::warn!(job = job.name_any(), reason, note, %error, "an event was not recorded");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_operator_writes_of_plans_and_numbers_counts_for_the_version_alone_that_it_looked_at() {
+        let fence = json!({ "uid": "u", "resourceVersion": "7" });
+        let mut job = TrainingJob::new("j", Default::default());
+        (job.metadata.uid, job.metadata.resource_version) = (Some("u".to_owned()), Some("7".to_owned()));
+        let patch = replicas_patch(&job, Some(3), None);
+        assert_eq!(patch, json!({ "metadata": fence, "spec": { "trainer": { "replicas": 3 } } }));
+        let mut plan = ScalePlan::new("p", Default::default());
+        plan.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            name: Some("p".to_owned()),
+            ..job.metadata.clone()
+        };
+        let metadata = plan_patch(&plan, &ScalePlanStatus::default())["metadata"].clone();
+        assert_eq!(metadata, json!({ "name": "p", "uid": "u", "resourceVersion": "7" }));
+    }
+
+    #[test]
+    fn what_a_server_will_not_have_is_named_and_what_another_try_may_not_meet_is_an_error() {
+        let status = |code: u16, message: &str| {
+            let status: kube::core::Status =
+                serde_json::from_value(json!({ "code": code, "message": message })).unwrap();
+            kube::Error::Api(Box::new(status))
+        };
+        let refused = |code: u16, message: &str| match refusal("Service j-master", status(code, message)) {
+            Ok(Outcome::Refused(word, why)) => Some((word, why)),
+            other => other.map(|_| None).unwrap_or_default(),
+        };
+        let named = |word| Some((word, "Service j-master: no".to_owned()));
+        assert_eq!(
+            [400, 403, 422, 418].map(|code| refused(code, "no")),
+            [(); 4].map(|()| named("ServiceRefused"))
+        );
+        assert_eq!(refused(403, "exceeded quota: none").map(|(word, _)| word), Some(QUOTA));
+        assert_eq!([401, 404, 409, 429, 500, 503].map(|code| refused(code, "no")), [(); 6].map(|()| None));
     }
 }

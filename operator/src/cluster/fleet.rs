@@ -394,3 +394,6 @@ fn is_worth_writing(before: &TrainingJobStatus, now: &TrainingJobStatus) -> bool
         |status: &TrainingJobStatus| TrainingJobStatus { progress: None, checkpoint: None, ..status.clone() };
     (is_late && before != now) || rest(before) != rest(now)
 }
+
+#[cfg(test)]
+mod tests;
