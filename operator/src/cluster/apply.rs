@@ -136,8 +136,8 @@ pub(super) async fn act(
     Ok(())
 }
 
-/// Adds or removes the operator's finalizer. kube's own helper (`kube::runtime::finalizer`) is not used, for it keeps to itself what
-/// it has written: the next look, at a cache that does not show it yet, would decide on the past.
+/// Adds or removes the operator's finalizer. kube's own helper (`kube::runtime::finalizer`) is not used, for it keeps to itself
+/// what it has written: the next look, at a cache that does not show it yet, would decide on the past.
 async fn finalizers(
     fleet: &Fleet,
     job: &TrainingJob,
