@@ -28,7 +28,7 @@ mod trainers;
 mod upkeep;
 mod view;
 
-pub use report::QUOTA;
+pub use report::{GOING, NAME_TAKEN, QUOTA};
 pub use target::{Choice, pservers_wanted, target};
 pub use view::{
     Act, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory, Planned,

@@ -7,6 +7,10 @@ use crate::api::{Condition, Moment, Phase, TrainingJobStatus};
 
 /// The word for pods that a quota leaves no room for.
 pub const QUOTA: &str = "QuotaExceeded";
+/// The word for a name of the job's that an object of somebody else has.
+pub const NAME_TAKEN: &str = "NameTaken";
+/// The word for a name of the job's that an object has which is on its way out.
+pub const GOING: &str = "NameStillInUse";
 
 /// The job cannot be kept as it is written; what runs goes on until it is mended.
 pub(super) fn invalid(next: &mut Upkeep<'_>, fault: &str) {
@@ -25,7 +29,7 @@ pub(super) fn conditions(next: &mut Upkeep<'_>, memory: &Memory) {
     let refused = memory.blocked.clone().filter(|_| is_kept(next.status.phase));
     // Room that a quota keeps is waited for like any other; anything else that is refused somebody has to mend.
     let (quota, refused) = match refused {
-        Some((QUOTA, why)) => (Some(why), None),
+        Some((QUOTA | GOING, why)) => (Some(why), None),
         other => (None, other),
     };
     let stuck = stuck(next).or(refused);

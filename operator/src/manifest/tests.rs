@@ -171,6 +171,8 @@ fn the_surroundings_are_the_jobs_own() {
     let beside = Defaults { namespace: "ns".to_owned(), ..defaults() };
     let beside = json!(network_policy(&job, &beside).unwrap());
     assert_eq!(beside["spec"]["ingress"][1]["from"][0].get("namespaceSelector"), None);
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!([&service, &budget, &policy].map(name), ["digits-master", "digits-pserver", "digits-shoal"]);
     for one in [service, budget, policy] {
         assert_eq!(one["metadata"]["ownerReferences"][0]["controller"], true);
     }
