@@ -1,5 +1,5 @@
 //! Keeps the document: gets elected, decides, swaps, and only then lets the machine tell. Persist, then tell. Beside it, and never
-//! waited for by it, checkpoints are committed and removed ([`storing`]), and pservers asked after.
+//! waited for by it, checkpoints are committed and removed (`storing`), and pservers asked after.
 
 mod storing;
 
