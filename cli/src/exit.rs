@@ -1,6 +1,5 @@
 //! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long. One place for all commands.
 
-use shoal_master::data_set::Refused;
 use shoal_runtime::host::output::Unprinted;
 use std::process::ExitCode;
 
@@ -49,8 +48,8 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
         Some(Exit::Unreachable(_)) => ExitCode::from(3),
         #[cfg(feature = "cluster")]
         Some(Exit::TimedOut(_)) => ExitCode::from(4),
-        // A data set that is not taken, where this process has looked at it.
-        None if error.downcast_ref::<Refused>().is_some() => ExitCode::from(2),
+        // Settings or a data set that are not taken, where this process has looked at them.
+        None if shoal_master::is_hopeless(error) => ExitCode::from(2),
         None => ExitCode::FAILURE,
     }
 }

@@ -51,6 +51,11 @@ use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto::master_server::MasterServer;
 
+/// Whether another start would end so, too: its settings, or its data, have to be other ones.
+pub fn is_hopeless(error: &anyhow::Error) -> bool {
+    error.is::<settings::Wrong>() || error.is::<data_set::Refused>()
+}
+
 /// Runs a master until `shutdown`, or until its job is over where it is not to stay. Prints nothing; `ready` is called once with the address it listens on.
 ///
 /// # Errors

@@ -20,9 +20,7 @@ async fn live() -> anyhow::Result<ExitCode> {
     telemetry::start("master", settings.log_format);
     if let Err(error) = shoal_master::run(settings, |_| {}, Shutdown::on_signal()?).await {
         telemetry::last_words(&format!("{error:#}"));
-        // Another start would find the same files.
-        let is_refused = error.downcast_ref::<shoal_master::data_set::Refused>().is_some();
-        return Ok(if is_refused { ExitCode::from(2) } else { ExitCode::FAILURE });
+        return Ok(if shoal_master::is_hopeless(&error) { ExitCode::from(2) } else { ExitCode::FAILURE });
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,8 +13,8 @@ use super::surroundings::{self, KINDS, Kind, Surrounded};
 use super::unseen::Unseen;
 use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{
-    Act, Choice, Decision, GOING, Memory, NAME_TAKEN, PodPlan, PodState, PodView, QUOTA, Role, View, decide,
-    pod_name, target,
+    Act, Broken, Choice, Decision, GOING, Memory, NAME_TAKEN, PodPlan, PodState, PodView, QUOTA, Role, View,
+    decide, pod_name,
 };
 use crate::manifest::{Defaults, identity};
 use futures_util::{StreamExt, future::join_all, stream};
@@ -85,6 +85,8 @@ pub(super) enum ReconcileError {
     Deadline,
     #[error("this operator does not lead any more")]
     NotLeading,
+    #[error(transparent)]
+    Broken(#[from] Broken),
 }
 
 impl ReconcileError {
@@ -96,6 +98,7 @@ impl ReconcileError {
             ReconcileError::Api(_) => "unanswered",
             ReconcileError::Deadline => "deadline",
             ReconcileError::NotLeading => "not_leading",
+            ReconcileError::Broken(_) => "broken",
         }
     }
 }
@@ -159,17 +162,16 @@ impl Fleet {
             Some(None) => Choice::NotYet,
             Some(Some(planned)) => Choice::Plan(planned),
         };
-        let target = target(&job.spec, job.status.as_ref(), choice);
         let view = View {
             job: &job,
             pods: &pods,
             master: said.as_ref(),
             plans: &plans,
-            target: &target,
+            choice,
             has_store: self.defaults.store.is_some(),
             now: crate::api::Moment(i64::try_from(wall_seconds()).unwrap_or(i64::MAX)),
         };
-        let decision = decide(&view, &mut known.memory);
+        let decision = decide(&view, &mut known.memory)?;
         let after = Duration::from_secs(decision.again_after);
         let is_going = decision.acts.contains(&Act::RemoveFinalizer);
         self.apply(job, &plans, decision, &mut known).await?;

@@ -1,6 +1,6 @@
 //! Ends of pods: what a job makes of them, look after look.
 
-use super::super::{Act, Choice, MasterView, MemberView, PodState, View, decide, pod_name, target};
+use super::super::{Act, Choice, MasterView, MemberView, PodState, View, decide, pod_name};
 use super::*;
 use crate::api::TrainingJob;
 use serde_json::json;
@@ -52,17 +52,16 @@ impl Looks {
             .filter(|pod| ended.as_ref().is_none_or(|ended| ended.role != pod.role))
             .chain(ended.clone())
             .collect();
-        let target = target(&self.job.spec, self.job.status.as_ref(), Choice::Spec);
         let view = View {
             job: &self.job,
             pods: &pods,
             master: self.master.as_ref(),
             plans: &[],
-            target: &target,
+            choice: Choice::Spec,
             has_store: false,
             now: Moment(self.now),
         };
-        let decision = decide(&view, &mut self.memory);
+        let decision = decide(&view, &mut self.memory).unwrap();
         self.job.status = Some(decision.status);
         decision.acts.iter().any(|act| matches!(act, Act::CreatePod(plan) if plan.role == Role::Trainer))
     }
