@@ -124,13 +124,14 @@ async fn a_service_that_a_quota_refuses_is_named_the_master_is_made_and_the_job_
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_are_over_cost_an_operator_that_begins_no_call() {
     let Some(mut world) = World::start(2, Run::Pretended).await else { return };
-    let annotations = json!({ "kubelet.shoal.dev/run-seconds": "2", "kubelet.shoal.dev/exit-code": "0" });
+    let annotations = json!({ "kubelet.shoal.dev/run-seconds": "2", "kubelet.shoal.dev/exit-code": "1" });
     let ends = json!({ "metadata": { "annotations": annotations } });
-    let over = json!({ "cleanPodPolicy": "All", "master": { "template": ends } });
+    let policy = json!({ "serverFailures": 1 });
+    let over = json!({ "cleanPodPolicy": "All", "failurePolicy": policy, "master": { "template": ends } });
     let names = ["a", "b", "c"];
     names.iter().for_each(|name| world.apply(&world.pretended(name, over.clone())));
     for name in names {
-        world.wait_for_condition(name, "Succeeded").await;
+        world.wait_for_condition(name, "Failed").await;
     }
     let is_released = async |world: &World| {
         let made = "pods,services,networkpolicies,poddisruptionbudgets";

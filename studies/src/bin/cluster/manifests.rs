@@ -27,8 +27,10 @@ pub(crate) fn job(scenario: &Scenario, job: &JobGroup, real: Option<&Real>) -> V
             "trainer": { "minReplicas": job.trainers.min, "maxReplicas": job.trainers.max, "template": trainer },
         },
     });
-    if let Some(real) = real {
-        real.fill_in(job, &mut manifest["spec"]);
+    match real {
+        Some(real) => real.fill_in(job, &mut manifest["spec"]),
+        // The end of a pretended master is the end of its job.
+        None => manifest["spec"]["failurePolicy"] = json!({ "serverFailures": 1 }),
     }
     manifest
 }
