@@ -2,6 +2,7 @@
 //! deadline, and with nobody else waiting for its calls. Decides nothing.
 
 use super::apply::{self, Outcome};
+use super::failure::ReconcileError;
 use super::leader::Leader;
 use super::master::{Dialogue, Masters, Which};
 use super::metrics::Reconciles;
@@ -13,8 +14,8 @@ use super::surroundings::{self, KINDS, Kind, Surrounded};
 use super::unseen::Unseen;
 use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{
-    Act, Broken, Choice, Decision, GOING, Memory, NAME_TAKEN, PodPlan, PodState, PodView, QUOTA, Role, View,
-    decide, pod_name,
+    Act, Choice, Decision, GOING, Memory, NAME_TAKEN, PodPlan, PodState, PodView, QUOTA, Role, View, decide,
+    pod_name,
 };
 use crate::manifest::{Defaults, identity};
 use futures_util::{StreamExt, future::join_all, stream};
@@ -35,7 +36,7 @@ const PROGRESS_SECONDS: u64 = 10;
 /// Services and the like are applied again after so long: somebody may have changed them.
 const SURROUNDINGS_EVERY: Duration = Duration::from_secs(600);
 /// One job is given so long at a time: several calls that each take their whole deadline, then others have the place.
-const RECONCILE_MAX: Duration = Duration::from_secs(30);
+pub(super) const RECONCILE_MAX: Duration = Duration::from_secs(30);
 /// After an error, and after many of them in a row.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// Pods of one job that are made side by side, and of all jobs: what an API server with its defaults takes from one client.
@@ -74,41 +75,6 @@ pub(super) struct Known {
     refusals: Refusals,
     /// For each of its surroundings, for which generation and when they were made; none once they are deleted or taken.
     made: [Option<(Option<i64>, Instant)>; KINDS.len()],
-}
-
-/// Why reconciling failed: it is repeated after a pause.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ReconcileError {
-    #[error("{}", said(.0))]
-    Api(#[from] kube::Error),
-    #[error("it took more than {} s", RECONCILE_MAX.as_secs())]
-    Deadline,
-    #[error("this operator does not lead any more")]
-    NotLeading,
-    #[error(transparent)]
-    Broken(#[from] Broken),
-}
-
-impl ReconcileError {
-    /// The kind by which it is counted.
-    fn kind(&self) -> &'static str {
-        match self {
-            ReconcileError::Api(kube::Error::Api(status)) if status.code == 409 => "conflict",
-            ReconcileError::Api(kube::Error::Api(_)) => "refused",
-            ReconcileError::Api(_) => "unanswered",
-            ReconcileError::Deadline => "deadline",
-            ReconcileError::NotLeading => "not_leading",
-            ReconcileError::Broken(_) => "broken",
-        }
-    }
-}
-
-/// What an error of the API server says, without what programs read in it.
-fn said(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

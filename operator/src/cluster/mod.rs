@@ -3,6 +3,7 @@
 mod apply;
 mod calls;
 mod controller;
+mod failure;
 mod fleet;
 mod index;
 mod leader;
