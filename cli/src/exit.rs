@@ -1,7 +1,10 @@
-//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long. One place for all commands.
+//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long; a command that was interrupted
+//! ends by the signal, which shells show as 130 or 143. One place for all commands.
 
+use rustix::process::Signal;
 use shoal_master::data_set::Refused;
 use shoal_runtime::host::output::Unprinted;
+use shoal_runtime::host::shutdown::{self, Shutdown};
 use std::process::ExitCode;
 
 /// An error that has an exit code of its own; anything else exits with 1.
@@ -17,12 +20,20 @@ pub(crate) enum Exit {
     #[cfg(feature = "cluster")]
     #[error("{0}")]
     TimedOut(String),
+    /// A signal asked this command to stop, and its processes have ended. The job has not failed.
+    #[error("interrupted: nothing is left running")]
+    Interrupted(Signal),
 }
 
 impl Exit {
     /// Whether an error says that a role does not answer, so that asking again may help.
     pub(crate) fn is_unreachable(error: &anyhow::Error) -> bool {
         matches!(error.downcast_ref::<Exit>(), Some(Exit::Unreachable(_)))
+    }
+
+    /// What a command ends with whose moment to stop has come.
+    pub(crate) fn interrupted(shutdown: &Shutdown) -> Exit {
+        Exit::Interrupted(shutdown.signal())
     }
 }
 
@@ -31,12 +42,15 @@ fn is_quiet(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<Unprinted>(), Some(Unprinted::Closed))
 }
 
-/// Tells why a command has failed. Returns its exit code.
+/// Tells why a command has failed. Returns its exit code; does not return where it ends by the signal that interrupted it.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     if !is_quiet(error) {
         note!("error: {error:#}");
     }
-    code_of(error)
+    match error.downcast_ref::<Exit>() {
+        Some(Exit::Interrupted(signal)) => ExitCode::from(shutdown::end_by(*signal)),
+        _ => code_of(error),
+    }
 }
 
 /// The exit code of a failed command.
@@ -49,6 +63,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
         Some(Exit::Unreachable(_)) => ExitCode::from(3),
         #[cfg(feature = "cluster")]
         Some(Exit::TimedOut(_)) => ExitCode::from(4),
+        Some(Exit::Interrupted(signal)) => ExitCode::from(128 + signal.as_raw() as u8),
         // A data set that is not taken, where this process has looked at it.
         None if error.downcast_ref::<Refused>().is_some() => ExitCode::from(2),
         None => ExitCode::FAILURE,

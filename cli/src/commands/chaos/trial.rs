@@ -2,6 +2,7 @@
 
 use super::judge::Ending;
 use crate::commands::run::{self, Fire, JobFlags, RunIdentity};
+use crate::exit::Exit;
 use crate::report::Fault;
 use crate::runner::JobPlan;
 use crate::runner::chaos::Chaos;
@@ -45,12 +46,12 @@ impl Trials {
         let began = Instant::now();
         let mut job = tokio::select! {
             biased;
-            () = self.shutdown.wait() => return Err(interrupted()),
+            () = self.shutdown.wait() => return Err(Exit::interrupted(&self.shutdown).into()),
             job = run::start(plan, &mut progress) => job?,
         };
         let trained = tokio::select! {
             biased;
-            () = self.shutdown.wait() => Err(interrupted()),
+            () = self.shutdown.wait() => Err(Exit::interrupted(&self.shutdown).into()),
             trained = run::train(&mut job, &mut progress, None) => trained.map(|(outcome, _)| outcome),
         };
         progress.end();
@@ -84,7 +85,7 @@ impl Trials {
         let weather = fire.weather(&plan);
         let started = tokio::select! {
             biased;
-            () = self.shutdown.wait() => return Err(interrupted()),
+            () = self.shutdown.wait() => return Err(Exit::interrupted(&self.shutdown).into()),
             started = timeout_at(until, run::start(plan, progress)) => started,
         };
         let mut job = match started {
@@ -95,7 +96,7 @@ impl Trials {
         let mut chaos = Chaos::new(weather);
         let trained = tokio::select! {
             biased;
-            () = self.shutdown.wait() => Err(interrupted()),
+            () = self.shutdown.wait() => Err(anyhow::Error::from(Exit::interrupted(&self.shutdown))),
             trained = timeout_at(until, run::train(&mut job, progress, Some(&mut chaos))) => Ok(trained),
         };
         let ended = trained.map(|trained| match trained {
@@ -158,8 +159,4 @@ impl Trial {
         let all: Vec<&str> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
     }
-}
-
-fn interrupted() -> anyhow::Error {
-    anyhow::anyhow!("interrupted: nothing is left running")
 }

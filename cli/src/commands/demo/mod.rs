@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: DemoArguments) -> anyhow::Result<ExitCode> {
     let mut shutdown = Shutdown::on_signal()?;
     tokio::select! {
         biased;
-        () = shutdown.wait() => anyhow::bail!("interrupted: nothing is left running"),
+        () = shutdown.wait() => Err(Exit::interrupted(&shutdown).into()),
         demonstrated = demonstrate(&arguments) => demonstrated,
     }
 }

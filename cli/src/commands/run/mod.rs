@@ -169,7 +169,7 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     };
     let mut job = tokio::select! {
         biased;
-        () = shutdown.wait() => return Err(interrupted()),
+        () = shutdown.wait() => return Err(Exit::interrupted(&shutdown).into()),
         job = started => job?,
     };
     latest::remember(job.plan.folder.path());
@@ -186,7 +186,7 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let mut chaos = fire.map(|fire| Chaos::new(fire.weather(&job.plan)));
     let trained = tokio::select! {
         biased;
-        () = shutdown.wait() => Err(interrupted()),
+        () = shutdown.wait() => Err(Exit::interrupted(&shutdown).into()),
         trained = train(&mut job, &mut progress, chaos.as_mut()) => trained,
     };
     progress.end();
@@ -217,10 +217,6 @@ fn named(name: &str) -> Result<&str, Exit> {
         return Err(wrong(&format!("has {} letters, and at most {NAME_MAX} are taken", name.len())));
     }
     Ok(name)
-}
-
-fn interrupted() -> anyhow::Error {
-    anyhow::anyhow!("interrupted: nothing is left running")
 }
 
 fn text(outcome: &Outcome, job: &Supervisor) -> String {
