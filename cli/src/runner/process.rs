@@ -30,9 +30,11 @@ const LOOK: Duration = Duration::from_millis(100);
 const START: &str = "SHOAL_START";
 /// A log that is longer goes on from its beginning; what it was is kept once, as `NAME.log.1`.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// What may be read of a log's end for an error message, in bytes and lines.
+/// What is read of a log's end for an error message, in bytes and lines.
 const LAST_WORDS_BYTES: u64 = 4096;
 const LAST_WORDS_LINES: usize = 5;
+/// What is read of it where all of an error is looked for, in bytes: a log may have 64 MiB, and its process may end often.
+const WORDS_BYTES: u64 = 64 << 10;
 
 /// A process that this one started, with those that it has started.
 #[derive(Debug)]
@@ -253,19 +255,21 @@ impl Process {
         })
     }
 
-    /// All that it has said, as long as a log may be.
+    /// What it has said, or the end of that.
     pub(crate) fn words(&self) -> String {
-        let text = std::fs::read(&self.log).unwrap_or_default();
-        let begin = if self.log_begins <= text.len() as u64 { self.log_begins as usize } else { 0 };
-        String::from_utf8_lossy(&text[begin..]).into_owned()
+        self.end_of_log(WORDS_BYTES)
     }
 
     /// The last lines that it has said, for an error message.
     pub(crate) fn last_words(&self) -> String {
-        let text = tail(&self.log, self.log_begins).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.end_of_log(LAST_WORDS_BYTES);
         let lines: Vec<&str> = text.lines().rev().take(LAST_WORDS_LINES).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    fn end_of_log(&self, bytes_max: u64) -> String {
+        let text = tail(&self.log, self.log_begins, bytes_max).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
     }
 }
 
@@ -294,13 +298,37 @@ fn keep(log: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The last bytes of a file, of those from `begin` on; of all of them where it has been cut since.
-fn tail(file: &Path, begin: u64) -> std::io::Result<Vec<u8>> {
+/// At most the last `bytes_max` bytes of a file, of those from `begin` on; of all of them where it has been cut since.
+fn tail(file: &Path, begin: u64, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(file)?;
     let bytes = file.metadata()?.len();
     let begin = if begin <= bytes { begin } else { 0 };
-    file.seek(SeekFrom::Start(begin.max(bytes.saturating_sub(LAST_WORDS_BYTES))))?;
+    file.seek(SeekFrom::Start(begin.max(bytes.saturating_sub(bytes_max))))?;
     let mut text = Vec::new();
-    file.take(LAST_WORDS_BYTES).read_to_end(&mut text)?;
+    file.take(bytes_max).read_to_end(&mut text)?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_a_log_however_long_only_the_end_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "head -c 200000 /dev/zero | tr '\\0' x; echo; echo the reason why".to_owned();
+        let program = ["sh".to_owned(), "-c".to_owned(), script].map(OsString::from);
+        let mut process = Process::start(Role::Trainer, "trainer-0", &program, &[], folder.path()).unwrap();
+        while process.ended().unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let words = process.words();
+        assert!(
+            words.len() as u64 == WORDS_BYTES && words.ends_with("x\nthe reason why\n"),
+            "{}",
+            words.len()
+        );
+        assert!(process.last_words().len() as u64 <= LAST_WORDS_BYTES);
+        assert!(process.last_words().ends_with("the reason why"));
+    }
 }
