@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// What help ends with.
 const ENDING: &str = "Begin with: shoal demo, then shoal new my-job\nSettings: flag > SHOAL_* variable > default.\n\
-Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long;\n\
+Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long, 5 not permitted;\n\
 interrupted, a command ends by the signal: 130 for SIGINT (Ctrl-C), 143 for SIGTERM, as shells show it.";
 
 /// Elastic training that counts every record exactly once.

@@ -1,4 +1,4 @@
-//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long; a command that was interrupted
+//! Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long, 5 not permitted; a command that was interrupted
 //! ends by the signal, which shells show as 130 or 143. One place for all commands.
 
 use rustix::process::Signal;
@@ -20,6 +20,10 @@ pub(crate) enum Exit {
     #[cfg(feature = "cluster")]
     #[error("{0}")]
     TimedOut(String),
+    /// Who asks lacks a right, and asking again does not help.
+    #[cfg(feature = "cluster")]
+    #[error("{0}")]
+    Forbidden(String),
     /// A signal asked this command to stop, and its processes have ended. The job has not failed.
     #[error("interrupted: nothing is left running")]
     Interrupted(Signal),
@@ -63,6 +67,8 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
         Some(Exit::Unreachable(_)) => ExitCode::from(3),
         #[cfg(feature = "cluster")]
         Some(Exit::TimedOut(_)) => ExitCode::from(4),
+        #[cfg(feature = "cluster")]
+        Some(Exit::Forbidden(_)) => ExitCode::from(5),
         Some(Exit::Interrupted(signal)) => ExitCode::from(128 + signal.as_raw() as u8),
         // A data set that is not taken, where this process has looked at it.
         None if error.downcast_ref::<Refused>().is_some() => ExitCode::from(2),
