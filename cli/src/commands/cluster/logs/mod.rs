@@ -1,13 +1,17 @@
 //! `shoal logs`: what the pods of a job say, each line with who said it.
 
+mod position;
+mod reader;
+
 use crate::cluster::text::status_of;
 use crate::cluster::{Cluster, ClusterChoice, explained};
 use crate::commands::{Output, print};
 use crate::exit::Exit;
-use futures_util::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{ListParams, LogParams};
+use kube::api::ListParams;
+use position::PATIENCE;
+use reader::{Reader, state};
 use serde_json::json;
 use shoal_operator::manifest::{JOB_LABEL, ROLE_LABEL};
 use std::collections::BTreeSet;
@@ -15,6 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// How often new pods are looked for.
 const LOOK: Duration = Duration::from_secs(2);
@@ -127,7 +132,7 @@ async fn chosen(cluster: &Cluster, arguments: &LogsArguments) -> anyhow::Result<
     Choice::of(arguments).pods(cluster).await
 }
 
-/// Reads pods until they, and with `--follow` the job, have ended.
+/// Reads pods until they, and with `--follow` the job, have ended. An API server that is away is waited for.
 async fn read(
     cluster: Cluster,
     job: String,
@@ -137,64 +142,51 @@ async fn read(
 ) -> anyhow::Result<()> {
     let mut readers = JoinSet::new();
     let mut known = BTreeSet::new();
+    let mut silent_since = None;
     loop {
-        for pod in pods.iter().filter(|pod| has_begun(pod)) {
+        for pod in pods.iter().filter(|pod| state(pod).is_some()) {
             if known.insert(pod.uid()) {
-                let (cluster, said, pod) = (cluster.clone(), said.clone(), pod.name_any());
-                let (follow, tail_lines) = (choice.follow, choice.tail);
-                let parameters = LogParams { follow, tail_lines, ..LogParams::default() };
-                let is_named = !choice.pods.is_empty();
-                readers.spawn(async move { read_pod(&cluster, &pod, is_named, &parameters, &said).await });
+                let reader = Reader {
+                    cluster: cluster.clone(),
+                    said: said.clone(),
+                    pod: pod.name_any(),
+                    uid: pod.uid(),
+                    is_named: !choice.pods.is_empty(),
+                    tail: choice.tail,
+                };
+                let follow = choice.follow;
+                readers
+                    .spawn(async move { if follow { reader.follow().await } else { reader.read().await } });
             }
         }
-        let is_over = !choice.follow
-            || said.is_closed()
-            || cluster
-                .jobs()
-                .get_opt(&job)
-                .await
-                .map_err(explained)?
-                .is_none_or(|job| status_of(&job).phase.is_over());
-        if is_over {
+        if !choice.follow || said.is_closed() {
             break;
         }
         tokio::time::sleep(LOOK).await;
-        pods = choice.pods(&cluster).await?;
+        match look(&cluster, &job, &choice).await {
+            Ok(Some(found)) => (pods, silent_since) = (found, None),
+            Ok(None) => break,
+            Err(error) => {
+                let is_first = silent_since.is_none();
+                let since = silent_since.get_or_insert_with(Instant::now);
+                if !Exit::is_unreachable(&error) || since.elapsed() >= PATIENCE {
+                    return Err(error);
+                }
+                if is_first {
+                    note!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
+                }
+            }
+        }
     }
     while readers.join_next().await.is_some() {}
     Ok(())
 }
 
-/// Whether its container has said, or can say, something.
-fn has_begun(pod: &Pod) -> bool {
-    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let mut states = containers.filter_map(|one| one.state.as_ref());
-    states.any(|state| state.running.is_some() || state.terminated.is_some())
-}
-
-async fn read_pod(
-    cluster: &Cluster,
-    pod: &str,
-    is_named: bool,
-    parameters: &LogParams,
-    said: &mpsc::Sender<Said>,
-) {
-    let read = async {
-        let mut lines = cluster.pods().log_stream(pod, parameters).await?.lines();
-        while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
-            if said.send((pod.to_owned(), Ok(line))).await.is_err() {
-                break;
-            }
-        }
-        Ok(())
-    };
-    if let Err(error) = read.await {
-        let why = match error {
-            // It went between the list and this: a job that is over removes its pods.
-            kube::Error::Api(status) if status.code == 404 && !is_named => return,
-            kube::Error::Api(status) => status.message.clone(),
-            other => format!("{:#}", explained(other)),
-        };
-        let _ = said.send((pod.to_owned(), Err(why))).await;
+/// The pods of a job that goes on; none of one that is over.
+async fn look(cluster: &Cluster, job: &str, choice: &Choice) -> anyhow::Result<Option<Vec<Pod>>> {
+    let found = cluster.jobs().get_opt(job).await.map_err(explained)?;
+    if found.is_none_or(|job| status_of(&job).phase.is_over()) {
+        return Ok(None);
     }
+    choice.pods(cluster).await.map(Some)
 }
