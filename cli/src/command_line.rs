@@ -1,6 +1,6 @@
 //! The command line: every command, its help, and what runs it. Parses and composes; decides nothing.
 
-use crate::{absent, commands, exit, programs, runner};
+use crate::{absent, commands, drill, exit, programs, runner};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use shoal_runtime::host::output::{self, Results, Stream};
 use std::ffi::OsString;
@@ -29,10 +29,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    Demo(commands::demo::DemoArguments),
+    Demo(drill::demo::DemoArguments),
     New(commands::new::NewArguments),
     Run(commands::run::RunArguments),
-    Chaos(commands::chaos::ChaosArguments),
+    Chaos(drill::verb_chaos::ChaosArguments),
     Status(commands::status::StatusArguments),
     Report(commands::report::ReportArguments),
     Scale(commands::scale::ScaleArguments),
@@ -82,10 +82,10 @@ impl Command {
     /// Runs it. How it went is the exit code.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
+            Command::Demo(arguments) => block_on(drill::demo::run(arguments)),
             Command::New(arguments) => commands::new::run(&arguments),
             Command::Run(arguments) => block_on(commands::run::run(arguments)),
-            Command::Chaos(arguments) => block_on(commands::chaos::run(arguments)),
+            Command::Chaos(arguments) => block_on(drill::verb_chaos::run(arguments)),
             Command::Status(arguments) => block_on(commands::status::run(arguments)),
             Command::Report(arguments) => commands::report::run(&arguments),
             Command::Scale(arguments) => block_on(commands::scale::run(arguments)),

@@ -19,6 +19,7 @@ mod manifest;
 mod client;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod drill;
 mod programs;
 mod runner;
 mod validity;

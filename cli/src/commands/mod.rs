@@ -1,11 +1,9 @@
 //! One file for each command: its arguments and what it does with them.
 
 pub(crate) mod certs;
-pub(crate) mod chaos;
 pub(crate) mod checkpoint;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
-pub(crate) mod demo;
 pub(crate) mod drain;
 pub(crate) mod export;
 pub(crate) mod new;

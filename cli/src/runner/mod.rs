@@ -1,17 +1,19 @@
 //! The local runner: the same roles as on a cluster, as processes of this machine, supervised.
 //!
 //! [`Supervisor`] keeps the processes of one job as the job wants them, by what [`upkeep`] decides and what ends mean ([`shoal_job::ends`]); [`record`]
-//! and [`journal`] remember what happened; a [`reaper`] outlives it and leaves nothing; [`chaos`] breaks things. Nothing here may change a bit of the model: it starts, stops and signals
+//! and [`journal`] remember what happened; a [`reaper`] outlives it and leaves nothing; some run on [`hosts`] of their own. Nothing here may change a bit of the model: it starts, stops and signals
 //! processes only.
 
-pub(crate) mod chaos;
 pub(crate) mod claim;
 pub(crate) mod counts;
 pub(crate) mod credentials;
 pub(crate) mod description;
+pub(crate) mod flags;
 pub(crate) mod folder;
+pub(crate) mod hosts;
 pub(crate) mod journal;
 pub(crate) mod latest;
+pub(crate) mod life;
 pub(crate) mod outcome;
 pub(crate) mod plan;
 pub(crate) mod process;

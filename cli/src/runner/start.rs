@@ -1,9 +1,9 @@
 //! Starting the processes of a job: the first ones, and those that take the place of others. Decides nothing.
 
-use super::chaos::disk::Disk;
-use super::chaos::network::Network;
 use super::counts::Counts;
 use super::credentials;
+use super::hosts::disk::Disk;
+use super::hosts::network::Network;
 use super::journal::{Begun, Journal};
 use super::plan::{Bounds, JobPlan, Resumed};
 use super::process::Process;

@@ -1,9 +1,9 @@
 //! Keeps the processes of one job as the job wants them: replaces trainers, pservers and the master when they die,
 //! follows `shoal scale`, and leaves nothing running. What to do is decided in [`super::upkeep`].
 
-use super::chaos::disk::Disk;
-use super::chaos::network::Network;
 use super::counts::Counts;
+use super::hosts::disk::Disk;
+use super::hosts::network::Network;
 use super::plan::JobPlan;
 use super::process::Process;
 use super::reaper::Reaper;
@@ -51,9 +51,9 @@ pub(crate) struct Supervisor {
     pub(super) outage: Outage,
     pub(super) started: Instant,
     /// Where each process is a host of its own. Last, as the next: processes end before what they stand on.
-    pub(super) network: Option<Network>,
+    pub(crate) network: Option<Network>,
     /// Where the disk of the master's state can be filled.
-    pub(super) disk: Option<Disk>,
+    pub(crate) disk: Option<Disk>,
 }
 
 impl Supervisor {

@@ -1,14 +1,12 @@
-//! What `shoal run` and `shoal chaos` are told of a job, and the plan that becomes of it.
+//! What a command that runs a job is told of it, and the plan that becomes of it.
 
+use super::JobPlan;
+use super::claim::Claim;
+use super::description::{self, Asked};
+use super::folder::RunFolder;
+use super::plan::{Bounds, Resumed};
 use crate::commands::Output;
 use crate::exit::Exit;
-use crate::runner::JobPlan;
-use crate::runner::chaos::deck::Weather;
-use crate::runner::chaos::kind::{Kind, Kinds};
-use crate::runner::claim::Claim;
-use crate::runner::description::{self, Asked};
-use crate::runner::folder::RunFolder;
-use crate::runner::plan::{Bounds, Resumed};
 use shoal_job::spec::{Naming, Spec};
 use shoal_master::settings::check_outputs;
 use shoal_pserver::device::DeviceChoice;
@@ -18,16 +16,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// With chaos, a job is paced to last about so long, so that there is something to break.
-const CHAOS_LASTS: Duration = Duration::from_secs(4);
-/// With chaos, the lease TTL where none was asked for.
-const CHAOS_TTL_MILLIS: u64 = 1000;
+/// The longest pause before a microbatch that a job is given to last longer.
+const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// The most letters of a program's name in that of its job.
 const PROGRAM_NAME_MAX: usize = 64;
 
 /// A job on this machine.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct JobFlags {
+pub(crate) struct JobFlags<More: clap::Args> {
     /// Number of trainers, or the bounds between which `shoal scale` and chaos may move it; starts with MIN [default: 1]
     #[arg(long, value_name = "MIN[:MAX]")]
     pub(crate) trainers: Option<Bounds>,
@@ -36,13 +32,9 @@ pub(crate) struct JobFlags {
     pub(crate) pservers: Option<Bounds>,
     #[command(flatten)]
     pub(crate) spec: Spec,
-    /// With chaos: strike pservers even while copies are missing
-    #[arg(long)]
-    pub(crate) chaos_hard: bool,
-    /// With chaos: only these faults. Without this, `shoal run` strikes by those that need no privileges, `shoal chaos` by
-    /// all that this machine permits
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "KINDS")]
-    pub(crate) chaos_kinds: Vec<Kind>,
+    /// What the command that has these flags takes beside them; help lists it here.
+    #[command(flatten)]
+    pub(crate) more: More,
     /// Memory of each pserver for pieces of a checkpoint that wait to be written, in MiB [default: 1024]
     #[arg(long, env = "SHOAL_CHECKPOINT_MEMORY", value_name = "MIB")]
     pub(crate) checkpoint_memory: Option<u64>,
@@ -78,12 +70,17 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// What is to be struck, and by what.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fire {
-    pub(crate) seed: u64,
-    pub(crate) is_hard: bool,
-    pub(crate) kinds: Kinds,
+/// What a job runs on and in, beside what its flags say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Conditions {
+    /// It is paced to last about so long, unless it was given a pause.
+    pub(crate) lasts: Option<Duration>,
+    /// The lease TTL where none was asked for.
+    pub(crate) lease_ttl_millis: Option<u64>,
+    /// Whether each process is a host of a network of the run's own.
+    pub(crate) has_network: bool,
+    /// Whether the master's state is on a disk of the run's own.
+    pub(crate) has_disk: bool,
 }
 
 /// Which run it is.
@@ -97,7 +94,7 @@ pub(crate) struct RunIdentity {
     pub(crate) http: Option<SocketAddr>,
 }
 
-impl JobFlags {
+impl<More: clap::Args> JobFlags<More> {
     /// Refuses what no job can be, before anything is made for it. What of its data are missing the program may say.
     pub(crate) fn check(&self) -> Result<(), Exit> {
         let mut spec = self.spec.clone();
@@ -149,23 +146,24 @@ impl JobFlags {
     }
 
     /// The plan of one run.
-    pub(crate) async fn plan(&self, identity: RunIdentity, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
+    pub(crate) async fn plan(
+        &self,
+        identity: RunIdentity,
+        conditions: Conditions,
+    ) -> anyhow::Result<JobPlan> {
         self.check()?;
         let mut job = self.described(&identity).await?;
-        if fire.is_some() {
-            job.lease_ttl_millis.get_or_insert(CHAOS_TTL_MILLIS);
-        }
+        job.lease_ttl_millis = job.lease_ttl_millis.or(conditions.lease_ttl_millis);
         // `runs/latest` is another run once this one has begun.
         if let Some(file) = job.warm_start.as_deref().and_then(|file| std::fs::canonicalize(file).ok()) {
             job.warm_start = file.to_str().map(str::to_owned).or(job.warm_start);
         }
         let trainers = self.trainers.unwrap_or(Bounds::exactly(1));
-        let pace = match (self.pace_millis, fire) {
+        let pace = match (self.pace_millis, conditions.lasts) {
             (Some(millis), _) => Duration::from_millis(millis),
-            (None, Some(_)) => chaos_pace(&job, trainers.min).await?,
+            (None, Some(time)) => pace_to_last(&job, trainers.min, time).await?,
             (None, None) => Duration::ZERO,
         };
-        let strikes = |needs: fn(Kind) -> bool| fire.is_some_and(|fire| fire.kinds.iter().any(needs));
         let RunIdentity { name, folder, claim, is_resumed, http } = identity;
         Ok(JobPlan {
             name,
@@ -180,8 +178,8 @@ impl JobFlags {
             devices: if self.device.is_empty() { vec![DeviceChoice::Cpu] } else { self.device.clone() },
             http,
             tls: self.tls,
-            has_network: strikes(Kind::needs_network),
-            has_disk: strikes(|kind| kind == Kind::Disk),
+            has_network: conditions.has_network,
+            has_disk: conditions.has_disk,
             folder,
             _claim: claim,
             resumed: is_resumed.then_some(Resumed { trainers: self.trainers, pservers: self.pservers }),
@@ -230,29 +228,14 @@ fn script(interpreter: &OsStr, words: &[OsString]) -> Option<String> {
     words.get(at + 1)?.to_string_lossy().rsplit('.').next().map(str::to_owned)
 }
 
-impl Fire {
-    /// What it is for a job of that plan.
-    pub(crate) fn weather(self, plan: &JobPlan) -> Weather {
-        Weather {
-            seed: self.seed,
-            ttl: Duration::from_millis(plan.job.lease_ttl_millis()),
-            trainers: plan.trainers,
-            pservers: plan.pservers,
-            has_copies: plan.job.copies() > 0,
-            is_hard: self.is_hard,
-            kinds: self.kinds,
-        }
-    }
-}
-
-/// The pause before each microbatch with which `trainers` trainers take [`CHAOS_LASTS`].
-async fn chaos_pace(job: &Spec, trainers: u32) -> anyhow::Result<Duration> {
+/// The pause before each microbatch with which `trainers` trainers take about that time.
+async fn pace_to_last(job: &Spec, trainers: u32, time: Duration) -> anyhow::Result<Duration> {
     let (trained, evaluated) = job.trained_and_evaluated();
     let (manifest, trained) = shoal_master::data_set::scan(trained, evaluated).await?;
     let cut = |records| EpochShape::new(records, job.microbatch_records(), job.microbatches_per_step());
     let evaluated = cut(manifest.record_count() - trained).microbatches();
     let microbatches = (cut(trained).microbatches() * job.epochs() + evaluated).max(1);
-    Ok(CHAOS_LASTS.mul_f64(f64::from(trainers) / microbatches as f64).min(Duration::from_millis(300)))
+    Ok(time.mul_f64(f64::from(trainers) / microbatches as f64).min(PAUSE_MAX))
 }
 
 #[cfg(test)]
@@ -265,7 +248,7 @@ mod tests {
     #[derive(Parser)]
     struct Command {
         #[command(flatten)]
-        flags: JobFlags,
+        flags: JobFlags<()>,
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! One job, undisturbed or under fire: from its start to its end, which has a bound.
 
 use super::judge::Ending;
-use crate::commands::run::{self, Fire, JobFlags, RunIdentity};
+use crate::drill::chaos::Chaos;
+use crate::drill::flags::{ChaosFlags, Fire};
 use crate::exit::Exit;
 use crate::report::Fault;
 use crate::runner::JobPlan;
-use crate::runner::chaos::Chaos;
+use crate::runner::flags::{Conditions, JobFlags, RunIdentity};
 use crate::runner::folder::RunFolder;
+use crate::runner::life;
 use crate::runner::outcome::Outcome;
 use crate::runner::progress::Progress;
 use shoal_job::spec::Mode;
@@ -18,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Jobs of the same flags.
 pub(super) struct Trials {
-    pub(super) flags: JobFlags,
+    pub(super) flags: JobFlags<ChaosFlags>,
     pub(super) folder: PathBuf,
     pub(super) shutdown: Shutdown,
 }
@@ -41,18 +43,18 @@ pub(super) struct Trial {
 
 impl Trials {
     pub(super) async fn undisturbed(&mut self) -> anyhow::Result<Calm> {
-        let plan = self.plan("undisturbed", None).await?;
+        let plan = self.plan("undisturbed", Conditions::default()).await?;
         let mut progress = Progress::new();
         let began = Instant::now();
         let mut job = tokio::select! {
             biased;
             () = self.shutdown.wait() => return Err(Exit::interrupted(&self.shutdown).into()),
-            job = run::start(plan, &mut progress) => job?,
+            job = life::start(plan, &mut progress) => job?,
         };
         let trained = tokio::select! {
             biased;
             () = self.shutdown.wait() => Err(Exit::interrupted(&self.shutdown).into()),
-            trained = run::train(&mut job, &mut progress, None) => trained.map(|(outcome, _)| outcome),
+            trained = life::train(&mut job, &mut progress, ()) => trained.map(|(outcome, _)| outcome),
         };
         progress.end();
         job.stop().await;
@@ -64,7 +66,7 @@ impl Trials {
     /// # Errors
     /// An interruption. What goes wrong with the job is in the trial.
     pub(super) async fn struck(&mut self, fire: Fire, bound: Duration) -> anyhow::Result<Trial> {
-        let plan = self.plan(&format!("seed-{}", fire.seed), Some(fire)).await?;
+        let plan = self.plan(&format!("seed-{}", fire.seed), fire.conditions()).await?;
         let folder = plan.folder.path().to_owned();
         plan.folder.begin(&plan.name)?;
         let mut progress = Progress::into_file(&folder.join("run.log"))?;
@@ -86,18 +88,18 @@ impl Trials {
         let started = tokio::select! {
             biased;
             () = self.shutdown.wait() => return Err(Exit::interrupted(&self.shutdown).into()),
-            started = timeout_at(until, run::start(plan, progress)) => started,
+            started = timeout_at(until, life::start(plan, progress)) => started,
         };
         let mut job = match started {
             Ok(Ok(job)) => job,
             Ok(Err(error)) => return Ok((Vec::new(), Err(format!("{error:#}")))),
             Err(_) => return Ok((Vec::new(), Err(hung("it did not start")))),
         };
-        let mut chaos = Chaos::new(weather);
+        let chaos = Chaos::new(weather);
         let trained = tokio::select! {
             biased;
             () = self.shutdown.wait() => Err(anyhow::Error::from(Exit::interrupted(&self.shutdown))),
-            trained = timeout_at(until, run::train(&mut job, progress, Some(&mut chaos))) => Ok(trained),
+            trained = timeout_at(until, life::train(&mut job, progress, chaos)) => Ok(trained),
         };
         let ended = trained.map(|trained| match trained {
             Ok(Ok((outcome, _))) => Ok(self.ending(&outcome)),
@@ -129,11 +131,11 @@ impl Trials {
     }
 
     /// The plan of one of the jobs. Each predicts into a place of its own.
-    async fn plan(&self, part: &str, fire: Option<Fire>) -> anyhow::Result<JobPlan> {
+    async fn plan(&self, part: &str, conditions: Conditions) -> anyhow::Result<JobPlan> {
         let mut flags = self.flags.clone();
         flags.spec.predict =
             flags.spec.predict.map(|place| format!("{}/{part}", place.trim_end_matches('/')));
-        flags.plan(self.identity(part)?, fire).await
+        flags.plan(self.identity(part)?, conditions).await
     }
 
     fn identity(&self, part: &str) -> anyhow::Result<RunIdentity> {

@@ -1,17 +1,16 @@
-//! Breaking a job on purpose: the [`deck`] decides what and when; signals, limits, calls, a [`network`](mod@network) and a [`disk`](mod@disk) of
+//! Breaking a job on purpose: the [`deck`] decides what and when; signals, limits, calls, and [hosts](crate::runner::hosts) of
 //! the run's own do it.
 
 pub(crate) mod deck;
-pub(crate) mod disk;
 pub(crate) mod kind;
 mod memory;
-pub(crate) mod network;
 pub(crate) mod privileges;
 pub(crate) mod sight;
 mod spell;
-mod tools;
 
-use super::Supervisor;
+use crate::runner::Supervisor;
+use crate::runner::hosts::{disk, network};
+use crate::runner::life::Interference;
 use anyhow::Context;
 use deck::{Deck, Strike, Weather};
 use rustix::process::Signal;
@@ -32,9 +31,10 @@ impl Chaos {
     pub(crate) fn new(weather: Weather) -> Chaos {
         Chaos { started: Instant::now(), deck: Deck::new(weather, Duration::ZERO) }
     }
+}
 
-    /// Does what is due.
-    pub(crate) async fn tick(&mut self, job: &mut Supervisor) {
+impl Interference for Chaos {
+    async fn tick(&mut self, job: &mut Supervisor) {
         let strikes = match job.status.phase.as_str() {
             "training" => {
                 let trainers = job.members().into_iter().map(|(name, _, _)| name).collect();
@@ -49,8 +49,7 @@ impl Chaos {
         }
     }
 
-    /// Ends all that lasts.
-    pub(crate) async fn end(&mut self, job: &mut Supervisor) {
+    async fn end(&mut self, job: &mut Supervisor) {
         for strike in self.deck.calm() {
             do_it(job, strike).await;
         }

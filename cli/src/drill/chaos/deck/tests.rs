@@ -1,7 +1,7 @@
 //! The plan of faults, over many seeds.
 
 use super::*;
-use crate::runner::chaos::spell::{Cut, Way};
+use crate::drill::chaos::spell::{Cut, Way};
 use clap::ValueEnum;
 use std::collections::BTreeSet;
 

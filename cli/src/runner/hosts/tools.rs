@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 ///
 /// # Errors
 /// It is not there, or fails: with what it said.
-pub(super) fn call<Word: AsRef<OsStr>>(program: &str, words: &[Word]) -> anyhow::Result<()> {
+pub(crate) fn call<Word: AsRef<OsStr>>(program: &str, words: &[Word]) -> anyhow::Result<()> {
     said_to(program, words, "")
 }
 
 /// The same with so much to read on its standard input.
-pub(super) fn said_to<Word: AsRef<OsStr>>(program: &str, words: &[Word], input: &str) -> anyhow::Result<()> {
+pub(crate) fn said_to<Word: AsRef<OsStr>>(program: &str, words: &[Word], input: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("{program} cannot be run"))?;

@@ -1,5 +1,6 @@
 //! Faults that last: what is wrong with which host, for how long. Pure.
 
+use crate::runner::hosts::network::LinkLimits;
 use shoal_job::Role;
 use shoal_runtime::host::random::Random;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(crate) enum Ill {
     /// Packets between it and others vanish.
     Cut(Cut),
     /// Its link is slow, and drops what does not fit.
-    Slow(Link),
+    Slow(LinkLimits),
     /// The disk that the role writes to is full.
     Full,
 }
@@ -49,14 +50,6 @@ pub(crate) enum Way {
     In,
 }
 
-/// A slow link, in both directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
-    pub(crate) kilobits_per_second: u32,
-    /// What waits longer is dropped.
-    pub(crate) queue_millis: u32,
-}
-
 impl Spell {
     /// How long it lasts.
     pub(crate) fn lasts(&self, ttl: Duration) -> Duration {
@@ -69,7 +62,7 @@ impl Spell {
             Ill::Frozen => "SIGSTOP".to_owned(),
             Ill::Starved => "no more memory than it has".to_owned(),
             Ill::Full => "the disk of its state and its checkpoints is full".to_owned(),
-            Ill::Slow(Link { kilobits_per_second, queue_millis }) => {
+            Ill::Slow(LinkLimits { kilobits_per_second, queue_millis }) => {
                 format!(
                     "a link of {kilobits_per_second} kbit/s, what would wait {queue_millis} ms is dropped"
                 )
@@ -108,7 +101,7 @@ pub(super) fn cut(random: &mut Random, others: Vec<String>, is_isolation: bool) 
 }
 
 /// A link that is slow, but not so slow that nothing of a small model gets through.
-pub(super) fn link(random: &mut Random) -> Link {
+pub(super) fn link(random: &mut Random) -> LinkLimits {
     let kilobits_per_second = 128 << random.below(4) as u32;
-    Link { kilobits_per_second, queue_millis: 100 + random.below(300) as u32 }
+    LinkLimits { kilobits_per_second, queue_millis: 100 + random.below(300) as u32 }
 }

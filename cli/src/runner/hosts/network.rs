@@ -2,12 +2,19 @@
 //! command made for itself. What vanishes, vanishes at its sender and in silence: it is sent to a hardware address that
 //! nobody has.
 
-use super::spell::Link;
 use super::tools::{call, said_to};
 use anyhow::{Context, ensure};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// A slow link, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkLimits {
+    pub(crate) kilobits_per_second: u32,
+    /// What waits longer is dropped.
+    pub(crate) queue_millis: u32,
+}
 
 const BRIDGE: &str = "shoal0";
 const BRIDGE_ADDRESS: &str = "10.77.0.1/16";
@@ -121,9 +128,9 @@ impl Network {
     }
 
     /// Makes a host's link slow in both directions. Returns the means: `netem` where the kernel has it, else `tbf`.
-    pub(crate) fn slow(&self, name: &str, link: Link) -> anyhow::Result<Option<&'static str>> {
+    pub(crate) fn slow(&self, name: &str, link: LinkLimits) -> anyhow::Result<Option<&'static str>> {
         let Some(host) = self.hosts.get(name) else { return Ok(None) };
-        let Link { kilobits_per_second, queue_millis } = link;
+        let LinkLimits { kilobits_per_second, queue_millis } = link;
         let delay = queue_millis / 4;
         let netem = format!("netem delay {delay}ms {delay}ms loss 5% rate {kilobits_per_second}kbit");
         if host.shape(&netem).is_ok() {

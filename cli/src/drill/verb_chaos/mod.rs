@@ -6,10 +6,11 @@ mod judge;
 mod table;
 mod trial;
 
-use super::run::{Fire, JobFlags};
-use super::{Output, print_outcome};
-use crate::runner::chaos::kind::{Kind, Kinds};
-use crate::runner::chaos::privileges;
+use super::chaos::kind::{Kind, Kinds};
+use super::chaos::privileges;
+use super::flags::{ChaosFlags, Fire};
+use crate::commands::{Output, print_outcome};
+use crate::runner::flags::JobFlags;
 use crate::runner::plan::Bounds;
 use clap::ValueEnum;
 use judge::Ending;
@@ -46,7 +47,7 @@ Kinds that need root on Linux (partition, slow, disk) are left out, loudly, wher
 mut_arg("program", |program| program.required(true)))]
 pub(crate) struct ChaosArguments {
     #[command(flatten)]
-    flags: JobFlags,
+    flags: JobFlags<ChaosFlags>,
     /// Go on until so many faults were struck, in at most as many jobs
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     faults: u64,
@@ -95,7 +96,7 @@ struct Broken {
 }
 
 pub(crate) async fn run(mut arguments: ChaosArguments) -> anyhow::Result<ExitCode> {
-    let kinds = kinds(&arguments.flags);
+    let kinds = kinds(&arguments.flags.more);
     privileges::enter(kinds)?;
     let flags = &mut arguments.flags;
     flags.trainers.get_or_insert(Bounds { min: 2, max: 4 });
@@ -113,7 +114,7 @@ pub(crate) async fn run(mut arguments: ChaosArguments) -> anyhow::Result<ExitCod
 }
 
 /// Those that were named; otherwise all that are possible here. What is left out is said, once.
-fn kinds(flags: &JobFlags) -> Kinds {
+fn kinds(flags: &ChaosFlags) -> Kinds {
     if !flags.chaos_kinds.is_empty() {
         return Kinds::of(&flags.chaos_kinds);
     }
@@ -147,7 +148,7 @@ async fn play(arguments: &ChaosArguments, kinds: Kinds, trials: &mut Trials) -> 
         if is_enough || findings.broken.len() >= BROKEN_MAX {
             break;
         }
-        let fire = Fire { seed, is_hard: arguments.flags.chaos_hard, kinds };
+        let fire = Fire { seed, is_hard: arguments.flags.more.chaos_hard, kinds };
         let trial = trials.struck(fire, bound).await?;
         take(&mut findings, arguments, trial, &calm.ending);
     }

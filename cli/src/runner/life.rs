@@ -1,16 +1,45 @@
-//! One run from its start to the end of its training, with or without chaos.
+//! One run from its start to the end of its training, with whatever somebody does to it meanwhile.
 
+use super::outcome::Outcome;
+use super::progress::Progress;
+use super::{JobPlan, Supervisor};
 use crate::data_size;
-use crate::runner::chaos::Chaos;
-use crate::runner::outcome::Outcome;
-use crate::runner::progress::Progress;
-use crate::runner::{JobPlan, Supervisor};
 use serde_json::Value;
 use std::time::Duration;
 
 /// After so long a start is worth a word.
 const SLOW_START: Duration = Duration::from_secs(5);
 
+/// What is done to a job while it trains, beside what its supervisor does: faults, for example. `()` does nothing.
+pub(crate) trait Interference {
+    /// Does what is due; called after each look at the job.
+    fn tick(&mut self, job: &mut Supervisor) -> impl Future<Output = ()>;
+    /// Undoes what lasts: the job is done.
+    fn end(&mut self, job: &mut Supervisor) -> impl Future<Output = ()>;
+}
+
+impl Interference for () {
+    async fn tick(&mut self, _: &mut Supervisor) {}
+    async fn end(&mut self, _: &mut Supervisor) {}
+}
+
+impl<I: Interference> Interference for Option<I> {
+    async fn tick(&mut self, job: &mut Supervisor) {
+        if let Some(interference) = self {
+            interference.tick(job).await;
+        }
+    }
+    async fn end(&mut self, job: &mut Supervisor) {
+        if let Some(interference) = self {
+            interference.end(job).await;
+        }
+    }
+}
+
+/// Starts a job, and says so where it takes long.
+///
+/// # Errors
+/// A process that cannot be started, or a master that does not lead.
 pub(crate) async fn start(plan: JobPlan, progress: &mut Progress) -> anyhow::Result<Supervisor> {
     progress.say(&format!("job {} in {}", plan.name, plan.folder.path().display()));
     let mut started = std::pin::pin!(Supervisor::start(plan));
@@ -26,10 +55,13 @@ pub(crate) async fn start(plan: JobPlan, progress: &mut Progress) -> anyhow::Res
 }
 
 /// Until the job is done; its processes still run then. Returns its outcome and its closing object.
+///
+/// # Errors
+/// The job has failed, or cannot be kept.
 pub(crate) async fn train(
     job: &mut Supervisor,
     progress: &mut Progress,
-    mut chaos: Option<&mut Chaos>,
+    mut interference: impl Interference,
 ) -> anyhow::Result<(Outcome, Value)> {
     let mut resumes = job.plan.resumed.is_some();
     loop {
@@ -38,9 +70,7 @@ pub(crate) async fn train(
         if !goes_on? {
             break;
         }
-        if let Some(chaos) = chaos.as_deref_mut() {
-            chaos.tick(job).await;
-        }
+        interference.tick(job).await;
         job.notes.drain(..).for_each(|note| progress.say(&note));
         if resumes && job.status.is_progress_known {
             progress.say(&format!("goes on at step {} of {}", job.status.step, job.status.steps));
@@ -49,9 +79,7 @@ pub(crate) async fn train(
         progress.show(&job.status);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    if let Some(chaos) = chaos {
-        chaos.end(job).await;
-    }
+    interference.end(job).await;
     let outcome = Outcome::read(job).await?;
     let closing = outcome.json(job);
     Ok((outcome, closing))

@@ -1,25 +1,21 @@
 //! `shoal run`: a job on this machine, with the same processes and protocol as on a cluster.
 
-mod flags;
-mod life;
-
-pub(crate) use flags::{Fire, JobFlags, RunIdentity};
-pub(crate) use life::{start, train};
-
 use super::{Output, print_outcome};
 use crate::breakdown::Breakdown;
+use crate::drill::chaos::kind::{Kind, Kinds};
+use crate::drill::chaos::{Chaos, privileges};
+use crate::drill::flags::{ChaosFlags, Fire};
 use crate::evaluations;
 use crate::exclusions;
 use crate::exit::Exit;
 use crate::reading::pserver_totals;
 use crate::rewinds;
 use crate::runner::Supervisor;
-use crate::runner::chaos::kind::{Kind, Kinds};
-use crate::runner::chaos::{Chaos, privileges};
+use crate::runner::flags::{JobFlags, RunIdentity};
 use crate::runner::folder::RunFolder;
-use crate::runner::latest;
 use crate::runner::outcome::Outcome;
 use crate::runner::progress::Progress;
+use crate::runner::{latest, life};
 use shoal_runtime::cluster::job_check;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::files;
@@ -56,7 +52,7 @@ pub(crate) struct RunArguments {
     #[cfg_attr(not(feature = "cluster"), arg(help = "Not in this build: a TrainingJob as a cluster runs it", long_help = "Not in this build: a TrainingJob as a cluster runs it", value_parser = not_here))]
     file: Option<PathBuf>,
     #[command(flatten)]
-    flags: JobFlags,
+    flags: JobFlags<ChaosFlags>,
     /// Name of the job, of letters, digits, '-', '_' and '.'; by default the program's name, or its script's
     #[arg(long)]
     name: Option<String>,
@@ -112,7 +108,7 @@ impl RunArguments {
 
     /// What is struck; an error for flags of chaos where there is none.
     fn fire(&self) -> anyhow::Result<Option<Fire>> {
-        let JobFlags { chaos_hard, chaos_kinds, .. } = &self.flags;
+        let ChaosFlags { chaos_hard, chaos_kinds } = &self.flags.more;
         let Some(seed) = self.chaos else {
             if *chaos_hard || !chaos_kinds.is_empty() {
                 return Err(
@@ -164,8 +160,9 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let mut shutdown = Shutdown::on_signal()?;
     let mut progress = Progress::new();
     let started = async {
-        let plan = arguments.flags.plan(arguments.identity()?, fire).await?;
-        start(plan, &mut progress).await
+        let conditions = fire.map(Fire::conditions).unwrap_or_default();
+        let plan = arguments.flags.plan(arguments.identity()?, conditions).await?;
+        life::start(plan, &mut progress).await
     };
     let mut job = tokio::select! {
         biased;
@@ -183,11 +180,11 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         job.plan.folder.command("status"),
         job.plan.folder.command("scale")
     ));
-    let mut chaos = fire.map(|fire| Chaos::new(fire.weather(&job.plan)));
+    let chaos = fire.map(|fire| Chaos::new(fire.weather(&job.plan)));
     let trained = tokio::select! {
         biased;
         () = shutdown.wait() => Err(Exit::interrupted(&shutdown).into()),
-        trained = train(&mut job, &mut progress, chaos.as_mut()) => trained,
+        trained = life::train(&mut job, &mut progress, chaos) => trained,
     };
     progress.end();
     if let Err(error) = &trained {
@@ -263,4 +260,5 @@ fn not_here(_: &str) -> Result<PathBuf, Exit> {
 
 #[cfg(test)]
 #[cfg(feature = "cluster")]
+#[path = "run_manifest_tests.rs"]
 mod manifest_tests;

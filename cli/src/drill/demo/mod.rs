@@ -3,7 +3,7 @@
 mod proof;
 mod scenes;
 
-use super::print_outcome;
+use crate::commands::print_outcome;
 use crate::exit::Exit;
 use crate::programs::data;
 use crate::runner::folder::RunFolder;
