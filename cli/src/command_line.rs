@@ -1,7 +1,8 @@
 //! The command line: every command, its help, and what runs it. Parses and composes; decides nothing.
 
-use crate::{absent, commands, drill, exit, programs, runner};
+use crate::{absent, commands, drill, programs};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use shoal_runner::{exit, reaper};
 use shoal_runtime::host::output::{self, Results, Stream};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -116,7 +117,7 @@ impl Command {
             #[cfg(feature = "cluster")]
             Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
             Command::DemoTrainer => Ok(shoal_trainer_sdk::main(programs::digits::Digits::default())),
-            Command::Reaper { supervisor } => block_on(runner::reaper::run(supervisor)),
+            Command::Reaper { supervisor } => block_on(reaper::run(supervisor)),
             Command::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut command(), "shoal", &mut script);

@@ -5,12 +5,12 @@ pub(crate) mod follow;
 pub(crate) mod mirror;
 pub(crate) mod text;
 
-use crate::exit::Exit;
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use kube::config::KubeConfigOptions;
 use kube::core::Status;
 use kube::{Api, Client, Config};
 use shoal_operator::api::TrainingJob;
+use shoal_runner::exit::Exit;
 use std::time::Duration;
 
 /// How long the API server may take to be reached.

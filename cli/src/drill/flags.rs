@@ -2,8 +2,8 @@
 
 use super::chaos::deck::Weather;
 use super::chaos::kind::{Kind, Kinds};
-use crate::runner::JobPlan;
-use crate::runner::flags::Conditions;
+use shoal_runner::JobPlan;
+use shoal_runner::flags::Conditions;
 use std::time::Duration;
 
 /// With chaos, a job is paced to last about so long, so that there is something to break.

@@ -1,5 +1,5 @@
 //! How programs end, and what stands between them and their supervisor. What each end means is a table in the command
-//! (`cli/src/runner/ends.rs`); here processes, shells and signals are real.
+//! (`job/src/ends/mod.rs`); here processes, shells and signals are real.
 
 use rustix::process::{Pid, Signal, kill_process};
 use shoal_tests::processes::Running;

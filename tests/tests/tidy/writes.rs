@@ -21,13 +21,14 @@ const WAYS: [&str; 12] = [
 ];
 
 /// What is linked into what people run. Tests and benches write as they like.
-const PRODUCTS: [&str; 8] = [
+const PRODUCTS: [&str; 9] = [
     "cli/src/",
     "master/src/",
     "operator/src/",
     "planner/src/",
     "pserver/src/",
     "recordio/src/",
+    "runner/src/",
     "runtime/src/",
     "trainer-sdk/src/",
 ];

@@ -3,11 +3,11 @@
 use super::now;
 use crate::cluster::text::{object, table};
 use crate::cluster::{ClusterChoice, explained};
-use crate::commands::{Output, print};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use shoal_operator::api::TrainingJob;
+use shoal_runner::output::{Output, print};
 use std::process::ExitCode;
 
 /// List the training jobs of a Kubernetes cluster, or show one

@@ -3,10 +3,10 @@
 use crate::cluster::follow::{Followed, follow};
 use crate::cluster::text::{condition, duration, line, object, status_of};
 use crate::cluster::{Cluster, ClusterChoice};
-use crate::commands::{Output, print_outcome};
-use crate::exit::Exit;
 use kube::ResourceExt;
 use shoal_operator::api::{Phase, TrainingJob};
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print_outcome};
 use std::process::ExitCode;
 use std::time::Duration;
 

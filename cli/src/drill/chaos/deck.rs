@@ -11,8 +11,8 @@
 
 use super::kind::{Kind, Kinds};
 use super::spell::{self, Ill, Spell};
-use crate::runner::plan::Bounds;
 use shoal_job::Role;
+use shoal_runner::plan::Bounds;
 use shoal_runtime::host::random::Random;
 use std::time::Duration;
 

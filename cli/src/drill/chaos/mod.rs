@@ -1,4 +1,4 @@
-//! Breaking a job on purpose: the [`deck`] decides what and when; signals, limits, calls, and [hosts](crate::runner::hosts) of
+//! Breaking a job on purpose: the [`deck`] decides what and when; signals, limits, calls, and [hosts](shoal_runner::hosts) of
 //! the run's own do it.
 
 pub(crate) mod deck;
@@ -8,13 +8,13 @@ pub(crate) mod privileges;
 pub(crate) mod sight;
 mod spell;
 
-use crate::runner::Supervisor;
-use crate::runner::hosts::{disk, network};
-use crate::runner::life::Interference;
 use anyhow::Context;
 use deck::{Deck, Strike, Weather};
 use rustix::process::Signal;
 use shoal_job::Role;
+use shoal_runner::Supervisor;
+use shoal_runner::hosts::{disk, network};
+use shoal_runner::life::Interference;
 use spell::{Ill, Spell};
 use std::time::Duration;
 use tokio::time::Instant;

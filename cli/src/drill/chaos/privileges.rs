@@ -2,8 +2,8 @@
 //! begins once more. Outside of them nothing is changed.
 
 use super::kind::{Kind, Kinds};
-use crate::exit::Exit;
-use crate::runner::hosts::tools::call;
+use shoal_runner::exit::Exit;
+use shoal_runner::hosts::tools::call;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;

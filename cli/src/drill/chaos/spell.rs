@@ -1,7 +1,7 @@
 //! Faults that last: what is wrong with which host, for how long. Pure.
 
-use crate::runner::hosts::network::LinkLimits;
 use shoal_job::Role;
+use shoal_runner::hosts::network::LinkLimits;
 use shoal_runtime::host::random::Random;
 use std::time::Duration;
 

@@ -3,18 +3,18 @@
 mod proof;
 mod scenes;
 
-use crate::commands::print_outcome;
-use crate::exit::Exit;
 use crate::programs::data;
-use crate::runner::folder::RunFolder;
-use crate::runner::latest;
-use crate::runner::outcome::Outcome;
-use crate::runner::plan::Bounds;
-use crate::runner::{JobPlan, Supervisor};
 use anyhow::Context;
 use proof::Proof;
 use shoal_job::spec::{CheckpointSpec, Spec};
 use shoal_pserver::device::DeviceChoice;
+use shoal_runner::exit::Exit;
+use shoal_runner::folder::RunFolder;
+use shoal_runner::latest;
+use shoal_runner::outcome::Outcome;
+use shoal_runner::output::print_outcome;
+use shoal_runner::plan::Bounds;
+use shoal_runner::{JobPlan, Supervisor};
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::files;
 use shoal_runtime::host::shutdown::Shutdown;

@@ -1,15 +1,15 @@
 //! What the demo proves: the two runs held against each other, in words, as JSON, and as a picture.
 
 use super::{DemoArguments, EPOCHS};
-use crate::breakdown::Breakdown;
-use crate::losses::{self, Losses};
 use crate::programs::digits;
-use crate::report::{self, Run, Time, Verdict};
-use crate::runner::Supervisor;
-use crate::runner::outcome::Outcome;
-use crate::shell;
 use anyhow::Context;
 use serde_json::{Value, json};
+use shoal_runner::Supervisor;
+use shoal_runner::breakdown::Breakdown;
+use shoal_runner::losses::{self, Losses};
+use shoal_runner::outcome::Outcome;
+use shoal_runner::report::{self, Run, Time, Verdict};
+use shoal_runner::shell;
 use shoal_runtime::cluster::JobSettings;
 use shoal_runtime::host::files;
 use std::collections::BTreeSet;

@@ -1,10 +1,10 @@
 //! The scenes of the demo: what is done to the trainers of the elastic run, and when.
 
 use super::LEASE_TTL_MILLIS;
-use crate::reading::pserver_totals;
-use crate::runner::Supervisor;
 use rustix::process::Signal;
 use shoal_job::Role;
+use shoal_runner::Supervisor;
+use shoal_runner::reading::pserver_totals;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;

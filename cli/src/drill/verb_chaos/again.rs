@@ -1,6 +1,6 @@
 //! The command line that plays one seed of this one again. Pure.
 
-use crate::shell::quoted;
+use shoal_runner::shell::quoted;
 use std::ffi::OsString;
 
 /// Flags that choose what is played, each with a value.

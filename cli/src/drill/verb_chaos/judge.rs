@@ -1,6 +1,6 @@
 //! Whether a job under fire ended as it would have undisturbed. Pure.
 
-use crate::programs::oracle::Tally;
+use shoal_runner::programs::Tally;
 
 /// How a job ended.
 #[derive(Clone, Debug)]

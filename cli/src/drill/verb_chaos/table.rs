@@ -1,7 +1,7 @@
 //! How often each role was struck by each kind of fault. Pure.
 
-use crate::report::Fault;
 use serde_json::{Value, json};
+use shoal_runner::report::Fault;
 use std::collections::BTreeMap;
 
 const ROLES: [&str; 3] = ["trainer", "pserver", "master"];

@@ -3,15 +3,15 @@
 use super::judge::Ending;
 use crate::drill::chaos::Chaos;
 use crate::drill::flags::{ChaosFlags, Fire};
-use crate::exit::Exit;
-use crate::report::Fault;
-use crate::runner::JobPlan;
-use crate::runner::flags::{Conditions, JobFlags, RunIdentity};
-use crate::runner::folder::RunFolder;
-use crate::runner::life;
-use crate::runner::outcome::Outcome;
-use crate::runner::progress::Progress;
 use shoal_job::spec::Mode;
+use shoal_runner::JobPlan;
+use shoal_runner::exit::Exit;
+use shoal_runner::flags::{Conditions, JobFlags, RunIdentity};
+use shoal_runner::folder::RunFolder;
+use shoal_runner::life;
+use shoal_runner::outcome::Outcome;
+use shoal_runner::progress::Progress;
+use shoal_runner::report::Fault;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::shutdown::Shutdown;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub(super) struct Trial {
 impl Trials {
     pub(super) async fn undisturbed(&mut self) -> anyhow::Result<Calm> {
         let plan = self.plan("undisturbed", Conditions::default()).await?;
-        let mut progress = Progress::new();
+        let mut progress = Progress::begin();
         let began = Instant::now();
         let mut job = tokio::select! {
             biased;

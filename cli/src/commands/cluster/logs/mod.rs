@@ -5,8 +5,6 @@ mod reader;
 
 use crate::cluster::text::status_of;
 use crate::cluster::{Cluster, ClusterChoice, explained};
-use crate::commands::{Output, print};
-use crate::exit::Exit;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
@@ -14,6 +12,8 @@ use position::PATIENCE;
 use reader::{Reader, state};
 use serde_json::json;
 use shoal_operator::manifest::{JOB_LABEL, ROLE_LABEL};
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
