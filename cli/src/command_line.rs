@@ -1,7 +1,8 @@
 //! The command line: every command, its help, and what runs it. Parses and composes; decides nothing.
 
-use crate::{absent, commands, drill, programs};
+use crate::{absent, commands};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use shoal_drill::{demo, demo_trainer, trials};
 use shoal_runner::{exit, reaper};
 use shoal_runtime::host::output::{self, Results, Stream};
 use std::ffi::OsString;
@@ -30,10 +31,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    Demo(drill::demo::DemoArguments),
+    Demo(demo::DemoArguments),
     New(commands::new::NewArguments),
     Run(commands::run::RunArguments),
-    Chaos(drill::verb_chaos::ChaosArguments),
+    Chaos(trials::ChaosArguments),
     Status(commands::status::StatusArguments),
     Report(commands::report::ReportArguments),
     Scale(commands::scale::ScaleArguments),
@@ -83,10 +84,10 @@ impl Command {
     /// Runs it. How it went is the exit code.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Command::Demo(arguments) => block_on(drill::demo::run(arguments)),
+            Command::Demo(arguments) => block_on(demo::run(arguments)),
             Command::New(arguments) => commands::new::run(&arguments),
             Command::Run(arguments) => block_on(commands::run::run(arguments)),
-            Command::Chaos(arguments) => block_on(drill::verb_chaos::run(arguments)),
+            Command::Chaos(arguments) => block_on(trials::run(arguments)),
             Command::Status(arguments) => block_on(commands::status::run(arguments)),
             Command::Report(arguments) => commands::report::run(&arguments),
             Command::Scale(arguments) => block_on(commands::scale::run(arguments)),
@@ -116,7 +117,7 @@ impl Command {
             Command::Pserver(arguments) => block_on(commands::roles::pserver(arguments)),
             #[cfg(feature = "cluster")]
             Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
-            Command::DemoTrainer => Ok(shoal_trainer_sdk::main(programs::digits::Digits::default())),
+            Command::DemoTrainer => Ok(demo_trainer()),
             Command::Reaper { supervisor } => block_on(reaper::run(supervisor)),
             Command::Completions { shell } => {
                 let mut script = Vec::new();

@@ -12,11 +12,9 @@ mod commands;
 #[cfg(feature = "cluster")]
 mod manifest;
 
-// Jobs that run elsewhere, and those that are broken on purpose.
+// Jobs of a cluster, and what a status says that is verified.
 #[cfg(feature = "cluster")]
 mod cluster;
-mod drill;
-mod programs;
 mod verified;
 
 // Data sets and tables, as files.

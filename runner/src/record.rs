@@ -92,7 +92,7 @@ impl Record {
     }
 
     /// Faults that struck somebody: not those that end, and not what came of one.
-    pub fn strikes(&self) -> impl Iterator<Item = &Fault> {
+    pub fn injected(&self) -> impl Iterator<Item = &Fault> {
         self.faults.iter().filter(|fault| !matches!(fault.kind.as_str(), "thaw" | "heal" | "lost"))
     }
 

@@ -30,8 +30,8 @@ pub struct Network {
     folder: PathBuf,
     hosts: BTreeMap<String, Host>,
     next: u32,
-    /// How many cuts there are from one host to another.
-    cuts: BTreeMap<(String, String), u32>,
+    /// How many partitions there are from one host to another.
+    partitions: BTreeMap<(String, String), u32>,
 }
 
 /// A host: a namespace, a cable, an address. It outlives its process, as a pod outlives its container.
@@ -51,7 +51,12 @@ impl Network {
             "link add {BRIDGE} type bridge\naddr add {BRIDGE_ADDRESS} dev {BRIDGE}\nlink set {BRIDGE} up\n"
         );
         said_to("ip", &["-batch", "-"], &batch)?;
-        Ok(Network { folder: folder.to_owned(), hosts: BTreeMap::new(), next: 0, cuts: BTreeMap::new() })
+        Ok(Network {
+            folder: folder.to_owned(),
+            hosts: BTreeMap::new(),
+            next: 0,
+            partitions: BTreeMap::new(),
+        })
     }
 
     /// The address of the host of that name, and the beginning of a command line that runs there. Makes it, if it is new.
@@ -93,13 +98,13 @@ impl Network {
             let _ = call("umount", &["--lazy".as_ref(), host.namespace.as_os_str()]);
             let _ = std::fs::remove_file(&host.namespace);
         }
-        self.cuts.retain(|(from, to), _| from != name && to != name);
+        self.partitions.retain(|(from, to), _| from != name && to != name);
     }
 
     /// From now on, nothing gets from the first to the second of each pair. Those that are not hosts are passed over.
-    pub fn cut(&mut self, pairs: &[(String, String)]) -> anyhow::Result<()> {
+    pub fn partition(&mut self, pairs: &[(String, String)]) -> anyhow::Result<()> {
         for pair in pairs {
-            let count = self.cuts.entry(pair.clone()).or_default();
+            let count = self.partitions.entry(pair.clone()).or_default();
             *count += 1;
             if *count == 1
                 && let (Some(from), Some(to)) = (self.hosts.get(&pair.0), self.hosts.get(&pair.1))
@@ -111,16 +116,16 @@ impl Network {
         Ok(())
     }
 
-    /// One cut between the first and the second of each pair less.
-    pub fn mend(&mut self, pairs: &[(String, String)]) -> anyhow::Result<()> {
+    /// One partition between the first and the second of each pair less.
+    pub fn heal(&mut self, pairs: &[(String, String)]) -> anyhow::Result<()> {
         for pair in pairs {
-            // A host that is gone has taken its cuts with it.
-            let Some(count) = self.cuts.get_mut(pair) else { continue };
+            // A host that is gone has taken its partitions with it.
+            let Some(count) = self.partitions.get_mut(pair) else { continue };
             *count -= 1;
             if *count > 0 {
                 continue;
             }
-            self.cuts.remove(pair);
+            self.partitions.remove(pair);
             if let (Some(from), Some(to)) = (self.hosts.get(&pair.0), self.hosts.get(&pair.1)) {
                 from.say("ip", &format!("neigh del {} dev eth0\n", to.address))?;
             }
@@ -129,7 +134,7 @@ impl Network {
     }
 
     /// Makes a host's link slow in both directions. Returns the means: `netem` where the kernel has it, else `tbf`.
-    pub fn slow(&self, name: &str, link: LinkLimits) -> anyhow::Result<Option<&'static str>> {
+    pub fn throttle(&self, name: &str, link: LinkLimits) -> anyhow::Result<Option<&'static str>> {
         let Some(host) = self.hosts.get(name) else { return Ok(None) };
         let LinkLimits { kilobits_per_second, queue_millis } = link;
         let delay = queue_millis / 4;
@@ -142,7 +147,7 @@ impl Network {
     }
 
     /// Makes it as fast as it was.
-    pub fn quicken(&self, name: &str) -> anyhow::Result<()> {
+    pub fn unthrottle(&self, name: &str) -> anyhow::Result<()> {
         let Some(host) = self.hosts.get(name) else { return Ok(()) };
         said_to("tc", &["-batch", "-"], &format!("qdisc del dev {} root\n", host.cable))?;
         host.say("tc", "qdisc del dev eth0 root\n")

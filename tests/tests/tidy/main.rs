@@ -45,20 +45,30 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "drill",
+        &[
+            "shoal-job",
+            "shoal-pserver",
+            "shoal-recordio",
+            "shoal-runner",
+            "shoal-runtime",
+            "shoal-trainer-sdk",
+        ],
+    ),
+    (
         "cli",
         &[
             // Its tests have it with all features.
             "shoal-cli",
-            "shoal-job",
+            "shoal-drill",
             "shoal-experiments",
-            "shoal-figures",
+            "shoal-job",
             "shoal-master",
             "shoal-operator",
             "shoal-pserver",
             "shoal-recordio",
             "shoal-runner",
             "shoal-runtime",
-            "shoal-trainer-sdk",
         ],
     ),
     (

@@ -167,13 +167,13 @@ pub(crate) const PURE: &[Pure] = &[
         reason: "whom a certificate is for follows from its bytes alone",
     },
     Pure {
-        prefix: "cli/src/drill/chaos/deck",
+        prefix: "drill/src/chaos/schedule",
         forbidden: WORLD,
         reason: "a seed plays the same faults again: time and the job come as arguments",
     },
-    Pure { prefix: "cli/src/drill/chaos/spell", forbidden: WORLD, reason: "part of the deck" },
+    Pure { prefix: "drill/src/chaos/timed_fault", forbidden: WORLD, reason: "part of the schedule" },
     Pure {
-        prefix: "cli/src/drill/verb_chaos/judge",
+        prefix: "drill/src/trials/verdict",
         forbidden: WORLD,
         reason: "a verdict follows from how a job ended alone",
     },

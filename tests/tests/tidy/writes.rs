@@ -21,8 +21,9 @@ const WAYS: [&str; 12] = [
 ];
 
 /// What is linked into what people run. Tests and benches write as they like.
-const PRODUCTS: [&str; 9] = [
+const PRODUCTS: [&str; 10] = [
     "cli/src/",
+    "drill/src/",
     "master/src/",
     "operator/src/",
     "planner/src/",

@@ -1,8 +1,8 @@
 //! `shoal run`: a job on this machine, with the same processes and protocol as on a cluster.
 
-use crate::drill::chaos::kind::{Kind, Kinds};
-use crate::drill::chaos::{Chaos, privileges};
-use crate::drill::flags::{ChaosFlags, Fire};
+use shoal_drill::chaos::kind::{Kind, Kinds};
+use shoal_drill::chaos::{Chaos, privileges};
+use shoal_drill::flags::{ChaosFlags, ChaosPlan};
 use shoal_runner::Supervisor;
 use shoal_runner::breakdown::Breakdown;
 use shoal_runner::evaluations;
@@ -106,8 +106,8 @@ impl RunArguments {
         Ok(self)
     }
 
-    /// What is struck; an error for flags of chaos where there is none.
-    fn fire(&self) -> anyhow::Result<Option<Fire>> {
+    /// The faults that are injected; an error for flags of chaos where there is none.
+    fn chaos_plan(&self) -> anyhow::Result<Option<ChaosPlan>> {
         let ChaosFlags { chaos_hard, chaos_kinds } = &self.flags.more;
         let Some(seed) = self.chaos else {
             if *chaos_hard || !chaos_kinds.is_empty() {
@@ -121,7 +121,7 @@ impl RunArguments {
             let why = "--chaos-kinds disk: a run that goes on has its state on another disk already";
             return Err(Exit::Usage(why.to_owned()).into());
         }
-        Ok(Some(Fire { seed, is_hard: *chaos_hard, kinds: Kinds::of(chaos_kinds) }))
+        Ok(Some(ChaosPlan { seed, is_hard: *chaos_hard, kinds: Kinds::of(chaos_kinds) }))
     }
 
     /// The job's name and folder: new ones, or those of the run that is to go on.
@@ -152,15 +152,15 @@ impl RunArguments {
 
 pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let arguments = arguments.with_manifest()?;
-    let fire = arguments.fire()?;
+    let faults = arguments.chaos_plan()?;
     arguments.flags.check()?;
-    if let Some(fire) = fire {
-        privileges::enter(fire.kinds)?;
+    if let Some(faults) = faults {
+        privileges::enter(faults.kinds)?;
     }
     let mut shutdown = Shutdown::on_signal()?;
     let mut progress = Progress::begin();
     let started = async {
-        let conditions = fire.map(Fire::conditions).unwrap_or_default();
+        let conditions = faults.map(ChaosPlan::conditions).unwrap_or_default();
         let plan = arguments.flags.plan(arguments.identity()?, conditions).await?;
         life::start(plan, &mut progress).await
     };
@@ -180,7 +180,7 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         job.plan.folder.command("status"),
         job.plan.folder.command("scale")
     ));
-    let chaos = fire.map(|fire| Chaos::new(fire.weather(&job.plan)));
+    let chaos = faults.map(|faults| Chaos::new(faults, &job.plan));
     let trained = tokio::select! {
         biased;
         () = shutdown.wait() => Err(Exit::interrupted(&shutdown).into()),
@@ -244,9 +244,9 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
         let (fills, entries, bytes) = (totals.fills, totals.entries, totals.bytes_followed);
         lines.push(format!("  copies: {fills} filled, {entries} updates followed, {bytes} bytes"));
     }
-    let strikes = job.record.strikes().count();
-    if strikes > 0 {
-        lines.push(format!("  {strikes} faults survived"));
+    let faults = job.record.injected().count();
+    if faults > 0 {
+        lines.push(format!("  {faults} faults survived"));
     }
     lines.push(format!("Model: {}", job.plan.folder.model().display()));
     lines.join("\n")

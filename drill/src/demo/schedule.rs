@@ -1,4 +1,4 @@
-//! The scenes of the demo: what is done to the trainers of the elastic run, and when.
+//! The schedule of the demo: which faults are injected into the elastic run, and when.
 
 use super::LEASE_TTL_MILLIS;
 use rustix::process::Signal;
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest that one scene may wait for what it needs.
-const SCENE_MAX: Duration = Duration::from_secs(15);
+/// The longest that one step of the schedule may wait for what it needs.
+const STEP_MAX: Duration = Duration::from_secs(15);
 
 fn say(job: &Supervisor, line: &str) {
     note!("   {:>5.1} s  step {:>3}/{}  {line}", job.record.seconds(), job.status.step, job.status.steps);
@@ -23,12 +23,12 @@ pub(super) fn say_notes(job: &mut Supervisor) {
     }
 }
 
-/// Lets the job run until `is_reached`, the scene's patience is over, or the job is. Returns whether it goes on.
+/// Lets the job run until `is_reached`, the step's patience is over, or the job is. Returns whether it goes on.
 async fn until(
     job: &mut Supervisor,
     mut is_reached: impl FnMut(&Supervisor) -> bool,
 ) -> anyhow::Result<bool> {
-    let deadline = Instant::now() + SCENE_MAX;
+    let deadline = Instant::now() + STEP_MAX;
     while job.tick().await? {
         say_notes(job);
         if is_reached(job) || Instant::now() >= deadline {
@@ -44,8 +44,8 @@ async fn pause(job: &mut Supervisor, seconds: f64) -> anyhow::Result<bool> {
     until(job, |job| job.record.seconds() >= until_seconds).await
 }
 
-/// The scenes: trainers 2 -> 4 -> 3 -> 1 -> 3.
-pub(super) async fn act(job: &mut Supervisor) -> anyhow::Result<()> {
+/// All of it: trainers 2 -> 4 -> 3 -> 1 -> 3.
+pub(super) async fn inject(job: &mut Supervisor) -> anyhow::Result<()> {
     until(job, |job| job.members().len() == 2 && job.status.step > 2).await?;
     for (name, pid, _) in job.members() {
         say(job, &format!("{name} is process {pid}: kill -9 it yourself, it does no harm"));

@@ -4,7 +4,7 @@ use rustix::process::{Resource, getrlimit};
 use std::io;
 
 /// From now on the process gets no more memory. Its allocator ends it when it asks for some.
-pub(super) fn starve(pid: u32) -> io::Result<()> {
+pub(super) fn limit_memory(pid: u32) -> io::Result<()> {
     let has = Some(data_bytes(&std::fs::read_to_string(format!("/proc/{pid}/status"))?)?);
     // It aborts if it must: the picture of its memory is of no use to anybody.
     limit(pid, Resource::Core, Some(0))?;
@@ -12,7 +12,7 @@ pub(super) fn starve(pid: u32) -> io::Result<()> {
 }
 
 /// It may grow again.
-pub(super) fn feed(pid: u32) -> io::Result<()> {
+pub(super) fn unlimit_memory(pid: u32) -> io::Result<()> {
     [Resource::Data, Resource::Core]
         .into_iter()
         .try_for_each(|what| limit(pid, what, getrlimit(what).current))

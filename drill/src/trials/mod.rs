@@ -1,16 +1,16 @@
 //! `shoal chaos`: one job again and again, each time under faults that another seed decides, and what became of it
 //! judged. It must not call a run good of which it does not know that.
 
-mod again;
-mod judge;
-mod table;
+mod fault_counts;
+mod reproduce;
 mod trial;
+mod verdict;
 
 use super::chaos::kind::{Kind, Kinds};
 use super::chaos::privileges;
-use super::flags::{ChaosFlags, Fire};
+use super::flags::{ChaosFlags, ChaosPlan};
 use clap::ValueEnum;
-use judge::Ending;
+use fault_counts::FaultCounts;
 use serde_json::json;
 use shoal_runner::flags::JobFlags;
 use shoal_runner::output::{Output, print_outcome};
@@ -21,14 +21,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
-use table::Table;
 use trial::{Trial, Trials};
+use verdict::EndState;
 
 /// A job takes at most so long, and so many times what it takes undisturbed, before it is called hung.
 const HUNG: Duration = Duration::from_secs(240);
 const HUNG_TIMES: u32 = 20;
 /// Jobs that may break a promise before the rest is not played.
-const BROKEN_MAX: usize = 5;
+const VIOLATIONS_MAX: usize = 5;
 /// Lines of a failed job's log that are shown.
 const LAST_LINES: usize = 12;
 
@@ -45,7 +45,7 @@ sudo shoal chaos --faults 1000 --trainers 2:4 --pservers 2:3 --data 'data/train-
 shoal chaos --seeds 17..18 --chaos-kinds kill,memory --data 'data/train-*.recordio' -- target/release/my-program\n\
 Kinds that need root on Linux (partition, slow, disk) are left out, loudly, where they cannot be.",
 mut_arg("program", |program| program.required(true)))]
-pub(crate) struct ChaosArguments {
+pub struct ChaosArguments {
     #[command(flatten)]
     flags: JobFlags<ChaosFlags>,
     /// Go on until so many faults were struck, in at most as many jobs
@@ -79,23 +79,27 @@ impl FromStr for Seeds {
 }
 
 /// What is known when all has been played.
-struct Findings {
-    table: Table,
+struct Summary {
+    counts: FaultCounts,
     kinds: Kinds,
     jobs: u64,
     rewinds: u64,
-    broken: Vec<Broken>,
+    violations: Vec<Violation>,
 }
 
 /// A job that did not hold.
-struct Broken {
+struct Violation {
     seed: u64,
     why: Vec<String>,
     again: String,
     folder: PathBuf,
 }
 
-pub(crate) async fn run(mut arguments: ChaosArguments) -> anyhow::Result<ExitCode> {
+/// Plays jobs until enough faults were injected or seeds played, and prints what became of them.
+///
+/// # Errors
+/// An interruption, or a job that cannot be played at all.
+pub async fn run(mut arguments: ChaosArguments) -> anyhow::Result<ExitCode> {
     let kinds = kinds(&arguments.flags.more);
     privileges::enter(kinds)?;
     let flags = &mut arguments.flags;
@@ -104,13 +108,13 @@ pub(crate) async fn run(mut arguments: ChaosArguments) -> anyhow::Result<ExitCod
     let unique = format!("chaos-{}-{}", wall_seconds(), std::process::id());
     let folder = arguments.folder.clone().unwrap_or_else(|| PathBuf::from("runs").join(unique));
     let mut trials = Trials { flags: arguments.flags.clone(), folder, shutdown: Shutdown::on_signal()? };
-    let findings = play(&arguments, kinds, &mut trials).await?;
+    let summary = play(&arguments, kinds, &mut trials).await?;
     trials.clear();
     match arguments.flags.output {
-        Output::Json => print_outcome(json(&findings))?,
-        Output::Text => print_outcome(text(&findings))?,
+        Output::Json => print_outcome(json(&summary))?,
+        Output::Text => print_outcome(text(&summary))?,
     }
-    Ok(if findings.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Those that were named; otherwise all that are possible here. What is left out is said, once.
@@ -130,45 +134,46 @@ fn kinds(flags: &ChaosFlags) -> Kinds {
     Kind::value_variants().iter().copied().filter(is_possible).collect()
 }
 
-async fn play(arguments: &ChaosArguments, kinds: Kinds, trials: &mut Trials) -> anyhow::Result<Findings> {
+async fn play(arguments: &ChaosArguments, kinds: Kinds, trials: &mut Trials) -> anyhow::Result<Summary> {
     note!("undisturbed:");
-    let calm = trials.undisturbed().await?;
-    let bound = HUNG.max(Duration::from_secs_f64(calm.seconds) * HUNG_TIMES);
+    let baseline = trials.baseline().await?;
+    let bound = HUNG.max(Duration::from_secs_f64(baseline.seconds) * HUNG_TIMES);
     note!(
         "undisturbed: {:.1} s, sha256 {}…; now under {}; a job that takes {} s is called hung",
-        calm.seconds,
-        &calm.ending.sha256[..12],
+        baseline.seconds,
+        &baseline.end.sha256[..12],
         kinds.words(),
         bound.as_secs()
     );
-    let mut findings = Findings { table: Table::default(), kinds, jobs: 0, rewinds: 0, broken: Vec::new() };
+    let mut summary =
+        Summary { counts: FaultCounts::default(), kinds, jobs: 0, rewinds: 0, violations: Vec::new() };
     let Seeds { from, below } = arguments.seeds.unwrap_or(Seeds { from: 0, below: arguments.faults });
     for seed in from..below {
-        let is_enough = arguments.seeds.is_none() && findings.table.total() >= arguments.faults;
-        if is_enough || findings.broken.len() >= BROKEN_MAX {
+        let is_enough = arguments.seeds.is_none() && summary.counts.total() >= arguments.faults;
+        if is_enough || summary.violations.len() >= VIOLATIONS_MAX {
             break;
         }
-        let fire = Fire { seed, is_hard: arguments.flags.more.chaos_hard, kinds };
-        let trial = trials.struck(fire, bound).await?;
-        take(&mut findings, arguments, trial, &calm.ending);
+        let plan = ChaosPlan { seed, is_hard: arguments.flags.more.chaos_hard, kinds };
+        let trial = trials.with_faults(plan, bound).await?;
+        take(&mut summary, arguments, trial, &baseline.end);
     }
-    Ok(findings)
+    Ok(summary)
 }
 
 /// Judges a job, tells of it, and removes its folder if it held.
-fn take(findings: &mut Findings, arguments: &ChaosArguments, trial: Trial, calm: &Ending) {
-    findings.jobs += 1;
-    trial.strikes.iter().for_each(|fault| findings.table.add(fault));
-    let why = match &trial.ending {
-        Ok(ending) => judge::broken(ending, calm),
+fn take(summary: &mut Summary, arguments: &ChaosArguments, trial: Trial, baseline: &EndState) {
+    summary.jobs += 1;
+    trial.faults.iter().for_each(|fault| summary.counts.add(fault));
+    let why = match &trial.end {
+        Ok(end) => verdict::violations(end, baseline),
         Err(why) => vec![why.clone()],
     };
-    let rewinds = trial.ending.as_ref().map_or(0, |ending| ending.rewinds);
-    findings.rewinds += rewinds;
-    let (seed, faults, seconds) = (trial.seed, trial.strikes.len(), trial.seconds);
+    let rewinds = trial.end.as_ref().map_or(0, |end| end.rewinds);
+    summary.rewinds += rewinds;
+    let (seed, faults, seconds) = (trial.seed, trial.faults.len(), trial.seconds);
     let total = match arguments.seeds {
-        Some(Seeds { from, below }) => format!("job {} of {}", findings.jobs, below - from),
-        None => format!("{} of {} faults", findings.table.total(), arguments.faults),
+        Some(Seeds { from, below }) => format!("job {} of {}", summary.jobs, below - from),
+        None => format!("{} of {} faults", summary.counts.total(), arguments.faults),
     };
     if why.is_empty() {
         let back = if rewinds > 0 { format!(", went back {rewinds} times") } else { String::new() };
@@ -178,36 +183,36 @@ fn take(findings: &mut Findings, arguments: &ChaosArguments, trial: Trial, calm:
         }
         return;
     }
-    let again = again::command(std::env::args_os(), seed);
+    let again = reproduce::command(std::env::args_os(), seed);
     note!("seed {seed}: BROKEN under {faults} faults in {seconds:.1} s ({total})");
     why.iter().for_each(|why| note!("  {why}"));
     trial.last_lines(LAST_LINES).iter().for_each(|line| note!("  | {line}"));
     note!("  look: {}   again: {again}", trial.folder.display());
-    findings.broken.push(Broken { seed, why, again, folder: trial.folder });
+    summary.violations.push(Violation { seed, why, again, folder: trial.folder });
 }
 
-fn text(findings: &Findings) -> String {
-    let Findings { table, jobs, rewinds, broken, .. } = findings;
-    let mut lines = vec![table.text()];
-    lines.push(format!("{} faults in {jobs} jobs, which went back {rewinds} times", table.total()));
-    if broken.is_empty() {
+fn text(summary: &Summary) -> String {
+    let Summary { counts, jobs, rewinds, violations, .. } = summary;
+    let mut lines = vec![counts.text()];
+    lines.push(format!("{} faults in {jobs} jobs, which went back {rewinds} times", counts.total()));
+    if violations.is_empty() {
         lines.push("✔ all jobs held: ended in time, nothing lost, nothing counted twice".to_owned());
     }
-    for Broken { seed, why, again, folder } in broken {
+    for Violation { seed, why, again, folder } in violations {
         lines.push(format!("✘ seed {seed}: {}", why.join("; ")));
         lines.push(format!("  look: {}\n  again: {again}", folder.display()));
     }
     lines.join("\n")
 }
 
-fn json(findings: &Findings) -> serde_json::Value {
-    let Findings { table, kinds, jobs, rewinds, broken } = findings;
-    let broken = broken.iter().map(|Broken { seed, why, again, folder }| {
+fn json(summary: &Summary) -> serde_json::Value {
+    let Summary { counts, kinds, jobs, rewinds, violations } = summary;
+    let broken = violations.iter().map(|Violation { seed, why, again, folder }| {
         json!({"seed": seed, "why": why, "again": again, "folder": folder})
     });
     let broken: Vec<_> = broken.collect();
     json!({
-        "held": broken.is_empty(), "jobs": jobs, "faults": table.total(), "by_kind": table.json(),
+        "held": broken.is_empty(), "jobs": jobs, "faults": counts.total(), "by_kind": counts.json(),
         "rewinds": rewinds, "kinds": kinds.iter().map(Kind::word).collect::<Vec<_>>(), "broken": broken,
     })
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// A fault that lasts, and always ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spell {
-    pub(crate) ill: Ill,
+pub(crate) struct TimedFault {
+    pub(crate) impairment: Impairment,
     pub(crate) role: Role,
     pub(crate) name: String,
     /// In tenths of a lease's time to live.
@@ -17,23 +17,23 @@ pub(crate) struct Spell {
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ill {
+pub(crate) enum Impairment {
     /// The process stands still.
-    Frozen,
+    Paused,
     /// It gets no more memory.
-    Starved,
+    MemoryLimited,
     /// Packets between it and others vanish.
-    Cut(Cut),
+    Partitioned(Partition),
     /// Its link is slow, and drops what does not fit.
-    Slow(LinkLimits),
+    Throttled(LinkLimits),
     /// The disk that the role writes to is full.
-    Full,
+    DiskFull,
 }
 
 /// Between whom packets vanish.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
-    pub(crate) way: Way,
+pub(crate) struct Partition {
+    pub(crate) direction: Direction,
     /// The others.
     pub(crate) peers: Vec<String>,
     /// Whether those are all others.
@@ -42,15 +42,15 @@ pub(crate) struct Cut {
 
 /// Which packets vanish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Both,
-    /// Those that the struck host sends.
-    Out,
+    /// Those that the host sends.
+    Outbound,
     /// Those that are for it.
-    In,
+    Inbound,
 }
 
-impl Spell {
+impl TimedFault {
     /// How long it lasts.
     pub(crate) fn lasts(&self, ttl: Duration) -> Duration {
         ttl * self.tenths / 10
@@ -58,50 +58,52 @@ impl Spell {
 
     /// What was done, for people.
     pub(crate) fn what(&self) -> String {
-        let what = match &self.ill {
-            Ill::Frozen => "SIGSTOP".to_owned(),
-            Ill::Starved => "no more memory than it has".to_owned(),
-            Ill::Full => "the disk of its state and its checkpoints is full".to_owned(),
-            Ill::Slow(LinkLimits { kilobits_per_second, queue_millis }) => {
+        let what = match &self.impairment {
+            Impairment::Paused => "SIGSTOP".to_owned(),
+            Impairment::MemoryLimited => "no more memory than it has".to_owned(),
+            Impairment::DiskFull => "the disk of its state and its checkpoints is full".to_owned(),
+            Impairment::Throttled(LinkLimits { kilobits_per_second, queue_millis }) => {
                 format!(
                     "a link of {kilobits_per_second} kbit/s, what would wait {queue_millis} ms is dropped"
                 )
             }
-            Ill::Cut(cut) => cut.what(),
+            Impairment::Partitioned(partition) => partition.what(),
         };
         format!("{what}, for {:.1} lease TTLs", f64::from(self.tenths) / 10.0)
     }
 }
 
-impl Cut {
+impl Partition {
     /// Who cannot send to whom.
     pub(crate) fn pairs(&self, name: &str) -> Vec<(String, String)> {
         let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
-        let out = self.peers.iter().filter(|_| self.way != Way::In).map(|peer| pair(name, peer));
-        let to = self.peers.iter().filter(|_| self.way != Way::Out).map(|peer| pair(peer, name));
+        let out =
+            self.peers.iter().filter(|_| self.direction != Direction::Inbound).map(|peer| pair(name, peer));
+        let to =
+            self.peers.iter().filter(|_| self.direction != Direction::Outbound).map(|peer| pair(peer, name));
         out.chain(to).collect()
     }
 
     fn what(&self) -> String {
         let whom = if self.is_isolation { "all others".to_owned() } else { self.peers.join(", ") };
-        match self.way {
-            Way::Both => format!("cut off from {whom}"),
-            Way::Out => format!("cannot send to {whom}"),
-            Way::In => format!("cannot be reached by {whom}"),
+        match self.direction {
+            Direction::Both => format!("cut off from {whom}"),
+            Direction::Outbound => format!("cannot send to {whom}"),
+            Direction::Inbound => format!("cannot be reached by {whom}"),
         }
     }
 }
 
-/// A cut between the host of that role and name and one or all of `others`: with `is_isolation` all.
-pub(super) fn cut(random: &mut Random, others: Vec<String>, is_isolation: bool) -> Cut {
-    let way = [Way::Both, Way::Out, Way::In][random.below(3) as usize];
+/// A partition between the host of that role and name and one or all of `others`: with `is_isolation` all.
+pub(super) fn partition(random: &mut Random, others: Vec<String>, is_isolation: bool) -> Partition {
+    let direction = [Direction::Both, Direction::Outbound, Direction::Inbound][random.below(3) as usize];
     let one = random.below(others.len().max(1) as u64) as usize;
     let peers = if is_isolation { others } else { others.into_iter().skip(one).take(1).collect() };
-    Cut { way, peers, is_isolation }
+    Partition { direction, peers, is_isolation }
 }
 
 /// A link that is slow, but not so slow that nothing of a small model gets through.
-pub(super) fn link(random: &mut Random) -> LinkLimits {
+pub(super) fn link_limits(random: &mut Random) -> LinkLimits {
     let kilobits_per_second = 128 << random.below(4) as u32;
     LinkLimits { kilobits_per_second, queue_millis: 100 + random.below(300) as u32 }
 }

@@ -1,7 +1,7 @@
 //! What commands that break jobs are told of it, and the plan that becomes of that.
 
-use super::chaos::deck::Weather;
 use super::chaos::kind::{Kind, Kinds};
+use super::chaos::schedule::ScheduleSettings;
 use shoal_runner::JobPlan;
 use shoal_runner::flags::Conditions;
 use std::time::Duration;
@@ -13,28 +13,31 @@ const CHAOS_TTL_MILLIS: u64 = 1000;
 
 /// Which faults are injected.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct ChaosFlags {
+pub struct ChaosFlags {
     /// With chaos: strike pservers even while copies are missing
     #[arg(long)]
-    pub(crate) chaos_hard: bool,
+    pub chaos_hard: bool,
     /// With chaos: only these faults. Without this, `shoal run` strikes by those that need no privileges, `shoal chaos` by
     /// all that this machine permits
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KINDS")]
-    pub(crate) chaos_kinds: Vec<Kind>,
+    pub chaos_kinds: Vec<Kind>,
 }
 
-/// What is to be struck, and by what.
+/// Which faults are injected, as a seed decides.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fire {
-    pub(crate) seed: u64,
-    pub(crate) is_hard: bool,
-    pub(crate) kinds: Kinds,
+pub struct ChaosPlan {
+    /// What decides them.
+    pub seed: u64,
+    /// Whether pservers are hit while copies are missing.
+    pub is_hard: bool,
+    /// Of these kinds.
+    pub kinds: Kinds,
 }
 
-impl Fire {
+impl ChaosPlan {
     /// What it is for a job of that plan.
-    pub(crate) fn weather(self, plan: &JobPlan) -> Weather {
-        Weather {
+    pub(crate) fn settings(self, plan: &JobPlan) -> ScheduleSettings {
+        ScheduleSettings {
             seed: self.seed,
             ttl: Duration::from_millis(plan.job.lease_ttl_millis()),
             trainers: plan.trainers,
@@ -46,7 +49,7 @@ impl Fire {
     }
 
     /// What a job has to be given for it.
-    pub(crate) fn conditions(self) -> Conditions {
+    pub fn conditions(self) -> Conditions {
         Conditions {
             lasts: Some(CHAOS_LASTS),
             lease_ttl_millis: Some(CHAOS_TTL_MILLIS),

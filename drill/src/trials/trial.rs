@@ -1,8 +1,8 @@
-//! One job, undisturbed or under fire: from its start to its end, which has a bound.
+//! One job, undisturbed or under plan: from its start to its end, which has a bound.
 
-use super::judge::Ending;
-use crate::drill::chaos::Chaos;
-use crate::drill::flags::{ChaosFlags, Fire};
+use super::verdict::EndState;
+use crate::chaos::Chaos;
+use crate::flags::{ChaosFlags, ChaosPlan};
 use shoal_job::spec::Mode;
 use shoal_runner::JobPlan;
 use shoal_runner::exit::Exit;
@@ -26,23 +26,23 @@ pub(super) struct Trials {
 }
 
 /// The job that the others are judged by.
-pub(super) struct Calm {
+pub(super) struct Baseline {
     pub(super) seconds: f64,
-    pub(super) ending: Ending,
+    pub(super) end: EndState,
 }
 
-/// A job that was struck.
+/// A job under faults.
 pub(super) struct Trial {
     pub(super) seed: u64,
     pub(super) folder: PathBuf,
     pub(super) seconds: f64,
-    pub(super) strikes: Vec<Fault>,
+    pub(super) faults: Vec<Fault>,
     /// Or why there is none.
-    pub(super) ending: Result<Ending, String>,
+    pub(super) end: Result<EndState, String>,
 }
 
 impl Trials {
-    pub(super) async fn undisturbed(&mut self) -> anyhow::Result<Calm> {
+    pub(super) async fn baseline(&mut self) -> anyhow::Result<Baseline> {
         let plan = self.plan("undisturbed", Conditions::default()).await?;
         let mut progress = Progress::begin();
         let began = Instant::now();
@@ -58,33 +58,32 @@ impl Trials {
         };
         progress.end();
         job.stop().await;
-        Ok(Calm { seconds: began.elapsed().as_secs_f64(), ending: self.ending(&trained?) })
+        Ok(Baseline { seconds: began.elapsed().as_secs_f64(), end: self.end(&trained?) })
     }
 
-    /// A job under fire, ended at the latest after `bound`.
+    /// A job under faults, ended at the latest after `bound`.
     ///
     /// # Errors
     /// An interruption. What goes wrong with the job is in the trial.
-    pub(super) async fn struck(&mut self, fire: Fire, bound: Duration) -> anyhow::Result<Trial> {
-        let plan = self.plan(&format!("seed-{}", fire.seed), fire.conditions()).await?;
+    pub(super) async fn with_faults(&mut self, faults: ChaosPlan, bound: Duration) -> anyhow::Result<Trial> {
+        let plan = self.plan(&format!("seed-{}", faults.seed), faults.conditions()).await?;
         let folder = plan.folder.path().to_owned();
         plan.folder.begin(&plan.name)?;
         let mut progress = Progress::into_file(&folder.join("run.log"))?;
         let began = Instant::now();
-        let (strikes, ending) = self.strike(plan, fire, &mut progress, began + bound).await?;
+        let (injected, end) = self.play(plan, faults, &mut progress, began + bound).await?;
         let seconds = began.elapsed().as_secs_f64();
-        Ok(Trial { seed: fire.seed, folder, seconds, strikes, ending })
+        Ok(Trial { seed: faults.seed, folder, seconds, faults: injected, end })
     }
 
-    async fn strike(
+    async fn play(
         &mut self,
         plan: JobPlan,
-        fire: Fire,
+        faults: ChaosPlan,
         progress: &mut Progress,
         until: Instant,
-    ) -> anyhow::Result<(Vec<Fault>, Result<Ending, String>)> {
+    ) -> anyhow::Result<(Vec<Fault>, Result<EndState, String>)> {
         let hung = |what: &str| format!("hung: {what} in time");
-        let weather = fire.weather(&plan);
         let started = tokio::select! {
             biased;
             () = self.shutdown.wait() => return Err(Exit::interrupted(&self.shutdown).into()),
@@ -95,14 +94,14 @@ impl Trials {
             Ok(Err(error)) => return Ok((Vec::new(), Err(format!("{error:#}")))),
             Err(_) => return Ok((Vec::new(), Err(hung("it did not start")))),
         };
-        let chaos = Chaos::new(weather);
+        let chaos = Chaos::new(faults, &job.plan);
         let trained = tokio::select! {
             biased;
             () = self.shutdown.wait() => Err(anyhow::Error::from(Exit::interrupted(&self.shutdown))),
             trained = timeout_at(until, life::train(&mut job, progress, chaos)) => Ok(trained),
         };
         let ended = trained.map(|trained| match trained {
-            Ok(Ok((outcome, _))) => Ok(self.ending(&outcome)),
+            Ok(Ok((outcome, _))) => Ok(self.end(&outcome)),
             Ok(Err(error)) => Err(format!("{error:#}")),
             Err(_) => Err(hung("it was not done")),
         });
@@ -113,14 +112,14 @@ impl Trials {
         }
         job.stop().await;
         job.notes.drain(..).for_each(|note| progress.say(&note));
-        let ending = ended?;
-        Ok((job.record.strikes().cloned().collect(), ending))
+        let end = ended?;
+        Ok((job.record.injected().cloned().collect(), end))
     }
 
-    fn ending(&self, outcome: &Outcome) -> Ending {
+    fn end(&self, outcome: &Outcome) -> EndState {
         let status = &outcome.status;
         let is_whole = status.records_excluded == 0 && !status.is_stopped_early;
-        Ending {
+        EndState {
             is_synchronous: self.flags.spec.mode() == Mode::Sync,
             sha256: outcome.parameters_sha256.clone(),
             tally: outcome.tally(),

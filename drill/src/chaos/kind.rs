@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// kill -9 of a trainer, a pserver or the master
     Kill,
     /// SIGSTOP, and SIGCONT after a while
@@ -27,26 +27,26 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Its word on the command line.
-    pub(crate) fn word(self) -> String {
+    pub fn word(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
     /// Whether each process has to be a host of a network made for the run.
-    pub(crate) fn needs_network(self) -> bool {
+    pub fn needs_network(self) -> bool {
         matches!(self, Kind::Partition | Kind::Slow)
     }
     /// Whether only the superuser can do it.
-    pub(crate) fn is_privileged(self) -> bool {
+    pub fn is_privileged(self) -> bool {
         self.needs_network() || self == Kind::Disk
     }
 }
 
 /// A set of [kinds](Kind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kinds(u16);
+pub struct Kinds(u16);
 
 impl Kinds {
     /// These; if there are none, all that anybody can do.
-    pub(crate) fn of(kinds: &[Kind]) -> Kinds {
+    pub fn of(kinds: &[Kind]) -> Kinds {
         let anybody =
             |kind: &Kind| !kind.is_privileged() && (cfg!(target_os = "linux") || *kind != Kind::Memory);
         match kinds {
@@ -54,14 +54,16 @@ impl Kinds {
             kinds => kinds.iter().copied().collect(),
         }
     }
-    pub(crate) fn holds(self, kind: Kind) -> bool {
+    /// Whether a kind is among them.
+    pub fn holds(self, kind: Kind) -> bool {
         self.0 & 1 << kind as u16 != 0
     }
-    pub(crate) fn iter(self) -> impl Iterator<Item = Kind> {
+    /// One after another.
+    pub fn iter(self) -> impl Iterator<Item = Kind> {
         Kind::value_variants().iter().copied().filter(move |kind| self.holds(*kind))
     }
     /// Their words, with commas between.
-    pub(crate) fn words(self) -> String {
+    pub fn words(self) -> String {
         self.iter().map(Kind::word).collect::<Vec<_>>().join(",")
     }
 }

@@ -1,4 +1,4 @@
-//! How often each role was struck by each kind of fault. Pure.
+//! How often each role was hit by each kind of fault. Pure.
 
 use serde_json::{Value, json};
 use shoal_runner::report::Fault;
@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 const ROLES: [&str; 3] = ["trainer", "pserver", "master"];
 
-/// Counts of strikes.
+/// How many faults there were.
 #[derive(Debug, Default)]
-pub(super) struct Table(BTreeMap<String, BTreeMap<String, u64>>);
+pub(super) struct FaultCounts(BTreeMap<String, BTreeMap<String, u64>>);
 
-impl Table {
+impl FaultCounts {
     pub(super) fn add(&mut self, fault: &Fault) {
         // Numbers are changed of nobody in particular.
         let kind = if fault.name.is_empty() { "scale" } else { &fault.kind };
@@ -50,8 +50,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strikes_are_counted_by_kind_and_role() {
-        let mut table = Table::default();
+    fn faults_are_counted_by_kind_and_role() {
+        let mut table = FaultCounts::default();
         for (kind, role, name) in
             [("kill", "master", "master"), ("kill", "trainer", "trainer-3"), ("leave", "pserver", "")]
         {

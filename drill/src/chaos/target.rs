@@ -1,6 +1,6 @@
 //! The job as chaos sees it: read off the master's status and the processes that run. Pure.
 
-use super::deck::Sight;
+use super::schedule::TargetState;
 use shoal_runtime::wire::proto::StatusReply;
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 const END_TENTH: u64 = 10;
 
 /// What `status` and the running pservers show; `trainers` take part.
-pub(crate) fn sight(
+pub(crate) fn observe(
     status: &StatusReply,
     is_master_here: bool,
     trainers: Vec<String>,
     running: &BTreeSet<&str>,
-) -> Sight {
+) -> TargetState {
     let live = status.pservers.iter().filter(|pserver| !pserver.lost && !pserver.is_leaving);
     let pservers =
         live.map(|pserver| &pserver.name).filter(|name| running.contains(name.as_str())).cloned().collect();
-    Sight {
+    TargetState {
         trainers,
         pservers,
         is_whole: is_whole(status, running),
@@ -89,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_struck_is_live_runs_and_stays() {
+    fn who_may_be_hit_is_live_runs_and_stays() {
         let mut status = status();
         status.pservers[0].lost = true;
         status.pservers[1].is_leaving = true;
         let sees = |running: &[&str], status: &StatusReply| {
-            sight(status, true, vec![], &running.iter().copied().collect())
+            observe(status, true, vec![], &running.iter().copied().collect())
         };
         assert_eq!(sees(&ALL, &status).pservers, ["pserver-2"]);
         assert!(sees(&ALL[..2], &status).pservers.is_empty());

@@ -1,7 +1,7 @@
 //! `shoal demo`: a real model trained elastically under faults, and the proof that nothing was lost.
 
 mod proof;
-mod scenes;
+mod schedule;
 
 use crate::programs::data;
 use anyhow::Context;
@@ -35,7 +35,7 @@ const PACE: Duration = Duration::from_millis(20);
 /// pservers while trainers join, leave, are killed and are frozen. Both must end in the same bits.
 #[derive(clap::Args)]
 #[command(after_help = "Example: shoal demo --seed 41")]
-pub(crate) struct DemoArguments {
+pub struct DemoArguments {
     /// Seeds shuffling and initial values
     #[arg(long, env = "SHOAL_SEED", default_value_t = 7)]
     seed: u64,
@@ -47,7 +47,11 @@ pub(crate) struct DemoArguments {
     json: bool,
 }
 
-pub(crate) async fn run(arguments: DemoArguments) -> anyhow::Result<ExitCode> {
+/// Trains twice, the second time under faults, and prints the proof that both ended in the same bits.
+///
+/// # Errors
+/// An interruption, or a run that cannot be made.
+pub async fn run(arguments: DemoArguments) -> anyhow::Result<ExitCode> {
     let mut shutdown = Shutdown::on_signal()?;
     tokio::select! {
         biased;
@@ -71,8 +75,8 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     note!("2. Elastic, on two pservers, slowed down so that you can watch. While it runs:");
     let mut job = start(arguments, "elastic", &data, 2, 2, PACE).await?;
     latest::remember(job.plan.folder.path());
-    let acted = scenes::act(&mut job).await;
-    let outcome = match acted {
+    let injected = schedule::inject(&mut job).await;
+    let outcome = match injected {
         Ok(()) => Outcome::read(&mut job).await,
         Err(error) => Err(error),
     };
@@ -123,7 +127,7 @@ async fn undisturbed(arguments: &DemoArguments, data: &Path) -> anyhow::Result<O
     let mut job = start(arguments, "undisturbed", data, 1, 1, Duration::ZERO).await?;
     let trained = async {
         while job.tick().await? {
-            scenes::say_notes(&mut job);
+            schedule::say_notes(&mut job);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Outcome::read(&mut job).await

@@ -28,7 +28,7 @@ fn trial(kind: Kind) -> Option<&'static str> {
 }
 
 /// Why a kind cannot be done here, if so.
-pub(crate) fn missing(kind: Kind) -> Option<String> {
+pub fn missing(kind: Kind) -> Option<String> {
     if !cfg!(target_os = "linux") && (kind.is_privileged() || kind == Kind::Memory) {
         return Some("it needs Linux".to_owned());
     }
@@ -40,7 +40,7 @@ pub(crate) fn missing(kind: Kind) -> Option<String> {
 ///
 /// # Errors
 /// A kind that cannot be done here.
-pub(crate) fn enter(kinds: Kinds) -> anyhow::Result<()> {
+pub fn enter(kinds: Kinds) -> anyhow::Result<()> {
     let needs_network = kinds.iter().any(Kind::needs_network);
     if is_inside() {
         // A new network namespace has nothing but a loopback device, and that is down.
@@ -65,7 +65,7 @@ pub(crate) fn enter(kinds: Kinds) -> anyhow::Result<()> {
 }
 
 /// Whether this command has begun in namespaces of its own. A variable that somebody else has set is not believed.
-pub(crate) fn is_inside() -> bool {
+pub fn is_inside() -> bool {
     let left = std::env::var_os(LEFT);
     left.is_some_and(|left| {
         left.to_string_lossy().starts_with("mnt:") && mounts().is_ok_and(|now| now != left)
