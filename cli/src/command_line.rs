@@ -113,8 +113,8 @@ impl Command {
             #[cfg(feature = "cluster")]
             Command::Simulate(arguments) => commands::simulate::run(&arguments),
             Command::Recordio(arguments) => commands::recordio::run(arguments),
-            Command::Master(arguments) => block_on(commands::roles::master(arguments)),
-            Command::Pserver(arguments) => block_on(commands::roles::pserver(arguments)),
+            Command::Master(arguments) => role(commands::roles::master(arguments)),
+            Command::Pserver(arguments) => role(commands::roles::pserver(arguments)),
             #[cfg(feature = "cluster")]
             Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
             Command::DemoTrainer => Ok(demo_trainer()),
@@ -158,6 +158,11 @@ pub(crate) fn command() -> clap::Command {
         None => Arguments::command(),
         Some(note) => Arguments::command().after_help(format!("{note}\n\n{ENDING}")),
     }
+}
+
+/// A role ends when it is told to, whatever its threads wait for.
+fn role(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    shoal_runtime::host::program::run(work)?
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {

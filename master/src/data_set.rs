@@ -9,11 +9,13 @@ mod headers;
 mod names;
 mod objects;
 mod pattern;
+mod progress;
 mod refused;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use pattern::{means, pieces};
+pub(crate) use progress::Progress;
 pub use refused::Refused;
 
 use anyhow::Context;
@@ -24,28 +26,43 @@ use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::storage::{Buckets, Remedy, StorageError};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Files whose headers are read at the same time.
 const FILES_AT_ONCE: usize = 16;
 
 /// Pins the data set that two lists of names and patterns mean, what is trained on and then what is evaluated: in the order
 /// given, each pattern's matches in the order of names. Returns as well how many records are trained on.
+/// What blocks is done on threads for it: the future may be dropped at any await.
 ///
 /// # Errors
 /// [`Refused`] where somebody has to name other files, or to mend them; a bucket that does not answer or says no.
 pub async fn scan(trained: &[String], evaluated: &[String]) -> anyhow::Result<(Manifest, u64)> {
-    scan_in(&Buckets::default(), trained, evaluated).await
+    scan_telling(trained, evaluated, &Arc::default()).await
+}
+
+/// The same, which keeps `progress` up to date.
+///
+/// # Errors
+/// As [`scan`].
+pub(crate) async fn scan_telling(
+    trained: &[String],
+    evaluated: &[String],
+    progress: &Arc<Progress>,
+) -> anyhow::Result<(Manifest, u64)> {
+    scan_in(&Buckets::default(), trained, evaluated, progress).await
 }
 
 async fn scan_in(
     buckets: &Buckets,
     trained: &[String],
     evaluated: &[String],
+    progress: &Arc<Progress>,
 ) -> anyhow::Result<(Manifest, u64)> {
     let (mut manifest, mut refused) = (Manifest::default(), Refused::default());
     let mut records = [0; 2];
     for (given, records) in [trained, evaluated].into_iter().zip(&mut records) {
-        append(&mut manifest, &mut refused, buckets, given).await?;
+        append(&mut manifest, &mut refused, buckets, given, progress).await?;
         *records = manifest.record_count();
     }
     refused.check()?;
@@ -58,13 +75,21 @@ async fn append(
     refused: &mut Refused,
     buckets: &Buckets,
     given: &[String],
+    progress: &Arc<Progress>,
 ) -> anyhow::Result<()> {
-    let findings = once(names::find(buckets, given).await?);
+    progress.finding();
+    let findings = once(names::find(buckets, given, progress).await?);
+    progress.names_found(findings.len());
     let files = findings.iter().filter(|finding| !matches!(finding, Ok(Found::Numbered { .. }))).count();
     if files > 0 {
         tracing::info!(files, "reading the headers of the data set");
     }
-    let mut indexed = futures_util::stream::iter(findings).map(index).buffered(FILES_AT_ONCE);
+    let counted = |finding| async {
+        let indexed = index(finding).await;
+        progress.read_one();
+        indexed
+    };
+    let mut indexed = futures_util::stream::iter(findings).map(counted).buffered(FILES_AT_ONCE);
     while let Some(indexed) = indexed.next().await {
         match indexed? {
             Err(fault) => refused.add(fault),

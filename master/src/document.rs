@@ -185,7 +185,7 @@ pub struct Document {
     pub evaluations: Vec<Evaluation>,
     /// What trainers could not do, oldest first.
     pub troubles: Vec<Trouble>,
-    /// Trainers that ended because they could not go on.
+    /// Trainers that ended because they could not go on, since others last made a step.
     pub failures: u32,
     /// How often the job, or a block of it, has gone back.
     pub rewinds: u64,

@@ -1,4 +1,7 @@
-//! Keeps the document: gets elected, decides, swaps, and only then lets the machine tell. Persist, then tell.
+//! Keeps the document: gets elected, decides, swaps, and only then lets the machine tell. Persist, then tell. Beside it, and never
+//! waited for by it, checkpoints are committed and removed (`storing`), and pservers asked after.
+
+mod storing;
 
 use crate::begun;
 use crate::document::{Document, Wanted};
@@ -73,12 +76,17 @@ impl Keeper<'_> {
             Err(error) => return passing(error),
         };
         tracing::info!(term = document.master_term, "this master leads");
+        let mut randoms = [(); 2].map(|()| Random::seeded(random.bits()));
+        let [committing, removing] = &mut randoms;
+        let elected = document.clone();
         service.lead(document, self.manifest.clone(), self.policy, &self.place);
         tokio::select! {
             biased;
             why = leadership.lost() => Ok(why),
             error = self.govern(service, revision, random) => passing(error),
             never = self.probe(service) => match never {},
+            never = self.commit(service, committing) => match never {},
+            never = self.remove(service, &elected, removing) => match never {},
         }
     }
 
@@ -157,42 +165,7 @@ impl Keeper<'_> {
                 service.adopted();
                 continue;
             }
-            if self.commit(service).await {
-                continue;
-            }
-            let ttl = service.with(|machine, _| machine.settings().lease_ttl_millis).unwrap_or(1000);
-            let _ = tokio::time::timeout(Duration::from_millis(ttl) / 16, changed).await;
-        }
-    }
-
-    /// Writes the manifest of a checkpoint whose pieces are all there, and lets go of the files of older ones. Returns
-    /// whether there is something to decide now.
-    async fn commit(&self, service: &MasterService) -> bool {
-        for checkpoint in service.with(|machine, _| machine.checkpoints_let_go()).unwrap_or_default() {
-            if let Err(error) = checkpoints::remove(self.storage, checkpoint).await {
-                tracing::warn!(%checkpoint, %error, "an old checkpoint cannot be removed; its files are left behind");
-            }
-        }
-        let Some(manifest) = service.with(|machine, _| machine.checkpoint_to_commit()).flatten() else {
-            return false;
-        };
-        match checkpoints::commit(self.storage, &manifest).await {
-            Ok(record) => {
-                service.with(|machine, now| machine.committed(record, &manifest, now));
-                true
-            }
-            // Another master got so far and no further, say: it is never tried again under this number.
-            Err(error) if error.remedy() == Remedy::GiveUp => {
-                tracing::error!(checkpoint = %manifest.checkpoint, %error, "a checkpoint is given up; another is made");
-                service.with(|machine, _| machine.cannot_be_committed(manifest.checkpoint));
-                true
-            }
-            Err(error) => {
-                tracing::error!(checkpoint = %manifest.checkpoint, %error, "a manifest cannot be written; trying again");
-
-                service.with(|machine, _| machine.not_committed(manifest.checkpoint));
-                false
-            }
+            let _ = tokio::time::timeout(look(service), changed).await;
         }
     }
 
@@ -215,6 +188,11 @@ impl Keeper<'_> {
             }
         }
     }
+}
+
+/// How long whoever waits for a change waits at most: time alone may bring one.
+fn look(service: &MasterService) -> Duration {
+    Duration::from_millis(service.with(|machine, _| machine.settings().lease_ttl_millis).unwrap_or(1000)) / 16
 }
 
 /// What another election may mend is no error; what only a person can mend is one.

@@ -20,6 +20,7 @@ pub mod keeper;
 mod lanes;
 pub mod lease;
 mod linger;
+mod loads;
 pub mod machine;
 pub mod members;
 pub mod metrics;
@@ -32,6 +33,7 @@ pub mod service;
 pub mod settings;
 mod shunned;
 mod signals;
+mod starting;
 mod status;
 pub mod suspects;
 mod tally;
@@ -41,52 +43,66 @@ mod warm_start;
 mod words;
 mod work;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{self, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
-use shoal_runtime::host::storage::Storage;
-use shoal_runtime::host::store;
 use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto::master_server::MasterServer;
+
+/// Whether another start would end so, too: its settings, or its data, have to be other ones.
+pub fn is_hopeless(error: &anyhow::Error) -> bool {
+    error.is::<settings::Wrong>() || error.is::<data_set::Refused>()
+}
 
 /// Runs a master until `shutdown`, or until its job is over where it is not to stay. Prints nothing; `ready` is called once with the address it listens on.
 ///
 /// # Errors
 /// An unreadable data set, an address that cannot be bound, settings that make no job, a store that is damaged or
-/// holds another job; with `--linger-seconds`, a job that failed.
+/// holds another job; with `--linger-seconds`, a job that failed, or that was not over when this master was told to stop.
 pub async fn run(
     settings: settings::MasterSettings,
     ready: impl FnOnce(std::net::SocketAddr),
-    mut shutdown: Shutdown,
+    shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let security = settings.security()?;
     security.check_address(settings.listen).context("--listen")?;
-    let (trained, evaluated) = settings.spec()?.trained_and_evaluated();
-    let (manifest, trained) = tokio::select! {
+    settings.spec()?;
+    // Before anything slow: who probes this process must not take one that reads for one that hangs.
+    let pages = http::listen(settings.http).await?;
+    let (service, starting) = (service::MasterService::new(), starting::Starting::default());
+    let watched = metrics::Watched { service: &service, starting: &starting, security: &security };
+    tokio::select! {
         biased;
-        () = shutdown.wait() => return Ok(()),
-        scanned = data_set::scan(trained, evaluated) => scanned?,
+        ended = live(&settings, ready, shutdown, &watched) => ended,
+        never = http::serve(pages, &watched) => match never {},
+    }
+}
+
+/// Prepares, then leads or stands by until its end. Told to stop, it hears that wherever it is.
+async fn live(
+    settings: &settings::MasterSettings,
+    ready: impl FnOnce(std::net::SocketAddr),
+    mut shutdown: Shutdown,
+    watched: &metrics::Watched<'_>,
+) -> anyhow::Result<()> {
+    let metrics::Watched { service, starting, security } = *watched;
+    let prepared = tokio::select! {
+        biased;
+        () = shutdown.wait() => return linger::stopped(service, settings.linger()),
+        prepared = starting.prepare(settings, security) => prepared?,
+        never = starting.tell() => match never {},
     };
-    let settings::Fresh { document: mut fresh, policy } = settings.fresh(&manifest, trained)?;
-    let records = manifest.record_count();
-    let (files, bytes) = manifest.files_of(&(0..records));
-    tracing::info!(job = %fresh.job.job, files, records, chunks = manifest.chunk_count(), bytes, "data set pinned");
-    let store = store::open(&settings.store(), &security)?;
-    let file = settings.spec()?.warm_start.as_deref().map(warm_start::located).transpose()?;
-    fresh.job.warm_start = warm_start::pinned(file, store.as_ref()).await?;
+    let starting::Prepared { manifest, fresh, store, place, storage } = prepared;
+    let settings::Fresh { document: fresh, policy } = fresh;
     let mut random = Random::from_os();
     let limits = Limits::default();
-    let listener = rpc::listen_secured(settings.listen, &security).await?;
-    let pages = http::listen(settings.http).await?;
+    let listener = rpc::listen_secured(settings.listen, security).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     telemetry::identify(&settings.job, &address.to_string());
     tracing::info!(%address, "master listens");
     ready(address);
-    let place = settings.checkpoints()?;
-    let storage = Storage::open(&place).await.context("--checkpoints")?;
-    let service = service::MasterService::new();
     let keeper = keeper::Keeper {
         store: store.as_ref(),
         dial: &TcpDial { limits, security: security.clone() },
@@ -100,15 +116,17 @@ pub async fn run(
     let server = MasterServer::new(service.clone())
         .max_decoding_message_size(limits.message_bytes)
         .max_encoding_message_size(limits.message_bytes);
-    let watched = metrics::Watched { service: &service, store: store.as_ref(), security: &security };
+    let routes = tonic::service::Routes::new(server);
     tokio::select! {
         biased;
-        served = rpc::serve(listener, tonic::service::Routes::new(server), limits, security.clone(), shutdown) => {
+        served = rpc::serve(listener, routes, limits, security.clone(), shutdown) => {
             served.context("serving failed")?;
-            linger::stopped(&service, settings.linger())
+            linger::stopped(service, settings.linger())
         }
-        error = keeper.keep(&service, &mut random) => Err(error).with_context(|| format!("store {}", settings.store())),
-        over = linger::over(&service, settings.linger()) => over,
-        never = http::serve(pages, &watched) => match never {},
+        error = keeper.keep(service, &mut random) => Err(error).with_context(|| format!("store {}", settings.store())),
+        over = linger::over(service, settings.linger()) => over,
+        () = service.broken() => bail!(
+            "a panic has left this master's state half-changed: it ends, and the next begins with what the store holds"
+        ),
     }
 }

@@ -1,7 +1,7 @@
 //! The master as a program of its own; the same as `shoal master`.
 
 use clap::Parser;
-use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+use shoal_runtime::host::{program, shutdown::Shutdown, telemetry};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -11,15 +11,16 @@ struct Arguments {
     settings: shoal_master::settings::MasterSettings,
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
+fn main() -> anyhow::Result<ExitCode> {
+    program::run(live())?
+}
+
+async fn live() -> anyhow::Result<ExitCode> {
     let settings = Arguments::parse().settings;
     telemetry::start("master", settings.log_format);
     if let Err(error) = shoal_master::run(settings, |_| {}, Shutdown::on_signal()?).await {
         telemetry::last_words(&format!("{error:#}"));
-        // Another start would find the same files.
-        let is_refused = error.downcast_ref::<shoal_master::data_set::Refused>().is_some();
-        return Ok(if is_refused { ExitCode::from(2) } else { ExitCode::FAILURE });
+        return Ok(if shoal_master::is_hopeless(&error) { ExitCode::from(2) } else { ExitCode::FAILURE });
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Final and lost members that are remembered, so that late words of theirs get a precise answer.
 const REMEMBERED_MAX: usize = 1000;
 /// Members that may be live at a time: twice what a master is made for.
-const LIVE_MAX: usize = 20_000;
+pub(crate) const LIVE_MAX: usize = 20_000;
 /// The most bytes of a name: members of the document have one.
 const NAME_BYTES_MAX: usize = 253;
 

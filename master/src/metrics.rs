@@ -2,9 +2,9 @@
 //! puts no name of a member on anything: the number of series must not grow with the cluster.
 
 use crate::service::MasterService;
+use crate::starting::Starting;
 use shoal_runtime::host::http::{self, Exposition};
 use shoal_runtime::host::rpc::Security;
-use shoal_runtime::host::store::Store;
 use shoal_runtime::wire::proto::{LeaseCounters, StatusReply};
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ const STORE_WAIT: Duration = Duration::from_secs(2);
 pub struct Watched<'a> {
     /// The master.
     pub service: &'a MasterService,
-    /// Where its document lies.
-    pub store: &'a dyn Store,
+    /// How far it is, and where its document lies.
+    pub starting: &'a Starting,
     /// How it speaks with others.
     pub security: &'a Security,
 }
@@ -38,7 +38,11 @@ impl http::Watched for Watched<'_> {
         if self.service.with(|_, _| ()).is_some() {
             return Ok(());
         }
-        match tokio::time::timeout(STORE_WAIT, self.store.load()).await {
+        let (None, Some(store)) = (self.starting.waits_for(), self.starting.store()) else {
+            let what = self.starting.waits_for().unwrap_or_default();
+            return Err(format!("this master does not lead yet: {what}"));
+        };
+        match tokio::time::timeout(STORE_WAIT, store.load()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
                 Err(format!("this master does not lead, and its store does not answer: {error}"))
@@ -170,7 +174,8 @@ mod tests {
     use crate::fixture::{AT_THE_END, manifest, settings};
     use bytes::Bytes;
     use http::Watched as _;
-    use shoal_runtime::host::store::{Leadership, MemoryStore, Revision, StoreError};
+    use shoal_runtime::host::store::{Leadership, MemoryStore, Revision, Store, StoreError};
+    use std::sync::Arc;
 
     /// A store that answers once in a while.
     #[derive(Debug)]
@@ -192,17 +197,18 @@ mod tests {
         }
     }
 
-    async fn readiness(service: &MasterService, store: &dyn Store) -> Result<(), String> {
-        Watched { service, store, security: &Security::Loopback }.readiness().await
+    async fn readiness(service: &MasterService, store: impl Store + 'static) -> Result<(), String> {
+        let starting = Starting::prepared(Arc::new(store));
+        Watched { service, starting: &starting, security: &Security::Loopback }.readiness().await
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_master_that_stands_by_is_ready_while_its_store_answers() {
         let standby = MasterService::new();
-        assert_eq!(readiness(&standby, &MemoryStore::new()).await, Ok(()));
+        assert_eq!(readiness(&standby, MemoryStore::new()).await, Ok(()));
         let broken = Moody(Some(StoreError::Unavailable("no route to etcd".to_owned())));
-        assert!(readiness(&standby, &broken).await.unwrap_err().contains("no route to etcd"));
-        assert!(readiness(&standby, &Moody(None)).await.unwrap_err().contains("within 2 s"));
+        assert!(readiness(&standby, broken).await.unwrap_err().contains("no route to etcd"));
+        assert!(readiness(&standby, Moody(None)).await.unwrap_err().contains("within 2 s"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -213,7 +219,7 @@ mod tests {
             Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 },
         );
         service.lead(document.elected("m1"), manifest(64), AT_THE_END, "memory");
-        assert_eq!(readiness(&service, &Moody(None)).await, Ok(()));
+        assert_eq!(readiness(&service, Moody(None)).await, Ok(()));
         assert!(text(service.standing().as_ref()).contains("shoal_master_leads 1\n"));
         service.step_down();
         assert!(text(service.standing().as_ref()).contains("shoal_master_leads 0\n"));

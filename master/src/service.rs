@@ -2,17 +2,20 @@
 //!
 //! The machine sits behind one lock that is never held across an await; no decision is taken here.
 
+mod connected;
+
 use crate::clock::Clock;
 use crate::document::Document;
-use crate::machine::{CheckpointPolicy, Declared, LeaseOutcome, Machine, TrainerWord, UNATTENDED_MAX};
+use crate::machine::{CheckpointPolicy, Declared, LeaseOutcome, Machine, TrainerWord};
 use crate::signals::Signals;
 use crate::{status, words};
+use connected::Connected;
 use shoal_runtime::cluster::{
     Declaration, Environment, Incarnation, LeaseId, Manifest, Refusal, RefusalKind,
 };
 use shoal_runtime::wire::proto::{self, master_server};
 use shoal_runtime::wire::{malformed, status_of};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -70,13 +73,16 @@ impl MasterService {
     pub fn lead(&self, document: Document, manifest: Manifest, policy: CheckpointPolicy, place: &str) {
         let stride = Duration::from_millis(document.job.lease_ttl_millis) / 4;
         let machine = Machine::new(document, manifest, policy, place.to_owned(), Duration::ZERO);
-        *self.lock() = Some(Leading { machine, clock: Clock::starting(self.started.elapsed(), stride) });
+        let clock = Clock::starting(self.started.elapsed(), stride);
+        if let Some(mut leading) = self.lock() {
+            *leading = Some(Leading { machine, clock });
+        }
         self.signals.adopted();
     }
 
     /// It does not lead any more.
     pub fn step_down(&self) {
-        *self.lock() = None;
+        drop(self.lock().and_then(|mut leading| leading.take()));
         self.signals.adopted();
     }
 
@@ -90,14 +96,24 @@ impl MasterService {
         self.signals.calls_waiting()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Leading>> {
-        // A panic inside the machine leaves it as it was between two of its writes: going on beats a dead master.
-        self.leading.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Resolves once a panic has ended a change of the machine half-way. Nothing is told of it from then on; this process is to end,
+    /// and the next master to begin with what the document says.
+    pub(crate) async fn broken(&self) {
+        self.signals.broken().await;
+    }
+
+    /// The machine, locked; none once a panic has left it between two of its writes.
+    fn lock(&self) -> Option<MutexGuard<'_, Option<Leading>>> {
+        let locked = self.leading.lock();
+        if locked.is_err() {
+            self.signals.broke();
+        }
+        locked.ok()
     }
 
     /// The machine, brought up to the present moment; none while this process does not lead.
     fn present(&self) -> Option<Present<'_>> {
-        let mut leading = self.lock();
+        let mut leading = self.lock()?;
         let Leading { machine, clock } = leading.as_mut()?;
         let now = clock.now(self.started.elapsed());
         machine.tick(now);
@@ -119,9 +135,9 @@ impl MasterService {
         Some(ask(&mut present, now))
     }
 
-    /// How the job is; none while this process does not lead.
+    /// How the job is, without declaration and routing; none while this process does not lead.
     pub fn standing(&self) -> Option<proto::StatusReply> {
-        self.present().map(|present| status::reply(&present, present.now))
+        self.present().map(|present| status::reply(&present, present.now, false))
     }
 
     /// Told of whatever may bring a decision.
@@ -172,24 +188,6 @@ impl MasterService {
             // Time alone may bring a task (an expired lease), so the wait is bounded even without a change.
             let _waiting = self.signals.wait();
             let _ = tokio::time::timeout_at(until, freed).await;
-        }
-    }
-}
-
-/// Suspects a pserver whose open call was dropped before it was answered, for its connection is gone; and one that
-/// does not open another after an answer, for nothing would tell its end.
-struct Connected {
-    service: MasterService,
-    pserver: Incarnation,
-    is_answered: bool,
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        let patience = if self.is_answered { UNATTENDED_MAX } else { Duration::ZERO };
-        self.service.with(|machine, now| machine.suspect_pserver(self.pserver, now + patience));
-        if !self.is_answered {
-            self.service.signals.heard();
         }
     }
 }
@@ -289,8 +287,9 @@ impl master_server::Master for MasterService {
         let request = request.into_inner();
         let (mut machine, now) = self.machine(&request.job)?;
         let previous = Some(Incarnation(request.previous)).filter(|previous| previous.0 > 0);
+        let address = words::address(request.address)?;
         let incarnation = machine
-            .register(&request.name, &request.address, request.nonce, request.process, previous, now)
+            .register(&request.name, &address, request.nonce, request.process, previous, now)
             .map_err(|refusal| status_of(&refusal))?;
         let (settings, checkpoints) = (Some(machine.settings().into()), machine.place.clone());
         drop(machine);
@@ -354,16 +353,17 @@ impl master_server::Master for MasterService {
     }
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Answer<proto::StatusReply> {
-        let (machine, now) = self.machine(&request.into_inner().job)?;
-        Ok(Response::new(status::reply(&machine, now)))
+        let proto::StatusRequest { job, without_model } = request.into_inner();
+        let (machine, now) = self.machine(&job)?;
+        Ok(Response::new(status::reply(&machine, now, !without_model)))
     }
 
     async fn scale(&self, request: Request<proto::ScaleRequest>) -> Answer<proto::ScaleReply> {
         let request = request.into_inner();
         let (mut machine, _) = self.machine(&request.job)?;
         let mut wanted = machine.wanted();
-        wanted.trainers = request.trainers.unwrap_or(wanted.trainers);
-        wanted.pservers = request.pservers.unwrap_or(wanted.pservers).max(1);
+        wanted.trainers = words::wanted("trainers", request.trainers, wanted.trainers)?;
+        wanted.pservers = words::wanted("pservers", request.pservers, wanted.pservers)?.max(1);
         let before = machine.scale(wanted);
         drop(machine);
         self.signals.heard();

@@ -76,6 +76,11 @@ pub struct MasterSettings {
     pub linger_seconds: Option<u64>,
 }
 
+/// Settings that make no job: another start would find the same.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Wrong(String);
+
 /// What a job is made of that has not begun.
 #[derive(Clone, Debug)]
 pub struct Fresh {
@@ -93,9 +98,9 @@ impl MasterSettings {
     pub fn spec(&self) -> anyhow::Result<&Spec> {
         let StatedJob { spec, naming } = &self.stated;
         if let Some(fault) = spec.faults(*naming).into_iter().next() {
-            return Err(anyhow!(fault));
+            return Err(Wrong(fault).into());
         }
-        check_outputs(spec)?;
+        check_outputs(spec).map_err(|error| Wrong(format!("{error:#}")))?;
         Ok(spec)
     }
 

@@ -14,6 +14,7 @@ pub(crate) struct Signals {
     adopted: Notify,
     free: Notify,
     waiting: AtomicUsize,
+    broken: Notify,
 }
 
 /// A call for tasks that is kept open, for as long as this lives.
@@ -44,6 +45,16 @@ impl Signals {
     /// A task may be free.
     pub(crate) fn freed_one(&self) {
         self.free.notify_one();
+    }
+
+    /// A panic has ended a change of the machine half-way.
+    pub(crate) fn broke(&self) {
+        self.broken.notify_one();
+    }
+
+    /// For whoever ends this process then.
+    pub(crate) async fn broken(&self) {
+        self.broken.notified().await;
     }
 
     /// For whoever keeps the document.

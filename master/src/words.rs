@@ -4,11 +4,15 @@ use crate::decide::Admission;
 use crate::dispatch;
 use crate::lease::Progress;
 use crate::machine::{PserverCounters, PserverWord, Refused, TrainerCounters};
+use crate::members::LIVE_MAX;
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
+use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::{
-    BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, Step, Term, Verified, Version,
+    BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, RefusalKind, Step, Term, Verified,
+    Version,
 };
-use shoal_runtime::wire::{malformed, proto};
+use shoal_runtime::wire::{malformed, proto, status_of};
+use tonic::Status;
 
 /// Complaints that one call may carry, records that one may name, and bytes of its reason.
 const COMPLAINTS_MAX: usize = 64;
@@ -16,6 +20,47 @@ const COMPLAINT_RECORDS_MAX: usize = 64;
 const WHY_MAX: usize = 4000;
 /// Hashes that one call may carry: trainers tell fewer at a time.
 const VERIFIED_MAX: usize = 256;
+
+/// Bytes of an address: the longest name of a host, and a port.
+const ADDRESS_BYTES_MAX: usize = 260;
+/// Bytes of the name of a checkpoint's file, as file systems have it.
+const FILE_NAME_BYTES_MAX: usize = 255;
+
+/// Where somebody says to listen: it comes to stand in the document, and everybody is told of it.
+pub(crate) fn address(text: String) -> Result<String, Status> {
+    if text.is_empty()
+        || text.len() > ADDRESS_BYTES_MAX
+        || text.chars().any(|c| c.is_control() || c.is_whitespace())
+    {
+        let detail = format!(
+            "an address has 1 to {ADDRESS_BYTES_MAX} bytes, no blanks and no control characters: give host:port"
+        );
+        return Err(status_of(&malformed("address", detail)));
+    }
+    Ok(text)
+}
+
+/// How many members somebody asks for, no more than there may be; `before` where it is not said.
+pub(crate) fn wanted(members: &str, asked: Option<u32>, before: u32) -> Result<u32, Status> {
+    match asked {
+        Some(count) if count as usize > LIVE_MAX => {
+            let detail = format!("a job has {LIVE_MAX} of them at most: ask for fewer");
+            let refusal = Refusal::new(RefusalKind::OutOfRange, format!("{count} {members}"), detail);
+            Err(status_of(&refusal))
+        }
+        asked => Ok(asked.unwrap_or(before)),
+    }
+}
+
+fn written(wire: proto::WrittenFile) -> Result<WrittenFile, Refusal> {
+    let written = WrittenFile::try_from(wire)?;
+    match written.file.name.len() {
+        1..=FILE_NAME_BYTES_MAX => Ok(written),
+        _ => {
+            Err(malformed("written.file", format!("the name of a file has 1 to {FILE_NAME_BYTES_MAX} bytes")))
+        }
+    }
+}
 
 /// A text that may come to stand in the document, no longer than such may be.
 pub(crate) fn bounded(mut text: String) -> String {
@@ -51,9 +96,9 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         failure: bounded(request.failure),
         is_leaving: request.is_leaving,
         checkpoint: request.checkpoint,
-        written: request.written.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+        written: request.written.into_iter().map(written).collect::<Result<_, _>>()?,
         has_passed: request.has_passed,
-        storage_trouble: request.storage_trouble,
+        storage_trouble: bounded(request.storage_trouble),
         damaged: request.damaged.into_iter().map(damage).collect::<Result<_, _>>()?,
     })
 }

@@ -29,7 +29,8 @@ use std::sync::Arc;
 /// # Errors
 /// No cluster to be found, an address that cannot be bound, a lease that was lost: whoever runs it starts it again.
 pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -> anyhow::Result<()> {
-    let client = kube::Client::try_default()
+    let calls = Arc::new(cluster::Calls::default());
+    let client = client(&calls)
         .await
         .context("no cluster: run it in a pod with a service account, or with a KUBECONFIG")?;
     let security = Security::open(settings.tls.as_deref(), settings.tls.is_none(), None);
@@ -41,11 +42,11 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     telemetry::identify("", &identity);
     let leader = Leader::new(client.clone(), &settings.lease_namespace, &settings.lease_name, identity);
     let leader = Arc::new(leader);
-    let looks = Arc::new(cluster::Looks::default());
+    let reconciles = Arc::new(cluster::Reconciles::default());
     let plans = Arc::new(cluster::Plans::default());
     let listener = http::listen(settings.http).await?;
-    let watched =
-        pages::Pages { leader: Arc::clone(&leader), looks: Arc::clone(&looks), plans: Arc::clone(&plans) };
+    let watched = cluster::Watched { leader: Arc::clone(&leader), reconciles, plans };
+    let pages = pages::Pages { watched: watched.clone(), calls };
     let defaults = manifest::Defaults {
         master_image: settings.master_image.clone(),
         pserver_image: settings.pserver_image.clone(),
@@ -62,9 +63,8 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
             ..shoal_planner::Settings::default()
         };
         let scope = cluster::Scope { namespace: settings.namespace.as_deref(), planning };
-        let counted = (looks, plans);
         tokio::select! {
-            ran = cluster::run(client, scope, defaults, security, Arc::clone(&leader), counted) => {
+            ran = cluster::run(client, scope, defaults, security, watched) => {
                 ran.context("the API server cannot be asked")?;
                 bail!("the watches ended")
             }
@@ -78,6 +78,13 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
             Ok(())
         }
         led = lead => led,
-        never = http::serve(listener, &watched) => match never {},
+        never = http::serve(listener, &pages) => match never {},
     }
+}
+
+/// A client whose calls have deadlines and are counted.
+async fn client(calls: &Arc<cluster::Calls>) -> anyhow::Result<kube::Client> {
+    let config = kube::Config::infer().await?;
+    let builder = kube::client::ClientBuilder::try_from(config)?;
+    Ok(builder.with_layer(&cluster::Watchful(Arc::clone(calls))).build())
 }

@@ -1,7 +1,7 @@
 //! The pserver as a program of its own; the same as `shoal pserver`.
 
 use clap::Parser;
-use shoal_runtime::host::{shutdown::Shutdown, telemetry};
+use shoal_runtime::host::{program, shutdown::Shutdown, telemetry};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -11,8 +11,11 @@ struct Arguments {
     settings: shoal_pserver::PserverSettings,
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
+fn main() -> anyhow::Result<ExitCode> {
+    program::run(live())?
+}
+
+async fn live() -> anyhow::Result<ExitCode> {
     let settings = Arguments::parse().settings;
     telemetry::start("pserver", settings.log_format);
     let (leave, stop) = Shutdown::on_second_signal()?;

@@ -102,12 +102,17 @@ impl Client {
 
     /// How the job is.
     pub async fn status(&mut self) -> anyhow::Result<proto::StatusReply> {
-        self.status_within(ANSWER).await
+        self.status_within(ANSWER, true).await
     }
 
-    /// How the job is, unless the answer takes longer than `wait`.
-    pub async fn status_within(&mut self, wait: Duration) -> anyhow::Result<proto::StatusReply> {
-        let asked = self.rpc.status(proto::StatusRequest { job: self.job.clone() });
+    /// How the job is, unless the answer takes longer than `wait`; without its declaration and routing where these are not wanted.
+    pub async fn status_within(
+        &mut self,
+        wait: Duration,
+        with_model: bool,
+    ) -> anyhow::Result<proto::StatusReply> {
+        let request = proto::StatusRequest { job: self.job.clone(), without_model: !with_model };
+        let asked = self.rpc.status(request);
         let answered = tokio::time::timeout(wait, asked).await;
         self.answer(answered)
     }

@@ -2,7 +2,6 @@
 //! ends by the signal, which shells show as 130 or 143. One place for all commands.
 
 use rustix::process::Signal;
-use shoal_master::data_set::Refused;
 use shoal_runtime::host::output::Unprinted;
 use shoal_runtime::host::shutdown::{self, Shutdown};
 use std::process::ExitCode;
@@ -66,8 +65,8 @@ pub fn code_of(error: &anyhow::Error) -> ExitCode {
         Some(Exit::TimedOut(_)) => ExitCode::from(4),
         Some(Exit::Forbidden(_)) => ExitCode::from(5),
         Some(Exit::Interrupted(signal)) => ExitCode::from(128 + signal.as_raw() as u8),
-        // A data set that is not taken, where this process has looked at it.
-        None if error.downcast_ref::<Refused>().is_some() => ExitCode::from(2),
+        // Settings or a data set that are not taken, where this process has looked at them.
+        None if shoal_master::is_hopeless(error) => ExitCode::from(2),
         None => ExitCode::FAILURE,
     }
 }

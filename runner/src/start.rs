@@ -55,6 +55,7 @@ impl Supervisor {
             record,
             client,
             status,
+            is_disturbed: false,
             counts: Counts::default(),
             trainers: Vec::new(),
             pservers: Vec::new(),

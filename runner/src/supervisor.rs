@@ -38,6 +38,8 @@ pub struct Supervisor {
     pub client: Client,
     /// The newest that the master has said.
     pub status: StatusReply,
+    /// Whether somebody breaks things, who has to know where blocks are.
+    pub is_disturbed: bool,
     pub(crate) counts: Counts,
     /// Trainers, until their ends are judged.
     pub trainers: Vec<Process>,
@@ -75,7 +77,7 @@ impl Supervisor {
     async fn look_after(&mut self) -> anyhow::Result<bool> {
         self.notice_ends()?;
         self.keep_master()?;
-        if !self.look().await? {
+        if !self.look(self.is_disturbed).await? {
             return Ok(true);
         }
         match self.status.phase.as_str() {
@@ -98,9 +100,9 @@ impl Supervisor {
         Ok(true)
     }
 
-    /// Asks the master how the job is. Returns whether it answered.
-    pub(super) async fn look(&mut self) -> anyhow::Result<bool> {
-        let asked = self.client.status_within(self.outage.question()).await;
+    /// Asks the master how the job is, and of its declaration and routing where they are wanted. Returns whether it answered.
+    pub(super) async fn look(&mut self, with_model: bool) -> anyhow::Result<bool> {
+        let asked = self.client.status_within(self.outage.question(), with_model).await;
         let now = self.started.elapsed();
         let status = match asked {
             Ok(status) => status,
@@ -340,7 +342,7 @@ impl Supervisor {
         }
         // A master that has just taken over has yet to hear how far the job is.
         let deadline = Instant::now() + LAST_WORDS;
-        while !self.look().await? || (!self.status.is_progress_known && Instant::now() < deadline) {
+        while !self.look(true).await? || (!self.status.is_progress_known && Instant::now() < deadline) {
             self.keep_master()?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -36,6 +36,8 @@ impl Chaos {
 
 impl Interference for Chaos {
     async fn tick(&mut self, job: &mut Supervisor) {
+        // From the next look on the master tells where blocks are.
+        job.is_disturbed = true;
         let due = match job.status.phase.as_str() {
             "training" => {
                 let trainers = job.members().into_iter().map(|(name, _, _)| name).collect();

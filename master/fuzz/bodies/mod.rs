@@ -104,7 +104,9 @@ async fn begin(service: &MasterService) {
     let join = proto::JoinRequest { job, name, nonce: 2, declaration, ..Default::default() };
     service.join(Request::new(join)).await.expect("a trainer");
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let status = service.status(Request::new(proto::StatusRequest { job: JOB.to_owned() })).await;
+    let status = service
+        .status(Request::new(proto::StatusRequest { job: JOB.to_owned(), ..Default::default() }))
+        .await;
     let routing = status.expect("it leads").into_inner().routing.expect("blocks are placed");
     assert_eq!(routing.ranges[0].term, PLACED);
 }
@@ -135,7 +137,7 @@ async fn send(service: &MasterService, kind: u8, message: &[u8]) -> Result<(), O
             service.checkpoint(Request::new(request)).await.map(drop).map_err(Some)
         }
         _ => {
-            let request = proto::StatusRequest { job: JOB.to_owned() };
+            let request = proto::StatusRequest { job: JOB.to_owned(), ..Default::default() };
             service.status(Request::new(request)).await.map(drop).map_err(Some)
         }
     }

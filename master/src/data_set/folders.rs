@@ -5,6 +5,7 @@
 use super::headers::Stat;
 use super::names::{Finding, Found};
 use super::pattern::{Pattern, Positions, is_pattern};
+use super::progress::Progress;
 use super::refused::shown;
 use std::fs::{FileType, Metadata};
 use std::io;
@@ -14,10 +15,16 @@ use std::path::{Path, PathBuf};
 
 /// Folders in folders, at most: as deep as anybody's are, and a bound to the stack.
 const DEPTH_MAX: usize = 128;
+/// Paths that a disk is asked about at the same time, as many as files whose headers are.
+const LOOKS_AT_ONCE: usize = super::FILES_AT_ONCE;
+/// Paths that are asked about by one thread, at least: fewer are not worth one.
+const SHARE_MIN: usize = 16;
+/// Paths that are looked at before those among them that are folders are entered.
+const BATCH: usize = 1024;
 
 /// What `name` means: that very file where there is one, or else what fits the pattern, in the order of names, folder by
 /// folder. Nothing where there is none such.
-pub(super) fn find(name: &Path) -> Vec<Finding> {
+pub(super) fn find(name: &Path, progress: &Progress) -> Vec<Finding> {
     let text = name.to_string_lossy();
     match name.metadata() {
         Err(error) if is_absent(name, &error) => {}
@@ -33,7 +40,7 @@ pub(super) fn find(name: &Path) -> Vec<Finding> {
         Ok(pattern) => pattern,
         Err(why) => return vec![Err(format!("{:?} is no pattern: {why}", &*text))],
     };
-    let mut walk = Walk { pattern: &pattern, around: Vec::new(), found: Vec::new() };
+    let mut walk = Walk { pattern: &pattern, around: Vec::new(), found: Vec::new(), progress };
     walk.begin(Path::new(&pattern.base));
     walk.found.sort_by(|(a, _), (b, _)| parts(a).cmp(parts(b)));
     walk.found.into_iter().map(|(_, finding)| finding).collect()
@@ -49,6 +56,7 @@ struct Walk<'p> {
     /// Device and inode of the folders that are being walked, each in the one before.
     around: Vec<(u64, u64)>,
     found: Vec<(PathBuf, Finding)>,
+    progress: &'p Progress,
 }
 
 impl Walk<'_> {
@@ -80,10 +88,14 @@ impl Walk<'_> {
         match entries {
             Err(error) => self.found.push((folder.to_owned(), Err(unread(here, &error)))),
             Ok(entries) => {
-                for name in entries.into_iter().map(|entry| entry.file_name()) {
+                let fitting = entries.into_iter().map(|entry| entry.file_name()).filter_map(|name| {
                     let next = self.pattern.step(at, &name.to_string_lossy());
-                    if !next.is_nowhere() {
-                        self.meet(&folder.join(name), next);
+                    (!next.is_nowhere()).then(|| (folder.join(name), next))
+                });
+                let fitting: Vec<(PathBuf, Positions)> = fitting.collect();
+                for batch in fitting.chunks(BATCH) {
+                    for ((path, next), seen) in batch.iter().zip(looked_at(batch)) {
+                        self.meet(path, *next, seen);
                     }
                 }
             }
@@ -92,8 +104,8 @@ impl Walk<'_> {
     }
 
     /// Goes on with a name that fits so far.
-    fn meet(&mut self, path: &Path, at: Positions) {
-        let finding = match path.metadata() {
+    fn meet(&mut self, path: &Path, at: Positions, seen: io::Result<Metadata>) {
+        let finding = match seen {
             Err(error) => Err(unread(path, &error)),
             Ok(seen) if seen.is_dir() && !self.pattern.names_folder(at) => {
                 if self.pattern.goes_on(at) {
@@ -104,8 +116,29 @@ impl Walk<'_> {
             Ok(_) if !self.pattern.is_met(at) => return,
             Ok(seen) => file(path, &seen),
         };
+        self.progress.found(1);
         self.found.push((path.to_owned(), finding));
     }
+}
+
+/// What a disk says of each of these paths, in their order. Many are asked for at a time: over a network each takes a round trip.
+fn looked_at(paths: &[(PathBuf, Positions)]) -> Vec<io::Result<Metadata>> {
+    let each =
+        |share: &[(PathBuf, Positions)]| share.iter().map(|(path, _)| path.metadata()).collect::<Vec<_>>();
+    let share = paths.len().div_ceil(LOOKS_AT_ONCE).max(SHARE_MIN);
+    if paths.len() <= share {
+        return each(paths);
+    }
+    std::thread::scope(|scope| {
+        let begin = |share| (share, std::thread::Builder::new().spawn_scoped(scope, move || each(share)));
+        let begun: Vec<_> = paths.chunks(share).map(begin).collect();
+        // Where no thread is to be had, or one ends early, this one asks.
+        let answers = begun.into_iter().flat_map(|(share, begun)| match begun.map(|thread| thread.join()) {
+            Ok(Ok(answers)) => answers,
+            Ok(Err(_)) | Err(_) => each(share),
+        });
+        answers.collect()
+    })
 }
 
 /// A file that may be part of a data set, or why it may not.

@@ -11,11 +11,13 @@ use super::folders;
 use super::headers::Stat;
 use super::objects;
 use super::pattern::{is_pattern, pieces};
+use super::progress::Progress;
 use super::refused::shown;
 use anyhow::Context;
 use shoal_job::numbered::{self, is_numbered};
 use shoal_runtime::host::storage::{Bucket, Buckets, Stamp};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Something that is to be read.
 #[derive(Clone, Debug)]
@@ -74,16 +76,20 @@ impl Found {
 ///
 /// # Errors
 /// A bucket that does not answer, or says no.
-pub(super) async fn find(buckets: &Buckets, given: &[String]) -> anyhow::Result<Vec<Finding>> {
+pub(super) async fn find(
+    buckets: &Buckets,
+    given: &[String],
+    progress: &Arc<Progress>,
+) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for entry in given {
         // Above all what a shell has expanded: a pattern or a list is not meant.
-        if local(entry).is_some_and(|path| path.symlink_metadata().is_ok()) {
-            findings.extend(one(buckets, entry).await?);
+        if is_there(entry).await? {
+            findings.extend(one(buckets, entry, progress).await?);
             continue;
         }
         for piece in pieces(entry) {
-            let found = one(buckets, piece).await?;
+            let found = one(buckets, piece, progress).await?;
             if found.is_empty() {
                 findings.push(Err(nothing(piece, piece != entry)));
             }
@@ -106,21 +112,34 @@ fn alone(mut findings: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// What one name means; nothing where there is none such.
-async fn one(buckets: &Buckets, name: &str) -> anyhow::Result<Vec<Finding>> {
+async fn one(buckets: &Buckets, name: &str, progress: &Arc<Progress>) -> anyhow::Result<Vec<Finding>> {
     if is_numbered(name) {
-        return Ok(vec![numbered_records(name)]);
+        let name = name.to_owned();
+        return blocking(move || vec![numbered_records(&name)]).await;
     }
-    if let Some(path) = local(name) {
-        let path = path.to_owned();
-        return tokio::task::spawn_blocking(move || folders::find(&path)).await.context("finding files");
+    let named = name.to_owned();
+    if let Some(path) = blocking(move || local(&named).map(Path::to_owned)).await? {
+        let progress = Arc::clone(progress);
+        return blocking(move || folders::find(&path, &progress)).await;
     }
     match name.split_once("://") {
         Some(("file", _)) => {
             let why = "write file:///absolute/path, with every character as it is: %20 is no space";
             Ok(vec![Err(format!("{name:?}: {why}"))])
         }
-        _ => objects::find(buckets, name).await,
+        _ => objects::find(buckets, name, progress).await,
     }
+}
+
+/// Whether there is something of that very name on this machine.
+async fn is_there(name: &str) -> anyhow::Result<bool> {
+    let name = name.to_owned();
+    blocking(move || local(&name).is_some_and(|path| path.symlink_metadata().is_ok())).await
+}
+
+/// Asks a disk on a thread that may wait for it: who waits for the answer must hear a signal, and answer probes, meanwhile.
+async fn blocking<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
+    tokio::task::spawn_blocking(ask).await.context("finding files")
 }
 
 /// The records that a name means without a file, unless a file has it.

@@ -4,6 +4,7 @@
 
 use super::names::{Finding, Found};
 use super::pattern::{Pattern, Positions, is_pattern};
+use super::progress::Progress;
 use super::refused::shown;
 use shoal_runtime::host::storage::{Bucket, Buckets, Stamp, StorageError};
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ type Named = BTreeMap<String, Result<Stamp, String>>;
 ///
 /// # Errors
 /// A bucket that does not answer, or says no.
-pub(super) async fn find(buckets: &Buckets, url: &str) -> anyhow::Result<Vec<Finding>> {
+pub(super) async fn find(buckets: &Buckets, url: &str, progress: &Progress) -> anyhow::Result<Vec<Finding>> {
     let (bucket, name) = match buckets.open(url) {
         Ok(opened) => opened,
         Err(error) => return Ok(vec![Err(error.to_string())]),
@@ -30,7 +31,7 @@ pub(super) async fn find(buckets: &Buckets, url: &str) -> anyhow::Result<Vec<Fin
         return Ok(vec![Err(format!("{url:?}: {why}"))]);
     }
     let named = match pattern {
-        Some(pattern) => Walk { bucket: &bucket, pattern, named: Named::new() }.walk().await,
+        Some(pattern) => Walk { bucket: &bucket, pattern, named: Named::new(), progress }.walk().await,
         None => match bucket.stamp(name).await {
             Err(StorageError::Missing { .. }) => Ok(Named::new()),
             stamp => stamp.map(|stamp| Named::from([(name.to_owned(), Ok(stamp))])),
@@ -56,6 +57,7 @@ struct Walk<'b> {
     bucket: &'b Bucket,
     pattern: Pattern,
     named: Named,
+    progress: &'b Progress,
 }
 
 impl Walk<'_> {
@@ -67,6 +69,7 @@ impl Walk<'_> {
         let mut folders = vec![(self.pattern.base.clone(), self.pattern.start())];
         while let Some((folder, at)) = folders.pop() {
             let listing = self.bucket.folder(&folder).await?;
+            self.progress.found(listing.objects.len());
             for (name, stamp) in listing.objects {
                 // A folder may be marked by an object of its own name, which is listed with what is in it.
                 let Some(rest) = inside(&name, &folder) else { continue };
@@ -91,6 +94,7 @@ impl Walk<'_> {
     async fn below(&mut self) -> Result<(), StorageError> {
         let base = self.pattern.base.clone();
         let listed = self.bucket.below(&base).await?;
+        self.progress.found(listed.len());
         for (name, stamp) in &listed {
             let Some(rest) = inside(name, &base) else { continue };
             let folder_of = |rest: &str| name[..name.len() - rest.len()].trim_end_matches('/').to_owned();

@@ -4,7 +4,7 @@ mod numbered;
 mod patterns;
 mod refusals;
 
-use super::scan_in;
+use super::{scan, scan_in};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
@@ -104,7 +104,7 @@ fn relative(manifest: &Manifest, root: &str) -> Vec<String> {
 }
 
 async fn scan_all(buckets: &Buckets, patterns: &[String]) -> anyhow::Result<Manifest> {
-    Ok(scan_in(buckets, patterns, &[]).await?.0)
+    Ok(scan_in(buckets, patterns, &[], &Arc::default()).await?.0)
 }
 
 #[tokio::test]

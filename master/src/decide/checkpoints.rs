@@ -28,6 +28,27 @@ pub(super) fn keep(next: &mut Document, wishes: &Wishes) {
     }
 }
 
+/// Of the checkpoints found in the job's place, those whose files nobody needs, nor ever will: named by this document's history, not under
+/// way, and not, as far as the document knows, what a kept or a damaged one rests on. Numbers are given once and what was let go of is
+/// never kept again, so it stays so in every later document: a master that was overtaken may still remove them.
+pub(crate) fn unneeded(document: &Document, found: &[CheckpointId]) -> Vec<CheckpointId> {
+    let has_deltas = document
+        .declaration
+        .as_ref()
+        .is_none_or(|declaration| declaration.parameters.iter().any(|parameter| parameter.table.is_some()));
+    // On which a damaged one rests, its manifest alone says.
+    let is_beneath_damage = |id: CheckpointId| {
+        let mut damaged = document.damaged.iter().map(|damaged| damaged.record.checkpoint);
+        damaged.any(|damaged| id == damaged || (has_deltas && id < damaged))
+    };
+    let is_unneeded = |id: &&CheckpointId| {
+        let is_named = document.named.is_some_and(|named| named.checkpoint == **id);
+        let is_kept = document.checkpoints.iter().any(|kept| kept.needs(**id));
+        id.0 <= document.checkpoints_named && !is_named && !is_kept && !is_beneath_damage(**id)
+    };
+    found.iter().filter(is_unneeded).copied().collect()
+}
+
 /// Drops checkpoints that turned out to be damaged. Returns the blocks that were to begin from one, and have not.
 pub(super) fn drop_damaged(next: &mut Document, seen: &Seen<'_>) -> BTreeSet<BlockId> {
     let mut unreadable = BTreeSet::new();

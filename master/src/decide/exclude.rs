@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Counts complaints, and judges whatever is certain.
 pub(super) fn judge(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>, version: u64) {
-    next.failures = next.failures.max(wishes.failures);
+    next.failures = wishes.failures;
     let Some(front) = seen.front else { return };
     // What a durable checkpoint has was applied by every block.
     let front = front.max(next.newest().map_or(Version(0), |kept| kept.version));

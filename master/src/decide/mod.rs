@@ -18,7 +18,7 @@ mod exclude;
 mod failover;
 mod moves;
 
-pub(crate) use checkpoints::ahead;
+pub(crate) use checkpoints::{ahead, unneeded};
 pub use evaluate::Sums;
 
 use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
@@ -116,7 +116,7 @@ pub struct Wishes {
     pub base: Option<CheckpointId>,
     /// How the job has ended.
     pub end: Option<End>,
-    /// Trainers that ended because they could not go on.
+    /// Trainers that ended because they could not go on, since others last made a step.
     pub failures: u32,
 }
 

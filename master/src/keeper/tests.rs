@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
 use tonic::Request;
 
+mod storage;
 mod stores;
 
 /// Addresses where nobody listens, and who was asked about.

@@ -283,6 +283,7 @@ impl Machine {
         if self.under_way.checkpoint == checkpoint.0 {
             self.under_way.is_given = false;
         }
+        self.let_go_of_late(checkpoint);
     }
 
     /// The manifest can never be written, as where one lies in its place that became durable and did not count: another
@@ -291,10 +292,26 @@ impl Machine {
         if self.under_way.checkpoint == checkpoint.0 {
             (self.under_way.is_abandoned, self.is_changed) = (true, true);
         }
+        self.let_go_of_late(checkpoint);
     }
 
-    /// The manifest is durable. Whether it counts is decided with the next document.
+    /// The manifest of a checkpoint that was given up while it was written may lie there now, or come yet: its files go again.
+    fn let_go_of_late(&mut self, checkpoint: CheckpointId) {
+        let is_named = self.document.named.is_some_and(|named| named.checkpoint == checkpoint);
+        let is_needed = self.document.checkpoints.iter().any(|kept| kept.needs(checkpoint));
+        if !is_named && !is_needed {
+            self.let_go.push(checkpoint);
+        }
+    }
+
+    /// The manifest is durable. Whether it counts is decided with the next document; one that was given out before the job went back does
+    /// not.
     pub fn committed(&mut self, record: ManifestRecord, manifest: &CheckpointManifest, now: Duration) {
+        // The job has gone back since it was given out: a number is written once, so this one is of no use any more.
+        let is_awaited = self.under_way.is_given && self.under_way.checkpoint == manifest.checkpoint.0;
+        if !is_awaited || self.document.named.is_none_or(|named| named.checkpoint != manifest.checkpoint) {
+            return self.cannot_be_committed(manifest.checkpoint);
+        }
         let rewind = manifest.pieces.iter().map(|piece| piece.rewind).max();
         let Some(rewind) = rewind else { return };
         let oldest = Some(manifest.oldest()).filter(|oldest| *oldest < manifest.checkpoint);

@@ -7,6 +7,7 @@
 //! goes back only with a rewind; a refused call changes nothing.
 
 mod checkpoints;
+mod failures;
 mod pservers;
 mod suspicions;
 mod trainers;
@@ -16,6 +17,7 @@ use crate::advance::Advance;
 use crate::decide::{self, Admission, Damage, Seen, Sums, Wishes};
 use crate::dispatch::Dispatch;
 use crate::document::{Document, End, PserverAt, Wanted};
+use crate::loads::Loads;
 use crate::members::Members;
 use crate::reports::Reports;
 use crate::suspects::Suspects;
@@ -35,9 +37,6 @@ use std::time::Duration;
 pub use checkpoints::CheckpointPolicy;
 pub use pservers::{PserverCounters, PserverRecord, PserverWord, UNATTENDED_MAX};
 pub use trainers::{Declared, LeaseOutcome, Refused, TrainerCounters, TrainerWord};
-
-/// Gradients that trainers may fail to compute, each time ending a trainer, before the job fails.
-const FAILURES_MAX: u32 = 3;
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +64,13 @@ pub struct Machine {
     pub(crate) document: Document,
     pub(crate) wishes: Wishes,
     pub(crate) job: Option<Placed>,
+    pub(crate) loads: Loads,
     admissions: Vec<Admission>,
     damages: Vec<Damage>,
     complaints: Vec<Complaint>,
+    /// The furthest front at which a trainer's failure was counted, or, after an election, where the job was first found: beyond it the
+    /// failures before are forgiven. `None` before either.
+    failed_at: Option<Step>,
     /// Since when some block has no live copy.
     homeless_since: Option<Duration>,
     /// Whether something has happened since the last decision.
@@ -148,9 +151,11 @@ impl Machine {
             pserver_records,
             wishes,
             job: None,
+            loads: Loads::default(),
             admissions: Vec::new(),
             damages: Vec::new(),
             complaints: Vec::new(),
+            failed_at: None,
             homeless_since: None,
             is_changed: true,
             policy,
@@ -369,18 +374,13 @@ impl Machine {
                 });
             }
         }
+        let sizes = self.job.as_ref().map_or(&[][..], |job| &job.sizes);
+        self.loads = Loads::of_blocks(&self.document.blocks, sizes);
         if is_rewound {
             self.forget_pieces();
             self.forget_reports();
         }
         self.end_if_complete(now);
-    }
-
-    pub(crate) fn fail(&mut self, why: String) {
-        if self.wishes.end.is_none() {
-            self.wishes.end = Some(End::Failed(why));
-            self.is_changed = true;
-        }
     }
 }
 

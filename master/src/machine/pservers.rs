@@ -7,7 +7,7 @@ use crate::decide::{Admission, ahead};
 use crate::members::State;
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness};
+use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness, Step};
 use shoal_runtime::wire::proto;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -151,7 +151,9 @@ impl Machine {
         job.is_heard |= lowest.is_some();
         if is_heard_first {
             let front = job.dispatch.front();
-            self.work.know(Advance::of(&self.document.job, front).records);
+            let known = Advance::of(&self.document.job, front);
+            self.work.know(known.records);
+            self.failed_at = self.failed_at.or(Some(Step(known.step)));
         }
         for sums in word.sums {
             job.reports.hear_sums(pserver, sums);

@@ -1,7 +1,7 @@
 //! The trainers' side of the master: join, lease, leave.
 
 use super::suspicions::unit;
-use super::{FAILURES_MAX, Machine, Phase};
+use super::{Machine, Phase};
 use crate::dispatch;
 use crate::lease::Progress;
 use crate::members::State;
@@ -386,11 +386,7 @@ impl Machine {
         }
         // What it complained of is counted by what it was.
         if !failure.is_empty() && is_first && !has_complained {
-            self.wishes.failures += 1;
-            self.is_changed = true;
-            if self.wishes.failures >= FAILURES_MAX {
-                self.fail(format!("{FAILURES_MAX} trainers failed; the last: {failure}"));
-            }
+            self.count_failure(failure);
         }
         Ok(())
     }

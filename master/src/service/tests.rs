@@ -191,7 +191,7 @@ async fn kinds_of_all_calls(service: &MasterService, job: &str) -> Vec<RefusalKi
         kind(service.report(Request::new(proto::ReportRequest { job: job(), ..Default::default() })).await),
         kind(service.watch(Request::new(proto::WatchRequest { job: job(), ..Default::default() })).await),
         kind(service.route(Request::new(proto::RouteRequest { job: job(), ..Default::default() })).await),
-        kind(service.status(Request::new(proto::StatusRequest { job: job() })).await),
+        kind(service.status(Request::new(proto::StatusRequest { job: job(), ..Default::default() })).await),
         kind(service.scale(Request::new(proto::ScaleRequest { job: job(), ..Default::default() })).await),
         kind(service.drain(Request::new(proto::DrainRequest { job: job(), ..Default::default() })).await),
     ]
@@ -340,4 +340,43 @@ async fn who_asks_for_an_admission_is_who_reports() {
         let copies = office.service.with(|machine, _| machine.document().blocks[0].in_sync().count());
         assert_eq!(copies, Some(in_sync));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_stored_has_bounds_and_beyond_them_a_call_changes_nothing() {
+    let office = Office::new(1);
+    office.register("p0", 1).await;
+    let stored =
+        |office: &Office| office.service.with(|machine, _| format!("{:?}", machine.document())).unwrap();
+    let (before, job) = (stored(&office), || JOB.to_owned());
+    for address in [String::new(), "h".repeat(261), "a host:1".to_owned(), "host:1\n".to_owned()] {
+        let request =
+            proto::RegisterRequest { job: job(), name: "p1".into(), nonce: 1, address, ..Default::default() };
+        let refused = office.service.register(Request::new(request)).await.unwrap_err();
+        assert!(refused.message().contains("host:port"), "{refused}");
+    }
+    for (trainers, pservers) in [(Some(20_001), None), (None, Some(u32::MAX)), (Some(3), Some(20_001))] {
+        let request = proto::ScaleRequest { job: job(), trainers, pservers };
+        let refused = office.service.scale(Request::new(request)).await.unwrap_err();
+        assert!(refused.message().contains("20000") && refused.message().contains("fewer"), "{refused}");
+    }
+    office.settle();
+    assert_eq!(stored(&office), before);
+    let request = proto::ScaleRequest { job: job(), trainers: Some(20_000), pservers: None };
+    office.service.scale(Request::new(request)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_within_the_machine_ends_what_this_master_says_and_calls_for_its_end() {
+    let office = Office::new(1);
+    let broken = office.service.broken();
+    tokio::pin!(broken);
+    assert!(futures_util::poll!(broken.as_mut()).is_pending());
+    let service = office.service.clone();
+    let changing = tokio::spawn(async move { service.with(|_, _| panic!("between two writes")) });
+    assert!(changing.await.unwrap_err().is_panic());
+    let described = office.service.describe(Request::new(proto::DescribeRequest::default())).await;
+    assert!(described.unwrap_err().message().contains("another master leads"));
+    broken.await;
+    assert_eq!(office.service.standing(), None);
 }

@@ -331,8 +331,10 @@ pub struct Failures {
 }
 
 impl Failures {
+    /// Whether there was never any. Those that are forgiven stay, with a count of 0: servers of the age of 1.20 make null of an object
+    /// that is applied no more, and then refuse it.
     fn is_none(&self) -> bool {
-        self.count == 0
+        *self == Failures::default()
     }
 }
 

@@ -1,16 +1,17 @@
 //! What was decided, done: statuses first, then acts, each harmless when repeated. Decides nothing.
 
-use super::controller::Fleet;
-use super::surroundings::{self, unless_gone};
-use super::{master::Which, pods, unseen::Unseen};
+use super::fleet::Fleet;
+use super::surroundings::unless_gone;
+use super::{master::Which, owned, pods, unseen::Unseen};
 use crate::api::{GROUP, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus, VERSION};
-use crate::decide::{Act, Command, FINALIZER, Grace, PodPlan, QUOTA};
+use crate::decide::{Act, FINALIZER, Grace, PodPlan, PodView, QUOTA};
 use crate::manifest::{self, FIELD_MANAGER};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Events say at most so much.
 const NOTE_BYTES_MAX: usize = 1000;
@@ -45,22 +46,26 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-/// Writes a plan's status.
+/// Writes a plan's status, over exactly the version that was looked at as well.
 pub(super) async fn write_plan(
     fleet: &Fleet,
-    namespace: &str,
-    name: &str,
+    plan: &ScalePlan,
     status: &ScalePlanStatus,
 ) -> kube::Result<()> {
-    let plans: Api<ScalePlan> = Api::namespaced(fleet.client.clone(), namespace);
-    let patch = json!({
+    let namespace = plan.namespace().unwrap_or_default();
+    let (plans, name): (Api<ScalePlan>, _) =
+        (Api::namespaced(fleet.client.clone(), &namespace), plan.name_any());
+    let how = PatchParams::apply(FIELD_MANAGER).force();
+    unless_gone(plans.patch_status(&name, &how, &Patch::Apply(plan_patch(plan, status))).await)
+}
+
+fn plan_patch(plan: &ScalePlan, status: &ScalePlanStatus) -> Value {
+    json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "ScalePlan",
-        "metadata": { "name": name },
+        "metadata": { "name": plan.name_any(), "uid": plan.uid(), "resourceVersion": plan.resource_version() },
         "status": without_empty(json!(status)),
-    });
-    let how = PatchParams::apply(FIELD_MANAGER).force();
-    unless_gone(plans.patch_status(name, &how, &Patch::Apply(patch)).await)
+    })
 }
 
 /// What one act came to.
@@ -72,41 +77,67 @@ pub(super) enum Outcome {
     Refused(&'static str, String),
 }
 
-/// Does one act.
+/// A refusal of the API server's, as an outcome; what another try may not meet stays an error.
+pub(super) fn refusal(what: &str, error: kube::Error) -> kube::Result<Outcome> {
+    match error {
+        kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => {
+            Ok(Outcome::Refused(QUOTA, format!("{what}: {}", status.message)))
+        }
+        // A webhook may say no by any code; these are of other meanings.
+        kube::Error::Api(status)
+            if (400..500).contains(&status.code) && !matches!(status.code, 401 | 404 | 408 | 409 | 429) =>
+        {
+            let (kind, _) = what.split_once(' ').unwrap_or((what, ""));
+            let word = match kind {
+                "Pod" => "PodRefused",
+                "Service" => "ServiceRefused",
+                "PodDisruptionBudget" => "DisruptionBudgetRefused",
+                _ => "NetworkPolicyRefused",
+            };
+            Ok(Outcome::Refused(word, format!("{what}: {}", status.message)))
+        }
+        error => Err(error),
+    }
+}
+
+/// Does one act: any but those that make something, which [`Fleet`] does side by side.
 pub(super) async fn act(
     fleet: &Fleet,
     job: &TrainingJob,
     act: &Act,
     unseen: &mut Unseen,
     master: Option<&Which>,
-) -> kube::Result<Outcome> {
+) -> kube::Result<()> {
     match act {
         Act::AddFinalizer => finalizers(fleet, job, true, unseen).await?,
         Act::RemoveFinalizer => finalizers(fleet, job, false, unseen).await?,
         Act::DeleteJob => {
             let jobs: Api<TrainingJob> =
                 Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
+            // As it was looked at: somebody may just have said that it is to stay.
             let how = DeleteParams::default()
-                .preconditions(Preconditions { uid: job.uid(), resource_version: None });
+                .preconditions(Preconditions { uid: job.uid(), resource_version: job.resource_version() });
             unless_gone(jobs.delete(&job.name_any(), &how).await)?;
         }
-        Act::MakeSurroundings => {
-            surroundings::make(&fleet.client, job, &fleet.defaults, fleet.budget_version).await?;
-        }
-        Act::DeleteSurroundings => surroundings::delete(&fleet.client, job, fleet.budget_version).await?,
-        Act::CreatePod(plan) => return create(fleet, job, plan, unseen).await,
+        Act::MakeSurroundings | Act::CreatePod(_) => {}
+        Act::DeleteSurroundings => fleet.release(job).await?,
         Act::DeletePod { name, uid, grace } => delete(fleet, job, name, uid, *grace).await?,
-        Act::SetReplicas { trainers, pservers } => set_replicas(fleet, job, *trainers, *pservers).await?,
+        Act::SetReplicas { trainers, pservers } => {
+            set_replicas(fleet, job, *trainers, *pservers, unseen).await?;
+        }
+        // A master that does not hear it is told again at the next look.
         Act::Tell(command) => {
             if let Some(master) = master {
-                tell(fleet, job, master, command).await;
+                fleet.masters.tell(master, command);
             }
         }
         Act::Event { is_warning, reason, note } => event(fleet, job, *is_warning, reason, note).await,
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
+/// Adds or removes the operator's finalizer. kube's own helper (`kube::runtime::finalizer`) is not used, for it keeps to itself
+/// what it has written: the next look, at a cache that does not show it yet, would decide on the past.
 async fn finalizers(
     fleet: &Fleet,
     job: &TrainingJob,
@@ -130,34 +161,28 @@ async fn finalizers(
     }
 }
 
-async fn create(
+/// Makes a pod. Also returns it, if it was made just now.
+pub(super) async fn create(
     fleet: &Fleet,
     job: &TrainingJob,
     plan: &PodPlan,
-    unseen: &mut Unseen,
-) -> kube::Result<Outcome> {
+) -> kube::Result<(Outcome, Option<PodView>)> {
     let pod = match manifest::pod(job, &fleet.defaults, plan) {
         Ok(pod) => pod,
-        Err(why) => return Ok(Outcome::Refused("InvalidSpec", why)),
+        Err(why) => return Ok((Outcome::Refused("InvalidSpec", why), None)),
     };
     let all: Api<Pod> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
     let how = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let what = format!("Pod {}", pod.name_any());
     match all.create(&how, &pod).await {
-        Ok(made) => {
-            if let Some(made) = pods::seen(&made) {
-                unseen.made(made);
-            }
-            Ok(Outcome::Done)
+        Ok(made) => Ok((Outcome::Done, pods::seen(&made))),
+        // It is there already, or somebody has its name.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let there = all.get_metadata_opt(&pod.name_any()).await?;
+            let refused = there.and_then(|there| owned::refused(&what, &there.metadata, job));
+            Ok((refused.unwrap_or(Outcome::Done), None))
         }
-        // It is there already, or one of that name is on its way out.
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::Done),
-        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("exceeded quota") => {
-            Ok(Outcome::Refused(QUOTA, status.message.clone()))
-        }
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-            Ok(Outcome::Refused("PodRefused", status.message.clone()))
-        }
-        Err(error) => Err(error),
+        Err(error) => Ok((refusal(&what, error)?, None)),
     }
 }
 
@@ -182,39 +207,82 @@ async fn set_replicas(
     job: &TrainingJob,
     trainers: Option<u32>,
     pservers: Option<u32>,
+    unseen: &mut Unseen,
 ) -> kube::Result<()> {
     let jobs: Api<TrainingJob> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
+    let how = PatchParams::apply(FIELD_MANAGER);
+    let patch = Patch::Merge(replicas_patch(job, trainers, pservers));
+    let written = jobs.patch(&job.name_any(), &how, &patch).await;
+    unless_gone(written.map(|after| unseen.wrote(after)))
+}
+
+/// Over the version that was looked at: numbers that somebody has written since are newer than this wish.
+fn replicas_patch(job: &TrainingJob, trainers: Option<u32>, pservers: Option<u32>) -> Value {
     let mut spec = json!({});
     for (role, replicas) in [("trainer", trainers), ("pserver", pservers)] {
         if let Some(replicas) = replicas {
             spec[role] = json!({ "replicas": replicas });
         }
     }
-    let how = PatchParams::apply(FIELD_MANAGER);
-    unless_gone(jobs.patch(&job.name_any(), &how, &Patch::Merge(json!({ "spec": spec }))).await)
+    json!({ "metadata": { "uid": job.uid(), "resourceVersion": job.resource_version() }, "spec": spec })
 }
 
-/// A master that does not listen is told again at the next look.
-async fn tell(fleet: &Fleet, job: &TrainingJob, master: &Which, command: &Command) {
-    if let Err(why) = fleet.masters.tell(master, command).await {
-        tracing::warn!(job = job.name_any(), ?command, why, "the master was not told");
-    }
-}
-
-/// Events are for people: one that is lost changes nothing.
-async fn event(fleet: &Fleet, job: &TrainingJob, is_warning: bool, reason: &str, note: &str) {
-    let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: None };
-    let recorder = Recorder::new(fleet.client.clone(), reporter);
+/// Tells people. One event that is lost changes nothing.
+pub(super) async fn event(fleet: &Fleet, job: &TrainingJob, is_warning: bool, reason: &str, note: &str) {
     let cut =
         note.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= NOTE_BYTES_MAX).last();
+    let mut hasher = DefaultHasher::new();
+    note.hash(&mut hasher);
     let event = Event {
         type_: if is_warning { EventType::Warning } else { EventType::Normal },
         reason: reason.to_owned(),
         note: Some(note[..cut.unwrap_or(0)].to_owned()),
-        action: reason.to_owned(),
+        // The recorder counts events of one action as one, with the first one's note: those that say something else are others.
+        action: format!("{reason}-{:08x}", hasher.finish() as u32),
         secondary: None,
     };
-    if let Err(error) = recorder.publish(&event, &job.object_ref(&())).await {
+    if let Err(error) = fleet.recorder.publish(&event, &job.object_ref(&())).await {
         tracing::warn!(job = job.name_any(), reason, note, %error, "an event was not recorded");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_operator_writes_of_plans_and_numbers_counts_for_the_version_alone_that_it_looked_at() {
+        let fence = json!({ "uid": "u", "resourceVersion": "7" });
+        let mut job = TrainingJob::new("j", Default::default());
+        (job.metadata.uid, job.metadata.resource_version) = (Some("u".to_owned()), Some("7".to_owned()));
+        let patch = replicas_patch(&job, Some(3), None);
+        assert_eq!(patch, json!({ "metadata": fence, "spec": { "trainer": { "replicas": 3 } } }));
+        let mut plan = ScalePlan::new("p", Default::default());
+        plan.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            name: Some("p".to_owned()),
+            ..job.metadata.clone()
+        };
+        let metadata = plan_patch(&plan, &ScalePlanStatus::default())["metadata"].clone();
+        assert_eq!(metadata, json!({ "name": "p", "uid": "u", "resourceVersion": "7" }));
+    }
+
+    #[test]
+    fn what_a_server_will_not_have_is_named_and_what_another_try_may_not_meet_is_an_error() {
+        let status = |code: u16, message: &str| {
+            let status: kube::core::Status =
+                serde_json::from_value(json!({ "code": code, "message": message })).unwrap();
+            kube::Error::Api(Box::new(status))
+        };
+        let refused = |code: u16, message: &str| match refusal("Service j-master", status(code, message)) {
+            Ok(Outcome::Refused(word, why)) => Some((word, why)),
+            other => other.map(|_| None).unwrap_or_default(),
+        };
+        let named = |word| Some((word, "Service j-master: no".to_owned()));
+        assert_eq!(
+            [400, 403, 422, 418].map(|code| refused(code, "no")),
+            [(); 4].map(|()| named("ServiceRefused"))
+        );
+        assert_eq!(refused(403, "exceeded quota: none").map(|(word, _)| word), Some(QUOTA));
+        assert_eq!([401, 404, 409, 429, 500, 503].map(|code| refused(code, "no")), [(); 6].map(|()| None));
     }
 }

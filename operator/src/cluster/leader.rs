@@ -1,6 +1,8 @@
 //! Leader election by a Lease: of several operators one acts. Who cannot renew stops acting before another may begin.
 //!
 //! No safety rests on it: names, uids and versions keep two that act at once from doing harm (`decide`).
+//!
+//! The library `kubert`, which has leases as well, is not used: its newest version (0.25) is for kube 1.1.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -51,10 +53,11 @@ impl Leader {
     pub async fn elected(&self) {
         let mut held: Held = None;
         loop {
-            match self.try_once(&mut held).await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "the lease cannot be read or taken"),
+            match tokio::time::timeout(DEADLINE, self.try_once(&mut held)).await {
+                Ok(Ok(true)) => return,
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read or taken"),
+                Err(_) => tracing::warn!("the lease cannot be read or taken in time"),
             }
             tokio::time::sleep(PERIOD).await;
         }
@@ -83,6 +86,11 @@ impl Leader {
             return;
         }
         self.act_until(None);
+        // A server that does not answer keeps nobody from ending: the lease ends by itself.
+        let _ = tokio::time::timeout(PERIOD, self.give_back()).await;
+    }
+
+    async fn give_back(&self) {
         let Ok(mut lease) = self.leases.get(&self.name).await else { return };
         if let Some(spec) =
             lease.spec.as_mut().filter(|spec| spec.holder_identity.as_ref() == Some(&self.identity))
@@ -155,5 +163,59 @@ impl Leader {
             lease_transitions: Some(turns + i32::from(!is_ours)),
             ..LeaseSpec::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tower::{BoxError, service_fn};
+
+    /// A server without a lease, which takes one; to the first so many calls it never answers.
+    fn hung_at_first(calls: u32) -> Client {
+        let count = Arc::new(AtomicU32::new(0));
+        let server = service_fn(move |request: Request<Body>| {
+            let number = count.fetch_add(1, Ordering::Relaxed);
+            async move {
+                if number < calls {
+                    std::future::pending::<()>().await;
+                }
+                let (code, body) = match *request.method() {
+                    Method::POST => (201, request.into_body()),
+                    _ => {
+                        let status = json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404 });
+                        (404, Body::from(status.to_string().into_bytes()))
+                    }
+                };
+                Ok::<_, BoxError>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Client::new(server, "n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_stands_by_on_a_connection_that_has_died_asks_again_and_leads() {
+        let leader = Leader::new(hung_at_first(1), "n", "l", "second".to_owned());
+        let elected = tokio::time::timeout(LEASE + PERIOD, leader.elected()).await;
+        assert!(elected.is_ok() && leader.is_leading());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_whose_calls_hang_stops_acting_before_another_may_begin_and_ends_at_once_when_told() {
+        let leader = Leader::new(hung_at_first(0), "n", "l", "first".to_owned());
+        leader.elected().await;
+        let leader = Leader { leases: Api::namespaced(hung_at_first(u32::MAX), "n"), ..leader };
+        let began = Instant::now();
+        leader.keep().await;
+        assert!(!leader.is_leading() && began.elapsed() < LEASE);
+        leader.act_until(Some(Instant::now() + DEADLINE));
+        let began = Instant::now();
+        leader.resign().await;
+        assert!(began.elapsed() <= PERIOD + Duration::from_millis(1), "{:?}", began.elapsed());
     }
 }

@@ -1,7 +1,8 @@
-//! Masters as the operator speaks with them: how a job is, and what it is told. Every call has a deadline.
+//! Masters as the operator speaks with them: how a job is, and what it is told. Every call has a deadline, and no job's
+//! reconciling waits for it: what a master has said by then counts.
 //!
-//! Looks at jobs ask by a queue, and one loop beside them makes all calls: a call's future is not known to the compiler as
-//! one that may go from thread to thread (rust-lang/rust#102211), and those of looks must be.
+//! Reconcilers ask by a queue, and one loop beside them makes all calls: a call's future is not known to the compiler as
+//! one that may go from thread to thread (rust-lang/rust#102211), and those of reconcilers must be.
 
 use crate::decide::{Command, MasterView, MemberView};
 use crate::manifest::MASTER_PORT;
@@ -14,11 +15,20 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
 
 /// How long a master may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Questions that may wait for the loop to take them.
-const QUEUE: usize = 64;
+/// Questions that may wait for the loop to take them; beyond, a job is asked about when it is reconciled next.
+const QUEUE: usize = 1024;
+/// A master is asked at most so often.
+const ASKED_EVERY: Duration = Duration::from_millis(900);
+/// Reconciling waits so long for an answer: one that is well takes a millisecond or two.
+const MOMENT: Duration = Duration::from_millis(50);
+/// What was said so long ago says nothing of now.
+const STALE: Duration = Duration::from_secs(10);
+/// A connection that nobody has used for so long is closed: its job has ended, or its master is another.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Which master: the address of its pod, and the job that it must be of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,11 +37,16 @@ pub(super) struct Which {
     pub(super) job: String,
 }
 
-/// A question, and where its answer goes; none for a command that was heard.
+/// A question, or a command.
 struct Question {
     which: Which,
-    command: Option<Command>,
-    answer: oneshot::Sender<Result<Option<MasterView>, String>>,
+    ask: Ask,
+}
+
+enum Ask {
+    /// How the job is, and where the answer goes.
+    Status(oneshot::Sender<Result<MasterView, String>>),
+    Tell(Command),
 }
 
 /// All masters, for those who ask.
@@ -48,40 +63,79 @@ pub(super) fn masters() -> (Masters, Calls) {
 }
 
 impl Masters {
-    /// How the job is.
-    pub(super) async fn status(&self, which: &Which) -> Result<MasterView, String> {
-        self.ask(which, None).await?.ok_or_else(|| "it said nothing".to_owned())
-    }
-
-    /// Tells it something.
-    pub(super) async fn tell(&self, which: &Which, command: &Command) -> Result<(), String> {
-        self.ask(which, Some(command.clone())).await.map(drop)
-    }
-
-    async fn ask(&self, which: &Which, command: Option<Command>) -> Result<Option<MasterView>, String> {
+    /// Asks how the job is; none if too many ask already.
+    fn ask(&self, which: &Which) -> Option<oneshot::Receiver<Result<MasterView, String>>> {
         let (answer, answered) = oneshot::channel();
-        let is_gone = |_| "this operator is ending".to_owned();
-        self.0.send(Question { which: which.clone(), command, answer }).await.map_err(|_| is_gone(()))?;
-        answered.await.map_err(|_| is_gone(()))?
+        self.0.try_send(Question { which: which.clone(), ask: Ask::Status(answer) }).ok()?;
+        Some(answered)
+    }
+
+    /// Tells it something. Whether it was heard shows in what it says later.
+    pub(super) fn tell(&self, which: &Which, command: &Command) {
+        let told = Question { which: which.clone(), ask: Ask::Tell(command.clone()) };
+        if self.0.try_send(told).is_err() {
+            tracing::warn!(job = which.job, ?command, "the master was not told: too many questions wait");
+        }
+    }
+}
+
+/// What one job's master said last, and the question that it has not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct Dialogue {
+    master: Option<Which>,
+    said: Option<(Instant, Option<MasterView>)>,
+    asked: Option<oneshot::Receiver<Result<MasterView, String>>>,
+}
+
+impl Dialogue {
+    /// Asks, unless that was just done, and takes an answer that is there in a moment.
+    pub(super) async fn ask(&mut self, masters: &Masters, master: Option<Which>) {
+        if self.master != master {
+            *self = Dialogue { master, ..Dialogue::default() };
+        }
+        let Some(which) = &self.master else { return };
+        let was_just_asked = self.said.as_ref().is_some_and(|(at, _)| at.elapsed() < ASKED_EVERY);
+        if self.asked.is_none() && !was_just_asked {
+            self.asked = masters.ask(which);
+        }
+        let Some(asked) = &mut self.asked else { return };
+        let Ok(answered) = timeout(MOMENT, asked).await else { return };
+        let said = answered.unwrap_or_else(|_| Err("this operator is ending".to_owned()));
+        if let Err(why) = &said {
+            tracing::debug!(job = which.job, why, "the master does not answer");
+        }
+        (self.said, self.asked) = (Some((Instant::now(), said.ok())), None);
+    }
+
+    /// The newest answer, if there is one that still says something.
+    pub(super) fn said(&self) -> Option<&MasterView> {
+        self.said.as_ref().filter(|(at, _)| at.elapsed() < STALE)?.1.as_ref()
+    }
+
+    /// Whom it is with.
+    pub(super) fn master(&self) -> Option<&Which> {
+        self.master.as_ref()
     }
 }
 
 impl Calls {
-    /// Makes all calls that are asked for.
+    /// Makes all calls that are asked for. There is at most one question of each job under way, so that they are bounded as jobs
+    /// are; commands end within their deadline.
     pub(super) async fn make(mut self, security: Security) -> Infallible {
-        let mut clients: BTreeMap<Which, MasterClient<Channel>> = BTreeMap::new();
+        let mut clients: BTreeMap<Which, (MasterClient<Channel>, Instant)> = BTreeMap::new();
         let mut under_way = FuturesUnordered::new();
+        let mut sweep = tokio::time::interval(IDLE);
         loop {
             tokio::select! {
                 Some(question) = self.0.recv() => {
                     let client = match clients.get(&question.which) {
-                        Some(client) => Ok(client.clone()),
+                        Some((client, _)) => Ok(client.clone()),
                         None => connect(&question.which, &security),
                     };
                     match client {
-                        Err(why) => drop(question.answer.send(Err(why))),
+                        Err(why) => answer_with(&question.which, question.ask, Err(why)),
                         Ok(client) => {
-                            clients.insert(question.which.clone(), client.clone());
+                            clients.insert(question.which.clone(), (client.clone(), Instant::now()));
                             under_way.push(call(client, question));
                         }
                     }
@@ -92,8 +146,23 @@ impl Calls {
                         clients.remove(&which);
                     }
                 }
+                _ = sweep.tick() => clients.retain(|_, (_, used)| used.elapsed() < IDLE),
             }
         }
+    }
+}
+
+/// Gives an answer to whoever asked; a command's failure is nobody's to hear but the log's.
+fn answer_with(which: &Which, ask: Ask, said: Result<Option<MasterView>, String>) {
+    match (ask, said) {
+        (Ask::Status(to), said) => {
+            // Nobody may be waiting any more.
+            let _ = to.send(said.and_then(|said| said.ok_or_else(|| "it said nothing".to_owned())));
+        }
+        (Ask::Tell(command), Err(why)) => {
+            tracing::warn!(job = which.job, ?command, why, "the master was not told");
+        }
+        (Ask::Tell(_), Ok(_)) => {}
     }
 }
 
@@ -105,28 +174,28 @@ fn connect(which: &Which, security: &Security) -> Result<MasterClient<Channel>, 
 
 /// Makes one call. Returns whose it was if it failed.
 async fn call(mut rpc: MasterClient<Channel>, question: Question) -> Option<Which> {
-    let Question { which, command, answer: to } = question;
+    let Question { which, ask } = question;
     let job = which.job.clone();
-    let said = match command {
-        None => {
-            let asked = rpc.status(proto::StatusRequest { job });
-            answer(tokio::time::timeout(ANSWER, asked).await).map(|status| Some(view(status)))
+    let said = match &ask {
+        Ask::Status(_) => {
+            let asked = rpc.status(proto::StatusRequest { job, without_model: true });
+            answer(timeout(ANSWER, asked).await).map(|status| Some(view(status)))
         }
-        Some(Command::Scale { trainers, pservers }) => {
-            let request = proto::ScaleRequest { job, trainers: Some(trainers), pservers };
-            answer(tokio::time::timeout(ANSWER, rpc.scale(request)).await).map(|_| None)
+        Ask::Tell(Command::Scale { trainers, pservers }) => {
+            let request = proto::ScaleRequest { job, trainers: Some(*trainers), pservers: *pservers };
+            answer(timeout(ANSWER, rpc.scale(request)).await).map(|_| None)
         }
-        Some(Command::Drain { pserver, is_replaced }) => {
-            let request = proto::DrainRequest { job, pserver, replace: is_replaced };
-            answer(tokio::time::timeout(ANSWER, rpc.drain(request)).await).map(|_| None)
+        Ask::Tell(Command::Drain { pserver, is_replaced }) => {
+            let request = proto::DrainRequest { job, pserver: pserver.clone(), replace: *is_replaced };
+            answer(timeout(ANSWER, rpc.drain(request)).await).map(|_| None)
         }
-        Some(Command::Checkpoint) => {
+        Ask::Tell(Command::Checkpoint) => {
             let request = proto::CheckpointRequest { job };
-            answer(tokio::time::timeout(ANSWER, rpc.checkpoint(request)).await).map(|_| None)
+            answer(timeout(ANSWER, rpc.checkpoint(request)).await).map(|_| None)
         }
     };
     let is_failed = said.is_err();
-    let _ = to.send(said);
+    answer_with(&which, ask, said);
     is_failed.then_some(which)
 }
 
@@ -173,5 +242,49 @@ fn view(status: proto::StatusReply) -> MasterView {
         checkpoint: status.checkpoint,
         checkpoint_version: status.checkpoint_version,
         checkpoint_place: status.checkpoints,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn which(ip: &str) -> Which {
+        Which { ip: ip.to_owned(), job: "j".to_owned() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_master_that_does_not_answer_is_waited_for_a_moment_and_asked_once_until_it_does() {
+        let (masters, mut calls) = masters();
+        let mut dialogue = Dialogue::default();
+        let began = Instant::now();
+        for _ in 0..10 {
+            dialogue.ask(&masters, Some(which("a"))).await;
+        }
+        assert!(began.elapsed() < Duration::from_secs(1) && dialogue.said().is_none(), "of ten looks");
+        let Ok(Question { ask: Ask::Status(answer), .. }) = calls.0.try_recv() else { panic!("not asked") };
+        assert!(calls.0.try_recv().is_err(), "asked more than once");
+        answer.send(Ok(MasterView { step: 7, ..MasterView::default() })).unwrap();
+        dialogue.ask(&masters, Some(which("a"))).await;
+        assert_eq!(dialogue.said().map(|said| said.step), Some(7));
+        dialogue.ask(&masters, Some(which("a"))).await;
+        assert!(calls.0.try_recv().is_err(), "just asked");
+        tokio::time::advance(STALE).await;
+        assert!(dialogue.said().is_none(), "that was long ago");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_master_said_is_not_taken_for_the_word_of_the_next() {
+        let (masters, mut calls) = masters();
+        let mut dialogue = Dialogue::default();
+        dialogue.ask(&masters, Some(which("a"))).await;
+        let Ok(Question { ask: Ask::Status(answer), .. }) = calls.0.try_recv() else { panic!("not asked") };
+        answer.send(Ok(MasterView::default())).unwrap();
+        dialogue.ask(&masters, Some(which("a"))).await;
+        assert!(dialogue.said().is_some());
+        dialogue.ask(&masters, Some(which("b"))).await;
+        assert!(dialogue.said().is_none());
+        dialogue.ask(&masters, None).await;
+        assert_eq!(dialogue.master(), None);
     }
 }

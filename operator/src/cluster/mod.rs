@@ -1,18 +1,27 @@
 //! The shell: what is seen of the cluster becomes plain values, what was decided becomes calls. Decides nothing.
 
 mod apply;
+mod calls;
 mod controller;
+mod fleet;
 mod index;
 mod leader;
 mod master;
+mod metrics;
 mod orphans;
+mod owned;
 mod planner;
+mod plans;
 mod pod_index;
 mod pods;
+mod refusals;
 mod surroundings;
 mod unseen;
 mod watches;
 
-pub use controller::{Fleet, Looks, Scope, run};
+pub use calls::Calls;
+pub(crate) use calls::{CallKind, Watchful};
+pub use controller::{Scope, Watched, run};
 pub use leader::Leader;
+pub use metrics::Reconciles;
 pub use planner::Plans;

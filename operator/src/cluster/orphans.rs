@@ -1,7 +1,8 @@
-//! Plans of jobs that are not there: nobody looks at them with a job, so they are told here what they wait for.
+//! What nobody reconciles with a job: plans of jobs that are not there are told what they wait for, jobs that have vanished are
+//! forgotten.
 
 use super::apply;
-use super::controller::Fleet;
+use super::fleet::Fleet;
 use crate::api::{ScalePlan, ScalePlanStatus, TrainingJob};
 use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -17,11 +18,10 @@ pub(super) async fn tell(fleet: &Fleet, jobs: &Store<TrainingJob>) -> std::conve
         if jobs.wait_until_ready().await.is_err() || !fleet.is_leading() {
             continue;
         }
-        for plan in fleet.due_plans() {
+        fleet.forget_all_but(&jobs.state().iter().filter_map(|job| job.uid()).collect());
+        for plan in fleet.plans.due() {
             if let Some(status) = orphaned(&plan, |job| jobs.get(job).is_some())
-                && let Err(error) =
-                    apply::write_plan(fleet, &plan.namespace().unwrap_or_default(), &plan.name_any(), &status)
-                        .await
+                && let Err(error) = apply::write_plan(fleet, &plan, &status).await
             {
                 tracing::warn!(plan = plan.name_any(), %error, "a plan could not be told that its job is not there");
             }

@@ -1,12 +1,24 @@
-//! Services, disruption budgets and network policies of jobs: applied once, and again now and then. Decides nothing.
+//! Services, disruption budgets and network policies of jobs: made once, seen to again now and then, deleted with the job's end.
+//! What is not owned by the job is never touched: it is looked at before it is changed, and changed or deleted as exactly the
+//! object that was looked at.
 
+use super::apply::{Outcome, refusal};
+use super::owned::{self, Owner, owner};
 use crate::api::TrainingJob;
-use crate::manifest::{Defaults, FIELD_MANAGER, disruption_budget, network_policy, service, service_name};
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use crate::manifest::{
+    Defaults, FIELD_MANAGER, JOB_LABEL, budget_name, disruption_budget, network_policy, policy_name, service,
+    service_name,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::{Api, Client, ResourceExt};
-use std::fmt::Debug;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Objects in one answer of a list.
+const PAGE: u32 = 500;
 
 /// Which version of disruption budgets a server has: from 1.21 on `policy/v1`.
 pub(super) async fn budget_version(client: &Client) -> kube::Result<&'static str> {
@@ -16,51 +28,189 @@ pub(super) async fn budget_version(client: &Client) -> kube::Result<&'static str
     Ok(if has_v1 { "v1" } else { "v1beta1" })
 }
 
-fn budgets(client: &Client, namespace: &str, version: &str) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("policy", version, "PodDisruptionBudget");
-    Api::namespaced_with(
-        client.clone(),
-        namespace,
-        &ApiResource::from_gvk_with_plural(&kind, "poddisruptionbudgets"),
-    )
+/// One of the three kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By which the job's master is found.
+    Service,
+    /// Of the job's pservers.
+    Budget,
+    /// Of all of the job's pods.
+    Policy,
 }
 
-fn budget_name(job: &TrainingJob) -> String {
-    format!("{}-pserver", job.name_any())
+/// In the order in which they are made.
+pub(super) const KINDS: [Kind; 3] = [Kind::Service, Kind::Budget, Kind::Policy];
+
+impl Kind {
+    fn resource(self, budget_version: &str) -> ApiResource {
+        let (group, version, kind, plural) = match self {
+            Kind::Service => ("", "v1", "Service", "services"),
+            Kind::Budget => ("policy", budget_version, "PodDisruptionBudget", "poddisruptionbudgets"),
+            Kind::Policy => ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+        };
+        let kind = kube::api::GroupVersionKind::gvk(group, version, kind);
+        ApiResource::from_gvk_with_plural(&kind, plural)
+    }
+
+    fn name(self, job: &TrainingJob) -> String {
+        match self {
+            Kind::Service => service_name(job),
+            Kind::Budget => budget_name(job),
+            Kind::Policy => policy_name(job),
+        }
+    }
+
+    /// The kind and the name, for people.
+    pub(super) fn of(self, job: &TrainingJob) -> String {
+        format!("{} {}", self.resource("v1").kind, self.name(job))
+    }
+
+    /// The object as it should be.
+    fn wanted(self, job: &TrainingJob, defaults: &Defaults, version: &str) -> serde_json::Result<Value> {
+        match self {
+            Kind::Service => serde_json::to_value(service(job)),
+            Kind::Budget => Ok(disruption_budget(job, &format!("policy/{version}"))),
+            Kind::Policy => serde_json::to_value(network_policy(job, defaults)?),
+        }
+    }
 }
 
-/// Applies all of them.
+fn api(client: &Client, namespace: Option<&str>, resource: &ApiResource) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
+}
+
+/// Which jobs have any of these: by uid, and whether there is a policy under the job's bare name, as operators before made it.
+#[derive(Debug, Default)]
+pub(super) struct Surrounded(BTreeMap<String, bool>);
+
+impl Surrounded {
+    /// None for a job that has none; else whether it has a policy under its bare name.
+    pub(super) fn of(&self, uid: &str) -> Option<bool> {
+        self.0.get(uid).copied()
+    }
+
+    /// Notes that a job has some, or is about to. Says the same of the policy.
+    pub(super) fn add(&mut self, uid: &str) -> bool {
+        *self.0.entry(uid.to_owned()).or_default()
+    }
+
+    pub(super) fn has_no_former(&mut self, uid: &str) {
+        self.0.insert(uid.to_owned(), false);
+    }
+
+    pub(super) fn remove(&mut self, uid: &str) {
+        self.0.remove(uid);
+    }
+
+    pub(super) fn forget_all_but(&mut self, there: &BTreeSet<String>) {
+        self.0.retain(|uid, _| there.contains(uid));
+    }
+
+    /// Three lists, of metadata alone: after them a job that has none costs an operator that begins no call.
+    pub(super) async fn list(
+        client: &Client,
+        namespace: Option<&str>,
+        version: &str,
+    ) -> kube::Result<Surrounded> {
+        let mut found = Surrounded::default();
+        for kind in KINDS {
+            let all = api(client, namespace, &kind.resource(version));
+            let mut which = ListParams::default().labels(JOB_LABEL).limit(PAGE);
+            loop {
+                let page = all.list_metadata(&which).await?;
+                page.items.iter().for_each(|one| found.note(kind, &one.metadata));
+                which.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+                if which.continue_token.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn note(&mut self, kind: Kind, object: &ObjectMeta) {
+        for owner in object.owner_references.iter().flatten() {
+            let is_former = kind == Kind::Policy && object.name.as_ref() == Some(&owner.name);
+            *self.0.entry(owner.uid.clone()).or_default() |= is_former;
+        }
+    }
+}
+
+/// Makes one of them, or sees that it is as it should be.
 pub(super) async fn make(
     client: &Client,
     job: &TrainingJob,
     defaults: &Defaults,
-    budget_version: &str,
-) -> kube::Result<()> {
-    let namespace = job.namespace().unwrap_or_default();
-    let how = PatchParams::apply(FIELD_MANAGER).force();
-    let services: Api<Service> = Api::namespaced(client.clone(), &namespace);
-    services.patch(&service_name(job), &how, &Patch::Apply(service(job))).await?;
-    let budget = disruption_budget(job, &format!("policy/{budget_version}"));
-    budgets(client, &namespace, budget_version).patch(&budget_name(job), &how, &Patch::Apply(budget)).await?;
-    let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), &namespace);
-    let policy = network_policy(job, defaults).map_err(kube::Error::SerdeError)?;
-    policies.patch(&job.name_any(), &how, &Patch::Apply(policy)).await?;
+    version: &str,
+    kind: Kind,
+) -> kube::Result<Outcome> {
+    let all = api(client, job.namespace().as_deref(), &kind.resource(version));
+    let (name, what) = (kind.name(job), kind.of(job));
+    let mut wanted = kind.wanted(job, defaults, version).map_err(kube::Error::SerdeError)?;
+    let written = match all.get_metadata_opt(&name).await? {
+        None => {
+            let typed = typed(wanted, &kind.resource(version)).map_err(kube::Error::SerdeError)?;
+            let how = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+            all.create(&how, &typed).await.map(drop)
+        }
+        Some(there) => {
+            if let Some(refused) = owned::refused(&what, &there.metadata, job) {
+                return Ok(refused);
+            }
+            let resource = kind.resource(version);
+            (wanted["apiVersion"], wanted["kind"]) = (resource.api_version.into(), resource.kind.into());
+            // The object that was looked at, and as it was looked at: under this name there may be another by now.
+            wanted["metadata"]["uid"] = there.metadata.uid.into();
+            wanted["metadata"]["resourceVersion"] = there.metadata.resource_version.into();
+            let how = PatchParams::apply(FIELD_MANAGER).force();
+            all.patch(&name, &how, &Patch::Apply(wanted)).await.map(drop)
+        }
+    };
+    match written {
+        Ok(()) => Ok(Outcome::Done),
+        Err(error) => refusal(&what, error),
+    }
+}
+
+fn typed(wanted: Value, resource: &ApiResource) -> serde_json::Result<DynamicObject> {
+    let mut object = wanted;
+    (object["apiVersion"], object["kind"]) =
+        (resource.api_version.clone().into(), resource.kind.clone().into());
+    serde_json::from_value(object)
+}
+
+/// Deletes those that are the job's own.
+pub(super) async fn delete(client: &Client, job: &TrainingJob, version: &str) -> kube::Result<()> {
+    for kind in KINDS {
+        let all = api(client, job.namespace().as_deref(), &kind.resource(version));
+        delete_owned(&all, &kind.name(job), job).await?;
+    }
     Ok(())
 }
 
-/// Deletes all of them.
-pub(super) async fn delete(client: &Client, job: &TrainingJob, budget_version: &str) -> kube::Result<()> {
-    let namespace = job.namespace().unwrap_or_default();
-    let services: Api<Service> = Api::namespaced(client.clone(), &namespace);
-    unless_gone(services.delete(&service_name(job), &DeleteParams::default()).await)?;
-    let budgets = budgets(client, &namespace, budget_version);
-    unless_gone(budgets.delete(&budget_name(job), &DeleteParams::default()).await)?;
-    let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), &namespace);
-    unless_gone(policies.delete(&job.name_any(), &DeleteParams::default()).await)
+/// Deletes the policy that operators before made under the job's bare name, if it is the job's own.
+pub(super) async fn delete_former_policy(client: &Client, job: &TrainingJob) -> kube::Result<()> {
+    let all = api(client, job.namespace().as_deref(), &Kind::Policy.resource("v1"));
+    delete_owned(&all, &job.name_any(), job).await
+}
+
+async fn delete_owned(all: &Api<DynamicObject>, name: &str, job: &TrainingJob) -> kube::Result<()> {
+    let Some(there) = all.get_metadata_opt(name).await? else { return Ok(()) };
+    if owner(&there.metadata, job) != Owner::Job || there.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let (uid, resource_version) = (there.metadata.uid, there.metadata.resource_version);
+    let how = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+    // Changed or replaced meanwhile, it is looked at again.
+    unless_gone(all.delete(name, &how).await)
 }
 
 /// What is gone already needs no deleting.
-pub(super) fn unless_gone<T: Debug>(deleted: kube::Result<T>) -> kube::Result<()> {
+pub(super) fn unless_gone<T: std::fmt::Debug>(deleted: kube::Result<T>) -> kube::Result<()> {
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other.map(drop),

@@ -1,6 +1,6 @@
 //! What the ends of a job's pods mean for it, by the table of `shoal run` ([`shoal_job::ends`]), and what they cost. Pure.
 
-use super::upkeep::Upkeep;
+use super::observe::Observed;
 use super::view::{Deleted, Ended, Memory, PodState, PodView, Role};
 use crate::api::{
     Ends, Failure, Failures, MemoryGrant, Moment, TrainingJobSpec, TrainingJobStatus, bytes, doubled,
@@ -31,8 +31,8 @@ pub(super) fn of(pod: &PodView) -> Option<Ended> {
 }
 
 /// What is known of a pod's life.
-pub(super) fn life(next: &Upkeep<'_>, pod: &PodView) -> Life {
-    let (view, status) = (next.view, &next.status);
+pub(super) fn life(seen: &Observed<'_>, pod: &PodView) -> Life {
+    let (view, status) = (seen.view, &seen.books);
     let members = |role: Role| match (view.master, role) {
         (Some(master), Role::Trainer) => &master.trainers[..],
         (Some(master), Role::Pserver) => &master.pservers[..],
@@ -111,24 +111,22 @@ pub(super) fn see_progress(status: &mut TrainingJobStatus, memory: &mut Memory, 
         let mut known = strikes(status, memory, account);
         if known.count > 0 {
             known.see(step);
-            // Without failures there is nothing to say of them.
-            let kept = if known.count > 0 { known } else { Strikes::default() };
-            keep_strikes(status, memory, account, kept);
+            keep_strikes(status, memory, account, known);
         }
     }
 }
 
 /// Counts the end of a pod. Returns why the job fails, if that was one too many.
 pub(super) fn count(
-    next: &mut Upkeep<'_>,
+    seen: &mut Observed<'_>,
     memory: &mut Memory,
     pod: &PodView,
     ended: &Ended,
 ) -> Option<(&'static str, String)> {
-    let (life, now) = (life(next, pod), next.view.now);
+    let (life, now) = (life(seen, pod), seen.view.now);
     let meaning = ends::meaning(ended.end, life);
     let reason = reason(ended.end, life, meaning);
-    let status = &mut next.status;
+    let status = &mut seen.books;
     note(&mut status.ends, ended.end, meaning);
     if meaning <= Meaning::Killed {
         return None;
@@ -143,10 +141,10 @@ pub(super) fn count(
             at: now,
         });
     }
-    let is_mended = meaning == Meaning::OutOfMemory && more_memory(status, &next.view.job.spec, pod);
+    let is_mended = meaning == Meaning::OutOfMemory && more_memory(status, &seen.view.job.spec, pod);
     let failed =
-        if is_mended { None } else { charge(status, memory, &next.view.job.spec, pod.role, meaning, now) };
-    next.event(true, reason, told.clone());
+        if is_mended { None } else { charge(status, memory, &seen.view.job.spec, pod.role, meaning, now) };
+    seen.notes.event(true, reason, told.clone());
     failed.map(|times| (reason, format!("{told}{times}")))
 }
 

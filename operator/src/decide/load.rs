@@ -4,10 +4,9 @@
 //! word of either in the job's spec there is none. It is measured while the job trains with as many trainers as it is to have:
 //! pservers that wait for trainers are idle and needed.
 
-use super::target::pserver_bounds;
-use super::upkeep::Upkeep;
-use super::view::{MasterView, Memory, Role, pod_name};
-use crate::api::{Moment, Seat, TrainingJobSpec, quantity_value};
+use super::numbers::{Numbers, pserver_bounds};
+use super::view::{MasterView, Memory, Role, View, pod_name};
+use crate::api::{Moment, Seat, TrainingJobSpec, TrainingJobStatus, quantity_value};
 use serde_json::Value;
 use shoal_planner::{HOT, Load, PserverPlan, pservers};
 use std::collections::BTreeMap;
@@ -29,29 +28,51 @@ pub(super) struct Known {
     load: Load,
 }
 
-/// Takes in what the master says, and says how many pservers there should be.
-pub(super) fn plan(next: &mut Upkeep<'_>, memory: &mut Memory) -> PserverPlan {
-    let (view, spec, target) = (next.view, &next.view.job.spec, next.view.target);
+/// Takes in what the master says of a job's pservers.
+pub(super) fn see(view: &View<'_>, books: &TrainingJobStatus, memory: &mut Memory) {
+    let Some(master) = view.master else { return };
+    let cores = |name: &str| cores(&view.job.spec, &books.pserver.seats, view.name(), name);
+    sample(&mut memory.loads, master, is_whole(view, books), cores, view.now);
+}
+
+/// Whether the job trains with as many trainers as it is to have: only then the time counts.
+fn is_whole(view: &View<'_>, books: &TrainingJobStatus) -> bool {
+    let trains = view.master.is_some_and(|master| master.phase == "training");
+    trains && view.ready(Role::Trainer) == books.trainer.wanted
+}
+
+/// What there is to say of the load of a job's pservers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct LoadTold {
+    /// Their mean, in words.
+    pub(super) load: String,
+    /// Those that are asked for most.
+    pub(super) hot: Vec<String>,
+}
+
+/// How many pservers there should be, and what is told of their load; nothing new where the time does not count.
+pub(super) fn plan(
+    view: &View<'_>,
+    books: &TrainingJobStatus,
+    numbers: &Numbers,
+    memory: &Memory,
+) -> (PserverPlan, Option<LoadTold>) {
     let as_before =
-        || PserverPlan { count: target.pservers, why: target.why_pservers.clone(), hot: Vec::new() };
-    let Some(master) = view.master else { return as_before() };
-    let cores = |name: &str| cores(spec, &next.status.pserver.seats, view.name(), name);
-    let is_whole = master.phase == "training" && view.ready(Role::Trainer) == next.status.trainer.wanted;
-    see(&mut memory.loads, master, is_whole, cores, view.now);
-    if !is_whole {
-        return as_before();
+        || PserverPlan { count: numbers.pservers, why: numbers.why_pservers.clone(), hot: Vec::new() };
+    if !is_whole(view, books) {
+        return (as_before(), None);
     }
     let loads: BTreeMap<String, Load> =
         memory.loads.iter().map(|(name, known)| (name.clone(), known.load.clone())).collect();
     let seconds = |at: Moment| u64::try_from(at.0).unwrap_or(0);
-    let changed = next.status.pserver.changed.map(seconds);
-    let plan = pservers(&loads, target.pservers, pserver_bounds(spec), changed, seconds(view.now));
-    tell(next, &loads, &plan.hot);
-    if plan.count == target.pservers { as_before() } else { plan }
+    let (bounds, changed) = (pserver_bounds(&view.job.spec), books.pserver.changed.map(seconds));
+    let plan = pservers(&loads, numbers.pservers, bounds, changed, seconds(view.now));
+    let told = LoadTold { load: in_words(&loads), hot: plan.hot.clone() };
+    (if plan.count == numbers.pservers { as_before() } else { plan }, Some(told))
 }
 
 /// Takes samples of those that are live and stay, where this time counts.
-fn see(
+fn sample(
     loads: &mut Loads,
     master: &MasterView,
     is_whole: bool,
@@ -90,31 +111,26 @@ fn cores(spec: &TrainingJobSpec, seats: &[Seat], job: &str, name: &str) -> Optio
     })
 }
 
-/// Notes the load, and says once which pservers are hot.
-fn tell(next: &mut Upkeep<'_>, loads: &BTreeMap<String, Load>, hot: &[String]) {
+/// The mean of loads, in steps that are worth writing; nothing without one.
+fn in_words(loads: &BTreeMap<String, Load>) -> String {
     let means: Vec<f64> = loads.values().filter_map(Load::mean).collect();
     let percent = (!means.is_empty()).then(|| 100.0 * means.iter().sum::<f64>() / means.len() as f64);
     let told = percent.map(|percent| format!("{:.0}%", (percent / TOLD_PERCENT).round() * TOLD_PERCENT));
-    let status = &mut next.status.pserver;
-    status.load = told.unwrap_or_default();
-    if status.hot == hot {
-        return;
-    }
-    status.hot = hot.to_vec();
-    if !hot.is_empty() {
-        let note = format!(
-            "{}: at least {:.0} % of its processors is used, {} of those of all pservers: its blocks are asked for most",
-            hot.join(", "),
-            100.0 * HOT,
-            next.status.pserver.load
-        );
-        next.event(true, "HotPserver", note);
-    }
+    told.unwrap_or_default()
+}
+
+/// What people are told of pservers that have become hot.
+pub(super) fn note_hot(hot: &[String], load: &str) -> String {
+    format!(
+        "{}: at least {:.0} % of its processors is used, {load} of those of all pservers: its blocks are asked for most",
+        hot.join(", "),
+        100.0 * HOT
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Act, Choice, PodState, PodView, View, decide, target};
+    use super::super::{Act, Choice, PodState, PodView, View, decide};
     use super::*;
     use crate::api::TrainingJob;
     use crate::decide::MemberView;
@@ -169,17 +185,16 @@ mod tests {
                 };
                 let pservers = used.iter().enumerate().map(pserver).collect();
                 let master = MasterView { phase: "training".to_owned(), pservers, ..MasterView::default() };
-                let target = target(&self.job.spec, self.job.status.as_ref(), Choice::Spec);
                 let view = View {
                     job: &self.job,
                     pods: &self.pods,
                     master: Some(&master),
                     plans: &[],
-                    target: &target,
+                    choice: Choice::Spec,
                     has_store: false,
                     now: Moment(self.now),
                 };
-                let decision = decide(&view, &mut self.memory);
+                let decision = decide(&view, &mut self.memory).unwrap();
                 self.job.status = Some(decision.status);
                 acts.extend(decision.acts);
             }

@@ -1,9 +1,12 @@
 //! What a job needs next: from the job as it is written, its pods, its plans and its master's word. Pure.
 //!
+//! Four stages, each a function of those before: [`observe`] counts what there is, [`target`] says what there should be, [`acts`] what is
+//! to be done for it, [`status`] what is told. [`check`] holds the decision against what must hold whatever is seen.
+//!
 //! The state machine is the job's phase. What must not be forgotten between two looks is in the job's status, and is
 //! written before anything is done (`Decision`); so every act may be repeated, come late, or be lost with its operator.
 //!
-//! Invariants, which `properties.rs` holds against a model of a cluster:
+//! Invariants, which `properties.rs` holds against a model of a cluster, and `check` against every decision where one look tells:
 //! 1. A pod's name is made of job, role and ordinal alone, so that there is at most one pod for each.
 //! 2. A seat is given up only when its pod is gone; no ordinal of a pserver is given twice to another seat.
 //! 3. An end of a pod is counted once.
@@ -12,84 +15,74 @@
 //! 6. No pserver and no trainer is made before the job's master has a node.
 //! 7. From whatever state, with the cluster at rest and room for all, as many pods run as are wanted.
 
-mod end;
+mod acts;
+mod check;
 mod ends;
-mod leave;
 mod load;
-mod planned;
+mod notes;
+mod numbers;
+mod observe;
 mod plans;
 mod progress;
 #[cfg(test)]
 mod properties;
-mod report;
 mod seats;
+mod status;
 mod target;
-mod trainers;
-mod upkeep;
+#[cfg(test)]
+mod trainers_tests;
 mod view;
 
-pub use report::QUOTA;
-pub use target::{Choice, pservers_wanted, target};
+pub use numbers::{Choice, pservers_wanted};
+pub use status::{GOING, NAME_TAKEN, QUOTA};
 pub use view::{
-    Act, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory, Planned,
-    PodPlan, PodState, PodView, Role, Target, Unusable, View, pod_name,
+    Act, Broken, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
+    Planned, PodPlan, PodState, PodView, Role, Unusable, View, pod_name,
 };
 
-use crate::api::{DecisionRecord, Phase, TrainingJobStatus, changed, faults};
-use upkeep::Upkeep;
+use crate::api::{Moment, Phase, TrainingJobStatus};
 
-/// What a job needs next.
-pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
-    let mut next = Upkeep::new(view);
-    if view.job.metadata.deletion_timestamp.is_some() {
-        leave::deleted(&mut next, memory);
-        return next.finish();
-    }
-    if !view.has_finalizer() {
-        next.acts.push(Act::AddFinalizer);
-    }
-    if next.status.phase.is_over() {
-        leave::released(&mut next);
-        return next.finish();
-    }
-    let pinned = next.status.pinned.clone();
-    let fault = faults(view.job, view.has_store).into_iter().next();
-    if let Some(fault) = fault.or_else(|| changed(&view.job.spec, &pinned).filter(|_| !pinned.is_empty())) {
-        report::invalid(&mut next, &fault);
-        return next.finish();
-    }
-    if end::reached(&mut next) {
-        leave::released(&mut next);
-    } else if view.job.spec.suspend {
-        leave::suspended(&mut next);
-    } else {
-        next.resume();
-        planned::note(&mut next);
-        plans::take_up(&mut next);
-        next.keep(memory);
-        if let Some((reason, why)) = next.failed.take() {
-            end::fail(&mut next, reason, &why);
-            leave::released(&mut next);
+/// How often a job is looked at, in seconds, by what there is to expect.
+const CLOSELY: u64 = 1;
+const USUALLY: u64 = 3;
+const SELDOM: u64 = 60;
+const RARELY: u64 = 300;
+
+/// What a job needs next: what there is, what there should be, what is to be done for it, and what is told of it, each by the one before.
+///
+/// # Errors
+/// The decision would break what must hold whatever is seen.
+pub fn decide(view: &View<'_>, memory: &mut Memory) -> Result<Decision, Broken> {
+    let seen = observe::observe(view, memory);
+    let target = target::target(&seen, memory);
+    let mut acts = acts::acts(&seen, &target, memory);
+    let (mut status, told) = status::status(&seen, &target, &acts, memory);
+    check::check(&seen, &target, &acts, &status).map_err(Broken)?;
+    let target::Target { plans, notes, .. } = target;
+    let notes = seen.notes.and(plans.notes).and(notes).and(told);
+    notes.remember(&mut status, view.now);
+    let again_after = again_after(view, &status, &acts);
+    acts.extend(notes.into_events());
+    Ok(Decision { status, plans: plans.statuses, acts, again_after })
+}
+
+/// In how many seconds the job is looked at again, even if nothing is heard.
+fn again_after(view: &View<'_>, status: &TrainingJobStatus, acts: &[Act]) -> u64 {
+    let is_empty = view.pods.is_empty() && !acts.iter().any(|act| matches!(act, Act::CreatePod(_)));
+    match status.phase {
+        Phase::Suspended | Phase::Succeeded | Phase::Failed if view.pods.is_empty() => {
+            expiry(view, status).unwrap_or(RARELY)
         }
-    }
-    report::conditions(&mut next, memory);
-    next.finish()
-}
-
-/// How many decisions a job remembers.
-const DECISIONS_MAX: usize = 10;
-
-/// Remembers a decision, unless it is the newest already.
-fn remember(status: &mut TrainingJobStatus, record: DecisionRecord) {
-    let is_known =
-        status.decisions.first().is_some_and(|last| (&last.what, &last.why) == (&record.what, &record.why));
-    if !is_known {
-        status.decisions.insert(0, record);
-        status.decisions.truncate(DECISIONS_MAX);
+        // The planner says once there is room.
+        Phase::Pending if is_empty && status.admitted.is_none() => SELDOM,
+        Phase::Running => USUALLY,
+        _ => CLOSELY,
     }
 }
 
-/// Whether pods of a job in this phase are kept up.
-fn is_kept(phase: Phase) -> bool {
-    matches!(phase, Phase::Pending | Phase::Running)
+/// In how many seconds the job itself is to be deleted, if ever.
+fn expiry(view: &View<'_>, status: &TrainingJobStatus) -> Option<u64> {
+    let after = view.job.spec.ttl_seconds_after_finished?;
+    let over: Moment = status.completion_time?;
+    Some(over.plus(after).since(view.now).clamp(1, RARELY))
 }

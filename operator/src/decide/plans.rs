@@ -1,12 +1,15 @@
 //! Scale plans: one at a time, the oldest first, each carried out once. Pure.
 //!
 //! A plan becomes part of the job (its spec's numbers, its seats) and only then is `Scaling`; from then on the job is kept as
-//! it says by the same code as always, and the plan only watches.
+//! it says by the same code as always, and the plan only watches. Every plan ends: with what it asks for, with the job, or once that
+//! has not come for too long; and one that was made for an earlier job of the name is none of this one's.
 
-use super::seats;
-use super::upkeep::Upkeep;
-use super::view::{Act, PodState, Role, pod_name};
+use super::notes::Notes;
+use super::observe::{Course, Observed};
+use super::seats::Seats;
+use super::view::{PodState, Role, pod_name};
 use crate::api::{ScalePlan, ScalePlanPhase, ScalePlanStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 /// The label by which a plan says whose it is, and the only value of it that people's plans have.
@@ -21,69 +24,129 @@ struct Asked {
     moves: Vec<u32>,
 }
 
-/// Carries on the oldest plan; the others wait.
-pub(super) fn take_up(next: &mut Upkeep<'_>) {
-    let Some((first, waiting)) = next.view.plans.split_first() else { return };
-    let before = first.status.clone().unwrap_or_default();
-    let mut status = before.clone();
-    status.create_time.get_or_insert(next.view.now);
-    let outcome = match status.phase {
-        ScalePlanPhase::Pending => begin(next, first, &mut status),
-        _ => go_on(next, first, &mut status),
-    };
-    if let Err(why) = outcome {
-        status.phase = ScalePlanPhase::Failed;
-        status.message = why;
-    }
-    if status.phase.is_over() {
-        status.finish_time = Some(next.view.now);
-        let is_warning = status.phase == ScalePlanPhase::Failed;
-        let reason = if is_warning { "ScalePlanFailed" } else { "ScalePlanSucceeded" };
-        next.event(is_warning, reason, format!("{}: {}", name(first), status.message));
-    }
-    if status != before {
-        next.plans.push((name(first).to_owned(), status));
-    }
-    let message = format!("waits for {}", name(first));
-    for plan in waiting {
+/// A plan that is not carried out within so many seconds is given up, so that the next one comes to its turn: what it has written
+/// into the job stays there.
+const PATIENCE_SECONDS: u64 = 600;
+
+/// What becomes of a job's plans.
+#[derive(Debug, Default)]
+pub(super) struct Plans {
+    /// By name, their status from now on.
+    pub(super) statuses: Vec<(String, ScalePlanStatus)>,
+    /// Numbers of trainers and pservers that the job's spec is to have, if other ones.
+    pub(super) replicas: Option<(Option<u32>, Option<u32>)>,
+    pub(super) notes: Notes,
+}
+
+/// Carries on the oldest plan; the others wait. Those of a job that is over end with it.
+pub(super) fn take_up(seen: &Observed<'_>, seats: &mut Seats) -> Plans {
+    let mut plans = Plans::default();
+    let is_over = matches!(seen.course, Course::Over | Course::Ended(_));
+    let mut waits_for: Option<&str> = None;
+    for plan in seen.view.plans {
         let before = plan.status.clone().unwrap_or_default();
-        if before.message != message {
-            next.plans.push((name(plan).to_owned(), ScalePlanStatus { message: message.clone(), ..before }));
+        let mut status = before.clone();
+        let outcome = match (is_over, is_of_another(seen, plan), waits_for) {
+            (true, ..) => Err("the job is over".to_owned()),
+            (_, true, _) => Err(format!(
+                "it was made before this job was, for an earlier one of the name {}: make it again if it is meant",
+                seen.view.name()
+            )),
+            (.., Some(first)) => {
+                status.message = format!("waits for {first}");
+                Ok(())
+            }
+            _ => carry_on(seen, seats, plan, &mut status, &mut plans),
+        };
+        if let Err(why) = outcome {
+            status.phase = ScalePlanPhase::Failed;
+            status.message = why;
+        }
+        if status.phase.is_over() {
+            status.finish_time = Some(seen.view.now);
+            let is_warning = status.phase == ScalePlanPhase::Failed;
+            let reason = if is_warning { "ScalePlanFailed" } else { "ScalePlanSucceeded" };
+            plans.notes.event(is_warning, reason, format!("{}: {}", name(plan), status.message));
+        } else {
+            waits_for.get_or_insert(name(plan));
+        }
+        if status != before {
+            plans.statuses.push((name(plan).to_owned(), status));
         }
     }
+    plans
+}
+
+/// Whether a plan was made for an earlier job of the name.
+fn is_of_another(seen: &Observed<'_>, plan: &ScalePlan) -> bool {
+    let made = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);
+    match (made(&plan.metadata), made(&seen.view.job.metadata)) {
+        (Some(plan), Some(job)) => plan < job,
+        _ => false,
+    }
+}
+
+fn carry_on(
+    seen: &Observed<'_>,
+    seats: &mut Seats,
+    plan: &ScalePlan,
+    status: &mut ScalePlanStatus,
+    plans: &mut Plans,
+) -> Result<(), String> {
+    if seats.all().is_empty() {
+        // Before that there are no pservers that could move, and the numbers are the job's own.
+        status.message = "waits until the job has begun".to_owned();
+        return Ok(());
+    }
+    let begun = *status.create_time.get_or_insert(seen.view.now);
+    match status.phase {
+        ScalePlanPhase::Pending => begin(seen, seats, plan, status, plans)?,
+        _ => go_on(seen, seats, plan, status)?,
+    }
+    if !status.phase.is_over() && seen.view.now.since(begun) >= PATIENCE_SECONDS {
+        return Err(format!(
+            "not within {PATIENCE_SECONDS} s: {}; the job goes on to ask for it",
+            status.message
+        ));
+    }
+    Ok(())
 }
 
 fn name(plan: &ScalePlan) -> &str {
     plan.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Makes a plan part of the job.
-fn begin(next: &mut Upkeep<'_>, plan: &ScalePlan, status: &mut ScalePlanStatus) -> Result<(), String> {
-    // Before that there are no pservers that could move, and the numbers are the job's own.
-    if next.status.pserver.seats.is_empty() {
-        status.message = "waits until the job has begun".to_owned();
-        return Ok(());
+/// Makes a plan part of the job: all of it, or nothing.
+fn begin(
+    seen: &Observed<'_>,
+    seats: &mut Seats,
+    plan: &ScalePlan,
+    status: &mut ScalePlanStatus,
+    plans: &mut Plans,
+) -> Result<(), String> {
+    let asked = asked(seen, seats, plan)?;
+    let moves = || asked.moves.iter().zip(&plan.spec.migrate_pods);
+    if let Some((_, pod)) = moves().find(|(ordinal, _)| !seats.can_be_replaced(**ordinal)) {
+        return Err(format!("{}: it is leaving already", pod.name));
     }
-    let asked = asked(next, plan)?;
-    let spec = &next.view.job.spec;
+    let spec = &seen.view.job.spec;
     let is_said = |asked: Option<u32>, said: Option<u32>| asked.is_none() || asked == said;
     // Until the job itself says so; what it says later is somebody else's wish.
     let is_set =
         is_said(asked.trainers, spec.trainer.replicas) && is_said(asked.pservers, spec.pserver.replicas);
     if !is_set {
-        next.acts.push(Act::SetReplicas { trainers: asked.trainers, pservers: asked.pservers });
+        plans.replicas = Some((asked.trainers, asked.pservers));
     }
     status.moved_to.clear();
-    for (ordinal, pod) in asked.moves.iter().zip(&plan.spec.migrate_pods) {
-        let resources = pod.resource.as_ref().map(resources);
-        let is_new = seats::staying(&next.status).any(|seat| seat.ordinal == *ordinal);
-        let Some(new) = seats::replace(&mut next.status, *ordinal, resources) else {
-            return Err(format!("{}: it is leaving already", pod.name));
-        };
-        if is_new {
-            next.decided(format!("pserver {ordinal} moves to pserver {new}"), format!("plan {}", name(plan)));
+    for (ordinal, pod) in moves() {
+        let is_new = seats.staying().any(|seat| seat.ordinal == *ordinal);
+        if let Some(new) = seats.replace(*ordinal, pod.resource.as_ref().map(resources)) {
+            if is_new {
+                let what = format!("pserver {ordinal} moves to pserver {new}");
+                plans.notes.decided(what, format!("plan {}", name(plan)));
+            }
+            status.moved_to.push(new);
         }
-        status.moved_to.push(new);
     }
     if is_set {
         status.phase = ScalePlanPhase::Scaling;
@@ -101,7 +164,7 @@ fn resources(stated: &Value) -> Value {
 }
 
 /// What a plan asks for, if it can be had.
-fn asked(next: &Upkeep<'_>, plan: &ScalePlan) -> Result<Asked, String> {
+fn asked(seen: &Observed<'_>, seats: &Seats, plan: &ScalePlan) -> Result<Asked, String> {
     let said = plan.metadata.labels.as_ref().and_then(|labels| labels.get(SCALE_TYPE.0));
     if let Some(other) = said.filter(|said| *said != SCALE_TYPE.1) {
         return Err(format!(
@@ -109,7 +172,7 @@ fn asked(next: &Upkeep<'_>, plan: &ScalePlan) -> Result<Asked, String> {
             SCALE_TYPE.0, SCALE_TYPE.1
         ));
     }
-    let spec = &next.view.job.spec;
+    let spec = &seen.view.job.spec;
     let mut asked = Asked::default();
     for (role, numbers) in &plan.spec.replica_resource_specs {
         let at = format!("spec.replicaResourceSpecs.{role}");
@@ -132,7 +195,7 @@ fn asked(next: &Upkeep<'_>, plan: &ScalePlan) -> Result<Asked, String> {
         }
     }
     for pod in &plan.spec.migrate_pods {
-        let ordinal = ordinal(next, &pod.name)?;
+        let ordinal = ordinal(seen.view.name(), seats, &pod.name)?;
         if asked.moves.contains(&ordinal) {
             return Err(format!("spec.migratePods: {} is named twice", pod.name));
         }
@@ -145,8 +208,7 @@ fn asked(next: &Upkeep<'_>, plan: &ScalePlan) -> Result<Asked, String> {
 }
 
 /// The pserver that a plan names: by its pod, or by the end of a name, as in `JOB-edljob-ps-0`.
-fn ordinal(next: &Upkeep<'_>, named: &str) -> Result<u32, String> {
-    let job = next.view.name();
+fn ordinal(job: &str, seats: &Seats, named: &str) -> Result<u32, String> {
     let number = |named: &str| {
         let (before, number) = named.rsplit_once('-')?;
         let role = before.rsplit_once('-').map_or(before, |(_, role)| role);
@@ -154,7 +216,7 @@ fn ordinal(next: &Upkeep<'_>, named: &str) -> Result<u32, String> {
         number.parse::<u32>().ok().filter(|_| is_ours && matches!(role, "ps" | "pserver"))
     };
     // Its own history is gone through as well: one that has been replaced by this very plan is still there.
-    let there = next.status.pserver.seats.iter().filter(|seat| !seat.leaving).map(|seat| seat.ordinal);
+    let there = seats.all().iter().filter(|seat| !seat.leaving).map(|seat| seat.ordinal);
     number(named).filter(|number| there.clone().any(|one| one == *number)).ok_or_else(|| {
         let names: Vec<String> = there.map(|ordinal| pod_name(Role::Pserver, job, ordinal)).collect();
         format!("spec.migratePods: {named:?} is no pserver of {job}: there are {}", names.join(", "))
@@ -162,9 +224,14 @@ fn ordinal(next: &Upkeep<'_>, named: &str) -> Result<u32, String> {
 }
 
 /// Whether the job is as the plan says by now.
-fn go_on(next: &mut Upkeep<'_>, plan: &ScalePlan, status: &mut ScalePlanStatus) -> Result<(), String> {
+fn go_on(
+    seen: &Observed<'_>,
+    seats: &Seats,
+    plan: &ScalePlan,
+    status: &mut ScalePlanStatus,
+) -> Result<(), String> {
     let mut missing = Vec::new();
-    let spec = &next.view.job.spec;
+    let spec = &seen.view.job.spec;
     for (role, numbers) in &plan.spec.replica_resource_specs {
         let is_trainer = matches!(role.as_str(), "worker" | "trainer");
         let now = if is_trainer { spec.trainer.replicas } else { spec.pserver.replicas };
@@ -174,16 +241,16 @@ fn go_on(next: &mut Upkeep<'_>, plan: &ScalePlan, status: &mut ScalePlanStatus) 
             return Err(format!("spec.{role}: the job was changed to {now} before there were {wanted}"));
         }
         let kind = if is_trainer { Role::Trainer } else { Role::Pserver };
-        let pods = next.view.of(kind).count() as u32;
-        let ready = next.view.of(kind).filter(|pod| pod.is_ready && pod.deleted.is_none()).count() as u32;
+        let pods = seen.view.of(kind).count() as u32;
+        let ready = seen.view.of(kind).filter(|pod| pod.is_ready && pod.deleted.is_none()).count() as u32;
         if ready != wanted || pods != wanted {
             missing.push(format!("{ready} of {wanted} {}s are ready, of {pods}", kind.name()));
         }
     }
     for new in &status.moved_to {
-        let pod = next.view.pod(Role::Pserver, *new);
+        let pod = seen.view.pod(Role::Pserver, *new);
         let is_ready = pod.is_some_and(|pod| pod.is_ready && pod.state == PodState::Running);
-        let seats = &next.status.pserver.seats;
+        let seats = seats.all();
         if let Some(old) = seats.iter().find(|seat| seat.replaced_by == Some(*new)) {
             missing.push(format!("pserver {} still has what moves to pserver {new}", old.ordinal));
         } else if !is_ready && seats.iter().any(|seat| seat.ordinal == *new) {

@@ -1,144 +1,193 @@
-//! How many of whom a job is to have: what its spec says, or what was planned for it among all jobs. Pure.
+//! The second stage: what there should be. Follows from what there is, and from what was planned for the job among all jobs. Pure.
 
-use super::view::{Planned, Target};
-use crate::api::{PlanStatus, TrainingJobSpec, TrainingJobStatus};
+use super::load::{self, LoadTold};
+use super::notes::Notes;
+use super::numbers::{Numbers, numbers};
+use super::observe::{Course, Observed};
+use super::plans::{self, Plans};
+use super::seats::Seats;
+use super::view::{Grace, Memory, PodState, PodView, Role};
+use crate::api::CleanPodPolicy;
 
-/// Who says how many trainers a job is to have.
-#[derive(Clone, Copy, Debug)]
-pub enum Choice<'a> {
-    /// Its spec alone: the operator has no rights to see the cluster's nodes.
-    Spec,
-    /// The plan for all jobs.
-    Plan(&'a Planned),
-    /// A plan that is not made yet: nothing changes until then.
-    NotYet,
+/// Pservers and masters that nobody needs any more are given so many seconds: their blocks go nowhere.
+const SERVERS_GRACE: Grace = Grace::Seconds(1);
+/// Trainers of a job that is over are given so many seconds to hear of it and end by themselves.
+const LAST_WORDS_SECONDS: u64 = 10;
+
+/// What becomes of the service, the disruption budget and the network policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Surroundings {
+    /// They are as they should be.
+    Made,
+    /// There are none.
+    Deleted,
+    /// Nobody looks after them now.
+    Left,
 }
 
-/// How many of whom there should be.
-pub fn target(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>, choice: Choice<'_>) -> Target {
-    let trainer = &spec.trainer;
-    let least = trainer.min_replicas;
-    let trainers =
-        trainer.replicas.unwrap_or(least).clamp(least, trainer.max_replicas.unwrap_or(least).max(least));
-    let why = |is_stated: bool| {
-        let what = if is_stated { "replicas" } else { "minReplicas" };
-        format!("{what}, as the job's spec says")
+/// What there should be of a job.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    /// What its spec or the plan for all jobs says.
+    pub(super) numbers: Numbers,
+    /// Whether it may have pods.
+    pub(super) is_admitted: bool,
+    /// Trainers that it is to have.
+    pub(super) trainers: u32,
+    /// Pservers that it is to have.
+    pub(super) pservers: u32,
+    /// Whether that is another number than before.
+    pub(super) are_pservers_others: bool,
+    pub(super) seats: Seats,
+    /// Pods that go.
+    pub(super) going: Vec<(&'a PodView, Grace)>,
+    pub(super) surroundings: Surroundings,
+    /// What is told of the pservers' load.
+    pub(super) load: Option<LoadTold>,
+    pub(super) plans: Plans,
+    /// Whether the job itself is to be deleted: its time after its end is over.
+    pub(super) is_job_deleted: bool,
+    pub(super) notes: Notes,
+}
+
+/// What there should be of a job.
+pub(super) fn target<'a>(seen: &Observed<'a>, memory: &Memory) -> Target<'a> {
+    let books = &seen.books;
+    let numbers = numbers(&seen.view.job.spec, Some(books), seen.view.choice);
+    let mut target = Target {
+        is_admitted: books.admitted.is_some(),
+        trainers: books.trainer.wanted,
+        pservers: books.pserver.wanted,
+        are_pservers_others: false,
+        seats: Seats::of(books),
+        going: Vec::new(),
+        surroundings: Surroundings::Left,
+        load: None,
+        plans: Plans::default(),
+        is_job_deleted: false,
+        notes: Notes::default(),
+        numbers,
     };
-    let by_spec = Target {
-        trainers,
-        pservers: pservers_wanted(spec, status),
-        why_trainers: why(trainer.replicas.is_some()),
-        why_pservers: match spec.pserver.replicas {
-            Some(_) => why(true),
-            None => "within minReplicas and maxReplicas of the job's spec".to_owned(),
-        },
-        ..Target::default()
-    };
-    match choice {
-        Choice::Spec => by_spec,
-        // Who was let in stays in: a plan that says otherwise is older than that.
-        Choice::Plan(planned) if planned.is_admitted || !is_in(status) => by_plan(spec, planned, by_spec),
-        Choice::Plan(_) | Choice::NotYet => as_before(spec, status, by_spec),
-    }
-}
-
-/// The least and the most pservers that a job may have.
-pub(super) fn pserver_bounds(spec: &TrainingJobSpec) -> (u32, u32) {
-    let pserver = &spec.pserver;
-    let (least, most) = (pserver.min_replicas, pserver.max_replicas.unwrap_or(pserver.min_replicas));
-    let stated = pserver.replicas.map(|replicas| replicas.clamp(least, most.max(least)));
-    stated.map_or((least, most.max(least)), |stated| (stated, stated))
-}
-
-/// How many pservers a job is to have: as many as its spec says, or as their load was last found to ask for.
-pub fn pservers_wanted(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>) -> u32 {
-    let (least, most) = pserver_bounds(spec);
-    status.map_or(least, |status| status.pserver.wanted).clamp(least, most)
-}
-
-fn by_plan(spec: &TrainingJobSpec, planned: &Planned, by_spec: Target) -> Target {
-    let (blocker, blocked_by) = planned.blocker.clone().unwrap_or_default();
-    let plan = PlanStatus {
-        share: format!("{:.1}%", 100.0 * planned.share),
-        why: planned.why.clone(),
-        blocker: blocker.to_owned(),
-        blocked_by: blocked_by.clone(),
-        ..PlanStatus::default()
-    };
-    let least = spec.trainer.min_replicas;
-    let most = spec.trainer.max_replicas.unwrap_or(least).max(least);
-    let why_trainers = if spec.trainer.replicas == Some(planned.trainers) {
-        by_spec.why_trainers.clone()
-    } else if blocked_by.is_empty() {
-        planned.why.clone()
-    } else {
-        format!("{}; no more, for {blocked_by}", planned.why)
-    };
-    Target {
-        waits_for: (!planned.is_admitted).then(|| planned.waits_for()),
-        // The plan may be older than the spec.
-        trainers: if planned.is_admitted { planned.trainers.clamp(least, most) } else { 0 },
-        why_trainers,
-        let_go: planned.let_go.clone(),
-        lacks: planned.lacks.clone(),
-        plan: Some(plan),
-        ..by_spec
-    }
-}
-
-/// What there was stays until there is a plan.
-fn as_before(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>, by_spec: Target) -> Target {
-    let wanted = status.filter(|_| is_in(status)).map(|status| status.trainer.wanted);
-    match wanted {
-        Some(wanted) => Target { trainers: wanted.max(spec.trainer.min_replicas), ..by_spec },
-        None => Target { waits_for: Some("it waits to be planned for".to_owned()), trainers: 0, ..by_spec },
-    }
-}
-
-fn is_in(status: Option<&TrainingJobStatus>) -> bool {
-    status.is_some_and(|status| status.admitted.is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn spec(replicas: Option<u32>) -> TrainingJobSpec {
-        let trainer = json!({ "minReplicas": 2, "maxReplicas": 6, "replicas": replicas, "template": {} });
-        serde_json::from_value(json!({ "trainer": trainer })).unwrap()
-    }
-
-    fn planned(trainers: u32, blocked_by: &str) -> Planned {
-        let blocker = Some(("NoRoom", blocked_by.to_owned()));
-        Planned { is_admitted: true, trainers, why: "room".to_owned(), blocker, ..Planned::default() }
-    }
-
-    #[test]
-    fn a_plan_says_how_many_and_why_unless_they_are_as_the_spec_says() {
-        let by = |spec: &TrainingJobSpec, trainers| {
-            let target = target(spec, None, Choice::Plan(&planned(trainers, "full")));
-            (target.trainers, target.why_trainers)
-        };
-        assert_eq!(by(&spec(Some(4)), 4), (4, "replicas, as the job's spec says".to_owned()));
-        assert_eq!(by(&spec(Some(4)), 3), (3, "room; no more, for full".to_owned()));
-        assert_eq!(by(&spec(None), 3), (3, "room; no more, for full".to_owned()));
-        assert_eq!(by(&spec(None), 9).0, 6, "a plan may be older than the spec");
-        assert_eq!(by(&spec(None), 1).0, 2);
-    }
-
-    #[test]
-    fn without_a_plan_what_there_was_stays_and_nobody_is_let_in() {
-        let status: TrainingJobStatus =
-            serde_json::from_value(json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 5 } }))
-                .unwrap();
-        for choice in [Choice::NotYet, Choice::Plan(&Planned::default())] {
-            let stays = target(&spec(None), Some(&status), choice);
-            assert_eq!((stays.trainers, stays.waits_for), (5, None));
+    match seen.course {
+        Course::Invalid(_) => {}
+        Course::Deleted => target.delete(seen),
+        Course::Over | Course::Ended(_) => {
+            target.plans = plans::take_up(seen, &mut target.seats);
+            target.release(seen);
         }
-        assert!(target(&spec(None), None, Choice::NotYet).waits_for.is_some());
-        let refused = Planned { is_admitted: false, ..planned(0, "full") };
-        let waits = target(&spec(None), None, Choice::Plan(&refused));
-        assert_eq!((waits.trainers, waits.waits_for.as_deref()), (0, Some("full")));
+        Course::Suspended => target.suspend(seen),
+        Course::Kept => target.keep(seen, memory),
+    }
+    target
+}
+
+impl<'a> Target<'a> {
+    fn leave(&mut self, seen: &Observed<'a>, is_meant: impl Fn(&PodView) -> bool) {
+        for pod in seen.view.pods.iter().filter(|pod| is_meant(pod)) {
+            let grace = if pod.role == Role::Trainer { Grace::Own } else { SERVERS_GRACE };
+            self.going.push((pod, grace));
+        }
+    }
+
+    /// The job is being deleted: its trainers end first, then the rest, then it goes.
+    fn delete(&mut self, seen: &Observed<'a>) {
+        let has_trainers = seen.view.of(Role::Trainer).next().is_some();
+        self.leave(seen, |pod| pod.role == Role::Trainer || !has_trainers);
+        if seen.view.pods.is_empty() && seen.view.has_finalizer() {
+            self.surroundings = Surroundings::Deleted;
+        }
+    }
+
+    /// The job is over: what its policy says of its pods.
+    fn release(&mut self, seen: &Observed<'a>) {
+        let view = seen.view;
+        let policy = view.job.spec.clean_pod_policy.unwrap_or_default();
+        let since = match seen.course {
+            Course::Ended(_) => 0,
+            _ => seen.books.completion_time.map_or(u64::MAX, |over| view.now.since(over)),
+        };
+        let has_ended = |pod: &PodView| matches!(pod.state, PodState::Ended(_));
+        let may_speak = view.of(Role::Trainer).any(|pod| !has_ended(pod)) && since < LAST_WORDS_SECONDS;
+        if policy != CleanPodPolicy::None && !may_speak {
+            self.leave(seen, |pod| policy == CleanPodPolicy::All || !has_ended(pod));
+        }
+        if policy == CleanPodPolicy::None || view.pods.iter().all(has_ended) {
+            self.surroundings = Surroundings::Deleted;
+        }
+        let after = view.job.spec.ttl_seconds_after_finished;
+        self.is_job_deleted = after.is_some_and(|seconds| since >= seconds);
+    }
+
+    /// The job is to stop: a checkpoint first, then all pods go.
+    fn suspend(&mut self, seen: &Observed<'a>) {
+        if seen.view.pods.is_empty() {
+            self.is_admitted = false;
+            self.trainers = 0;
+            self.seats.give_up_leaving();
+            self.surroundings = Surroundings::Deleted;
+        } else if seen.books.suspending.is_some_and(|suspending| suspending.saved) {
+            self.leave(seen, |_| true);
+        }
+    }
+
+    /// The job is to run, as soon as it is let in.
+    fn keep(&mut self, seen: &Observed<'a>, memory: &Memory) {
+        self.is_admitted |= self.numbers.waits_for.is_none();
+        self.plans = plans::take_up(seen, &mut self.seats);
+        if !self.is_admitted {
+            return;
+        }
+        self.surroundings = Surroundings::Made;
+        self.keep_pservers(seen, memory);
+        self.keep_trainers(seen);
+    }
+
+    fn keep_pservers(&mut self, seen: &Observed<'a>, memory: &Memory) {
+        let view = seen.view;
+        self.seats.give_up(view);
+        let has_seat = |pod: &&PodView| self.seats.all().iter().any(|seat| seat.ordinal == pod.ordinal);
+        let orphans: Vec<_> = view.of(Role::Pserver).filter(|pod| !has_seat(pod)).collect();
+        self.going.extend(orphans.into_iter().map(|pod| (pod, Grace::Own)));
+        for (old, new) in self.seats.replace_deleted(view) {
+            self.notes
+                .decided(format!("pserver {old} is replaced by pserver {new}"), "its pod is being deleted");
+        }
+        let (plan, load) = load::plan(view, &seen.books, &self.numbers, memory);
+        self.load = load;
+        let before = self.seats.keep(plan.count);
+        self.pservers = plan.count;
+        if before != plan.count && before > 0 {
+            let what = format!("pservers {before} -> {}", plan.count);
+            self.notes.event(false, "Scaled", format!("{what}: {}", plan.why));
+            self.notes.decided(what, plan.why);
+            self.are_pservers_others = true;
+        }
+        // Who is to leave and never came to its master has nothing that could go elsewhere.
+        let Some(master) = view.master.filter(|master| master.takes_commands()) else { return };
+        for seat in self.seats.leaving() {
+            let Some(pod) = view.pod(Role::Pserver, seat.ordinal) else { continue };
+            let is_known = master.pservers.iter().any(|one| one.is_live && one.name == pod.name);
+            if !is_known && matches!(pod.state, PodState::Unplaced(_) | PodState::Starting(_)) {
+                self.going.push((pod, Grace::Own));
+            }
+        }
+    }
+
+    /// Those go that the plan names, for others need their nodes; then the highest ordinals.
+    fn keep_trainers(&mut self, seen: &Observed<'a>) {
+        let (wanted, before) = (self.numbers.trainers, seen.books.trainer.wanted);
+        if before != wanted && before > 0 && wanted > 0 {
+            let (what, why) = (format!("trainers {before} -> {wanted}"), self.numbers.why_trainers.clone());
+            self.notes.event(false, "Scaled", format!("{what}: {why}"));
+            self.notes.decided(what, why);
+        }
+        self.trainers = wanted;
+        let let_go = &self.numbers.let_go;
+        let (named, mut others): (Vec<&PodView>, Vec<&PodView>) =
+            seen.view.of(Role::Trainer).partition(|pod| let_go.contains(&pod.uid));
+        others.sort_by_key(|pod| pod.ordinal);
+        // Who is being deleted has its ordinal until it is gone.
+        let surplus = others.split_off(others.len().min(wanted as usize));
+        self.going.extend(named.into_iter().chain(surplus).map(|pod| (pod, Grace::Own)));
     }
 }

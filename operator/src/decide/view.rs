@@ -1,7 +1,8 @@
 //! What is seen of a job, and what may be done about it: plain values, without Kubernetes' types for pods.
 
 use super::load::Loads;
-use crate::api::{Moment, PlanStatus, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
+use super::numbers::Choice;
+use crate::api::{Moment, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
 use serde_json::Value;
 pub use shoal_job::Role;
 use shoal_job::ends::{Account, Displacement, End, Strikes};
@@ -21,8 +22,8 @@ pub struct View<'a> {
     pub master: Option<&'a MasterView>,
     /// Its plans that are not over, the oldest first.
     pub plans: &'a [ScalePlan],
-    /// How many of whom there should be.
-    pub target: &'a Target,
+    /// Who says how many trainers it is to have.
+    pub choice: Choice<'a>,
     /// Whether the operator has a place for the states of jobs.
     pub has_store: bool,
     /// The time of the cluster's clocks.
@@ -73,34 +74,6 @@ pub struct Planned {
     pub lacks: Option<String>,
     /// Its dominant share of the cluster, from 0 to 1.
     pub share: f64,
-}
-
-impl Planned {
-    /// What a job that is not let in waits for.
-    pub(super) fn waits_for(&self) -> String {
-        self.blocker.as_ref().map_or_else(|| "it waits for room".to_owned(), |(_, why)| why.clone())
-    }
-}
-
-/// How many of whom there should be, and why.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Target {
-    /// What a job waits for that may have no pods yet; none once it was let in.
-    pub waits_for: Option<String>,
-    /// Uids of trainers that go, whoever else stays.
-    pub let_go: Vec<String>,
-    /// What it lacks of its least although it was let in.
-    pub lacks: Option<String>,
-    /// What the plan says, but for the time.
-    pub plan: Option<PlanStatus>,
-    /// Trainers, within the job's bounds.
-    pub trainers: u32,
-    /// Pservers, within the job's bounds, unless their load asks for others.
-    pub pservers: u32,
-    /// Why so many trainers.
-    pub why_trainers: String,
-    /// Why so many pservers.
-    pub why_pservers: String,
 }
 
 /// The name of a job's pod, which nothing else of the cluster has.
@@ -215,6 +188,13 @@ pub struct MasterView {
     pub checkpoint_place: String,
 }
 
+impl MasterView {
+    /// Whether it takes numbers and moves: its job is neither over nor unknown to it.
+    pub(super) fn takes_commands(&self) -> bool {
+        matches!(self.phase.as_str(), "waiting" | "training")
+    }
+}
+
 /// A member as its master sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberView {
@@ -246,6 +226,13 @@ pub struct Memory {
     /// Why the API server would not have some pod when the job was last looked at: in one word, and for people.
     pub blocked: Option<(&'static str, String)>,
 }
+
+/// A decision that is none: what it breaks of what must hold. Nothing of it is done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a decision that would break what must hold: {0}: this is a fault of the operator's: nothing is done"
+)]
+pub struct Broken(pub(super) String);
 
 /// What is to be done, after the status is written.
 #[derive(Clone, Debug, PartialEq)]

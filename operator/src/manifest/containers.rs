@@ -30,6 +30,9 @@ pub(super) fn grace_seconds(role: Role) -> i64 {
     }
 }
 
+/// Two seconds each: half an hour, which no program needs until it listens. One that hangs before is started again then.
+const STARTUP_FAILURES: i32 = 900;
+
 /// What the container of that role is, but for its resources and what its template adds.
 pub(super) fn container(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Container {
     let (image, command, args, port) = match plan.role {
@@ -60,6 +63,9 @@ pub(super) fn container(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) 
                 })
                 .collect(),
         ),
+        // A process that runs answers this page whatever it reads meanwhile, so a scan of hours is no reason to end it. What
+        // takes its time is to begin: an interpreter and its libraries, from an image or a volume that was never read before.
+        startup_probe: Some(probe("/healthz", 2, STARTUP_FAILURES)),
         readiness_probe: Some(probe("/readyz", 2, 3)),
         liveness_probe: Some(probe("/healthz", 10, 6)),
         security_context: Some(SecurityContext {

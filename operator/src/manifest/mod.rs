@@ -59,6 +59,16 @@ pub fn service_name(job: &TrainingJob) -> String {
     format!("{}-master", job.name_any())
 }
 
+/// The name of the disruption budget of a job's pservers.
+pub fn budget_name(job: &TrainingJob) -> String {
+    format!("{}-pserver", job.name_any())
+}
+
+/// The name of a job's network policy. The bare name would be anybody's: of a policy `default-deny`, or of a job called so.
+pub fn policy_name(job: &TrainingJob) -> String {
+    format!("{}-shoal", job.name_any())
+}
+
 fn labels(job: &TrainingJob) -> BTreeMap<String, String> {
     let all = [
         ("app.kubernetes.io/name", "shoal".to_owned()),

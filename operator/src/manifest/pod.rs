@@ -137,6 +137,7 @@ fn merge(ours: &mut PodSpec, mut theirs: PodSpec) {
         for (theirs, ours) in [
             (&theirs.readiness_probe, &mut ours.readiness_probe),
             (&theirs.liveness_probe, &mut ours.liveness_probe),
+            (&theirs.startup_probe, &mut ours.startup_probe),
         ] {
             if theirs.is_some() {
                 *ours = None;

@@ -1,7 +1,9 @@
 //! What a job has besides pods: the service that names its master, the budget that keeps its pservers from being drained
 //! all at once, and the policy that keeps others off.
 
-use super::{Defaults, HTTP_PORT, JOB_LABEL, MASTER_PORT, ROLE_LABEL, metadata, service_name};
+use super::{
+    Defaults, HTTP_PORT, JOB_LABEL, MASTER_PORT, ROLE_LABEL, budget_name, metadata, policy_name, service_name,
+};
 use crate::api::TrainingJob;
 use crate::decide::Role;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -44,7 +46,7 @@ pub fn disruption_budget(job: &TrainingJob, api_version: &str) -> Value {
     json!({
         "apiVersion": api_version,
         "kind": "PodDisruptionBudget",
-        "metadata": metadata(job, format!("{}-pserver", job.name_any())),
+        "metadata": metadata(job, budget_name(job)),
         "spec": { "maxUnavailable": 1, "selector": { "matchLabels": selector(job, Some(Role::Pserver)) } },
     })
 }
@@ -59,7 +61,7 @@ pub fn network_policy(job: &TrainingJob, defaults: &Defaults) -> Result<NetworkP
         operator["namespaceSelector"] = json!({ "matchLabels": label });
     }
     serde_json::from_value(json!({
-        "metadata": metadata(job, job.name_any()),
+        "metadata": metadata(job, policy_name(job)),
         "spec": {
             "podSelector": { "matchLabels": selector(job, None) },
             "policyTypes": ["Ingress"],

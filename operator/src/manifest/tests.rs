@@ -171,7 +171,29 @@ fn the_surroundings_are_the_jobs_own() {
     let beside = Defaults { namespace: "ns".to_owned(), ..defaults() };
     let beside = json!(network_policy(&job, &beside).unwrap());
     assert_eq!(beside["spec"]["ingress"][1]["from"][0].get("namespaceSelector"), None);
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!([&service, &budget, &policy].map(name), ["digits-master", "digits-pserver", "digits-shoal"]);
     for one in [service, budget, policy] {
         assert_eq!(one["metadata"]["ownerReferences"][0]["controller"], true);
     }
+}
+
+#[test]
+fn a_container_has_half_an_hour_until_it_answers_and_only_silence_ends_it_afterwards() {
+    for role in [Role::Master, Role::Pserver, Role::Trainer] {
+        let pod = made(&job(json!({})), &plan(role, 0));
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        let ours = containers.iter().find(|one| one["name"] == role.name()).unwrap();
+        let (startup, liveness) = (&ours["startupProbe"], &ours["livenessProbe"]);
+        let budget = |probe: &Value| {
+            probe["periodSeconds"].as_i64().unwrap() * probe["failureThreshold"].as_i64().unwrap()
+        };
+        assert_eq!((&startup["httpGet"]["path"], budget(startup)), (&json!("/healthz"), 1800));
+        assert_eq!((&liveness["httpGet"]["path"], budget(liveness)), (&json!("/healthz"), 60));
+    }
+    let own = json!({ "name": "trainer", "startupProbe": { "exec": { "command": ["true"] } } });
+    let mut job = job(json!({}));
+    job.spec.trainer.template = serde_json::from_value(json!({ "spec": { "containers": [own] } })).unwrap();
+    let pod = made(&job, &plan(Role::Trainer, 0));
+    assert_eq!(pod["spec"]["containers"][0]["startupProbe"], json!({ "exec": { "command": ["true"] } }));
 }

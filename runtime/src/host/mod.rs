@@ -16,6 +16,7 @@ pub mod memory;
 pub mod output;
 pub mod processor;
 pub mod processors;
+pub mod program;
 pub mod random;
 pub mod rpc;
 pub mod shutdown;

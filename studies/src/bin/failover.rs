@@ -184,7 +184,7 @@ impl<'a> Cluster<'a> {
 
     async fn status(&self) -> anyhow::Result<StatusReply> {
         let ask = |mut client: MasterClient<_>| async move {
-            client.status(StatusRequest { job: String::from("job") }).await
+            client.status(StatusRequest { job: String::from("job"), ..Default::default() }).await
         };
         Ok(self.clients.call(Duration::from_secs(1), ask).await?)
     }

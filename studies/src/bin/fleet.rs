@@ -243,8 +243,8 @@ impl Fleet {
         };
         Ok(Spent {
             cpu_micros: cpu_micros(self.operator.child.id())?,
-            looks: number("shoal_operator_looks_total")?,
-            look_seconds: number("shoal_operator_looks_seconds_total")?,
+            looks: number("shoal_operator_reconcile_seconds_count")?,
+            look_seconds: number("shoal_operator_reconcile_seconds_sum")?,
             calls: self.faults.counts().iter().map(|(call, count)| (call.to_string(), *count)).collect(),
         })
     }

@@ -136,7 +136,7 @@ impl<'a> Cluster<'a> {
         while Instant::now() < until {
             let address = self.clients.address().to_owned();
             let ask = |mut client: MasterClient<_>| async move {
-                client.status(StatusRequest { job: String::from("takeovers") }).await
+                client.status(StatusRequest { job: String::from("takeovers"), ..Default::default() }).await
             };
             if let Ok(status) = self.clients.call(Duration::from_secs(1), ask).await {
                 let at = self.addresses.iter().position(|known| *known == address);

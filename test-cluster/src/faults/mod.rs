@@ -28,6 +28,10 @@ pub struct Refusal {
     pub retry_after: Option<u32>,
     /// Only requests of this verb and resource, where given; others go through.
     pub only: Option<Call>,
+    /// Only requests for the object of this name, where given.
+    pub name: Option<String>,
+    /// Whether there is no answer at all, for as long as the caller waits: the code is not used then.
+    pub is_silent: bool,
 }
 
 impl Refusal {
@@ -39,7 +43,25 @@ impl Refusal {
             503 => "ServiceUnavailable",
             _ => "InternalError",
         };
-        Refusal { code, reason, retry_after: (code == 429).then_some(1), only: None }
+        Refusal {
+            code,
+            reason,
+            retry_after: (code == 429).then_some(1),
+            only: None,
+            name: None,
+            is_silent: false,
+        }
+    }
+
+    /// Of every request, by silence: it is taken and never answered.
+    pub fn silence() -> Refusal {
+        Refusal { is_silent: true, ..Refusal::of(503) }
+    }
+
+    /// The same for one object alone.
+    pub fn named(mut self, name: &str) -> Refusal {
+        self.name = Some(name.to_owned());
+        self
     }
 
     /// The same of one kind of request alone.

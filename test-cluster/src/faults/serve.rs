@@ -46,12 +46,18 @@ async fn answer(request: Request<Incoming>, client: kube::Client, shared: &Share
     let refusal = {
         let mut state = shared.state();
         *state.counts.entry(call.clone()).or_default() += 1;
-        let fits = |refusal: &&Refusal| refusal.only.as_ref().is_none_or(|only| *only == call);
+        let is_for = |name: &String| uri.path().split('/').any(|part| part == name);
+        let fits = |refusal: &&Refusal| {
+            refusal.only.as_ref().is_none_or(|only| *only == call) && refusal.name.as_ref().is_none_or(is_for)
+        };
         let refusal = state.refusals.iter().find(fits).cloned();
         state.refused += u64::from(refusal.is_some());
         refusal
     };
     if let Some(refusal) = refusal {
+        if refusal.is_silent {
+            return std::future::pending().await;
+        }
         return refused(&refusal);
     }
     // From before the request, so that a cut meanwhile is not missed.

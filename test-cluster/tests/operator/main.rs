@@ -7,6 +7,8 @@
 //! | `commands` | `shoal submit`, `get`, `logs`, `why`, `wait`, `delete` |
 //! | `plans`, `room` | the plan for all jobs; preemption, quotas, taints |
 //! | `faults`, `outage` | lost nodes, killed and paused operators, images and memory that cannot do; an API server that refuses or is away |
+//! | `names` | objects that have a job's names and are not its own, objects that are refused, what jobs that are over cost |
+//! | `hung` | an API server that takes calls and does not answer: of one job, and of the lease |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -16,7 +18,9 @@
 
 mod commands;
 mod faults;
+mod hung;
 mod jobs;
+mod names;
 mod outage;
 mod plans;
 mod rights;

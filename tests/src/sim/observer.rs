@@ -51,7 +51,7 @@ impl Observer {
     /// What the master says, unless it is paused.
     pub async fn status(&self) -> Option<proto::StatusReply> {
         let mut master = self.master.clone();
-        let asked = master.status(proto::StatusRequest { job: JOB.to_owned() });
+        let asked = master.status(proto::StatusRequest { job: JOB.to_owned(), ..Default::default() });
         let answered = tokio::time::timeout(self.patience, asked).await;
         answered.ok()?.ok().map(tonic::Response::into_inner)
     }

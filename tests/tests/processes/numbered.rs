@@ -123,10 +123,7 @@ fn what_names_no_number_of_records_is_refused_with_the_way_out() {
         let refused = world.start(words);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(2), "{words:?}: {said}");
-        assert!(
-            said.contains("error: the data set is refused") && said.contains(way_out),
-            "{words:?}: {said}"
-        );
+        assert!(said.contains("error: ") && said.contains(way_out), "{words:?}: {said}");
     }
     let named = world.run(&["--data", "./records:5"]);
     assert_eq!(named["data_set"]["trained"]["files"], json!(1));

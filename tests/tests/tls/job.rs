@@ -154,7 +154,10 @@ impl Job {
     }
 
     pub(crate) async fn status(&self, security: &Security) -> Option<StatusReply> {
-        let asked = self.client(security).status(proto::StatusRequest { job: JOB.to_owned() }).await;
+        let asked = self
+            .client(security)
+            .status(proto::StatusRequest { job: JOB.to_owned(), ..Default::default() })
+            .await;
         asked.ok().map(tonic::Response::into_inner)
     }
 

@@ -132,7 +132,7 @@ impl Trainer {
     async fn status(&mut self) -> anyhow::Result<StatusReply> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.master.status(StatusRequest { job: JOB.into() }).await {
+            match self.master.status(StatusRequest { job: JOB.into(), ..Default::default() }).await {
                 Ok(status) => return Ok(status.into_inner()),
                 Err(why) => ensure!(Instant::now() < deadline, "the master says nothing: {why}"),
             }

@@ -72,7 +72,7 @@ impl Watch {
                 self.master = Some(Master { client, job });
             }
             let Master { client, job } = self.master.as_mut()?;
-            let asked = client.status(StatusRequest { job: job.clone() });
+            let asked = client.status(StatusRequest { job: job.clone(), ..Default::default() });
             Some(timeout(ANSWER, asked).await.ok()?.ok()?.into_inner())
         })
     }

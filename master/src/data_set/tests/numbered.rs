@@ -1,6 +1,7 @@
 //! Data without files: what is pinned for a number of records, and what is refused.
 
-use super::super::{Refused, scan};
+use super::super::Refused;
+use super::scan;
 use shoal_job::numbered;
 use shoal_recordio::numbered::CHUNK_RECORDS;
 use shoal_recordio::{Limits, Writer, WriterOptions};

@@ -1,7 +1,6 @@
 //! Which files and objects names and patterns mean: the same in folders and in buckets.
 
-use super::super::scan;
-use super::{bucket_of, file, relative, scan_one};
+use super::{bucket_of, file, relative, scan, scan_one};
 
 const NAMES: [&str; 20] = [
     "top",

@@ -1,8 +1,8 @@
 //! What is refused, under which name and with which reason.
 
+use super::super::Refused;
 use super::super::headers::{Stat, of_file, of_opened};
-use super::super::{Refused, scan};
-use super::{bucket_of, file, scan_all, scan_one};
+use super::{bucket_of, file, scan, scan_all, scan_one};
 
 /// The lines of a refusal, each about one name; with `root` cut out.
 async fn faults(given: &[String], root: &str) -> Vec<String> {

@@ -7,7 +7,7 @@ fn records(records: u64) -> TrainerCounters {
     TrainerCounters { records, ..TrainerCounters::default() }
 }
 fn said(job: &Job, millis: u64) -> (u64, u64, u64, u64) {
-    let said = status::reply(&job.machine, at(millis));
+    let said = status::reply(&job.machine, at(millis), true);
     let computed = said.trainer_totals.unwrap_or_default().records;
     (computed, said.records_applied, said.records_lost, said.records_trained)
 }
@@ -42,13 +42,13 @@ fn what_the_job_lost_by_going_back_is_told_and_applied_never_falls() {
     job.publish_everywhere(3, 1);
     assert_eq!(said(&job, 1), (0, 48, 0, 48));
     job.pserver("p1", 2, 2).unwrap();
-    let reply = status::reply(&job.machine, at(2));
+    let reply = status::reply(&job.machine, at(2), true);
     assert!(
         !reply.is_progress_known && reply.records_applied == 48,
         "it is not known yet how far it went back"
     );
     job.publish_everywhere(0, 3);
-    assert!(status::reply(&job.machine, at(3)).is_progress_known);
+    assert!(status::reply(&job.machine, at(3), true).is_progress_known);
     assert_eq!(said(&job, 3), (0, 48, 48, 0));
     job.publish_everywhere(2, 4);
     assert_eq!(said(&job, 4), (0, 80, 48, 32));
@@ -60,7 +60,7 @@ fn a_later_master_counts_from_where_the_job_is_when_it_has_heard_of_all_of_it() 
     job.publish_everywhere(3, 1);
     job.restart("m2", 10);
     job.publish(p0, 4, 11);
-    assert_eq!((said(&job, 11).1, status::reply(&job.machine, at(11)).is_progress_known), (0, false));
+    assert_eq!((said(&job, 11).1, status::reply(&job.machine, at(11), true).is_progress_known), (0, false));
     job.publish(p1, 4, 12);
     assert_eq!(said(&job, 12), (0, 0, 0, 64));
     job.publish_everywhere(5, 13);
@@ -70,12 +70,12 @@ fn a_later_master_counts_from_where_the_job_is_when_it_has_heard_of_all_of_it() 
 #[test]
 fn a_checkpoint_is_as_old_as_its_keeping_and_before_the_first_as_the_masters_office() {
     let (mut job, _, _) = training();
-    assert_eq!(status::reply(&job.machine, at(700)).checkpoint_age_millis, 700);
+    assert_eq!(status::reply(&job.machine, at(700), true).checkpoint_age_millis, 700);
     job.demand_checkpoint();
     job.settle(800);
     job.publish_everywhere(2, 900);
     assert!(job.document().newest().is_some());
-    assert_eq!(status::reply(&job.machine, at(1000)).checkpoint_age_millis, 100);
+    assert_eq!(status::reply(&job.machine, at(1000), true).checkpoint_age_millis, 100);
     job.publish_everywhere(3, 1100);
-    assert_eq!(status::reply(&job.machine, at(1500)).checkpoint_age_millis, 600);
+    assert_eq!(status::reply(&job.machine, at(1500), true).checkpoint_age_millis, 600);
 }

@@ -1,7 +1,7 @@
 //! Checkpoints that cannot be read any more: what pservers say of them, and what comes of it.
 
 use super::*;
-use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, ManifestRecord};
+use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, ManifestRecord, Mode};
 
 /// A job with checkpoints 1 and 2, at steps 2 and 4, that has lost a pserver and goes back to the newest.
 fn going_back() -> (Job, [Incarnation; 2]) {
@@ -41,7 +41,7 @@ fn what_a_pserver_cannot_begin_from_is_dropped_shown_and_left_where_it_is() {
     job.report(lacks, damage(newest(&job)), 3).unwrap();
     assert_eq!(origins(&job), [Some(1); 5]);
     assert!(job.document().rewind() > rewind);
-    let shown = crate::status::reply(&job.machine, at(0)).damaged;
+    let shown = crate::status::reply(&job.machine, at(0), true).damaged;
     assert_eq!(shown.len(), 1);
     assert_eq!((shown[0].file.as_str(), shown[0].what.as_str()), ("here/manifest", "torn"));
     assert_eq!(job.checkpoints_let_go(), [], "somebody may want to look at it");
@@ -90,6 +90,41 @@ fn a_checkpoint_that_is_demanded_before_anything_is_known_is_named_as_soon_as_it
     assert_eq!(job.document().named, None);
     pservers.iter().for_each(|pserver| job.publish(*pserver, 0, 1));
     assert_eq!(job.document().named.map(|named| named.version), Some(Version(2)));
+}
+
+#[test]
+fn a_manifest_that_was_given_out_before_the_job_went_back_does_not_count_in_either_mode() {
+    let asynchronous = Mode::Async { staleness_window: 4, scale_by_staleness: false };
+    for mode in [Mode::SYNC, asynchronous] {
+        let mut job = Job::new(JobSettings { mode, ..settings(64, 2, 8, 2) }, 2, 0);
+        for name in ["p0", "p1"] {
+            job.pserver(name, 1, 0).unwrap();
+        }
+        job.trainer("a", 1, 0).unwrap();
+        job.publish_everywhere(0, 0);
+        job.demand_checkpoint();
+        let named = job.machine.decide(at(1)).unwrap();
+        let version = named.named.unwrap().version;
+        job.machine.adopt(named, at(1));
+        let words: Vec<_> = job.pservers.live().map(|(who, _)| (who, job.word(who, version.0))).collect();
+        words.into_iter().for_each(|(who, word)| job.hear(who, word, 1).unwrap());
+        assert!(write_pieces(&mut job.machine));
+        let manifest = job.machine.checkpoint_to_commit().unwrap();
+        // Storage takes its time; meanwhile a pserver is started again, and what it led goes back.
+        job.machine.register("p1", "p1:7000", 2, 1, None, at(2)).unwrap();
+        while let Some(next) = job.machine.decide(at(2)) {
+            job.machine.adopt(next, at(2));
+        }
+        assert_eq!(job.document().rewinds, 1);
+        let record = ManifestRecord { checkpoint: manifest.checkpoint, bytes: 1, crc32: 1 };
+        job.machine.committed(record, &manifest, at(3));
+        while let Some(next) = job.machine.decide(at(3)) {
+            job.machine.adopt(next, at(3));
+        }
+        assert_eq!(job.document().checkpoints, [], "{mode:?}");
+        assert_eq!(job.checkpoints_let_go(), [manifest.checkpoint], "{mode:?}");
+        assert!(job.document().named.is_none_or(|named| named.checkpoint > manifest.checkpoint));
+    }
 }
 
 #[test]

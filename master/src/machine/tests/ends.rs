@@ -33,6 +33,41 @@ fn the_third_trainer_that_fails_fails_the_job_with_its_message() {
 }
 
 #[test]
+fn steps_that_others_make_forgive_trainers_that_failed_and_steps_made_again_do_not() {
+    let (mut job, _, _) = training();
+    let mut born = 0;
+    let mut fails = |job: &mut Job| {
+        born += 1;
+        let trainer = job.trainer(&format!("t{born}"), 1, 0).unwrap();
+        job.bye(trainer, "cannot read chunk 4", 0).unwrap();
+        job.phase() == Phase::Training
+    };
+    // Two a step, as data errors of a month are.
+    for version in 1..=3 {
+        assert!(fails(&mut job) && fails(&mut job), "step {version}");
+        assert_eq!(job.document().failures, 2);
+        job.publish_everywhere(version, 0);
+    }
+    assert!(fails(&mut job));
+    // The next master is told of those, and cannot know what was made before its time.
+    job.restart("m2", 0);
+    job.publish_everywhere(3, 0);
+    assert!(fails(&mut job));
+    assert_eq!(job.document().failures, 2);
+    // Started again, and gone back: what is made again was made before.
+    for name in ["p0", "p1"] {
+        job.pserver(name, 2, 1).unwrap();
+    }
+    job.publish_everywhere(0, 1);
+    assert_eq!(job.front(), Step(0));
+    job.publish_everywhere(2, 1);
+    assert_eq!(job.front(), Step(2));
+    let trainer = job.trainer("last", 1, 1).unwrap();
+    job.bye(trainer, "loss is not finite", 1).unwrap();
+    assert!(matches!(job.phase(), Phase::Failed(why) if why.contains("loss is not finite")));
+}
+
+#[test]
 fn trainers_that_fall_silent_are_no_failures() {
     let (mut machine, pservers, _) = training();
     for life in 0..10 {

@@ -25,6 +25,17 @@ pub(super) fn settle(machine: &mut Machine, now: Duration) {
 
 /// The pservers write the checkpoint under way, if all blocks are at its version, and the keeper its manifest.
 pub(crate) fn write_checkpoint(machine: &mut Machine, now: Duration) -> bool {
+    if !write_pieces(machine) {
+        return false;
+    }
+    let manifest = machine.checkpoint_to_commit().expect("every block is written");
+    let record = ManifestRecord { checkpoint: manifest.checkpoint, bytes: 1, crc32: 1 };
+    machine.committed(record, &manifest, now);
+    true
+}
+
+/// The pservers write the checkpoint under way, if all blocks are at its version.
+pub(super) fn write_pieces(machine: &mut Machine) -> bool {
     let front = machine.job.as_ref().and_then(|job| job.reports.lowest_version());
     let Some(named) = machine.document.named.filter(|named| front == Some(named.version)) else {
         return false;
@@ -50,9 +61,6 @@ pub(crate) fn write_checkpoint(machine: &mut Machine, now: Duration) -> bool {
         crc32: 0,
     };
     machine.hear_of_checkpoint(named.checkpoint.0, vec![WrittenFile { file, pieces }], false);
-    let manifest = machine.checkpoint_to_commit().expect("every block is written");
-    let record = ManifestRecord { checkpoint: named.checkpoint, bytes: 1, crc32: 1 };
-    machine.committed(record, &manifest, now);
     true
 }
 

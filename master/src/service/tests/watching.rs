@@ -1,6 +1,7 @@
 //! Watches and wakings: what answers a call that is kept open, and what it says that one broke.
 
 use super::*;
+use crate::machine::UNATTENDED_MAX;
 use futures_util::FutureExt;
 
 #[tokio::test(start_paused = true)]
@@ -101,8 +102,13 @@ async fn wakes<T>(office: &Office, call: impl Future<Output = Answer<T>>) -> boo
 async fn whatever_may_bring_a_decision_or_a_task_wakes_who_waits_for_one() {
     let (office, [p0, _], a) = training().await;
     let (service, job) = (&office.service, || JOB.to_owned());
-    let register =
-        proto::RegisterRequest { job: job(), name: "p2".to_owned(), nonce: 1, ..Default::default() };
+    let register = proto::RegisterRequest {
+        job: job(),
+        name: "p2".to_owned(),
+        address: "p2:1".to_owned(),
+        nonce: 1,
+        ..Default::default()
+    };
     assert!(wakes(&office, service.register(Request::new(register))).await);
     let declaration = Some((&declaration()).into());
     let join =
@@ -124,6 +130,6 @@ async fn whatever_may_bring_a_decision_or_a_task_wakes_who_waits_for_one() {
     assert!(wakes(&office, service.lease(Request::new(lease))).await);
     let leave = proto::LeaveRequest { job: job(), incarnation: a.0, ..Default::default() };
     assert!(wakes(&office, service.leave(Request::new(leave))).await);
-    let status = proto::StatusRequest { job: job() };
+    let status = proto::StatusRequest { job: job(), ..Default::default() };
     assert!(!wakes(&office, service.status(Request::new(status))).await, "who only looks wakes nobody");
 }

@@ -1,6 +1,6 @@
 //! Ends of pods: what a job makes of them, look after look.
 
-use super::super::{Act, Choice, MasterView, MemberView, PodState, View, decide, pod_name, target};
+use super::super::{Act, Choice, MasterView, MemberView, PodState, View, decide, pod_name};
 use super::*;
 use crate::api::TrainingJob;
 use serde_json::json;
@@ -52,17 +52,16 @@ impl Looks {
             .filter(|pod| ended.as_ref().is_none_or(|ended| ended.role != pod.role))
             .chain(ended.clone())
             .collect();
-        let target = target(&self.job.spec, self.job.status.as_ref(), Choice::Spec);
         let view = View {
             job: &self.job,
             pods: &pods,
             master: self.master.as_ref(),
             plans: &[],
-            target: &target,
+            choice: Choice::Spec,
             has_store: false,
             now: Moment(self.now),
         };
-        let decision = decide(&view, &mut self.memory);
+        let decision = decide(&view, &mut self.memory).unwrap();
         self.job.status = Some(decision.status);
         decision.acts.iter().any(|act| matches!(act, Act::CreatePod(plan) if plan.role == Role::Trainer))
     }
@@ -236,4 +235,16 @@ fn a_job_into_which_nobody_is_let_fails_with_the_reason() {
     assert_eq!(looks.fails_after(Role::Trainer, End::Exited(5)), Some(8));
     let said = looks.status().message.clone();
     assert!(said.starts_with("Refused: ") && said.contains("exit code 5") && said.contains("8th"), "{said}");
+}
+
+/// A server of the age of 1.20 makes null of an object that is no longer applied, and refuses every status after it.
+#[test]
+fn failures_that_are_forgiven_stay_in_the_status_with_none_of_them() {
+    let mut looks = looks();
+    looks.look(Role::Trainer, Some(ended(End::Exited(1))));
+    assert_eq!(looks.status().trainer.failures.count, 1);
+    looks.step(1);
+    looks.look(Role::Trainer, None);
+    assert_eq!(json!(looks.status())["trainer"]["failures"]["count"], 0);
+    assert_eq!(json!(TrainingJobStatus::default())["trainer"].get("failures"), None);
 }

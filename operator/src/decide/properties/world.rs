@@ -243,7 +243,6 @@ impl World {
             let_go: self.let_go.clone(),
             ..Planned::default()
         };
-        let target = target(&job.spec, job.status.as_ref(), Choice::Plan(&planned));
         let plans: Vec<ScalePlan> = self
             .plans
             .iter()
@@ -256,11 +255,11 @@ impl World {
             pods,
             master: master.as_ref(),
             plans: &plans,
-            target: &target,
+            choice: Choice::Plan(&planned),
             has_store: false,
             now: Moment(self.now),
         };
-        let decision = decide(&view, &mut self.memory);
+        let decision = decide(&view, &mut self.memory).unwrap();
         let was_in = job.status.as_ref().is_some_and(|status| status.admitted.is_some());
         if !was_in && !self.has_room {
             let makes = decision.acts.iter().any(|act| matches!(act, Act::CreatePod(_)));

@@ -54,6 +54,21 @@ impl Exposition {
         self.samples(name, label, values);
     }
 
+    /// Counters that several labels tell apart. Each of them must have few values, as `counters`' one has.
+    pub fn counters_by<const LABELS: usize, N: Into<Number>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = ([(&'static str, String); LABELS], N)>,
+    ) {
+        self.begin(name, "counter", help);
+        for (labels, number) in values {
+            let labels: Vec<(&str, &str)> =
+                labels.iter().map(|(label, value)| (*label, value.as_str())).collect();
+            self.sample(name, &labels, number.into());
+        }
+    }
+
     /// Gauges that one label tells apart.
     pub fn gauges<N: Into<Number>>(
         &mut self,
@@ -78,6 +93,21 @@ impl Exposition {
     /// How many observations fell into each bucket, each bucket by the largest value that belongs to it; the last one
     /// has no largest value and its bound is not used. `sum` is that of all observations.
     pub fn histogram(&mut self, name: &str, help: &str, buckets: &[(u64, u64)], sum: u64) {
+        self.histogram_of(name, help, buckets, sum.into());
+    }
+
+    /// The same of seconds.
+    pub fn histogram_of_seconds(&mut self, name: &str, help: &str, buckets: &[(f64, u64)], sum: f64) {
+        self.histogram_of(name, help, buckets, sum.into());
+    }
+
+    fn histogram_of<B: std::fmt::Display>(
+        &mut self,
+        name: &str,
+        help: &str,
+        buckets: &[(B, u64)],
+        sum: Number,
+    ) {
         self.begin(name, "histogram", help);
         let (bucket, mut so_far) = (format!("{name}_bucket"), 0);
         for (at, (largest, count)) in buckets.iter().enumerate() {
@@ -85,7 +115,7 @@ impl Exposition {
             let bound = if at + 1 == buckets.len() { String::from("+Inf") } else { largest.to_string() };
             self.sample(&bucket, &[("le", &bound)], Number::Whole(so_far));
         }
-        self.sample(&format!("{name}_sum"), &[], Number::Whole(sum));
+        self.sample(&format!("{name}_sum"), &[], sum);
         self.sample(&format!("{name}_count"), &[], Number::Whole(so_far));
     }
 
@@ -188,6 +218,28 @@ mod tests {
         let values: Vec<String> =
             page.into_text().lines().skip(2).map(|line| line[18..].to_owned()).collect();
         assert_eq!(values, ["NaN", "+Inf", "-Inf", "0.0000001"]);
+    }
+
+    #[test]
+    fn several_labels_stand_in_the_order_in_which_they_are_given() {
+        let mut page = Exposition::new();
+        page.counters_by(
+            "shoal_a_total",
+            "So many.",
+            [([("verb", "get".to_owned()), ("code", "200".to_owned())], 3u64)],
+        );
+        assert!(page.into_text().ends_with("\nshoal_a_total{verb=\"get\",code=\"200\"} 3\n"));
+    }
+
+    #[test]
+    fn a_histogram_of_seconds_has_bounds_below_one() {
+        let mut page = Exposition::new();
+        page.histogram_of_seconds("shoal_a", "So long.", &[(0.005, 3), (f64::INFINITY, 1)], 1.5);
+        let text = page.into_text();
+        assert!(
+            text.contains("shoal_a_bucket{le=\"0.005\"} 3\nshoal_a_bucket{le=\"+Inf\"} 4\nshoal_a_sum 1.5\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -70,18 +70,19 @@ pub(crate) async fn open_folder(
     path: PathBuf,
     sync: SyncFolder,
 ) -> Result<Storage, StorageError> {
-    let root = blocking(move || {
+    let (root, store) = blocking(move || {
         std::fs::create_dir_all(&path)?;
-        std::fs::canonicalize(&path)
+        let root = std::fs::canonicalize(&path)?;
+        // It looks at the folder, too.
+        let store = LocalFileSystem::new_with_prefix(&root);
+        Ok((root, store))
     })
     .await
     .map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refused(place, "the folder cannot be made here", FORMS),
         _ => StorageError::sort_io(place.to_owned(), &error),
     })?;
-    let store = LocalFileSystem::new_with_prefix(&root)
-        .map_err(|error| StorageError::sort(place.to_owned(), error))?
-        .with_fsync(true);
+    let store = store.map_err(|error| StorageError::sort(place.to_owned(), error))?.with_fsync(true);
     let folder = Some(Folder::new(root, sync));
     Ok(Storage { store: Arc::new(store), prefix: Path::default(), folder, place: place.into() })
 }

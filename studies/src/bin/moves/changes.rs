@@ -86,7 +86,7 @@ impl Changes {
     }
 
     async fn status(&self) -> Option<StatusReply> {
-        let request = proto::StatusRequest { job: self.job.clone() };
+        let request = proto::StatusRequest { job: self.job.clone(), ..Default::default() };
         let ask = |mut client: MasterClient<_>| async move { client.status(request).await };
         self.masters.call(Duration::from_secs(1), ask).await.ok()
     }

@@ -1,0 +1,401 @@
+//! One job reconciled: what is seen of it becomes a view, what was decided on that becomes calls. Each job one at a time, with a
+//! deadline, and with nobody else waiting for its calls. Decides nothing.
+
+use super::apply::{self, Outcome};
+use super::leader::Leader;
+use super::master::{Dialogue, Masters, Which};
+use super::metrics::Reconciles;
+use super::planner::Planner;
+use super::plans::PlanIndex;
+use super::pod_index::PodIndex;
+use super::refusals::Refusals;
+use super::surroundings::{self, KINDS, Kind, Surrounded};
+use super::unseen::Unseen;
+use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
+use crate::decide::{
+    Act, Broken, Choice, Decision, GOING, Memory, NAME_TAKEN, PodPlan, PodState, PodView, QUOTA, Role, View,
+    decide, pod_name,
+};
+use crate::manifest::{Defaults, identity};
+use futures_util::{StreamExt, future::join_all, stream};
+use kube::runtime::controller::Action;
+use kube::runtime::events::Recorder;
+use kube::{Client, ResourceExt};
+use shoal_runtime::host::backoff::Backoff;
+use shoal_runtime::host::clock::wall_seconds;
+use shoal_runtime::host::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+/// Progress alone is written at most so often, in seconds.
+const PROGRESS_SECONDS: u64 = 10;
+/// Services and the like are applied again after so long: somebody may have changed them.
+const SURROUNDINGS_EVERY: Duration = Duration::from_secs(600);
+/// One job is given so long at a time: several calls that each take their whole deadline, then others have the place.
+const RECONCILE_MAX: Duration = Duration::from_secs(30);
+/// After an error, and after many of them in a row.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// Pods of one job that are made side by side, and of all jobs: what an API server with its defaults takes from one client.
+const CREATED_AT_A_TIME: usize = 16;
+pub(super) const CREATED_BY_ALL: usize = 64;
+
+/// What the reconciling of all jobs has in common.
+pub(super) struct Fleet {
+    pub(super) client: Client,
+    pub(super) defaults: Defaults,
+    pub(super) budget_version: &'static str,
+    pub(super) masters: Masters,
+    pub(super) leader: Arc<Leader>,
+    pub(super) pods: Arc<PodIndex>,
+    pub(super) plans: Arc<PlanIndex>,
+    /// None for an operator of one namespace: it sees no nodes.
+    pub(super) planner: Option<Arc<Planner>>,
+    pub(super) recorder: Recorder,
+    pub(super) reconciles: Arc<Reconciles>,
+    /// Which jobs have a service and the like, as far as this operator knows.
+    pub(super) surrounded: Mutex<Surrounded>,
+    /// By uid, what is known of a job besides what the API server has.
+    pub(super) jobs: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
+    /// By uid, the pauses of jobs whose reconciling fails.
+    pub(super) pauses: Mutex<BTreeMap<String, Backoff>>,
+    pub(super) random: Mutex<Random>,
+    pub(super) creations: Semaphore,
+}
+
+/// What is known of one job.
+#[derive(Default)]
+pub(super) struct Known {
+    memory: Memory,
+    unseen: Unseen,
+    dialogue: Dialogue,
+    refusals: Refusals,
+    /// For each of its surroundings, for which generation and when they were made; none once they are deleted or taken.
+    made: [Option<(Option<i64>, Instant)>; KINDS.len()],
+}
+
+/// Why reconciling failed: it is repeated after a pause.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReconcileError {
+    #[error("{}", said(.0))]
+    Api(#[from] kube::Error),
+    #[error("it took more than {} s", RECONCILE_MAX.as_secs())]
+    Deadline,
+    #[error("this operator does not lead any more")]
+    NotLeading,
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+impl ReconcileError {
+    /// The kind by which it is counted.
+    fn kind(&self) -> &'static str {
+        match self {
+            ReconcileError::Api(kube::Error::Api(status)) if status.code == 409 => "conflict",
+            ReconcileError::Api(kube::Error::Api(_)) => "refused",
+            ReconcileError::Api(_) => "unanswered",
+            ReconcileError::Deadline => "deadline",
+            ReconcileError::NotLeading => "not_leading",
+            ReconcileError::Broken(_) => "broken",
+        }
+    }
+}
+
+/// What an error of the API server says, without what programs read in it.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reconciles one job.
+pub(super) async fn reconcile(job: Arc<TrainingJob>, fleet: Arc<Fleet>) -> Result<Action, ReconcileError> {
+    // A job without its pods looks like one that has lost them all.
+    fleet.pods.wait_until_ready().await;
+    fleet.plans.wait_until_ready().await;
+    let under_way = fleet.reconciles.begin();
+    let began = Instant::now();
+    let done = timeout(RECONCILE_MAX, fleet.reconcile(&job)).await;
+    let done = done.unwrap_or(Err(ReconcileError::Deadline));
+    fleet.reconciles.note(began.elapsed(), done.as_ref().err().map(ReconcileError::kind));
+    drop(under_way);
+    match &done {
+        Ok(_) => drop(locked(&fleet.pauses).remove(&job.uid().unwrap_or_default())),
+        Err(error) => {
+            tracing::warn!(job = job.name_any(), %error, "a job was not reconciled: it is tried again");
+        }
+    }
+    done
+}
+
+/// When a job is tried again after an error: later each time, until it goes well.
+pub(super) fn again(job: &TrainingJob, fleet: &Fleet) -> Action {
+    let mut pauses = locked(&fleet.pauses);
+    let (first, longest) = PAUSES;
+    let pause = pauses.entry(job.uid().unwrap_or_default()).or_insert_with(|| Backoff::new(first, longest));
+    Action::requeue(pause.pause(&mut locked(&fleet.random)))
+}
+
+impl Fleet {
+    async fn reconcile(&self, cached: &TrainingJob) -> Result<Action, ReconcileError> {
+        if !self.is_leading() {
+            return Err(ReconcileError::NotLeading);
+        }
+        let uid = cached.uid().unwrap_or_default();
+        let known = Arc::clone(locked(&self.jobs).entry(uid.clone()).or_default());
+        let mut known = known.lock().await;
+        let job = known.unseen.newest(cached);
+        let pods = known.unseen.with_made(self.pods.of(&job));
+        let plans = self.plans.of(&job);
+        known.dialogue.ask(&self.masters, master_of(&job, &pods)).await;
+        let said = known.dialogue.said().cloned();
+        let planned = self.planner.as_ref().map(|planner| planner.of(&uid));
+        let choice = match &planned {
+            None => Choice::Spec,
+            Some(None) => Choice::NotYet,
+            Some(Some(planned)) => Choice::Plan(planned),
+        };
+        let view = View {
+            job: &job,
+            pods: &pods,
+            master: said.as_ref(),
+            plans: &plans,
+            choice,
+            has_store: self.defaults.store.is_some(),
+            now: crate::api::Moment(i64::try_from(wall_seconds()).unwrap_or(i64::MAX)),
+        };
+        let decision = decide(&view, &mut known.memory)?;
+        let after = Duration::from_secs(decision.again_after);
+        let is_going = decision.acts.contains(&Act::RemoveFinalizer);
+        self.apply(job, &plans, decision, &mut known).await?;
+        if let (Some(planner), Some(why)) = (&self.planner, known.refusals.quota_of_pods()) {
+            let trainers = pods.iter().filter(|pod| pod.role == Role::Trainer).count() as u32;
+            planner.refused(&uid, trainers, why);
+        }
+        if is_going {
+            locked(&self.jobs).remove(&uid);
+        }
+        Ok(Action::requeue(after))
+    }
+
+    /// Forgets jobs that are not there: somebody else has removed their finalizer. Who is being reconciled is kept.
+    pub(super) fn forget_all_but(&self, there: &BTreeSet<String>) {
+        locked(&self.jobs).retain(|uid, known| there.contains(uid) || Arc::strong_count(known) > 1);
+        locked(&self.pauses).retain(|uid, _| there.contains(uid));
+        locked(&self.surrounded).forget_all_but(there);
+    }
+
+    pub(super) fn is_leading(&self) -> bool {
+        self.leader.is_leading()
+    }
+
+    /// Writes what must not be forgotten, then acts.
+    async fn apply(
+        &self,
+        mut job: TrainingJob,
+        plans: &[ScalePlan],
+        decision: Decision,
+        known: &mut Known,
+    ) -> Result<(), ReconcileError> {
+        let before = job.status.clone().unwrap_or_default();
+        if is_worth_writing(&before, &decision.status) {
+            job = apply::write_status(self, &job, &decision.status).await?;
+            known.unseen.wrote(job.clone());
+        }
+        let job = &job;
+        for (name, status) in &decision.plans {
+            if let Some(plan) = plans.iter().find(|plan| plan.name_any() == *name) {
+                apply::write_plan(self, plan, status).await?;
+            }
+        }
+        let wanted = objects(&decision.acts, job);
+        known.refusals.keep(job.metadata.generation, Instant::now(), |object| wanted.contains(object));
+        let mut failed = None;
+        let is_creation = |act: &Act| matches!(act, Act::CreatePod(_));
+        for acts in decision.acts.chunk_by(|one, next| is_creation(one) && is_creation(next)) {
+            if !self.is_leading() {
+                return Err(ReconcileError::NotLeading);
+            }
+            match &acts[0] {
+                // What cannot be made keeps nothing else from being done, least of all from being deleted.
+                Act::MakeSurroundings => self.surround(job, known, &mut failed).await,
+                Act::CreatePod(_) => self.create(job, acts, known, &mut failed).await,
+                act => {
+                    let master = known.dialogue.master().cloned();
+                    apply::act(self, job, act, &mut known.unseen, master.as_ref()).await?;
+                    if *act == Act::DeleteSurroundings {
+                        known.made = Default::default();
+                    }
+                }
+            }
+        }
+        self.tell_of_refusals(job, known).await;
+        failed.map_or(Ok(()), |error| Err(ReconcileError::Api(error)))
+    }
+
+    /// Makes the service and the like that have to be made.
+    async fn surround(&self, job: &TrainingJob, known: &mut Known, failed: &mut Option<kube::Error>) {
+        let now = Instant::now();
+        let is_due = |(at, kind): &(usize, Kind)| {
+            known.made[*at].is_none_or(|(generation, made)| {
+                generation != job.metadata.generation || made + SURROUNDINGS_EVERY <= now
+            }) && known.refusals.is_due(&kind.of(job), now)
+        };
+        let due: Vec<(usize, Kind)> = KINDS.into_iter().enumerate().filter(is_due).collect();
+        if due.is_empty() {
+            return;
+        }
+        let uid = job.uid().unwrap_or_default();
+        let has_former = locked(&self.surrounded).add(&uid);
+        let made = due.iter().map(|(_, kind)| self.make(job, *kind, has_former));
+        for ((at, kind), made) in due.iter().zip(join_all(made).await) {
+            let object = kind.of(job);
+            match made {
+                Ok(Outcome::Done) => {
+                    known.made[*at] = Some((job.metadata.generation, now));
+                    known.refusals.forgive(&object);
+                }
+                Ok(Outcome::Refused(word, mut why)) => {
+                    if matches!(word, NAME_TAKEN | GOING) {
+                        known.made[*at] = None;
+                    }
+                    if *kind == Kind::Service && known.made[*at].is_none() {
+                        why += "; without it nobody finds the master: pservers and trainers are not made";
+                    }
+                    known.refusals.note(&object, (word, why), now, &mut locked(&self.random));
+                }
+                Err(error) => *failed = Some(error),
+            }
+        }
+    }
+
+    async fn make(&self, job: &TrainingJob, kind: Kind, has_former: bool) -> kube::Result<Outcome> {
+        let version = self.budget_version;
+        let made = surroundings::make(&self.client, job, &self.defaults, version, kind).await?;
+        if kind == Kind::Policy && has_former && matches!(made, Outcome::Done) {
+            // Not before its successor is there: in between the pods would be open to all.
+            surroundings::delete_former_policy(&self.client, job).await?;
+            locked(&self.surrounded).has_no_former(&job.uid().unwrap_or_default());
+        }
+        Ok(made)
+    }
+
+    /// Deletes a job's service and the like, if it has any.
+    pub(super) async fn release(&self, job: &TrainingJob) -> kube::Result<()> {
+        let uid = job.uid().unwrap_or_default();
+        let Some(has_former) = locked(&self.surrounded).of(&uid) else { return Ok(()) };
+        surroundings::delete(&self.client, job, self.budget_version).await?;
+        if has_former {
+            surroundings::delete_former_policy(&self.client, job).await?;
+        }
+        locked(&self.surrounded).remove(&uid);
+        Ok(())
+    }
+
+    /// Makes pods, several at a time.
+    async fn create(
+        &self,
+        job: &TrainingJob,
+        acts: &[Act],
+        known: &mut Known,
+        failed: &mut Option<kube::Error>,
+    ) {
+        let now = Instant::now();
+        let has_service = known.made[0].is_some();
+        let plan = |act: &Act| match act {
+            Act::CreatePod(plan) => Some(plan.clone()),
+            _ => None,
+        };
+        let is_due = |plan: &PodPlan| {
+            (has_service || plan.role == Role::Master) && known.refusals.is_due(&pod_object(job, plan), now)
+        };
+        let due: Vec<PodPlan> = acts.iter().filter_map(plan).filter(is_due).collect();
+        let creations: Vec<_> = due.into_iter().map(|plan| self.create_one(job, plan)).collect();
+        let mut made = stream::iter(creations).buffer_unordered(CREATED_AT_A_TIME);
+        while let Some((plan, made)) = made.next().await {
+            let object = pod_object(job, &plan);
+            match made {
+                Ok((Outcome::Done, pod)) => {
+                    known.refusals.forgive(&object);
+                    if let Some(pod) = pod {
+                        known.unseen.made(pod);
+                    }
+                }
+                Ok((Outcome::Refused(word, why), _)) => {
+                    known.refusals.note(&object, (word, why), now, &mut locked(&self.random));
+                }
+                Err(error) => *failed = Some(error),
+            }
+        }
+    }
+
+    async fn create_one(
+        &self,
+        job: &TrainingJob,
+        plan: PodPlan,
+    ) -> (PodPlan, kube::Result<(Outcome, Option<PodView>)>) {
+        // Never closed.
+        let _place = self.creations.acquire().await;
+        let made = apply::create(self, job, &plan).await;
+        (plan, made)
+    }
+
+    /// Has the job's next status say what is refused, and tells people once.
+    async fn tell_of_refusals(&self, job: &TrainingJob, known: &mut Known) {
+        let first = known.refusals.told(|word| matches!(word, QUOTA | GOING));
+        if let Some((word, why)) = &first {
+            let before = known.memory.blocked.as_ref();
+            // What a quota says changes with each pod in the namespace.
+            let was_told = before.is_some_and(|(last, said)| last == word && (*word == QUOTA || said == why));
+            let is_in_status =
+                job.status.as_ref().is_some_and(|status| status.message.contains(why.as_str()));
+            if !was_told && !is_in_status && *word != GOING {
+                apply::event(self, job, true, word, why).await;
+            }
+        }
+        known.memory.blocked = first;
+    }
+}
+
+/// The job's master, if it runs.
+fn master_of(job: &TrainingJob, pods: &[PodView]) -> Option<Which> {
+    let running = pods.iter().find(|pod| pod.role == Role::Master && pod.state == PodState::Running);
+    let ip = running.and_then(|pod| pod.ip.clone())?;
+    Some(Which { ip, job: identity(job) })
+}
+
+fn pod_object(job: &TrainingJob, plan: &PodPlan) -> String {
+    format!("Pod {}", pod_name(plan.role, &job.name_any(), plan.ordinal))
+}
+
+/// What acts ask to be made.
+fn objects(acts: &[Act], job: &TrainingJob) -> BTreeSet<String> {
+    let of = |act: &Act| match act {
+        Act::MakeSurroundings => KINDS.into_iter().map(|kind| kind.of(job)).collect(),
+        Act::CreatePod(plan) => vec![pod_object(job, plan)],
+        _ => Vec::new(),
+    };
+    acts.iter().flat_map(of).collect()
+}
+
+/// Whether a status differs from the one before in more than how far the job is, or by enough time.
+fn is_worth_writing(before: &TrainingJobStatus, now: &TrainingJobStatus) -> bool {
+    let at = |status: &TrainingJobStatus| status.progress.as_ref().and_then(|progress| progress.at);
+    let is_late = match (at(before), at(now)) {
+        (Some(before), Some(now)) => now.since(before) >= PROGRESS_SECONDS,
+        (before, now) => before != now,
+    };
+    let rest =
+        |status: &TrainingJobStatus| TrainingJobStatus { progress: None, checkpoint: None, ..status.clone() };
+    (is_late && before != now) || rest(before) != rest(now)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Reconciling against a server that takes its time, refuses or hangs. Tests only.
+
+use super::super::master::masters;
+use super::*;
+use http::{Method, Request, Response};
+use kube::client::Body;
+use kube::runtime::events::Reporter;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tower::{BoxError, service_fn};
+
+/// What the server does with whatever concerns no lease.
+#[derive(Clone, Copy, Debug, Default)]
+enum Server {
+    /// It takes 10 ms for a pod, and answers with what it was sent.
+    #[default]
+    Slow,
+    Fails,
+    Hangs,
+}
+
+/// A server of one operator, with how many calls it has under way, and had at most.
+#[derive(Default)]
+struct Calls {
+    server: Mutex<Server>,
+    under_way: AtomicU64,
+    most: AtomicU64,
+    all: AtomicU64,
+}
+
+async fn answer(calls: Arc<Calls>, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    let is_lease = request.uri().path().contains("/leases");
+    let answered =
+        |code: u16, body: Body| Response::builder().status(code).body(body).map_err(BoxError::from);
+    let status = |code: u16| {
+        let reason = if code == 404 { "NotFound" } else { "InternalError" };
+        let status = json!({ "kind": "Status", "status": "Failure", "reason": reason, "code": code });
+        Body::from(status.to_string().into_bytes())
+    };
+    if is_lease && request.method() == Method::GET {
+        return answered(404, status(404));
+    }
+    let server = *calls.server.lock().unwrap();
+    match server {
+        _ if is_lease => {}
+        Server::Fails => return answered(500, status(500)),
+        Server::Hangs => std::future::pending().await,
+        Server::Slow => {
+            let now = calls.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+            calls.most.fetch_max(now, Ordering::Relaxed);
+            calls.all.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            calls.under_way.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    let bytes = request.into_body().collect_bytes().await?;
+    // What is applied without a version has one afterwards.
+    let mut object: Value = serde_json::from_slice(&bytes)?;
+    object["metadata"]["resourceVersion"] = json!("2");
+    if object["spec"].is_null() {
+        object["spec"] = json!({});
+    }
+    answered(200, Body::from(object.to_string().into_bytes()))
+}
+
+/// An operator of one namespace that leads, before such a server.
+async fn fleet() -> (Arc<Fleet>, Arc<Calls>) {
+    let calls = Arc::new(Calls::default());
+    let server = Arc::clone(&calls);
+    let client = Client::new(service_fn(move |request| answer(Arc::clone(&server), request)), "n");
+    let leader = Leader::new(client.clone(), "n", "l", "me".to_owned());
+    leader.elected().await;
+    let (pods, plans) = (Arc::new(PodIndex::new()), Arc::new(PlanIndex::new()));
+    pods.note_pod(&Event::InitDone);
+    plans.note_plan(&Event::InitDone);
+    let reporter = Reporter { controller: "o".to_owned(), instance: None };
+    let fleet = Fleet {
+        recorder: Recorder::new(client.clone(), reporter),
+        client,
+        defaults: Defaults::default(),
+        budget_version: "v1",
+        masters: masters().0,
+        leader: Arc::new(leader),
+        pods,
+        plans,
+        planner: None,
+        reconciles: Arc::default(),
+        surrounded: Mutex::default(),
+        jobs: Mutex::default(),
+        pauses: Mutex::default(),
+        random: Mutex::new(Random::seeded(5)),
+        creations: Semaphore::new(CREATED_BY_ALL),
+    };
+    (Arc::new(fleet), calls)
+}
+
+/// A suspended job: its status is written, and there is nothing else to do.
+fn job() -> Arc<TrainingJob> {
+    let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
+    let spec = json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "suspend": true, "trainer": { "template": template } });
+    let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
+    job.metadata.uid = Some("u".to_owned());
+    job.metadata.namespace = Some("n".to_owned());
+    job.metadata.resource_version = Some("1".to_owned());
+    job.metadata.finalizers = Some(vec![crate::decide::FINALIZER.to_owned()]);
+    Arc::new(job)
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_job_are_made_side_by_side_but_not_all_at_once() {
+    let (fleet, calls) = fleet().await;
+    let plan = |ordinal| PodPlan {
+        role: Role::Trainer,
+        ordinal,
+        is_elastic: false,
+        resources: None,
+        memory: None,
+        pservers: 1,
+        trainers: 100,
+    };
+    let acts: Vec<Act> = (0..100).map(|ordinal| Act::CreatePod(plan(ordinal))).collect();
+    let (mut known, mut failed) = (Known::default(), None);
+    fleet.create(&job(), &acts, &mut known, &mut failed).await;
+    assert_eq!(calls.all.load(Ordering::Relaxed), 0, "without a service nobody finds the master");
+    known.made[0] = Some((None, Instant::now()));
+    let began = Instant::now();
+    fleet.create(&job(), &acts, &mut known, &mut failed).await;
+    assert!(failed.is_none(), "{failed:?}");
+    let most = calls.most.load(Ordering::Relaxed);
+    assert_eq!((calls.all.load(Ordering::Relaxed), most), (100, CREATED_AT_A_TIME as u64));
+    assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_calls_hang_is_given_up_and_its_place_is_free() {
+    let (fleet, calls) = fleet().await;
+    *calls.server.lock().unwrap() = Server::Hangs;
+    let began = Instant::now();
+    let error = reconcile(job(), Arc::clone(&fleet)).await.unwrap_err();
+    assert!(
+        matches!(error, ReconcileError::Deadline)
+            && began.elapsed() <= RECONCILE_MAX + Duration::from_secs(1)
+    );
+    assert_eq!(fleet.reconciles.under_way(), 0);
+    assert_eq!(fleet.reconciles.errors(), BTreeMap::from([("deadline", 1)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_after_errors_grow_and_are_forgiven_by_one_that_goes_well() {
+    let (fleet, calls) = fleet().await;
+    *calls.server.lock().unwrap() = Server::Fails;
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        assert!(reconcile(job(), Arc::clone(&fleet)).await.is_err());
+        again(&job(), &fleet);
+        pauses.push(locked(&fleet.pauses)["u"].attempts());
+    }
+    assert_eq!(pauses, (1..=8).collect::<Vec<u32>>());
+    *calls.server.lock().unwrap() = Server::Slow;
+    fleet.leader.elected().await;
+    reconcile(job(), Arc::clone(&fleet)).await.unwrap();
+    assert!(locked(&fleet.pauses).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_have_vanished_are_forgotten_unless_they_are_being_reconciled() {
+    let (fleet, _) = fleet().await;
+    reconcile(job(), Arc::clone(&fleet)).await.unwrap();
+    again(&job(), &fleet);
+    locked(&fleet.surrounded).add("u");
+    let held = Arc::clone(&locked(&fleet.jobs)["u"]);
+    fleet.forget_all_but(&BTreeSet::new());
+    assert_eq!(locked(&fleet.jobs).len(), 1, "somebody is at it");
+    drop(held);
+    fleet.forget_all_but(&BTreeSet::from(["u".to_owned()]));
+    assert_eq!(locked(&fleet.jobs).len(), 1, "it is there");
+    fleet.forget_all_but(&BTreeSet::new());
+    assert!(locked(&fleet.jobs).is_empty() && locked(&fleet.pauses).is_empty());
+    assert_eq!(locked(&fleet.surrounded).of("u"), None);
+}

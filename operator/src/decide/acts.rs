@@ -1,0 +1,115 @@
+//! The third stage: what is to be done, so that there is what there should be. Repeated, it changes nothing. Pure.
+
+use super::ends;
+use super::observe::{Course, Observed};
+use super::target::{Surroundings, Target};
+use super::view::{Act, Command, Grace, Memory, PodPlan, PodState, PodView, Role};
+use std::collections::BTreeSet;
+
+/// What is to be done, in this order.
+pub(super) fn acts(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) -> Vec<Act> {
+    let view = seen.view;
+    let mut acts = Vec::new();
+    if seen.course != Course::Deleted && !view.has_finalizer() {
+        acts.push(Act::AddFinalizer);
+    }
+    if let Some((trainers, pservers)) = target.plans.replicas {
+        acts.push(Act::SetReplicas { trainers, pservers });
+    }
+    if target.surroundings == Surroundings::Made {
+        acts.push(Act::MakeSurroundings);
+    }
+    acts.extend(deletions(seen, target));
+    if seen.course == Course::Kept && target.is_admitted {
+        acts.extend(creations(seen, target, memory).into_iter().map(Act::CreatePod));
+    }
+    acts.extend(commands(seen, target).into_iter().map(Act::Tell));
+    if target.surroundings == Surroundings::Deleted {
+        acts.push(Act::DeleteSurroundings);
+    }
+    if seen.course == Course::Deleted && view.pods.is_empty() && view.has_finalizer() {
+        acts.push(Act::RemoveFinalizer);
+    }
+    if target.is_job_deleted {
+        acts.push(Act::DeleteJob);
+    }
+    acts
+}
+
+/// Each pod that goes, once. Who has been told to end is told again only to be given up.
+fn deletions(seen: &Observed<'_>, target: &Target<'_>) -> Vec<Act> {
+    let mut told = BTreeSet::new();
+    let going = seen.spent.iter().chain(&target.going);
+    let due = going.filter(|(pod, grace)| pod.deleted.is_none() || *grace == Grace::Force);
+    let each = due.filter(|(pod, _)| told.insert(&pod.uid));
+    each.map(|(pod, grace)| Act::DeletePod { name: pod.name.clone(), uid: pod.uid.clone(), grace: *grace })
+        .collect()
+}
+
+/// The pods that are missing and may be made now.
+fn creations(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) -> Vec<PodPlan> {
+    let (view, books) = (seen.view, &seen.books);
+    let may_start = |role: Role| ends::may_start(books, memory, role, view.now);
+    let plan = |role: Role, ordinal: u32| PodPlan {
+        role,
+        ordinal,
+        is_elastic: role == Role::Trainer && ordinal >= view.job.spec.trainer.min_replicas,
+        resources: None,
+        memory: books.memory.get(role.name()).map(|grant| grant.now),
+        pservers: target.numbers.pservers,
+        trainers: target.numbers.trainers,
+    };
+    let mut missing = Vec::new();
+    let master = view.pod(Role::Master, 0);
+    if master.is_none() && may_start(Role::Master) {
+        missing.push(plan(Role::Master, 0));
+    }
+    if !has_node(master) {
+        return missing;
+    }
+    if may_start(Role::Pserver) {
+        let empty = target.seats.staying().filter(|seat| view.pod(Role::Pserver, seat.ordinal).is_none());
+        missing.extend(
+            empty.map(|seat| PodPlan {
+                resources: seat.resources.clone(),
+                ..plan(Role::Pserver, seat.ordinal)
+            }),
+        );
+    }
+    if may_start(Role::Trainer) {
+        let lacking = (target.trainers as usize).saturating_sub(view.of(Role::Trainer).count());
+        let is_free = |ordinal: &u32| view.pod(Role::Trainer, *ordinal).is_none();
+        missing.extend((0..).filter(is_free).take(lacking).map(|ordinal| plan(Role::Trainer, ordinal)));
+    }
+    missing
+}
+
+/// Whether pservers and trainers may be made: the master has a node. They start while it does, and ask for it until it
+/// answers; before, they could hold the very room that it waits for.
+fn has_node(master: Option<&PodView>) -> bool {
+    let master = master.filter(|master| master.deleted.is_none());
+    master.is_some_and(|master| matches!(master.state, PodState::Starting(None) | PodState::Running))
+}
+
+/// What the master is told, as long as it does not say so itself.
+fn commands(seen: &Observed<'_>, target: &Target<'_>) -> Vec<Command> {
+    let view = seen.view;
+    if seen.course == Course::Suspended {
+        let is_awaited = !view.pods.is_empty() && seen.books.suspending.is_some_and(|one| !one.saved);
+        return is_awaited.then_some(Command::Checkpoint).into_iter().collect();
+    }
+    let is_kept = seen.course == Course::Kept && target.is_admitted;
+    let Some(master) = view.master.filter(|master| is_kept && master.takes_commands()) else {
+        return Vec::new();
+    };
+    let pservers = target.seats.number_to_tell(view.name(), master);
+    let is_other = master.trainers_wanted != target.trainers || pservers.is_some();
+    let scale = is_other.then_some(Command::Scale { trainers: target.trainers, pservers });
+    let drains = target.seats.leaving().filter_map(|seat| {
+        let pod = view.pod(Role::Pserver, seat.ordinal)?;
+        let is_untold = |one: &&super::MemberView| one.is_live && one.name == pod.name && !one.is_leaving;
+        master.pservers.iter().find(is_untold)?;
+        Some(Command::Drain { pserver: pod.name.clone(), is_replaced: seat.replaced_by.is_some() })
+    });
+    scale.into_iter().chain(drains).collect()
+}

@@ -1,0 +1,330 @@
+//! The fourth stage: what is told of a job: its phase, its counts, its conditions, each with the reason. Pure.
+
+use super::load;
+use super::notes::Notes;
+use super::observe::{Course, Observed, is_kept};
+use super::progress;
+use super::target::Target;
+use super::view::{Act, Memory, PodState, Role, Unusable};
+use crate::api::{Condition, Moment, Phase, PlanStatus, TrainingJobStatus, pinned};
+
+/// The word for pods that a quota leaves no room for.
+pub const QUOTA: &str = "QuotaExceeded";
+/// The word for a name of the job's that an object of somebody else has.
+pub const NAME_TAKEN: &str = "NameTaken";
+/// The word for a name of the job's that an object has which is on its way out.
+pub const GOING: &str = "NameStillInUse";
+
+/// What the plan says is written again after so many seconds although it says the same with other figures.
+const REFRESHED_SECONDS: u64 = 60;
+
+/// The job's status from now on, and what there is to tell of the change.
+pub(super) fn status(
+    seen: &Observed<'_>,
+    target: &Target<'_>,
+    acts: &[Act],
+    memory: &Memory,
+) -> (TrainingJobStatus, Notes) {
+    let (mut status, mut notes) = (seen.books.clone(), Notes::default());
+    // The end of whom the operator deletes is of its own making.
+    for act in acts {
+        if let Act::DeletePod { uid, .. } = act
+            && !status.counted.contains(uid)
+        {
+            status.counted.push(uid.clone());
+        }
+    }
+    match &seen.course {
+        Course::Deleted | Course::Over => return (status, notes),
+        Course::Invalid(fault) => {
+            if status.message != *fault {
+                notes.event(true, "InvalidSpec", fault.clone());
+            }
+            status.message = fault.clone();
+        }
+        Course::Ended(outcome) => end(seen, outcome, &mut status, &mut notes),
+        Course::Suspended => suspend(seen, target, &mut status, &mut notes),
+        Course::Kept => keep(seen, target, &mut status, &mut notes),
+    }
+    counts(seen, &mut status);
+    conditions(seen, target, memory, &mut status, &mut notes);
+    (status, notes)
+}
+
+/// The job will not go on.
+fn end(
+    seen: &Observed<'_>,
+    outcome: &Result<(), (&'static str, String)>,
+    status: &mut TrainingJobStatus,
+    notes: &mut Notes,
+) {
+    status.completion_time = Some(seen.view.now);
+    match outcome {
+        Ok(()) => {
+            status.phase = Phase::Succeeded;
+            status.message = "done".to_owned();
+            progress::complete(status);
+            notes.event(false, "Succeeded", "the job is done");
+        }
+        Err((reason, why)) => {
+            status.phase = Phase::Failed;
+            status.message = format!("{reason}: {why}");
+            notes.event(true, reason, why.clone());
+        }
+    }
+}
+
+fn suspend(seen: &Observed<'_>, target: &Target<'_>, status: &mut TrainingJobStatus, notes: &mut Notes) {
+    if !seen.view.pods.is_empty() {
+        status.message = "a checkpoint is made, then the pods go".to_owned();
+        return;
+    }
+    if status.phase != Phase::Suspended {
+        notes.event(false, "Suspended", "all pods are gone");
+    }
+    status.phase = Phase::Suspended;
+    (status.suspending, status.admitted, status.plan) = (None, None, None);
+    status.trainer.wanted = target.trainers;
+    target.seats.keep_in(status);
+    status.message = "spec.suspend is set: set it to false to go on".to_owned();
+}
+
+fn keep(seen: &Observed<'_>, target: &Target<'_>, status: &mut TrainingJobStatus, notes: &mut Notes) {
+    let now = seen.view.now;
+    admit(seen, target, status, notes);
+    target.seats.keep_in(status);
+    if !target.is_admitted {
+        return;
+    }
+    if status.pinned.is_empty() {
+        status.pinned = pinned(&seen.view.job.spec).to_string();
+        status.start_time = Some(now);
+    }
+    status.trainer.wanted = target.trainers;
+    status.pserver.wanted = target.pservers;
+    if target.are_pservers_others {
+        status.pserver.changed = Some(now);
+    }
+    if let Some(told) = &target.load {
+        status.pserver.load = told.load.clone();
+        if status.pserver.hot != told.hot && !told.hot.is_empty() {
+            notes.event(true, "HotPserver", load::note_hot(&told.hot, &told.load));
+        }
+        status.pserver.hot = told.hot.clone();
+    }
+}
+
+/// Notes that the job is let in, and what the plan for all jobs says of it.
+fn admit(seen: &Observed<'_>, target: &Target<'_>, status: &mut TrainingJobStatus, notes: &mut Notes) {
+    let (now, numbers) = (seen.view.now, &target.numbers);
+    if target.is_admitted && status.admitted.is_none() {
+        status.admitted = Some(now);
+        // Without a plan nobody has to be let in.
+        if let Some(plan) = &numbers.plan {
+            let made = seen.view.job.metadata.creation_timestamp.as_ref();
+            let waited = made.map(|made| now.since(made.0.into()));
+            let waited = waited.map_or_else(String::new, |seconds| format!("after {seconds} s: "));
+            notes.event(false, "Admitted", format!("{waited}{}", plan.why));
+        }
+    }
+    let Some(plan) = &numbers.plan else { return };
+    let before = status.plan.as_ref();
+    let is_same = before
+        .is_some_and(|before| before.blocker == plan.blocker && now.since(before.at) < REFRESHED_SECONDS);
+    let is_changed = target.is_admitted && seen.books.trainer.wanted != numbers.trainers;
+    if is_same && !is_changed {
+        return;
+    }
+    let is_news = before.is_none_or(|before| before.blocker != plan.blocker);
+    if is_news && !target.is_admitted && !plan.blocked_by.is_empty() {
+        notes.event(false, "Waits", plan.blocked_by.clone());
+    }
+    status.plan = Some(PlanStatus { at: now, ..plan.clone() });
+}
+
+/// Conditions as they follow from all else, and of a job that is kept the phase.
+fn conditions(
+    seen: &Observed<'_>,
+    target: &Target<'_>,
+    memory: &Memory,
+    status: &mut TrainingJobStatus,
+    notes: &mut Notes,
+) {
+    let set = Setter { now: seen.view.now, generation: seen.view.job.metadata.generation };
+    if let Course::Invalid(fault) = &seen.course {
+        return set.all(status, None, Some(("InvalidSpec", fault.clone())), None);
+    }
+    let refused = memory.blocked.clone().filter(|_| is_kept(status.phase));
+    // Room that a quota keeps, and a name that is about to be free, are waited for; anything else that is refused somebody has to mend.
+    let (passing, refused) = match refused {
+        Some((QUOTA | GOING, why)) => (Some(why), None),
+        other => (None, other),
+    };
+    let stuck = stuck(seen).or(refused);
+    let waits = || not_let_in(target, status).or(passing).or_else(|| waits_for(seen, target, status));
+    let waits = is_kept(status.phase).then(waits).flatten();
+    if is_kept(status.phase) {
+        let is_running = can_train(seen, status);
+        if is_running && status.phase == Phase::Pending {
+            notes.event(false, "Running", "master, pservers and trainers are ready");
+        }
+        status.phase = if is_running { Phase::Running } else { Phase::Pending };
+        let stuck = stuck.as_ref().map(|(reason, why)| format!("{reason}: {why}"));
+        status.message =
+            stuck.or_else(|| waits.clone()).unwrap_or_else(|| "as many as wanted are ready".to_owned());
+    }
+    let excluded = seen.view.master.map_or(0, |master| master.excluded);
+    let degraded = (excluded > 0).then(|| format!("{excluded} records were left out: see `shoal status`"));
+    set.all(status, waits, stuck, degraded);
+}
+
+/// What a job waits for that is not let in.
+fn not_let_in(target: &Target<'_>, status: &TrainingJobStatus) -> Option<String> {
+    let now = target.numbers.waits_for.as_ref().filter(|_| !target.is_admitted)?;
+    let noted = status.plan.as_ref().map(|plan| plan.blocked_by.clone()).filter(|said| !said.is_empty());
+    Some(noted.unwrap_or_else(|| now.clone()))
+}
+
+/// Whether the job has one of each. At first it waits for its least number of trainers.
+fn can_train(seen: &Observed<'_>, status: &TrainingJobStatus) -> bool {
+    let spec = &seen.view.job.spec;
+    let was_running = status.phase == Phase::Running;
+    let (trainers, pservers) =
+        if was_running { (1, 1) } else { (spec.trainer.min_replicas, spec.pserver.min_replicas) };
+    let is_master_ready = seen.view.pod(Role::Master, 0).is_some_and(|master| master.is_ready);
+    is_master_ready && status.trainer.ready >= trainers && status.pserver.ready >= pservers
+}
+
+fn counts(seen: &Observed<'_>, status: &mut TrainingJobStatus) {
+    let count = |role: Role| {
+        let there = seen.view.of(role).filter(|pod| !matches!(pod.state, PodState::Ended(_)));
+        (there.count() as u32, seen.view.ready(role))
+    };
+    let spec = &seen.view.job.spec;
+    let text = |ready: u32, min: u32, max: Option<u32>| match max.filter(|max| *max != min) {
+        Some(max) => format!("{ready}/{min}–{max}"),
+        None => format!("{ready}/{min}"),
+    };
+    let (trainer, pserver) = (count(Role::Trainer), count(Role::Pserver));
+    let name = seen.view.name();
+    (status.trainer.replicas, status.trainer.ready) = trainer;
+    status.trainer.text = text(trainer.1, spec.trainer.min_replicas, spec.trainer.max_replicas);
+    status.trainer.selector = format!("shoal.dev/job={name},shoal.dev/role=trainer");
+    (status.pserver.replicas, status.pserver.ready) = pserver;
+    status.pserver.text = text(pserver.1, spec.pserver.min_replicas, spec.pserver.max_replicas);
+}
+
+/// What somebody has to mend, if something: reason and message.
+fn stuck(seen: &Observed<'_>) -> Option<(&'static str, String)> {
+    seen.view.pods.iter().find_map(|pod| match &pod.state {
+        PodState::Starting(Some(Unusable { reason, message })) => {
+            Some(("ImageUnusable", format!("{}: {reason}: {message}", pod.name)))
+        }
+        _ => None,
+    })
+}
+
+/// What a job that is kept up waits for, if it is not as it should be.
+fn waits_for(seen: &Observed<'_>, target: &Target<'_>, status: &TrainingJobStatus) -> Option<String> {
+    let view = seen.view;
+    let unschedulable = view.pods.iter().find_map(|pod| match &pod.state {
+        PodState::Unplaced(Some(why)) => Some(format!("{} waits for room: {why}", pod.name)),
+        _ => None,
+    });
+    let fewer = || fewer_than_asked_for(seen, status);
+    let unschedulable = unschedulable.or_else(|| target.numbers.lacks.clone()).or_else(fewer);
+    if unschedulable.is_some() {
+        return unschedulable;
+    }
+    if view.pod(Role::Master, 0).is_none_or(|master| !master.is_ready) {
+        return Some("the master is not ready".to_owned());
+    }
+    let missing = [
+        ("pservers", status.pserver.ready, status.pserver.wanted),
+        ("trainers", status.trainer.ready, status.trainer.wanted),
+    ];
+    missing.into_iter().find(|(_, ready, wanted)| ready != wanted).map(|(what, ready, wanted)| {
+        let pause = status.last_failure.as_ref().filter(|_| ready < wanted);
+        let after =
+            pause.map_or_else(String::new, |failure| format!("; {} ended: {}", failure.pod, failure.reason));
+        format!("{ready} of {wanted} {what} are ready{after}")
+    })
+}
+
+/// Why a job has fewer trainers than its spec says in so many words.
+fn fewer_than_asked_for(seen: &Observed<'_>, status: &TrainingJobStatus) -> Option<String> {
+    let (asked, wanted) = (seen.view.job.spec.trainer.replicas?, status.trainer.wanted);
+    let plan = status.plan.as_ref().filter(|plan| wanted < asked && !plan.blocked_by.is_empty())?;
+    Some(format!("{wanted} of {asked} trainers: {}", plan.blocked_by))
+}
+
+/// Sets conditions, keeping the time of those that do not change.
+struct Setter {
+    now: Moment,
+    generation: Option<i64>,
+}
+
+impl Setter {
+    /// All conditions, from the phase and from what is waited for, has to be mended, or is missing for good.
+    fn all(
+        &self,
+        status: &mut TrainingJobStatus,
+        waits: Option<String>,
+        stuck: Option<(&'static str, String)>,
+        degraded: Option<String>,
+    ) {
+        let (phase, message) = (status.phase, status.message.clone());
+        let word = format!("{phase:?}");
+        let failed =
+            (phase == Phase::Failed).then(|| message.split(':').next().unwrap_or("Failed").to_owned());
+        let is_steady = waits.is_none() && stuck.is_none();
+        let is_ready = matches!(phase, Phase::Running | Phase::Succeeded) && is_steady;
+        let is_changing = (is_kept(phase) && waits.is_some()) || phase == Phase::Suspending;
+        let stalled = stuck
+            .map(|(reason, why)| (reason.to_owned(), why))
+            .or(failed.clone().map(|reason| (reason, message.clone())));
+        let (why_stalled, stalled_message) = stalled.clone().unwrap_or_default();
+        let reason = |is: bool, yes: &str, no: &str| if is { yes.to_owned() } else { no.to_owned() };
+        let mut set = |type_: &str, is: bool, reason: String, message: String| {
+            self.set(status, type_, is, reason, message);
+        };
+        set("Ready", is_ready, word.clone(), message.clone());
+        let waits = waits.unwrap_or_default();
+        set("Reconciling", is_changing, reason(is_changing, "Waiting", "AsWanted"), waits);
+        set("Stalled", stalled.is_some(), reason(stalled.is_some(), &why_stalled, "Able"), stalled_message);
+        set("Running", phase == Phase::Running, word.clone(), String::new());
+        set("Suspended", phase == Phase::Suspended, word.clone(), String::new());
+        let is_degraded = degraded.is_some();
+        set(
+            "Degraded",
+            is_degraded,
+            reason(is_degraded, "RecordsExcluded", "Whole"),
+            degraded.unwrap_or_default(),
+        );
+        set("Succeeded", phase == Phase::Succeeded, word.clone(), String::new());
+        set(
+            "Failed",
+            failed.is_some(),
+            failed.clone().unwrap_or(word),
+            failed.map_or_else(String::new, |_| message),
+        );
+    }
+
+    fn set(&self, status: &mut TrainingJobStatus, type_: &str, is: bool, reason: String, message: String) {
+        let is = if is { "True" } else { "False" };
+        let before = status.conditions.iter().position(|one| one.type_ == type_);
+        let since = before.map(|at| &status.conditions[at]).filter(|one| one.status == is);
+        let condition = Condition {
+            type_: type_.to_owned(),
+            status: is.to_owned(),
+            reason,
+            message,
+            last_transition_time: since.map_or(self.now, |one| one.last_transition_time),
+            observed_generation: self.generation,
+        };
+        match before {
+            Some(at) => status.conditions[at] = condition,
+            None => status.conditions.push(condition),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Trainers: which go, and which come.
+
+use super::{Act, Choice, Memory, Planned, PodState, PodView, Role, View, decide, pod_name};
+use crate::api::{Moment, TrainingJob};
+use serde_json::json;
+
+fn pod(role: Role, ordinal: u32) -> PodView {
+    PodView {
+        name: pod_name(role, "j", ordinal),
+        uid: format!("{}-{ordinal}", role.name()),
+        role,
+        ordinal,
+        state: PodState::Running,
+        is_ready: true,
+        created: Moment(0),
+        deleted: None,
+        ip: None,
+        memory: None,
+    }
+}
+
+/// The trainers that are made, each with whether it may be preempted, and those that are deleted.
+fn decided(trainers: &[u32], planned: Planned) -> (Vec<(u32, bool)>, Vec<String>) {
+    let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
+    let spec = json!({ "data": ["/d"], "checkpoint": { "place": "/c" },
+        "trainer": { "minReplicas": 2, "maxReplicas": 9, "template": template } });
+    let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
+    let status = json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 3 },
+        "pserver": { "seats": [{ "ordinal": 0 }], "nextOrdinal": 1 } });
+    job.status = Some(serde_json::from_value(status).unwrap());
+    let pods: Vec<PodView> = [pod(Role::Master, 0), pod(Role::Pserver, 0)]
+        .into_iter()
+        .chain(trainers.iter().map(|ordinal| pod(Role::Trainer, *ordinal)))
+        .collect();
+    let view = View {
+        job: &job,
+        pods: &pods,
+        master: None,
+        plans: &[],
+        choice: Choice::Plan(&planned),
+        has_store: false,
+        now: Moment(1_800_000_000),
+    };
+    let (mut made, mut deleted) = (Vec::new(), Vec::new());
+    for act in decide(&view, &mut Memory::default()).unwrap().acts {
+        match act {
+            Act::CreatePod(plan) => made.push((plan.ordinal, plan.is_elastic)),
+            Act::DeletePod { name, .. } => deleted.push(name),
+            _ => {}
+        }
+    }
+    (made, deleted)
+}
+
+fn planned(trainers: u32, let_go: &[&str]) -> Planned {
+    let let_go = let_go.iter().map(|uid| (*uid).to_owned()).collect();
+    Planned { is_admitted: true, trainers, let_go, ..Planned::default() }
+}
+
+#[test]
+fn who_is_named_goes_then_the_highest_ordinals() {
+    let (made, deleted) = decided(&[0, 1, 2, 3, 4], planned(3, &["trainer-1"]));
+    assert_eq!(deleted, ["j-trainer-1", "j-trainer-4"]);
+    assert!(made.is_empty());
+    // One gives way to others, another comes elsewhere once its ordinal is free.
+    let (made, deleted) = decided(&[0, 1, 2], planned(3, &["trainer-1"]));
+    assert_eq!((made, deleted), (Vec::new(), vec!["j-trainer-1".to_owned()]));
+}
+
+#[test]
+fn who_comes_has_the_lowest_ordinals_and_the_first_of_them_the_jobs_priority() {
+    assert_eq!(decided(&[0, 3], planned(5, &[])).0, [(1, false), (2, true), (4, true)]);
+    assert_eq!(decided(&[], planned(3, &["trainer-7"])).0, [(0, false), (1, false), (2, true)]);
+}
+
+#[test]
+fn a_job_that_was_let_in_keeps_its_trainers_whatever_a_plan_says() {
+    assert_eq!(decided(&[0, 1, 2], Planned::default()), (Vec::new(), Vec::new()));
+}
