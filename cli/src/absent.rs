@@ -1,7 +1,7 @@
 //! What this build leaves out: help names it, and whoever calls it is told how to get it. It must never speak of a command that
 //! is there.
 
-use crate::exit::Exit;
+use shoal_runner::exit::Exit;
 use std::ffi::{OsStr, OsString};
 
 /// A part of the command that is built where a feature of this package is on.

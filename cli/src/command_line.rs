@@ -1,7 +1,9 @@
 //! The command line: every command, its help, and what runs it. Parses and composes; decides nothing.
 
-use crate::{absent, commands, exit, programs, runner};
+use crate::{absent, commands};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use shoal_drill::{demo, demo_trainer, trials};
+use shoal_runner::{exit, reaper};
 use shoal_runtime::host::output::{self, Results, Stream};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -9,7 +11,8 @@ use std::time::Duration;
 
 /// What help ends with.
 const ENDING: &str = "Begin with: shoal demo, then shoal new my-job\nSettings: flag > SHOAL_* variable > default.\n\
-Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long.";
+Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long, 5 not permitted;\n\
+interrupted, a command ends by the signal: 130 for SIGINT (Ctrl-C), 143 for SIGTERM, as shells show it.";
 
 /// Elastic training that counts every record exactly once.
 ///
@@ -28,10 +31,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    Demo(commands::demo::DemoArguments),
+    Demo(demo::DemoArguments),
     New(commands::new::NewArguments),
     Run(commands::run::RunArguments),
-    Chaos(commands::chaos::ChaosArguments),
+    Chaos(trials::ChaosArguments),
     Status(commands::status::StatusArguments),
     Report(commands::report::ReportArguments),
     Scale(commands::scale::ScaleArguments),
@@ -81,10 +84,10 @@ impl Command {
     /// Runs it. How it went is the exit code.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
+            Command::Demo(arguments) => block_on(demo::run(arguments)),
             Command::New(arguments) => commands::new::run(&arguments),
             Command::Run(arguments) => block_on(commands::run::run(arguments)),
-            Command::Chaos(arguments) => block_on(commands::chaos::run(arguments)),
+            Command::Chaos(arguments) => block_on(trials::run(arguments)),
             Command::Status(arguments) => block_on(commands::status::run(arguments)),
             Command::Report(arguments) => commands::report::run(&arguments),
             Command::Scale(arguments) => block_on(commands::scale::run(arguments)),
@@ -114,8 +117,8 @@ impl Command {
             Command::Pserver(arguments) => role(commands::roles::pserver(arguments)),
             #[cfg(feature = "cluster")]
             Command::Operator(arguments) => block_on(commands::roles::operator(arguments)),
-            Command::DemoTrainer => Ok(shoal_trainer_sdk::main(programs::digits::Digits::default())),
-            Command::Reaper { supervisor } => block_on(runner::reaper::run(supervisor)),
+            Command::DemoTrainer => Ok(demo_trainer()),
+            Command::Reaper { supervisor } => block_on(reaper::run(supervisor)),
             Command::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut command(), "shoal", &mut script);

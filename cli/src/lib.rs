@@ -2,54 +2,28 @@
 
 #![forbid(unsafe_code)]
 
-/// Prints a line for people on standard error: as `eprintln!`, but nobody ends because it cannot be written.
-macro_rules! note {
-    ($($line:tt)*) => { shoal_runtime::host::output::note(format_args!($($line)*)) };
-}
+#[macro_use(note)]
+extern crate shoal_runner;
 
 // The command line, and what it calls.
 mod absent;
 mod command_line;
 mod commands;
-mod exit;
 #[cfg(feature = "cluster")]
 mod manifest;
 
-// Jobs: those of this machine, those that answer elsewhere.
-mod client;
+// Jobs of a cluster, and what a status says that is verified.
 #[cfg(feature = "cluster")]
 mod cluster;
-mod programs;
-mod runner;
-mod validity;
-
-// What a status says of a job.
-mod breakdown;
-mod data_size;
-mod evaluations;
-mod exclusions;
-mod reading;
-mod rewinds;
-mod staleness;
 mod verified;
-mod waste;
 
-// Data sets and models, as files.
-mod at_rest;
-mod losses;
-mod model_state;
+// Data sets and tables, as files.
 #[cfg(feature = "pack")]
 mod pack;
 #[cfg(feature = "parquet")]
 mod table_file;
-mod table_state;
 
-// For eyes.
-mod report;
-mod screen;
-mod shell;
-mod terminal;
-
+use shoal_runner::exit;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

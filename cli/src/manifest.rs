@@ -1,13 +1,13 @@
 //! Manifests of jobs as the command line takes them: read from a file, and for `shoal run` as what a run on this machine takes of one.
 
-use crate::exit::Exit;
-use crate::runner::plan::Bounds;
 use k8s_openapi::api::core::v1::Container;
 use shoal_job::spec::Spec;
 use shoal_operator::api::{
     TRAINER_CONTAINER, TrainingJob, WrittenJob, container, typed_template, written_jobs,
 };
 use shoal_pserver::device::DeviceChoice;
+use shoal_runner::exit::Exit;
+use shoal_runner::plan::Bounds;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;

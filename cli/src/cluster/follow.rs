@@ -1,10 +1,10 @@
 //! Watching one job of a cluster until something is so. An API server that is away for a while is waited for.
 
 use super::{Cluster, explained};
-use crate::exit::Exit;
 use futures_util::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use shoal_operator::api::TrainingJob;
+use shoal_runner::exit::Exit;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 

@@ -2,7 +2,6 @@
 
 use super::Cluster;
 use super::follow::{PATIENCE, of_watch};
-use crate::exit::Exit;
 use futures_util::stream::{BoxStream, select_all};
 use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -11,6 +10,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use shoal_operator::api::TrainingJob;
+use shoal_runner::exit::Exit;
 use std::fmt::Debug;
 use tokio::time::Instant;
 

@@ -1,9 +1,9 @@
 //! `shoal certs`: a local authority, the certificates it issues, and what a certificate says. It prints no key.
 
-use super::{Output, print_outcome};
-use crate::exit::Exit;
-use crate::validity::lasting;
 use serde_json::json;
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print_outcome};
+use shoal_runner::validity::lasting;
 use shoal_runtime::cluster::job_check;
 use shoal_runtime::host::authority::Authority;
 use shoal_runtime::host::clock::wall_seconds;

@@ -1,9 +1,9 @@
 //! `shoal drain`, `shoal migrate`: a pserver's blocks go elsewhere while training goes on. The master moves them.
 
-use super::{Output, print_outcome};
-use crate::client::{Client, JobChoice};
 use anyhow::bail;
 use serde_json::json;
+use shoal_runner::client::{Client, JobChoice};
+use shoal_runner::output::{Output, print_outcome};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -96,7 +96,8 @@ async fn wait_until_gone(
                     WAIT_MAX.as_secs()
                 );
             }
-        } else if Instant::now() >= deadline || !asked.as_ref().is_err_and(crate::exit::Exit::is_unreachable)
+        } else if Instant::now() >= deadline
+            || !asked.as_ref().is_err_and(shoal_runner::exit::Exit::is_unreachable)
         {
             asked?;
         }

@@ -1,18 +1,18 @@
 //! `shoal export`: the model of a job as safetensors, or one of its tables as Parquet.
 
-use super::{Output, print_outcome};
 #[cfg(not(feature = "parquet"))]
 use crate::absent;
-use crate::at_rest::AtRest;
-use crate::client::{Client, JobChoice};
-use crate::exit::Exit;
-use crate::model_state::ModelState;
-use crate::runner::folder::{RunFolder, refuse_kept};
-use crate::shell;
 #[cfg(feature = "parquet")]
 use crate::table_file;
 use anyhow::Context;
 use serde_json::json;
+use shoal_runner::at_rest::AtRest;
+use shoal_runner::client::{Client, JobChoice};
+use shoal_runner::exit::Exit;
+use shoal_runner::folder::{RunFolder, refuse_kept};
+use shoal_runner::model_state::ModelState;
+use shoal_runner::output::{Output, print_outcome};
+use shoal_runner::shell;
 use shoal_runtime::host::files::{NewFile, Unwritten};
 use shoal_runtime::host::output::Unprinted;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
 //! `shoal report`: one page about a local run, whether it is done, has failed, was killed, or still runs.
 
-use super::print_outcome;
-use crate::exit::Exit;
-use crate::losses::{self, Losses};
-use crate::report::{self, Verdict};
-use crate::runner::folder::{RunFolder, refuse_kept};
-use crate::runner::journal;
-use crate::runner::replay::Replay;
 use serde_json::Value;
+use shoal_runner::exit::Exit;
+use shoal_runner::folder::{RunFolder, refuse_kept};
+use shoal_runner::journal;
+use shoal_runner::losses::{self, Losses};
+use shoal_runner::output::print_outcome;
+use shoal_runner::replay::Replay;
+use shoal_runner::report::{self, Verdict};
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::host::files;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `shoal master`, `shoal pserver`, `shoal operator`: the roles by hand, as a cluster or the local runner starts them.
 
-use crate::exit;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use shoal_runner::exit;
 use shoal_runtime::host::{files, shutdown::Shutdown, telemetry};
 use std::path::PathBuf;
 use std::process::ExitCode;

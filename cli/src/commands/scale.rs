@@ -1,8 +1,8 @@
 //! `shoal scale`: other numbers of trainers and pservers for a running job.
 
-use super::{Output, print_outcome};
-use crate::client::JobChoice;
 use serde_json::json;
+use shoal_runner::client::JobChoice;
+use shoal_runner::output::{Output, print_outcome};
 use std::process::ExitCode;
 
 /// Change the number of trainers or pservers of a running job

@@ -1,10 +1,10 @@
 //! `shoal simulate`: a scenario on a simulated cluster, under static jobs, EDL's rules and our planner, side by side.
 
-use super::{Output, print};
-use crate::exit::Exit;
 use serde_json::{Map, Value, json};
 use shoal_experiments::simulator::{Policy, Scenario, simulate};
 use shoal_experiments::{self as experiments, Experiment};
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print};
 use shoal_runtime::host::{files, output};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,9 +4,6 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::at_rest::AtRest;
-use crate::exit::Exit;
-use crate::table_state::{Row, Stretch, TableState, stretches};
 use anyhow::{Context, ensure};
 use parquet::basic::Compression;
 use parquet::data_type::{FloatType, Int32Type, Int64Type};
@@ -14,6 +11,9 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
+use shoal_runner::at_rest::AtRest;
+use shoal_runner::exit::Exit;
+use shoal_runner::table_state::{Row, Stretch, TableState, stretches};
 use shoal_runtime::cluster::{BlockId, Declaration, Parameter};
 use shoal_runtime::host::files::{NewFile, Unwritten};
 use std::io::Write;
@@ -155,8 +155,8 @@ impl<'a, W: Write + Send> TableWriter<'a, W> {
 
     /// Adds the next bucket.
     fn add(&mut self, bucket: TableState) -> anyhow::Result<()> {
-        if bucket.len() > 0 {
-            self.waiting_rows += bucket.len();
+        if bucket.row_count() > 0 {
+            self.waiting_rows += bucket.row_count();
             self.waiting.push(bucket);
         }
         if self.waiting_rows >= GROUP_ROWS { self.write_group() } else { Ok(()) }

@@ -1,13 +1,15 @@
 //! Tables written, and read again by the library's own reader.
 
 use super::*;
-use crate::table_state::tests::{state, table};
 use bytes::Bytes;
 use parquet::basic::{ConvertedType, LogicalType};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{ListAccessor, Row as Record, RowAccessor};
+use proptest::prelude::*;
+use shoal_runner::table_state::samples::{state, table};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::{Rule, Schedule, Table};
+use std::collections::BTreeSet;
 
 fn reader(file: &[u8]) -> SerializedFileReader<Bytes> {
     SerializedFileReader::new(Bytes::copy_from_slice(file)).unwrap()
@@ -30,7 +32,7 @@ pub(crate) fn rows_in(file: &[u8]) -> Vec<(u64, Vec<f32>)> {
 /// A file of these buckets, as a library may read it.
 pub(crate) fn written(table: &Parameter, buckets: Vec<TableState>, with_state: bool) -> Vec<u8> {
     let mut writer = TableWriter::begin(Vec::new(), table, with_state, 12).unwrap();
-    let rows: usize = buckets.iter().map(TableState::len).sum();
+    let rows: usize = buckets.iter().map(TableState::row_count).sum();
     buckets.into_iter().for_each(|bucket| writer.add(bucket).unwrap());
     let (file, counted) = writer.finish().unwrap();
     assert_eq!(counted, rows as u64);
@@ -112,6 +114,22 @@ fn small_buckets_share_a_row_group_and_an_empty_table_is_a_file_without_any() {
     assert_eq!(keys, [&many[..], &[1, 3, 8, 6]].concat());
     let empty = written(&table(), vec![state(&[])], true);
     assert_eq!((rows_in(&empty).len(), reader(&empty).num_row_groups()), (0, 0));
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_table_is_called_its_columns_are_told_apart(
+        name in "(key|embedding|occurrences|last|__metadata__|\\PC{1,20})(\\.(key|first_moment|\\PC{1,3})){0,2}", with_state in any::<bool>()
+    ) {
+        for rule in [Rule::Sgd, Rule::Momentum { momentum: 0.5 }, Rule::ADAM, Rule::AMSGRAD, Rule::RowwiseAdagrad { epsilon: 1e-8 }] {
+            let one = Parameter::new(&name, &[2], rule, Schedule::constant(0.1), Initial::Zeros);
+            let table = one.as_table(Table { buckets: 1, ..Table::default() });
+            let columns = names(&written(&table, vec![TableState::new(&table)], with_state));
+            let named: BTreeSet<&String> = columns.iter().collect();
+            let state = if with_state { table.rule.slots().len() + 2 } else { 0 };
+            prop_assert_eq!((named.len(), columns.len()), (2 + state, 2 + state), "{:?}", columns);
+        }
+    }
 }
 
 #[test]

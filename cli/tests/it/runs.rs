@@ -2,9 +2,11 @@
 //! goes on.
 
 use crate::roles::{digits, parsed, shoal};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -236,5 +238,37 @@ fn a_program_may_change_its_folder_before_it_trains() {
         run.args(["run", "--folder", name, "--data", "digits.recordio"]).args(more).args(program);
         let ended = run.output().unwrap();
         assert!(ended.status.success(), "{}", said(&ended));
+    }
+}
+
+/// Sends a signal and waits for the end. It has to be by that signal: a shell shows 128 and its number, and ends a script.
+fn ends_by(child: &mut Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(signal.as_raw()), "{status}");
+}
+
+#[test]
+fn a_command_that_is_interrupted_ends_by_the_signal_and_not_as_if_its_job_had_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (name, signal) in [("a", Signal::INT), ("b", Signal::TERM)] {
+        let mut living = Living::start(here, &["--folder", name]);
+        trains(here, &["--run", name]);
+        let mut watch = shoal(here);
+        watch.args(["status", "--watch", "--run", name]).stdout(Stdio::null()).stderr(Stdio::null());
+        ends_by(&mut watch.spawn().unwrap(), signal);
+        ends_by(&mut living.0, signal);
+        let log = std::fs::read_to_string(here.join("log")).unwrap();
+        assert!(log.ends_with("error: interrupted: nothing is left running\n"), "{log}");
+    }
+    let (mut demo, mut chaos) = (shoal(here), shoal(here));
+    demo.args(["demo", "--folder", "demo"]);
+    chaos.args(["chaos", "--folder", "chaos", "--chaos-kinds", "kill", "--data", "digits.recordio", "--"]);
+    chaos.arg(env!("CARGO_BIN_EXE_shoal")).arg("demo-trainer");
+    for (name, mut command) in [("demo", demo), ("chaos", chaos)] {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        within_a_minute("a job", || here.join(name).join("undisturbed/job.name").exists().then_some(()));
+        ends_by(&mut child, Signal::INT);
     }
 }

@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use tokio::sync::watch;
 
@@ -36,6 +36,8 @@ static LISTENING: AtomicU32 = AtomicU32::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
 /// How often this process was asked to stop.
 static ASKED: AtomicU64 = AtomicU64::new(0);
+/// The signal that asked last, as its number; 0 before any has.
+static LAST: AtomicI32 = AtomicI32::new(0);
 /// What a handler writes to, and what tasks wait for: whoever reads a byte tells all others.
 static WAKE: OnceLock<(UnixStream, UnixStream)> = OnceLock::new();
 static WOKEN: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::Sender::new(()));
@@ -77,6 +79,12 @@ impl StopSignals {
         }
         self.heard += 1;
     }
+}
+
+/// The signal that asked this process last to stop; none before one has.
+pub(super) fn last() -> Option<Signal> {
+    let last = LAST.load(SeqCst);
+    TAKEN.into_iter().map(|(signal, _)| signal).find(|signal| signal.as_raw() == last)
 }
 
 /// The writing and the reading end.
@@ -189,6 +197,7 @@ fn handle(at: usize, number: c_int, info: *mut siginfo_t, context: *mut c_void) 
         return end(signal);
     }
     if is_heard && asks_to_stop {
+        LAST.store(number, SeqCst);
         ASKED.fetch_add(1, SeqCst);
         if let Some((wake, _)) = WAKE.get() {
             // A stream that is full has woken everybody already.

@@ -1,7 +1,8 @@
 //! Clean shutdown: one signal, told to everyone who waits for it.
 
-use super::dispositions::{StopSignals, Taken};
+use super::dispositions::{self, StopSignals, Taken};
 use super::supervisor::Process;
+use rustix::process::{Signal, getpid, kill_process};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -69,6 +70,11 @@ impl Shutdown {
         // An error means that the sender is gone, which is the signal too.
         let _ = self.moment.wait_for(|stop| *stop).await;
     }
+    /// The signal that asked this process to stop; SIGTERM where it was none, but the end of the supervisor, which would have sent
+    /// that.
+    pub fn signal(&self) -> Signal {
+        dispositions::last().unwrap_or(Signal::TERM)
+    }
     /// Whether it is time to stop.
     pub fn is_due(&self) -> bool {
         *self.moment.borrow() || self.moment.has_changed().is_err()
@@ -86,6 +92,14 @@ async fn orphaned() {
         }
         None => std::future::pending::<()>().await,
     }
+}
+
+/// Ends this process by a signal that it was asked to stop by, so that whoever called it knows: shells show 128 and the signal's number,
+/// and a script ends as well. To be called when nobody listens any more. Returns that code where the signal ends nothing, because it
+/// was ignored before or this is the first process of a container.
+pub fn end_by(signal: Signal) -> u8 {
+    let _ = kill_process(getpid(), signal);
+    128 + signal.as_raw() as u8
 }
 
 impl ShutdownSender {

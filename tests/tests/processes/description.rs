@@ -113,7 +113,7 @@ async fn a_run_that_goes_on_is_not_asked_again() {
         sleep(Duration::from_millis(50)).await;
     }
     kill_process(Pid::from_raw(supervisor.pid() as i32).unwrap(), Signal::INT).unwrap();
-    assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(1));
+    assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), None, "it ends by the signal");
     let resumed = given.command("run", &["--resume", "--checkpoint-steps", "1"], &["sh", "-c", script]);
     let resumed = { resumed }.output().unwrap();
     let said = words(&resumed);

@@ -1,5 +1,5 @@
 //! How programs end, and what stands between them and their supervisor. What each end means is a table in the command
-//! (`cli/src/runner/ends.rs`); here processes, shells and signals are real.
+//! (`job/src/ends/mod.rs`); here processes, shells and signals are real.
 
 use rustix::process::{Pid, Signal, kill_process};
 use shoal_tests::processes::Running;
@@ -227,6 +227,6 @@ async fn a_program_that_does_not_join_is_told_of() {
     let words = || std::fs::read_to_string(&said).unwrap_or_default();
     wait_for(|| words().contains("trainer-0 runs for 30 s and has not joined the job"), "a warning").await;
     kill_process(Pid::from_raw(supervisor.pid() as i32).unwrap(), Signal::INT).unwrap();
-    assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(1));
+    assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), None, "it ends by the signal");
     assert_eq!(words().matches("has not joined").count(), 1, "once");
 }

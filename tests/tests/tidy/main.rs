@@ -34,19 +34,41 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainer-sdk/python", &["shoal-trainer-sdk"]),
     ("operator", &["shoal-job", "shoal-planner", "shoal-runtime"]),
     (
+        "runner",
+        &[
+            "shoal-figures",
+            "shoal-job",
+            "shoal-master",
+            "shoal-pserver",
+            "shoal-runtime",
+            "shoal-trainer-sdk",
+        ],
+    ),
+    (
+        "drill",
+        &[
+            "shoal-job",
+            "shoal-pserver",
+            "shoal-recordio",
+            "shoal-runner",
+            "shoal-runtime",
+            "shoal-trainer-sdk",
+        ],
+    ),
+    (
         "cli",
         &[
             // Its tests have it with all features.
             "shoal-cli",
-            "shoal-job",
+            "shoal-drill",
             "shoal-experiments",
-            "shoal-figures",
+            "shoal-job",
             "shoal-master",
             "shoal-operator",
             "shoal-pserver",
             "shoal-recordio",
+            "shoal-runner",
             "shoal-runtime",
-            "shoal-trainer-sdk",
         ],
     ),
     (
@@ -102,12 +124,12 @@ const WRITERS: &[Writer] = &[
     },
     Writer { prefix: "runtime/src/host/cuda/fake/", reason: "a library that tests compile" },
     Writer { prefix: "trainer-sdk/src/push_log.rs", reason: "a log for tests, appended to" },
-    Writer { prefix: "cli/src/runner/claim.rs", reason: "a lock, with the number of who holds it" },
-    Writer { prefix: "cli/src/runner/journal.rs", reason: "a log, appended to" },
-    Writer { prefix: "cli/src/runner/process.rs", reason: "logs, appended to and cut" },
-    Writer { prefix: "cli/src/runner/progress.rs", reason: "a log, appended to" },
-    Writer { prefix: "cli/src/runner/latest.rs", reason: "a link takes a link's place" },
-    Writer { prefix: "cli/src/runner/chaos/", reason: "mount points and a disk of the run's own" },
+    Writer { prefix: "runner/src/claim.rs", reason: "a lock, with the number of who holds it" },
+    Writer { prefix: "runner/src/journal.rs", reason: "a log, appended to" },
+    Writer { prefix: "runner/src/process.rs", reason: "logs, appended to and cut" },
+    Writer { prefix: "runner/src/progress.rs", reason: "a log, appended to" },
+    Writer { prefix: "runner/src/latest.rs", reason: "a link takes a link's place" },
+    Writer { prefix: "runner/src/hosts/", reason: "mount points and a disk of the run's own" },
     Writer { prefix: "cli/src/commands/new/", reason: "a new program's files, none of which may be there" },
 ];
 

@@ -167,18 +167,28 @@ pub(crate) const PURE: &[Pure] = &[
         reason: "whom a certificate is for follows from its bytes alone",
     },
     Pure {
-        prefix: "cli/src/runner/chaos/deck",
+        prefix: "drill/src/chaos/schedule",
         forbidden: WORLD,
         reason: "a seed plays the same faults again: time and the job come as arguments",
     },
-    Pure { prefix: "cli/src/runner/chaos/spell", forbidden: WORLD, reason: "part of the deck" },
+    Pure { prefix: "drill/src/chaos/timed_fault", forbidden: WORLD, reason: "part of the schedule" },
     Pure {
-        prefix: "cli/src/commands/chaos/judge",
+        prefix: "drill/src/trials/verdict",
         forbidden: WORLD,
         reason: "a verdict follows from how a job ended alone",
     },
     Pure {
-        prefix: "cli/src/reading",
+        prefix: "runner/src/upkeep",
+        forbidden: WORLD,
+        reason: "what a supervisor does next follows from what it was told: time comes as an argument",
+    },
+    Pure {
+        prefix: "runner/src/counts",
+        forbidden: WORLD,
+        reason: "what counted in a run follows from what its masters have said",
+    },
+    Pure {
+        prefix: "runner/src/reading",
         forbidden: WORLD,
         reason: "what a status says is said alike wherever it is shown",
     },

@@ -21,13 +21,15 @@ const WAYS: [&str; 12] = [
 ];
 
 /// What is linked into what people run. Tests and benches write as they like.
-const PRODUCTS: [&str; 8] = [
+const PRODUCTS: [&str; 10] = [
     "cli/src/",
+    "drill/src/",
     "master/src/",
     "operator/src/",
     "planner/src/",
     "pserver/src/",
     "recordio/src/",
+    "runner/src/",
     "runtime/src/",
     "trainer-sdk/src/",
 ];

@@ -1,9 +1,9 @@
 //! Which checkpoints are meant: a place, and what the master's document says of it. Changes nothing in either.
 
-use crate::exit::Exit;
-use crate::runner::folder::RunFolder;
 use anyhow::Context;
 use shoal_master::document::Document;
+use shoal_runner::exit::Exit;
+use shoal_runner::folder::RunFolder;
 use shoal_runtime::cluster::{CheckpointId, ManifestRecord};
 use shoal_runtime::host::checkpoints::{Completeness, Entry, list, load_unrecorded};
 use shoal_runtime::host::rpc::Security;

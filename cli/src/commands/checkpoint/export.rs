@@ -1,11 +1,11 @@
 //! `shoal checkpoint export`: the model in a checkpoint as safetensors, or one of its tables as Parquet. It must never write
 //! what a checksum denies.
 
-use super::super::Output;
 use super::super::export::{Wanted, is_of_reading};
 use super::choice::{PlaceChoice, reached};
-use crate::at_rest::AtRest;
 use anyhow::Context;
+use shoal_runner::at_rest::AtRest;
+use shoal_runner::output::Output;
 use shoal_runtime::host::checkpoints::load;
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! `shoal checkpoint ls`: what lies in a place, and which of it the job would go back to.
 
-use super::super::{Output, print};
 use super::choice::{Chosen, PlaceChoice, reached};
 use serde_json::{Value, json};
+use shoal_runner::output::{Output, print};
 use shoal_runtime::cluster::CheckpointId;
 use shoal_runtime::host::checkpoints::{Completeness, Entry, load_unrecorded};
 use std::process::ExitCode;

@@ -1,10 +1,10 @@
 //! `shoal checkpoint now`: asks a running master for one, and comes back when it is durable.
 
-use super::super::{Output, print};
-use crate::client::{Client, JobChoice};
-use crate::exit::Exit;
 use anyhow::bail;
 use serde_json::json;
+use shoal_runner::client::{Client, JobChoice};
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print};
 use shoal_runtime::wire::proto::StatusReply;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -4,12 +4,12 @@
 use super::choice::{Chosen, PlaceChoice};
 use super::ls::lines;
 use super::verify::verified;
-use crate::at_rest::AtRest;
-use crate::model_state::ModelState;
 use crate::table_file;
 use crate::table_file::tests::rows_in;
-use crate::table_state::tests::{copy, table};
 use shoal_master::document::{Document, KeptCheckpoint, Wanted};
+use shoal_runner::at_rest::AtRest;
+use shoal_runner::model_state::ModelState;
+use shoal_runner::table_state::samples::{copy, table};
 use shoal_runtime::cluster::block_copy::{Segment, SegmentRow, WHOLE, encode_row};
 use shoal_runtime::cluster::checkpoint::{Cut, Origin};
 use shoal_runtime::cluster::initial::Initial;

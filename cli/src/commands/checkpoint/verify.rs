@@ -1,8 +1,8 @@
 //! `shoal checkpoint verify`: reads every byte, names everything that is wrong, and fails if anything is.
 
-use super::super::{Output, print_outcome};
 use super::choice::{Chosen, PlaceChoice, reached};
 use serde_json::json;
+use shoal_runner::output::{Output, print_outcome};
 use shoal_runtime::cluster::ManifestRecord;
 use shoal_runtime::host::checkpoints::{Completeness, Fault, Report, verify};
 use std::process::ExitCode;

@@ -3,10 +3,10 @@
 use super::now;
 use crate::cluster::ClusterChoice;
 use crate::cluster::mirror::{Keeper, Mirror, mirror};
-use crate::commands::{Output, print_outcome};
 use serde_json::json;
 use shoal_experiments::collector::{Collector, Look, Resource, Selector, selector};
 use shoal_experiments::{self as experiments, Experiment, Sample};
+use shoal_runner::output::{Output, print_outcome};
 use shoal_runtime::host::files;
 use shoal_runtime::host::output::Unprinted;
 use shoal_runtime::host::shutdown::Shutdown;

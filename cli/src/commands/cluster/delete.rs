@@ -3,12 +3,12 @@
 use crate::cluster::follow::{Followed, follow};
 use crate::cluster::text::duration;
 use crate::cluster::{ClusterChoice, explained};
-use crate::commands::{Output, print};
-use crate::exit::Exit;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
 use serde_json::json;
 use shoal_operator::api::TrainingJob;
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print};
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -3,11 +3,11 @@
 use super::now;
 use crate::cluster::text::{object, table};
 use crate::cluster::{ClusterChoice, explained};
-use crate::commands::{Output, print};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use shoal_operator::api::TrainingJob;
+use shoal_runner::output::{Output, print};
 use std::process::ExitCode;
 
 /// List the training jobs of a Kubernetes cluster, or show one
@@ -42,6 +42,9 @@ pub(crate) async fn get(arguments: GetArguments) -> anyhow::Result<ExitCode> {
         if all_namespaces { Api::all(cluster.client.clone()) } else { cluster.jobs() };
     let mut jobs = jobs.list(&ListParams::default()).await.map_err(explained)?.items;
     jobs.sort_by_key(|job| (job.namespace(), job.name_any()));
+    if jobs.is_empty() && !all_namespaces {
+        cluster.check_namespace().await?;
+    }
     match output {
         Output::Json => print(json!({ "jobs": jobs.iter().map(object).collect::<Vec<_>>() }))?,
         Output::Text if jobs.is_empty() && all_namespaces => note!("there are no training jobs"),

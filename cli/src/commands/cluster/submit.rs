@@ -2,13 +2,13 @@
 
 use super::wait::{What, until};
 use crate::cluster::{Cluster, ClusterChoice, explained};
-use crate::commands::{Output, print_outcome};
-use crate::exit::Exit;
 use crate::manifest;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use shoal_operator::api::WrittenJob;
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print_outcome};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

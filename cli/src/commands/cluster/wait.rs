@@ -3,10 +3,10 @@
 use crate::cluster::follow::{Followed, follow};
 use crate::cluster::text::{condition, duration, line, object, status_of};
 use crate::cluster::{Cluster, ClusterChoice};
-use crate::commands::{Output, print_outcome};
-use crate::exit::Exit;
 use kube::ResourceExt;
 use shoal_operator::api::{Phase, TrainingJob};
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print_outcome};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  shoal wait digits --timeout 2h && shoal get digits -o json\n  shoal wait digits --for running\n\
-Exit codes: 0 it is so, 1 the job has failed or ended otherwise, 3 the cluster does not answer, 4 not in time."
+Exit codes: 0 it is so, 1 the job has failed or ended otherwise, 3 the cluster does not answer, 4 not in time,\n5 not permitted."
 )]
 pub(crate) struct WaitArguments {
     /// Name of the job

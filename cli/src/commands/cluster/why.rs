@@ -3,13 +3,13 @@
 use super::now;
 use crate::cluster::text::{age, object, status_of};
 use crate::cluster::{ClusterChoice, explained};
-use crate::commands::{Output, print};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use shoal_operator::api::{Moment, PlanStatus, PserverRoleStatus, TrainingJob, TrainingJobStatus};
 use shoal_operator::manifest::JOB_LABEL;
+use shoal_runner::output::{Output, print};
 use std::process::ExitCode;
 
 /// The newest warnings that are shown.

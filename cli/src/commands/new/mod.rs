@@ -3,12 +3,12 @@
 mod crate_name;
 mod sdk;
 
-use super::{Output, print_outcome};
-use crate::exit::Exit;
-use crate::shell;
 use anyhow::Context;
 use sdk::Sdk;
 use serde_json::json;
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print_outcome};
+use shoal_runner::shell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -4,11 +4,11 @@
 #[cfg(feature = "pack")]
 mod pack;
 
-use super::{print, print_outcome};
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use shoal_recordio::{Compressor, Index, Limits, Reader, verify};
+use shoal_runner::output::{print, print_outcome};
 use shoal_runtime::host::output::Results;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -4,10 +4,10 @@
 use crate::pack::parquet::{self, ColumnNames, RowForm};
 use crate::pack::text::TextEncoding;
 use crate::pack::{csv, idx, lines, tfrecord};
-use crate::runner::folder::refuse_kept;
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use shoal_recordio::{Compressor, Writer, WriterOptions};
+use shoal_runner::folder::refuse_kept;
 use shoal_runtime::host::files::NewFile;
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter};

@@ -43,7 +43,7 @@ fn taken(text: &str, more: &[&str]) -> anyhow::Result<RunArguments> {
     arguments.with_manifest()
 }
 
-fn bounds(text: &str) -> Option<crate::runner::plan::Bounds> {
+fn bounds(text: &str) -> Option<shoal_runner::plan::Bounds> {
     Some(text.parse().unwrap())
 }
 

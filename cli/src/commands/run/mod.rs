@@ -1,25 +1,21 @@
 //! `shoal run`: a job on this machine, with the same processes and protocol as on a cluster.
 
-mod flags;
-mod life;
-
-pub(crate) use flags::{Fire, JobFlags, RunIdentity};
-pub(crate) use life::{start, train};
-
-use super::{Output, print_outcome};
-use crate::breakdown::Breakdown;
-use crate::evaluations;
-use crate::exclusions;
-use crate::exit::Exit;
-use crate::reading::pserver_totals;
-use crate::rewinds;
-use crate::runner::Supervisor;
-use crate::runner::chaos::kind::{Kind, Kinds};
-use crate::runner::chaos::{Chaos, privileges};
-use crate::runner::folder::RunFolder;
-use crate::runner::latest;
-use crate::runner::outcome::Outcome;
-use crate::runner::progress::Progress;
+use shoal_drill::chaos::kind::{Kind, Kinds};
+use shoal_drill::chaos::{Chaos, privileges};
+use shoal_drill::flags::{ChaosFlags, ChaosPlan};
+use shoal_runner::Supervisor;
+use shoal_runner::breakdown::Breakdown;
+use shoal_runner::evaluations;
+use shoal_runner::exclusions;
+use shoal_runner::exit::Exit;
+use shoal_runner::flags::{JobFlags, RunIdentity};
+use shoal_runner::folder::RunFolder;
+use shoal_runner::outcome::Outcome;
+use shoal_runner::output::{Output, print_outcome};
+use shoal_runner::progress::Progress;
+use shoal_runner::reading::pserver_totals;
+use shoal_runner::rewinds;
+use shoal_runner::{latest, life};
 use shoal_runtime::cluster::job_check;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::files;
@@ -56,7 +52,7 @@ pub(crate) struct RunArguments {
     #[cfg_attr(not(feature = "cluster"), arg(help = "Not in this build: a TrainingJob as a cluster runs it", long_help = "Not in this build: a TrainingJob as a cluster runs it", value_parser = not_here))]
     file: Option<PathBuf>,
     #[command(flatten)]
-    flags: JobFlags,
+    flags: JobFlags<ChaosFlags>,
     /// Name of the job, of letters, digits, '-', '_' and '.'; by default the program's name, or its script's
     #[arg(long)]
     name: Option<String>,
@@ -110,9 +106,9 @@ impl RunArguments {
         Ok(self)
     }
 
-    /// What is struck; an error for flags of chaos where there is none.
-    fn fire(&self) -> anyhow::Result<Option<Fire>> {
-        let JobFlags { chaos_hard, chaos_kinds, .. } = &self.flags;
+    /// The faults that are injected; an error for flags of chaos where there is none.
+    fn chaos_plan(&self) -> anyhow::Result<Option<ChaosPlan>> {
+        let ChaosFlags { chaos_hard, chaos_kinds } = &self.flags.more;
         let Some(seed) = self.chaos else {
             if *chaos_hard || !chaos_kinds.is_empty() {
                 return Err(
@@ -125,7 +121,7 @@ impl RunArguments {
             let why = "--chaos-kinds disk: a run that goes on has its state on another disk already";
             return Err(Exit::Usage(why.to_owned()).into());
         }
-        Ok(Some(Fire { seed, is_hard: *chaos_hard, kinds: Kinds::of(chaos_kinds) }))
+        Ok(Some(ChaosPlan { seed, is_hard: *chaos_hard, kinds: Kinds::of(chaos_kinds) }))
     }
 
     /// The job's name and folder: new ones, or those of the run that is to go on.
@@ -156,20 +152,21 @@ impl RunArguments {
 
 pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let arguments = arguments.with_manifest()?;
-    let fire = arguments.fire()?;
+    let faults = arguments.chaos_plan()?;
     arguments.flags.check()?;
-    if let Some(fire) = fire {
-        privileges::enter(fire.kinds)?;
+    if let Some(faults) = faults {
+        privileges::enter(faults.kinds)?;
     }
     let mut shutdown = Shutdown::on_signal()?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::begin();
     let started = async {
-        let plan = arguments.flags.plan(arguments.identity()?, fire).await?;
-        start(plan, &mut progress).await
+        let conditions = faults.map(ChaosPlan::conditions).unwrap_or_default();
+        let plan = arguments.flags.plan(arguments.identity()?, conditions).await?;
+        life::start(plan, &mut progress).await
     };
     let mut job = tokio::select! {
         biased;
-        () = shutdown.wait() => return Err(interrupted()),
+        () = shutdown.wait() => return Err(Exit::interrupted(&shutdown).into()),
         job = started => job?,
     };
     latest::remember(job.plan.folder.path());
@@ -183,11 +180,11 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         job.plan.folder.command("status"),
         job.plan.folder.command("scale")
     ));
-    let mut chaos = fire.map(|fire| Chaos::new(fire.weather(&job.plan)));
+    let chaos = faults.map(|faults| Chaos::new(faults, &job.plan));
     let trained = tokio::select! {
         biased;
-        () = shutdown.wait() => Err(interrupted()),
-        trained = train(&mut job, &mut progress, chaos.as_mut()) => trained,
+        () = shutdown.wait() => Err(Exit::interrupted(&shutdown).into()),
+        trained = life::train(&mut job, &mut progress, chaos) => trained,
     };
     progress.end();
     if let Err(error) = &trained {
@@ -219,10 +216,6 @@ fn named(name: &str) -> Result<&str, Exit> {
     Ok(name)
 }
 
-fn interrupted() -> anyhow::Error {
-    anyhow::anyhow!("interrupted: nothing is left running")
-}
-
 fn text(outcome: &Outcome, job: &Supervisor) -> String {
     let status = &outcome.status;
     let excluded = match status.records_excluded {
@@ -251,9 +244,9 @@ fn text(outcome: &Outcome, job: &Supervisor) -> String {
         let (fills, entries, bytes) = (totals.fills, totals.entries, totals.bytes_followed);
         lines.push(format!("  copies: {fills} filled, {entries} updates followed, {bytes} bytes"));
     }
-    let strikes = job.record.strikes().count();
-    if strikes > 0 {
-        lines.push(format!("  {strikes} faults survived"));
+    let faults = job.record.injected().count();
+    if faults > 0 {
+        lines.push(format!("  {faults} faults survived"));
     }
     lines.push(format!("Model: {}", job.plan.folder.model().display()));
     lines.join("\n")

@@ -4,9 +4,9 @@ mod object;
 mod text;
 mod watch;
 
-use super::{Output, print};
-use crate::client::JobChoice;
-use crate::exit::Exit;
+use shoal_runner::client::JobChoice;
+use shoal_runner::exit::Exit;
+use shoal_runner::output::{Output, print};
 // What the runner and `shoal run` ask by this path.
 use object::json_of;
 use serde_json::json;
@@ -77,7 +77,7 @@ fn of_the_end(arguments: &StatusArguments, error: anyhow::Error) -> anyhow::Resu
 mod tests {
     use super::text::sections;
     use super::*;
-    use crate::screen::{Size, fitted};
+    use shoal_runner::screen::{Size, fitted};
     use shoal_runtime::wire::proto::{JobSettings, PserverStatus, StatusReply, TrainerStatus};
     use unicode_width::UnicodeWidthStr;
 
@@ -99,7 +99,7 @@ mod tests {
         for (over, under_way) in [(0, 1), (1, 2), (2, 2)] {
             let status = at(over, 2);
             assert!(text(&status).contains(&format!("progress  step 7 of 314, epoch {under_way} of 2\n")));
-            let mut progress = crate::runner::progress::Progress::new();
+            let mut progress = shoal_runner::progress::Progress::begin();
             let line = progress.line(&status, tokio::time::Instant::now());
             assert!(line.contains(&format!("  epoch {under_way}/2  step 7/314  ")), "{line}");
             assert_eq!(json_of(&status)["epoch"], over, "programs are told those that are over");

@@ -1,10 +1,11 @@
 //! A status for programs, as one JSON object. Pure.
 
-use crate::breakdown::{self, Breakdown};
-use crate::reading::{gradients, levels, live, pserver_totals};
-use crate::waste::Waste;
-use crate::{data_size, evaluations, rewinds, staleness, verified};
+use crate::verified;
 use serde_json::{Value, json};
+use shoal_runner::breakdown::{self, Breakdown};
+use shoal_runner::reading::{gradients, levels, live, pserver_totals};
+use shoal_runner::waste::Waste;
+use shoal_runner::{data_size, evaluations, rewinds, staleness};
 use shoal_runtime::wire::proto::{PserverCounters, StatusReply};
 
 /// The whole status as one JSON object.

@@ -1,10 +1,11 @@
 //! A status for people, section by section. Pure.
 
-use crate::breakdown::{self, Breakdown};
-use crate::reading::{epoch, gradients, live, pserver_totals};
-use crate::screen::Section;
-use crate::waste::Waste;
-use crate::{data_size, evaluations, exclusions, rewinds, staleness, verified};
+use crate::verified;
+use shoal_runner::breakdown::{self, Breakdown};
+use shoal_runner::reading::{epoch, gradients, live, pserver_totals};
+use shoal_runner::screen::Section;
+use shoal_runner::waste::Waste;
+use shoal_runner::{data_size, evaluations, exclusions, rewinds, staleness};
 use shoal_runtime::wire::proto::{PserverCounters, PserverStatus, StatusReply};
 
 /// The whole status for people.

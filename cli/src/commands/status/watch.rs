@@ -3,14 +3,14 @@
 
 use super::object::json_of;
 use super::text::sections;
-use crate::client::{Client, JobChoice};
-use crate::commands::{Output, print};
-use crate::exit::Exit;
-use crate::runner::folder::RunFolder;
-use crate::runner::journal::{self, Entry};
-use crate::runner::progress::Progress;
-use crate::screen::{Size, fitted};
-use crate::terminal;
+use shoal_runner::client::{Client, JobChoice};
+use shoal_runner::exit::Exit;
+use shoal_runner::folder::RunFolder;
+use shoal_runner::journal::{self, Entry};
+use shoal_runner::output::{Output, print};
+use shoal_runner::progress::Progress;
+use shoal_runner::screen::{Size, fitted};
+use shoal_runner::terminal;
 use shoal_runtime::host::output::{Stream, Unprinted};
 use shoal_runtime::wire::proto::StatusReply;
 use std::process::ExitCode;
@@ -49,7 +49,7 @@ pub(super) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<
     let mut screen = match output {
         Output::Json => Screen::Json,
         Output::Text if terminal::is_drawn(Stream::Results) => Screen::Terminal(Drawn::default()),
-        Output::Text => Screen::Lines(Progress::new()),
+        Output::Text => Screen::Lines(Progress::begin()),
     };
     let mut resized = signal(SignalKind::window_change())?;
     let (mut client, mut silent_since, mut has_shown) = (None, None, false);

@@ -97,7 +97,7 @@ fn member(name: &str) -> MemberView {
     MemberView { name: name.to_owned(), is_live: true, ..MemberView::default() }
 }
 
-/// The table of a laptop's ends (`cli/src/runner`), as far as both know them: as many of them end the job.
+/// The table of a laptop's ends (`runner/src/upkeep.rs`), as far as both know them: as many of them end the job.
 #[test]
 fn as_many_ends_fail_a_job_as_on_a_laptop() {
     let exited = End::Exited;
