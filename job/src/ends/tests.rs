@@ -126,16 +126,16 @@ fn the_master_is_told_of_trainers_that_end_without_a_word_and_what_to_make_of_it
 #[test]
 fn a_process_that_ran_out_of_memory_says_so() {
     let log = "registered\nmemory allocation of 4096 bytes failed\n\n";
-    let said = sentence("pserver-1", End::Signalled(6), PSERVER, log);
+    let said = sentence("pserver-1", Signalled(6), PSERVER, log);
     assert!(said.ends_with("out of memory: memory allocation of 4096 bytes failed"), "{said}");
-    assert!(sentence("x", End::Signalled(6), LIFE, "assertion failed").ends_with("it aborted"));
+    assert!(sentence("x", Signalled(6), LIFE, "assertion failed").ends_with("it aborted"));
 }
 
 #[test]
 fn the_record_has_a_word_for_each_end() {
-    assert_eq!((End::Exited(0).word(true), End::Exited(0).word(false)), ("left", "ended"));
-    assert_eq!((End::Signalled(15).word(true), End::Signalled(15).word(false)), ("left", "killed"));
-    assert_eq!((End::Exited(1).word(true), End::Signalled(9).word(false)), ("killed", "killed"));
+    assert_eq!((Exited(0).word(true), Exited(0).word(false)), ("left", "ended"));
+    assert_eq!((Signalled(15).word(true), Signalled(15).word(false)), ("left", "killed"));
+    assert_eq!((Exited(1).word(true), Signalled(9).word(false)), ("killed", "killed"));
 }
 
 proptest! {
@@ -143,7 +143,7 @@ proptest! {
     #[test]
     fn no_trainer_that_nobody_told_ends_well(code in 0i32..256, signal in 1i32..65, part in 0usize..3) {
         let life = Life { part: [Part::NeverJoined, Part::Joined, Part::Worked][part], ..LIFE };
-        for end in [End::Exited(code), End::Signalled(signal)] {
+        for end in [Exited(code), Signalled(signal)] {
             prop_assert!(meaning(end, life) > Killed, "{end}");
             prop_assert!(meaning(end, life) < Hopeless, "{end}");
             prop_assert!(meaning(end, Life { is_first: true, ..life }) > Killed, "{end}");
