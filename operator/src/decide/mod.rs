@@ -23,6 +23,8 @@ mod notes;
 mod numbers;
 mod observe;
 mod plans;
+#[cfg(test)]
+mod plans_tests;
 mod progress;
 #[cfg(test)]
 mod properties;
