@@ -73,7 +73,7 @@ pub enum Entry {
 /// What is run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begun {
-    /// [`FORMAT`]; 0 in journals from before formats were numbered.
+    /// `FORMAT`; 0 in journals from before formats were numbered.
     #[serde(default)]
     pub format: u32,
     /// The job's name.

@@ -1,7 +1,7 @@
 //! The local runner: the same roles as on a cluster, as processes of this machine, supervised; and what is read of jobs, models and
 //! tables by whoever runs or watches one.
 //!
-//! [`Supervisor`] keeps the processes of one job as the job wants them, by what [`upkeep`] decides and what ends mean ([`shoal_job::ends`]);
+//! [`Supervisor`] keeps the processes of one job as the job wants them, by what `upkeep` decides and what ends mean ([`shoal_job::ends`]);
 //! [`record`] and [`journal`] remember what happened; a [`reaper`] outlives it and leaves nothing; some run on [`hosts`] of their own.
 //! Nothing here may change a bit of the model: it starts, stops and signals processes only.
 

@@ -1,4 +1,4 @@
-//! Breaking a job on purpose: the [`schedule`] decides what and when; signals, limits, calls, and [hosts](shoal_runner::hosts) of
+//! Breaking a job on purpose: the `schedule` decides what and when; signals, limits, calls, and [hosts](shoal_runner::hosts) of
 //! the run's own do it.
 
 pub mod kind;

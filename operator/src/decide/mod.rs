@@ -1,7 +1,7 @@
 //! What a job needs next: from the job as it is written, its pods, its plans and its master's word. Pure.
 //!
-//! Four stages, each a function of those before: [`observe`] counts what there is, [`target`] says what there should be, [`acts`] what is
-//! to be done for it, [`status`] what is told. [`check`] holds the decision against what must hold whatever is seen.
+//! Four stages, each a function of those before: `observe` counts what there is, `target` says what there should be, `acts` what is
+//! to be done for it, `status` what is told. `check` holds the decision against what must hold whatever is seen.
 //!
 //! The state machine is the job's phase. What must not be forgotten between two looks is in the job's status, and is
 //! written before anything is done (`Decision`); so every act may be repeated, come late, or be lost with its operator.
