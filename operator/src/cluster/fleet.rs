@@ -12,7 +12,7 @@ use super::pod_index::PodIndex;
 use super::refusals::Refusals;
 use super::surroundings::{self, KINDS, Kind, Surrounded};
 use super::unseen::Unseen;
-use crate::api::{ScalePlan, TrainingJob, TrainingJobStatus};
+use crate::api::{Moment, ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{
     Act, Choice, Decision, GOING, Memory, NAME_TAKEN, PodPlan, PodState, PodView, QUOTA, Role, View, decide,
     pod_name,
@@ -135,7 +135,7 @@ impl Fleet {
             plans: &plans,
             choice,
             has_store: self.defaults.store.is_some(),
-            now: crate::api::Moment(i64::try_from(wall_seconds()).unwrap_or(i64::MAX)),
+            now: present(),
         };
         let decision = decide(&view, &mut known.memory)?;
         let after = Duration::from_secs(decision.again_after);
@@ -265,7 +265,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Makes pods, several at a time.
+    /// Makes pods: role by role, those of the least that a job runs with before those beyond. What is refused keeps those after it
+    /// from being tried: they would only take the room that it waits for.
     async fn create(
         &self,
         job: &TrainingJob,
@@ -273,18 +274,41 @@ impl Fleet {
         known: &mut Known,
         failed: &mut Option<kube::Error>,
     ) {
-        let now = Instant::now();
         let has_service = known.made[0].is_some();
         let plan = |act: &Act| match act {
-            Act::CreatePod(plan) => Some(plan.clone()),
+            Act::CreatePod(plan) if has_service || plan.role == Role::Master => Some(plan.clone()),
             _ => None,
         };
-        let is_due = |plan: &PodPlan| {
-            (has_service || plan.role == Role::Master) && known.refusals.is_due(&pod_object(job, plan), now)
-        };
-        let due: Vec<PodPlan> = acts.iter().filter_map(plan).filter(is_due).collect();
-        let creations: Vec<_> = due.into_iter().map(|plan| self.create_one(job, plan)).collect();
+        let plans: Vec<PodPlan> = acts.iter().filter_map(plan).collect();
+        let kind = |plan: &PodPlan| (plan.role, plan.is_elastic);
+        for alike in plans.chunk_by(|one, next| kind(one) == kind(next)) {
+            if !known.refusals.is_due(&pod_object(job, &alike[0]), Instant::now()) {
+                return;
+            }
+            // What one of them is refused for holds for all: the first goes alone, and after each that was made twice as many, as
+            // Kubernetes' own controllers do it (`slowStartBatch` of the ReplicaSet's).
+            let (mut left, mut count) = (alike, 1);
+            while !left.is_empty() {
+                let (now, later) = left.split_at(count.min(left.len()));
+                if !self.create_alike(job, now, known, failed).await {
+                    return;
+                }
+                (left, count) = (later, 2 * count);
+            }
+        }
+    }
+
+    /// Makes pods of one kind, several at a time. Whether none was refused.
+    async fn create_alike(
+        &self,
+        job: &TrainingJob,
+        plans: &[PodPlan],
+        known: &mut Known,
+        failed: &mut Option<kube::Error>,
+    ) -> bool {
+        let creations: Vec<_> = plans.iter().map(|plan| self.create_one(job, plan.clone())).collect();
         let mut made = stream::iter(creations).buffer_unordered(CREATED_AT_A_TIME);
+        let (now, mut is_welcome) = (Instant::now(), true);
         while let Some((plan, made)) = made.next().await {
             let object = pod_object(job, &plan);
             match made {
@@ -295,11 +319,13 @@ impl Fleet {
                     }
                 }
                 Ok((Outcome::Refused(word, why), _)) => {
+                    is_welcome = false;
                     known.refusals.note(&object, (word, why), now, &mut locked(&self.random));
                 }
                 Err(error) => *failed = Some(error),
             }
         }
+        is_welcome
     }
 
     async fn create_one(
@@ -328,6 +354,11 @@ impl Fleet {
         }
         known.memory.blocked = first;
     }
+}
+
+/// The time of day.
+pub(super) fn present() -> Moment {
+    Moment(i64::try_from(wall_seconds()).unwrap_or(i64::MAX))
 }
 
 /// The job's master, if it runs.

@@ -18,6 +18,8 @@ enum Server {
     Slow,
     Fails,
     Hangs,
+    /// A quota has room for so many pods.
+    Full(u64),
 }
 
 /// A server of one operator, with how many calls it has under way, and had at most.
@@ -46,6 +48,13 @@ async fn answer(calls: Arc<Calls>, request: Request<Body>) -> Result<Response<Bo
         _ if is_lease => {}
         Server::Fails => return answered(500, status(500)),
         Server::Hangs => std::future::pending().await,
+        Server::Full(room) => {
+            if calls.all.fetch_add(1, Ordering::Relaxed) >= room {
+                let message = "exceeded quota: few";
+                let full = json!({ "kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403 });
+                return answered(403, Body::from(full.to_string().into_bytes()));
+            }
+        }
         Server::Slow => {
             let now = calls.under_way.fetch_add(1, Ordering::Relaxed) + 1;
             calls.most.fetch_max(now, Ordering::Relaxed);
@@ -55,8 +64,11 @@ async fn answer(calls: Arc<Calls>, request: Request<Body>) -> Result<Response<Bo
         }
     }
     let bytes = request.into_body().collect_bytes().await?;
-    // What is applied without a version has one afterwards.
+    // What is applied without a version has one afterwards, and what is made a uid.
     let mut object: Value = serde_json::from_slice(&bytes)?;
+    if object["metadata"]["uid"].is_null() {
+        object["metadata"]["uid"] = object["metadata"]["name"].clone();
+    }
     object["metadata"]["resourceVersion"] = json!("2");
     if object["spec"].is_null() {
         object["spec"] = json!({});
@@ -107,19 +119,56 @@ fn job() -> Arc<TrainingJob> {
     Arc::new(job)
 }
 
-#[tokio::test(start_paused = true)]
-async fn pods_of_a_job_are_made_side_by_side_but_not_all_at_once() {
-    let (fleet, calls) = fleet().await;
-    let plan = |ordinal| PodPlan {
-        role: Role::Trainer,
+fn pod(role: Role, ordinal: u32) -> Act {
+    let is_elastic = role == Role::Trainer && ordinal >= 90;
+    Act::CreatePod(PodPlan {
+        role,
         ordinal,
-        is_elastic: false,
+        is_elastic,
         resources: None,
         memory: None,
         pservers: 1,
         trainers: 100,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_quota_refuses_is_waited_for_by_its_first_pod_and_by_none_that_would_take_its_room() {
+    let (fleet, calls) = fleet().await;
+    let mut there = BTreeSet::new();
+    let mut made = |known: &mut Known| {
+        there.extend(known.unseen.with_made(Vec::new()).into_iter().map(|pod| pod.name));
+        there.clone()
     };
-    let acts: Vec<Act> = (0..100).map(|ordinal| Act::CreatePod(plan(ordinal))).collect();
+    let all = || calls.all.load(Ordering::Relaxed);
+    let mut acts: Vec<Act> = (0..3).map(|ordinal| pod(Role::Pserver, ordinal)).collect();
+    acts.extend((0..100).map(|ordinal| pod(Role::Trainer, ordinal)));
+    let (mut known, mut failed) = (Known::default(), None);
+    known.made[0] = Some((None, Instant::now()));
+    *calls.server.lock().unwrap() = Server::Full(2);
+    fleet.create(&job(), &acts, &mut known, &mut failed).await;
+    assert_eq!((all(), made(&mut known).len()), (3, 2), "no trainer takes the room of a pserver");
+    acts.drain(..2);
+    fleet.create(&job(), &acts, &mut known, &mut failed).await;
+    assert_eq!(all(), 3, "it is not tried again at once");
+    // Of 90 trainers that are the least and 10 beyond: how many there is room for, how many are tried, and how many pods there are then.
+    for (room, tried, there) in [(1, 2, 3), (2, 3, 5), (91, 95, 96), (1000, 7, 103)] {
+        tokio::time::advance(Duration::from_secs(10)).await;
+        *calls.server.lock().unwrap() = Server::Full(all() + room);
+        let before = all();
+        fleet.create(&job(), &acts, &mut known, &mut failed).await;
+        let made = made(&mut known);
+        assert_eq!((all() - before, made.len()), (tried, there));
+        let is_there = |act: &Act| matches!(act, Act::CreatePod(plan) if made.contains(&pod_name(plan.role, "j", plan.ordinal)));
+        acts.retain(|act| !is_there(act));
+    }
+    assert!(failed.is_none(), "{failed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_job_are_made_side_by_side_but_not_all_at_once() {
+    let (fleet, calls) = fleet().await;
+    let acts: Vec<Act> = (0..100).map(|ordinal| pod(Role::Trainer, ordinal)).collect();
     let (mut known, mut failed) = (Known::default(), None);
     fleet.create(&job(), &acts, &mut known, &mut failed).await;
     assert_eq!(calls.all.load(Ordering::Relaxed), 0, "without a service nobody finds the master");
