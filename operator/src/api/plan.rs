@@ -68,6 +68,9 @@ pub struct ScalePlanStatus {
     /// What it waits for, or why it cannot be carried out.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// The uid of the job that it is for, from when there was one: what is called so later is another job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_uid: Option<String>,
     /// When the operator took it up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create_time: Option<Moment>,

@@ -2,14 +2,13 @@
 //!
 //! A plan becomes part of the job (its spec's numbers, its seats) and only then is `Scaling`; from then on the job is kept as
 //! it says by the same code as always, and the plan only watches. Every plan ends: with what it asks for, with the job, or once that
-//! has not come for too long; and one that was made for an earlier job of the name is none of this one's.
+//! has not come for too long; and one that was for an earlier job of the name is none of this one's.
 
 use super::notes::Notes;
 use super::observe::{Course, Observed};
 use super::seats::Seats;
 use super::view::{PodState, Role, pod_name};
 use crate::api::{ScalePlan, ScalePlanPhase, ScalePlanStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 /// The label by which a plan says whose it is, and the only value of it that people's plans have.
@@ -46,10 +45,11 @@ pub(super) fn take_up(seen: &Observed<'_>, seats: &mut Seats) -> Plans {
     for plan in seen.view.plans {
         let before = plan.status.clone().unwrap_or_default();
         let mut status = before.clone();
-        let outcome = match (is_over, is_of_another(seen, plan), waits_for) {
+        status.job_uid = status.job_uid.or_else(|| seen.view.job.metadata.uid.clone());
+        let outcome = match (is_over, is_of_another(seen, &before), waits_for) {
             (true, ..) => Err("the job is over".to_owned()),
             (_, true, _) => Err(format!(
-                "it was made before this job was, for an earlier one of the name {}: make it again if it is meant",
+                "it was for an earlier job of the name {}: make it again if this one is meant",
                 seen.view.name()
             )),
             (.., Some(first)) => {
@@ -77,13 +77,9 @@ pub(super) fn take_up(seen: &Observed<'_>, seats: &mut Seats) -> Plans {
     plans
 }
 
-/// Whether a plan was made for an earlier job of the name.
-fn is_of_another(seen: &Observed<'_>, plan: &ScalePlan) -> bool {
-    let made = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);
-    match (made(&plan.metadata), made(&seen.view.job.metadata)) {
-        (Some(plan), Some(job)) => plan < job,
-        _ => false,
-    }
+/// Whether a plan was seen beside an earlier job of the name. One that was made before any waits for the first.
+fn is_of_another(seen: &Observed<'_>, status: &ScalePlanStatus) -> bool {
+    status.job_uid.is_some() && status.job_uid != seen.view.job.metadata.uid
 }
 
 fn carry_on(
