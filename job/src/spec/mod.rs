@@ -7,6 +7,7 @@
 mod check;
 mod document;
 mod enums;
+mod live;
 mod naming;
 mod schema;
 
@@ -14,7 +15,7 @@ pub use check::check_value;
 pub use document::Document;
 pub use enums::{EnvironmentRule, Gradients, Mode};
 pub use naming::{Naming, is_flag};
-pub use schema::{Field, fields};
+pub use schema::{Change, Field, fields};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ pub const DELAY_MAX: u32 = 4;
 
 // The rules of the fields below, so that none says them again:
 // - The comment is the help of the flag and the description in the resource's definition. "By default X" is held against the
-//   defaults by a test; "May not change once the job has begun" is added where the field is pinned.
+//   defaults by a test; "May not change once the job has begun" is added where the field says `x-change`.
 // - `range` are the bounds of flags, manifests and documents alike; `x-most` is one that the installed definition does not have.
 
 /// What a job learns from, how, and what is kept of it.
@@ -39,94 +40,94 @@ pub struct Spec {
     /// records:N: N records without files, each of which is its own number, from 0.
     #[arg(long, env = "SHOAL_DATA", num_args = 1.., value_name = "GLOB")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub data: Vec<String>,
     /// RecordIO files to evaluate the model on, or records:N, named like those to train on: after every epoch unless stated, and at
     /// the end.
     #[arg(long, env = "SHOAL_EVAL_DATA", num_args = 1.., value_name = "GLOB")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub eval_data: Vec<String>,
     /// Evaluate after every so many steps.
     #[arg(long, env = "SHOAL_EVAL_STEPS", value_name = "STEPS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1), extend("x-pinned" = true))]
+    #[schemars(range(min = 1), extend("x-change" = "pinned"))]
     pub eval_steps: Option<u64>,
     /// Evaluate after every so many epochs.
     #[arg(long, env = "SHOAL_EVAL_EPOCHS", value_name = "EPOCHS", conflicts_with = "eval_steps")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1), extend("x-pinned" = true))]
+    #[schemars(range(min = 1), extend("x-change" = "pinned"))]
     pub eval_epochs: Option<u64>,
     /// Do not train: write what the program predicts of each record of the data, in the order of records, into this place, a folder
     /// or an object store's URL that every trainer reaches and that no other prediction has written into. A warm start gives the
     /// model.
     #[arg(long, env = "SHOAL_PREDICT", value_name = "PLACE")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub predict: Option<String>,
     /// For a prediction or an evaluation without training, in place of a warm start: the model as it begins, for a baseline.
     #[arg(long, env = "SHOAL_UNTRAINED")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub untrained: bool,
     /// Passes over the data; 0 to evaluate only, the model of a warm start. By default 1.
     #[arg(long, env = "SHOAL_EPOCHS", value_name = "EPOCHS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 1_000_000), extend("x-pinned" = true))]
+    #[schemars(range(max = 1_000_000), extend("x-change" = "pinned"))]
     pub epochs: Option<u64>,
     /// Seeds shuffling, initial values and the randomness inside trainers. By default 0.
     #[arg(long, env = "SHOAL_SEED", value_name = "SEED")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub seed: Option<u64>,
     /// How updates follow one another: sync, one for each step, the same bits whoever computes; or async, one for each microbatch,
     /// as it comes. By default sync.
     #[arg(long, env = "SHOAL_MODE", value_enum, value_name = "MODE")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub mode: Option<Mode>,
     /// Records in a microbatch: what one trainer computes at a time. By default 8.
     #[arg(long, env = "SHOAL_MICROBATCH_RECORDS", value_name = "RECORDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 16_777_216), extend("x-pinned" = true))]
+    #[schemars(range(min = 1, max = 16_777_216), extend("x-change" = "pinned"))]
     pub microbatch_records: Option<u32>,
     /// Microbatches in a step (M), fixed whatever the number of trainers: about 8 for each trainer expected. By default 16.
     #[arg(long, env = "SHOAL_MICROBATCHES_PER_STEP", value_name = "M")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1), extend("x-pinned" = true, "x-most" = MICROBATCHES_PER_STEP_MAX))]
+    #[schemars(range(min = 1), extend("x-change" = "pinned", "x-most" = MICROBATCHES_PER_STEP_MAX))]
     pub microbatches_per_step: Option<u32>,
     /// Records that stay together when a chunk is shuffled. By default 1.
     #[arg(long, env = "SHOAL_SHUFFLE_RUN", value_name = "RECORDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1), extend("x-pinned" = true))]
+    #[schemars(range(min = 1), extend("x-change" = "pinned"))]
     pub shuffle_run: Option<u32>,
     /// How long a task may go without progress before another trainer is given it as well, in milliseconds. By default 5000.
     #[arg(long, env = "SHOAL_LEASE_TTL_MILLIS", value_name = "MILLIS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 50, max = 3_600_000), extend("x-pinned" = true))]
+    #[schemars(range(min = 50, max = 3_600_000), extend("x-change" = "pinned"))]
     pub lease_ttl_millis: Option<u64>,
     /// Async: microbatches beyond the lowest unapplied one that may be under way, the bound on staleness; without a word, as many as
     /// a step has.
     #[arg(long, env = "SHOAL_STALENESS_WINDOW", value_name = "MICROBATCHES")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_048_576), extend("x-pinned" = true))]
+    #[schemars(range(min = 1, max = 1_048_576), extend("x-change" = "pinned"))]
     pub staleness_window: Option<u32>,
     /// Async: divide the learning rate of an update by 1 + its staleness.
     #[arg(long, env = "SHOAL_SCALE_BY_STALENESS")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub scale_by_staleness: bool,
     /// Sync: take the gradients of a step so many versions before the one that it replaces: the same bits whoever computes, and the
     /// network is hidden behind the computation of the next steps. By default 0.
     #[arg(long, env = "SHOAL_DELAY", value_name = "VERSIONS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-pinned" = true, "x-most" = DELAY_MAX))]
+    #[schemars(extend("x-change" = "pinned", "x-most" = DELAY_MAX))]
     pub delay: Option<u32>,
     /// How precise gradients of dense parameters travel and are summed: f32, or bf16, half the bytes, every sum of two rounded to 8
     /// bits. Counters, metrics, running statistics and embedding tables stay f32. By default f32.
     #[arg(long, env = "SHOAL_GRADIENTS", value_enum, value_name = "PRECISION")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub gradients: Option<Gradients>,
     /// Copies of each block beside its primary: with one, a lost pserver costs a moment and no work. By default 0.
     #[arg(id = "copies", long = "replicas", env = "SHOAL_REPLICAS", value_name = "COPIES")]
@@ -154,7 +155,7 @@ pub struct Spec {
     /// values, the others at their initial values. It must stay as it is while the job lives.
     #[arg(long, env = "SHOAL_WARM_START", value_name = "PLACE/FILE.safetensors")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub warm_start: Option<String>,
     /// Where and how often the model is saved.
     #[command(flatten)]
@@ -176,7 +177,7 @@ pub struct CheckpointSpec {
         hide_default_value = true
     )]
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub place: String,
     /// Make a checkpoint every so many steps; 0 for none but by time. By default 0.
     #[arg(

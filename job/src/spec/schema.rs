@@ -1,4 +1,4 @@
-//! What the fields' attributes say of settings, as data: their bounds, and which of them are pinned.
+//! What the fields' attributes say of settings, as data: their bounds, and when a change of one counts.
 
 use super::Spec;
 use schemars::JsonSchema;
@@ -6,8 +6,35 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// The attribute of a field that may not change once a job has begun.
-const PINNED: &str = "x-pinned";
+/// When a change of a field counts: its schema says so by `x-change`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// At once. Of a field whose schema says nothing.
+    Live,
+    /// For pods that are made from then on; those that run stay as they are: `"x-change" = "new-pods"`.
+    NewPods,
+    /// Never, once the job has begun: `"x-change" = "pinned"`.
+    Pinned,
+}
+
+impl Change {
+    pub(super) fn of(schema: &Value) -> Change {
+        match schema["x-change"].as_str() {
+            Some("pinned") => Change::Pinned,
+            Some("new-pods") => Change::NewPods,
+            _ => Change::Live,
+        }
+    }
+
+    /// In a sentence; none where there is nothing to warn of.
+    fn sentence(self) -> &'static str {
+        match self {
+            Change::Live => "",
+            Change::NewPods => " A change counts for pods made from then on.",
+            Change::Pinned => " May not change once the job has begun.",
+        }
+    }
+}
 
 /// The schema of settings, everything of it in one place.
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<Spec>);
@@ -22,24 +49,27 @@ fn schema_of<T: JsonSchema>() -> Value {
 pub struct Field {
     /// Its path, such as `checkpoint.place`.
     pub path: String,
-    /// What its comment says, and whether it may change.
+    /// What its comment says, and when a change counts.
     pub description: String,
-    /// Whether it may not change once a job has begun: its schema says `x-pinned`.
-    pub is_pinned: bool,
+    /// When a change counts.
+    pub change: Change,
+    /// Whether it is made of other fields.
+    pub is_group: bool,
 }
 
 /// The fields of a type, in the order of names.
 pub fn fields<T: JsonSchema>() -> Vec<Field> {
     let mut found = Vec::new();
     walk(&schema_of::<T>(), "", &mut |path, schema| {
-        let is_pinned = schema[PINNED] == Value::Bool(true);
+        let change = Change::of(schema);
         let said = schema["description"].as_str().unwrap_or_default();
-        let description = if is_pinned {
-            format!("{said} May not change once the job has begun.")
-        } else {
-            said.to_owned()
-        };
-        found.push(Field { path: path.to_owned(), description, is_pinned });
+        let description = format!("{said}{}", change.sentence());
+        found.push(Field {
+            path: path.to_owned(),
+            description,
+            change,
+            is_group: !schema["properties"].is_null(),
+        });
     });
     found
 }

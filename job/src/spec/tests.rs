@@ -151,14 +151,39 @@ fn a_document_that_asks_for_what_this_build_does_not_know_is_refused() {
 
 #[test]
 fn what_is_pinned_is_what_the_bits_and_the_places_follow_from() {
-    let pinned: Vec<String> =
-        fields::<Spec>().into_iter().filter(|field| field.is_pinned).map(|field| field.path).collect();
+    let pinned: Vec<String> = fields::<Spec>()
+        .into_iter()
+        .filter(|field| field.change == Change::Pinned)
+        .map(|field| field.path)
+        .collect();
     for field in ["data", "seed", "mode", "checkpoint.place", "warmStart"] {
         assert!(pinned.iter().any(|one| one == field), "{field}");
     }
     for field in ["copies", "excludeMax", "environment", "verify", "checkpoint.everySteps"] {
         assert!(!pinned.iter().any(|one| one == field), "{field}");
     }
+}
+
+#[test]
+fn live_settings_are_replaced_as_a_whole_and_pinned_ones_are_held() {
+    let began = spec("data=d epochs=3 checkpoints=/c replicas=1 verify=0.5 checkpoint-steps=5 keep-last=3");
+    assert_eq!(began.live(), spec("replicas=1 verify=0.5 checkpoint-steps=5 keep-last=3"));
+    let edited = spec("data=d epochs=3 checkpoints=/c exclude-max=7 checkpoint-steps=9");
+    // What is taken out of a spec goes back to its default.
+    assert_eq!(began.with_live(&edited.live()), Ok(edited.clone()));
+    assert_eq!(began.with_live(&edited), Ok(edited.clone()));
+    assert_eq!(
+        began.live_differences(&edited),
+        ["checkpoint.everySteps", "checkpoint.keepLast", "copies", "excludeMax", "verify"]
+    );
+    assert_eq!(
+        began.with_live(&spec("epochs=4 replicas=2")),
+        Err("epochs: may not change once the job has begun".to_owned())
+    );
+    assert_eq!(
+        began.with_live(&spec("checkpoints=/d")),
+        Err("checkpoint.place: may not change once the job has begun".to_owned())
+    );
 }
 
 proptest! {
@@ -175,6 +200,7 @@ proptest! {
         prop_assert!(parts.iter().all(|part| part.len() <= 64 << 10));
         prop_assert_eq!(Document::parse(&parts.concat()), Ok(Document(spec.clone())));
         prop_assert_eq!(spec.over(&Spec::default()), spec.clone());
+        prop_assert_eq!(spec.with_live(&spec.live()), Ok(spec.clone()));
         prop_assert_eq!(json!(Spec::default()), json!({ "checkpoint": {} }));
     }
 }

@@ -54,6 +54,7 @@ pub struct TrainingJobSpec {
     /// Priority class of the master, the pservers and the least trainers. Trainers beyond the least have the operator's
     /// class for them, which everything else may preempt.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-change" = "new-pods"))]
     pub priority_class_name: Option<String>,
     /// What failures the job survives.
     pub failure_policy: FailurePolicy,
@@ -70,7 +71,7 @@ pub struct TrainingJobSpec {
     pub suspend: bool,
     /// Certificates for the job's connections. Without them the pods speak plaintext with one another.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub tls: Option<TlsSpec>,
 }
 
@@ -81,16 +82,16 @@ pub struct MasterSpec {
     /// Where the job's state is kept, so that it outlives the master's pod: a folder on a volume, or etcd://HOST:PORT/PREFIX.
     /// By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-pinned" = true))]
+    #[schemars(extend("x-change" = "pinned"))]
     pub store: Option<String>,
     /// What its container asks for and may use, as in a pod. Without a word it asks for 100m of a processor and 128Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::template::any_object")]
+    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
     pub resources: Option<Value>,
     /// A pod template with what the operator's own lacks: volumes, mounts, node selector, tolerations, another image. The
     /// container is named "master".
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::template::any_object")]
+    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
     pub template: Option<Value>,
 }
 
@@ -112,14 +113,15 @@ pub struct PserverSpec {
     /// What the container of each asks for and may use, as in a pod; without a word 250m of a processor and 256Mi. A
     /// ScalePlan may give one pserver others.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::template::any_object")]
+    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
     pub resources: Option<Value>,
     /// Where dense blocks are updated: cpu, auto, or cuda:N. By default cpu.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-change" = "new-pods"))]
     pub device: Option<String>,
     /// A pod template with what the operator's own lacks. The container is named "pserver".
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::template::any_object")]
+    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
     pub template: Option<Value>,
 }
 
@@ -155,7 +157,7 @@ pub struct TrainerSpec {
     /// What the container of each asks for and may use, as in a pod; instead of the template's. Without a word it asks for
     /// 250m of a processor and 256Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::template::any_object")]
+    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
     pub resources: Option<Value>,
     /// Whether to ask for trainers that fit no present node, because something brings nodes: a cluster autoscaler. By default
     /// no pod is made that has no room.
@@ -163,7 +165,7 @@ pub struct TrainerSpec {
     pub allow_node_scale_up: bool,
     /// The pod template: its first container, or the one named trainer, is your program, with its image, command, arguments
     /// and environment.
-    #[schemars(schema_with = "super::template::any_object")]
+    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
     pub template: Value,
 }
 
@@ -203,6 +205,7 @@ pub struct FailurePolicy {
     pub hang_seconds: Option<u64>,
     /// How long after its node was lost a pod is given up. By default 30.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-change" = "new-pods"))]
     pub node_lost_seconds: Option<i64>,
 }
 

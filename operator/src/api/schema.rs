@@ -109,6 +109,7 @@ fn job_rules() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_job::spec::Change;
 
     #[test]
     fn the_schema_is_structural_and_sets_no_defaults() {
@@ -190,6 +191,30 @@ mod tests {
             said.contains("or async, one for each microbatch")
                 && said.ends_with("May not change once the job has begun.")
         );
+    }
+
+    /// Each field of a job stands in one row of the table in the document for people, and in the right one.
+    #[test]
+    fn the_table_of_fields_says_when_a_change_of_each_counts() {
+        let page = include_str!("../../../docs/kubernetes.md");
+        let row = |begins: &str| {
+            let row = page.lines().find(|line| line.starts_with(&format!("| {begins}")));
+            let names = row.unwrap().split('`').skip(1).step_by(2).map(str::to_owned);
+            names.collect::<std::collections::BTreeSet<String>>()
+        };
+        let rows = [
+            (Change::Live, row("at once")),
+            (Change::NewPods, row("for pods made from then on")),
+            (Change::Pinned, row("never")),
+        ];
+        for (change, written) in rows {
+            let is_named =
+                |field: &Field| field.change == change && (!field.is_group || change == Change::Pinned);
+            let fields = fields::<TrainingJobSpec>().into_iter().filter(is_named).map(|field| field.path);
+            let fields: std::collections::BTreeSet<String> =
+                fields.filter(|path| !path.starts_with("tls.")).collect();
+            assert_eq!(written, fields, "{change:?}");
+        }
     }
 
     #[test]

@@ -8,12 +8,13 @@ use super::quantity;
 use super::template::{TRAINER_CONTAINER, container, typed_template};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::{Value, json};
-use shoal_job::spec::{Naming, fields};
+use shoal_job::spec::{Change, Naming, fields};
 use std::sync::LazyLock;
 
 /// Fields of the spec that may not change once a job has begun: its data, its plan, and where it is kept.
 pub(super) static PINNED: LazyLock<Vec<String>> = LazyLock::new(|| {
-    fields::<TrainingJobSpec>().into_iter().filter(|field| field.is_pinned).map(|field| field.path).collect()
+    let fields = fields::<TrainingJobSpec>().into_iter();
+    fields.filter(|field| field.change == Change::Pinned).map(|field| field.path).collect()
 });
 
 /// The longest name: its pods' names are host names, of 63 bytes at most.
