@@ -9,7 +9,9 @@ mod written;
 use crate::trouble::Trouble;
 pub use evaluations::{Evaluation, Value};
 use serde::{Deserialize, Serialize};
+use shoal_job::spec::Spec;
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
+use shoal_runtime::cluster::verification::WHOLE_SHARE;
 use shoal_runtime::cluster::{
     BlockId, CheckpointId, DamagedCheckpoint, Declaration, Environment, EnvironmentRule, Exclusions, Fill,
     Incarnation, JobSettings, ManifestRecord, Rewind, RewindCauses, Routing, Term, Version,
@@ -109,7 +111,7 @@ impl KeptCheckpoint {
     }
 }
 
-/// How closely trainers are looked at. It changes no bit, and may be another each time a master is started.
+/// How closely trainers are looked at. It changes no bit, and may be another at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
     /// Whether their environments may differ.
@@ -124,6 +126,14 @@ impl Checks {
     pub fn usual(job: &JobSettings) -> Checks {
         let environment = if job.is_sync() { EnvironmentRule::Same } else { EnvironmentRule::Any };
         Checks { environment, verify_millionths: 0 }
+    }
+
+    /// As a job's settings say.
+    pub fn of(spec: &Spec, job: &JobSettings) -> Checks {
+        Checks {
+            environment: spec.environment.map_or(Checks::usual(job).environment, Into::into),
+            verify_millionths: (spec.verify() * f64::from(WHOLE_SHARE)).round() as u32,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A small job for the tests of this package: its settings, its data set, what its trainers declare.
 
-use crate::machine::CheckpointPolicy;
+use shoal_job::spec::{CheckpointSpec, Spec};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::schedule::Schedule;
@@ -67,6 +67,8 @@ pub(crate) fn declaration() -> Declaration {
     Declaration { parameters: vec![dense("w", 100), dense("b", 10)], block_elements: 25 }
 }
 
-/// Checkpoints at the end alone.
-pub(crate) const AT_THE_END: CheckpointPolicy =
-    CheckpointPolicy { every_steps: 0, every: Duration::ZERO, keep_last: 2, full_every: 8 };
+/// Settings by which checkpoints are made at the end alone.
+pub(crate) fn at_the_end() -> Spec {
+    let checkpoint = CheckpointSpec { every_seconds: Some(0), ..CheckpointSpec::default() };
+    Spec { data: vec!["records:64".to_owned()], checkpoint, ..Spec::default() }
+}

@@ -5,10 +5,11 @@ mod storing;
 
 use crate::begun;
 use crate::document::{Document, Wanted};
-use crate::machine::{CheckpointPolicy, Machine};
+use crate::machine::Machine;
 use crate::service::MasterService;
 use anyhow::{Context, anyhow, ensure};
 use futures_util::future::join_all;
+use shoal_job::spec::Spec;
 use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::checkpoints;
 use shoal_runtime::host::random::Random;
@@ -44,8 +45,8 @@ pub struct Keeper<'a> {
     pub storage: &'a Storage,
     /// How pservers are told of it.
     pub place: String,
-    /// When checkpoints are made.
-    pub policy: CheckpointPolicy,
+    /// The settings that it goes by, until it is told others.
+    pub spec: Spec,
 }
 
 fn place(document: &Document) -> &str {
@@ -79,7 +80,7 @@ impl Keeper<'_> {
         let mut randoms = [(); 2].map(|()| Random::seeded(random.bits()));
         let [committing, removing] = &mut randoms;
         let elected = document.clone();
-        service.lead(document, self.manifest.clone(), self.policy, &self.place);
+        service.lead(document, self.manifest.clone(), self.spec.clone(), &self.place);
         tokio::select! {
             biased;
             why = leadership.lost() => Ok(why),

@@ -95,7 +95,6 @@ async fn live(
         never = starting.tell() => match never {},
     };
     let starting::Prepared { manifest, fresh, store, place, storage } = prepared;
-    let settings::Fresh { document: fresh, policy } = fresh;
     let mut random = Random::from_os();
     let limits = Limits::default();
     let listener = rpc::listen_secured(settings.listen, security).await?;
@@ -111,7 +110,7 @@ async fn live(
         fresh,
         storage: &storage,
         place,
-        policy,
+        spec: settings.spec()?.clone(),
     };
     let server = MasterServer::new(service.clone())
         .max_decoding_message_size(limits.message_bytes)

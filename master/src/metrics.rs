@@ -171,7 +171,7 @@ fn checkpoints(page: &mut Exposition, status: &StatusReply) {
 mod tests {
     use super::*;
     use crate::document::{Document, Wanted};
-    use crate::fixture::{AT_THE_END, manifest, settings};
+    use crate::fixture::{at_the_end, manifest, settings};
     use bytes::Bytes;
     use http::Watched as _;
     use shoal_runtime::host::store::{Leadership, MemoryStore, Revision, Store, StoreError};
@@ -218,7 +218,7 @@ mod tests {
             settings(64, 2, 8, 2),
             Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 },
         );
-        service.lead(document.elected("m1"), manifest(64), AT_THE_END, "memory");
+        service.lead(document.elected("m1"), manifest(64), at_the_end(), "memory");
         assert_eq!(readiness(&service, Moody(None)).await, Ok(()));
         assert!(text(service.standing().as_ref()).contains("shoal_master_leads 1\n"));
         service.step_down();

@@ -6,10 +6,11 @@ mod connected;
 
 use crate::clock::Clock;
 use crate::document::Document;
-use crate::machine::{CheckpointPolicy, Declared, LeaseOutcome, Machine, TrainerWord};
+use crate::machine::{Declared, LeaseOutcome, Machine, TrainerWord};
 use crate::signals::Signals;
 use crate::{status, words};
 use connected::Connected;
+use shoal_job::spec::{self, Spec};
 use shoal_runtime::cluster::{
     Declaration, Environment, Incarnation, LeaseId, Manifest, Refusal, RefusalKind,
 };
@@ -69,10 +70,10 @@ impl MasterService {
         MasterService { leading: Arc::default(), signals: Arc::default(), started: Instant::now() }
     }
 
-    /// This process leads: `document` is in the store.
-    pub fn lead(&self, document: Document, manifest: Manifest, policy: CheckpointPolicy, place: &str) {
+    /// This process leads, and goes by `spec`: `document` is in the store.
+    pub fn lead(&self, document: Document, manifest: Manifest, spec: Spec, place: &str) {
         let stride = Duration::from_millis(document.job.lease_ttl_millis) / 4;
-        let machine = Machine::new(document, manifest, policy, place.to_owned(), Duration::ZERO);
+        let machine = Machine::new(document, manifest, spec, place.to_owned(), Duration::ZERO);
         let clock = Clock::starting(self.started.elapsed(), stride);
         if let Some(mut leading) = self.lock() {
             *leading = Some(Leading { machine, clock });
@@ -364,7 +365,12 @@ impl master_server::Master for MasterService {
         let mut wanted = machine.wanted();
         wanted.trainers = words::wanted("trainers", request.trainers, wanted.trainers)?;
         wanted.pservers = words::wanted("pservers", request.pservers, wanted.pservers)?.max(1);
+        let spec = request.spec.map(|text| words::spec(&text, machine.spec())).transpose()?;
         let before = machine.scale(wanted);
+        if let Some(spec) = spec {
+            tracing::info!(spec = %spec::Document(spec.live()), "this master was told other settings");
+            machine.go_by(spec);
+        }
         drop(machine);
         self.signals.heard();
         Ok(Response::new(proto::ScaleReply {

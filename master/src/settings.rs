@@ -7,11 +7,9 @@ pub use outputs::check_outputs;
 pub use stated::StatedJob;
 
 use crate::document::{Checks, Document, Wanted};
-use crate::machine::CheckpointPolicy;
 use anyhow::{Context, anyhow, ensure};
 use shoal_job::spec::{self, CheckpointSpec, Spec};
 use shoal_runtime::cluster::job_check;
-use shoal_runtime::cluster::verification::WHOLE_SHARE;
 use shoal_runtime::cluster::{Evaluated, JobId, JobSettings, Manifest, Mode, Period};
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::rpc::tls::Role;
@@ -81,15 +79,6 @@ pub struct MasterSettings {
 #[error("{0}")]
 pub struct Wrong(String);
 
-/// What a job is made of that has not begun.
-#[derive(Clone, Debug)]
-pub struct Fresh {
-    /// Its document.
-    pub document: Document,
-    /// When its checkpoints are made.
-    pub policy: CheckpointPolicy,
-}
-
 impl MasterSettings {
     /// The settings of the job.
     ///
@@ -104,11 +93,11 @@ impl MasterSettings {
         Ok(spec)
     }
 
-    /// The job over a scanned data set, of which the first `trained` records are trained on and the others evaluated.
+    /// The document of the job, which has not begun, over a scanned data set, of which the first `trained` records are trained on and the others evaluated.
     ///
     /// # Errors
     /// Settings that make no job over these data.
-    pub fn fresh(&self, manifest: &Manifest, trained: u64) -> anyhow::Result<Fresh> {
+    pub fn fresh(&self, manifest: &Manifest, trained: u64) -> anyhow::Result<Document> {
         job_check::name(&self.job).map_err(|fault| anyhow!("--job {:?} {}", self.job, fault.what))?;
         let spec = &self.stated.spec;
         // Every setting by its name: a new one does not compile before it has its place.
@@ -166,10 +155,9 @@ impl MasterSettings {
             evaluations <= EVALUATIONS_MAX,
             "{evaluations} evaluations, and at most {EVALUATIONS_MAX} are remembered: evaluate after more steps or epochs"
         );
-        let checks = checks(spec, &job);
+        let checks = Checks::of(spec, &job);
         let checkpoint_place = self.checkpoint_place()?;
-        let document = Document { checkpoint_place, checks, ..Document::new(job, self.wanted(spec)) };
-        Ok(Fresh { document, policy: policy(&spec.checkpoint) })
+        Ok(Document { checkpoint_place, checks, ..Document::new(job, self.wanted(spec)) })
     }
 
     /// What to wait for and to run.
@@ -232,23 +220,5 @@ fn mode(spec: &Spec) -> Mode {
             staleness_window: spec.staleness_window(),
             scale_by_staleness: spec.scale_by_staleness,
         },
-    }
-}
-
-/// How closely trainers are looked at.
-fn checks(spec: &Spec, job: &JobSettings) -> Checks {
-    Checks {
-        environment: spec.environment.map_or(Checks::usual(job).environment, Into::into),
-        verify_millionths: (spec.verify() * f64::from(WHOLE_SHARE)).round() as u32,
-    }
-}
-
-/// When checkpoints are made.
-fn policy(checkpoint: &CheckpointSpec) -> CheckpointPolicy {
-    CheckpointPolicy {
-        every_steps: checkpoint.every_steps(),
-        every: Duration::from_secs(checkpoint.every_seconds()),
-        keep_last: checkpoint.keep_last() as usize,
-        full_every: checkpoint.full_every().into(),
     }
 }

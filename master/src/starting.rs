@@ -2,7 +2,8 @@
 //! It says how far it is, and must never hold up a probe or a signal: what blocks is done on threads for it.
 
 use crate::data_set::{self, Progress};
-use crate::settings::{Fresh, MasterSettings};
+use crate::document::Document;
+use crate::settings::MasterSettings;
 use crate::warm_start;
 use anyhow::Context;
 use shoal_runtime::cluster::Manifest;
@@ -41,7 +42,7 @@ pub struct Starting {
 pub(crate) struct Prepared {
     pub(crate) manifest: Manifest,
     /// What the job begins as.
-    pub(crate) fresh: Fresh,
+    pub(crate) fresh: Document,
     pub(crate) store: Arc<dyn Store>,
     /// Where checkpoints lie.
     pub(crate) place: String,
@@ -100,7 +101,7 @@ impl Starting {
         let mut fresh = settings.fresh(&manifest, trained)?;
         let records = manifest.record_count();
         let (files, bytes) = manifest.files_of(&(0..records));
-        tracing::info!(job = %fresh.document.job.job, files, records, chunks = manifest.chunk_count(), bytes, "data set pinned");
+        tracing::info!(job = %fresh.job.job, files, records, chunks = manifest.chunk_count(), bytes, "data set pinned");
         self.is_at(Stage::Store);
         let (address, trusted) = (settings.store(), security.clone());
         let opened = tokio::task::spawn_blocking(move || store::open(&address, &trusted));
@@ -108,7 +109,7 @@ impl Starting {
         let store = Arc::clone(self.store.get_or_init(|| store));
         self.is_at(Stage::WarmStart);
         let file = settings.spec()?.warm_start.as_deref().map(warm_start::located).transpose()?;
-        fresh.document.job.warm_start = warm_start::pinned(file, store.as_ref()).await?;
+        fresh.job.warm_start = warm_start::pinned(file, store.as_ref()).await?;
         self.is_at(Stage::Storage);
         let storage = Storage::open(&place).await.context("--checkpoints")?;
         self.is_at(Stage::Prepared);

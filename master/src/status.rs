@@ -3,6 +3,7 @@
 use crate::document::{Document, Evaluation, Value};
 use crate::machine::{Machine, Phase, PserverCounters, TrainerCounters};
 use crate::members::{Member, State};
+use shoal_job::spec;
 use shoal_runtime::cluster::{Incarnation, rewind_cause};
 use shoal_runtime::wire::proto;
 use std::ops::Range;
@@ -74,6 +75,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration, with_model: bool) -> proto
         verify_millionths: machine.document().checks.verify_millionths,
         microbatches_verified: verified.verified,
         microbatches_unverified: verified.given_up,
+        spec: spec::Document(machine.spec().live()).to_string(),
         is_stopped_early: machine.document().judged().last.is_some(),
     }
 }
@@ -258,9 +260,13 @@ mod tests {
         };
         document.blocks = (0..blocks).map(placed).collect();
         document.declaration = Some(declaration.clone());
-        let policy = fixture::AT_THE_END;
-        let mut machine =
-            Machine::new(document, fixture::manifest(64), policy, String::from("here"), Duration::ZERO);
+        let mut machine = Machine::new(
+            document,
+            fixture::manifest(64),
+            fixture::at_the_end(),
+            String::from("here"),
+            Duration::ZERO,
+        );
         for trainer in 0..trainers {
             let name = format!("trainer-{trainer}");
             machine.join(&name, 1, 1, declaration.clone(), None, Duration::ZERO).unwrap();

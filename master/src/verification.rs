@@ -135,6 +135,11 @@ impl Verification {
         }
     }
 
+    /// Chooses such a share from now on.
+    pub fn choose(&mut self, millionths: u32) {
+        self.millionths = millionths;
+    }
+
     /// How many have ended so far.
     pub fn counters(&self) -> Counters {
         self.counters

@@ -6,6 +6,7 @@ use crate::lease::Progress;
 use crate::machine::{PserverCounters, PserverWord, Refused, TrainerCounters};
 use crate::members::LIVE_MAX;
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
+use shoal_job::spec::{self, Naming, Spec};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::{
     BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, RefusalKind, Step, Term, Verified,
@@ -50,6 +51,20 @@ pub(crate) fn wanted(members: &str, asked: Option<u32>, before: u32) -> Result<u
         }
         asked => Ok(asked.unwrap_or(before)),
     }
+}
+
+/// The settings that somebody asks for, by a document with live ones alone, or with all: those of `before`, but for the live ones.
+pub(crate) fn spec(text: &str, before: &Spec) -> Result<Spec, Status> {
+    let asked =
+        spec::Document::parse(text).and_then(|asked| before.with_live(&asked.0)).and_then(|spec| match spec
+            .faults(Naming::Fields)
+            .into_iter()
+            .next()
+        {
+            Some(fault) => Err(fault),
+            None => Ok(spec),
+        });
+    asked.map_err(|why| status_of(&malformed("spec", why)))
 }
 
 fn written(wire: proto::WrittenFile) -> Result<WrittenFile, Refusal> {

@@ -123,7 +123,8 @@ impl Client {
         trainers: Option<u32>,
         pservers: Option<u32>,
     ) -> anyhow::Result<proto::ScaleReply> {
-        let asked = self.rpc.scale(proto::ScaleRequest { job: self.job.clone(), trainers, pservers });
+        let asked =
+            self.rpc.scale(proto::ScaleRequest { job: self.job.clone(), trainers, pservers, spec: None });
         let answered = tokio::time::timeout(ANSWER, asked).await;
         self.answer(answered)
     }

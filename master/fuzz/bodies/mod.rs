@@ -2,9 +2,9 @@
 //! ends the master or makes it write what it cannot read. The bodies of the fuzz targets, which an ordinary test runs too.
 
 use prost::Message;
+use shoal_job::spec::{self, Spec};
 use shoal_master::document::{Document, Wanted};
 use shoal_master::keeper::Keeper;
-use shoal_master::machine::CheckpointPolicy;
 use shoal_master::service::MasterService;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::{
@@ -65,7 +65,7 @@ pub(crate) fn told(bytes: &[u8]) -> Vec<Result<(), Option<Status>>> {
         manifest,
         storage: &storage,
         place: String::from("memory"),
-        policy: CheckpointPolicy { every_steps: 2, every: Duration::ZERO, keep_last: 2, full_every: 3 },
+        spec: spec(*kind),
     };
     let mut random = Random::seeded(1);
     let mut told = Vec::new();
@@ -150,6 +150,15 @@ fn manifest() -> Manifest {
         manifest.push_chunk(0, 100, 6, 1);
     }
     manifest
+}
+
+/// The settings that the master goes by when it begins.
+fn spec(kind: u8) -> Spec {
+    let mode = if kind & 1 == 0 { "sync" } else { "async" };
+    let text = format!(
+        r#"{{"data":["d"],"mode":"{mode}","checkpoint":{{"everySteps":2,"everySeconds":0,"fullEvery":3}}}}"#
+    );
+    spec::Document::parse(&text).expect("settings").0
 }
 
 fn settings(kind: u8, manifest: &Manifest) -> JobSettings {

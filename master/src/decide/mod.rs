@@ -21,7 +21,7 @@ mod moves;
 pub(crate) use checkpoints::{ahead, unneeded};
 pub use evaluate::Sums;
 
-use crate::document::{Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
+use crate::document::{Checks, Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
 use crate::trouble::Complaint;
 use shoal_runtime::cluster::{
     BlockId, CheckpointId, DamagedCheckpoint, Declaration, Environment, Fill, Incarnation, StateName, Term,
@@ -102,6 +102,8 @@ pub struct Wishes {
     pub environment: Option<Environment>,
     /// How many members are asked for.
     pub wanted: Wanted,
+    /// How closely trainers are to be looked at.
+    pub checks: Checks,
     /// Pservers that are to be left.
     pub leaving: BTreeSet<Incarnation>,
     /// Pservers that are to leave once another has come.
@@ -128,7 +130,7 @@ pub fn next(document: &Document, wishes: &Wishes, seen: &Seen<'_>) -> Option<Doc
     let mut next = document.clone();
     next.declaration = next.declaration.or_else(|| wishes.declaration.clone());
     next.environment = next.environment.or_else(|| wishes.environment.clone());
-    (next.wanted, next.end) = (wishes.wanted, wishes.end.clone());
+    (next.wanted, next.checks, next.end) = (wishes.wanted, wishes.checks, wishes.end.clone());
     if next.end.is_none() && next.declaration.is_some() {
         decide_blocks(&mut next, wishes, seen);
     }

@@ -55,6 +55,7 @@ impl World {
                 environment: None,
                 declaration: Some(Declaration::default()),
                 wanted,
+                checks: Checks::usual(&job(is_sync)),
                 leaving: BTreeSet::new(),
                 replacing: BTreeSet::new(),
                 committed: None,

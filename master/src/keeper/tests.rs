@@ -47,8 +47,8 @@ fn keeper<'a>(store: &'a dyn Store, dial: &'a dyn Dial, identity: &str) -> Keepe
     let (identity, manifest) = (identity.to_owned(), manifest(64));
     // A test's keeper lives as long as the test.
     let storage = Box::leak(Box::new(Storage::over(Arc::new(InMemory::new()), "memory")));
-    let (place, policy) = (String::from("memory"), AT_THE_END);
-    Keeper { store, dial, identity, manifest, fresh: fresh(1, 0), storage, place, policy }
+    let (place, spec) = (String::from("memory"), at_the_end());
+    Keeper { store, dial, identity, manifest, fresh: fresh(1, 0), storage, place, spec }
 }
 
 async fn stored(store: &dyn Store) -> (Revision, Document) {

@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::decide::Damage;
 use crate::document::{Document, KeptCheckpoint};
+use shoal_job::spec::CheckpointSpec;
 use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::checkpoint::{Cut, WrittenFile};
 use shoal_runtime::cluster::{
@@ -23,6 +24,18 @@ pub struct CheckpointPolicy {
     pub keep_last: usize,
     /// Of so many at least one has all rows of tables; the others what changed since the one before.
     pub full_every: u64,
+}
+
+impl CheckpointPolicy {
+    /// As a job's settings say.
+    pub fn of(spec: &CheckpointSpec) -> CheckpointPolicy {
+        CheckpointPolicy {
+            every_steps: spec.every_steps(),
+            every: Duration::from_secs(spec.every_seconds()),
+            keep_last: spec.keep_last() as usize,
+            full_every: spec.full_every().into(),
+        }
+    }
 }
 
 /// Pieces of a manifest that rests on earlier checkpoints, about: two thirds of what the largest manifest file has room for.

@@ -12,11 +12,12 @@ mod pservers;
 mod suspicions;
 mod trainers;
 mod verifying;
+mod wanted;
 
 use crate::advance::Advance;
 use crate::decide::{self, Admission, Damage, Seen, Sums, Wishes};
 use crate::dispatch::Dispatch;
-use crate::document::{Document, End, PserverAt, Wanted};
+use crate::document::{Document, End, PserverAt};
 use crate::loads::Loads;
 use crate::members::Members;
 use crate::reports::Reports;
@@ -25,6 +26,7 @@ use crate::tally::Tally;
 use crate::trouble::Complaint;
 use crate::verification::Verification;
 use crate::work::Work;
+use shoal_job::spec::Spec;
 use shoal_runtime::cluster::layout::{BLOCK_ELEMENTS_MAX, BlockLayout};
 use shoal_runtime::cluster::{
     CheckpointId, CheckpointManifest, Declaration, Incarnation, JobSettings, Layout, Manifest,
@@ -75,6 +77,8 @@ pub struct Machine {
     homeless_since: Option<Duration>,
     /// Whether something has happened since the last decision.
     is_changed: bool,
+    /// The settings that this master goes by: of those of `document.job` none has changed.
+    spec: Spec,
     policy: CheckpointPolicy,
     under_way: checkpoints::UnderWay,
     /// Checkpoints whose files may go.
@@ -110,15 +114,10 @@ pub struct Placed {
 }
 
 impl Machine {
-    /// The master that was elected with `document`.
-    pub fn new(
-        document: Document,
-        manifest: Manifest,
-        policy: CheckpointPolicy,
-        place: String,
-        now: Duration,
-    ) -> Machine {
+    /// The master that was elected with `document`, and goes by `spec`.
+    pub fn new(document: Document, manifest: Manifest, spec: Spec, place: String, now: Duration) -> Machine {
         let (term, settings) = (document.master_term, &document.job);
+        let policy = CheckpointPolicy::of(&spec.checkpoint);
         let ttl = Duration::from_millis(settings.lease_ttl_millis);
         let mut pservers = Members::new("pserver", term, ttl);
         let mut pserver_records = BTreeMap::new();
@@ -132,6 +131,7 @@ impl Machine {
             declaration: None,
             environment: None,
             wanted: document.wanted,
+            checks: document.checks,
             leaving: BTreeSet::new(),
             replacing: BTreeSet::new(),
             end: document.end.clone(),
@@ -158,6 +158,7 @@ impl Machine {
             failed_at: None,
             homeless_since: None,
             is_changed: true,
+            spec,
             policy,
             under_way: checkpoints::UnderWay::default(),
             let_go: Vec::new(),
@@ -201,50 +202,6 @@ impl Machine {
     /// Records of all steps below the front.
     pub fn records_trained(&self) -> u64 {
         self.advance().records
-    }
-
-    /// Asks for other numbers of members; supervisors and the next decisions make it so. Returns those before.
-    pub fn scale(&mut self, wanted: Wanted) -> Wanted {
-        self.is_changed = true;
-        std::mem::replace(&mut self.wishes.wanted, wanted)
-    }
-
-    /// A pserver, by name, is to be left: once another has come in its place, or with one fewer wanted.
-    ///
-    /// # Errors
-    /// No such pserver; it would be the last.
-    pub fn drain(&mut self, name: &str, is_replaced: bool) -> Result<Incarnation, Refusal> {
-        let found = self.pservers.live().find(|(_, member)| member.name == name).map(|(who, _)| who);
-        let Some(pserver) = found else {
-            let detail = "no live pserver has this name: `shoal status` lists them";
-            return Err(Refusal::new(RefusalKind::OutOfRange, format!("pserver {name:?}"), detail));
-        };
-        let is_leaving = self.document.leaving.contains(&pserver) || self.wishes.leaving.contains(&pserver);
-        if is_replaced && !is_leaving {
-            self.wishes.replacing.insert(pserver);
-        } else if !is_leaving {
-            if self.wishes.wanted.pservers <= 1 {
-                let detail = "it is the only one wanted: migrate it, or scale up first";
-                return Err(Refusal::new(RefusalKind::OutOfRange, format!("pserver {name:?}"), detail));
-            }
-            self.wishes.wanted.pservers -= 1;
-            self.wishes.leaving.insert(pserver);
-        }
-        self.is_changed = true;
-        Ok(pserver)
-    }
-
-    /// Pservers that a supervisor should run: those wanted, and those that are to come in the place of others.
-    pub fn pservers_to_run(&self) -> u32 {
-        let replaced = self.document.replacing.union(&self.wishes.replacing);
-        let pending = replaced.filter(|pserver| !self.document.leaving.contains(pserver));
-        let pending = pending.filter(|pserver| self.pservers.live().any(|(live, _)| live == **pserver));
-        self.wishes.wanted.pservers + pending.count() as u32
-    }
-
-    /// What is asked for.
-    pub fn wanted(&self) -> Wanted {
-        self.wishes.wanted
     }
 
     /// Refuses a call that names another job.
@@ -354,6 +311,7 @@ impl Machine {
                 job.routing = routing;
                 job.reports.place(&self.document.blocks);
                 job.dispatch.replace(&self.document, is_rewound, now);
+                job.verify_as_said(&self.document, now);
                 if is_rewound {
                     job.is_heard = false;
                     job.verify_from_here(&self.document, now);

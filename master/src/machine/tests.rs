@@ -1,7 +1,7 @@
 //! Tests of the master's machine: joins, registrations, leases and reports, as callers meet them.
 
 use super::*;
-use crate::document::Mark;
+use crate::document::{Mark, Wanted};
 use crate::lease::Progress;
 use crate::members::State;
 use crate::reports::BlockProgress;

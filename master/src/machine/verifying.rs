@@ -31,6 +31,19 @@ pub(super) fn begin(document: &Document, now: Duration) -> Option<Verification> 
 }
 
 impl Placed {
+    /// Verifies the share that the document names. What was chosen before is compared still, unless nothing is to be.
+    pub(super) fn verify_as_said(&mut self, document: &Document, now: Duration) {
+        let millionths = document.checks.verify_millionths;
+        match &mut self.verification {
+            Some(verification) if millionths > 0 => verification.choose(millionths),
+            Some(_) => self.verification = None,
+            None => {
+                self.verification = begin(document, now);
+                self.verify_up_to_front(now);
+            }
+        }
+    }
+
     /// The job has gone back, as the document says.
     pub(super) fn verify_from_here(&mut self, document: &Document, now: Duration) {
         let front = Step(document.restored_version().0);

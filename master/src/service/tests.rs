@@ -1,11 +1,11 @@
 //! The master's calls in paused time: what is answered at once, what is kept open, what a broken call means.
 
 use super::*;
-use crate::document::Wanted;
+use crate::document::{Checks, Wanted};
 use crate::fixture::*;
 use crate::members::State;
 use master_server::Master;
-use shoal_runtime::cluster::Fill;
+use shoal_runtime::cluster::{EnvironmentRule, Fill};
 use shoal_runtime::wire::Fault;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -25,7 +25,7 @@ impl Office {
         let office = Office { service: MasterService::new() };
         let wanted = Wanted { pservers, trainers: 1, replicas: 0, exclude_max: 0 };
         let document = Document::new(settings(64, 2, 8, 2), wanted).elected("m1");
-        office.service.lead(document, manifest(64), AT_THE_END, "memory");
+        office.service.lead(document, manifest(64), at_the_end(), "memory");
         office
     }
 
@@ -310,10 +310,50 @@ async fn ends_are_told_with_every_call_for_tasks() {
 #[tokio::test(start_paused = true)]
 async fn a_pserver_less_than_one_is_not_wanted() {
     let (office, ..) = training().await;
-    let request = proto::ScaleRequest { job: JOB.to_owned(), trainers: None, pservers: Some(0) };
+    let request = proto::ScaleRequest { job: JOB.to_owned(), trainers: None, pservers: Some(0), spec: None };
     let reply = office.service.scale(Request::new(request)).await.unwrap().into_inner();
     assert_eq!((reply.pservers_before, reply.pservers), (2, 1));
     assert_eq!((reply.trainers_before, reply.trainers), (1, 1), "what is not named stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_settings_are_changed_by_a_word_and_a_refused_one_changes_nothing() {
+    let (office, ..) = training().await;
+    let tell = async |spec: &str| {
+        let request =
+            proto::ScaleRequest { job: JOB.to_owned(), spec: Some(spec.to_owned()), ..Default::default() };
+        let told = office.service.scale(Request::new(request)).await;
+        office.settle();
+        told.map(drop).map_err(|refused| refused.message().to_owned())
+    };
+    let document = || office.service.with(|machine, _| machine.document().clone()).unwrap();
+    let said = || office.service.standing().unwrap().spec;
+    let began = said();
+    let copies = |document: &Document| document.blocks.iter().map(|block| block.copies.len()).max();
+    assert_eq!(copies(&document()), Some(1));
+    let edited = r#"{"checkpoint":{"everySteps":7,"keepLast":9},"copies":1,"environment":"warn","excludeMax":5,"verify":0.5}"#;
+    tell(edited).await.unwrap();
+    let now = document();
+    assert_eq!((now.wanted.replicas, now.wanted.exclude_max, copies(&now)), (1, 5, Some(2)));
+    assert_eq!(now.checks, Checks { environment: EnvironmentRule::Warn, verify_millionths: 500_000 });
+    assert_eq!(said(), edited);
+    for (spec, why) in [
+        (r#"{"epochs":9}"#, "epochs: may not change"),
+        (r#"{"copies":9}"#, "copies: 9 is above 8"),
+        (r#"{"copy":1}"#, "copy: there is no such field"),
+        (r#"{"verify":1.5}"#, "verify: 1.5 is above 1"),
+        ("", "no JSON"),
+    ] {
+        let refused = tell(spec).await.unwrap_err();
+        assert!(refused.contains(why), "{spec}: {refused}");
+        assert_eq!((document(), said()), (now.clone(), edited.to_owned()));
+    }
+    // What is not stated any more is as it is by default; what is as it was may be stated.
+    tell(r#"{"data":["records:64"]}"#).await.unwrap();
+    assert_eq!((document().wanted.replicas, document().checks.verify_millionths), (0, 0));
+    assert_eq!(copies(&document()), Some(1));
+    tell(&began).await.unwrap();
+    assert_eq!(said(), began);
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,13 +396,13 @@ async fn what_is_stored_has_bounds_and_beyond_them_a_call_changes_nothing() {
         assert!(refused.message().contains("host:port"), "{refused}");
     }
     for (trainers, pservers) in [(Some(20_001), None), (None, Some(u32::MAX)), (Some(3), Some(20_001))] {
-        let request = proto::ScaleRequest { job: job(), trainers, pservers };
+        let request = proto::ScaleRequest { job: job(), trainers, pservers, spec: None };
         let refused = office.service.scale(Request::new(request)).await.unwrap_err();
         assert!(refused.message().contains("20000") && refused.message().contains("fewer"), "{refused}");
     }
     office.settle();
     assert_eq!(stored(&office), before);
-    let request = proto::ScaleRequest { job: job(), trainers: Some(20_000), pservers: None };
+    let request = proto::ScaleRequest { job: job(), trainers: Some(20_000), pservers: None, spec: None };
     office.service.scale(Request::new(request)).await.unwrap();
 }
 

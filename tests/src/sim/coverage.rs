@@ -51,6 +51,7 @@ pub const MUST_OCCUR: [&str; 40] = [
     "pservers scaled",
     "rates lowered",
     "records left out",
+    "settings edited",
     "short steps",
     "speculative leases",
     "swaps without an answer",

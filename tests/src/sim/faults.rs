@@ -32,6 +32,8 @@ pub enum Fault {
     CrashMaster(Duration),
     /// So many pservers are wanted from now on.
     ScalePservers(u32),
+    /// The job's live settings are others from now on.
+    Edit(Edit),
     /// A pserver is to be replaced by another.
     MigratePserver(u64),
     /// What one member sends to another is lost.
@@ -60,6 +62,17 @@ pub enum Fault {
     FillPlace(Duration),
     /// An object of a checkpoint is not what it was.
     Rot(u64),
+}
+
+/// Live settings as somebody edits them; the others stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// Copies of each block beside its primary.
+    pub replicas: u32,
+    /// Of so many of a million microbatches two computations are compared.
+    pub verify_millionths: u32,
+    /// Steps between two checkpoints; 0 for none but the last.
+    pub checkpoint_steps: u64,
 }
 
 /// When something happens: so long after the job has come so far. A job that does not come so far is not waited for: it
@@ -102,6 +115,7 @@ pub(super) fn drawn(scenario: &Scenario, random: &mut Random) -> (Vec<(When, Fau
     faults.extend(places(scenario, &mut stream(3)));
     faults.extend(churn(&mut stream(4)));
     faults.extend(disasters(scenario, &mut stream(5)));
+    faults.extend(edits(&mut stream(6)));
     faults.sort_by_key(|(when, _)| *when);
     let last = faults.iter().map(|(when, _)| *when).max();
     (faults, last.map_or(healing, |last| last.max(healing)))
@@ -234,4 +248,15 @@ fn disasters(scenario: &Scenario, random: &mut Random) -> Vec<(When, Fault)> {
         }
     }
     faults
+}
+
+/// Edits of settings while the job lives: in a quarter of the scenarios.
+fn edits(random: &mut Random) -> Vec<(When, Fault)> {
+    let count = if random.percent(25) { 1 + random.below(3) } else { 0 };
+    let edit = |random: &mut Random| Edit {
+        replicas: random.below(3) as u32,
+        verify_millionths: [0, 200_000, 1_000_000][random.below(3) as usize],
+        checkpoint_steps: random.below(5),
+    };
+    (0..count).map(|_| (When::any(random), Fault::Edit(edit(random)))).collect()
 }

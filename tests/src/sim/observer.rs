@@ -7,6 +7,7 @@ use super::reference::{Row, Rows, Trained};
 use super::weather::Fate;
 use super::world::{JOB, MASTER};
 use anyhow::Context;
+use shoal_job::spec::{self, Spec};
 use shoal_runtime::cluster::block_copy::{Settled, WHOLE};
 use shoal_runtime::cluster::{BlockCopy, BlockId, Declaration, Layout, ManifestRecord, Routing};
 use shoal_runtime::host::checkpoints::{load, read_piece};
@@ -59,8 +60,23 @@ impl Observer {
     /// Asks for so many pservers. A master that does not answer is not asked again.
     pub async fn scale_pservers(&self, pservers: u32) {
         let mut master = self.master.clone();
-        let request = proto::ScaleRequest { job: JOB.to_owned(), pservers: Some(pservers), trainers: None };
+        let job = JOB.to_owned();
+        let request = proto::ScaleRequest { job, pservers: Some(pservers), ..Default::default() };
         let _ = tokio::time::timeout(self.patience, master.scale(request)).await;
+    }
+
+    /// Tells settings. Whether they were taken; a master that does not answer is not asked again.
+    ///
+    /// # Panics
+    /// The master refuses them.
+    pub async fn tell(&self, spec: &Spec) -> bool {
+        let mut master = self.master.clone();
+        let (job, spec) = (JOB.to_owned(), Some(spec::Document(spec.live()).to_string()));
+        let request = proto::ScaleRequest { job, spec, ..Default::default() };
+        let told = tokio::time::timeout(self.patience, master.scale(request)).await;
+        let refused = told.as_ref().ok().and_then(|told| told.as_ref().err()).map(|why| why.message());
+        assert!(refused.is_none_or(|why| !why.contains("spec")), "{refused:?}");
+        matches!(told, Ok(Ok(_)))
     }
 
     /// Asks for another pserver in the place of one.

@@ -3,12 +3,14 @@
 
 use super::data_set::DataSetShape;
 use super::evaluated::Evaluations;
-use super::faults::{self, Fault, When};
+use super::faults::{self, Edit, Fault, When};
 use super::network::Depth;
 use super::program::Program;
 use super::tables::Tables;
 use super::weather::Weather;
+use shoal_job::spec::{self, CheckpointSpec, Spec};
 use shoal_runtime::cluster::permutation::key;
+use shoal_runtime::cluster::verification::WHOLE_SHARE;
 use shoal_runtime::cluster::{EnvironmentRule, Mode, Precision};
 use shoal_runtime::host::random::Random;
 use shoal_trainer_sdk::{Decisions, LossScale, NonFinite};
@@ -149,6 +151,43 @@ impl Scenario {
         scenario.verify_millionths = [0, 0, 200_000, 1_000_000][(key(&[seed, 0x7E21F]) % 4) as usize];
         scenario.environment = rules[(key(&[seed, 0xE27]) % 3) as usize];
         scenario
+    }
+
+    /// The job's settings, as far as its masters go by them.
+    pub fn spec(&self) -> Spec {
+        let (mode, delay) = match self.mode {
+            Mode::Sync { delay } => (spec::Mode::Sync, Some(delay)),
+            Mode::Async { .. } => (spec::Mode::Async, None),
+        };
+        let checkpoint = CheckpointSpec {
+            every_steps: Some(self.checkpoint_steps),
+            every_seconds: Some(0),
+            ..CheckpointSpec::default()
+        };
+        let environment = Some(match self.environment {
+            EnvironmentRule::Same => spec::EnvironmentRule::Same,
+            EnvironmentRule::Warn => spec::EnvironmentRule::Warn,
+            EnvironmentRule::Any => spec::EnvironmentRule::Any,
+        });
+        Spec {
+            data: vec![String::from("sim.recordio")],
+            mode: Some(mode),
+            delay,
+            copies: Some(self.replicas),
+            exclude_max: Some(self.exclude_max),
+            environment,
+            verify: Some(f64::from(self.verify_millionths) / f64::from(WHOLE_SHARE)),
+            checkpoint,
+            ..Spec::default()
+        }
+    }
+
+    /// The job's settings as somebody edits them. No two computations of an asynchronous job can be compared.
+    pub fn edited(&self, edit: Edit) -> Spec {
+        let Edit { replicas, verify_millionths, checkpoint_steps } = edit;
+        let is_sync = matches!(self.mode, Mode::Sync { .. });
+        let verify_millionths = if is_sync { verify_millionths } else { 0 };
+        Scenario { replicas, verify_millionths, checkpoint_steps, ..self.clone() }.spec()
     }
 
     /// The training program.

@@ -14,7 +14,6 @@ use super::trace::Trace;
 use anyhow::Context;
 use shoal_master::document::{Checks, Document, Wanted};
 use shoal_master::keeper::Keeper;
-use shoal_master::machine::CheckpointPolicy;
 use shoal_master::service::MasterService;
 use shoal_pserver::life::{leave, live};
 use shoal_pserver::report::{Identity, register};
@@ -182,14 +181,8 @@ impl World {
         };
         let (store, door) = (self.remembered_store(&host), Door::of(&host, &self.network));
         let storage = self.storage_of(&host);
-        let policy = CheckpointPolicy {
-            every_steps: self.scenario.checkpoint_steps,
-            every: Duration::ZERO,
-            keep_last: 2,
-            full_every: 8,
-        };
-        let Scenario { environment, verify_millionths, .. } = self.scenario;
-        let checks = Checks { environment, verify_millionths };
+        let spec = self.scenario.spec();
+        let checks = Checks::of(&spec, &self.job);
         let fresh = Document { checks, ..Document::new(self.job.clone(), wanted) };
         let manifest = self.data.manifest().clone();
         let mut random = Random::seeded(key(&[self.scenario.seed, 1, life as u64]));
@@ -207,7 +200,7 @@ impl World {
                 fresh,
                 storage: &storage,
                 place: String::from("memory"),
-                policy,
+                spec,
             };
             let error = keeper.keep(&service, &mut random).await;
             network.note(9, format_args!("{} gives up: {error:#}", keeper.identity));

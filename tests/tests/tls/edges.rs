@@ -79,7 +79,7 @@ impl Edge {
                 answered(master.register(request).await)
             }
             Edge::ClientScales => {
-                let request = proto::ScaleRequest { job: job(), trainers: Some(77), pservers: None };
+                let request = proto::ScaleRequest { job: job(), trainers: Some(77), ..Default::default() };
                 answered(master.scale(request).await)
             }
             Edge::TrainerPushes => {

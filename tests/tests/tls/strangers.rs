@@ -177,8 +177,11 @@ async fn a_role_that_calls_what_is_not_its_own_is_told_who_may() {
         let job = Job::start(&issuers, &[]).await;
         job.until(&issuers.secured(Role::Client), |status| status.pservers.len() == 2).await;
         let mut trainer = job.client(&issuers.secured(Role::Trainer));
-        let asked =
-            trainer.scale(proto::ScaleRequest { job: JOB.to_owned(), trainers: Some(77), pservers: None });
+        let asked = trainer.scale(proto::ScaleRequest {
+            job: JOB.to_owned(),
+            trainers: Some(77),
+            ..Default::default()
+        });
         let fault = Fault::from(asked.await.unwrap_err());
         assert!(
             matches!(&fault, Fault::Impossible(why) if why.contains("a trainer may not call Scale")),

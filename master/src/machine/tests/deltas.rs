@@ -19,7 +19,8 @@ fn tables() -> Declaration {
 }
 
 fn with_policy(job: &mut Job) {
-    job.machine.policy = CheckpointPolicy { full_every: FULL_EVERY, ..AT_THE_END };
+    job.machine.policy =
+        CheckpointPolicy { full_every: FULL_EVERY, ..CheckpointPolicy::of(&at_the_end().checkpoint) };
 }
 
 /// One pserver, one trainer, 64 steps.

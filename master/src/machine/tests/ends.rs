@@ -282,7 +282,7 @@ fn a_job_is_not_done_before_its_last_evaluation_is_judged() {
     let evaluated = Some(Evaluated { records: 8, every: Period::Epochs(1), outputs: None });
     let wanted = Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 };
     let document = Document::new(JobSettings { evaluated, ..settings(16, 2, 2, 1) }, wanted);
-    let mut job = Machine::new(document, manifest(24), AT_THE_END, String::from("here"), at(0));
+    let mut job = Machine::new(document, manifest(24), at_the_end(), String::from("here"), at(0));
     let record = ManifestRecord { checkpoint: CheckpointId(1), bytes: 1, crc32: 1 };
     let version = job.document.last_version();
     job.document.checkpoints.push(KeptCheckpoint { record, version, rewind: Rewind(0), oldest: None });

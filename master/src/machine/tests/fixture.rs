@@ -1,7 +1,7 @@
 //! A job for tests: its machine, and a keeper that adopts whatever is decided at once.
 
 use super::*;
-use crate::document::PlacedBlock;
+use crate::document::{PlacedBlock, Wanted};
 pub(super) use crate::fixture::*;
 use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::checkpoint::{FileRecord, WrittenFile};
@@ -89,13 +89,16 @@ impl Job {
         let manifest = manifest(settings.records);
         let document =
             Document::new(settings, Wanted { pservers, trainers: 2, replicas, exclude_max: 0 }).elected("m1");
-        Job { machine: Machine::new(document, manifest, AT_THE_END, String::from("here"), at(0)), reports: 0 }
+        Job {
+            machine: Machine::new(document, manifest, at_the_end(), String::from("here"), at(0)),
+            reports: 0,
+        }
     }
     /// Another master is elected with what the store holds.
     pub(super) fn restart(&mut self, master: &str, millis: u64) {
         let manifest = manifest(self.settings().records);
         let document = self.document().clone().elected(master);
-        self.machine = Machine::new(document, manifest, AT_THE_END, String::from("here"), at(millis));
+        self.machine = Machine::new(document, manifest, at_the_end(), String::from("here"), at(millis));
         self.settle(millis);
     }
     pub(super) fn settle(&mut self, millis: u64) {

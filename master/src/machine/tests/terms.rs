@@ -1,6 +1,7 @@
 //! A change of masters: what the next one knows from the document, and what it has to be told again.
 
 use super::*;
+use crate::document::Wanted;
 
 fn rejoin(
     job: &mut Job,

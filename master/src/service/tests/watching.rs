@@ -114,7 +114,7 @@ async fn whatever_may_bring_a_decision_or_a_task_wakes_who_waits_for_one() {
     let join =
         proto::JoinRequest { job: job(), name: "b".to_owned(), nonce: 1, declaration, ..Default::default() };
     assert!(wakes(&office, service.join(Request::new(join))).await);
-    let scale = proto::ScaleRequest { job: job(), trainers: Some(5), pservers: Some(3) };
+    let scale = proto::ScaleRequest { job: job(), trainers: Some(5), pservers: Some(3), spec: None };
     assert!(wakes(&office, service.scale(Request::new(scale))).await);
     let drain = proto::DrainRequest { job: job(), pserver: "p1".to_owned(), replace: true };
     assert!(wakes(&office, service.drain(Request::new(drain))).await);

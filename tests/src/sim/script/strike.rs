@@ -60,7 +60,7 @@ impl Script {
                 self.plan(Instant::now() + how_long, Happening::Hasten(host));
             }
             // These are asked of the master, or of its document.
-            Fault::ScalePservers(_) | Fault::MigratePserver(_) | Fault::Rot(_) => {}
+            Fault::ScalePservers(_) | Fault::Edit(_) | Fault::MigratePserver(_) | Fault::Rot(_) => {}
             _ => self.strike_memory(fault),
         }
     }
@@ -126,6 +126,11 @@ impl Script {
             Fault::ScalePservers(wanted) => {
                 self.observer.scale_pservers(wanted).await;
                 self.world.met("pservers scaled");
+            }
+            Fault::Edit(edit) => {
+                if self.observer.tell(&self.world.scenario.edited(edit)).await {
+                    self.world.met("settings edited");
+                }
             }
             Fault::MigratePserver(who) => {
                 if let Some(host) = self.living_pserver(who) {

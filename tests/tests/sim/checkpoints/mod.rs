@@ -53,7 +53,7 @@ async fn resume(world: &mut World, observer: &Observer, pservers: u32, trainers:
         world.start_trainer(&format!("later-trainer-{number}"));
     }
     let mut master = master_client(observer.door(), MASTER).unwrap();
-    let request = proto::ScaleRequest { job: JOB.into(), pservers: Some(pservers), trainers: None };
+    let request = proto::ScaleRequest { job: JOB.into(), pservers: Some(pservers), ..Default::default() };
     while master.scale(request.clone()).await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

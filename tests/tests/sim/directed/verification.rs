@@ -6,6 +6,7 @@ use shoal_runtime::cluster::verification::WHOLE_SHARE;
 use shoal_runtime::wire::proto::StatusReply;
 use shoal_tests::sim::evaluated::Evaluations;
 use shoal_tests::sim::evidence::Evidence;
+use shoal_tests::sim::faults::Edit;
 use shoal_tests::sim::run::in_paused_time;
 use shoal_tests::sim::scenario::Scenario;
 use shoal_tests::sim::spoiled::{LIED_ABOUT, Lie, Lying};
@@ -78,6 +79,28 @@ fn evaluations_and_tables_are_verified_like_everything_else() {
         }
         let (verified, given_up) = counts(&stage.finished().await);
         assert!(verified > 40 && given_up <= verified / 8, "{verified} {given_up}");
+    });
+}
+
+/// A share that is edited while the job lives: none, all, none again.
+#[test]
+fn a_share_that_is_edited_counts_from_then_on() {
+    in_paused_time(async {
+        let mut stage = Stage::set(Scenario { epochs: 6, ..verifying(0) });
+        for name in ["a", "b"] {
+            stage.trainer(name, millis(20));
+        }
+        let edit = |verify_millionths| Edit { replicas: 1, verify_millionths, checkpoint_steps: 0 };
+        for (step, share) in [(4, WHOLE_SHARE), (10, 0)] {
+            stage.until_status("it trains", |status| status.step >= step).await;
+            let before = stage.observer.status().await.unwrap().microbatches_verified;
+            assert_eq!(before > 0, share == 0, "at step {step}");
+            assert!(stage.observer.tell(&stage.world.scenario.edited(edit(share))).await);
+        }
+        let evidence = stage.finished().await;
+        let status = evidence.status.as_ref().unwrap();
+        assert_eq!((status.replicas_wanted, status.verify_millionths, rewinds(&evidence)), (1, 0, Some(0)));
+        assert!(status.copies_in_sync > 0, "copies are made once they are asked for");
     });
 }
 
