@@ -8,6 +8,7 @@ use crate::decide::{Command, MasterView, MemberView};
 use crate::manifest::MASTER_PORT;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use shoal_job::spec;
 use shoal_runtime::host::rpc::{Channel, Security, TcpDial, master_client};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
@@ -181,8 +182,9 @@ async fn call(mut rpc: MasterClient<Channel>, question: Question) -> Option<Whic
             let asked = rpc.status(proto::StatusRequest { job, without_model: true });
             answer(timeout(ANSWER, asked).await).map(|status| Some(view(status)))
         }
-        Ask::Tell(Command::Scale { trainers, pservers }) => {
-            let request = proto::ScaleRequest { job, trainers: Some(*trainers), pservers: *pservers };
+        Ask::Tell(Command::Scale { trainers, pservers, spec }) => {
+            let (trainers, spec) = (Some(*trainers), spec.clone());
+            let request = proto::ScaleRequest { job, trainers, pservers: *pservers, spec };
             answer(timeout(ANSWER, rpc.scale(request)).await).map(|_| None)
         }
         Ask::Tell(Command::Drain { pserver, is_replaced }) => {
@@ -242,6 +244,7 @@ fn view(status: proto::StatusReply) -> MasterView {
         checkpoint: status.checkpoint,
         checkpoint_version: status.checkpoint_version,
         checkpoint_place: status.checkpoints,
+        live: spec::Document::parse(&status.spec).ok().map(|read| read.0),
     }
 }
 

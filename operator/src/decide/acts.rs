@@ -4,6 +4,7 @@ use super::ends;
 use super::observe::{Course, Observed};
 use super::target::{Surroundings, Target};
 use super::view::{Act, Command, Grace, Memory, PodPlan, PodState, PodView, Role};
+use shoal_job::spec;
 use std::collections::BTreeSet;
 
 /// What is to be done, in this order.
@@ -103,8 +104,10 @@ fn commands(seen: &Observed<'_>, target: &Target<'_>) -> Vec<Command> {
         return Vec::new();
     };
     let pservers = target.seats.number_to_tell(view.name(), master);
-    let is_other = master.trainers_wanted != target.trainers || pservers.is_some();
-    let scale = is_other.then_some(Command::Scale { trainers: target.trainers, pservers });
+    let is_edited = !master.live_differences(view.job).is_empty();
+    let spec = is_edited.then(|| spec::Document(view.job.spec.training.live()).to_string());
+    let is_other = master.trainers_wanted != target.trainers || pservers.is_some() || is_edited;
+    let scale = is_other.then_some(Command::Scale { trainers: target.trainers, pservers, spec });
     let drains = target.seats.leaving().filter_map(|seat| {
         let pod = view.pod(Role::Pserver, seat.ordinal)?;
         let is_untold = |one: &&super::MemberView| one.is_live && one.name == pod.name && !one.is_leaving;

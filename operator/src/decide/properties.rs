@@ -35,6 +35,7 @@ proptest! {
             prop_assert_eq!(world.running_of(Role::Pserver), pservers, "{:?}", status.pserver);
             prop_assert_eq!(world.pods.len(), 1 + trainers + pservers);
             prop_assert_eq!(world.master.wanted, (trainers as u32, pservers as u32));
+            prop_assert_eq!(&world.master.live, &world.job.spec.training.live());
         }
         for plan in &world.plans {
             let status = plan.status.clone().unwrap_or_default();

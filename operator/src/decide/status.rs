@@ -239,6 +239,10 @@ fn waits_for(seen: &Observed<'_>, target: &Target<'_>, status: &TrainingJobStatu
     if view.pod(Role::Master, 0).is_none_or(|master| !master.is_ready) {
         return Some("the master is not ready".to_owned());
     }
+    let differences = view.master.map(|master| master.live_differences(view.job)).unwrap_or_default();
+    if let Some(path) = differences.first() {
+        return Some(format!("the master does not go by spec.{path} as it is now: it is told"));
+    }
     let missing = [
         ("pservers", status.pserver.ready, status.pserver.wanted),
         ("trainers", status.trainer.ready, status.trainer.wanted),

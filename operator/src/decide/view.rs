@@ -6,6 +6,7 @@ use crate::api::{Moment, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobSta
 use serde_json::Value;
 pub use shoal_job::Role;
 use shoal_job::ends::{Account, Displacement, End, Strikes};
+use shoal_job::spec::Spec;
 use std::collections::BTreeMap;
 
 /// The finalizer that lets the operator end a job's pods in order.
@@ -154,7 +155,7 @@ pub struct Ended {
 }
 
 /// What a master says of its job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct MasterView {
     /// `waiting`, `training`, `done` or `failed`.
     pub phase: String,
@@ -186,12 +187,19 @@ pub struct MasterView {
     pub checkpoint_version: u64,
     /// Where checkpoints lie.
     pub checkpoint_place: String,
+    /// The live settings that it goes by; none from a build that cannot be told others, or that knows some that this one does not.
+    pub live: Option<Spec>,
 }
 
 impl MasterView {
     /// Whether it takes numbers and moves: its job is neither over nor unknown to it.
     pub(super) fn takes_commands(&self) -> bool {
         matches!(self.phase.as_str(), "waiting" | "training")
+    }
+
+    /// The live settings of a job that its master does not go by yet, by path.
+    pub(super) fn live_differences(&self, job: &TrainingJob) -> Vec<&'static str> {
+        self.live.as_ref().map_or_else(Vec::new, |live| job.spec.training.live_differences(live))
     }
 }
 
@@ -305,12 +313,14 @@ pub enum Grace {
 /// What is told to a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// How many of whom there should be.
+    /// How many of whom there should be, and by what settings the job goes on.
     Scale {
         /// Trainers.
         trainers: u32,
-        /// Pservers.
+        /// Pservers, where their number is another.
         pservers: Option<u32>,
+        /// The live settings as a document, where they are others.
+        spec: Option<String>,
     },
     /// That a pserver is to be left.
     Drain {

@@ -51,6 +51,14 @@ async fn a_job_applied_with_kubectl_is_scaled_by_plans_and_trains_to_the_model_t
     world.wait_for_condition("deepctr", "Running").await;
     assert_eq!(world.pods(), ["deepctr-master", "deepctr-pserver-0", "deepctr-trainer-0"]);
 
+    // By default the first checkpoint is made after ten minutes: its master is told otherwise, and makes copies, while it trains.
+    assert_eq!(world.job("deepctr")["status"]["checkpoint"]["number"], Value::Null);
+    let edit = r#"{"spec":{"copies":1,"checkpoint":{"everySteps":5}}}"#;
+    world.kubectl(&["patch", "trainingjob", "deepctr", "--type=merge", "-p", edit]);
+    let is_told =
+        async |world: &World| world.job("deepctr")["status"]["checkpoint"]["number"].as_u64() > Some(0);
+    world.wait_for("a checkpoint is made by the edited settings", is_told).await;
+
     world.kubectl(&["scale", "trainingjob", "deepctr", "--replicas=2"]);
     world
         .wait_for("two trainers", async |world| world.job("deepctr")["status"]["trainer"]["ready"] == 2)

@@ -30,6 +30,11 @@ pub(super) enum Happening {
         trainers: u32,
         pservers: u32,
     },
+    /// Live settings are others.
+    Edit {
+        copies: Option<u32>,
+        steps: Option<u64>,
+    },
     Plan {
         pservers: u32,
     },
@@ -59,6 +64,10 @@ pub(super) fn happening() -> impl Strategy<Value = Happening> {
         1 => (0usize..20).prop_map(|which| Happening::Evict { which }),
         1 => (0usize..20).prop_map(|which| Happening::LoseNode { which }),
         1 => (2u32..6, 1u32..4).prop_map(|(trainers, pservers)| Happening::Scale { trainers, pservers }),
+        1 => (any::<Option<bool>>(), any::<Option<bool>>()).prop_map(|(copies, steps)| Happening::Edit {
+            copies: copies.map(u32::from),
+            steps: steps.map(u64::from),
+        }),
         1 => (1u32..4).prop_map(|pservers| Happening::Plan { pservers }),
         1 => Just(Happening::Move),
         1 => any::<bool>().prop_map(|is_on| Happening::Suspend { is_on }),

@@ -5,6 +5,7 @@ use super::happening::Happening;
 use crate::api::{Moment, ScalePlan, TrainingJob};
 use serde_json::json;
 use shoal_job::ends::{Displacement, End};
+use shoal_job::spec::{self, Spec};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,7 @@ pub(super) struct Master {
     pub(super) wanted: (u32, u32),
     pub(super) step: u64,
     pub(super) checkpoint: u64,
+    pub(super) live: Spec,
 }
 
 pub(super) struct World {
@@ -95,6 +97,10 @@ impl World {
                 let name =
                     self.pods.values().find(|pod| pod.role == Role::Pserver).map(|pod| pod.name.clone());
                 self.plan(json!({}), json!([{ "name": name.unwrap_or_default() }]));
+            }
+            Happening::Edit { copies, steps } => {
+                self.job.spec.training.copies = copies;
+                self.job.spec.training.checkpoint.every_steps = steps;
             }
             Happening::Suspend { is_on } => self.job.spec.suspend = is_on,
             Happening::LetGo { which } => {
@@ -206,6 +212,7 @@ impl World {
                 })
                 .collect(),
             checkpoint: self.master.checkpoint,
+            live: Some(self.master.live.clone()),
             ..MasterView::default()
         })
     }
@@ -345,8 +352,11 @@ impl World {
                 self.job.spec.trainer.replicas = trainers.or(self.job.spec.trainer.replicas);
                 self.job.spec.pserver.replicas = pservers.or(self.job.spec.pserver.replicas);
             }
-            Act::Tell(Command::Scale { trainers, pservers }) => {
+            Act::Tell(Command::Scale { trainers, pservers, spec }) => {
                 self.master.wanted = (trainers, pservers.unwrap_or(self.master.wanted.1));
+                if let Some(spec) = spec {
+                    self.master.live = spec::Document::parse(&spec).unwrap().0;
+                }
             }
             Act::Tell(Command::Drain { pserver, is_replaced }) => {
                 if is_replaced {
