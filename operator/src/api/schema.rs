@@ -7,7 +7,8 @@ use kube::CustomResourceExt;
 use serde_json::{Value, json};
 use shoal_job::spec::{Field, fields};
 
-/// Where a definition has the schema of `spec`.
+/// Where a definition has the schema of an object, and of its `spec`.
+const OBJECT: &str = "/spec/versions/0/schema/openAPIV3Schema";
 const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
 
 /// The definitions of all resources, in the order in which they are installed.
@@ -25,9 +26,10 @@ pub fn definitions() -> Vec<Value> {
             field["description"] = description.into();
         }
     }
-    rule(&mut job, job_rules());
+    rule(&mut job, SPEC, spec_rules());
+    rule(&mut job, OBJECT, pins());
     let owner = json!([{ "rule": "has(self.ownerJob) && size(self.ownerJob) > 0", "message": "spec.ownerJob: name the job" }]);
-    rule(&mut plan, owner);
+    rule(&mut plan, SPEC, owner);
     vec![job, plan]
 }
 
@@ -72,14 +74,14 @@ fn without_foreign_formats(value: &mut Value) {
     }
 }
 
-fn rule(definition: &mut Value, rules: Value) {
-    if let Some(schema) = definition.pointer_mut(SPEC) {
+fn rule(definition: &mut Value, at: &str, rules: Value) {
+    if let Some(schema) = definition.pointer_mut(at) {
         schema["x-kubernetes-validations"] = rules;
     }
 }
 
 /// The rules of a job's spec that CEL can say.
-fn job_rules() -> Value {
+fn spec_rules() -> Value {
     let mut rules = vec![json!({
         "rule": "(has(self.data) && size(self.data) > 0) || (has(self.evalData) && size(self.evalData) > 0)",
         "message": "spec.data: name the RecordIO files to train on",
@@ -91,19 +93,28 @@ fn job_rules() -> Value {
             "message": format!("spec.{role}.maxReplicas: below minReplicas: raise it or lower that"),
         }));
     }
-    rules.extend(PINNED.iter().map(|path| {
+    Value::Array(rules)
+}
+
+/// What may not change once a job has begun. From the object, for only there a rule sees the status, which says whether it has.
+fn pins() -> Value {
+    let pin = |path: &String| {
         let has = |who: &str| {
             let parts: Vec<&str> = path.split('.').collect();
-            let heads = (1..=parts.len()).map(|n| format!("has({who}.{})", parts[..n].join(".")));
+            let heads = (1..=parts.len()).map(|n| format!("has({who}.spec.{})", parts[..n].join(".")));
             heads.collect::<Vec<_>>().join(" && ")
         };
         let (now, before) = (has("self"), has("oldSelf"));
+        let has_not_begun =
+            "!has(oldSelf.status) || !has(oldSelf.status.pinned) || oldSelf.status.pinned == ''";
+        let is_same =
+            format!("({now}) == ({before}) && (!({now}) || self.spec.{path} == oldSelf.spec.{path})");
         json!({
-            "rule": format!("({now}) == ({before}) && (!({now}) || self.{path} == oldSelf.{path})"),
+            "rule": format!("{has_not_begun} || ({is_same})"),
             "message": format!("spec.{path}: may not change once a job has begun: make another job"),
         })
-    }));
-    Value::Array(rules)
+    };
+    PINNED.iter().map(pin).collect()
 }
 
 #[cfg(test)]
@@ -215,6 +226,103 @@ mod tests {
                 fields.filter(|path| !path.starts_with("tls.")).collect();
             assert_eq!(written, fields, "{change:?}");
         }
+    }
+
+    /// The messages of the rules that an object breaks, as a server finds them: of an object alone, or as the change of another.
+    fn broken(definition: &Value, before: Option<&Value>, now: &Value) -> Vec<String> {
+        let mut broken = Vec::new();
+        for (at, part) in [(OBJECT, ""), (SPEC, "/spec")] {
+            let rules = &definition.pointer(at).unwrap()["x-kubernetes-validations"];
+            for rule in rules.as_array().into_iter().flatten() {
+                let program = cel::Program::compile(rule["rule"].as_str().unwrap()).unwrap();
+                let mut context = cel::Context::default();
+                let value = |of: &Value| cel::to_value(of.pointer(part).unwrap()).unwrap();
+                context.add_variable_from_value("self", value(now));
+                if rule["rule"].as_str().unwrap().contains("oldSelf") {
+                    let Some(before) = before else { continue };
+                    context.add_variable_from_value("oldSelf", value(before));
+                }
+                let holds = program.execute(&context).unwrap_or_else(|why| panic!("{rule}: {why} of {now}"));
+                if holds != cel::Value::Bool(true) {
+                    broken.push(rule["message"].as_str().unwrap().to_owned());
+                }
+            }
+        }
+        broken
+    }
+
+    #[test]
+    fn the_rules_let_a_job_be_mended_until_it_has_begun_and_then_pin_each_field() {
+        let job = &definitions()[0];
+        let spec = json!({ "data": ["/d"], "epochs": 3, "checkpoint": { "place": "/c" } });
+        let waits = json!({ "spec": spec, "status": { "phase": "Pending" } });
+        let trains = json!({ "spec": spec, "status": { "phase": "Running", "pinned": "{}" } });
+        assert_eq!(broken(job, None, &json!({ "spec": spec })), Vec::<String>::new());
+        let edited = |before: &Value, path: &str, value: Value| {
+            let mut now = before.clone();
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            let parent = now["spec"].pointer_mut(parent).unwrap().as_object_mut().unwrap();
+            if value.is_null() {
+                drop(parent.remove(name))
+            } else {
+                drop(parent.insert(name.to_owned(), value))
+            }
+            broken(job, Some(before), &now)
+        };
+        for (path, value, field) in [
+            ("/data", json!(["/other"]), "spec.data"),
+            ("/epochs", json!(4), "spec.epochs"),
+            ("/epochs", Value::Null, "spec.epochs"),
+            ("/seed", json!(1), "spec.seed"),
+            ("/checkpoint/place", json!("/other"), "spec.checkpoint.place"),
+            ("/checkpoint", Value::Null, "spec.checkpoint.place"),
+            ("/tls", json!({ "job": "j" }), "spec.tls"),
+            ("/master", json!({ "store": "/s" }), "spec.master.store"),
+        ] {
+            assert_eq!(edited(&waits, path, value.clone()), Vec::<String>::new(), "{path}");
+            let said = edited(&trains, path, value);
+            assert!(
+                said.len() == 1 && said[0].starts_with(&format!("{field}: may not change")),
+                "{path}: {said:?}"
+            );
+        }
+        for (path, value) in
+            [("/copies", json!(1)), ("/suspend", json!(true)), ("/checkpoint/everySteps", json!(5))]
+        {
+            assert_eq!(edited(&trains, path, value), Vec::<String>::new(), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_rules_say_what_alone_is_wrong_of_a_spec() {
+        let all = definitions();
+        let (job, plan) = (&all[0], &all[1]);
+        let spec = |more: Value| {
+            let mut spec = json!({ "data": ["/d"] });
+            more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
+            json!({ "spec": spec })
+        };
+        for (object, said) in [
+            (spec(json!({ "data": [] })), "spec.data: name"),
+            (
+                spec(json!({ "pserver": { "minReplicas": 3, "maxReplicas": 2 } })),
+                "spec.pserver.maxReplicas: below",
+            ),
+            (
+                spec(json!({ "trainer": { "minReplicas": 3, "maxReplicas": 2 } })),
+                "spec.trainer.maxReplicas: below",
+            ),
+        ] {
+            let broken = broken(job, None, &object);
+            assert!(broken.len() == 1 && broken[0].starts_with(said), "{object}: {broken:?}");
+        }
+        assert_eq!(broken(job, None, &json!({ "spec": { "evalData": ["e"] } })), Vec::<String>::new());
+        assert_eq!(
+            broken(job, None, &spec(json!({ "trainer": { "minReplicas": 2 } }))),
+            Vec::<String>::new()
+        );
+        assert_eq!(broken(plan, None, &json!({ "spec": {} })), ["spec.ownerJob: name the job"]);
+        assert_eq!(broken(plan, None, &json!({ "spec": { "ownerJob": "j" } })), Vec::<String>::new());
     }
 
     #[test]
