@@ -162,7 +162,7 @@ pub(crate) fn command() -> clap::Command {
 
 /// A role ends when it is told to, whatever its threads wait for.
 fn role(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    shoal_runtime::host::program::run(work)?
+    shoal_runtime::host::program::run(work)
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {

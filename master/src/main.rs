@@ -12,7 +12,7 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    program::run(live())?
+    program::run(live())
 }
 
 async fn live() -> anyhow::Result<ExitCode> {

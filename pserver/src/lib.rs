@@ -26,6 +26,7 @@ pub use settings::PserverSettings;
 
 use anyhow::{Context, anyhow};
 use report::Identity;
+use shard::Shard;
 use shoal_runtime::host::http;
 use shoal_runtime::host::memory::keep_large_buffers;
 use shoal_runtime::host::processors::Processors;
@@ -48,7 +49,6 @@ use tonic::service::Routes;
 pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
     exact::assert_exact_arithmetic()?;
     keep_large_buffers();
-    let device = device::Device::open(settings.device).context("--device")?;
     let mut random = Random::from_os();
     let limits = Limits::default();
     let security = settings.security()?;
@@ -69,7 +69,7 @@ pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> 
     let dial = TcpDial { limits, security: security.clone() };
     let masters = Masters::new(&settings.master, &dial).map_err(|why| anyhow!("--master: {why}"))?;
     let watched = metrics::Watched::new(&masters, &security);
-    let pserver = Pserver { settings, device, dial, masters: &masters, watched: &watched, identity, random };
+    let pserver = Pserver { settings, dial, masters: &masters, watched: &watched, identity, random };
     tokio::select! {
         biased;
         ended = pserver.live(listener, leave, stop) => ended,
@@ -80,7 +80,6 @@ pub async fn run(settings: PserverSettings, leave: Shutdown, stop: Shutdown) -> 
 /// A pserver that has what it needs from outside.
 struct Pserver<'a> {
     settings: PserverSettings,
-    device: Option<device::Device>,
     dial: TcpDial,
     masters: &'a Masters,
     watched: &'a metrics::Watched<'a>,
@@ -89,26 +88,19 @@ struct Pserver<'a> {
 }
 
 impl Pserver<'_> {
-    /// Registers, then serves until its end.
-    async fn live(self, listener: TcpListener, mut leave: Shutdown, stop: Shutdown) -> anyhow::Result<()> {
-        let Pserver { settings, device, dial, masters, watched, mut identity, mut random } = self;
-        let registered = tokio::select! {
+    /// Registers, then serves until its end. Asked to leave, it hears that wherever it is.
+    async fn live(
+        mut self,
+        listener: TcpListener,
+        mut leave: Shutdown,
+        stop: Shutdown,
+    ) -> anyhow::Result<()> {
+        let (shard, storage) = tokio::select! {
             biased;
             () = leave.wait() => return Ok(()),
-            registered = report::register(masters, &identity, &mut random) => {
-                registered.with_context(|| format!("the master at {} refuses this pserver", settings.master))?
-            }
+            prepared = self.prepare() => prepared?,
         };
-        let (incarnation, job, checkpoints) = registered;
-        dial.security.check_job(&job.job.0).map_err(anyhow::Error::msg)?;
-        telemetry::identify(&job.job.0, &identity.name);
-        let place = settings.checkpoints.clone().unwrap_or(checkpoints);
-        let storage = Storage::open(&place).await.context("checkpoints")?;
-        tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");
-        let shard = shard::Shard::new(job, shard::HELD_WINDOW, incarnation);
-        let shard = shard.with_checkpoint_memory(settings.checkpoint_memory << 20).with_device(device);
-        let shard = shard.with_processors(Processors::all());
-        let shard = Arc::new(shard);
+        let Pserver { settings, dial, masters, watched, mut identity, mut random } = self;
         watched.registered(&shard);
         let routes = Routes::new(service::PserverService::new(Arc::clone(&shard)).server(dial.limits));
         tokio::select! {
@@ -121,5 +113,25 @@ impl Pserver<'_> {
                 Err(fault).with_context(|| format!("the master at {} refuses this pserver", settings.master))
             }
         }
+    }
+
+    /// Registers and opens what it needs. May be dropped at any await.
+    async fn prepare(&mut self) -> anyhow::Result<(Arc<Shard>, Storage)> {
+        let (settings, identity) = (&self.settings, &self.identity);
+        let choice = settings.device;
+        // A driver that was never used since the machine has started takes its time.
+        let opened = tokio::task::spawn_blocking(move || device::Device::open(choice));
+        let device = opened.await.context("--device")?.context("--device")?;
+        let registered = report::register(self.masters, identity, &mut self.random).await;
+        let (incarnation, job, checkpoints) =
+            registered.with_context(|| format!("the master at {} refuses this pserver", settings.master))?;
+        self.dial.security.check_job(&job.job.0).map_err(anyhow::Error::msg)?;
+        telemetry::identify(&job.job.0, &identity.name);
+        let place = settings.checkpoints.clone().unwrap_or(checkpoints);
+        let storage = Storage::open(&place).await.context("checkpoints")?;
+        tracing::info!(job = %job.job, name = identity.name, address = identity.address, %incarnation, "pserver registered");
+        let shard = Shard::new(job, shard::HELD_WINDOW, incarnation);
+        let shard = shard.with_checkpoint_memory(settings.checkpoint_memory << 20).with_device(device);
+        Ok((Arc::new(shard.with_processors(Processors::all())), storage))
     }
 }
