@@ -3,7 +3,7 @@
 
 use crate::service::MasterService;
 use crate::starting::Starting;
-use shoal_job::counters::{Counters, LeaseCounters, Metric, TrainerCounters};
+use shoal_job::counters::{Counters, LeaseCounters, TrainerCounters};
 use shoal_runtime::host::http::{self, Exposition};
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::wire::proto::StatusReply;
@@ -69,10 +69,9 @@ pub fn text(status: Option<&StatusReply>) -> String {
         job(&mut page, status);
         progress(&mut page, status);
         members(&mut page, status);
-        // Records that are computed stand beside those that are applied.
         let trainers = TrainerCounters::from(status.trainer_totals.unwrap_or_default()).metrics();
-        let elsewhere = |metric: &Metric| metric.name == "records_total";
-        page.counted("shoal_trainers", trainers.into_iter().filter(|metric| !elsewhere(metric)));
+        // Records that are computed are shown beside those that are applied.
+        page.counted("shoal_trainers", trainers.into_iter().filter(|metric| metric.name != "records_total"));
         work(&mut page, status);
         verified(&mut page, status);
         page.counted("shoal", LeaseCounters::from(status.leases.unwrap_or_default()).metrics());
