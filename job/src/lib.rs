@@ -1,8 +1,9 @@
-//! What a job is, told once: its settings ([`spec`]), what is counted of it, and what the end of one of its processes means ([`ends`]). `shoal
-//! run`, the operator and the master all take these from here. Pure: no clock, no file, no network.
+//! What a job is, told once: its settings ([`spec`]), what its members count ([`counters`]), and what the end of one of its processes means
+//! ([`ends`]). `shoal run`, the operator and the roles all take these from here. Pure: no clock, no file, no network.
 
 #![forbid(unsafe_code)]
 
+pub mod counters;
 pub mod ends;
 pub mod numbered;
 mod role;

@@ -1,10 +1,11 @@
 //! Who works on what, in either mode: nodes of steps in synchronous jobs, runs of microbatches in asynchronous ones.
 
 use crate::document::Document;
-use crate::lease::{self, Counters, Leases, Progress};
+use crate::lease::{self, Leases, Progress};
 use crate::reports::Reports;
 use crate::runs::{self, Runs};
 use crate::suspects::{LOSSES, Suspects};
+use shoal_job::counters::LeaseCounters;
 use shoal_runtime::cluster::tree::aligned;
 use shoal_runtime::cluster::{
     Incarnation, JobShape, LeaseId, Microbatch, Mode, Plan, Rewind, Step, Task, Work,
@@ -93,7 +94,7 @@ impl Dispatch {
     }
 
     /// What happened so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> LeaseCounters {
         either!(self, machine => machine.counters())
     }
     /// Leases that a trainer holds and has not pushed.

@@ -22,6 +22,7 @@ use crate::shunned::Shunned;
 use front::GRANTS_PER_CALL_MAX;
 use held::{HeldLeases, Lease, LeasePlace};
 use known::KnownTrainer;
+use shoal_job::counters::LeaseCounters;
 use shoal_runtime::cluster::{Incarnation, JobShape, LeaseId, Node, Step, StepTree};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -57,21 +58,6 @@ pub struct Grant {
     pub node: Node,
 }
 
-/// What happened to leases so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Leases given.
-    pub leased: u64,
-    /// Of these, leases of slots that had been leased before (lost or handed back; speculation not counted).
-    pub leased_again: u64,
-    /// Leases given to idle trainers although another trainer holds the slots.
-    pub speculative: u64,
-    /// Leases that ended because the trainer fell silent or made no progress.
-    pub expired: u64,
-    /// Leases that a leaving trainer handed back.
-    pub handed_back: u64,
-}
-
 #[derive(Debug)]
 struct OpenStep {
     step: Step,
@@ -103,7 +89,7 @@ pub struct Leases {
     /// What is leased by itself, and where nobody helps.
     withheld: Vec<Range<u64>>,
     unhelped: Vec<Range<u64>>,
-    counters: Counters,
+    counters: LeaseCounters,
 }
 
 impl Leases {
@@ -131,7 +117,7 @@ impl Leases {
             shunned: Shunned::default(),
             withheld: Vec::new(),
             unhelped: Vec::new(),
-            counters: Counters::default(),
+            counters: LeaseCounters::default(),
         };
         leases.open_steps();
         leases
@@ -142,7 +128,7 @@ impl Leases {
         self.front
     }
     /// What happened so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> LeaseCounters {
         self.counters
     }
     /// Leases that a trainer holds and has not pushed.

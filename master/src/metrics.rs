@@ -3,9 +3,10 @@
 
 use crate::service::MasterService;
 use crate::starting::Starting;
+use shoal_job::counters::{Counters, LeaseCounters, TrainerCounters};
 use shoal_runtime::host::http::{self, Exposition};
 use shoal_runtime::host::rpc::Security;
-use shoal_runtime::wire::proto::{LeaseCounters, StatusReply};
+use shoal_runtime::wire::proto::StatusReply;
 use std::time::Duration;
 
 /// How long the store may take to answer.
@@ -68,10 +69,12 @@ pub fn text(status: Option<&StatusReply>) -> String {
         job(&mut page, status);
         progress(&mut page, status);
         members(&mut page, status);
-        page.trainers("trainers", &status.trainer_totals.unwrap_or_default());
+        let trainers = TrainerCounters::from(status.trainer_totals.unwrap_or_default()).metrics();
+        // Records that are computed are shown beside those that are applied.
+        page.counted("shoal_trainers", trainers.into_iter().filter(|metric| metric.name != "records_total"));
         work(&mut page, status);
         verified(&mut page, status);
-        leases(&mut page, &status.leases.unwrap_or_default());
+        page.counted("shoal", LeaseCounters::from(status.leases.unwrap_or_default()).metrics());
         checkpoints(&mut page, status);
     }
     page.into_text()
@@ -143,18 +146,6 @@ fn members(page: &mut Exposition, status: &StatusReply) {
     );
     let marks = [("in_sync", status.copies_in_sync), ("filling", status.copies_filling)];
     page.gauges("shoal_copies", "Copies of blocks beside their primaries, by mark.", "mark", marks);
-}
-
-fn leases(page: &mut Exposition, leases: &LeaseCounters) {
-    let kinds = [
-        ("leased", leases.leased),
-        ("leased_again", leases.leased_again),
-        ("speculative", leases.speculative),
-        ("expired", leases.expired),
-        ("handed_back", leases.handed_back),
-    ];
-    let help = "Leases in this master's term: given; of these given for what was leased before, or while another still has it; ended by time or by hand-back.";
-    page.counters("shoal_leases_total", help, "kind", kinds);
 }
 
 fn checkpoints(page: &mut Exposition, status: &StatusReply) {

@@ -16,9 +16,10 @@ mod free;
 mod refused;
 
 use crate::lanes::Lanes;
-use crate::lease::{Counters, Progress};
+use crate::lease::Progress;
 use crate::paces::{Pace, Paces};
 use crate::shunned::Shunned;
+use shoal_job::counters::LeaseCounters;
 use shoal_runtime::cluster::ledger::WINDOW_MAX;
 use shoal_runtime::cluster::{Course, Incarnation, LeaseId, Ledger};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +90,7 @@ pub struct Runs {
     searched: u64,
     /// Runs below `searched`, by their beginning, whose leases ended before all of them was applied.
     left: BTreeMap<u64, u64>,
-    counters: Counters,
+    counters: LeaseCounters,
 }
 
 /// The longest run: what is lost with a trainer, and what one answer carries, stays small however wide the window.
@@ -124,7 +125,7 @@ impl Runs {
             leased_before: Ledger::default(),
             searched: 0,
             left: BTreeMap::new(),
-            counters: Counters::default(),
+            counters: LeaseCounters::default(),
         }
     }
 
@@ -133,7 +134,7 @@ impl Runs {
         lacking.front().is_some_and(|front| front >= self.course.units())
     }
     /// What happened so far. Nothing is ever speculative.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> LeaseCounters {
         self.counters
     }
     /// Leases that a trainer holds and has not pushed.

@@ -230,8 +230,7 @@ impl master_server::Master for MasterService {
 
     async fn lease(&self, request: Request<proto::LeaseRequest>) -> Answer<proto::LeaseReply> {
         let request = request.into_inner();
-        let word =
-            TrainerWord { call: request.call, counters: words::trainer_counters(request.counters.as_ref()) };
+        let word = TrainerWord { call: request.call, counters: request.counters.unwrap_or_default().into() };
         let refusals = words::refusals(request.complaints.clone()).map_err(|refusal| status_of(&refusal))?;
         let verified = words::verified(request.verified.clone()).map_err(|refusal| status_of(&refusal))?;
         let is_newest = {
@@ -266,7 +265,7 @@ impl master_server::Master for MasterService {
     async fn leave(&self, request: Request<proto::LeaveRequest>) -> Answer<proto::LeaveReply> {
         let request = request.into_inner();
         let (mut machine, now) = self.machine(&request.job)?;
-        let counters = words::trainer_counters(request.counters.as_ref());
+        let counters = request.counters.unwrap_or_default().into();
         let trainer = Incarnation(request.incarnation);
         let refusals = words::refusals(request.complaints).map_err(|refusal| status_of(&refusal))?;
         let verified = words::verified(request.verified).map_err(|refusal| status_of(&refusal))?;

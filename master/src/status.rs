@@ -1,7 +1,7 @@
 //! What a master tells people and supervisors: one message, read off the machine. Decides nothing.
 
 use crate::document::{Document, Evaluation, Value};
-use crate::machine::{Machine, Phase, PserverCounters, TrainerCounters};
+use crate::machine::{Machine, Phase};
 use crate::members::{Member, State};
 use shoal_job::spec;
 use shoal_runtime::cluster::{Incarnation, rewind_cause};
@@ -32,13 +32,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration, with_model: bool) -> proto
         epoch: advance.epoch,
         trainers: machine.trainers.iter().map(|(id, member)| trainer(machine, id, member)).collect(),
         pservers: machine.pservers.iter().filter_map(|(id, member)| pserver(machine, id, member)).collect(),
-        leases: Some(proto::LeaseCounters {
-            leased: leases.leased,
-            leased_again: leases.leased_again,
-            speculative: leases.speculative,
-            expired: leases.expired,
-            handed_back: leases.handed_back,
-        }),
+        leases: Some(leases.into()),
         trainers_wanted: machine.wanted().trainers,
         pservers_wanted: machine.pservers_to_run(),
         replicas_wanted: machine.wanted().replicas,
@@ -52,7 +46,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration, with_model: bool) -> proto
         records_applied: machine.work.applied(advance.records),
         records_lost: machine.work.lost(),
         is_progress_known: machine.job.as_ref().is_none_or(|job| job.is_heard),
-        trainer_totals: Some(trainer_counters(machine.tally.total())),
+        trainer_totals: Some(machine.tally.total().into()),
         checkpoint_age_millis: machine.checkpoint_age(now).as_millis() as u64,
         checkpoint_under_way: machine.document().named.map_or(0, |named| named.checkpoint.0),
         checkpoints: machine.place.clone(),
@@ -159,7 +153,7 @@ fn trainer(machine: &Machine, id: Incarnation, member: &Member) -> proto::Traine
         state: state.to_owned(),
         process: member.process,
         tasks_in_hand: machine.job.as_ref().map_or(0, |job| job.dispatch.in_hand(id)),
-        counters: Some(trainer_counters(word.counters)),
+        counters: Some(word.counters.into()),
     }
 }
 
@@ -173,61 +167,12 @@ fn pserver(machine: &Machine, id: Incarnation, member: &Member) -> Option<proto:
         process: member.process,
         blocks: load.led,
         bytes: load.bytes,
-        counters: Some(pserver_counters(record.counters)),
+        counters: Some(record.counters.into()),
         staleness: Some((&record.staleness).into()).filter(|_| !machine.settings().is_sync()),
         lost: member.state != State::Live,
         is_leaving: machine.document().leaving.contains(&id),
         followers: load.held - load.led,
     })
-}
-
-fn trainer_counters(counters: TrainerCounters) -> proto::TrainerCounters {
-    proto::TrainerCounters {
-        microbatches: counters.microbatches,
-        records: counters.records,
-        bytes_read: counters.bytes_read,
-        negative_zeros: counters.negative_zeros,
-        tasks: counters.tasks,
-        retries: counters.retries,
-        compute_micros: counters.compute_micros,
-        pull_micros: counters.pull_micros,
-        push_micros: counters.push_micros,
-        read_micros: counters.read_micros,
-        wait_micros: counters.wait_micros,
-    }
-}
-
-fn pserver_counters(counters: PserverCounters) -> proto::PserverCounters {
-    proto::PserverCounters {
-        pushes: counters.pushes,
-        duplicates_refused: counters.duplicates_refused,
-        late_pushes: counters.late_pushes,
-        records_refused: counters.records_refused,
-        replaced_by_ancestor: counters.replaced_by_ancestor,
-        busy: counters.busy,
-        short_steps: counters.short_steps,
-        bytes_in: counters.bytes_in,
-        bytes_out: counters.bytes_out,
-        levels: counters.levels,
-        fills: counters.fills,
-        entries: counters.entries,
-        bytes_followed: counters.bytes_followed,
-        moved: counters.moved,
-        rewound: counters.rewound,
-        pieces_written: counters.pieces_written,
-        bytes_written: counters.bytes_written,
-        bytes_copied_on_write: counters.bytes_copied_on_write,
-        throttled: counters.throttled,
-        checkpoint_memory_peak: counters.checkpoint_memory_peak,
-        rows: counters.rows,
-        row_bytes: counters.row_bytes,
-        rows_evicted: counters.rows_evicted,
-        keys_refused: counters.keys_refused,
-        device_blocks: counters.device_blocks,
-        device_gradient_bytes: counters.device_gradient_bytes,
-        device_parameter_bytes: counters.device_parameter_bytes,
-        processor_micros: counters.processor_micros,
-    }
 }
 
 #[cfg(test)]

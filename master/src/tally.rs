@@ -1,7 +1,7 @@
 //! What trainers have counted in one master's term, summed over all of them. A sum never falls: who is gone, or
 //! forgotten, stays counted. For people; no decision may rest on it. Pure.
 
-use crate::machine::TrainerCounters;
+use shoal_job::counters::{Counters, TrainerCounters};
 use shoal_runtime::cluster::Incarnation;
 use std::collections::BTreeMap;
 
@@ -23,8 +23,9 @@ impl Tally {
     /// A trainer says what it has counted since its life began.
     pub(crate) fn hear(&mut self, trainer: Incarnation, counters: TrainerCounters) {
         let before = self.counted.entry(trainer).or_insert(counters);
-        self.total = self.total.with(counters.with(*before, u64::saturating_sub), u64::saturating_add);
-        *before = counters.with(*before, u64::max);
+        let since = counters.zip(*before, |_, now, before| now.saturating_sub(before));
+        self.total = self.total.merged(since);
+        *before = counters.zip(*before, |_, now, before| now.max(before));
     }
 
     /// A trainer is remembered no more; what it counted stays counted.

@@ -3,7 +3,7 @@
 use crate::decide::Admission;
 use crate::dispatch;
 use crate::lease::Progress;
-use crate::machine::{PserverCounters, PserverWord, Refused, TrainerCounters};
+use crate::machine::{PserverWord, Refused};
 use crate::members::LIVE_MAX;
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_job::spec::{self, Naming, Spec};
@@ -106,7 +106,7 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         copies: copies.collect(),
         sums: request.evaluated.into_iter().map(sums).collect(),
         admissions: admissions.collect(),
-        counters: pserver_counters(request.counters.as_ref()),
+        counters: request.counters.unwrap_or_default().into(),
         staleness: request.staleness.as_ref().map(Into::into).unwrap_or_default(),
         failure: bounded(request.failure),
         is_leaving: request.is_leaving,
@@ -176,57 +176,6 @@ fn held_step(wire: proto::HeldStep) -> Result<(Step, Vec<Node>), Refusal> {
         return Err(malformed("report.held", "held nodes cover one another"));
     }
     Ok((Step(wire.step), held))
-}
-
-pub(crate) fn trainer_counters(wire: Option<&proto::TrainerCounters>) -> TrainerCounters {
-    let wire = wire.copied().unwrap_or_default();
-    TrainerCounters {
-        microbatches: wire.microbatches,
-        records: wire.records,
-        bytes_read: wire.bytes_read,
-        negative_zeros: wire.negative_zeros,
-        tasks: wire.tasks,
-        retries: wire.retries,
-        compute_micros: wire.compute_micros,
-        pull_micros: wire.pull_micros,
-        push_micros: wire.push_micros,
-        read_micros: wire.read_micros,
-        wait_micros: wire.wait_micros,
-    }
-}
-
-fn pserver_counters(wire: Option<&proto::PserverCounters>) -> PserverCounters {
-    let wire = wire.copied().unwrap_or_default();
-    PserverCounters {
-        pushes: wire.pushes,
-        duplicates_refused: wire.duplicates_refused,
-        late_pushes: wire.late_pushes,
-        records_refused: wire.records_refused,
-        replaced_by_ancestor: wire.replaced_by_ancestor,
-        busy: wire.busy,
-        short_steps: wire.short_steps,
-        bytes_in: wire.bytes_in,
-        bytes_out: wire.bytes_out,
-        levels: wire.levels,
-        fills: wire.fills,
-        entries: wire.entries,
-        bytes_followed: wire.bytes_followed,
-        moved: wire.moved,
-        rewound: wire.rewound,
-        pieces_written: wire.pieces_written,
-        bytes_written: wire.bytes_written,
-        bytes_copied_on_write: wire.bytes_copied_on_write,
-        throttled: wire.throttled,
-        checkpoint_memory_peak: wire.checkpoint_memory_peak,
-        rows: wire.rows,
-        row_bytes: wire.row_bytes,
-        rows_evicted: wire.rows_evicted,
-        keys_refused: wire.keys_refused,
-        device_blocks: wire.device_blocks,
-        device_gradient_bytes: wire.device_gradient_bytes,
-        device_parameter_bytes: wire.device_parameter_bytes,
-        processor_micros: wire.processor_micros,
-    }
 }
 
 #[cfg(test)]

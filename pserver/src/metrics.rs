@@ -1,9 +1,10 @@
 //! A pserver as other programs look at it: what it has counted, and whether it is registered and its master is heard.
 //! Decides nothing, and puts the name of no trainer and no block on anything.
 
-use crate::counters::Counters;
+use crate::counters;
 use crate::device::DeviceUsage;
-use crate::shard::{HeldRows, Shard};
+use crate::shard::Shard;
+use shoal_job::counters::{Counters as _, Metric};
 use shoal_runtime::cluster::Staleness;
 use shoal_runtime::host::http::{self, Exposition};
 use shoal_runtime::host::rpc::{Masters, Security};
@@ -59,17 +60,14 @@ pub fn text(shard: Option<&Shard>) -> String {
     page.gauge("shoal_pserver_registered", help, shard.is_some());
     if let Some(shard) = shard {
         holdings(&mut page, shard);
-        let held = shard.held_rows();
-        let counters = shard.counters();
-        pushes(&mut page, &counters);
-        rows(&mut page, &counters, held);
-        copies(&mut page, &counters);
-        checkpoints(&mut page, &counters, shard);
+        // Who has no device shows nothing of one.
+        let is_shown = |metric: &Metric| shard.device().is_some() || !metric.name.starts_with("device_");
+        page.counted("shoal_pserver", counters::all(shard).metrics().into_iter().filter(is_shown));
         if let Some(device) = shard.device() {
             device_usage(&mut page, device.usage());
         }
         if !shard.job().is_sync() {
-            staleness(&mut page, &counters.staleness);
+            staleness(&mut page, &shard.staleness());
         }
     }
     page.into_text()
@@ -81,16 +79,10 @@ fn device_usage(page: &mut Exposition, usage: DeviceUsage) {
         "Device memory that this pserver has taken, in bytes.",
         usage.bytes,
     );
-    let help = "Blocks whose updates run on the device.";
-    page.gauge("shoal_pserver_device_blocks", help, usage.blocks);
     let help = "Blocks so far that the device had no memory for: the processor updates them.";
     page.counter("shoal_pserver_device_overflow_total", help, usage.overflow);
     let help = "Device memory that is shared with trainers of this machine, in bytes.";
     page.gauge("shoal_pserver_device_area_bytes", help, usage.area_bytes);
-    let help = "Gradients that updates found in device memory already, in bytes.";
-    page.counter("shoal_pserver_device_gradient_bytes_total", help, usage.gradient_bytes);
-    let help = "Parameters that trainers of this machine were given in device memory, in bytes.";
-    page.counter("shoal_pserver_device_parameter_bytes_total", help, usage.parameter_bytes);
 }
 
 fn holdings(page: &mut Exposition, shard: &Shard) {
@@ -101,53 +93,6 @@ fn holdings(page: &mut Exposition, shard: &Shard) {
     }
     let help = "The routing version of what is held here; 0 while nothing is.";
     page.gauge("shoal_pserver_routing_version", help, shard.routing_version().1);
-}
-
-fn pushes(page: &mut Exposition, counters: &Counters) {
-    page.counter("shoal_pserver_pushes_total", "Push messages answered.", counters.pushes);
-    let kinds = [
-        ("duplicate", counters.duplicates_refused),
-        ("late", counters.late_pushes),
-        ("busy", counters.busy),
-        ("throttled", counters.throttled),
-        ("moved", counters.moved),
-        ("rewound", counters.rewound),
-    ];
-    let help = "Push messages of which some block took nothing: it had the node, or had applied it; gave no credit; waited for its piece of a checkpoint; was elsewhere; had gone back.";
-    page.counters("shoal_pserver_pushes_refused_total", help, "kind", kinds);
-    let help = "Records in pushes that would have counted twice; counted on the job's block 0 alone.";
-    page.counter("shoal_pserver_records_refused_total", help, counters.records_refused);
-    let help = "Bytes of gradients taken in.";
-    page.counter("shoal_pserver_received_bytes_total", help, counters.bytes_in);
-    let help = "Bytes of parameters and state given out.";
-    page.counter("shoal_pserver_sent_bytes_total", help, counters.bytes_out);
-}
-
-fn rows(page: &mut Exposition, counters: &Counters, held: HeldRows) {
-    let help = "Rows of tables in the buckets led here.";
-    page.gauge("shoal_pserver_rows", help, held.rows);
-    let help = "Memory of these rows, with their index and free slots.";
-    page.gauge("shoal_pserver_rows_bytes", help, held.bytes);
-    let help = "Rows that updates let go of, by age or by score.";
-    page.counter("shoal_pserver_rows_evicted_total", help, counters.rows_evicted);
-    let help = "Keys left unborn because their bucket was full, each time.";
-    page.counter("shoal_pserver_keys_refused_total", help, counters.keys_refused);
-}
-
-fn copies(page: &mut Exposition, counters: &Counters) {
-    page.counter("shoal_pserver_fills_total", "Copies taken whole, as a follower.", counters.fills);
-    page.counter("shoal_pserver_entries_total", "Log entries taken, as a follower.", counters.entries);
-    let help = "Bytes of copies and log entries taken, as a follower.";
-    page.counter("shoal_pserver_followed_bytes_total", help, counters.bytes_followed);
-}
-
-fn checkpoints(page: &mut Exposition, counters: &Counters, shard: &Shard) {
-    let help = "Pieces of checkpoints written.";
-    page.counter("shoal_pserver_pieces_written_total", help, counters.pieces_written);
-    let help = "Bytes of checkpoints written.";
-    page.counter("shoal_pserver_written_bytes_total", help, counters.bytes_written);
-    let help = "The most bytes that pieces held at a time beyond what training needs, while they waited to be written.";
-    page.gauge("shoal_pserver_checkpoint_memory_peak_bytes", help, shard.checkpoint_memory_peak());
 }
 
 fn staleness(page: &mut Exposition, staleness: &Staleness) {

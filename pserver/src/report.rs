@@ -3,13 +3,12 @@
 //! An outage of the master is no reason to stop: blocks are served and the report is sent again until it is heard.
 //! Only a refusal that no repetition can mend ends it.
 
-use crate::device::Device;
+use crate::counters;
 use crate::hosting::Assignment;
 use crate::shard::{Checkpointing, Shard, Untold};
 use shoal_runtime::cluster::refusal::NextMove;
 use shoal_runtime::cluster::{BlockId, Incarnation, JobSettings, Refusal};
 use shoal_runtime::host::backoff::Backoff;
-use shoal_runtime::host::processor;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Masters;
 use shoal_runtime::host::signal::Changes;
@@ -211,7 +210,7 @@ impl Reported {
             progress,
             copies,
             admissions,
-            counters: Some(counters(shard)),
+            counters: Some(counters::all(shard).into()),
             failure: shard.failure().unwrap_or_default(),
             call,
             is_leaving: shard.is_leaving(),
@@ -221,7 +220,7 @@ impl Reported {
             storage_trouble: trouble,
             damaged: shard.damage()?.iter().map(Into::into).collect(),
             evaluated: shard.evaluated()?,
-            staleness: Some((&shard.counters().staleness).into()).filter(|_| !shard.job().is_sync()),
+            staleness: Some((&shard.staleness()).into()).filter(|_| !shard.job().is_sync()),
             base: self.base,
         };
         let written = self.written + written.len();
@@ -261,41 +260,6 @@ impl Reported {
         };
         // Either a change or the passing of time: both make the report due.
         let _ = timeout_at(latest, change).await;
-    }
-}
-
-fn counters(shard: &Shard) -> proto::PserverCounters {
-    let (held, counters) = (shard.held_rows(), shard.counters());
-    let device = shard.device().map(Device::usage).unwrap_or_default();
-    proto::PserverCounters {
-        pushes: counters.pushes,
-        duplicates_refused: counters.duplicates_refused,
-        late_pushes: counters.late_pushes,
-        records_refused: counters.records_refused,
-        replaced_by_ancestor: counters.replaced_by_ancestor,
-        busy: counters.busy,
-        short_steps: counters.short_steps,
-        bytes_in: counters.bytes_in,
-        bytes_out: counters.bytes_out,
-        levels: counters.levels,
-        fills: counters.fills,
-        entries: counters.entries,
-        bytes_followed: counters.bytes_followed,
-        moved: counters.moved,
-        rewound: counters.rewound,
-        pieces_written: counters.pieces_written,
-        bytes_written: counters.bytes_written,
-        bytes_copied_on_write: counters.bytes_copied_on_write,
-        throttled: counters.throttled,
-        checkpoint_memory_peak: shard.checkpoint_memory_peak(),
-        rows: held.rows,
-        row_bytes: held.bytes,
-        rows_evicted: counters.rows_evicted,
-        keys_refused: counters.keys_refused,
-        device_blocks: device.blocks,
-        device_gradient_bytes: device.gradient_bytes,
-        device_parameter_bytes: device.parameter_bytes,
-        processor_micros: processor::used().as_micros() as u64,
     }
 }
 

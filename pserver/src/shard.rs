@@ -20,7 +20,6 @@ use crate::block::shape::BlockShape;
 use crate::block::state::State;
 use crate::block::{Block, BlockSettings};
 use crate::bucket::arena::Slot;
-use crate::counters::Counters;
 use crate::credit_queue::{CreditAnswer, CreditQueue};
 use crate::hosting::{Assignment, Hosted, Hosting};
 use areas::Areas;
@@ -35,9 +34,10 @@ pub use follow::{Channel, FollowAnswer, Led, Stand};
 pub use pull::{Pulled, Waiting};
 pub use push::{Publications, Pushed};
 pub use rows::HeldRows;
+use shoal_job::counters::PserverCounters;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, DamagedCheckpoint, Declaration, Incarnation, JobSettings, JobShape, ManifestRecord,
-    Refusal, RefusalKind, Step, Term, Version,
+    Refusal, RefusalKind, Staleness, Step, Term, Version,
 };
 use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::signal::{Changes, Signal};
@@ -64,7 +64,9 @@ pub struct Shard {
     hosting: RwLock<Life>,
     /// Held while copies are placed as an assignment says.
     placing: tokio::sync::Mutex<()>,
-    counters: Mutex<Counters>,
+    counters: Mutex<PserverCounters>,
+    /// Asynchronous jobs: updates of blocks led here.
+    staleness: Mutex<Staleness>,
     rows: Mutex<HeldRows>,
     is_leaving: AtomicBool,
     changes: ChangeLog,
@@ -107,6 +109,7 @@ impl Shard {
             hosting: RwLock::new(Life { me, hosting: None }),
             placing: tokio::sync::Mutex::default(),
             counters: Mutex::default(),
+            staleness: Mutex::default(),
             rows: Mutex::default(),
             failure: Mutex::default(),
             violated: Mutex::default(),
@@ -325,9 +328,13 @@ impl Shard {
         }
         Ok((led, followed))
     }
-    /// What was counted so far.
-    pub fn counters(&self) -> Counters {
+    /// What was counted as it happened; the rest is 0.
+    pub fn counters(&self) -> PserverCounters {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Asynchronous jobs: updates by staleness, counted for each block led here.
+    pub fn staleness(&self) -> Staleness {
+        *self.staleness.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// What makes the job impossible, if anything does: the first such thing.
     pub fn failure(&self) -> Option<String> {
@@ -352,7 +359,7 @@ impl Shard {
         }
     }
 
-    fn count(&self, count: impl FnOnce(&mut Counters)) {
+    fn count(&self, count: impl FnOnce(&mut PserverCounters)) {
         count(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner));
     }
 

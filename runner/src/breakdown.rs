@@ -1,7 +1,7 @@
 //! What trainers' time went to, in shares, and what would help. Pure: read off their counters.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use shoal_runtime::wire::proto::{Mode, StatusReply, TrainerCounters};
 
 /// Less time than this, over all trainers, says nothing yet.
@@ -40,8 +40,14 @@ impl Breakdown {
         }
     }
 
+    /// Each part in a word, in the order in which they are shown.
+    fn named(&self) -> [(&'static str, u64); 5] {
+        let Breakdown { read, pull, compute, push, wait } = *self;
+        [("compute", compute), ("pull", pull), ("push", push), ("read", read), ("wait", wait)]
+    }
+
     fn whole(&self) -> u64 {
-        self.read + self.pull + self.compute + self.push + self.wait
+        self.named().iter().map(|(_, part)| part).sum()
     }
 
     fn percent(&self, part: u64) -> f64 {
@@ -62,36 +68,19 @@ impl Breakdown {
 
     /// The shares in one line; none before there is any time.
     pub fn shares(&self) -> Option<String> {
-        let parts = [
-            (self.compute, "compute"),
-            (self.pull, "pull"),
-            (self.push, "push"),
-            (self.read, "read"),
-            (self.wait, "wait"),
-        ];
-        let shares = parts.map(|(part, word)| format!("{word} {:.0} %", self.percent(part)));
+        let shares = self.named().map(|(word, part)| format!("{word} {:.0} %", self.percent(part)));
         (self.whole() > 0).then(|| shares.join(", "))
     }
 
     /// Each part that is some, in a word and as a share of the whole; none before there is any time.
     pub fn parts(&self) -> Option<Vec<(&'static str, f64)>> {
-        let parts = [
-            ("compute", self.compute),
-            ("pull", self.pull),
-            ("push", self.push),
-            ("read", self.read),
-            ("wait", self.wait),
-        ];
-        let some = parts.into_iter().filter(|(_, part)| *part > 0);
+        let some = self.named().into_iter().filter(|(_, part)| *part > 0);
         (self.whole() > 0).then(|| some.map(|(word, part)| (word, self.percent(part) / 100.0)).collect())
     }
 
     /// The same for programs.
     pub fn json(&self) -> Value {
-        json!({
-            "read_micros": self.read, "pull_micros": self.pull, "compute_micros": self.compute,
-            "push_micros": self.push, "wait_micros": self.wait,
-        })
+        self.named().map(|(word, part)| (format!("{word}_micros"), part)).into_iter().collect()
     }
 }
 
@@ -153,6 +142,7 @@ impl Breakdown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_job::counters::{self, Counters};
     use shoal_runtime::wire::proto::{JobSettings, TrainerStatus};
 
     fn status(mode: Mode, trainers: usize, [read, pull, compute, push, wait]: [u64; 5]) -> StatusReply {
@@ -203,6 +193,16 @@ mod tests {
     fn too_little_time_says_nothing() {
         assert_eq!(advice(&status(Mode::Sync, 1, [0, 0, 9, 0, 0])), None);
         assert_eq!(Breakdown::of(&TrainerCounters::default()).shares(), None);
+    }
+
+    #[test]
+    fn every_activity_that_trainers_count_is_a_part() {
+        let counters = status(Mode::Sync, 1, [1, 2, 3, 4, 5]).trainer_totals.unwrap();
+        let (activities, parts) =
+            (counters::TrainerCounters::from(counters).metrics(), Breakdown::of(&counters));
+        let seconds = activities.iter().find(|metric| metric.name == "seconds_total").unwrap();
+        let counted = seconds.samples.iter().map(|(label, micros)| (label.unwrap().1, *micros));
+        assert_eq!(counted.collect::<Vec<_>>(), parts.named());
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! of the one before. Pure.
 
 use shoal_job::Role;
+use shoal_job::counters::{Counters, LeaseCounters, TrainerCounters};
 use shoal_job::ends::Part;
-use shoal_runtime::wire::proto::{LeaseCounters, PserverStatus, StatusReply, TrainerCounters, TrainerStatus};
+use shoal_runtime::wire::proto::{PserverStatus, StatusReply, TrainerStatus};
 use std::collections::BTreeMap;
 
 /// The newest counts of every process.
@@ -43,7 +44,7 @@ impl Counts {
             }
             self.pservers.insert(new.name.clone(), new);
         }
-        self.leases.insert(status.master_term, status.leases.unwrap_or_default());
+        self.leases.insert(status.master_term, status.leases.unwrap_or_default().into());
         self.lost.insert(status.master_term, status.records_lost);
         let (term, counted) = self.began.get_or_insert((status.master_term, 0));
         if *term == status.master_term {
@@ -82,25 +83,19 @@ impl Counts {
 
     /// A status with the counts of the whole run in place of those of its master.
     pub(crate) fn over(&self, status: &StatusReply) -> StatusReply {
-        let mut leases = LeaseCounters::default();
-        for of_term in self.leases.values() {
-            leases.leased += of_term.leased;
-            leases.leased_again += of_term.leased_again;
-            leases.speculative += of_term.speculative;
-            leases.expired += of_term.expired;
-            leases.handed_back += of_term.handed_back;
-        }
+        let leases = self.leases.values().fold(LeaseCounters::default(), |sum, of_term| sum.merged(*of_term));
         let mut trainers: Vec<TrainerStatus> = self.trainers.values().cloned().collect();
         let mut pservers: Vec<PserverStatus> = self.pservers.values().cloned().collect();
         // Names end in numbers.
         trainers.sort_by_key(|trainer| (trainer.name.len(), trainer.name.clone()));
         pservers.sort_by_key(|pserver| (pserver.name.len(), pserver.name.clone()));
-        let trainer_totals = Some(sum(&trainers));
+        let counted = trainers.iter().filter_map(|trainer| trainer.counters).map(TrainerCounters::from);
+        let trainer_totals = Some(counted.fold(TrainerCounters::default(), Counters::merged).into());
         let records_lost: u64 = self.lost.values().sum();
         // The last words of a master that was killed are missing: what counts now is known.
         let began = self.began.map_or(0, |(_, counted)| counted);
         let records_applied = (status.records_trained + records_lost).saturating_sub(began);
-        let leases = Some(leases);
+        let leases = Some(leases.into());
         StatusReply {
             leases,
             trainers,
@@ -113,29 +108,10 @@ impl Counts {
     }
 }
 
-/// What trainers have counted, together.
-fn sum(trainers: &[TrainerStatus]) -> TrainerCounters {
-    let mut sum = TrainerCounters::default();
-    for counters in trainers.iter().filter_map(|trainer| trainer.counters) {
-        sum.microbatches += counters.microbatches;
-        sum.records += counters.records;
-        sum.bytes_read += counters.bytes_read;
-        sum.negative_zeros += counters.negative_zeros;
-        sum.tasks += counters.tasks;
-        sum.retries += counters.retries;
-        sum.compute_micros += counters.compute_micros;
-        sum.pull_micros += counters.pull_micros;
-        sum.push_micros += counters.push_micros;
-        sum.read_micros += counters.read_micros;
-        sum.wait_micros += counters.wait_micros;
-    }
-    sum
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_runtime::wire::proto::PserverCounters;
+    use shoal_runtime::wire::proto::{LeaseCounters, PserverCounters, TrainerCounters};
 
     fn trainer(name: &str, microbatches: u64) -> TrainerStatus {
         let counters = Some(TrainerCounters { microbatches, ..Default::default() });

@@ -8,11 +8,12 @@ use crate::evaluations;
 use crate::exclusions;
 use crate::model_state::ModelState;
 use crate::programs::{Tally, oracle, rows};
-use crate::reading::{gradients, levels, pserver_totals};
+use crate::reading::{gradients, pserver_totals};
 use crate::rewinds;
 use crate::staleness;
 use crate::waste::Waste;
 use serde_json::{Map, Value, json};
+use shoal_job::counters::{Counters, LeaseCounters, TrainerCounters};
 use shoal_runtime::cluster::parameter::DECISIONS;
 use shoal_runtime::cluster::{Decision, JobSettings, Rule, Step};
 use shoal_runtime::wire::proto::{self, RecordRange, StatusReply};
@@ -145,25 +146,18 @@ impl Outcome {
     }
 
     fn counts(&self) -> Value {
-        let (leases, totals) = (self.status.leases.unwrap_or_default(), pserver_totals(&self.status));
-        let trainers = || self.status.trainers.iter().filter_map(|trainer| trainer.counters);
-        json!({
-            "tasks_leased": leases.leased, "tasks_leased_again": leases.leased_again,
-            "tasks_expired": leases.expired, "tasks_handed_back": leases.handed_back, "speculative": leases.speculative,
-            "pushes": totals.pushes, "duplicates_refused": totals.duplicates_refused,
-            "late_pushes": totals.late_pushes, "records_refused": totals.records_refused,
-            "replaced_by_ancestor": totals.replaced_by_ancestor, "busy": totals.busy,
-            "pushes_moved": totals.moved, "pushes_rewound": totals.rewound,
-            "short_steps": totals.short_steps, "levels": levels(totals.levels),
-            "fills": totals.fills, "entries": totals.entries, "bytes_followed": totals.bytes_followed,
-            "device_blocks": totals.device_blocks, "device_gradient_bytes": totals.device_gradient_bytes,
-            "device_parameter_bytes": totals.device_parameter_bytes,
-            "time": Breakdown::of(&self.status.trainer_totals.unwrap_or_default()).json(),
-            "staleness": staleness::of(&self.status).map(|staleness| staleness::json(&staleness)),
-            "negative_zeros": trainers().map(|counters| counters.negative_zeros).sum::<u64>(),
-            "bytes_read": trainers().map(|counters| counters.bytes_read).sum::<u64>(),
-            "retries": trainers().map(|counters| counters.retries).sum::<u64>(),
-        })
+        let leases = LeaseCounters::from(self.status.leases.unwrap_or_default());
+        let trainers = self.status.trainer_totals.unwrap_or_default();
+        let mut counts = leases.json();
+        counts.extend(pserver_totals(&self.status).json());
+        counts.insert("time".to_owned(), Breakdown::of(&trainers).json());
+        let staleness = staleness::of(&self.status).map(|staleness| staleness::json(&staleness));
+        counts.insert("staleness".to_owned(), staleness.into());
+        let trainers = TrainerCounters::from(trainers).json();
+        // Its others are said of each trainer, or of the job.
+        let shown = ["negative_zeros", "bytes_read", "retries"];
+        counts.extend(trainers.into_iter().filter(|(name, _)| shown.contains(&name.as_str())));
+        counts.into()
     }
 
     fn members(&self, job: &Supervisor) -> Value {

@@ -2,8 +2,8 @@
 
 use crate::activities::{Activities, Activity};
 use crate::leaders::Leaders;
+use shoal_job::counters::{Counters, TrainerCounters};
 use shoal_runtime::host::http::{self, Exposition};
-use shoal_runtime::wire::proto;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -13,13 +13,10 @@ use tokio::time::Instant;
 pub(crate) struct Meter {
     began: Instant,
     activities: Mutex<Activities>,
-    pub(crate) microbatches: AtomicU64,
-    pub(crate) records: AtomicU64,
-    pub(crate) bytes_read: AtomicU64,
+    /// What is counted as it happens; the rest is 0.
+    counted: Mutex<TrainerCounters>,
     /// Chunks that may be read at a time.
     pub(crate) reads_max: AtomicU64,
-    pub(crate) negative_zeros: AtomicU64,
-    pub(crate) tasks: AtomicU64,
     /// Whom it calls, and the time to live of leases.
     joined: OnceLock<(Arc<Leaders>, Duration)>,
 }
@@ -30,12 +27,8 @@ impl Meter {
         Meter {
             began: Instant::now(),
             activities: Mutex::new(Activities::new()),
-            microbatches: AtomicU64::new(0),
-            records: AtomicU64::new(0),
-            bytes_read: AtomicU64::new(0),
+            counted: Mutex::default(),
             reads_max: AtomicU64::new(0),
-            negative_zeros: AtomicU64::new(0),
-            tasks: AtomicU64::new(0),
             joined: OnceLock::new(),
         }
     }
@@ -44,6 +37,11 @@ impl Meter {
     pub(crate) fn join(&self, leaders: Arc<Leaders>, ttl: Duration) {
         // Joining again, under a later master, changes nothing of it.
         let _ = self.joined.set((leaders, ttl));
+    }
+
+    /// Counts something that has happened.
+    pub(crate) fn count(&self, count: impl FnOnce(&mut TrainerCounters)) {
+        count(&mut self.counted.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The trainer is at something else from now on.
@@ -69,22 +67,18 @@ impl Meter {
         self.activities().spent(Activity::Read, self.began.elapsed())
     }
 
-    /// The counters for the master.
-    pub(crate) fn counters(&self) -> proto::TrainerCounters {
+    /// All counters.
+    pub(crate) fn counters(&self) -> TrainerCounters {
         let (activities, now) = (self.activities(), self.began.elapsed());
         let micros = |activity: Activity| activities.spent(activity, now).as_micros() as u64;
-        proto::TrainerCounters {
-            microbatches: self.microbatches.load(Relaxed),
-            records: self.records.load(Relaxed),
-            bytes_read: self.bytes_read.load(Relaxed),
-            negative_zeros: self.negative_zeros.load(Relaxed),
-            tasks: self.tasks.load(Relaxed),
+        TrainerCounters {
             retries: self.joined.get().map_or(0, |(leaders, _)| leaders.caller.retries()),
             compute_micros: micros(Activity::Compute),
             pull_micros: micros(Activity::Pull),
             push_micros: micros(Activity::Push),
             read_micros: micros(Activity::Read),
             wait_micros: micros(Activity::Wait),
+            ..*self.counted.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }
 
@@ -108,13 +102,11 @@ impl http::Watched for Meter {
 }
 
 /// The metrics of a trainer.
-pub(crate) fn text(counters: &proto::TrainerCounters, has_joined: bool, reads_max: u64) -> String {
+pub(crate) fn text(counters: &TrainerCounters, has_joined: bool, reads_max: u64) -> String {
     let mut page = Exposition::new();
     page.build("trainer", env!("CARGO_PKG_VERSION"));
     page.gauge("shoal_trainer_joined", "1 once a master has taken this trainer in.", has_joined);
-    page.trainers("trainer", counters);
-    let help = "Records put through the step function, or predicted.";
-    page.counter("shoal_trainer_records_total", help, counters.records);
+    page.counted("shoal_trainer", counters.metrics());
     let help = "Chunks that may be read at a time: more while the trainer waits for records.";
     page.gauge("shoal_trainer_reads_max", help, reads_max);
     page.into_text()

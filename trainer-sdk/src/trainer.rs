@@ -304,7 +304,7 @@ impl Trainer {
             let desk = self.desk();
             (desk.progress(), desk.complaints(), desk.verified())
         };
-        let counters = Some(self.session.meter.counters());
+        let counters = Some(self.session.meter.counters().into());
         let request = proto::LeaveRequest {
             progress,
             counters,

@@ -37,8 +37,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use checkpoints::CheckpointPolicy;
-pub use pservers::{PserverCounters, PserverRecord, PserverWord, UNATTENDED_MAX};
-pub use trainers::{Declared, LeaseOutcome, Refused, TrainerCounters, TrainerWord};
+pub use pservers::{PserverRecord, PserverWord, UNATTENDED_MAX};
+pub use trainers::{Declared, LeaseOutcome, Refused, TrainerWord};
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,45 +6,12 @@ use crate::assignment;
 use crate::decide::{Admission, ahead};
 use crate::members::State;
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
+use shoal_job::counters::PserverCounters;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness, Step};
 use shoal_runtime::wire::proto;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
-
-/// What a pserver has counted so far, cumulative over its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // The names are the units: see `PserverCounters` in the protocol.
-pub struct PserverCounters {
-    pub pushes: u64,
-    pub duplicates_refused: u64,
-    pub late_pushes: u64,
-    pub records_refused: u64,
-    pub replaced_by_ancestor: u64,
-    pub busy: u64,
-    pub short_steps: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-    pub levels: u64,
-    pub fills: u64,
-    pub entries: u64,
-    pub bytes_followed: u64,
-    pub moved: u64,
-    pub rewound: u64,
-    pub pieces_written: u64,
-    pub bytes_written: u64,
-    pub bytes_copied_on_write: u64,
-    pub throttled: u64,
-    pub checkpoint_memory_peak: u64,
-    pub rows: u64,
-    pub row_bytes: u64,
-    pub rows_evicted: u64,
-    pub keys_refused: u64,
-    pub device_blocks: u64,
-    pub device_gradient_bytes: u64,
-    pub device_parameter_bytes: u64,
-    pub processor_micros: u64,
-}
 
 /// How long a pserver may have no call open before it is asked whether it is still there.
 pub const UNATTENDED_MAX: Duration = Duration::from_millis(50);

@@ -7,6 +7,7 @@ use crate::members::State;
 use crate::reports::BlockProgress;
 use fixture::*;
 use proptest::prelude::*;
+use shoal_job::counters::{PserverCounters, TrainerCounters};
 use shoal_runtime::cluster::{BlockId, Fill, Ledger, Mode, Node, Rewind, Table, Task, Term, Version, Work};
 
 mod counts;

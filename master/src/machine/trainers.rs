@@ -6,6 +6,7 @@ use crate::dispatch;
 use crate::lease::Progress;
 use crate::members::State;
 use crate::trouble::Complaint;
+use shoal_job::counters::TrainerCounters;
 use shoal_runtime::cluster::{
     Declaration, Environment, EnvironmentRule, Incarnation, LeaseId, Mode, Refusal, RefusalKind, Routing,
     Table, Task,
@@ -13,42 +14,6 @@ use shoal_runtime::cluster::{
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What a trainer has counted so far, cumulative over its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // The names are the units: see `TrainerCounters` in the protocol.
-pub struct TrainerCounters {
-    pub microbatches: u64,
-    pub records: u64,
-    pub bytes_read: u64,
-    pub negative_zeros: u64,
-    pub tasks: u64,
-    pub retries: u64,
-    pub compute_micros: u64,
-    pub pull_micros: u64,
-    pub push_micros: u64,
-    pub read_micros: u64,
-    pub wait_micros: u64,
-}
-
-impl TrainerCounters {
-    /// Both, count by count.
-    pub fn with(self, other: TrainerCounters, both: fn(u64, u64) -> u64) -> TrainerCounters {
-        TrainerCounters {
-            microbatches: both(self.microbatches, other.microbatches),
-            records: both(self.records, other.records),
-            bytes_read: both(self.bytes_read, other.bytes_read),
-            negative_zeros: both(self.negative_zeros, other.negative_zeros),
-            tasks: both(self.tasks, other.tasks),
-            retries: both(self.retries, other.retries),
-            compute_micros: both(self.compute_micros, other.compute_micros),
-            pull_micros: both(self.pull_micros, other.pull_micros),
-            push_micros: both(self.push_micros, other.push_micros),
-            read_micros: both(self.read_micros, other.read_micros),
-            wait_micros: both(self.wait_micros, other.wait_micros),
-        }
-    }
-}
 
 /// The newest word of one trainer.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,13 +6,14 @@ use super::{Kind, Listener, Shard, Since};
 use crate::block::reduce::Gradient;
 use crate::block::shape::BlockShape;
 use crate::block::{Block, NodeGradient, PositionGradient, PushOutcome};
+use crate::counters::count_push;
 use crate::device::Area;
 use crate::exact::assert_exact_arithmetic;
 use crate::hosting::{Changed, Hosted, Hosting, with_all};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockId, Node, Refusal, RefusalKind, Rewind, Stage, Step, Version};
 use shoal_runtime::wire::{proto, rows};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// What a push brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +110,7 @@ impl Shard {
             for BlockOutcome { at, outcome, staleness } in taken {
                 outcomes[at] = outcome;
                 if let (PushOutcome::Applied { .. }, Some(staleness)) = (outcome, staleness) {
-                    self.count(|counters| counters.staleness.note(staleness));
+                    self.staleness.lock().unwrap_or_else(PoisonError::into_inner).note(staleness);
                 }
             }
         }
@@ -210,7 +211,7 @@ impl Shard {
             Pushed::Node(_, node) => node.level,
             Pushed::Position(_) => 0,
         };
-        self.count(|counters| counters.count_push(level, push.weight, bytes, lowest, &outcomes));
+        self.count(|counters| count_push(counters, level, push.weight, bytes, lowest, &outcomes));
     }
 }
 

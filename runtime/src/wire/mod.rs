@@ -5,6 +5,7 @@
 
 mod block_copy;
 pub mod checkpoint;
+mod counters;
 mod decisions;
 mod declaration;
 pub mod description;

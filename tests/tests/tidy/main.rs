@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("experiments", &["shoal-figures", "shoal-operator", "shoal-planner", "shoal-runtime"]),
     ("fuzz", &["shoal-master", "shoal-pserver", "shoal-recordio", "shoal-runtime"]),
     ("master", &["shoal-job", "shoal-recordio", "shoal-runtime"]),
-    ("pserver", &["shoal-runtime"]),
+    ("pserver", &["shoal-job", "shoal-runtime"]),
     ("trainer-sdk", &["shoal-job", "shoal-recordio", "shoal-runtime"]),
     ("trainer-sdk/python", &["shoal-trainer-sdk"]),
     ("operator", &["shoal-job", "shoal-planner", "shoal-runtime"]),

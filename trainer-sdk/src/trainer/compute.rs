@@ -12,7 +12,6 @@ use crate::tables::Keys;
 use futures_util::stream::{self, Stream, StreamExt};
 use shoal_runtime::host::cuda::DeviceError;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// How a call of the program with a microbatch ended.
 pub(super) enum Outcome<T> {
@@ -89,9 +88,11 @@ impl Trainer {
     /// Counts a microbatch, and writes its outputs.
     async fn computed<T>(&self, ready: &Ready, at: usize, computed: Computed<T>) -> Result<Outcome<T>, Stop> {
         let Computed { outcome, records, negative_zeros, part } = computed;
-        self.session.meter.microbatches.fetch_add(1, Relaxed);
-        self.session.meter.negative_zeros.fetch_add(negative_zeros, Relaxed);
-        self.session.meter.records.fetch_add(records, Relaxed);
+        self.session.meter.count(|counters| {
+            counters.microbatches += 1;
+            counters.negative_zeros += negative_zeros;
+            counters.records += records;
+        });
         if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
             let may_differ = self.session.exclusions.present().number > 0;
             outputs.write(ready.task.microbatches[at].index, part, may_differ).await?;

@@ -36,7 +36,7 @@ impl Trainer {
                 Ok(PushEnd::Done) => {
                     let (finished, is_all) =
                         self.change(|desk| (desk.pushed(of, acks, &routing), desk.kept.due().is_none()));
-                    self.session.meter.tasks.fetch_add(finished, Relaxed);
+                    self.session.meter.count(|counters| counters.tasks += finished);
                     if is_all {
                         self.session.meter.pushed();
                     }

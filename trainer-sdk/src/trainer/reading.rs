@@ -15,7 +15,7 @@ impl Trainer {
             let unread = self.desk().unread();
             let exclusions = self.session.exclusions.present();
             let read = reader.advance(&unread, exclusions, meter.waited_for_records());
-            meter.bytes_read.store(reader.bytes_read(), Relaxed);
+            meter.count(|counters| counters.bytes_read = reader.bytes_read());
             meter.reads_max.store(reader.depth() as u64, Relaxed);
             match read {
                 Some(ReadTask { task, records: Ok(records) }) => {

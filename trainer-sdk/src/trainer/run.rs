@@ -17,7 +17,6 @@ use shoal_runtime::host::backoff::Backoff;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 impl Trainer {
@@ -33,7 +32,7 @@ impl Trainer {
                     }
                     self.change(|desk| desk.advanced(&ready.task, at as u32 + 1));
                 }
-                self.session.meter.tasks.fetch_add(1, Relaxed);
+                self.session.meter.count(|counters| counters.tasks += 1);
             }
             self.change(|desk| desk.finished(&ready.task));
         }

@@ -80,7 +80,7 @@ impl Trainer {
             record: announcing.and_then(|announcing| announcing.record),
             exclusions: self.session.exclusions.present().number,
             want,
-            counters: Some(self.session.meter.counters()),
+            counters: Some(self.session.meter.counters().into()),
             wait_millis: if want > 0 { self.session.master.wait().as_millis() as u32 } else { 0 },
             call,
             ..Default::default()

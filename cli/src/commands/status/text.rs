@@ -1,12 +1,13 @@
 //! A status for people, section by section. Pure.
 
 use crate::verified;
+use shoal_job::counters::PserverCounters;
 use shoal_runner::breakdown::{self, Breakdown};
 use shoal_runner::reading::{epoch, gradients, live, pserver_totals};
 use shoal_runner::screen::Section;
 use shoal_runner::waste::Waste;
 use shoal_runner::{data_size, evaluations, exclusions, rewinds, staleness};
-use shoal_runtime::wire::proto::{PserverCounters, PserverStatus, StatusReply};
+use shoal_runtime::wire::proto::{PserverStatus, StatusReply};
 
 /// The whole status for people.
 pub(super) fn text(status: &StatusReply) -> String {

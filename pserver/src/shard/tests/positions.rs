@@ -116,7 +116,7 @@ fn each_applied_update_counts_once_by_how_far_its_block_had_moved_on() {
     // Held for its follower, and said twice; block 0 has it already.
     push(&shard, 2, &both).unwrap();
     push(&shard, 2, &both).unwrap();
-    let staleness = shard.counters().staleness;
+    let staleness = shard.staleness();
     let counts: Vec<u64> = staleness.buckets().iter().take(4).map(|(_, _, updates)| *updates).collect();
     assert_eq!((counts, staleness.count(), staleness.sum()), (vec![2, 1, 1, 0], 4, 3));
 }

@@ -1,7 +1,6 @@
 //! Push messages over several blocks: refused whole, or answered block by block; reports and counters of them.
 
 use super::*;
-use crate::counters::Counters;
 use shoal_runtime::cluster::Ledger;
 
 #[test]
@@ -161,7 +160,7 @@ fn counters_count_messages_and_count_a_nodes_records_once() {
     both(&shard, 0, ROOT);
     both(&shard, 1, ROOT);
     both(&shard, 2, ROOT);
-    let expected = Counters {
+    let expected = PserverCounters {
         pushes: 6,
         duplicates_refused: 1,
         late_pushes: 1,
@@ -170,7 +169,7 @@ fn counters_count_messages_and_count_a_nodes_records_once() {
         short_steps: 1,
         bytes_in: 6 * 28,
         levels: 0b11,
-        ..Counters::default()
+        ..PserverCounters::default()
     };
     assert_eq!(shard.counters(), expected);
 }

@@ -4,7 +4,9 @@
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use super::super::output;
+use shoal_job::counters::Metric;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// What a page in this format is called.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -66,6 +68,21 @@ impl Exposition {
             let labels: Vec<(&str, &str)> =
                 labels.iter().map(|(label, value)| (*label, value.as_str())).collect();
             self.sample(name, &labels, number.into());
+        }
+    }
+
+    /// Counters of a group, all names with this prefix.
+    pub fn counted(&mut self, prefix: &str, metrics: impl IntoIterator<Item = Metric>) {
+        for Metric { name, help, is_gauge, is_in_micros, samples } in metrics {
+            let name = format!("{prefix}_{name}");
+            self.begin(&name, if is_gauge { "gauge" } else { "counter" }, help);
+            for (label, value) in samples {
+                let number = match is_in_micros {
+                    true => Number::Real(Duration::from_micros(value).as_secs_f64()),
+                    false => Number::Whole(value),
+                };
+                self.sample(&name, label.as_slice(), number);
+            }
         }
     }
 
@@ -189,6 +206,7 @@ impl From<f64> for Number {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_job::counters::{Counters as _, TrainerCounters};
 
     #[test]
     fn what_a_family_means_comes_before_its_samples() {
@@ -198,6 +216,17 @@ mod tests {
         let expected = "# HELP shoal_a_total So many.\n# TYPE shoal_a_total counter\nshoal_a_total 7\n\
                         # HELP shoal_b Of a kind.\n# TYPE shoal_b gauge\nshoal_b{kind=\"x\"} 0.5\nshoal_b{kind=\"y\"} 2\n";
         assert_eq!(page.into_text(), expected);
+    }
+
+    #[test]
+    fn counters_of_a_group_are_shown_under_the_prefix_and_times_in_seconds() {
+        let counters = TrainerCounters { pull_micros: 1_500_000, tasks: 7, ..TrainerCounters::default() };
+        let mut page = Exposition::new();
+        page.counted("shoal_trainer", counters.metrics());
+        let text = page.into_text();
+        assert!(text.contains("\nshoal_trainer_seconds_total{activity=\"pull\"} 1.5\n"), "{text}");
+        let tasks = "# HELP shoal_trainer_tasks_total Tasks done.\n# TYPE shoal_trainer_tasks_total counter\nshoal_trainer_tasks_total 7\n";
+        assert!(text.contains(tasks), "{text}");
     }
 
     #[test]

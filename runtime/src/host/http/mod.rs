@@ -4,7 +4,6 @@
 //! One request per connection, and no task is spawned: whoever serves these pages may borrow what they show.
 
 mod exposition;
-mod trainers;
 
 pub use exposition::{Exposition, Number};
 
