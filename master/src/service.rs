@@ -3,6 +3,7 @@
 //! The machine sits behind one lock that is never held across an await; no decision is taken here.
 
 mod connected;
+mod present;
 
 use crate::clock::Clock;
 use crate::document::Document;
@@ -10,6 +11,7 @@ use crate::machine::{Declared, LeaseOutcome, Machine, TrainerWord};
 use crate::signals::Signals;
 use crate::{status, words};
 use connected::Connected;
+use present::{Leading, Present};
 use shoal_job::spec::{self, Spec};
 use shoal_runtime::cluster::{
     Declaration, Environment, Incarnation, LeaseId, Manifest, Refusal, RefusalKind,
@@ -35,33 +37,7 @@ pub struct MasterService {
     started: Instant,
 }
 
-/// What there is while this process leads.
-#[derive(Debug)]
-struct Leading {
-    machine: Machine,
-    clock: Clock,
-}
-
 type Answer<T> = Result<Response<T>, Status>;
-
-/// The machine, locked and brought up to the present moment.
-struct Present<'a> {
-    leading: MutexGuard<'a, Option<Leading>>,
-    now: Duration,
-}
-
-impl std::ops::Deref for Present<'_> {
-    type Target = Machine;
-    fn deref(&self) -> &Machine {
-        &self.leading.as_ref().unwrap_or_else(|| unreachable!("checked when it was locked")).machine
-    }
-}
-
-impl std::ops::DerefMut for Present<'_> {
-    fn deref_mut(&mut self) -> &mut Machine {
-        &mut self.leading.as_mut().unwrap_or_else(|| unreachable!("checked when it was locked")).machine
-    }
-}
 
 impl MasterService {
     /// A master that does not lead yet.

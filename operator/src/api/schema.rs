@@ -263,9 +263,9 @@ mod tests {
             let (parent, name) = path.rsplit_once('/').unwrap();
             let parent = now["spec"].pointer_mut(parent).unwrap().as_object_mut().unwrap();
             if value.is_null() {
-                drop(parent.remove(name))
+                drop(parent.remove(name));
             } else {
-                drop(parent.insert(name.to_owned(), value))
+                drop(parent.insert(name.to_owned(), value));
             }
             broken(job, Some(before), &now)
         };

@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planner", &[]),
     ("figures", &[]),
     ("experiments", &["shoal-figures", "shoal-operator", "shoal-planner", "shoal-runtime"]),
-    ("fuzz", &["shoal-master", "shoal-pserver", "shoal-recordio", "shoal-runtime"]),
+    ("fuzz", &["shoal-job", "shoal-master", "shoal-pserver", "shoal-recordio", "shoal-runtime"]),
     ("master", &["shoal-job", "shoal-recordio", "shoal-runtime"]),
     ("pserver", &["shoal-job", "shoal-runtime"]),
     ("trainer-sdk", &["shoal-job", "shoal-recordio", "shoal-runtime"]),

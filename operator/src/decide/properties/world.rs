@@ -354,9 +354,7 @@ impl World {
             }
             Act::Tell(Command::Scale { trainers, pservers, spec }) => {
                 self.master.wanted = (trainers, pservers.unwrap_or(self.master.wanted.1));
-                if let Some(spec) = spec {
-                    self.master.live = spec::Document::parse(&spec).unwrap().0;
-                }
+                spec.iter().for_each(|spec| self.master.live = spec::Document::parse(spec).unwrap().0);
             }
             Act::Tell(Command::Drain { pserver, is_replaced }) => {
                 if is_replaced {

@@ -133,7 +133,8 @@ impl Changes {
     }
 
     async fn ask_for(&self, pservers: u32) -> anyhow::Result<()> {
-        let request = proto::ScaleRequest { job: self.job.clone(), pservers: Some(pservers), trainers: None };
+        let request =
+            proto::ScaleRequest { job: self.job.clone(), pservers: Some(pservers), ..Default::default() };
         let ask = |mut client: MasterClient<_>| async move { client.scale(request).await };
         self.masters.call(Duration::from_secs(2), ask).await?;
         Ok(())

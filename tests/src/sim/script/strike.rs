@@ -128,7 +128,9 @@ impl Script {
                 self.world.met("pservers scaled");
             }
             Fault::Edit(edit) => {
-                if self.observer.tell(&self.world.scenario.edited(edit)).await {
+                // A master that does not answer goes on as it was.
+                let spec = self.world.scenario.edited(edit);
+                if self.observer.tell(&spec).await {
                     self.world.met("settings edited");
                 }
             }
