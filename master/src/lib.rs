@@ -118,10 +118,11 @@ async fn live(
     let routes = tonic::service::Routes::new(server);
     tokio::select! {
         biased;
-        served = rpc::serve(listener, routes, limits, security.clone(), shutdown) => {
+        served = rpc::serve(listener, routes, limits, security.clone(), shutdown.clone()) => {
             served.context("serving failed")?;
             linger::stopped(service, settings.linger())
         }
+        never = async { shutdown.wait().await; service.stop(); std::future::pending().await } => match never {},
         error = keeper.keep(service, &mut random) => Err(error).with_context(|| format!("store {}", settings.store())),
         over = linger::over(service, settings.linger()) => over,
         () = service.broken() => bail!(

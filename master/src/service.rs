@@ -68,6 +68,16 @@ impl MasterService {
         self.signals.adopted();
     }
 
+    /// Answers calls that are kept open, and keeps none open any more: this process is to end, and an open call would hold it up.
+    pub(crate) fn stop(&self) {
+        self.signals.stop();
+    }
+
+    /// Whether a call is to be answered, even if there is nothing to say.
+    fn is_due(&self, deadline: Instant) -> bool {
+        Instant::now() >= deadline || self.signals.is_stopping()
+    }
+
     /// Calls for tasks that are kept open now.
     pub fn calls_waiting(&self) -> usize {
         self.signals.calls_waiting()
@@ -159,7 +169,7 @@ impl MasterService {
             if matches!(outcome, LeaseOutcome::Tasks(_)) {
                 self.signals.freed_one();
             }
-            if outcome != LeaseOutcome::Wait || Instant::now() >= deadline {
+            if outcome != LeaseOutcome::Wait || self.is_due(deadline) {
                 return Ok(outcome);
             }
             // Time alone may bring a task (an expired lease), so the wait is bounded even without a change.
@@ -301,7 +311,7 @@ impl master_server::Master for MasterService {
                 let (machine, _) = self.machine(&request.job)?;
                 machine.assignment(pserver, request.master_term, request.routing_version)
             };
-            if assignment.is_some() || Instant::now() >= deadline {
+            if assignment.is_some() || self.is_due(deadline) {
                 return Ok(Response::new(proto::WatchReply { assignment }));
             }
             connected.is_answered = false;
@@ -320,7 +330,7 @@ impl master_server::Master for MasterService {
                 let routing = machine.job.as_ref().map(|job| Arc::clone(&job.routing));
                 routing.filter(|routing| routing.version > request.routing_version)
             };
-            if routing.is_some() || Instant::now() >= deadline {
+            if routing.is_some() || self.is_due(deadline) {
                 let routing = routing.map(|routing| routing.as_ref().into());
                 return Ok(Response::new(proto::RouteReply { routing }));
             }

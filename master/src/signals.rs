@@ -1,6 +1,6 @@
 //! Who waits for what at the master. A word of one among thousands must not wake them all.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -15,6 +15,7 @@ pub(crate) struct Signals {
     free: Notify,
     waiting: AtomicUsize,
     broken: Notify,
+    is_stopping: AtomicBool,
 }
 
 /// A call for tasks that is kept open, for as long as this lives.
@@ -27,6 +28,17 @@ impl Signals {
         for signal in [&self.changed, &self.adopted, &self.free] {
             signal.notify_waiters();
         }
+    }
+
+    /// This process is to end: all who wait are told, and nobody waits any more.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.adopted();
+    }
+
+    /// Whether nobody is to wait any more.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Something was said that may call for a decision.

@@ -133,3 +133,18 @@ async fn whatever_may_bring_a_decision_or_a_task_wakes_who_waits_for_one() {
     let status = proto::StatusRequest { job: job(), ..Default::default() };
     assert!(!wakes(&office, service.status(Request::new(status))).await, "who only looks wakes nobody");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_master_that_is_to_end_answers_every_call_that_it_keeps_open_and_keeps_no_other() {
+    let office = Office::new(2);
+    let (p0, a) = (office.register("p0", 1).await, office.join("a").await);
+    let version = office.service.with(|machine, _| machine.document().routing_version).unwrap();
+    let calls =
+        |call| (office.watch(p0, 9000), office.route(version, 9000), office.lease(a, call, &[], 9000));
+    let (watch, route, lease) = calls(1);
+    pause(70).await;
+    office.service.stop();
+    assert_eq!((answered(watch).await.0, answered(route).await.0, answered(lease).await.0), (70, 70, 70));
+    let (watch, route, lease) = calls(2);
+    assert_eq!((answered(watch).await.0, answered(route).await.0, answered(lease).await.0), (0, 0, 0));
+}
