@@ -125,7 +125,7 @@ pub(super) async fn act(
         Act::SetReplicas { trainers, pservers } => {
             set_replicas(fleet, job, *trainers, *pservers, unseen).await?;
         }
-        // A master that does not hear it is told again at the next look.
+        // A master that does not hear it is told again at the next reconcile.
         Act::Tell(command) => {
             if let Some(master) = master {
                 fleet.masters.tell(master, command);
@@ -137,7 +137,7 @@ pub(super) async fn act(
 }
 
 /// Adds or removes the operator's finalizer. kube's own helper (`kube::runtime::finalizer`) is not used, for it keeps to itself
-/// what it has written: the next look, at a cache that does not show it yet, would decide on the past.
+/// what it has written: the next reconcile, of a cache that does not show it yet, would decide on the past.
 async fn finalizers(
     fleet: &Fleet,
     job: &TrainingJob,
@@ -155,7 +155,7 @@ async fn finalizers(
             unseen.wrote(written);
             Ok(())
         }
-        // The next look sees the newer version and tries again.
+        // The next reconcile sees the newer version and tries again.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         Err(error) => Err(error),
     }

@@ -264,7 +264,7 @@ mod tests {
         for _ in 0..10 {
             dialogue.ask(&masters, Some(which("a"))).await;
         }
-        assert!(began.elapsed() < Duration::from_secs(1) && dialogue.said().is_none(), "of ten looks");
+        assert!(began.elapsed() < Duration::from_secs(1) && dialogue.said().is_none(), "of ten reconciles");
         let Ok(Question { ask: Ask::Status(answer), .. }) = calls.0.try_recv() else { panic!("not asked") };
         assert!(calls.0.try_recv().is_err(), "asked more than once");
         answer.send(Ok(MasterView { step: 7, ..MasterView::default() })).unwrap();

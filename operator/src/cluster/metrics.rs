@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Upper bounds of the histogram, in milliseconds: from a look at nothing to the deadline.
+/// Upper bounds of the histogram, in milliseconds: from one that finds nothing to do to the deadline.
 pub(crate) const BOUNDS_MILLIS: [u64; 10] = [1, 5, 10, 50, 100, 500, 1000, 5000, 15_000, 30_000];
 
 /// How jobs were reconciled.

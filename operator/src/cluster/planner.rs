@@ -109,7 +109,7 @@ impl Planner {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Plans whenever something has changed; jobs with another plan are sent to be looked at.
+    /// Plans whenever something has changed; jobs with another plan are sent to be reconciled.
     pub(super) async fn keep(
         self: &Arc<Planner>,
         to_look_at: mpsc::Sender<ObjectRef<TrainingJob>>,
@@ -128,7 +128,7 @@ impl Planner {
             match changed {
                 Ok(changed) => {
                     for job in changed {
-                        // Nobody looks at jobs any more: the operator ends.
+                        // Nobody reconciles jobs any more: the operator ends.
                         let _ = to_look_at.send(job).await;
                     }
                 }

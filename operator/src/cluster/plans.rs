@@ -1,4 +1,4 @@
-//! The ScalePlans that are not over: what is over is not kept, and a look at one namespace's passes over no other's.
+//! The ScalePlans that are not over: what is over is not kept, and who asks for one namespace's passes over no other's.
 
 use super::index::{Index, Key, named};
 use crate::api::{ScalePlan, TrainingJob};

@@ -1,4 +1,4 @@
-//! The pods there are, by the job that owns them: a look at a job must not pass over the pods of all others.
+//! The pods there are, by the job that owns them: a reconcile of a job must not pass over the pods of all others.
 
 use super::index::Index;
 use super::pods;

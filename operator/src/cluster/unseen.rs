@@ -1,4 +1,4 @@
-//! What this operator has written and its caches do not show yet: without it, the next look would decide on the past.
+//! What this operator has written and its caches do not show yet: without it, the next reconcile would decide on the past.
 //! Lost with its process, whose successor begins with what the API server has.
 
 use crate::api::TrainingJob;

@@ -3,10 +3,10 @@
 //! Four stages, each a function of those before: `observe` counts what there is, `target` says what there should be, `acts` what is
 //! to be done for it, `status` what is told. `check` holds the decision against what must hold whatever is seen.
 //!
-//! The state machine is the job's phase. What must not be forgotten between two looks is in the job's status, and is
+//! The state machine is the job's phase. What must not be forgotten between two reconciles is in the job's status, and is
 //! written before anything is done (`Decision`); so every act may be repeated, come late, or be lost with its operator.
 //!
-//! Invariants, which `properties.rs` holds against a model of a cluster, and `check` against every decision where one look tells:
+//! Invariants, which `properties.rs` holds against a model of a cluster, and `check` against every decision where one reconcile tells:
 //! 1. A pod's name is made of job, role and ordinal alone, so that there is at most one pod for each.
 //! 2. A seat is given up only when its pod is gone; no ordinal of a pserver is given twice to another seat.
 //! 3. An end of a pod is counted once.
@@ -44,7 +44,7 @@ pub use view::{
 
 use crate::api::{Moment, Phase, TrainingJobStatus};
 
-/// How often a job is looked at, in seconds, by what there is to expect.
+/// How often a job is reconciled, in seconds, by what there is to expect.
 const CLOSELY: u64 = 1;
 const USUALLY: u64 = 3;
 const SELDOM: u64 = 60;
@@ -68,7 +68,7 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Result<Decision, Broken> 
     Ok(Decision { status, plans: plans.statuses, acts, again_after })
 }
 
-/// In how many seconds the job is looked at again, even if nothing is heard.
+/// In how many seconds the job is reconciled again, even if nothing is heard.
 fn again_after(view: &View<'_>, status: &TrainingJobStatus, acts: &[Act]) -> u64 {
     let is_empty = view.pods.is_empty() && !acts.iter().any(|act| matches!(act, Act::CreatePod(_)));
     match status.phase {

@@ -1,4 +1,4 @@
-//! What is told to people of one look at a job: events, and decisions that its status remembers. Pure.
+//! What is told to people of one reconcile of a job: events, and decisions that its status remembers. Pure.
 
 use super::view::Act;
 use crate::api::{DecisionRecord, Moment, TrainingJobStatus};

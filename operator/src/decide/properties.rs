@@ -1,5 +1,5 @@
 //! The operator's decisions against a model of a cluster: pods that start, end, are deleted and get lost; a master that
-//! drains; an operator that dies between two acts and looks at what is no longer so. Tests only.
+//! drains; an operator that dies between two acts and goes by what is no longer so. Tests only.
 
 mod happening;
 mod world;

@@ -231,7 +231,7 @@ pub struct Memory {
     pub(super) loads: Loads,
     /// Ends of pods that are not in the status.
     pub(super) strikes: BTreeMap<Account, Strikes>,
-    /// Why the API server would not have some pod when the job was last looked at: in one word, and for people.
+    /// Why the API server would not have some pod when the job was last reconciled: in one word, and for people.
     pub blocked: Option<(&'static str, String)>,
 }
 

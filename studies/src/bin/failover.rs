@@ -1,6 +1,9 @@
 //! How long training stands still when a pserver that has a follower is lost: by `kill -9`, by SIGSTOP, by a cut cable.
 //!
-//! `cargo run --release -p shoal-studies --bin failover [-- --times N]` (root on Linux, with `ip` and `unshare`)
+//! `cargo run --release -p shoal-studies --bin failover [-- [--times N] [--hangs PART]]` (root on Linux, with `ip` and `unshare`)
+//!
+//! With `--hangs` a checkpoint is due every two steps, and each call that opens or removes a file with this part in its path takes a
+//! minute, in the master and in pservers: `checkpoint-0` for all of a checkpoint, `manifest` for what the master writes of it.
 //!
 //! Every pserver runs in a network namespace of its own, on a bridge in a namespace that this program makes for itself
 //! first; nothing outside of them is touched. Three pservers, one copy beside each primary, a lease TTL of one second.
@@ -15,7 +18,7 @@ use shoal_tests::processes::{Programs, Running, pack_digits, programs};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -37,11 +40,14 @@ enum Loss {
 
 fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let times = match words.as_slice() {
-        [] => 20,
-        [word, times] if word == "--times" => times.parse()?,
-        _ => bail!("failover [--times N]"),
-    };
+    let mut asked = Asked { times: 20, hangs: None };
+    for pair in words.chunks(2) {
+        match pair {
+            [word, times] if word == "--times" => asked.times = times.parse()?,
+            [word, part] if word == "--hangs" => asked.hangs = Some(Hangs::at(part)?),
+            _ => bail!("failover [--times N] [--hangs PART]"),
+        }
+    }
     if std::env::var_os(INSIDE).is_none() {
         let here = std::env::current_exe()?;
         let mut command = Command::new("unshare");
@@ -52,7 +58,38 @@ fn main() -> anyhow::Result<()> {
     ip(&["link", "add", "shoal0", "type", "bridge"])?;
     ip(&["addr", "add", &format!("{BRIDGE}/16"), "dev", "shoal0"])?;
     ip(&["link", "set", "shoal0", "up"])?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(times))
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(&asked))
+}
+
+/// What is measured.
+struct Asked {
+    times: usize,
+    hangs: Option<Hangs>,
+}
+
+/// Files whose calls hang.
+struct Hangs {
+    part: String,
+    /// The library that makes them.
+    library: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Hangs {
+    fn at(part: &str) -> anyhow::Result<Hangs> {
+        let folder = tempfile::tempdir()?;
+        let library = folder.path().join("slow.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../master/tests/it/starting/slow.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).arg("-ldl");
+        ensure!(compiler.status().context("cc cannot be run")?.success(), "the library does not compile");
+        Ok(Hangs { part: part.to_owned(), library, _folder: folder })
+    }
+
+    fn befall(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", &self.library).env("SLOW_CALLS", "open unlink");
+        command.env("SLOW_PATH", &self.part).env("SLOW_MILLIS", "60000");
+    }
 }
 
 fn ip(words: &[&str]) -> anyhow::Result<()> {
@@ -61,23 +98,25 @@ fn ip(words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(times: usize) -> anyhow::Result<()> {
+async fn measure(asked: &Asked) -> anyhow::Result<()> {
     let programs = programs()?;
     let mut is_kept = true;
     for (loss, bound) in [(Loss::Killed, TTL), (Loss::Stopped, TTL * 2), (Loss::Cut, TTL * 2)] {
         let folder = tempfile::tempdir()?;
         let data = pack_digits(&programs, &folder.path().join("data"))?;
-        let mut cluster = Cluster::start(&programs, folder.path(), &data, loss as usize * 1000)?;
+        let first = loss as usize * 1000;
+        let mut cluster = Cluster::start(&programs, folder.path(), &data, first, asked.hangs.as_ref())?;
         let mut random = Random::seeded(1);
         let mut stills = Vec::new();
-        for time in 0..times {
+        for time in 0..asked.times {
             let still = cluster.lose(loss, &mut random).await;
             stills.push(still.with_context(|| format!("{loss:?}, number {}", time + 1))?);
         }
         stills.sort();
         let at = |share: f64| stills[((stills.len() - 1) as f64 * share).round() as usize].as_secs_f64();
         println!(
-            "{loss:?}: {times} times; standstill p50 {:.3} s, p99 {:.3} s, longest {:.3} s; promised: below {:.0} s",
+            "{loss:?}: {} times; standstill p50 {:.3} s, p99 {:.3} s, longest {:.3} s; promised: below {:.0} s",
+            asked.times,
             at(0.5),
             at(0.99),
             at(1.0),
@@ -92,6 +131,7 @@ async fn measure(times: usize) -> anyhow::Result<()> {
 struct Cluster<'a> {
     programs: &'a Programs,
     folder: &'a Path,
+    hangs: Option<&'a Hangs>,
     clients: Masters,
     pservers: Vec<Pserver>,
     /// The number of the next pserver, which no cluster before has used.
@@ -115,6 +155,7 @@ impl<'a> Cluster<'a> {
         folder: &'a Path,
         data: &str,
         first: usize,
+        hangs: Option<&'a Hangs>,
     ) -> anyhow::Result<Cluster<'a>> {
         let address = format!("{BRIDGE}:7400");
         let mut master = Command::new(&programs.shoal);
@@ -130,6 +171,10 @@ impl<'a> Cluster<'a> {
             "1000",
         ]);
         master.args(["--pservers", &PSERVERS.to_string(), "--checkpoint-seconds", "0"]);
+        if let Some(hangs) = hangs {
+            master.args(["--checkpoint-steps", "2"]);
+            hangs.befall(&mut master);
+        }
         master.arg("--store").arg(folder.join("state"));
         let mut others = vec![Running::start(master, &folder.join("master.log"))?];
         for at in 0..TRAINERS {
@@ -141,7 +186,7 @@ impl<'a> Cluster<'a> {
         let dial = TcpDial { security: Security::Plaintext, ..TcpDial::default() };
         let clients = Masters::new(&address, &dial).map_err(anyhow::Error::msg)?;
         let (pservers, next) = (Vec::new(), first);
-        let mut cluster = Cluster { programs, folder, clients, pservers, next, _others: others };
+        let mut cluster = Cluster { programs, folder, hangs, clients, pservers, next, _others: others };
         (0..PSERVERS).try_for_each(|_| cluster.start_pserver())?;
         Ok(cluster)
     }
@@ -161,6 +206,7 @@ impl<'a> Cluster<'a> {
         command.args(["pserver", "--plaintext", "--master", &format!("{BRIDGE}:7400"), "--name", &name]);
         command.args(["--listen", &format!("{address}:7500")]);
         command.stdin(Stdio::piped());
+        self.hangs.iter().for_each(|hangs| hangs.befall(&mut command));
         let mut process = Running::start_piped(command, &self.folder.join(format!("{name}.log")))?;
         let pid = process.pid().to_string();
         // The namespace is there once unshare has become the shell.

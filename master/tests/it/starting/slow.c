@@ -41,3 +41,10 @@ int mkdir(const char *path, mode_t mode) {
     wait_for("mkdir", path);
     return next(path, mode);
 }
+
+int unlink(const char *path) {
+    static int (*next)(const char *);
+    if (!next) next = (int (*)(const char *))dlsym(RTLD_NEXT, "unlink");
+    wait_for("unlink", path);
+    return next(path);
+}

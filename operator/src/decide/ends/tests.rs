@@ -1,12 +1,12 @@
-//! Ends of pods: what a job makes of them, look after look.
+//! Ends of pods: what a job makes of them, reconcile after reconcile.
 
 use super::super::{Act, Choice, MasterView, MemberView, PodState, View, decide, pod_name};
 use super::*;
 use crate::api::TrainingJob;
 use serde_json::json;
 
-/// A job that is looked at each second: it has a master and a pserver that are ready.
-struct Looks {
+/// A job that is reconciled each second: it has a master and a pserver that are ready.
+struct Reconciled {
     job: TrainingJob,
     memory: Memory,
     master: Option<MasterView>,
@@ -28,7 +28,7 @@ fn pod(role: Role, ordinal: u32, state: PodState) -> PodView {
     }
 }
 
-fn looks() -> Looks {
+fn job() -> Reconciled {
     let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
     let spec =
         json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "trainer": { "template": template } });
@@ -38,12 +38,12 @@ fn looks() -> Looks {
     job.status = Some(serde_json::from_value(status).unwrap());
     let master =
         MasterView { phase: "training".to_owned(), is_progress_known: true, ..MasterView::default() };
-    Looks { job, memory: Memory::default(), master: Some(master), now: 1_800_000_000 }
+    Reconciled { job, memory: Memory::default(), master: Some(master), now: 1_800_000_000 }
 }
 
-impl Looks {
-    /// A look at the job with one more pod that has ended so. Returns whether another trainer is made.
-    fn look(&mut self, role: Role, end: Option<Ended>) -> bool {
+impl Reconciled {
+    /// A reconcile of the job with one more pod that has ended so. Returns whether another trainer is made.
+    fn reconcile(&mut self, role: Role, end: Option<Ended>) -> bool {
         let ended =
             end.map(|ended| PodView { uid: self.now.to_string(), ..pod(role, 0, PodState::Ended(ended)) });
         let others = [pod(Role::Master, 0, PodState::Running), pod(Role::Pserver, 0, PodState::Running)];
@@ -79,7 +79,7 @@ impl Looks {
     fn fails_after(&mut self, role: Role, end: End) -> Option<u32> {
         (1..40).find(|_| {
             self.now += 120;
-            self.look(role, Some(ended(end)));
+            self.reconcile(role, Some(ended(end)));
             self.status().phase.is_over()
         })
     }
@@ -125,13 +125,13 @@ fn as_many_ends_fail_a_job_as_on_a_laptop() {
         (Role::Master, exited(0), true, Some(20)),
         (Role::Master, exited(1), true, Some(20)),
     ] {
-        let mut looks = looks();
+        let mut job = job();
         if has_joined {
-            looks.step(7);
-            looks.master.as_mut().unwrap().trainers.push(member("j-trainer-7"));
+            job.step(7);
+            job.master.as_mut().unwrap().trainers.push(member("j-trainer-7"));
         }
-        looks.now += 1;
-        looks.look(role, None);
+        job.now += 1;
+        job.reconcile(role, None);
         let account = |laptop| Account::of(role, laptop).and_then(Account::limit);
         let life = Life {
             role,
@@ -145,38 +145,38 @@ fn as_many_ends_fail_a_job_as_on_a_laptop() {
         let laptop = ends::meaning(end, life);
         let laptop = if laptop == Meaning::Hopeless { Some(1) } else { account(laptop) };
         assert_eq!(laptop, after, "{role} {end} on a laptop");
-        assert_eq!(looks.fails_after(role, end), after, "{role} {end} {has_joined}");
+        assert_eq!(job.fails_after(role, end), after, "{role} {end} {has_joined}");
     }
 }
 
 #[test]
 fn a_trainer_that_is_done_is_believed_until_its_master_says_otherwise() {
-    let mut looks = looks();
-    let at = |looks: &Looks| Some(Moment(looks.now));
-    let master = looks.master.take();
-    let done = Ended { at: at(&looks), ..ended(End::Exited(0)) };
-    looks.now += 3600;
-    looks.look(Role::Trainer, Some(done.clone()));
-    assert_eq!(looks.status().ends.errors, 0, "nobody has contradicted it");
-    looks.master = master;
-    looks.look(Role::Trainer, Some(Ended { at: at(&looks), ..done.clone() }));
-    assert_eq!(looks.status().ends.errors, 0, "its master may hear of it in a moment");
-    looks.look(Role::Trainer, Some(done));
-    assert_eq!((looks.status().ends.errors, looks.status().trainer.failures.count), (1, 1));
-    let told = looks.status().last_failure.clone().unwrap();
+    let mut job = job();
+    let at = |job: &Reconciled| Some(Moment(job.now));
+    let master = job.master.take();
+    let done = Ended { at: at(&job), ..ended(End::Exited(0)) };
+    job.now += 3600;
+    job.reconcile(Role::Trainer, Some(done.clone()));
+    assert_eq!(job.status().ends.errors, 0, "nobody has contradicted it");
+    job.master = master;
+    job.reconcile(Role::Trainer, Some(Ended { at: at(&job), ..done.clone() }));
+    assert_eq!(job.status().ends.errors, 0, "its master may hear of it in a moment");
+    job.reconcile(Role::Trainer, Some(done));
+    assert_eq!((job.status().ends.errors, job.status().trainer.failures.count), (1, 1));
+    let told = job.status().last_failure.clone().unwrap();
     assert_eq!((told.reason.as_str(), told.exit_code), ("Error", Some(0)));
 }
 
 /// A probe's kill, or anything else that ends a master with 0, is no end of its job.
 #[test]
 fn no_exit_code_of_a_master_makes_a_job_succeed() {
-    let mut looks = looks();
-    looks.master = None;
-    looks.look(Role::Master, Some(ended(End::Exited(0))));
-    assert!(!looks.status().phase.is_over());
-    looks.master = Some(MasterView { phase: "done".to_owned(), ..MasterView::default() });
-    looks.look(Role::Master, None);
-    assert_eq!(looks.status().phase, crate::api::Phase::Succeeded);
+    let mut job = job();
+    job.master = None;
+    job.reconcile(Role::Master, Some(ended(End::Exited(0))));
+    assert!(!job.status().phase.is_over());
+    job.master = Some(MasterView { phase: "done".to_owned(), ..MasterView::default() });
+    job.reconcile(Role::Master, None);
+    assert_eq!(job.status().phase, crate::api::Phase::Succeeded);
 }
 
 /// A device plugin that admits nothing, a policy that lets nobody through: pods are made ever more slowly, whatever class they end in.
@@ -189,13 +189,13 @@ fn no_end_makes_pods_in_a_storm() {
         End::Displaced(Displacement::Evicted),
         End::Displaced(Displacement::Preempted),
     ] {
-        let (mut looks, mut made) = (looks(), 0);
-        looks.master.as_mut().unwrap().trainers.push(member("j-trainer-7"));
+        let (mut job, mut made) = (job(), 0);
+        job.master.as_mut().unwrap().trainers.push(member("j-trainer-7"));
         let mut runs = false;
         for _ in 0..300 {
-            looks.now += 1;
+            job.now += 1;
             let ended = runs.then(|| ended(end));
-            let makes = looks.look(Role::Trainer, ended);
+            let makes = job.reconcile(Role::Trainer, ended);
             made += u32::from(makes);
             runs = makes;
         }
@@ -205,17 +205,17 @@ fn no_end_makes_pods_in_a_storm() {
 
 #[test]
 fn who_is_not_let_into_a_job_that_has_trainers_comes_again_ever_more_slowly() {
-    let mut looks = looks();
-    looks.master.as_mut().unwrap().trainers.push(member("j-trainer-7"));
+    let mut job = job();
+    job.master.as_mut().unwrap().trainers.push(member("j-trainer-7"));
     let message = "environment mismatch: this trainer: threads is \"1\" in the job and \"2\" here".to_owned();
     for second in 0..100 {
-        looks.now += 61;
+        job.now += 61;
         // Steps made meanwhile are no reason to try at once.
-        looks.step(10 + second);
+        job.step(10 + second);
         let refused = Ended { message: message.clone(), ..ended(End::Exited(5)) };
-        looks.look(Role::Trainer, Some(refused));
+        job.reconcile(Role::Trainer, Some(refused));
     }
-    let status = looks.status().clone();
+    let status = job.status().clone();
     assert_eq!(
         (status.trainer.refusals.count, status.trainer.failures.count, status.ends.refused),
         (100, 0, 100)
@@ -223,28 +223,28 @@ fn who_is_not_let_into_a_job_that_has_trainers_comes_again_ever_more_slowly() {
     let told = status.last_failure.unwrap();
     assert_eq!((told.reason.as_str(), told.exit_code), ("Refused", Some(5)));
     assert!(told.message.contains("threads is"), "{}", told.message);
-    looks.now += 59;
-    assert!(!looks.look(Role::Trainer, None));
-    looks.now += 1;
-    assert!(looks.look(Role::Trainer, None));
+    job.now += 59;
+    assert!(!job.reconcile(Role::Trainer, None));
+    job.now += 1;
+    assert!(job.reconcile(Role::Trainer, None));
 }
 
 #[test]
 fn a_job_into_which_nobody_is_let_fails_with_the_reason() {
-    let mut looks = looks();
-    assert_eq!(looks.fails_after(Role::Trainer, End::Exited(5)), Some(8));
-    let said = looks.status().message.clone();
+    let mut job = job();
+    assert_eq!(job.fails_after(Role::Trainer, End::Exited(5)), Some(8));
+    let said = job.status().message.clone();
     assert!(said.starts_with("Refused: ") && said.contains("exit code 5") && said.contains("8th"), "{said}");
 }
 
 /// A server of the age of 1.20 makes null of an object that is no longer applied, and refuses every status after it.
 #[test]
 fn failures_that_are_forgiven_stay_in_the_status_with_none_of_them() {
-    let mut looks = looks();
-    looks.look(Role::Trainer, Some(ended(End::Exited(1))));
-    assert_eq!(looks.status().trainer.failures.count, 1);
-    looks.step(1);
-    looks.look(Role::Trainer, None);
-    assert_eq!(json!(looks.status())["trainer"]["failures"]["count"], 0);
+    let mut job = job();
+    job.reconcile(Role::Trainer, Some(ended(End::Exited(1))));
+    assert_eq!(job.status().trainer.failures.count, 1);
+    job.step(1);
+    job.reconcile(Role::Trainer, None);
+    assert_eq!(json!(job.status())["trainer"]["failures"]["count"], 0);
     assert_eq!(json!(TrainingJobStatus::default())["trainer"].get("failures"), None);
 }
