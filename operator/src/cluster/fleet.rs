@@ -126,7 +126,7 @@ impl Fleet {
         let choice = match &planned {
             None => Choice::Spec,
             Some(None) => Choice::NotYet,
-            Some(Some(planned)) => Choice::Plan(planned),
+            Some(Some(planned)) => Choice::Plan(&planned.0, &planned.1),
         };
         let view = View {
             job: &job,

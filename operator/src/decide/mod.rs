@@ -36,10 +36,11 @@ mod trainers_tests;
 mod view;
 
 pub use numbers::{Choice, pservers_wanted};
-pub use status::{GOING, NAME_TAKEN, QUOTA};
+pub use shoal_planner::QUOTA;
+pub use status::{GOING, NAME_TAKEN};
 pub use view::{
     Act, Broken, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
-    Planned, PodPlan, PodState, PodView, Role, Unusable, View, pod_name,
+    PodPlan, PodState, PodView, Role, Unusable, View, pod_name,
 };
 
 use crate::api::{Moment, Phase, TrainingJobStatus};

@@ -7,9 +7,8 @@ use super::progress;
 use super::target::Target;
 use super::view::{Act, Memory, PodState, Role, Unusable};
 use crate::api::{Condition, Moment, Phase, PlanStatus, TrainingJobStatus, pinned};
+use shoal_planner::QUOTA;
 
-/// The word for pods that a quota leaves no room for.
-pub const QUOTA: &str = "QuotaExceeded";
 /// The word for a name of the job's that an object of somebody else has.
 pub const NAME_TAKEN: &str = "NameTaken";
 /// The word for a name of the job's that an object has which is on its way out.

@@ -57,25 +57,6 @@ impl View<'_> {
     }
 }
 
-/// What was planned for a job among all jobs.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Planned {
-    /// Whether it is let in: all of its least has room.
-    pub is_admitted: bool,
-    /// Trainers that it is to have.
-    pub trainers: u32,
-    /// Uids of trainers that go, whoever else stays: others need their nodes.
-    pub let_go: Vec<String>,
-    /// Why it has as many as it has.
-    pub why: String,
-    /// Why it has no more, or is not let in: in one word, and for people.
-    pub blocker: Option<(&'static str, String)>,
-    /// What it lacks of its least although it was let in.
-    pub lacks: Option<String>,
-    /// Its dominant share of the cluster, from 0 to 1.
-    pub share: f64,
-}
-
 /// The name of a job's pod, which nothing else of the cluster has.
 pub fn pod_name(role: Role, job: &str, ordinal: u32) -> String {
     match role {

@@ -5,6 +5,7 @@ use super::happening::Happening;
 use crate::api::{Moment, ScalePlan, TrainingJob};
 use serde_json::json;
 use shoal_job::ends::{Displacement, End};
+use shoal_planner::JobPlan;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
@@ -237,11 +238,10 @@ impl World {
             return;
         }
         let spec = &job.spec.trainer;
-        let planned = Planned {
+        let plan = JobPlan {
             is_admitted: self.has_room,
             trainers: spec.replicas.unwrap_or(spec.min_replicas),
-            let_go: self.let_go.clone(),
-            ..Planned::default()
+            ..JobPlan::default()
         };
         let plans: Vec<ScalePlan> = self
             .plans
@@ -255,7 +255,7 @@ impl World {
             pods,
             master: master.as_ref(),
             plans: &plans,
-            choice: Choice::Plan(&planned),
+            choice: Choice::Plan(&plan, &self.let_go),
             has_store: false,
             now: Moment(self.now),
         };
