@@ -2,7 +2,7 @@
 
 use super::index::Index;
 use crate::api::{Phase, TrainingJob, TrainingJobStatus, faults};
-use crate::decide::pservers_wanted;
+use crate::decide::{PodView, pservers_wanted};
 use crate::inventory::{Asks, Inventory, JobFacts, Site, Tenant, asks, cluster_view};
 use crate::manifest::Defaults;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -101,6 +101,16 @@ impl Planner {
     /// What was planned for a job; none before it was planned for.
     pub(super) fn of(&self, uid: &str) -> Option<Arc<Planned>> {
         self.book().entries.get(uid)?.planned.clone()
+    }
+
+    /// Of the nodes of pods that have been told to end, those that do not answer or are gone. Before nodes have been listed all
+    /// of them answer.
+    pub(super) fn silent_nodes(&self, pods: &[PodView]) -> Vec<String> {
+        let going = pods.iter().filter(|pod| pod.deleted.is_some()).filter_map(|pod| pod.node.as_ref());
+        let nodes = self.nodes.seen();
+        let site = |node: &String| nodes.all().get(&(String::new(), node.clone()));
+        let silent = |node: &&String| self.nodes.is_ready() && site(node).is_none_or(|site| !site.is_ready);
+        going.filter(silent).cloned().collect()
     }
 
     /// Notes that a quota has no room for more pods of a job than so many trainers.

@@ -22,6 +22,7 @@ mod load;
 mod notes;
 mod numbers;
 mod observe;
+mod overdue;
 mod plans;
 #[cfg(test)]
 mod plans_tests;

@@ -31,6 +31,7 @@ fn becomes(made_after: i64, status: ScalePlanStatus, phase: &str) -> ScalePlanSt
         is_ready: true,
         created: Moment(0),
         deleted: None,
+        node: None,
         ip: None,
         memory: None,
     };
@@ -38,6 +39,7 @@ fn becomes(made_after: i64, status: ScalePlanStatus, phase: &str) -> ScalePlanSt
     let view = View {
         job: &job,
         pods: &pods,
+        silent_nodes: None,
         master: None,
         plans: &plans,
         choice: Choice::Spec,

@@ -15,6 +15,7 @@ fn pod(role: Role, ordinal: u32) -> PodView {
         is_ready: true,
         created: Moment(0),
         deleted: None,
+        node: None,
         ip: None,
         memory: None,
     }
@@ -36,6 +37,7 @@ fn decided(trainers: &[u32], (plan, let_go): (JobPlan, Vec<String>)) -> (Vec<(u3
     let view = View {
         job: &job,
         pods: &pods,
+        silent_nodes: None,
         master: None,
         plans: &[],
         choice: Choice::Plan(&plan, &let_go),

@@ -23,8 +23,16 @@ pub(super) enum Happening {
     Evict {
         which: usize,
     },
+    /// It takes long to end, although its node answers.
+    EvictSlowly {
+        which: usize,
+    },
     LoseNode {
         which: usize,
+    },
+    /// Another operator takes over, whose clock is ahead by so many seconds.
+    TakeOver {
+        ahead: i64,
     },
     Scale {
         trainers: u32,
@@ -57,7 +65,9 @@ pub(super) fn happening() -> impl Strategy<Value = Happening> {
         1 => (0usize..20).prop_map(|which| Happening::Fail { which, end: End::OutOfMemory }),
         1 => (0usize..20).prop_map(|which| Happening::Fail { which, end: End::Exited(5) }),
         1 => (0usize..20).prop_map(|which| Happening::Evict { which }),
+        1 => (0usize..20).prop_map(|which| Happening::EvictSlowly { which }),
         1 => (0usize..20).prop_map(|which| Happening::LoseNode { which }),
+        1 => (0i64..90).prop_map(|ahead| Happening::TakeOver { ahead }),
         1 => (2u32..6, 1u32..4).prop_map(|(trainers, pservers)| Happening::Scale { trainers, pservers }),
         1 => (1u32..4).prop_map(|pservers| Happening::Plan { pservers }),
         1 => Just(Happening::Move),
