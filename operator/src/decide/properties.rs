@@ -2,6 +2,7 @@
 //! drains; an operator that dies between two acts and looks at what is no longer so. Tests only.
 
 mod happening;
+mod master;
 mod world;
 
 use super::*;

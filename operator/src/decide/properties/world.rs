@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::happening::Happening;
+use super::master::Master;
 use crate::api::{Moment, ScalePlan, TrainingJob};
 use serde_json::json;
 use shoal_job::ends::{Displacement, End};
@@ -15,16 +16,6 @@ const SLOWNESS: i64 = 100;
 /// Each pod has a node of its own.
 fn node(uid: &str) -> String {
     format!("node-of-{uid}")
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Master {
-    /// By name, whether it was told to leave.
-    pub(super) pservers: BTreeMap<String, bool>,
-    pub(super) replaced: BTreeSet<String>,
-    pub(super) wanted: (u32, u32),
-    pub(super) step: u64,
-    pub(super) checkpoint: u64,
 }
 
 pub(super) struct World {
@@ -212,29 +203,7 @@ impl World {
 
     fn master_view(&self) -> Option<MasterView> {
         self.pods.get("j-master").filter(|pod| pod.is_ready && !self.lost.contains(&pod.uid))?;
-        let pending =
-            self.master.replaced.iter().filter(|name| self.master.pservers.get(*name) == Some(&false));
-        Some(MasterView {
-            phase: "training".to_owned(),
-            is_progress_known: true,
-            step: self.master.step,
-            steps: u64::MAX,
-            trainers_wanted: self.master.wanted.0,
-            pservers_wanted: self.master.wanted.1 + pending.count() as u32,
-            pservers: self
-                .master
-                .pservers
-                .iter()
-                .map(|(name, is_leaving)| MemberView {
-                    name: name.clone(),
-                    is_live: true,
-                    is_leaving: *is_leaving,
-                    ..MemberView::default()
-                })
-                .collect(),
-            checkpoint: self.master.checkpoint,
-            ..MasterView::default()
-        })
+        Some(self.master.view())
     }
 
     pub(super) fn look(&mut self, acts_done: usize) {
