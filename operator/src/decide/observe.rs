@@ -80,6 +80,8 @@ fn course(view: &View<'_>, books: &TrainingJobStatus) -> Course {
     if books.phase.is_over() {
         return Course::Over;
     }
+    // Templates are read anew at each look: 22 of the 26 µs that a look at a waiting job takes, once a minute. With 5,000 of them a
+    // memory of faults would save 0.2 % of a processor.
     let is_changed = || changed(&view.job.spec, &books.pinned).filter(|_| !books.pinned.is_empty());
     if let Some(fault) = faults(view.job, view.has_store).into_iter().next().or_else(is_changed) {
         return Course::Invalid(fault);
