@@ -64,6 +64,8 @@ impl http::Watched for Pages {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let plans = &self.watched.plans;
         page.counter("shoal_operator_plans_total", "Plans for all jobs.", read(&plans.count));
+        let help = "Plans that would have broken what must hold of every plan, and were not used.";
+        page.counter("shoal_operator_plans_broken_total", help, read(&plans.broken));
         let seconds = read(&plans.micros) as f64 / 1e6;
         page.counter("shoal_operator_plans_seconds_total", "How long plans took.", seconds);
         let help = "Jobs that have no room for their least.";

@@ -6,7 +6,7 @@
 //! 3. pods of others that wait, and the least of every job, take what they need, by priority (`claims`);
 //! 4. what reaches into the headroom goes, what is left is given out, the smallest share first (`fill`).
 //!
-//! Invariants, which `properties.rs` holds against random clusters:
+//! Invariants, which `properties.rs` holds against random clusters, and `check` every plan against as far as it costs little:
 //! 1. Planning ends: every step of filling makes the sorted shares larger, every other loop takes trainers away.
 //! 2. No node is given more than it has, beyond what it owed before.
 //! 3. No job that is in has less than its least in mind, none has more than its most.
@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod claims;
 mod fill;
 #[cfg(test)]
@@ -31,8 +32,9 @@ mod speed;
 mod state;
 mod view;
 
+pub use check::Broken;
 pub use pservers::{HOT, Load, PserverPlan, pservers};
-pub use reason::Blocker;
+pub use reason::{Blocker, QUOTA};
 pub use resources::{CPU, DEVICES, KINDS, MEMORY, PODS, Resources};
 pub use room::Room;
 pub use settings::Settings;
@@ -64,9 +66,18 @@ pub struct JobPlan {
 }
 
 /// What every job of a view is to have, in the view's order.
-pub fn plan(view: &ClusterView, settings: &Settings, now: Seconds) -> Vec<JobPlan> {
+///
+/// # Errors
+/// The plan would break what must hold of every plan: none of it is to be used.
+pub fn plan(view: &ClusterView, settings: &Settings, now: Seconds) -> Result<Vec<JobPlan>, Broken> {
     let state = planned(view, settings, now);
-    (0..view.jobs.len()).map(|job| outcome(&state, job, now)).collect()
+    let plans = told(&state, now);
+    check::check(&state, &plans)?;
+    Ok(plans)
+}
+
+fn told(state: &State<'_>, now: Seconds) -> Vec<JobPlan> {
+    (0..state.jobs.len()).map(|job| outcome(state, job, now)).collect()
 }
 
 fn planned<'a>(view: &'a ClusterView, settings: &'a Settings, now: Seconds) -> State<'a> {
@@ -103,28 +114,13 @@ fn outcome(state: &State<'_>, job: usize, now: Seconds) -> JobPlan {
     JobPlan {
         is_admitted: true,
         trainers,
-        let_go: let_go(&view.trainers.nodes, &made.trainers),
+        let_go: check::without(&view.trainers.nodes, &made.trainers),
         yielded: if has_yielded { Some(now) } else { view.trainers.yielded },
         share: state.share_now(job),
         why: why(state, job, trainers),
         blocker: made.blocker.clone(),
         lacks: made.lacks.clone(),
     }
-}
-
-/// Which of the trainers on these nodes go so that those are left which stay.
-fn let_go(seen: &[usize], stay: &[usize]) -> Vec<usize> {
-    let mut staying: BTreeMap<usize, u32> = BTreeMap::new();
-    stay.iter().for_each(|node| *staying.entry(*node).or_default() += 1);
-    let goes = |node: &usize| match staying.get_mut(node).filter(|count| **count > 0) {
-        Some(count) => {
-            *count -= 1;
-            false
-        }
-        None => true,
-    };
-    let goes: Vec<bool> = seen.iter().map(goes).collect();
-    (0..seen.len()).filter(|place| goes[*place]).collect()
 }
 
 /// What became of a job's trainers, and by whom.

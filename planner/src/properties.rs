@@ -1,6 +1,6 @@
 //! The plan's invariants, held against clusters drawn at random: several kinds of nodes, jobs, pods of others, at any stage.
 
-use super::regressions::{self, carried_out};
+use super::regressions::{self, carried_out, plan};
 use super::*;
 use proptest::prelude::*;
 

@@ -3,6 +3,9 @@
 use super::resources::{Resources, kind_name};
 use std::fmt;
 
+/// Why a quota's refusals are told, in one word.
+pub const QUOTA: &str = "QuotaExceeded";
+
 /// Why a job has no more trainers, or is not let in.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Blocker {
@@ -50,6 +53,8 @@ pub enum Blocker {
     },
     /// An older job of its priority or more has waited long, and is not overtaken any more.
     Behind(String),
+    /// A quota has refused pods of it: what the API server said. No plan says so by itself: whoever makes pods does.
+    Quota(String),
 }
 
 impl Blocker {
@@ -75,6 +80,7 @@ impl Blocker {
             Blocker::Least { .. } => "NoRoomForLeast",
             Blocker::Unsuited { .. } => "NoSuitableNode",
             Blocker::Behind(_) => "Behind",
+            Blocker::Quota(_) => QUOTA,
         }
     }
 }
@@ -128,6 +134,7 @@ impl fmt::Display for Blocker {
             Blocker::Behind(job) => {
                 write!(f, "it waits behind {job}, which has waited so long that it is not overtaken any more")
             }
+            Blocker::Quota(why) => write!(f, "{why}"),
         }
     }
 }

@@ -133,7 +133,7 @@ impl Room {
         suiting.fold(Resources::default(), |most, pool| most.most(&pool.most[1]))
     }
 
-    #[cfg(test)]
+    /// What a node has free; less than nothing for one that has given more than it has.
     pub(super) fn free(&self, node: usize) -> &Resources {
         &self.free[node]
     }

@@ -5,3 +5,4 @@
 
 pub mod click_through;
 pub mod convergence;
+pub mod operator;

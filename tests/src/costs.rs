@@ -19,9 +19,22 @@ pub fn cpu_micros(pid: u32) -> anyhow::Result<u64> {
 /// # Errors
 /// As [`cpu_micros`].
 pub fn memory_kib(pid: u32) -> anyhow::Result<u64> {
+    status_kib(pid, "VmRSS:")
+}
+
+/// The most memory of a process that has lain in RAM at a time, in KiB.
+///
+/// # Errors
+/// As [`cpu_micros`].
+pub fn peak_memory_kib(pid: u32) -> anyhow::Result<u64> {
+    status_kib(pid, "VmHWM:")
+}
+
+fn status_kib(pid: u32, name: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-    Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+    Ok(line.split_whitespace().next().context("no number")?.parse()?)
 }
 
 /// The value below which so many hundredths of `values` lie. Sorts them.
@@ -37,7 +50,8 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_a_percentile_is_one_of_the_values() {
         let pid = std::process::id();
-        assert!(memory_kib(pid).unwrap() > 100);
+        let now = memory_kib(pid).unwrap();
+        assert!(now > 100 && peak_memory_kib(pid).unwrap() >= now);
         cpu_micros(pid).unwrap();
         assert!(cpu_micros(u32::MAX).is_err());
         let mut values = [5, 1, 4, 2, 3];

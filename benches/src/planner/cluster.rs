@@ -4,8 +4,8 @@
 use clap::ValueEnum;
 use serde::Serialize;
 use shoal_planner::{
-    Ask, ClusterView, JobView, Node, PODS, Pools, Resources, Room, Seconds, Servers, Settings, SpeedSample,
-    Trainers, WaitingPod, plan,
+    Ask, Broken, ClusterView, JobView, Node, PODS, Pools, Resources, Room, Seconds, Servers, Settings,
+    SpeedSample, Trainers, WaitingPod, plan,
 };
 use std::fmt;
 
@@ -38,7 +38,10 @@ impl fmt::Display for Situation {
 }
 
 /// A cluster of so many nodes, in a situation.
-pub(crate) fn cluster(nodes: usize, situation: Situation) -> ClusterView {
+///
+/// # Errors
+/// A plan on the way there is broken.
+pub(crate) fn cluster(nodes: usize, situation: Situation) -> Result<ClusterView, Broken> {
     let jobs = nodes / NODES_PER_JOB;
     let late = if situation == Situation::Changed { jobs.div_ceil(100) } else { 0 };
     let mut view = ClusterView {
@@ -48,10 +51,10 @@ pub(crate) fn cluster(nodes: usize, situation: Situation) -> ClusterView {
         jobs: (0..jobs - late).map(job).collect(),
     };
     if situation == Situation::Cold {
-        return view;
+        return Ok(view);
     }
     // Until it has settled: a job that was let in last may have been given its least alone.
-    while carry_out(&mut view) {}
+    while carry_out(&mut view)? {}
     if situation == Situation::Changed {
         let is_lost = |index: usize| index % 100 == 50;
         (0..nodes).filter(|index| is_lost(*index)).for_each(|index| view.nodes[index].is_open = false);
@@ -63,7 +66,7 @@ pub(crate) fn cluster(nodes: usize, situation: Situation) -> ClusterView {
         view.jobs.extend((jobs - late..jobs).map(job));
         view.waiting = (0..nodes.div_ceil(100)).map(waiting).collect();
     }
-    view
+    Ok(view)
 }
 
 /// Of ten nodes seven have 32 cores, one has 96, and two have 64 and 8 devices; each kind is a pool.
@@ -124,9 +127,10 @@ fn waiting(index: usize) -> WaitingPod {
 }
 
 /// Carries the plan out as a scheduler would: each pod on the first node that has room. Whether anything changed.
-fn carry_out(view: &mut ClusterView) -> bool {
+fn carry_out(view: &mut ClusterView) -> Result<bool, Broken> {
     let before = view.clone();
-    for (job, planned) in view.jobs.iter_mut().zip(plan(&before, &Settings::default(), NOW - 1000)) {
+    let plans = plan(&before, &Settings::default(), NOW - 1000)?;
+    for (job, planned) in view.jobs.iter_mut().zip(plans) {
         (job.is_admitted, job.trainers.wanted, job.trainers.yielded) =
             (planned.is_admitted, planned.trainers, planned.yielded);
         for place in planned.let_go.iter().rev() {
@@ -155,5 +159,5 @@ fn carry_out(view: &mut ClusterView) -> bool {
         place(&job.pservers.ask, &mut job.pservers.nodes, job.pservers.count);
         place(&job.trainers.ask, &mut job.trainers.nodes, job.trainers.wanted);
     }
-    *view != before
+    Ok(*view != before)
 }

@@ -84,10 +84,10 @@ pub fn main() -> anyhow::Result<()> {
 }
 
 fn measured(nodes: usize, situation: Situation, rounds: u32) -> anyhow::Result<Row> {
-    let view = cluster::cluster(nodes, situation);
+    let view = cluster::cluster(nodes, situation)?;
     let mut planned: Vec<JobPlan> = Vec::new();
     let mut ours = || {
-        planned = plan(black_box(&view), &Settings::default(), NOW);
+        planned = plan(black_box(&view), &Settings::default(), NOW)?;
         Ok(())
     };
     let mut copy = || {

@@ -25,7 +25,12 @@ pub(super) fn look(world: &mut World<'_>) {
     }
     let live: Vec<usize> = (0..world.jobs.len()).filter(|job| world.jobs[*job].is_live()).collect();
     let view = view(world, &live);
-    for (job, planned) in live.into_iter().zip(plan(&view, &settings, now)) {
+    let plans = match plan(&view, &settings, now) {
+        Ok(plans) => plans,
+        // An operator goes on with its last plan; an experiment that did would show what no planner has planned.
+        Err(broken) => panic!("{} s: {broken}", world.now),
+    };
+    for (job, planned) in live.into_iter().zip(plans) {
         if !planned.is_admitted {
             continue;
         }

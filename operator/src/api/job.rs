@@ -65,8 +65,8 @@ pub struct TrainingJobSpec {
     /// Delete the job itself so many seconds after its end. By default it stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<u64>,
-    /// Whether to stop: a checkpoint is made and all pods are deleted. Set to false, the job goes on from there. Queues such
-    /// as Kueue set it.
+    /// Whether to stop: a checkpoint is made and all pods are deleted. Set to false, the job goes on from there. A
+    /// queue that knows TrainingJobs may set it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// Certificates for the job's connections. Without them the pods speak plaintext with one another.

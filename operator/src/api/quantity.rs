@@ -22,11 +22,13 @@ pub fn quantity_value(quantity: &str) -> Option<f64> {
         "G" => 1e9,
         "T" => 1e12,
         "P" => 1e15,
+        "E" => 1e18,
         "Ki" => 1024.0,
         "Mi" => 1024.0 * 1024.0,
         "Gi" => 1024.0 * 1024.0 * 1024.0,
         "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
         "Pi" => 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "Ei" => 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0,
         exponent => {
             let exponent = exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?;
             format!("1e{exponent}").parse().ok()?

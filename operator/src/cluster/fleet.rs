@@ -126,11 +126,13 @@ impl Fleet {
         let choice = match &planned {
             None => Choice::Spec,
             Some(None) => Choice::NotYet,
-            Some(Some(planned)) => Choice::Plan(planned),
+            Some(Some(planned)) => Choice::Plan(&planned.0, &planned.1),
         };
+        let silent_nodes = self.planner.as_ref().map(|planner| planner.silent_nodes(&pods));
         let view = View {
             job: &job,
             pods: &pods,
+            silent_nodes: silent_nodes.as_deref(),
             master: said.as_ref(),
             plans: &plans,
             choice,

@@ -68,6 +68,11 @@ impl<V, K: Ord> Index<V, K> {
         }
     }
 
+    /// Whether all have been listed once.
+    pub(super) fn is_ready(&self) -> bool {
+        *self.is_ready.borrow()
+    }
+
     /// Waits until all have been listed once.
     pub(super) async fn wait_until_ready(&self) {
         // Its sender is this index's own.

@@ -2,13 +2,13 @@
 
 use super::index::Index;
 use crate::api::{Phase, TrainingJob, TrainingJobStatus, faults};
-use crate::decide::{Planned, pservers_wanted};
-use crate::inventory::{Asks, JobFacts, Site, Tenant, asks, cluster_view};
+use crate::decide::{PodView, pservers_wanted};
+use crate::inventory::{Asks, Inventory, JobFacts, Site, Tenant, asks, cluster_view};
 use crate::manifest::Defaults;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
-use shoal_planner::{JobPlan, Seconds, Settings, SpeedSample, plan};
+use shoal_planner::{Blocker, Broken, JobPlan, Settings, SpeedSample, plan};
 use shoal_runtime::host::clock::wall_seconds;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -33,6 +33,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 pub struct Plans {
     /// Plans for all jobs.
     pub count: AtomicU64,
+    /// Those that would have broken what must hold of every plan, and were not used.
+    pub broken: AtomicU64,
     /// How long all took.
     pub micros: AtomicU64,
     /// Jobs that waited to be let in when the newest was made.
@@ -54,6 +56,9 @@ pub(super) struct Planner {
     book: Mutex<Book>,
 }
 
+/// The plan for a job, and the uids of its trainers that go.
+pub(super) type Planned = (JobPlan, Vec<String>);
+
 /// What is known of jobs, by their uid, beyond what the API server has. Lost with the process, which costs nobody a pod.
 #[derive(Debug, Default)]
 struct Book {
@@ -65,7 +70,6 @@ struct Book {
 struct Entry {
     /// None before it was planned for.
     planned: Option<Arc<Planned>>,
-    yielded: Option<Seconds>,
     /// What its pods ask for, of that generation and with that much memory.
     asks: Arc<Asks>,
     asked_for: AskedFor,
@@ -97,6 +101,16 @@ impl Planner {
     /// What was planned for a job; none before it was planned for.
     pub(super) fn of(&self, uid: &str) -> Option<Arc<Planned>> {
         self.book().entries.get(uid)?.planned.clone()
+    }
+
+    /// Of the nodes of pods that have been told to end, those that do not answer or are gone. Before nodes have been listed all
+    /// of them answer.
+    pub(super) fn silent_nodes(&self, pods: &[PodView]) -> Vec<String> {
+        let going = pods.iter().filter(|pod| pod.deleted.is_some()).filter_map(|pod| pod.node.as_ref());
+        let nodes = self.nodes.seen();
+        let site = |node: &String| nodes.all().get(&(String::new(), node.clone()));
+        let silent = |node: &&String| self.nodes.is_ready() && site(node).is_none_or(|site| !site.is_ready);
+        going.filter(silent).cloned().collect()
     }
 
     /// Notes that a quota has no room for more pods of a job than so many trainers.
@@ -157,24 +171,49 @@ impl Planner {
             cluster_view(&sites, named, &facts)
         };
         let plans = plan(&inventory.view, &self.settings, now);
+        let of_jobs = jobs.iter().map(|job| ObjectRef::from_obj(&**job)).zip(&facts).collect();
+        self.adopt(of_jobs, inventory, plans)
+    }
+
+    /// Takes a plan for these jobs to be the one that holds. Returns the jobs whose plan is another than before.
+    ///
+    /// A plan that is broken is none: the last one stays, for every job.
+    fn adopt(
+        &self,
+        jobs: Vec<(ObjectRef<TrainingJob>, &JobFacts)>,
+        inventory: Inventory,
+        plans: Result<Vec<JobPlan>, Broken>,
+    ) -> Vec<ObjectRef<TrainingJob>> {
+        let plans = match plans {
+            Ok(plans) => plans,
+            Err(error) => {
+                self.plans.broken.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%error, "a plan is not used: jobs stay as they were planned last");
+                return Vec::new();
+            }
+        };
         let waiting = plans.iter().filter(|plan| !plan.is_admitted).count() as u64;
         self.plans.waiting.store(waiting, Ordering::Relaxed);
         let mut book = self.book();
         let mut changed = Vec::new();
-        let of_jobs = jobs.iter().zip(&facts).zip(plans).zip(inventory.trainers).zip(inventory.going);
-        for ((((job, facts), plan), trainers), going) in of_jobs {
-            let refused = book.refused.get(&facts.uid).map(|(.., why)| why.clone());
+        let known: BTreeSet<&str> = jobs.iter().map(|(_, facts)| facts.uid.as_str()).collect();
+        book.entries.retain(|uid, _| known.contains(uid.as_str()));
+        book.refused.retain(|_, (at, ..)| at.elapsed() < REFUSED_FOR);
+        let pods = inventory.trainers.into_iter().zip(inventory.going);
+        for (((job, facts), mut plan), (trainers, mut let_go)) in jobs.into_iter().zip(plans).zip(pods) {
+            let refused = book.refused.get(&facts.uid).filter(|_| plan.is_admitted);
+            if let Some((.., why)) = refused {
+                plan.blocker = Some(Blocker::Quota(why.clone()));
+            }
+            // Who was to go before goes, whatever there is room for by now.
+            let_go.extend(plan.let_go.iter().filter_map(|place| trainers.get(*place).cloned()));
+            let planned = (plan, let_go);
             let Some(entry) = book.entries.get_mut(&facts.uid) else { continue };
-            entry.yielded = plan.yielded;
-            let planned = planned(plan, &trainers, going, refused);
             if entry.planned.as_ref().is_none_or(|before| !is_alike(before, &planned)) {
-                changed.push(ObjectRef::from_obj(&**job));
+                changed.push(job);
             }
             entry.planned = Some(Arc::new(planned));
         }
-        let known: BTreeSet<&str> = facts.iter().map(|job| job.uid.as_str()).collect();
-        book.entries.retain(|uid, _| known.contains(uid.as_str()));
-        book.refused.retain(|_, (at, ..)| at.elapsed() < REFUSED_FOR);
         changed
     }
 
@@ -196,9 +235,9 @@ impl Planner {
         let most = spec.max_replicas.unwrap_or(least).max(least);
         let stated = spec.replicas.map(|replicas| replicas.clamp(least, most));
         let refused = book.refused.get(&uid).map(|(_, trainers, _)| *trainers);
-        let admitted = known.filter(|known| known.is_admitted);
+        let admitted = known.map(|(plan, _)| plan).filter(|plan| plan.is_admitted);
         let is_admitted = admitted.is_some() || was_admitted(&status);
-        let wanted = admitted.map_or(status.trainer.wanted, |known| known.trainers);
+        let wanted = admitted.map_or(status.trainer.wanted, |plan| plan.trainers);
         let made = job.metadata.creation_timestamp.as_ref().map_or(0, |made| made.0.as_second());
         Some(JobFacts {
             name: format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any()),
@@ -210,11 +249,11 @@ impl Planner {
             least,
             most: stated.unwrap_or(most).min(refused.unwrap_or(u32::MAX)).max(least),
             wanted: if is_admitted { wanted.max(least) } else { 0 },
-            let_go: known.map(|known| known.let_go.clone()).unwrap_or_default(),
+            let_go: known.map(|(_, let_go)| let_go.clone()).unwrap_or_default(),
             // Who says how many has thought of what they ask for, and of how many are worth it.
             is_stated: stated.is_some() || says_what_it_asks_for(job),
             speeds: if stated.is_some() { Vec::new() } else { speeds(&status) },
-            yielded: entry.yielded,
+            yielded: known.and_then(|(plan, _)| plan.yielded),
             allows_new_nodes: spec.allow_node_scale_up,
             uid,
         })
@@ -236,7 +275,7 @@ impl Planner {
         match book.entries.get_mut(uid) {
             Some(entry) => (entry.asks, entry.asked_for) = (Arc::clone(&made), asked_for),
             None => {
-                let entry = Entry { planned: None, yielded: None, asks: Arc::clone(&made), asked_for };
+                let entry = Entry { planned: None, asks: Arc::clone(&made), asked_for };
                 book.entries.insert(uid.to_owned(), entry);
             }
         }
@@ -276,30 +315,12 @@ fn speeds(status: &TrainingJobStatus) -> Vec<SpeedSample> {
     status.trainer.speeds.iter().map(sample).collect()
 }
 
-/// What a plan is to one job.
-fn planned(plan: JobPlan, trainers: &[String], going: Vec<String>, refused: Option<String>) -> Planned {
-    let named = plan.let_go.iter().filter_map(|place| trainers.get(*place).cloned());
-    // Who was to go before goes, whatever there is room for by now.
-    let let_go = going.into_iter().chain(named).collect();
-    let blocker = plan.blocker.map(|blocker| (blocker.word(), blocker.to_string()));
-    let blocker = match refused {
-        Some(why) if plan.is_admitted => Some((crate::decide::QUOTA, why)),
-        _ => blocker,
-    };
-    Planned {
-        is_admitted: plan.is_admitted,
-        trainers: plan.trainers,
-        let_go,
-        why: plan.why,
-        blocker,
-        lacks: plan.lacks,
-        share: plan.share,
-    }
+/// Whether two plans ask for the same, whatever their figures.
+fn is_alike((before, went): &Planned, (now, go): &Planned) -> bool {
+    let word = |plan: &JobPlan| plan.blocker.as_ref().map(Blocker::word);
+    (before.is_admitted, before.trainers, went, word(before), before.lacks.is_some())
+        == (now.is_admitted, now.trainers, go, word(now), now.lacks.is_some())
 }
 
-/// Whether two plans ask for the same, whatever their figures.
-fn is_alike(before: &Planned, now: &Planned) -> bool {
-    let word = |planned: &Planned| planned.blocker.as_ref().map(|(word, _)| *word);
-    (before.is_admitted, before.trainers, &before.let_go, word(before), before.lacks.is_some())
-        == (now.is_admitted, now.trainers, &now.let_go, word(now), now.lacks.is_some())
-}
+#[cfg(test)]
+mod tests;

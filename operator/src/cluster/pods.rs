@@ -19,6 +19,9 @@ const UNUSABLE: [&str; 9] = [
     "CreateContainerError",
     "RunContainerError",
 ];
+/// What a pod is given to end, where nobody says otherwise: Kubernetes' own.
+const GRACE_SECONDS: u64 = 30;
+
 /// A job's pod; none for others.
 pub(super) fn seen(pod: &Pod) -> Option<PodView> {
     let metadata = &pod.metadata;
@@ -39,11 +42,13 @@ pub(super) fn seen(pod: &Pod) -> Option<PodView> {
         state: state(pod, target),
         is_ready: condition(pod, "Ready").is_some_and(|ready| ready.status == "True"),
         created: metadata.creation_timestamp.as_ref().map_or(Moment::default(), |time| Moment::from(time.0)),
-        deleted: metadata.deletion_timestamp.as_ref().map(|time| Deleted {
-            // Kubernetes writes there when the time to end is over.
-            grace_ends: Moment::from(time.0),
+        deleted: metadata.deletion_timestamp.as_ref().map(|_| Deleted {
+            grace_seconds: metadata
+                .deletion_grace_period_seconds
+                .map_or(GRACE_SECONDS, |seconds| u64::try_from(seconds).unwrap_or(0)),
             why: target.map_or(Displacement::Evicted, disruption),
         }),
+        node: node(pod).cloned(),
         ip: status.and_then(|status| status.pod_ip.clone()),
         memory: container_memory(pod, role),
     })
@@ -51,6 +56,10 @@ pub(super) fn seen(pod: &Pod) -> Option<PodView> {
 
 fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.as_ref()?.iter().find(|one| one.type_ == type_)
+}
+
+fn node(pod: &Pod) -> Option<&String> {
+    pod.spec.as_ref()?.node_name.as_ref().filter(|node| !node.is_empty())
 }
 
 fn container_memory(pod: &Pod, role: Role) -> Option<u64> {
@@ -65,9 +74,7 @@ fn state(pod: &Pod, target: Option<&PodCondition>) -> PodState {
     match status.phase.as_deref() {
         Some("Succeeded" | "Failed") => PodState::Ended(ended(pod, containers, target)),
         Some("Running") => PodState::Running,
-        _ if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) => {
-            PodState::Starting(unusable(containers))
-        }
+        _ if node(pod).is_some() => PodState::Starting(unusable(containers)),
         _ => {
             let scheduled = condition(pod, "PodScheduled").filter(|one| one.status == "False");
             PodState::Unplaced(scheduled.map(|one| one.message.clone().unwrap_or_default()))

@@ -80,6 +80,7 @@ mod tests {
             is_ready: false,
             created: Default::default(),
             deleted: None,
+            node: None,
             ip: None,
             memory: None,
         }

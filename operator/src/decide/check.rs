@@ -1,8 +1,9 @@
 //! What must hold of a decision, whatever is seen: checked of each one before anything of it is done. Costs some comparisons a pod. Pure.
 
 use super::observe::{Course, Observed};
+use super::overdue;
 use super::target::Target;
-use super::view::{Act, PodPlan, Role};
+use super::view::{Act, PodPlan, PodView, Role};
 use crate::api::TrainingJobStatus;
 use std::collections::BTreeSet;
 
@@ -41,11 +42,13 @@ pub(super) fn check(
     hold(seats.len() == status.pserver.seats.len(), "two seats would have one ordinal")?;
     let is_given = |ordinal: &u32| *ordinal < status.pserver.next_ordinal;
     hold(seats.iter().all(is_given), "a seat would have an ordinal that the next one is given")?;
-    let is_forced_early = |act: &Act| match act {
-        Act::DeletePod { uid, grace: super::Grace::Force, .. } => {
-            view.pods.iter().any(|pod| pod.uid == *uid && pod.deleted.is_none())
-        }
+    let is_forced = |act: &Act, pod: &PodView| match act {
+        Act::DeletePod { uid, grace: super::Grace::Force, .. } => pod.uid == *uid,
         _ => false,
     };
-    hold(!acts.iter().any(is_forced_early), "a pod would be given up that nobody has told to end")
+    let forced = || view.pods.iter().filter(|pod| acts.iter().any(|act| is_forced(act, pod)));
+    let is_told = |pod: &PodView| pod.deleted.is_some();
+    hold(forced().all(is_told), "a pod would be given up that nobody has told to end")?;
+    let answers = |pod: &PodView| overdue::node(view, pod) == overdue::Node::Answers;
+    hold(!forced().any(answers), "a pod would be given up whose node answers")
 }

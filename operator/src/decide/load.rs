@@ -163,6 +163,7 @@ mod tests {
             is_ready: true,
             created: Moment(0),
             deleted: None,
+            node: None,
             ip: None,
             memory: None,
         };
@@ -188,6 +189,7 @@ mod tests {
                 let view = View {
                     job: &self.job,
                     pods: &self.pods,
+                    silent_nodes: None,
                     master: Some(&master),
                     plans: &[],
                     choice: Choice::Spec,

@@ -22,6 +22,7 @@ mod load;
 mod notes;
 mod numbers;
 mod observe;
+mod overdue;
 mod plans;
 #[cfg(test)]
 mod plans_tests;
@@ -36,10 +37,11 @@ mod trainers_tests;
 mod view;
 
 pub use numbers::{Choice, pservers_wanted};
-pub use status::{GOING, NAME_TAKEN, QUOTA};
+pub use shoal_planner::QUOTA;
+pub use status::{GOING, NAME_TAKEN};
 pub use view::{
     Act, Broken, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
-    Planned, PodPlan, PodState, PodView, Role, Unusable, View, pod_name,
+    PodPlan, PodState, PodView, Role, Unusable, View, pod_name,
 };
 
 use crate::api::{Moment, Phase, TrainingJobStatus};

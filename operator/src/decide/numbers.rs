@@ -1,15 +1,15 @@
 //! How many of whom a job is to have: what its spec says, or what was planned for it among all jobs. Pure.
 
-use super::view::Planned;
 use crate::api::{PlanStatus, TrainingJobSpec, TrainingJobStatus};
+use shoal_planner::{Blocker, JobPlan};
 
 /// Who says how many trainers a job is to have.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice<'a> {
     /// Its spec alone: the operator has no rights to see the cluster's nodes.
     Spec,
-    /// The plan for all jobs.
-    Plan(&'a Planned),
+    /// The plan for all jobs; and the uids of trainers that go, whoever else stays: others need their nodes.
+    Plan(&'a JobPlan, &'a [String]),
     /// A plan that is not made yet: nothing changes until then.
     NotYet,
 }
@@ -62,8 +62,10 @@ pub(super) fn numbers(
     match choice {
         Choice::Spec => by_spec,
         // Who was let in stays in: a plan that says otherwise is older than that.
-        Choice::Plan(planned) if planned.is_admitted || !is_in(status) => by_plan(spec, planned, by_spec),
-        Choice::Plan(_) | Choice::NotYet => as_before(spec, status, by_spec),
+        Choice::Plan(plan, let_go) if plan.is_admitted || !is_in(status) => {
+            by_plan(spec, plan, let_go, by_spec)
+        }
+        Choice::Plan(..) | Choice::NotYet => as_before(spec, status, by_spec),
     }
 }
 
@@ -81,32 +83,31 @@ pub fn pservers_wanted(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus
     status.map_or(least, |status| status.pserver.wanted).clamp(least, most)
 }
 
-fn by_plan(spec: &TrainingJobSpec, planned: &Planned, by_spec: Numbers) -> Numbers {
-    let (blocker, blocked_by) = planned.blocker.clone().unwrap_or_default();
-    let plan = PlanStatus {
-        share: format!("{:.1}%", 100.0 * planned.share),
-        why: planned.why.clone(),
-        blocker: blocker.to_owned(),
-        blocked_by: blocked_by.clone(),
+fn by_plan(spec: &TrainingJobSpec, plan: &JobPlan, let_go: &[String], by_spec: Numbers) -> Numbers {
+    let blocked_by = plan.blocker.as_ref().map(Blocker::to_string);
+    let status = PlanStatus {
+        share: format!("{:.1}%", 100.0 * plan.share),
+        why: plan.why.clone(),
+        blocker: plan.blocker.as_ref().map_or("", Blocker::word).to_owned(),
+        blocked_by: blocked_by.clone().unwrap_or_default(),
         ..PlanStatus::default()
     };
     let least = spec.trainer.min_replicas;
     let most = spec.trainer.max_replicas.unwrap_or(least).max(least);
-    let why_trainers = if spec.trainer.replicas == Some(planned.trainers) {
-        by_spec.why_trainers.clone()
-    } else if blocked_by.is_empty() {
-        planned.why.clone()
-    } else {
-        format!("{}; no more, for {blocked_by}", planned.why)
+    let why_trainers = match &blocked_by {
+        _ if spec.trainer.replicas == Some(plan.trainers) => by_spec.why_trainers.clone(),
+        None => plan.why.clone(),
+        Some(blocked_by) => format!("{}; no more, for {blocked_by}", plan.why),
     };
+    let waits_for = || blocked_by.unwrap_or_else(|| "it waits for room".to_owned());
     Numbers {
-        waits_for: (!planned.is_admitted).then(|| waits_for(planned)),
+        waits_for: (!plan.is_admitted).then(waits_for),
         // The plan may be older than the spec.
-        trainers: if planned.is_admitted { planned.trainers.clamp(least, most) } else { 0 },
+        trainers: if plan.is_admitted { plan.trainers.clamp(least, most) } else { 0 },
         why_trainers,
-        let_go: planned.let_go.clone(),
-        lacks: planned.lacks.clone(),
-        plan: Some(plan),
+        let_go: let_go.to_vec(),
+        lacks: plan.lacks.clone(),
+        plan: Some(status),
         ..by_spec
     }
 }
@@ -118,11 +119,6 @@ fn as_before(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus>, by_spec
         Some(wanted) => Numbers { trainers: wanted.max(spec.trainer.min_replicas), ..by_spec },
         None => Numbers { waits_for: Some("it waits to be planned for".to_owned()), trainers: 0, ..by_spec },
     }
-}
-
-/// What a job that is not let in waits for.
-fn waits_for(planned: &Planned) -> String {
-    planned.blocker.as_ref().map_or_else(|| "it waits for room".to_owned(), |(_, why)| why.clone())
 }
 
 fn is_in(status: Option<&TrainingJobStatus>) -> bool {
@@ -139,15 +135,19 @@ mod tests {
         serde_json::from_value(json!({ "trainer": trainer })).unwrap()
     }
 
-    fn planned(trainers: u32, blocked_by: &str) -> Planned {
-        let blocker = Some(("NoRoom", blocked_by.to_owned()));
-        Planned { is_admitted: true, trainers, why: "room".to_owned(), blocker, ..Planned::default() }
+    fn full() -> Blocker {
+        Blocker::Quota("full".to_owned())
+    }
+
+    fn planned(trainers: u32, blocker: Blocker) -> JobPlan {
+        let (is_admitted, why, blocker) = (true, "room".to_owned(), Some(blocker));
+        JobPlan { is_admitted, trainers, why, blocker, ..JobPlan::default() }
     }
 
     #[test]
     fn a_plan_says_how_many_and_why_unless_they_are_as_the_spec_says() {
         let by = |spec: &TrainingJobSpec, trainers| {
-            let said = numbers(spec, None, Choice::Plan(&planned(trainers, "full")));
+            let said = numbers(spec, None, Choice::Plan(&planned(trainers, full()), &[]));
             (said.trainers, said.why_trainers)
         };
         assert_eq!(by(&spec(Some(4)), 4), (4, "replicas, as the job's spec says".to_owned()));
@@ -162,13 +162,13 @@ mod tests {
         let status: TrainingJobStatus =
             serde_json::from_value(json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 5 } }))
                 .unwrap();
-        for choice in [Choice::NotYet, Choice::Plan(&Planned::default())] {
+        for choice in [Choice::NotYet, Choice::Plan(&JobPlan::default(), &[])] {
             let stays = numbers(&spec(None), Some(&status), choice);
             assert_eq!((stays.trainers, stays.waits_for), (5, None));
         }
         assert!(numbers(&spec(None), None, Choice::NotYet).waits_for.is_some());
-        let refused = Planned { is_admitted: false, ..planned(0, "full") };
-        let waits = numbers(&spec(None), None, Choice::Plan(&refused));
+        let refused = JobPlan { is_admitted: false, ..planned(0, full()) };
+        let waits = numbers(&spec(None), None, Choice::Plan(&refused, &[]));
         assert_eq!((waits.trainers, waits.waits_for.as_deref()), (0, Some("full")));
     }
 }

@@ -26,6 +26,7 @@ fn becomes(status: ScalePlanStatus, phase: &str) -> ScalePlanStatus {
         is_ready: true,
         created: Moment(0),
         deleted: None,
+        node: None,
         ip: None,
         memory: None,
     };
@@ -33,6 +34,7 @@ fn becomes(status: ScalePlanStatus, phase: &str) -> ScalePlanStatus {
     let view = View {
         job: &job,
         pods: &pods,
+        silent_nodes: None,
         master: None,
         plans: &plans,
         choice: Choice::Spec,

@@ -2,6 +2,7 @@
 //! drains; an operator that dies between two acts and goes by what is no longer so. Tests only.
 
 mod happening;
+mod master;
 mod world;
 
 use super::*;
@@ -53,7 +54,7 @@ proptest! {
         happenings in prop::collection::vec(happening(), 1..40)
     ) {
         let mut world = World::new();
-        world.look(usize::MAX);
+        world.reconcile(usize::MAX);
         for one in happenings {
             world.happen(one);
         }

@@ -7,9 +7,8 @@ use super::progress;
 use super::target::Target;
 use super::view::{Act, Memory, PodState, Role, Unusable};
 use crate::api::{Condition, Moment, Phase, PlanStatus, TrainingJobStatus, pinned};
+use shoal_planner::QUOTA;
 
-/// The word for pods that a quota leaves no room for.
-pub const QUOTA: &str = "QuotaExceeded";
 /// The word for a name of the job's that an object of somebody else has.
 pub const NAME_TAKEN: &str = "NameTaken";
 /// The word for a name of the job's that an object has which is on its way out.
@@ -129,8 +128,11 @@ fn admit(seen: &Observed<'_>, target: &Target<'_>, status: &mut TrainingJobStatu
     }
     let Some(plan) = &numbers.plan else { return };
     let before = status.plan.as_ref();
-    let is_same = before
-        .is_some_and(|before| before.blocker == plan.blocker && now.since(before.at) < REFRESHED_SECONDS);
+    let is_same = before.is_some_and(|before| {
+        let is_recent = before.blocker == plan.blocker && now.since(before.at) < REFRESHED_SECONDS;
+        // What says nothing new is not written: each job that waits would be, at every look.
+        is_recent || *before == PlanStatus { at: before.at, ..plan.clone() }
+    });
     let is_changed = target.is_admitted && seen.books.trainer.wanted != numbers.trainers;
     if is_same && !is_changed {
         return;
@@ -330,5 +332,43 @@ impl Setter {
             Some(at) => status.conditions[at] = condition,
             None => status.conditions.push(condition),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Choice, View, decide};
+    use super::*;
+    use crate::api::TrainingJob;
+    use serde_json::json;
+    use shoal_planner::{Blocker, JobPlan};
+
+    #[test]
+    fn a_job_that_waits_has_another_status_only_if_there_is_something_new_to_say() {
+        let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
+        let spec =
+            json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "trainer": { "template": template } });
+        let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
+        let look = |job: &TrainingJob, seconds: u64, figures: &str| {
+            let blocker = Some(Blocker::Behind(figures.to_owned()));
+            let plan = JobPlan { blocker, ..JobPlan::default() };
+            let view = View {
+                job,
+                pods: &[],
+                silent_nodes: None,
+                master: None,
+                plans: &[],
+                choice: Choice::Plan(&plan, &[]),
+                has_store: false,
+                now: Moment(1_800_000_000).plus(seconds),
+            };
+            decide(&view, &mut Memory::default()).unwrap().status
+        };
+        let first = look(&job, 0, "a");
+        job.status = Some(first.clone());
+        assert_eq!(look(&job, 3600, "a"), first, "nobody writes it again");
+        assert_eq!(look(&job, REFRESHED_SECONDS - 1, "b"), first, "other figures wait");
+        let refreshed = look(&job, REFRESHED_SECONDS, "b").plan.unwrap();
+        assert!(refreshed.blocked_by.contains("behind b") && refreshed.at == Moment(1_800_000_060));
     }
 }

@@ -1,8 +1,9 @@
 //! Trainers: which go, and which come.
 
-use super::{Act, Choice, Memory, Planned, PodState, PodView, Role, View, decide, pod_name};
+use super::{Act, Choice, Memory, PodState, PodView, Role, View, decide, pod_name};
 use crate::api::{Moment, TrainingJob};
 use serde_json::json;
+use shoal_planner::JobPlan;
 
 fn pod(role: Role, ordinal: u32) -> PodView {
     PodView {
@@ -14,13 +15,14 @@ fn pod(role: Role, ordinal: u32) -> PodView {
         is_ready: true,
         created: Moment(0),
         deleted: None,
+        node: None,
         ip: None,
         memory: None,
     }
 }
 
 /// The trainers that are made, each with whether it may be preempted, and those that are deleted.
-fn decided(trainers: &[u32], planned: Planned) -> (Vec<(u32, bool)>, Vec<String>) {
+fn decided(trainers: &[u32], (plan, let_go): (JobPlan, Vec<String>)) -> (Vec<(u32, bool)>, Vec<String>) {
     let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
     let spec = json!({ "data": ["/d"], "checkpoint": { "place": "/c" },
         "trainer": { "minReplicas": 2, "maxReplicas": 9, "template": template } });
@@ -35,9 +37,10 @@ fn decided(trainers: &[u32], planned: Planned) -> (Vec<(u32, bool)>, Vec<String>
     let view = View {
         job: &job,
         pods: &pods,
+        silent_nodes: None,
         master: None,
         plans: &[],
-        choice: Choice::Plan(&planned),
+        choice: Choice::Plan(&plan, &let_go),
         has_store: false,
         now: Moment(1_800_000_000),
     };
@@ -52,9 +55,9 @@ fn decided(trainers: &[u32], planned: Planned) -> (Vec<(u32, bool)>, Vec<String>
     (made, deleted)
 }
 
-fn planned(trainers: u32, let_go: &[&str]) -> Planned {
+fn planned(trainers: u32, let_go: &[&str]) -> (JobPlan, Vec<String>) {
     let let_go = let_go.iter().map(|uid| (*uid).to_owned()).collect();
-    Planned { is_admitted: true, trainers, let_go, ..Planned::default() }
+    (JobPlan { is_admitted: true, trainers, ..JobPlan::default() }, let_go)
 }
 
 #[test]
@@ -75,5 +78,5 @@ fn who_comes_has_the_lowest_ordinals_and_the_first_of_them_the_jobs_priority() {
 
 #[test]
 fn a_job_that_was_let_in_keeps_its_trainers_whatever_a_plan_says() {
-    assert_eq!(decided(&[0, 1, 2], Planned::default()), (Vec::new(), Vec::new()));
+    assert_eq!(decided(&[0, 1, 2], Default::default()), (Vec::new(), Vec::new()));
 }

@@ -2,6 +2,7 @@
 
 use super::load::Loads;
 use super::numbers::Choice;
+use super::overdue::Overdue;
 use crate::api::{Moment, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
 use serde_json::Value;
 pub use shoal_job::Role;
@@ -19,6 +20,8 @@ pub struct View<'a> {
     pub job: &'a TrainingJob,
     /// Its pods.
     pub pods: &'a [PodView],
+    /// Of the nodes that its pods are on, those that do not answer or are gone; none for an operator that may not see nodes.
+    pub silent_nodes: Option<&'a [String]>,
     /// What its master says, if it answers.
     pub master: Option<&'a MasterView>,
     /// Its plans that are not over, the oldest first.
@@ -58,25 +61,6 @@ impl View<'_> {
     }
 }
 
-/// What was planned for a job among all jobs.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Planned {
-    /// Whether it is let in: all of its least has room.
-    pub is_admitted: bool,
-    /// Trainers that it is to have.
-    pub trainers: u32,
-    /// Uids of trainers that go, whoever else stays: others need their nodes.
-    pub let_go: Vec<String>,
-    /// Why it has as many as it has.
-    pub why: String,
-    /// Why it has no more, or is not let in: in one word, and for people.
-    pub blocker: Option<(&'static str, String)>,
-    /// What it lacks of its least although it was let in.
-    pub lacks: Option<String>,
-    /// Its dominant share of the cluster, from 0 to 1.
-    pub share: f64,
-}
-
 /// The name of a job's pod, which nothing else of the cluster has.
 pub fn pod_name(role: Role, job: &str, ordinal: u32) -> String {
     match role {
@@ -102,8 +86,10 @@ pub struct PodView {
     pub is_ready: bool,
     /// When it was made.
     pub created: Moment,
-    /// When the time is over that it was given to end, if somebody has deleted it.
+    /// That it has been told to end, if somebody has deleted it.
     pub deleted: Option<Deleted>,
+    /// The node that it is on; none before it has one.
+    pub node: Option<String>,
     /// Its address.
     pub ip: Option<String>,
     /// The most memory that its container may use, in bytes.
@@ -113,8 +99,8 @@ pub struct PodView {
 /// That a pod was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deleted {
-    /// When its time to end is over.
-    pub grace_ends: Moment,
+    /// How long it was given to end, in seconds.
+    pub grace_seconds: u64,
     /// Why, as far as that is said.
     pub why: Displacement,
 }
@@ -229,6 +215,8 @@ pub struct Memory {
     pub(super) work: BTreeMap<String, (u64, Moment)>,
     /// What the pservers' processors had to do.
     pub(super) loads: Loads,
+    /// Pods that have been told to end and do not.
+    pub(super) overdue: Overdue,
     /// Ends of pods that are not in the status.
     pub(super) strikes: BTreeMap<Account, Strikes>,
     /// Why the API server would not have some pod when the job was last reconciled: in one word, and for people.

@@ -6,6 +6,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use shoal_planner::{CPU, DEVICES, KINDS, MEMORY, PODS, Resources};
 use std::collections::BTreeMap;
 
+/// More than any machine has of anything (4 PiB of memory). Whoever asks for more is given as little, and sums of it stay numbers:
+/// nobody's quantities may make the planner miscount, for then nobody is planned for.
+const AMOUNT_MAX: i64 = 1 << 52;
+
 /// Cpu, memory, the number of pods, and devices by their name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
@@ -76,7 +80,7 @@ impl Amounts {
         }
     }
 
-    /// As the planner counts, with these devices; others are left out.
+    /// As the planner counts, with these devices; others are left out. Nothing is more than [`AMOUNT_MAX`].
     pub fn planned(&self, devices: &[String]) -> Resources {
         let mut all = [0; KINDS];
         (all[CPU], all[MEMORY], all[PODS]) = (self.cpu_millis, self.memory, self.pods);
@@ -87,7 +91,7 @@ impl Amounts {
                 *slot = *amount;
             }
         }
-        Resources(all)
+        Resources(all.map(|amount| amount.min(AMOUNT_MAX)))
     }
 }
 
@@ -153,5 +157,7 @@ mod tests {
         assert_eq!(devices, ["amd.com/gpu", "nvidia.com/gpu", "scheduling.k8s.io/foo"]);
         let planned = told.planned(&["nvidia.com/gpu".to_owned()]);
         assert_eq!(planned.0[..4], [8000, 1024, 110, 2]);
+        let huge = Amounts::of(&serde_json::from_value(json!({ "memory": "8Ei" })).unwrap());
+        assert_eq!(huge.planned(&[]).0[MEMORY], AMOUNT_MAX, "a thousand of them together are a number");
     }
 }

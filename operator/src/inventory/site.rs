@@ -15,6 +15,8 @@ pub struct Site {
     pub labels: BTreeMap<String, String>,
     /// What keeps pods away that do not tolerate it.
     pub taints: Vec<Taint>,
+    /// Whether its kubelet is heard of and well.
+    pub is_ready: bool,
     /// Whether it takes new pods.
     pub is_open: bool,
 }
@@ -37,6 +39,7 @@ impl Site {
                 .unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints.filter(keeps_away).cloned().collect(),
+            is_ready,
             is_open: is_ready && !is_cordoned,
         }
     }
@@ -60,8 +63,12 @@ mod tests {
     #[test]
     fn a_node_takes_pods_if_it_is_ready_and_not_cordoned() {
         assert!(site(json!({}), None).is_open && site(json!({}), Some("True")).is_open);
-        assert!(!site(json!({}), Some("Unknown")).is_open);
-        assert!(!site(json!({ "unschedulable": true }), Some("True")).is_open);
+        let cordoned = site(json!({ "unschedulable": true }), Some("True"));
+        assert!(cordoned.is_ready && !cordoned.is_open);
+        for status in ["Unknown", "False"] {
+            let silent = site(json!({}), Some(status));
+            assert!(!silent.is_ready && !silent.is_open, "{status}");
+        }
         assert_eq!(site(json!({}), None).allocatable.cpu_millis, 7910);
     }
 

@@ -19,17 +19,15 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use shoal_operator::api::{TrainingJob, TrainingJobSpec};
 use shoal_runtime::host::random::Random;
+use shoal_studies::operator::{OPERATOR, Operator, number};
 use shoal_test_cluster::{ControlPlane, Faults, Kubelet, KubeletSettings, Run};
-use shoal_tests::costs::{cpu_micros, memory_kib, percentile};
+use shoal_tests::costs::percentile;
 use shoal_tests::processes::programs;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// With the rights that it is installed with.
-const OPERATOR: &str = "system:serviceaccount:shoal-system:shoal-operator";
 const NAMESPACE: &str = "default";
 /// How long any stage may take.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -98,19 +96,6 @@ struct Fleet {
     client: Client,
 }
 
-/// Ends with its owner.
-struct Operator {
-    child: Child,
-    pages: String,
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
@@ -136,7 +121,7 @@ async fn measure(arguments: &Arguments, jobs: u32) -> anyhow::Result<()> {
     let before = fleet.spent().await?;
     sleep(Duration::from_secs(arguments.rest_seconds)).await;
     let rested = fleet.spent().await?.since(&before);
-    let memory_mib = memory_kib(fleet.operator.child.id())? / 1024;
+    let (memory_mib, _) = fleet.operator.memory_mib()?;
 
     let mut took = fleet.scale(jobs, arguments.pods - 2, arguments.scaled).await?;
 
@@ -186,27 +171,8 @@ impl Fleet {
         let kubelet = Kubelet::start(client.clone(), settings).await?;
         let faults = Faults::start(&plane.kubeconfig_as(OPERATOR)?).await?;
         let program = programs()?.shoal.with_file_name("shoal-operator");
-        let pages = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-        let child = Command::new(program)
-            .args([
-                "--master-image",
-                "shoal-master:test",
-                "--pserver-image",
-                "shoal-pserver:test",
-                "--http",
-                &pages,
-            ])
-            .env("KUBECONFIG", faults.kubeconfig())
-            .env("SHOAL_LOG", "error")
-            .stdin(Stdio::null())
-            .spawn()?;
-        let fleet =
-            Fleet { operator: Operator { child, pages }, faults, _kubelet: kubelet, _plane: plane, client };
-        let leads = async |fleet: &Fleet| {
-            Ok(fleet.page().await.is_ok_and(|page| page.contains("shoal_operator_leads 1")))
-        };
-        fleet.wait_until("the operator leads", leads).await?;
-        Ok(fleet)
+        let operator = Operator::start(&program, &faults.kubeconfig()).await?;
+        Ok(Fleet { operator, faults, _kubelet: kubelet, _plane: plane, client })
     }
 
     fn jobs(&self) -> Api<TrainingJob> {
@@ -226,25 +192,12 @@ impl Fleet {
         Ok(())
     }
 
-    async fn page(&self) -> anyhow::Result<String> {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = tokio::net::TcpStream::connect(&self.operator.pages).await?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n").await?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page).await?;
-        Ok(page)
-    }
-
     async fn spent(&self) -> anyhow::Result<Spent> {
-        let page = self.page().await?;
-        let number = |name: &str| {
-            let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|value| value.parse::<f64>().ok()).with_context(|| format!("no {name} in\n{page}"))
-        };
+        let page = self.operator.page().await?;
         Ok(Spent {
-            cpu_micros: cpu_micros(self.operator.child.id())?,
-            looks: number("shoal_operator_reconcile_seconds_count")?,
-            look_seconds: number("shoal_operator_reconcile_seconds_sum")?,
+            cpu_micros: self.operator.cpu_micros()?,
+            looks: number(&page, "shoal_operator_reconcile_seconds_count")?,
+            look_seconds: number(&page, "shoal_operator_reconcile_seconds_sum")?,
             calls: self.faults.counts().iter().map(|(call, count)| (call.to_string(), *count)).collect(),
         })
     }

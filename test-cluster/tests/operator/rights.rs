@@ -110,6 +110,13 @@ async fn an_operator_of_one_namespace_looks_after_its_jobs_and_has_no_rights_els
     let variables = alone["spec"]["template"]["spec"]["containers"][0]["env"].as_array_mut().unwrap();
     variables.retain(|variable| variable["name"] != "SHOAL_NAMESPACE");
     assert_eq!(alone["spec"]["template"], of_cluster["spec"]["template"], "but for SHOAL_NAMESPACE");
+    // The test's server is of before policy/v1.
+    let budget = std::fs::read_to_string(deploy.with_file_name("budget.yaml")).unwrap();
+    std::fs::write(world.path("budget.yaml"), budget.replace("policy/v1", "policy/v1beta1")).unwrap();
+    world.kubectl(&["apply", "--namespace", "shoal", "-f", &world.path("budget.yaml").to_string_lossy()]);
+    let budget = installed(&world, "poddisruptionbudget", "shoal");
+    assert_eq!(budget["spec"]["selector"], alone["spec"]["selector"], "it is of the operators, all of them");
+    assert_eq!((&budget["spec"]["maxUnavailable"], &alone["spec"]["replicas"]), (&json!(1), &json!(2)));
     let policy = |namespace: &str| installed(&world, "networkpolicy", namespace)["spec"].clone();
     assert_eq!(policy("shoal"), policy("shoal-system"));
 

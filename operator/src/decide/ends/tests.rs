@@ -23,6 +23,7 @@ fn pod(role: Role, ordinal: u32, state: PodState) -> PodView {
         state,
         created: Moment(0),
         deleted: None,
+        node: None,
         ip: None,
         memory: None,
     }
@@ -55,6 +56,7 @@ impl Reconciled {
         let view = View {
             job: &self.job,
             pods: &pods,
+            silent_nodes: None,
             master: self.master.as_ref(),
             plans: &[],
             choice: Choice::Spec,

@@ -6,12 +6,12 @@ use shoal_job::ends::End;
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Happening {
-    /// The operator looks, and dies after so many acts.
-    Look {
+    /// The operator reconciles, and dies after so many acts.
+    Reconcile {
         acts: usize,
     },
-    /// It looks at what it saw last time.
-    LookAtThePast,
+    /// It goes by what it saw last time.
+    ReconcileThePast,
     /// So many seconds pass, and pods do what they are about to.
     Pass {
         seconds: u64,
@@ -23,8 +23,16 @@ pub(super) enum Happening {
     Evict {
         which: usize,
     },
+    /// It takes long to end, although its node answers.
+    EvictSlowly {
+        which: usize,
+    },
     LoseNode {
         which: usize,
+    },
+    /// Another operator takes over, whose clock is ahead by so many seconds.
+    TakeOver {
+        ahead: i64,
     },
     Scale {
         trainers: u32,
@@ -54,15 +62,17 @@ pub(super) enum Happening {
 
 pub(super) fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
-        6 => Just(Happening::Look { acts: usize::MAX }),
-        2 => (0usize..3).prop_map(|acts| Happening::Look { acts }),
-        1 => Just(Happening::LookAtThePast),
+        6 => Just(Happening::Reconcile { acts: usize::MAX }),
+        2 => (0usize..3).prop_map(|acts| Happening::Reconcile { acts }),
+        1 => Just(Happening::ReconcileThePast),
         6 => (1u64..20).prop_map(|seconds| Happening::Pass { seconds }),
         1 => (0usize..20).prop_map(|which| Happening::Fail { which, end: End::Exited(1) }),
         1 => (0usize..20).prop_map(|which| Happening::Fail { which, end: End::OutOfMemory }),
         1 => (0usize..20).prop_map(|which| Happening::Fail { which, end: End::Exited(5) }),
         1 => (0usize..20).prop_map(|which| Happening::Evict { which }),
+        1 => (0usize..20).prop_map(|which| Happening::EvictSlowly { which }),
         1 => (0usize..20).prop_map(|which| Happening::LoseNode { which }),
+        1 => (0i64..90).prop_map(|ahead| Happening::TakeOver { ahead }),
         1 => (2u32..6, 1u32..4).prop_map(|(trainers, pservers)| Happening::Scale { trainers, pservers }),
         1 => (any::<Option<bool>>(), any::<Option<bool>>()).prop_map(|(copies, steps)| Happening::Edit {
             copies: copies.map(u32::from),

@@ -2,33 +2,40 @@
 
 use super::super::*;
 use super::happening::Happening;
+use super::master::Master;
 use crate::api::{Moment, ScalePlan, TrainingJob};
 use serde_json::json;
 use shoal_job::ends::{Displacement, End};
-use shoal_job::spec::{self, Spec};
+use shoal_job::spec;
+use shoal_planner::JobPlan;
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct Master {
-    /// By name, whether it was told to leave.
-    pub(super) pservers: BTreeMap<String, bool>,
-    pub(super) replaced: BTreeSet<String>,
-    pub(super) wanted: (u32, u32),
-    pub(super) step: u64,
-    pub(super) checkpoint: u64,
-    pub(super) live: Spec,
+/// What a pod is given to end, in seconds, and how much longer one takes that is slow.
+const GRACE: u64 = 30;
+const SLOWNESS: i64 = 100;
+
+/// Each pod has a node of its own.
+fn node(uid: &str) -> String {
+    format!("node-of-{uid}")
 }
 
 pub(super) struct World {
     pub(super) now: i64,
     pub(super) job: TrainingJob,
     pub(super) pods: BTreeMap<String, PodView>,
+    /// Uids of pods whose nodes are lost.
     pub(super) lost: BTreeSet<String>,
+    /// Uids of pods that take long to end although their nodes answer.
+    pub(super) slow: BTreeSet<String>,
+    /// By uid, when the time to end of pods is over that have been told to.
+    pub(super) grace_ends: BTreeMap<String, i64>,
+    /// By so many seconds the operator's clock is ahead.
+    pub(super) skew: i64,
     pub(super) plans: Vec<ScalePlan>,
     pub(super) master: Master,
     pub(super) memory: Memory,
     pub(super) uids: u64,
-    /// What the operator saw when it last looked.
+    /// What the operator saw when it last reconciled.
     pub(super) past: Option<(TrainingJob, Vec<PodView>)>,
     /// Ordinals of pservers whose pods were ever made, and of seats that were given up.
     pub(super) given_up: BTreeSet<u32>,
@@ -57,6 +64,9 @@ impl World {
             job,
             pods: BTreeMap::new(),
             lost: BTreeSet::new(),
+            slow: BTreeSet::new(),
+            grace_ends: BTreeMap::new(),
+            skew: 0,
             plans: Vec::new(),
             master: Master { wanted: (2, 1), ..Master::default() },
             memory: Memory::default(),
@@ -72,22 +82,22 @@ impl World {
 
     pub(super) fn happen(&mut self, happening: Happening) {
         match happening {
-            Happening::Look { acts } => self.look(acts),
-            Happening::LookAtThePast => self.look_at_the_past(),
+            Happening::Reconcile { acts } => self.reconcile(acts),
+            Happening::ReconcileThePast => self.reconcile_the_past(),
             Happening::Pass { seconds } => self.pass(seconds),
             Happening::Fail { which, end } => self.fail(which, end),
-            Happening::Evict { which } | Happening::LoseNode { which } => {
+            Happening::Evict { which } | Happening::EvictSlowly { which } | Happening::LoseNode { which } => {
                 let Some(name) = self.running(which) else { return };
-                if matches!(happening, Happening::LoseNode { .. }) {
-                    self.lost.insert(self.pods[&name].uid.clone());
+                let uid = self.pods[&name].uid.clone();
+                match happening {
+                    Happening::LoseNode { .. } => drop(self.lost.insert(uid)),
+                    Happening::EvictSlowly { .. } => drop(self.slow.insert(uid)),
+                    _ => {}
                 }
-                let now = Moment(self.now);
-                let pod = self.pods.get_mut(&name).unwrap();
-                if pod.deleted.is_none() {
-                    pod.deleted = Some(Deleted { grace_ends: now.plus(30), why: Displacement::Evicted });
-                    self.ends += 1;
-                }
+                self.ends += u32::from(self.pods[&name].deleted.is_none());
+                self.tell_to_end(&name);
             }
+            Happening::TakeOver { ahead } => (self.skew, self.memory) = (ahead, Memory::default()),
             Happening::Scale { trainers, pservers } => {
                 self.job.spec.trainer.replicas = Some(trainers.min(5));
                 self.job.spec.pserver.replicas = Some(pservers);
@@ -111,6 +121,12 @@ impl World {
             }
             Happening::Admit { is_on } => self.has_room = is_on,
         }
+    }
+
+    fn tell_to_end(&mut self, name: &str) {
+        let Some(pod) = self.pods.get_mut(name).filter(|pod| pod.deleted.is_none()) else { return };
+        pod.deleted = Some(Deleted { grace_seconds: GRACE, why: Displacement::Evicted });
+        self.grace_ends.insert(pod.uid.clone(), self.now + GRACE as i64);
     }
 
     fn plan(&mut self, numbers: serde_json::Value, moves: serde_json::Value) {
@@ -167,12 +183,13 @@ impl World {
                 _ => {}
             }
         }
-        let lost = self.lost.clone();
+        let (lost, slow) = (self.lost.clone(), self.slow.clone());
         let is_over = |pod: &PodView| {
-            pod.deleted.is_some_and(|deleted| {
+            self.grace_ends.get(&pod.uid).is_some_and(|ends| {
+                let is_slow = slow.contains(&pod.uid) && now.0 < ends + SLOWNESS;
                 let has_ended = !matches!(pod.state, PodState::Running);
-                !lost.contains(&pod.uid)
-                    && (has_ended || now >= deleted.grace_ends || pod.role == Role::Trainer)
+                let may_end = !lost.contains(&pod.uid) && !is_slow;
+                may_end && (has_ended || now.0 >= *ends || pod.role == Role::Trainer)
             })
         };
         self.pods.retain(|_, pod| !is_over(pod));
@@ -191,33 +208,10 @@ impl World {
 
     fn master_view(&self) -> Option<MasterView> {
         self.pods.get("j-master").filter(|pod| pod.is_ready && !self.lost.contains(&pod.uid))?;
-        let pending =
-            self.master.replaced.iter().filter(|name| self.master.pservers.get(*name) == Some(&false));
-        Some(MasterView {
-            phase: "training".to_owned(),
-            is_progress_known: true,
-            step: self.master.step,
-            steps: u64::MAX,
-            trainers_wanted: self.master.wanted.0,
-            pservers_wanted: self.master.wanted.1 + pending.count() as u32,
-            pservers: self
-                .master
-                .pservers
-                .iter()
-                .map(|(name, is_leaving)| MemberView {
-                    name: name.clone(),
-                    is_live: true,
-                    is_leaving: *is_leaving,
-                    ..MemberView::default()
-                })
-                .collect(),
-            checkpoint: self.master.checkpoint,
-            live: Some(self.master.live.clone()),
-            ..MasterView::default()
-        })
+        Some(self.master.view())
     }
 
-    pub(super) fn look(&mut self, acts_done: usize) {
+    pub(super) fn reconcile(&mut self, acts_done: usize) {
         let (job, pods) = (self.job.clone(), self.pods.values().cloned().collect::<Vec<_>>());
         self.past = Some((job.clone(), pods.clone()));
         self.decide_on(&job, &pods, acts_done);
@@ -225,7 +219,7 @@ impl World {
 
     /// What a cache shows may be older than what is: then pods are refused by their uid. But the shell goes by the status
     /// that it has written itself, and adds the pods that it has made and not seen yet (`cluster/unseen.rs`).
-    fn look_at_the_past(&mut self) {
+    fn reconcile_the_past(&mut self) {
         let Some((mut job, mut pods)) = self.past.clone() else { return };
         job.status = self.job.status.clone();
         pods.retain(|seen| self.pods.get(&seen.name).is_none_or(|pod| pod.uid == seen.uid));
@@ -244,11 +238,10 @@ impl World {
             return;
         }
         let spec = &job.spec.trainer;
-        let planned = Planned {
+        let plan = JobPlan {
             is_admitted: self.has_room,
             trainers: spec.replicas.unwrap_or(spec.min_replicas),
-            let_go: self.let_go.clone(),
-            ..Planned::default()
+            ..JobPlan::default()
         };
         let plans: Vec<ScalePlan> = self
             .plans
@@ -257,14 +250,16 @@ impl World {
             .cloned()
             .collect();
         let master = self.master_view();
+        let silent: Vec<String> = self.lost.iter().map(|uid| node(uid)).collect();
         let view = View {
             job,
             pods,
+            silent_nodes: Some(&silent),
             master: master.as_ref(),
             plans: &plans,
-            choice: Choice::Plan(&planned),
+            choice: Choice::Plan(&plan, &self.let_go),
             has_store: false,
-            now: Moment(self.now),
+            now: Moment(self.now + self.skew),
         };
         let decision = decide(&view, &mut self.memory).unwrap();
         let was_in = job.status.as_ref().is_some_and(|status| status.admitted.is_some());
@@ -317,9 +312,11 @@ impl World {
                 let name = pod_name(plan.role, "j", plan.ordinal);
                 assert!(!self.is_settled(), "a pod is made for a job that is to have none: {name}");
                 self.uids += 1;
+                let uid = format!("u{}", self.uids);
                 let pod = PodView {
                     name: name.clone(),
-                    uid: format!("u{}", self.uids),
+                    node: Some(node(&uid)),
+                    uid,
                     role: plan.role,
                     ordinal: plan.ordinal,
                     state: PodState::Unplaced(None),
@@ -332,20 +329,17 @@ impl World {
                 self.pods.entry(name).or_insert(pod);
             }
             Act::DeletePod { name, uid, grace } => {
-                let now = Moment(self.now);
-                let Some(pod) = self.pods.get_mut(&name).filter(|pod| pod.uid == uid) else { return };
+                if self.pods.get(&name).is_none_or(|pod| pod.uid != uid) {
+                    return;
+                }
                 match grace {
                     Grace::Force => {
-                        assert!(
-                            pod.deleted.is_some_and(|deleted| now > deleted.grace_ends),
-                            "{name} was forced early"
-                        );
+                        let is_late = self.grace_ends.get(&uid).is_some_and(|ends| self.now > *ends);
+                        assert!(is_late, "{name} was forced early");
+                        assert!(self.lost.contains(&uid), "{name} was forced on a node that answers");
                         self.pods.remove(&name);
                     }
-                    Grace::Own | Grace::Seconds(_) => {
-                        let deleted = Deleted { grace_ends: now.plus(30), why: Displacement::Evicted };
-                        pod.deleted.get_or_insert(deleted);
-                    }
+                    Grace::Own | Grace::Seconds(_) => self.tell_to_end(&name),
                 }
             }
             Act::SetReplicas { trainers, pservers } => {
@@ -385,11 +379,11 @@ impl World {
             || self.job.metadata.deletion_timestamp.is_some()
     }
 
-    /// Nothing happens any more but time, and looks.
+    /// Nothing happens any more but time, and reconciles.
     pub(super) fn rest(&mut self) {
         self.has_room = true;
         for _ in 0..120 {
-            self.look(usize::MAX);
+            self.reconcile(usize::MAX);
             self.pass(5);
         }
     }
