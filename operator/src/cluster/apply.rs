@@ -4,7 +4,7 @@ use super::fleet::Fleet;
 use super::surroundings::unless_gone;
 use super::{master::Which, owned, pods, unseen::Unseen};
 use crate::api::{GROUP, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus, VERSION};
-use crate::decide::{Act, FINALIZER, Grace, PodPlan, PodView, QUOTA};
+use crate::decide::{Act, FINALIZER, Grace, NAME_TAKEN, PodPlan, PodView, QUOTA};
 use crate::manifest::{self, FIELD_MANAGER};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -176,11 +176,18 @@ pub(super) async fn create(
     let what = format!("Pod {}", pod.name_any());
     match all.create(&how, &pod).await {
         Ok(made) => Ok((Outcome::Done, pods::seen(&made))),
-        // It is there already, or somebody has its name.
+        // It is there already, made by a call whose answer was not heard, or somebody has its name.
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let there = all.get_metadata_opt(&pod.name_any()).await?;
-            let refused = there.and_then(|there| owned::refused(&what, &there.metadata, job));
-            Ok((refused.unwrap_or(Outcome::Done), None))
+            let Some(there) = all.get_opt(&pod.name_any()).await? else { return Ok((Outcome::Done, None)) };
+            if let Some(refused) = owned::refused(&what, &there.metadata, job) {
+                return Ok((refused, None));
+            }
+            let seen = pods::seen(&there).map(|seen| (Outcome::Done, Some(seen)));
+            Ok(seen.unwrap_or_else(|| {
+                let why =
+                    format!("{what} has lost the labels that say what it is: delete it, it is made again");
+                (Outcome::Refused(NAME_TAKEN, why), None)
+            }))
         }
         Err(error) => Ok((refusal(&what, error)?, None)),
     }

@@ -80,7 +80,7 @@ impl Amounts {
         }
     }
 
-    /// As the planner counts, with these devices; others are left out. Nothing is more than [`AMOUNT_MAX`].
+    /// As the planner counts, with these devices; others are left out. Nothing is more than `AMOUNT_MAX`.
     pub fn planned(&self, devices: &[String]) -> Resources {
         let mut all = [0; KINDS];
         (all[CPU], all[MEMORY], all[PODS]) = (self.cpu_millis, self.memory, self.pods);

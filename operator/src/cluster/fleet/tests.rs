@@ -20,6 +20,8 @@ enum Server {
     Hangs,
     /// A quota has room for so many pods.
     Full(u64),
+    /// Every pod is there already, the job's own, with its labels or without.
+    There(bool),
 }
 
 /// A server of one operator, with how many calls it has under way, and had at most.
@@ -48,6 +50,17 @@ async fn answer(calls: Arc<Calls>, request: Request<Body>) -> Result<Response<Bo
         _ if is_lease => {}
         Server::Fails => return answered(500, status(500)),
         Server::Hangs => std::future::pending().await,
+        Server::There(_) if request.method() == Method::POST => return answered(409, status(409)),
+        Server::There(has_labels) => {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+            let labels = json!({ "shoal.dev/role": "trainer", "shoal.dev/ordinal": "3" });
+            let labels = if has_labels { labels } else { json!({}) };
+            let owner =
+                json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": "u" });
+            let metadata = json!({ "name": name, "uid": "p", "labels": labels, "ownerReferences": [owner] });
+            let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata });
+            return answered(200, Body::from(pod.to_string().into_bytes()));
+        }
         Server::Full(room) => {
             if calls.all.fetch_add(1, Ordering::Relaxed) >= room {
                 let message = "exceeded quota: few";
@@ -163,6 +176,26 @@ async fn what_a_quota_refuses_is_waited_for_by_its_first_pod_and_by_none_that_wo
         acts.retain(|act| !is_there(act));
     }
     assert!(failed.is_none(), "{failed:?}");
+}
+
+/// A call that was cut off may have made its pod, which the caches do not show yet.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_there_is_known_from_then_on_and_one_without_its_labels_is_told_of() {
+    let (fleet, calls) = fleet().await;
+    let acts = [pod(Role::Trainer, 3)];
+    let (mut known, mut failed) = (Known::default(), None);
+    known.made[0] = Some((None, Instant::now()));
+    *calls.server.lock().unwrap() = Server::There(false);
+    fleet.create(&job(), &acts, &mut known, &mut failed).await;
+    assert_eq!(known.unseen.with_made(Vec::new()), Vec::new());
+    let (word, why) = known.refusals.told(|_| false).unwrap();
+    assert!(word == NAME_TAKEN && why.contains("j-trainer-3 has lost the labels"), "{word}: {why}");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    *calls.server.lock().unwrap() = Server::There(true);
+    fleet.create(&job(), &acts, &mut known, &mut failed).await;
+    let made = known.unseen.with_made(Vec::new());
+    assert_eq!(made.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["j-trainer-3"]);
+    assert!(known.refusals.told(|_| false).is_none() && failed.is_none());
 }
 
 #[tokio::test(start_paused = true)]
