@@ -35,6 +35,7 @@ pub mod progress;
 pub mod reaper;
 pub mod record;
 pub mod replay;
+mod silence;
 mod start;
 mod supervisor;
 mod upkeep;

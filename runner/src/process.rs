@@ -51,6 +51,8 @@ pub struct Process {
     pub started: Instant,
     /// Whether it was said that it takes long to join.
     pub is_missed: bool,
+    /// Since when the master hears nothing of it, if it does not.
+    pub silent_since: Option<Instant>,
     /// How long the log was when this process was started: what comes after it has said.
     log_begins: u64,
     child: Child,
@@ -112,6 +114,7 @@ impl Process {
             log,
             started: Instant::now(),
             is_missed: false,
+            silent_since: None,
             log_begins,
             child,
             mark: format!("{START}={start}"),
@@ -216,6 +219,11 @@ impl Process {
     pub fn ask_to_leave(&self) {
         self.told.set(self.told.get().or_else(|| Some(Instant::now())));
         self.signal(Signal::TERM);
+    }
+
+    /// Ends it for what it does, or does not do: unlike one that [`signal`](Self::signal) kills, this end counts as any other.
+    pub fn give_up(&self) {
+        self.tell(Signal::KILL);
     }
 
     /// Kills it if it was told to leave long ago.

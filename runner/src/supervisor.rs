@@ -23,8 +23,6 @@ use tokio::time::Instant;
 
 /// How long the master may be away before the run gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A trainer that takes longer to join is told of.
-const JOINING: Duration = Duration::from_secs(30);
 /// How long trainers of a job that is done may take to hear of it.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -237,6 +235,7 @@ impl Supervisor {
         }
         upkeep.stop.into_iter().for_each(|pid| self.ask_to_leave(pid));
         self.miss_trainers();
+        self.give_up_silent();
         self.trainers.iter().for_each(Process::kill_if_late);
         let running: Vec<Running> = self
             .pservers
@@ -249,25 +248,6 @@ impl Supervisor {
             self.excuse(Role::Pserver, started)?;
         }
         Ok(())
-    }
-
-    /// Says who runs for long and has not joined the job: its environment may not reach it, or it is no training program.
-    fn miss_trainers(&mut self) {
-        let Supervisor { trainers, counts, notes, .. } = self;
-        let is_late =
-            |one: &&mut Process| one.started.elapsed() >= JOINING && !one.is_missed && !one.was_told();
-        for trainer in trainers.iter_mut().filter(is_late) {
-            trainer.is_missed = true;
-            if counts.part(Role::Trainer, &trainer.name).0 == ends::Part::NeverJoined {
-                notes.push(format!(
-                    "warning: {} runs for {} s and has not joined the job: does it train by the SDK, and does its environment \
-                     (SHOAL_MASTER, SHOAL_JOB) reach it? see {}",
-                    trainer.name,
-                    JOINING.as_secs(),
-                    trainer.log.display()
-                ));
-            }
-        }
     }
 
     /// Passes over a start that failed because the machine lacks something at the moment, as memory or files: one more failure.

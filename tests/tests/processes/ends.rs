@@ -153,8 +153,16 @@ fn live(job: &SmallJob, run: &str) -> usize {
 async fn a_trainer_that_somebody_ends_is_replaced_and_the_model_is_the_same() {
     let job = SmallJob::of(4000).unwrap();
     let undisturbed = job.undisturbed().unwrap();
-    for (name, signal) in [("term", Signal::TERM), ("kill", Signal::KILL), ("interrupt", Signal::INT)] {
-        let command = job.run(name, &["--pace-millis", "15"], &[job.count()]);
+    let signals = [
+        ("term", Signal::TERM),
+        ("kill", Signal::KILL),
+        ("interrupt", Signal::INT),
+        ("freeze", Signal::STOP),
+    ];
+    for (name, signal) in signals {
+        // One that is silent for twelve times to live is given up.
+        let flags = ["--pace-millis", "15", "--lease-ttl-millis", "300"];
+        let command = job.run(name, &flags, &[job.count()]);
         let mut supervisor = Running::start(command, &job.path("said")).unwrap();
         let mut struck = None;
         wait_for(
