@@ -130,14 +130,14 @@ pub(super) fn note_hot(hot: &[String], load: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Act, Choice, PodState, PodView, View, decide};
+    use super::super::{Act, PodState, PodView, View, decide, fixture};
     use super::*;
     use crate::api::TrainingJob;
     use crate::decide::MemberView;
     use serde_json::json;
 
-    /// A job that is looked at every 3 s.
-    struct Looks {
+    /// A job that is reconciled every 3 s.
+    struct Reconciled {
         job: TrainingJob,
         pods: Vec<PodView>,
         memory: Memory,
@@ -145,36 +145,21 @@ mod tests {
         now: i64,
     }
 
-    fn looks(pserver: Value, pservers: u32) -> Looks {
-        let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
-        let spec = json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "pserver": pserver,
-            "trainer": { "minReplicas": 1, "template": template } });
-        let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
+    fn job(pserver: Value, pservers: u32) -> Reconciled {
         let seats: Vec<Value> = (0..pservers).map(|ordinal| json!({ "ordinal": ordinal })).collect();
         let status = json!({ "admitted": "2026-01-01T00:00:00Z",
             "pserver": { "seats": seats, "nextOrdinal": pservers, "wanted": pservers } });
-        job.status = Some(serde_json::from_value(status).unwrap());
-        let pod = |role: Role, ordinal| PodView {
-            name: pod_name(role, "j", ordinal),
-            uid: format!("{role:?}-{ordinal}"),
-            role,
-            ordinal,
-            state: PodState::Running,
-            is_ready: true,
-            created: Moment(0),
-            deleted: None,
-            node: None,
-            ip: None,
-            memory: None,
-        };
+        let mut job = fixture::job(json!({}), status);
+        job.spec.pserver = serde_json::from_value(pserver).unwrap();
+        let pod = |role, ordinal| fixture::pod(role, ordinal, PodState::Running);
         let mut pods = vec![pod(Role::Master, 0), pod(Role::Trainer, 0)];
         pods.extend((0..pservers).map(|ordinal| pod(Role::Pserver, ordinal)));
-        Looks { job, pods, memory: Memory::default(), micros: BTreeMap::new(), now: 1_800_000_000 }
+        Reconciled { job, pods, memory: Memory::default(), micros: BTreeMap::new(), now: 1_800_000_000 }
     }
 
-    impl Looks {
-        /// So many looks, while pservers use so many processors each. Returns what was made and said.
-        fn look(&mut self, times: u32, used: &[f64]) -> Vec<Act> {
+    impl Reconciled {
+        /// So many reconciles, while pservers use so many processors each. Returns what was made and said.
+        fn reconcile(&mut self, times: u32, used: &[f64]) -> Vec<Act> {
             let mut acts = Vec::new();
             for _ in 0..times {
                 self.now += 3;
@@ -186,16 +171,7 @@ mod tests {
                 };
                 let pservers = used.iter().enumerate().map(pserver).collect();
                 let master = MasterView { phase: "training".to_owned(), pservers, ..MasterView::default() };
-                let view = View {
-                    job: &self.job,
-                    pods: &self.pods,
-                    silent_nodes: None,
-                    master: Some(&master),
-                    plans: &[],
-                    choice: Choice::Spec,
-                    has_store: false,
-                    now: Moment(self.now),
-                };
+                let view = View { master: Some(&master), ..fixture::view(&self.job, &self.pods, self.now) };
                 let decision = decide(&view, &mut self.memory).unwrap();
                 self.job.status = Some(decision.status);
                 acts.extend(decision.acts);
@@ -218,19 +194,19 @@ mod tests {
 
     #[test]
     fn pservers_that_use_all_of_their_processors_become_more_and_are_let_be_for_a_while() {
-        let mut looks = looks(json!({ "maxReplicas": 4, "resources": { "limits": { "cpu": "500m" } } }), 1);
-        looks.look(10, &[0.5]);
-        assert_eq!(looks.wanted(), 1, "five samples are 30 s");
-        let acts = looks.look(1, &[0.5]);
-        assert_eq!(looks.wanted(), 2);
+        let mut job = job(json!({ "maxReplicas": 4, "resources": { "limits": { "cpu": "500m" } } }), 1);
+        job.reconcile(10, &[0.5]);
+        assert_eq!(job.wanted(), 1, "five samples are 30 s");
+        let acts = job.reconcile(1, &[0.5]);
+        assert_eq!(job.wanted(), 2);
         let told = "pservers 1 -> 2: their load is 100 % on average, of 60 % aimed at";
         assert_eq!(said(&acts, "Scaled"), [told]);
         assert!(acts.iter().any(|act| matches!(act, Act::CreatePod(pod) if pod.role == Role::Pserver)));
-        looks.look(30, &[0.5, 0.5]);
-        assert_eq!(looks.wanted(), 2, "it settles");
-        looks.look(80, &[0.5, 0.5]);
-        assert_eq!(looks.wanted(), 4);
-        assert_eq!(looks.job.status.unwrap().pserver.load, "100%");
+        job.reconcile(30, &[0.5, 0.5]);
+        assert_eq!(job.wanted(), 2, "it settles");
+        job.reconcile(80, &[0.5, 0.5]);
+        assert_eq!(job.wanted(), 4);
+        assert_eq!(job.job.status.unwrap().pserver.load, "100%");
     }
 
     #[test]
@@ -238,40 +214,40 @@ mod tests {
         let limits = json!({ "requests": { "cpu": 1 } });
         let stated = json!({ "maxReplicas": 4, "replicas": 2, "resources": limits });
         for (pserver, load) in [(stated, "100%"), (json!({ "maxReplicas": 4 }), "")] {
-            let mut looks = looks(pserver, 2);
-            looks.look(200, &[2.0, 2.0]);
-            assert_eq!((looks.wanted(), looks.job.status.unwrap().pserver.load.as_str()), (2, load));
+            let mut job = job(pserver, 2);
+            job.reconcile(200, &[2.0, 2.0]);
+            assert_eq!((job.wanted(), job.job.status.unwrap().pserver.load.as_str()), (2, load));
         }
     }
 
     #[test]
     fn a_hot_pserver_is_named_once() {
-        let mut looks = looks(json!({ "minReplicas": 3, "resources": { "requests": { "cpu": "1" } } }), 3);
-        let acts = looks.look(40, &[0.1, 0.95, 0.1]);
+        let mut job = job(json!({ "minReplicas": 3, "resources": { "requests": { "cpu": "1" } } }), 3);
+        let acts = job.reconcile(40, &[0.1, 0.95, 0.1]);
         let notes = said(&acts, "HotPserver");
         assert!(notes.len() == 1 && notes[0].starts_with("j-pserver-1: at least 90 %"), "{notes:?}");
-        assert_eq!(looks.job.status.as_ref().unwrap().pserver.hot, ["j-pserver-1"]);
-        looks.look(40, &[0.1, 0.1, 0.1]);
-        assert!(looks.job.status.unwrap().pserver.hot.is_empty());
+        assert_eq!(job.job.status.as_ref().unwrap().pserver.hot, ["j-pserver-1"]);
+        job.reconcile(40, &[0.1, 0.1, 0.1]);
+        assert!(job.job.status.unwrap().pserver.hot.is_empty());
     }
 
     /// Who trains with fewer than it is to have says little of what its pservers have to do.
     #[test]
     fn what_pservers_do_while_trainers_are_missing_does_not_count() {
-        let mut looks = looks(json!({ "maxReplicas": 4, "resources": { "requests": { "cpu": 1 } } }), 3);
-        looks.pods.retain(|pod| pod.role != Role::Trainer);
-        looks.look(200, &[0.0, 0.0, 0.0]);
-        assert_eq!((looks.wanted(), looks.job.status.unwrap().pserver.load.as_str()), (3, ""));
+        let mut job = job(json!({ "maxReplicas": 4, "resources": { "requests": { "cpu": 1 } } }), 3);
+        job.pods.retain(|pod| pod.role != Role::Trainer);
+        job.reconcile(200, &[0.0, 0.0, 0.0]);
+        assert_eq!((job.wanted(), job.job.status.unwrap().pserver.load.as_str()), (3, ""));
     }
 
     #[test]
     fn another_life_of_a_name_begins_anew() {
-        let mut looks = looks(json!({ "maxReplicas": 4, "resources": { "requests": { "cpu": 1 } } }), 1);
-        looks.look(9, &[1.0]);
-        looks.micros.clear();
-        looks.look(9, &[1.0]);
-        assert_eq!(looks.wanted(), 1);
-        looks.look(2, &[1.0]);
-        assert_eq!(looks.wanted(), 2);
+        let mut job = job(json!({ "maxReplicas": 4, "resources": { "requests": { "cpu": 1 } } }), 1);
+        job.reconcile(9, &[1.0]);
+        job.micros.clear();
+        job.reconcile(9, &[1.0]);
+        assert_eq!(job.wanted(), 1);
+        job.reconcile(2, &[1.0]);
+        assert_eq!(job.wanted(), 2);
     }
 }

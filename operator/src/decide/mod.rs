@@ -18,6 +18,8 @@
 mod acts;
 mod check;
 mod ends;
+#[cfg(test)]
+mod fixture;
 mod load;
 mod notes;
 mod numbers;

@@ -66,54 +66,34 @@ impl Overdue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Act, Choice, Deleted, Grace, Memory, PodState, Role, decide, pod_name};
+    use super::super::{Act, Deleted, Grace, Memory, PodState, Role, decide, fixture};
     use super::*;
-    use crate::api::TrainingJob;
     use serde_json::json;
     use shoal_job::ends::Displacement;
 
     /// A trainer that was told to end within 30 s, and does not.
     fn trainer() -> PodView {
         PodView {
-            name: pod_name(Role::Trainer, "j", 0),
-            uid: "t".to_owned(),
-            role: Role::Trainer,
-            ordinal: 0,
-            state: PodState::Running,
-            is_ready: true,
-            created: Moment(0),
             deleted: Some(Deleted { grace_seconds: 30, why: Displacement::Evicted }),
             node: Some("n".to_owned()),
-            ip: None,
-            memory: None,
+            ..fixture::pod(Role::Trainer, 0, PodState::Running)
         }
     }
 
-    /// After how many seconds of looks, one a second, a pod is given up. `silent` says at each of them which nodes are silent.
+    /// After how many seconds, with one reconcile each second, a pod is given up. `silent` says at each of them which nodes are silent.
     fn given_up_after(pod: impl Fn(u64) -> PodView, silent: impl Fn(u64) -> Option<bool>) -> Option<u64> {
-        let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
-        let spec =
-            json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "trainer": { "template": template } });
-        let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
         let status = json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 1 } });
-        job.status = Some(serde_json::from_value(status).unwrap());
+        let job = fixture::job(json!({}), status);
         let mut memory = Memory::default();
         (0..2000).find(|second| {
             let pods = [pod(*second)];
             let nodes = silent(*second).map(|is_silent| Vec::from_iter(is_silent.then(|| "n".to_owned())));
-            let view = View {
-                job: &job,
-                pods: &pods,
-                silent_nodes: nodes.as_deref(),
-                master: None,
-                plans: &[],
-                choice: Choice::Spec,
-                has_store: false,
-                now: Moment(1_800_000_000).plus(*second),
-            };
+            let now = 1_800_000_000 + i64::try_from(*second).unwrap();
+            let view = View { silent_nodes: nodes.as_deref(), ..fixture::view(&job, &pods, now) };
             let acts = decide(&view, &mut memory).unwrap().acts;
-            acts.iter()
-                .any(|act| matches!(act, Act::DeletePod { uid, grace: Grace::Force, .. } if uid == "t"))
+            acts.iter().any(
+                |act| matches!(act, Act::DeletePod { uid, grace: Grace::Force, .. } if uid == "trainer-0"),
+            )
         })
     }
 

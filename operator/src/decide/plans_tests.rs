@@ -1,46 +1,21 @@
 //! Plans: each ends, and none is another job's.
 
-use super::{Choice, Memory, PodState, PodView, Role, View, decide, pod_name};
-use crate::api::{Moment, ScalePlan, ScalePlanPhase, ScalePlanStatus, TrainingJob};
+use super::fixture::{self, pod, view};
+use super::{Memory, PodState, Role, View, decide};
+use crate::api::{Moment, ScalePlan, ScalePlanPhase, ScalePlanStatus};
 use serde_json::json;
 
 /// What becomes of a plan for three trainers, which the job `u` has.
 fn becomes(status: ScalePlanStatus, phase: &str) -> ScalePlanStatus {
-    let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
-    let trainer = json!({ "maxReplicas": 4, "replicas": 3, "template": template });
-    let spec = json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "trainer": trainer });
-    let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
-    job.metadata.uid = Some("u".to_owned());
     let of_job = json!({ "admitted": "2026-01-01T00:00:00Z", "phase": phase,
         "pserver": { "seats": [{ "ordinal": 0 }], "nextOrdinal": 1 } });
-    job.status = Some(serde_json::from_value(of_job).unwrap());
+    let mut job = fixture::job(json!({ "maxReplicas": 4, "replicas": 3 }), of_job);
+    job.metadata.uid = Some("u".to_owned());
     let asks = json!({ "ownerJob": "j", "replicaResourceSpecs": { "worker": { "replicas": 3 } } });
     let mut plan = ScalePlan::new("p", serde_json::from_value(asks).unwrap());
     plan.status = Some(status);
-    let master = PodView {
-        name: pod_name(Role::Master, "j", 0),
-        uid: "m".to_owned(),
-        role: Role::Master,
-        ordinal: 0,
-        state: PodState::Running,
-        is_ready: true,
-        created: Moment(0),
-        deleted: None,
-        node: None,
-        ip: None,
-        memory: None,
-    };
-    let (pods, plans) = ([master], [plan]);
-    let view = View {
-        job: &job,
-        pods: &pods,
-        silent_nodes: None,
-        master: None,
-        plans: &plans,
-        choice: Choice::Spec,
-        has_store: false,
-        now: Moment(2000),
-    };
+    let (pods, plans) = ([pod(Role::Master, 0, PodState::Running)], [plan]);
+    let view = View { plans: &plans, ..view(&job, &pods, 2000) };
     let decision = decide(&view, &mut Memory::default()).unwrap();
     decision.plans.into_iter().next().map_or_else(|| plans[0].status.clone().unwrap(), |(_, status)| status)
 }

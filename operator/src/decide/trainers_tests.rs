@@ -1,49 +1,21 @@
 //! Trainers: which go, and which come.
 
-use super::{Act, Choice, Memory, PodState, PodView, Role, View, decide, pod_name};
-use crate::api::{Moment, TrainingJob};
+use super::fixture::{self, pod, view};
+use super::{Act, Choice, Memory, PodState, PodView, Role, View, decide};
 use serde_json::json;
 use shoal_planner::JobPlan;
 
-fn pod(role: Role, ordinal: u32) -> PodView {
-    PodView {
-        name: pod_name(role, "j", ordinal),
-        uid: format!("{}-{ordinal}", role.name()),
-        role,
-        ordinal,
-        state: PodState::Running,
-        is_ready: true,
-        created: Moment(0),
-        deleted: None,
-        node: None,
-        ip: None,
-        memory: None,
-    }
-}
-
 /// The trainers that are made, each with whether it may be preempted, and those that are deleted.
 fn decided(trainers: &[u32], (plan, let_go): (JobPlan, Vec<String>)) -> (Vec<(u32, bool)>, Vec<String>) {
-    let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
-    let spec = json!({ "data": ["/d"], "checkpoint": { "place": "/c" },
-        "trainer": { "minReplicas": 2, "maxReplicas": 9, "template": template } });
-    let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
     let status = json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 3 },
         "pserver": { "seats": [{ "ordinal": 0 }], "nextOrdinal": 1 } });
-    job.status = Some(serde_json::from_value(status).unwrap());
+    let job = fixture::job(json!({ "minReplicas": 2, "maxReplicas": 9 }), status);
+    let pod = |role, ordinal| pod(role, ordinal, PodState::Running);
     let pods: Vec<PodView> = [pod(Role::Master, 0), pod(Role::Pserver, 0)]
         .into_iter()
         .chain(trainers.iter().map(|ordinal| pod(Role::Trainer, *ordinal)))
         .collect();
-    let view = View {
-        job: &job,
-        pods: &pods,
-        silent_nodes: None,
-        master: None,
-        plans: &[],
-        choice: Choice::Plan(&plan, &let_go),
-        has_store: false,
-        now: Moment(1_800_000_000),
-    };
+    let view = View { choice: Choice::Plan(&plan, &let_go), ..view(&job, &pods, 1_800_000_000) };
     let (mut made, mut deleted) = (Vec::new(), Vec::new());
     for act in decide(&view, &mut Memory::default()).unwrap().acts {
         match act {

@@ -1,6 +1,7 @@
 //! Ends of pods: what a job makes of them, reconcile after reconcile.
 
-use super::super::{Act, Choice, MasterView, MemberView, PodState, View, decide, pod_name};
+use super::super::fixture::{self, pod, view};
+use super::super::{Act, MasterView, MemberView, PodState, View, decide};
 use super::*;
 use crate::api::TrainingJob;
 use serde_json::json;
@@ -13,30 +14,10 @@ struct Reconciled {
     now: i64,
 }
 
-fn pod(role: Role, ordinal: u32, state: PodState) -> PodView {
-    PodView {
-        name: pod_name(role, "j", ordinal),
-        uid: format!("{role}-{ordinal}"),
-        role,
-        ordinal,
-        is_ready: state == PodState::Running,
-        state,
-        created: Moment(0),
-        deleted: None,
-        node: None,
-        ip: None,
-        memory: None,
-    }
-}
-
 fn job() -> Reconciled {
-    let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
-    let spec =
-        json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "trainer": { "template": template } });
-    let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
     let status = json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 1 },
         "pserver": { "seats": [{ "ordinal": 0 }], "nextOrdinal": 1 } });
-    job.status = Some(serde_json::from_value(status).unwrap());
+    let job = fixture::job(json!({}), status);
     let master =
         MasterView { phase: "training".to_owned(), is_progress_known: true, ..MasterView::default() };
     Reconciled { job, memory: Memory::default(), master: Some(master), now: 1_800_000_000 }
@@ -53,16 +34,7 @@ impl Reconciled {
             .filter(|pod| ended.as_ref().is_none_or(|ended| ended.role != pod.role))
             .chain(ended.clone())
             .collect();
-        let view = View {
-            job: &self.job,
-            pods: &pods,
-            silent_nodes: None,
-            master: self.master.as_ref(),
-            plans: &[],
-            choice: Choice::Spec,
-            has_store: false,
-            now: Moment(self.now),
-        };
+        let view = View { master: self.master.as_ref(), ..view(&self.job, &pods, self.now) };
         let decision = decide(&view, &mut self.memory).unwrap();
         self.job.status = Some(decision.status);
         decision.acts.iter().any(|act| matches!(act, Act::CreatePod(plan) if plan.role == Role::Trainer))
