@@ -137,6 +137,16 @@ impl Checks {
     }
 }
 
+/// Live settings that somebody has told a master, and those by which it had been started: they hold for the next one, too, unless that is
+/// started with others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// The live settings of the start.
+    pub started: Spec,
+    /// Those that were told.
+    pub live: Spec,
+}
+
 /// How a job has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
@@ -167,6 +177,9 @@ pub struct Document {
     /// How closely trainers are looked at.
     #[serde(default)]
     pub checks: Checks,
+    /// Live settings that were told, if any were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Told>,
     /// The pservers that hold copies, by incarnation.
     pub pservers: BTreeMap<Incarnation, PserverAt>,
     /// Where the copies of each block are; empty until they are placed.
@@ -220,6 +233,7 @@ impl Document {
     pub fn new(job: JobSettings, wanted: Wanted) -> Document {
         Document {
             checks: Checks::usual(&job),
+            told: None,
             job,
             wanted,
             master_term: 0,

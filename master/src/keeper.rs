@@ -45,7 +45,7 @@ pub struct Keeper<'a> {
     pub storage: &'a Storage,
     /// How pservers are told of it.
     pub place: String,
-    /// The settings that it goes by, until it is told others.
+    /// The settings by which it was started.
     pub spec: Spec,
 }
 
@@ -111,7 +111,7 @@ impl Keeper<'_> {
     }
 
     /// The job that has begun, as this master goes on with it: it is this one's job, with its numbers of members, which are
-    /// changed by asking; copies, what may be left out and how closely trainers are looked at are as this master is told.
+    /// changed by asking. Its live settings are those of this master's start, or what was told since a master was started with the same.
     fn taken_up(&self, found: Document) -> anyhow::Result<Document> {
         let changed = begun::changed(&found.job, &self.fresh.job);
         let words: Vec<String> = changed.iter().map(ToString::to_string).collect();
@@ -127,9 +127,12 @@ impl Keeper<'_> {
             place(&found),
             place(&self.fresh)
         );
+        if found.told.as_ref().is_some_and(|told| told.started == self.spec.live()) {
+            return Ok(found);
+        }
         let Wanted { replicas, exclude_max, .. } = self.fresh.wanted;
         let wanted = Wanted { replicas, exclude_max, ..found.wanted };
-        Ok(Document { wanted, checks: self.fresh.checks, ..found })
+        Ok(Document { wanted, checks: self.fresh.checks, told: None, ..found })
     }
 
     /// Refuses a place with another job's checkpoints: this one's would be written over them.

@@ -46,7 +46,7 @@ impl MasterService {
         MasterService { leading: Arc::default(), signals: Arc::default(), started: Instant::now() }
     }
 
-    /// This process leads, and goes by `spec`: `document` is in the store.
+    /// This process leads, and was started with `spec`: `document` is in the store.
     pub fn lead(&self, document: Document, manifest: Manifest, spec: Spec, place: &str) {
         let stride = Duration::from_millis(document.job.lease_ttl_millis) / 4;
         let machine = Machine::new(document, manifest, spec, place.to_owned(), Duration::ZERO);

@@ -21,7 +21,7 @@ mod moves;
 pub(crate) use checkpoints::{ahead, unneeded};
 pub use evaluate::Sums;
 
-use crate::document::{Checks, Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Wanted};
+use crate::document::{Checks, Document, End, KeptCheckpoint, Mark, PlacedCopy, PserverAt, Told, Wanted};
 use crate::trouble::Complaint;
 use shoal_runtime::cluster::{
     BlockId, CheckpointId, DamagedCheckpoint, Declaration, Environment, Fill, Incarnation, StateName, Term,
@@ -104,6 +104,8 @@ pub struct Wishes {
     pub wanted: Wanted,
     /// How closely trainers are to be looked at.
     pub checks: Checks,
+    /// Live settings that were told.
+    pub told: Option<Told>,
     /// Pservers that are to be left.
     pub leaving: BTreeSet<Incarnation>,
     /// Pservers that are to leave once another has come.
@@ -131,6 +133,7 @@ pub fn next(document: &Document, wishes: &Wishes, seen: &Seen<'_>) -> Option<Doc
     next.declaration = next.declaration.or_else(|| wishes.declaration.clone());
     next.environment = next.environment.or_else(|| wishes.environment.clone());
     (next.wanted, next.checks, next.end) = (wishes.wanted, wishes.checks, wishes.end.clone());
+    next.told.clone_from(&wishes.told);
     if next.end.is_none() && next.declaration.is_some() {
         decide_blocks(&mut next, wishes, seen);
     }

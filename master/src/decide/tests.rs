@@ -56,6 +56,7 @@ impl World {
                 declaration: Some(Declaration::default()),
                 wanted,
                 checks: Checks::usual(&job(is_sync)),
+                told: None,
                 leaving: BTreeSet::new(),
                 replacing: BTreeSet::new(),
                 committed: None,

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
 use tonic::Request;
 
+mod settings;
 mod storage;
 mod stores;
 

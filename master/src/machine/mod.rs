@@ -77,6 +77,8 @@ pub struct Machine {
     homeless_since: Option<Duration>,
     /// Whether something has happened since the last decision.
     is_changed: bool,
+    /// The live settings by which this master was started.
+    started: Spec,
     /// The settings that this master goes by: of those of `document.job` none has changed.
     spec: Spec,
     policy: CheckpointPolicy,
@@ -114,9 +116,13 @@ pub struct Placed {
 }
 
 impl Machine {
-    /// The master that was elected with `document`, and goes by `spec`.
+    /// The master that was elected with `document`, and was started with `spec`.
     pub fn new(document: Document, manifest: Manifest, spec: Spec, place: String, now: Duration) -> Machine {
         let (term, settings) = (document.master_term, &document.job);
+        let started = spec.live();
+        let told = document.told.as_ref().filter(|told| told.started == started);
+        // What was told was held against what is pinned then.
+        let spec = told.and_then(|told| spec.with_live(&told.live).ok()).unwrap_or(spec);
         let policy = CheckpointPolicy::of(&spec.checkpoint);
         let ttl = Duration::from_millis(settings.lease_ttl_millis);
         let mut pservers = Members::new("pserver", term, ttl);
@@ -132,6 +138,7 @@ impl Machine {
             environment: None,
             wanted: document.wanted,
             checks: document.checks,
+            told: document.told.clone(),
             leaving: BTreeSet::new(),
             replacing: BTreeSet::new(),
             end: document.end.clone(),
@@ -158,6 +165,7 @@ impl Machine {
             failed_at: None,
             homeless_since: None,
             is_changed: true,
+            started,
             spec,
             policy,
             under_way: checkpoints::UnderWay::default(),

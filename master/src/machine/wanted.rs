@@ -2,7 +2,7 @@
 
 use super::{CheckpointPolicy, Machine};
 use crate::decide::Wishes;
-use crate::document::{Checks, Wanted};
+use crate::document::{Checks, Told, Wanted};
 use shoal_job::spec::Spec;
 use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
 
@@ -22,7 +22,8 @@ impl Machine {
     /// closely trainers are looked at follow with the next decision, and are in the document from then on.
     pub fn go_by(&mut self, spec: Spec) {
         self.is_changed = true;
-        let Wishes { wanted, checks, keep_last, .. } = &mut self.wishes;
+        let Wishes { wanted, checks, told, keep_last, .. } = &mut self.wishes;
+        *told = Some(Told { started: self.started.clone(), live: spec.live() });
         (wanted.replicas, wanted.exclude_max) = (spec.copies(), spec.exclude_max());
         *checks = Checks::of(&spec, &self.document.job);
         self.policy = CheckpointPolicy::of(&spec.checkpoint);
