@@ -7,7 +7,6 @@ use shoal_runner::{exit, reaper};
 use shoal_runtime::host::output::{self, Results, Stream};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// What help ends with.
 const ENDING: &str = "Begin with: shoal demo, then shoal new my-job\nSettings: flag > SHOAL_* variable > default.\n\
@@ -166,11 +165,7 @@ fn role(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    // Roles serve many callers at once: a thread for each core.
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    // A thread for the disk stays once it is there: when memory has run out no other is to be had.
-    builder.enable_all().thread_keep_alive(Duration::from_secs(24 * 3600));
-    builder.build()?.block_on(work)
+    shoal_runtime::host::program::runtime()?.block_on(work)
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! A role as a program: its future is run to its end, or to the first panic, and then the process waits for nobody.
 
 use super::telemetry;
-use std::panic::{set_hook, take_hook};
+use futures_util::FutureExt;
+use std::panic::{AssertUnwindSafe, set_hook, take_hook};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 /// Runs a role to its end. Whatever is still read or written on threads for that is left behind: a read that never comes back, from
@@ -16,44 +19,71 @@ use tokio::sync::watch;
 /// No thread is to be had; how the role has ended.
 pub fn run<E: From<std::io::Error>>(role: impl Future<Output = Result<ExitCode, E>>) -> Result<ExitCode, E> {
     let mut panicked = panics();
-    // Roles serve many callers at once: a thread for each core.
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    // A thread for the disk stays once it is there: when memory has run out no other is to be had.
-    builder.enable_all().thread_keep_alive(Duration::from_secs(24 * 3600));
-    let runtime = builder.build()?;
+    let runtime = runtime()?;
+    let role = AssertUnwindSafe(role).catch_unwind();
     let ended = runtime.block_on(async {
         tokio::select! {
             biased;
             _ = panicked.wait_for(|is_so| *is_so) => {
-                telemetry::last_words("a panic has left this process half-changed: it ends, for another to take its place");
-                Ok(ExitCode::FAILURE)
+                Ok(half_changed())
             }
-            ended = role => ended,
+            // On the way out of a panic nothing of the role is looked at any more.
+            ended = role => ended.unwrap_or_else(|_| Ok(half_changed())),
         }
     });
     runtime.shutdown_background();
     ended
 }
 
+/// What a role or a command runs on: a thread for each core, since roles serve many callers at once.
+///
+/// # Errors
+/// No thread is to be had.
+pub fn runtime() -> std::io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    // A thread for the disk stays once it is there: when memory has run out no other is to be had.
+    builder.enable_all().thread_keep_alive(Duration::from_secs(24 * 3600));
+    builder.build()
+}
+
+fn half_changed() -> ExitCode {
+    telemetry::last_words(
+        "a panic has left this process half-changed: it ends, for another to take its place",
+    );
+    ExitCode::FAILURE
+}
+
+/// Whether there was a panic in this process since its role was begun.
+static PANICKED: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::channel(false).0);
+
+/// Says that there was a panic. For every hook that takes the place of another.
+pub(super) fn panicked() {
+    PANICKED.send_replace(true);
+}
+
 /// Tells of panics from now on, after whoever is told of them already.
 fn panics() -> watch::Receiver<bool> {
-    let (tell, told) = watch::channel(false);
     let before = take_hook();
     set_hook(Box::new(move |panic| {
         before(panic);
-        tell.send_replace(true);
+        panicked();
     }));
-    told
+    PANICKED.send_replace(false);
+    PANICKED.subscribe()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
     use tokio::time::Instant;
+
+    /// A panic is one of the whole process.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_read_that_never_comes_back_does_not_hold_up_a_role_that_has_ended() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap();
         let (release, wait) = mpsc::channel::<()>();
         let (begun, began) = mpsc::channel();
         let since = Instant::now();
@@ -70,16 +100,33 @@ mod tests {
         drop(release);
     }
 
+    /// In a task that nobody waits for, and in the role itself, while a disk hangs.
     #[test]
-    fn a_panic_that_nobody_waits_for_ends_a_role() {
-        let lost = Duration::from_secs(60);
-        let since = Instant::now();
-        let ended = run(async {
-            tokio::spawn(async { panic!("a task of the role") });
-            tokio::time::sleep(lost).await;
-            Ok::<_, std::io::Error>(ExitCode::SUCCESS)
-        });
-        assert_eq!(ended.unwrap(), ExitCode::FAILURE);
-        assert!(since.elapsed() < lost / 2, "{:?}", since.elapsed());
+    fn a_panic_ends_a_role_wherever_it_is() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap();
+        for in_a_task in [true, false] {
+            let (release, wait) = mpsc::channel::<()>();
+            let lost = Duration::from_secs(60);
+            let since = Instant::now();
+            let ended = run(async {
+                let (begun, began) = mpsc::channel();
+                tokio::task::spawn_blocking(move || {
+                    begun.send(()).unwrap();
+                    wait.recv_timeout(lost)
+                });
+                began.recv_timeout(lost).unwrap();
+                let panics = async { panic!("a part of the role") };
+                if in_a_task {
+                    tokio::spawn(panics);
+                    tokio::time::sleep(lost).await;
+                } else {
+                    panics.await;
+                }
+                Ok::<_, std::io::Error>(ExitCode::SUCCESS)
+            });
+            assert_eq!(ended.unwrap(), ExitCode::FAILURE);
+            assert!(since.elapsed() < lost / 2, "{:?}", since.elapsed());
+            drop(release);
+        }
     }
 }

@@ -72,7 +72,10 @@ pub fn start(role: &'static str, format: LogFormat) {
                 logs.with_ansi(is_coloured).try_init()
             }
             LogFormat::Json => {
-                std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+                std::panic::set_hook(Box::new(|panic| {
+                    tracing::error!("{panic}");
+                    super::program::panicked();
+                }));
                 logs.with_ansi(false).event_format(Json).try_init()
             }
         }
