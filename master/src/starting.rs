@@ -3,7 +3,7 @@
 
 use crate::data_set::{self, Progress};
 use crate::document::Document;
-use crate::settings::MasterSettings;
+use crate::settings::{MasterSettings, Wrong, check_outputs};
 use crate::warm_start;
 use anyhow::Context;
 use shoal_runtime::cluster::Manifest;
@@ -97,6 +97,9 @@ impl Starting {
         security: &Security,
     ) -> anyhow::Result<Prepared> {
         let place = settings.checkpoints()?;
+        let spec = settings.spec()?.clone();
+        let checked = tokio::task::spawn_blocking(move || check_outputs(&spec));
+        checked.await.context("--predict")?.map_err(|error| Wrong(format!("{error:#}")))?;
         let (manifest, trained) = self.scanned(settings).await?;
         let mut fresh = settings.fresh(&manifest, trained)?;
         let records = manifest.record_count();
