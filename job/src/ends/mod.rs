@@ -16,7 +16,7 @@ use signal::{HUP, INT, KILL, TERM};
 
 /// The exit code of who was called wrongly, by the habit of `getopt`, clap and argparse.
 pub const WRONG_USAGE_CODE: u8 = 2;
-/// The exit code of a trainer or a pserver whose master has not answered for too long.
+/// The exit code of a trainer whose master has not answered for too long. Pservers wait for theirs.
 pub const UNREACHED_CODE: u8 = 3;
 /// The exit code of a trainer that the master has not let into the job: its declaration or its environment is not the job's.
 pub const NOT_OF_THE_JOB_CODE: u8 = 5;
@@ -131,7 +131,7 @@ impl End {
 
 impl Life {
     /// Whether a trainer that says so was not let into the job: the master has never heard of one of its name.
-    fn is_refused(self) -> bool {
+    pub fn is_refused(self) -> bool {
         self.role == Role::Trainer && self.part == Part::NeverJoined
     }
 }
@@ -150,7 +150,7 @@ pub fn meaning(end: End, life: Life) -> Meaning {
         (_, Some(TERM)) if life.was_told => Meaning::Left,
         (End::Exited(0), _) if life.has_left || life.role == Role::Pserver => Meaning::Preempted,
         (_, Some(TERM | KILL | INT | HUP)) => Meaning::Preempted,
-        (End::Exited(UNREACHED), _) if life.role != Role::Master => Meaning::Unreached,
+        (End::Exited(UNREACHED), _) if life.role == Role::Trainer => Meaning::Unreached,
         (End::Exited(NOT_OF_THE_JOB), _) if life.is_refused() && !life.is_alone => Meaning::Refused,
         (End::Exited(WRONG_USAGE | NOT_EXECUTABLE | NOT_FOUND) | End::Unstarted, _) if life.is_first => {
             Meaning::Hopeless

@@ -37,7 +37,7 @@ const ENDS: &[(End, Life, Meaning, &str)] = &[
     (Exited(0), Life { was_told: true, ..PSERVER }, Left, "exit code 0"),
     (Exited(3), LIFE, Unreached, "its master has not answered"),
     (Exited(3), NEW, Unreached, "its master has not answered"),
-    (Exited(3), PSERVER, Unreached, "its master has not answered"),
+    (Exited(3), PSERVER, Failed, "exit code 3"),
     (Exited(3), MASTER, Failed, "exit code 3"),
     (End::Displaced(Displacement::Preempted), LIFE, Displaced, "its preemption"),
     (End::Displaced(Displacement::Evicted), NEW, Displaced, "its eviction"),

@@ -64,7 +64,7 @@ pub fn sentence(name: &str, end: End, life: Life, last_words: &str) -> String {
         (End::Exited(WRONG_USAGE), _, Part::NeverJoined) => {
             "it was called wrongly, or cannot declare its parameters"
         }
-        (End::Exited(UNREACHED), _, _) if life.role != Role::Master => {
+        (End::Exited(UNREACHED), _, _) if life.role == Role::Trainer => {
             "its master has not answered for too long: is it there, and does the network let them speak?"
         }
         (End::Exited(NOT_OF_THE_JOB), _, Part::NeverJoined) if life.is_refused() => {
