@@ -23,7 +23,7 @@ impl Pages {
         let name = "shoal_operator_reconcile_seconds";
         page.histogram_of_seconds(name, "How long it took to reconcile a job once.", &buckets, seconds);
         let help = "Reconciliations that failed and are repeated after a pause, by why: conflict (somebody else wrote first), \
-                    refused or unanswered by the API server, deadline, not_leading.";
+                    refused or unanswered by the API server, deadline, not_leading, or broken: a fault of the operator, of which nothing was done.";
         page.counters("shoal_operator_reconcile_errors_total", help, "kind", reconciles.errors());
         let help = "Jobs that are being reconciled now.";
         page.gauge("shoal_operator_reconciles_under_way", help, reconciles.under_way());

@@ -1,4 +1,4 @@
-//! What the operator says of a `TrainingJob`, and what it must not forget between two looks. Decides nothing.
+//! What the operator says of a `TrainingJob`, and what it must not forget between two reconciles. Decides nothing.
 
 use super::moment::Moment;
 use schemars::JsonSchema;

@@ -1,6 +1,7 @@
 //! The loop: what has changed is reconciled, by what watches say, plans for all jobs and time. Decides nothing.
 
-use super::fleet::{CREATED_BY_ALL, Fleet, again, reconcile};
+use super::creations::CREATED_BY_ALL;
+use super::fleet::{Fleet, again, reconcile};
 use super::master::masters;
 use super::planner::{Planner, Plans};
 use super::plans::PlanIndex;

@@ -2,6 +2,7 @@
 //! deadline, and with nobody else waiting for its calls. Decides nothing.
 
 use super::apply::{self, Outcome};
+use super::creations::pod_object;
 use super::failure::ReconcileError;
 use super::leader::Leader;
 use super::master::{Dialogue, Masters, Which};
@@ -14,11 +15,10 @@ use super::surroundings::{self, KINDS, Kind, Surrounded};
 use super::unseen::Unseen;
 use crate::api::{Moment, ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{
-    Act, Choice, Decision, GOING, Memory, NAME_TAKEN, PodPlan, PodState, PodView, QUOTA, Role, View, decide,
-    pod_name,
+    Act, Choice, Decision, GOING, Memory, NAME_TAKEN, PodState, PodView, QUOTA, Role, View, decide,
 };
 use crate::manifest::{Defaults, identity};
-use futures_util::{StreamExt, future::join_all, stream};
+use futures_util::future::join_all;
 use kube::runtime::controller::Action;
 use kube::runtime::events::Recorder;
 use kube::{Client, ResourceExt};
@@ -26,7 +26,7 @@ use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -39,9 +39,8 @@ const SURROUNDINGS_EVERY: Duration = Duration::from_secs(600);
 pub(super) const RECONCILE_MAX: Duration = Duration::from_secs(30);
 /// After an error, and after many of them in a row.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-/// Pods of one job that are made side by side, and of all jobs: what an API server with its defaults takes from one client.
-const CREATED_AT_A_TIME: usize = 16;
-pub(super) const CREATED_BY_ALL: usize = 64;
+/// When this operator began, or had anything to do first.
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// What the reconciling of all jobs has in common.
 pub(super) struct Fleet {
@@ -70,14 +69,22 @@ pub(super) struct Fleet {
 #[derive(Default)]
 pub(super) struct Known {
     memory: Memory,
-    unseen: Unseen,
+    pub(super) unseen: Unseen,
     dialogue: Dialogue,
-    refusals: Refusals,
+    pub(super) refusals: Refusals,
     /// For each of its surroundings, for which generation and when they were made; none once they are deleted or taken.
     made: [Option<(Option<i64>, Instant)>; KINDS.len()],
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+impl Known {
+    /// Whether the job has its service: without one nobody finds the master.
+    pub(super) fn has_service(&self) -> bool {
+        let at = KINDS.iter().position(|kind| *kind == Kind::Service);
+        at.is_some_and(|at| self.made[at].is_some())
+    }
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -138,6 +145,7 @@ impl Fleet {
             choice,
             has_store: self.defaults.store.is_some(),
             now: present(),
+            uptime: STARTED.elapsed().as_secs(),
         };
         let decision = decide(&view, &mut known.memory)?;
         let after = Duration::from_secs(decision.again_after);
@@ -197,9 +205,12 @@ impl Fleet {
                 Act::CreatePod(_) => self.create(job, acts, known, &mut failed).await,
                 act => {
                     let master = known.dialogue.master().cloned();
-                    apply::act(self, job, act, &mut known.unseen, master.as_ref()).await?;
-                    if *act == Act::DeleteSurroundings {
-                        known.made = Default::default();
+                    match apply::act(self, job, act, &mut known.unseen, master.as_ref()).await {
+                        Ok(()) if *act == Act::DeleteSurroundings => known.made = Default::default(),
+                        Ok(()) => {}
+                        // Without it nothing may be made.
+                        Err(error) if *act == Act::AddFinalizer => return Err(ReconcileError::Api(error)),
+                        Err(error) => failed = Some(error),
                     }
                 }
             }
@@ -226,11 +237,16 @@ impl Fleet {
         for ((at, kind), made) in due.iter().zip(join_all(made).await) {
             let object = kind.of(job);
             match made {
-                Ok(Outcome::Done) => {
+                Ok((Outcome::Done, _)) => {
                     known.made[*at] = Some((job.metadata.generation, now));
                     known.refusals.forgive(&object);
                 }
-                Ok(Outcome::Refused(word, mut why)) => {
+                Ok((Outcome::Refused(word, mut why), is_there)) => {
+                    if is_there {
+                        // As it is it serves; it is to be tried again all the same.
+                        known.made[*at] = Some((None, now));
+                        why += "; it stays as it is";
+                    }
                     if matches!(word, NAME_TAKEN | GOING) {
                         known.made[*at] = None;
                     }
@@ -244,10 +260,11 @@ impl Fleet {
         }
     }
 
-    async fn make(&self, job: &TrainingJob, kind: Kind, has_former: bool) -> kube::Result<Outcome> {
+    /// Makes one. Also returns whether it is there, the job's own.
+    async fn make(&self, job: &TrainingJob, kind: Kind, has_former: bool) -> kube::Result<(Outcome, bool)> {
         let version = self.budget_version;
         let made = surroundings::make(&self.client, job, &self.defaults, version, kind).await?;
-        if kind == Kind::Policy && has_former && matches!(made, Outcome::Done) {
+        if kind == Kind::Policy && has_former && matches!(made, (Outcome::Done, _)) {
             // Not before its successor is there: in between the pods would be open to all.
             surroundings::delete_former_policy(&self.client, job).await?;
             locked(&self.surrounded).has_no_former(&job.uid().unwrap_or_default());
@@ -265,80 +282,6 @@ impl Fleet {
         }
         locked(&self.surrounded).remove(&uid);
         Ok(())
-    }
-
-    /// Makes pods: role by role, those of the least that a job runs with before those beyond. What is refused keeps those after it
-    /// from being tried: they would only take the room that it waits for.
-    async fn create(
-        &self,
-        job: &TrainingJob,
-        acts: &[Act],
-        known: &mut Known,
-        failed: &mut Option<kube::Error>,
-    ) {
-        let has_service = known.made[0].is_some();
-        let plan = |act: &Act| match act {
-            Act::CreatePod(plan) if has_service || plan.role == Role::Master => Some(plan.clone()),
-            _ => None,
-        };
-        let plans: Vec<PodPlan> = acts.iter().filter_map(plan).collect();
-        let kind = |plan: &PodPlan| (plan.role, plan.is_elastic);
-        for alike in plans.chunk_by(|one, next| kind(one) == kind(next)) {
-            if !known.refusals.is_due(&pod_object(job, &alike[0]), Instant::now()) {
-                return;
-            }
-            // What one of them is refused for holds for all: the first goes alone, and after each that was made twice as many, as
-            // Kubernetes' own controllers do it (`slowStartBatch` of the ReplicaSet's).
-            let (mut left, mut count) = (alike, 1);
-            while !left.is_empty() {
-                let (now, later) = left.split_at(count.min(left.len()));
-                if !self.create_alike(job, now, known, failed).await {
-                    return;
-                }
-                (left, count) = (later, 2 * count);
-            }
-        }
-    }
-
-    /// Makes pods of one kind, several at a time. Whether none was refused.
-    async fn create_alike(
-        &self,
-        job: &TrainingJob,
-        plans: &[PodPlan],
-        known: &mut Known,
-        failed: &mut Option<kube::Error>,
-    ) -> bool {
-        let creations: Vec<_> = plans.iter().map(|plan| self.create_one(job, plan.clone())).collect();
-        let mut made = stream::iter(creations).buffer_unordered(CREATED_AT_A_TIME);
-        let (now, mut is_welcome) = (Instant::now(), true);
-        while let Some((plan, made)) = made.next().await {
-            let object = pod_object(job, &plan);
-            match made {
-                Ok((Outcome::Done, pod)) => {
-                    known.refusals.forgive(&object);
-                    if let Some(pod) = pod {
-                        known.unseen.made(pod);
-                    }
-                }
-                Ok((Outcome::Refused(word, why), _)) => {
-                    is_welcome = false;
-                    known.refusals.note(&object, (word, why), now, &mut locked(&self.random));
-                }
-                Err(error) => *failed = Some(error),
-            }
-        }
-        is_welcome
-    }
-
-    async fn create_one(
-        &self,
-        job: &TrainingJob,
-        plan: PodPlan,
-    ) -> (PodPlan, kube::Result<(Outcome, Option<PodView>)>) {
-        // Never closed.
-        let _place = self.creations.acquire().await;
-        let made = apply::create(self, job, &plan).await;
-        (plan, made)
     }
 
     /// Has the job's next status say what is refused, and tells people once.
@@ -368,10 +311,6 @@ fn master_of(job: &TrainingJob, pods: &[PodView]) -> Option<Which> {
     let running = pods.iter().find(|pod| pod.role == Role::Master && pod.state == PodState::Running);
     let ip = running.and_then(|pod| pod.ip.clone())?;
     Some(Which { ip, job: identity(job) })
-}
-
-fn pod_object(job: &TrainingJob, plan: &PodPlan) -> String {
-    format!("Pod {}", pod_name(plan.role, &job.name_any(), plan.ordinal))
 }
 
 /// What acts ask to be made.

@@ -17,6 +17,8 @@ use tokio::time::Instant;
 const LEASE: Duration = Duration::from_secs(15);
 /// A leader that has not renewed for so long stops acting: earlier than others may take over.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// How long one try may take: one that hangs leaves time for another before the deadline.
+const TRY: Duration = Duration::from_secs(4);
 /// How often it is renewed, or looked at.
 const PERIOD: Duration = Duration::from_secs(2);
 
@@ -53,7 +55,7 @@ impl Leader {
     pub async fn elected(&self) {
         let mut held: Held = None;
         loop {
-            match tokio::time::timeout(DEADLINE, self.try_once(&mut held)).await {
+            match tokio::time::timeout(TRY, self.try_once(&mut held)).await {
                 Ok(Ok(true)) => return,
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read or taken"),
@@ -68,7 +70,7 @@ impl Leader {
         let mut held: Held = None;
         loop {
             tokio::time::sleep(PERIOD).await;
-            match tokio::time::timeout(DEADLINE, self.try_once(&mut held)).await {
+            match tokio::time::timeout(TRY, self.try_once(&mut held)).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be renewed"),

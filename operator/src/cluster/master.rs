@@ -182,9 +182,13 @@ async fn call(mut rpc: MasterClient<Channel>, question: Question) -> Option<Whic
             let asked = rpc.status(proto::StatusRequest { job, without_model: true });
             answer(timeout(ANSWER, asked).await).map(|status| Some(view(status)))
         }
-        Ask::Tell(Command::Scale { trainers, pservers, spec }) => {
-            let (trainers, spec) = (Some(*trainers), spec.clone());
-            let request = proto::ScaleRequest { job, trainers, pservers: *pservers, spec };
+        Ask::Tell(Command::GoBy { spec }) => {
+            let request = proto::ScaleRequest { job, spec: Some(spec.clone()), ..Default::default() };
+            answer(timeout(ANSWER, rpc.scale(request)).await).map(|_| None)
+        }
+        Ask::Tell(Command::Scale { trainers, pservers }) => {
+            let (trainers, pservers) = (Some(*trainers), *pservers);
+            let request = proto::ScaleRequest { job, trainers, pservers, spec: None };
             answer(timeout(ANSWER, rpc.scale(request)).await).map(|_| None)
         }
         Ask::Tell(Command::Drain { pserver, is_replaced }) => {

@@ -3,6 +3,7 @@
 mod apply;
 mod calls;
 mod controller;
+mod creations;
 mod failure;
 mod fleet;
 mod index;

@@ -109,7 +109,7 @@ impl Planner {
         let going = pods.iter().filter(|pod| pod.deleted.is_some()).filter_map(|pod| pod.node.as_ref());
         let nodes = self.nodes.seen();
         let site = |node: &String| nodes.all().get(&(String::new(), node.clone()));
-        let silent = |node: &&String| self.nodes.is_ready() && site(node).is_none_or(|site| !site.is_ready);
+        let silent = |node: &&String| self.nodes.is_ready() && site(node).is_none_or(|site| site.is_silent);
         going.filter(silent).cloned().collect()
     }
 

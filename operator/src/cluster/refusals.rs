@@ -50,6 +50,12 @@ impl Refusals {
         self.by_object.get(object).is_none_or(|refused| now >= refused.again)
     }
 
+    /// Whether a quota has no room for pods, and is not to be asked again yet.
+    pub(super) fn waits_for_quota(&self, now: Instant) -> bool {
+        let mut pods = self.by_object.iter().filter(|(object, _)| object.starts_with("Pod "));
+        pods.any(|(_, refused)| refused.reason.0 == QUOTA && now < refused.again)
+    }
+
     /// Notes that an object was refused.
     pub(super) fn note(&mut self, object: &str, reason: Reason, now: Instant, random: &mut Random) {
         let longest = if reason.0 == QUOTA { LONGEST_OF_A_QUOTA } else { LONGEST };

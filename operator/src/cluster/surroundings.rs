@@ -140,18 +140,20 @@ impl Surrounded {
     }
 }
 
-/// Makes one of them, or sees that it is as it should be.
+/// Makes one of them, or sees that it is as it should be. Also returns whether it is there, the job's own.
 pub(super) async fn make(
     client: &Client,
     job: &TrainingJob,
     defaults: &Defaults,
     version: &str,
     kind: Kind,
-) -> kube::Result<Outcome> {
+) -> kube::Result<(Outcome, bool)> {
     let all = api(client, job.namespace().as_deref(), &kind.resource(version));
     let (name, what) = (kind.name(job), kind.of(job));
     let mut wanted = kind.wanted(job, defaults, version).map_err(kube::Error::SerdeError)?;
-    let written = match all.get_metadata_opt(&name).await? {
+    let there = all.get_metadata_opt(&name).await?;
+    let is_there = there.is_some();
+    let written = match there {
         None => {
             let typed = typed(wanted, &kind.resource(version)).map_err(kube::Error::SerdeError)?;
             let how = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -159,7 +161,7 @@ pub(super) async fn make(
         }
         Some(there) => {
             if let Some(refused) = owned::refused(&what, &there.metadata, job) {
-                return Ok(refused);
+                return Ok((refused, false));
             }
             let resource = kind.resource(version);
             (wanted["apiVersion"], wanted["kind"]) = (resource.api_version.into(), resource.kind.into());
@@ -171,8 +173,8 @@ pub(super) async fn make(
         }
     };
     match written {
-        Ok(()) => Ok(Outcome::Done),
-        Err(error) => refusal(&what, error),
+        Ok(()) => Ok((Outcome::Done, true)),
+        Err(error) => Ok((refusal(&what, error)?, is_there)),
     }
 }
 

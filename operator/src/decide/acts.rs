@@ -21,10 +21,11 @@ pub(super) fn acts(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) ->
         acts.push(Act::MakeSurroundings);
     }
     acts.extend(deletions(seen, target));
+    // Before what takes long: whoever trains goes by it at once.
+    acts.extend(commands(seen, target).into_iter().map(Act::Tell));
     if seen.course == Course::Kept && target.is_admitted {
         acts.extend(creations(seen, target, memory).into_iter().map(Act::CreatePod));
     }
-    acts.extend(commands(seen, target).into_iter().map(Act::Tell));
     if target.surroundings == Surroundings::Deleted {
         acts.push(Act::DeleteSurroundings);
     }
@@ -104,15 +105,16 @@ fn commands(seen: &Observed<'_>, target: &Target<'_>) -> Vec<Command> {
         return Vec::new();
     };
     let pservers = target.seats.number_to_tell(view.name(), master);
+    let is_other = master.trainers_wanted != target.trainers || pservers.is_some();
+    let scale = is_other.then_some(Command::Scale { trainers: target.trainers, pservers });
     let is_edited = !master.live_differences(view.job).is_empty();
-    let spec = is_edited.then(|| spec::Document(view.job.spec.training.live()).to_string());
-    let is_other = master.trainers_wanted != target.trainers || pservers.is_some() || is_edited;
-    let scale = is_other.then_some(Command::Scale { trainers: target.trainers, pservers, spec });
+    let live = || spec::Document(view.job.spec.training.live()).to_string();
+    let settings = is_edited.then(|| Command::GoBy { spec: live() });
     let drains = target.seats.leaving().filter_map(|seat| {
         let pod = view.pod(Role::Pserver, seat.ordinal)?;
         let is_untold = |one: &&super::MemberView| one.is_live && one.name == pod.name && !one.is_leaving;
         master.pservers.iter().find(is_untold)?;
         Some(Command::Drain { pserver: pod.name.clone(), is_replaced: seat.replaced_by.is_some() })
     });
-    scale.into_iter().chain(drains).collect()
+    scale.into_iter().chain(settings).chain(drains).collect()
 }

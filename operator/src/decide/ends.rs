@@ -211,7 +211,7 @@ fn more_memory(status: &mut TrainingJobStatus, spec: &TrainingJobSpec, pod: &Pod
 
 /// Why, in one word.
 fn reason(end: End, life: Life, meaning: Meaning) -> &'static str {
-    let is_refused = end == End::Exited(NOT_OF_THE_JOB_CODE.into()) && life.part == Part::NeverJoined;
+    let is_refused = end == End::Exited(NOT_OF_THE_JOB_CODE.into()) && life.is_refused();
     match (end, meaning) {
         (_, Meaning::Failed) if is_refused => "Refused",
         (_, Meaning::Left) => "Left",

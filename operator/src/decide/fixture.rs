@@ -45,5 +45,6 @@ pub(super) fn view<'a>(job: &'a TrainingJob, pods: &'a [PodView], now: i64) -> V
         choice: Choice::Spec,
         has_store: false,
         now: Moment(now),
+        uptime: u64::try_from(now).unwrap(),
     }
 }

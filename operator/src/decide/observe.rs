@@ -80,7 +80,7 @@ fn course(view: &View<'_>, books: &TrainingJobStatus) -> Course {
     if books.phase.is_over() {
         return Course::Over;
     }
-    // Templates are read anew at each look: 22 of the 26 µs that a look at a waiting job takes, once a minute. With 5,000 of them a
+    // Templates are read anew each time: 22 of the 26 µs that a reconcile of a waiting job takes, once a minute. With 5,000 of them a
     // memory of faults would save 0.2 % of a processor.
     let is_changed = || changed(&view.job.spec, &books.pinned).filter(|_| !books.pinned.is_empty());
     if let Some(fault) = faults(view.job, view.has_store).into_iter().next().or_else(is_changed) {
@@ -115,6 +115,12 @@ fn unusable(view: &View<'_>) -> Option<String> {
 }
 
 impl Observed<'_> {
+    /// Whether the job is kept from now on, after a time in which it was not.
+    pub(super) fn is_resumed(&self) -> bool {
+        let before = self.view.job.status.as_ref().map(|status| status.phase);
+        self.course == Course::Kept && before.is_some_and(|phase| !is_kept(phase))
+    }
+
     /// Counts what happens to a job that is to run.
     fn keep_books(&mut self, memory: &mut Memory) {
         if !is_kept(self.books.phase) {

@@ -3,10 +3,10 @@
 //! A pod that is given up is gone for the API server at once, and another is made with its name, while whatever ran of it may run
 //! on. So that takes two things at the same time, for as long as the pod was given to end and a while more: it has been told to
 //! end, and its node does not answer. A node that answers may be slow to unmount a volume, and is waited for. How long is counted
-//! by this operator's own clock alone, from its own first sight of both: the API server's clock may be another.
+//! by a clock of this operator's that nobody sets, from its own first sight of both: the API server's may be another, and that of the
+//! day may jump.
 
 use super::view::{PodView, View};
-use crate::api::Moment;
 use std::collections::BTreeMap;
 
 /// Beyond the time that a pod was given to end: what a kubelet may take to say that it has.
@@ -17,7 +17,7 @@ const UNSEEN_SECONDS: u64 = 300;
 
 /// By uid, since when a pod that has been told to end is on a node that does not answer, and how many seconds it was given.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Overdue(BTreeMap<String, (Moment, u64)>);
+pub(super) struct Overdue(BTreeMap<String, (u64, u64)>);
 
 /// What is known of a pod's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Overdue {
         for pod in view.pods {
             let Some(deleted) = pod.deleted.filter(|_| node(view, pod) != Node::Answers) else { continue };
             let known = before.get(&pod.uid).filter(|(_, grace)| *grace == deleted.grace_seconds);
-            let since = known.map_or(view.now, |(since, _)| *since);
+            let since = known.map_or(view.uptime, |(since, _)| *since);
             self.0.insert(pod.uid.clone(), (since, deleted.grace_seconds));
         }
     }
@@ -60,7 +60,7 @@ impl Overdue {
             Node::Silent => (OVERDUE_SECONDS, "its node does not answer"),
             Node::Unseen => (UNSEEN_SECONDS, "it does not end, and whether its node answers cannot be seen"),
         };
-        (view.now >= since.plus(grace.saturating_add(beyond))).then_some(why)
+        (view.uptime >= since.saturating_add(*grace).saturating_add(beyond)).then_some(why)
     }
 }
 

@@ -59,6 +59,8 @@ pub(super) fn take_up(seen: &Observed<'_>, seats: &mut Seats) -> Plans {
             _ => carry_on(seen, seats, plan, &mut status, &mut plans),
         };
         if let Err(why) = outcome {
+            // It is the one that was carried on: nothing of it is written any more.
+            plans.replicas = plans.replicas.filter(|_| waits_for.is_some());
             status.phase = ScalePlanPhase::Failed;
             status.message = why;
         }
@@ -93,6 +95,10 @@ fn carry_on(
         // Before that there are no pservers that could move, and the numbers are the job's own.
         status.message = "waits until the job has begun".to_owned();
         return Ok(());
+    }
+    if seen.is_resumed() {
+        // Nobody has carried it out meanwhile.
+        status.create_time = None;
     }
     let begun = *status.create_time.get_or_insert(seen.view.now);
     match status.phase {

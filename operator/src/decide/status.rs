@@ -130,7 +130,7 @@ fn admit(seen: &Observed<'_>, target: &Target<'_>, status: &mut TrainingJobStatu
     let before = status.plan.as_ref();
     let is_same = before.is_some_and(|before| {
         let is_recent = before.blocker == plan.blocker && now.since(before.at) < REFRESHED_SECONDS;
-        // What says nothing new is not written: each job that waits would be, at every look.
+        // What says nothing new is not written: each job that waits would be, at every reconcile.
         is_recent || *before == PlanStatus { at: before.at, ..plan.clone() }
     });
     let is_changed = target.is_admitted && seen.books.trainer.wanted != numbers.trainers;
@@ -337,7 +337,7 @@ impl Setter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Choice, View, decide};
+    use super::super::{Choice, View, decide, fixture};
     use super::*;
     use crate::api::TrainingJob;
     use serde_json::json;
@@ -345,30 +345,19 @@ mod tests {
 
     #[test]
     fn a_job_that_waits_has_another_status_only_if_there_is_something_new_to_say() {
-        let template = json!({ "spec": { "containers": [{ "name": "trainer", "image": "i" }] } });
-        let spec =
-            json!({ "data": ["/d"], "checkpoint": { "place": "/c" }, "trainer": { "template": template } });
-        let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
-        let look = |job: &TrainingJob, seconds: u64, figures: &str| {
+        let mut job = fixture::job(json!({}), json!({}));
+        let reconciled = |job: &TrainingJob, seconds: u64, figures: &str| {
             let blocker = Some(Blocker::Behind(figures.to_owned()));
             let plan = JobPlan { blocker, ..JobPlan::default() };
-            let view = View {
-                job,
-                pods: &[],
-                silent_nodes: None,
-                master: None,
-                plans: &[],
-                choice: Choice::Plan(&plan, &[]),
-                has_store: false,
-                now: Moment(1_800_000_000).plus(seconds),
-            };
+            let now = 1_800_000_000 + i64::try_from(seconds).unwrap();
+            let view = View { choice: Choice::Plan(&plan, &[]), ..fixture::view(job, &[], now) };
             decide(&view, &mut Memory::default()).unwrap().status
         };
-        let first = look(&job, 0, "a");
+        let first = reconciled(&job, 0, "a");
         job.status = Some(first.clone());
-        assert_eq!(look(&job, 3600, "a"), first, "nobody writes it again");
-        assert_eq!(look(&job, REFRESHED_SECONDS - 1, "b"), first, "other figures wait");
-        let refreshed = look(&job, REFRESHED_SECONDS, "b").plan.unwrap();
+        assert_eq!(reconciled(&job, 3600, "a"), first, "nobody writes it again");
+        assert_eq!(reconciled(&job, REFRESHED_SECONDS - 1, "b"), first, "other figures wait");
+        let refreshed = reconciled(&job, REFRESHED_SECONDS, "b").plan.unwrap();
         assert!(refreshed.blocked_by.contains("behind b") && refreshed.at == Moment(1_800_000_060));
     }
 }

@@ -32,6 +32,8 @@ pub struct View<'a> {
     pub has_store: bool,
     /// The time of the cluster's clocks.
     pub now: Moment,
+    /// Seconds on a clock of this operator's that nobody sets.
+    pub uptime: u64,
 }
 
 impl View<'_> {
@@ -301,14 +303,17 @@ pub enum Grace {
 /// What is told to a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// How many of whom there should be, and by what settings the job goes on.
+    /// How many of whom there should be.
     Scale {
         /// Trainers.
         trainers: u32,
         /// Pservers, where their number is another.
         pservers: Option<u32>,
-        /// The live settings as a document, where they are others.
-        spec: Option<String>,
+    },
+    /// By which live settings the job goes on. Apart from numbers, which a master that does not know some setting is to hear all the same.
+    GoBy {
+        /// As a document.
+        spec: String,
     },
     /// That a pserver is to be left.
     Drain {

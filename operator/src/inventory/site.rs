@@ -17,6 +17,8 @@ pub struct Site {
     pub taints: Vec<Taint>,
     /// Whether its kubelet is heard of and well.
     pub is_ready: bool,
+    /// Whether its kubelet is not heard of: nobody knows what runs there. One that says itself that it is not ready answers.
+    pub is_silent: bool,
     /// Whether it takes new pods.
     pub is_open: bool,
 }
@@ -40,6 +42,7 @@ impl Site {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints.filter(keeps_away).cloned().collect(),
             is_ready,
+            is_silent: ready.is_some_and(|ready| ready.status == "Unknown"),
             is_open: is_ready && !is_cordoned,
         }
     }
@@ -65,10 +68,11 @@ mod tests {
         assert!(site(json!({}), None).is_open && site(json!({}), Some("True")).is_open);
         let cordoned = site(json!({ "unschedulable": true }), Some("True"));
         assert!(cordoned.is_ready && !cordoned.is_open);
-        for status in ["Unknown", "False"] {
-            let silent = site(json!({}), Some(status));
-            assert!(!silent.is_ready && !silent.is_open, "{status}");
+        for (status, is_silent) in [("Unknown", true), ("False", false)] {
+            let closed = site(json!({}), Some(status));
+            assert!(!closed.is_ready && !closed.is_open && closed.is_silent == is_silent, "{status}");
         }
+        assert!(!site(json!({}), None).is_silent, "it has just come");
         assert_eq!(site(json!({}), None).allocatable.cpu_millis, 7910);
     }
 

@@ -165,7 +165,7 @@ fn pserver_arguments(job: &TrainingJob) -> Vec<String> {
         .collect()
 }
 
-/// Kubernetes replaces $(NAME) in arguments; what the author wrote is to come as it is.
+/// Kubernetes replaces $(NAME) in arguments, and $$ by $; what the author wrote is to come as it is.
 fn unexpanded(text: String) -> String {
-    text.replace("$(", "$$(")
+    text.replace('$', "$$")
 }

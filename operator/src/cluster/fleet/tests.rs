@@ -1,7 +1,9 @@
 //! Reconciling against a server that takes its time, refuses or hangs. Tests only.
 
+use super::super::creations::{CREATED_AT_A_TIME, CREATED_BY_ALL};
 use super::super::master::masters;
 use super::*;
+use crate::decide::{PodPlan, pod_name};
 use http::{Method, Request, Response};
 use kube::client::Body;
 use kube::runtime::events::Reporter;
@@ -20,6 +22,8 @@ enum Server {
     Hangs,
     /// A quota has room for so many pods.
     Full(u64),
+    /// A webhook will not have the pod of this name.
+    Picky(&'static str),
     /// Every pod is there already, the job's own, with its labels or without.
     There(bool),
 }
@@ -48,7 +52,10 @@ async fn answer(calls: Arc<Calls>, request: Request<Body>) -> Result<Response<Bo
     let server = *calls.server.lock().unwrap();
     match server {
         _ if is_lease => {}
-        Server::Fails => return answered(500, status(500)),
+        Server::Fails => {
+            calls.all.fetch_add(1, Ordering::Relaxed);
+            return answered(500, status(500));
+        }
         Server::Hangs => std::future::pending().await,
         Server::There(_) if request.method() == Method::POST => return answered(409, status(409)),
         Server::There(has_labels) => {
@@ -60,6 +67,9 @@ async fn answer(calls: Arc<Calls>, request: Request<Body>) -> Result<Response<Bo
             let metadata = json!({ "name": name, "uid": "p", "labels": labels, "ownerReferences": [owner] });
             let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata });
             return answered(200, Body::from(pod.to_string().into_bytes()));
+        }
+        Server::Picky(_) => {
+            calls.all.fetch_add(1, Ordering::Relaxed);
         }
         Server::Full(room) => {
             if calls.all.fetch_add(1, Ordering::Relaxed) >= room {
@@ -77,6 +87,13 @@ async fn answer(calls: Arc<Calls>, request: Request<Body>) -> Result<Response<Bo
         }
     }
     let bytes = request.into_body().collect_bytes().await?;
+    if let Server::Picky(name) = server
+        && bytes.windows(name.len() + 2).any(|part| part == format!("\"{name}\"").as_bytes())
+    {
+        let refused =
+            json!({ "kind": "Status", "status": "Failure", "message": "denied by a webhook", "code": 400 });
+        return answered(400, Body::from(refused.to_string().into_bytes()));
+    }
     // What is applied without a version has one afterwards, and what is made a uid.
     let mut object: Value = serde_json::from_slice(&bytes)?;
     if object["metadata"]["uid"].is_null() {
@@ -176,6 +193,29 @@ async fn what_a_quota_refuses_is_waited_for_by_its_first_pod_and_by_none_that_wo
         acts.retain(|act| !is_there(act));
     }
     assert!(failed.is_none(), "{failed:?}");
+}
+
+/// A seat with resources of its own, say, or a pod of somebody else that has the name of one.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_refused_for_itself_keeps_no_other_from_being_made_and_an_error_ends_the_round() {
+    let (fleet, calls) = fleet().await;
+    let mut acts: Vec<Act> = (0..3).map(|ordinal| pod(Role::Pserver, ordinal)).collect();
+    acts.extend((0..7).map(|ordinal| pod(Role::Trainer, ordinal)));
+    let (mut known, mut failed) = (Known::default(), None);
+    known.made[0] = Some((None, Instant::now()));
+    *calls.server.lock().unwrap() = Server::Picky("j-pserver-0");
+    let mut there = BTreeSet::new();
+    for _ in 0..2 {
+        fleet.create(&job(), &acts, &mut known, &mut failed).await;
+        there.extend(known.unseen.with_made(Vec::new()).into_iter().map(|pod| pod.name));
+        acts.retain(|act| !matches!(act, Act::CreatePod(plan) if there.contains(&pod_name(plan.role, "j", plan.ordinal))));
+    }
+    assert_eq!((there.len(), acts.len(), failed.is_none()), (9, 1, true), "{there:?}");
+    *calls.server.lock().unwrap() = Server::Fails;
+    let acts: Vec<Act> = (20..90).map(|ordinal| pod(Role::Trainer, ordinal)).collect();
+    let before = calls.all.load(Ordering::Relaxed);
+    fleet.create(&job(), &acts, &mut known, &mut failed).await;
+    assert_eq!((calls.all.load(Ordering::Relaxed) - before, failed.is_some()), (1, true));
 }
 
 /// A call that was cut off may have made its pod, which the caches do not show yet.

@@ -260,6 +260,7 @@ impl World {
             choice: Choice::Plan(&plan, &self.let_go),
             has_store: false,
             now: Moment(self.now + self.skew),
+            uptime: u64::try_from(self.now).unwrap(),
         };
         let decision = decide(&view, &mut self.memory).unwrap();
         let was_in = job.status.as_ref().is_some_and(|status| status.admitted.is_some());
@@ -346,9 +347,11 @@ impl World {
                 self.job.spec.trainer.replicas = trainers.or(self.job.spec.trainer.replicas);
                 self.job.spec.pserver.replicas = pservers.or(self.job.spec.pserver.replicas);
             }
-            Act::Tell(Command::Scale { trainers, pservers, spec }) => {
+            Act::Tell(Command::GoBy { spec }) => {
+                self.master.live = spec::Document::parse(&spec).unwrap().0;
+            }
+            Act::Tell(Command::Scale { trainers, pservers }) => {
                 self.master.wanted = (trainers, pservers.unwrap_or(self.master.wanted.1));
-                spec.iter().for_each(|spec| self.master.live = spec::Document::parse(spec).unwrap().0);
             }
             Act::Tell(Command::Drain { pserver, is_replaced }) => {
                 if is_replaced {
