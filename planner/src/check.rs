@@ -87,7 +87,8 @@ fn check_numbers(job: &JobView, made: &JobState, plan: &JobPlan) -> Result<(), &
     let (least, seen) = (job.trainers.min, job.trainers.nodes.len());
     if !plan.is_admitted {
         hold(!job.is_admitted, "it is in and would be put out")?;
-        let has_none = plan.trainers == 0 && plan.let_go.is_empty() && made.served.iter().all(Vec::is_empty);
+        let has_none =
+            plan.trainers == 0 && plan.scaled_down.is_empty() && made.served.iter().all(Vec::is_empty);
         return hold(has_none, "it waits, and would be given something or lose something");
     }
     hold(plan.trainers >= least, "it would have less than its least")?;
@@ -102,10 +103,10 @@ fn check_numbers(job: &JobView, made: &JobState, plan: &JobPlan) -> Result<(), &
     let is_served = has(&job.master, &made.served[0]) && has(&job.pservers, &made.served[1]);
     let may_lack = job.is_admitted || job.allows_new_nodes;
     hold(is_served && is_whole || may_lack, "it would be let in without room for all of its least")?;
-    let is_sorted = plan.let_go.is_sorted_by(|one, next| one < next);
-    let are_seen = is_sorted && plan.let_go.last().is_none_or(|last| *last < seen);
+    let is_sorted = plan.scaled_down.is_sorted_by(|one, next| one < next);
+    let are_seen = is_sorted && plan.scaled_down.last().is_none_or(|last| *last < seen);
     hold(are_seen, "trainers would go that are none of its own")?;
-    let stay = seen - plan.let_go.len();
+    let stay = seen - plan.scaled_down.len();
     hold(stay >= seen.min(least as usize), "trainers of its least would be taken")?;
     hold(stay <= placed, "more of its trainers would stay than have room")
 }
@@ -165,7 +166,7 @@ mod tests {
         let beyond = refused(|state, plans| {
             state.jobs[1].trainers = vec![0; 4];
             state.jobs[0].trainers = vec![0; 10];
-            plans[0].let_go = Vec::new();
+            plans[0].scaled_down = Vec::new();
         });
         assert!(beyond.contains("node n-0: it would be given more than it has of cpu"), "{beyond}");
         let forgotten = refused(|state, _| state.room.give(1, &Resources::of_pod(9000, 0)));
@@ -193,10 +194,10 @@ mod tests {
 
     #[test]
     fn a_plan_that_takes_of_a_jobs_least_or_what_is_not_there_is_none() {
-        let least = refused(|_, plans| plans[0].let_go = (0..9).collect());
+        let least = refused(|_, plans| plans[0].scaled_down = (0..9).collect());
         assert_eq!(least, "job in: trainers of its least would be taken");
         for others in [vec![10], vec![1, 1], vec![2, 1]] {
-            let unseen = refused(|_, plans| plans[0].let_go.clone_from(&others));
+            let unseen = refused(|_, plans| plans[0].scaled_down.clone_from(&others));
             assert_eq!(unseen, "job in: trainers would go that are none of its own", "{others:?}");
         }
         let waits = refused(|_, plans| plans[1] = JobPlan::default());

@@ -52,7 +52,7 @@ pub struct JobPlan {
     /// Trainers that it is to have; 0 if it is not let in.
     pub trainers: u32,
     /// Which of the trainers that were seen go, by their place in the view.
-    pub let_go: Vec<usize>,
+    pub scaled_down: Vec<usize>,
     /// When it last gave trainers up to something that is no training job.
     pub yielded: Option<Seconds>,
     /// Its dominant share of the cluster, from 0 to 1.
@@ -114,7 +114,7 @@ fn outcome(state: &State<'_>, job: usize, now: Seconds) -> JobPlan {
     JobPlan {
         is_admitted: true,
         trainers,
-        let_go: check::without(&view.trainers.nodes, &made.trainers),
+        scaled_down: check::without(&view.trainers.nodes, &made.trainers),
         yielded: if has_yielded { Some(now) } else { view.trainers.yielded },
         share: state.share_now(job),
         why: why(state, job, trainers),

@@ -133,7 +133,7 @@ fn carry_out(view: &mut ClusterView) -> Result<bool, Broken> {
     for (job, planned) in view.jobs.iter_mut().zip(plans) {
         (job.is_admitted, job.trainers.wanted, job.trainers.yielded) =
             (planned.is_admitted, planned.trainers, planned.yielded);
-        for place in planned.let_go.iter().rev() {
+        for place in planned.scaled_down.iter().rev() {
             job.trainers.nodes.remove(*place);
         }
     }

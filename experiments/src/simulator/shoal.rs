@@ -40,7 +40,7 @@ pub(super) fn look(world: &mut World<'_>) {
         one.wanted = planned.trainers;
         let placed = with_nodes(world, job);
         let mut goes: Vec<usize> =
-            planned.let_go.iter().filter_map(|place| placed.get(*place).copied()).collect();
+            planned.scaled_down.iter().filter_map(|place| placed.get(*place).copied()).collect();
         // Those without a node go first, if there are still too many.
         let waiting = |pod: &&usize| world.cluster.pods[**pod].node.is_none();
         let unplaced: Vec<usize> = world.jobs[job].trainers.iter().filter(waiting).copied().collect();

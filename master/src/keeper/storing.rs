@@ -51,7 +51,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Removes the files of checkpoints that the document has let go of, each again until it succeeds: first what masters before
+    /// Removes the files of checkpoints that the document needs no more, each again until it succeeds: first what masters before
     /// have left, which only a listing tells.
     pub(super) async fn remove(
         &self,
@@ -66,7 +66,7 @@ impl Keeper<'_> {
         let mut waiting: BTreeSet<CheckpointId> = BTreeSet::new();
         loop {
             let changed = service.changed().notified();
-            waiting.extend(service.with(|machine, _| machine.checkpoints_let_go()).unwrap_or_default());
+            waiting.extend(service.with(|machine, _| machine.removable_checkpoints()).unwrap_or_default());
             if is_swept && waiting.is_empty() {
                 let _ = tokio::time::timeout(look(service), changed).await;
                 continue;
@@ -96,7 +96,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Checkpoints of this job that masters before have let go of, or given up, and whose files are still there.
+    /// Checkpoints of this job that documents before needed no more, or that were given up, and whose files are still there.
     async fn left_behind(&self, elected: &Document) -> Result<Vec<CheckpointId>, StorageError> {
         let folders = self.storage.folders().await?;
         let found: Vec<CheckpointId> =

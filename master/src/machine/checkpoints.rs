@@ -158,7 +158,7 @@ impl Machine {
     }
 
     /// Notes whose files nobody needs any more once the next document holds.
-    pub(super) fn let_go_of_files(&mut self, next: &Document) {
+    pub(super) fn note_removable(&mut self, next: &Document) {
         // A person may want to look at what is damaged: its files stay.
         let is_damaged = |id: CheckpointId| next.damaged.iter().any(|found| found.record.checkpoint == id);
         let stays =
@@ -173,7 +173,7 @@ impl Machine {
         let is_over = self.document.named.filter(|named| next.named != Some(*named));
         let gone: BTreeSet<CheckpointId> =
             gone.chain(is_over.map(|named| named.checkpoint)).filter(|id| !is_needed(id)).collect();
-        self.let_go.extend(gone);
+        self.removable.extend(gone);
     }
 
     /// A pserver has written files of a checkpoint, or has passed it.
@@ -296,7 +296,7 @@ impl Machine {
         if self.under_way.checkpoint == checkpoint.0 {
             self.under_way.is_given = false;
         }
-        self.let_go_of_late(checkpoint);
+        self.note_removable_late(checkpoint);
     }
 
     /// The manifest can never be written, as where one lies in its place that became durable and did not count: another
@@ -305,15 +305,15 @@ impl Machine {
         if self.under_way.checkpoint == checkpoint.0 {
             (self.under_way.is_abandoned, self.is_changed) = (true, true);
         }
-        self.let_go_of_late(checkpoint);
+        self.note_removable_late(checkpoint);
     }
 
     /// The manifest of a checkpoint that was given up while it was written may lie there now, or come yet: its files go again.
-    fn let_go_of_late(&mut self, checkpoint: CheckpointId) {
+    fn note_removable_late(&mut self, checkpoint: CheckpointId) {
         let is_named = self.document.named.is_some_and(|named| named.checkpoint == checkpoint);
         let is_needed = self.document.checkpoints.iter().any(|kept| kept.needs(checkpoint));
         if !is_named && !is_needed {
-            self.let_go.push(checkpoint);
+            self.removable.push(checkpoint);
         }
     }
 
@@ -341,8 +341,8 @@ impl Machine {
         now.saturating_sub(self.under_way.kept_at)
     }
 
-    /// Checkpoints that the document has let go of since this was asked last.
-    pub fn checkpoints_let_go(&mut self) -> Vec<CheckpointId> {
-        std::mem::take(&mut self.let_go)
+    /// Checkpoints that the document needs no more, since this was asked last.
+    pub fn removable_checkpoints(&mut self) -> Vec<CheckpointId> {
+        std::mem::take(&mut self.removable)
     }
 }

@@ -84,7 +84,7 @@ pub struct Machine {
     policy: CheckpointPolicy,
     under_way: checkpoints::UnderWay,
     /// Checkpoints whose files may go.
-    let_go: Vec<CheckpointId>,
+    removable: Vec<CheckpointId>,
     /// Of the newest checkpoint that this master has made durable, in a job with tables.
     newest_manifest: Option<(ManifestRecord, CheckpointManifest)>,
     /// Where checkpoints lie, for pservers.
@@ -169,7 +169,7 @@ impl Machine {
             spec,
             policy,
             under_way: checkpoints::UnderWay::default(),
-            let_go: Vec::new(),
+            removable: Vec::new(),
             newest_manifest: None,
             place,
             document: Document { blocks: Vec::new(), ..document.clone() },
@@ -305,7 +305,7 @@ impl Machine {
             self.work.go_back(self.records_trained());
         }
         self.tell_of_damage(&document);
-        self.let_go_of_files(&document);
+        self.note_removable(&document);
         self.wishes.committed = None;
         self.document = document;
         // Who leaves is being replaced: the wish is fulfilled.

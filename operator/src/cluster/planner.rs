@@ -200,14 +200,14 @@ impl Planner {
         book.entries.retain(|uid, _| known.contains(uid.as_str()));
         book.refused.retain(|_, (at, ..)| at.elapsed() < REFUSED_FOR);
         let pods = inventory.trainers.into_iter().zip(inventory.going);
-        for (((job, facts), mut plan), (trainers, mut let_go)) in jobs.into_iter().zip(plans).zip(pods) {
+        for (((job, facts), mut plan), (trainers, mut scaled_down)) in jobs.into_iter().zip(plans).zip(pods) {
             let refused = book.refused.get(&facts.uid).filter(|_| plan.is_admitted);
             if let Some((.., why)) = refused {
                 plan.blocker = Some(Blocker::Quota(why.clone()));
             }
             // Who was to go before goes, whatever there is room for by now.
-            let_go.extend(plan.let_go.iter().filter_map(|place| trainers.get(*place).cloned()));
-            let planned = (plan, let_go);
+            scaled_down.extend(plan.scaled_down.iter().filter_map(|place| trainers.get(*place).cloned()));
+            let planned = (plan, scaled_down);
             let Some(entry) = book.entries.get_mut(&facts.uid) else { continue };
             if entry.planned.as_ref().is_none_or(|before| !is_alike(before, &planned)) {
                 changed.push(job);
@@ -249,7 +249,7 @@ impl Planner {
             least,
             most: stated.unwrap_or(most).min(refused.unwrap_or(u32::MAX)).max(least),
             wanted: if is_admitted { wanted.max(least) } else { 0 },
-            let_go: known.map(|(_, let_go)| let_go.clone()).unwrap_or_default(),
+            scaled_down: known.map(|(_, scaled_down)| scaled_down.clone()).unwrap_or_default(),
             // Who says how many has thought of what they ask for, and of how many are worth it.
             is_stated: stated.is_some() || says_what_it_asks_for(job),
             speeds: if stated.is_some() { Vec::new() } else { speeds(&status) },

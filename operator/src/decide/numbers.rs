@@ -20,7 +20,7 @@ pub(super) struct Numbers {
     /// What a job waits for that may have no pods yet; none once it was let in.
     pub(super) waits_for: Option<String>,
     /// Uids of trainers that go, whoever else stays.
-    pub(super) let_go: Vec<String>,
+    pub(super) scaled_down: Vec<String>,
     /// What it lacks of its least although it was let in.
     pub(super) lacks: Option<String>,
     /// What the plan says, but for the time.
@@ -62,8 +62,8 @@ pub(super) fn numbers(
     match choice {
         Choice::Spec => by_spec,
         // Who was let in stays in: a plan that says otherwise is older than that.
-        Choice::Plan(plan, let_go) if plan.is_admitted || !is_in(status) => {
-            by_plan(spec, plan, let_go, by_spec)
+        Choice::Plan(plan, scaled_down) if plan.is_admitted || !is_in(status) => {
+            by_plan(spec, plan, scaled_down, by_spec)
         }
         Choice::Plan(..) | Choice::NotYet => as_before(spec, status, by_spec),
     }
@@ -83,7 +83,7 @@ pub fn pservers_wanted(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus
     status.map_or(least, |status| status.pserver.wanted).clamp(least, most)
 }
 
-fn by_plan(spec: &TrainingJobSpec, plan: &JobPlan, let_go: &[String], by_spec: Numbers) -> Numbers {
+fn by_plan(spec: &TrainingJobSpec, plan: &JobPlan, scaled_down: &[String], by_spec: Numbers) -> Numbers {
     let blocked_by = plan.blocker.as_ref().map(Blocker::to_string);
     let status = PlanStatus {
         share: format!("{:.1}%", 100.0 * plan.share),
@@ -105,7 +105,7 @@ fn by_plan(spec: &TrainingJobSpec, plan: &JobPlan, let_go: &[String], by_spec: N
         // The plan may be older than the spec.
         trainers: if plan.is_admitted { plan.trainers.clamp(least, most) } else { 0 },
         why_trainers,
-        let_go: let_go.to_vec(),
+        scaled_down: scaled_down.to_vec(),
         lacks: plan.lacks.clone(),
         plan: Some(status),
         ..by_spec

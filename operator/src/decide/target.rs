@@ -182,9 +182,9 @@ impl<'a> Target<'a> {
             self.notes.decided(what, why);
         }
         self.trainers = wanted;
-        let let_go = &self.numbers.let_go;
+        let scaled_down = &self.numbers.scaled_down;
         let (named, mut others): (Vec<&PodView>, Vec<&PodView>) =
-            seen.view.of(Role::Trainer).partition(|pod| let_go.contains(&pod.uid));
+            seen.view.of(Role::Trainer).partition(|pod| scaled_down.contains(&pod.uid));
         others.sort_by_key(|pod| pod.ordinal);
         // Who is being deleted has its ordinal until it is gone.
         let surplus = others.split_off(others.len().min(wanted as usize));

@@ -6,7 +6,7 @@ use serde_json::json;
 use shoal_planner::JobPlan;
 
 /// The trainers that are made, each with whether it may be preempted, and those that are deleted.
-fn decided(trainers: &[u32], (plan, let_go): (JobPlan, Vec<String>)) -> (Vec<(u32, bool)>, Vec<String>) {
+fn decided(trainers: &[u32], (plan, scaled_down): (JobPlan, Vec<String>)) -> (Vec<(u32, bool)>, Vec<String>) {
     let status = json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 3 },
         "pserver": { "seats": [{ "ordinal": 0 }], "nextOrdinal": 1 } });
     let job = fixture::job(json!({ "minReplicas": 2, "maxReplicas": 9 }), status);
@@ -15,7 +15,7 @@ fn decided(trainers: &[u32], (plan, let_go): (JobPlan, Vec<String>)) -> (Vec<(u3
         .into_iter()
         .chain(trainers.iter().map(|ordinal| pod(Role::Trainer, *ordinal)))
         .collect();
-    let view = View { choice: Choice::Plan(&plan, &let_go), ..view(&job, &pods, 1_800_000_000) };
+    let view = View { choice: Choice::Plan(&plan, &scaled_down), ..view(&job, &pods, 1_800_000_000) };
     let (mut made, mut deleted) = (Vec::new(), Vec::new());
     for act in decide(&view, &mut Memory::default()).unwrap().acts {
         match act {
@@ -27,9 +27,9 @@ fn decided(trainers: &[u32], (plan, let_go): (JobPlan, Vec<String>)) -> (Vec<(u3
     (made, deleted)
 }
 
-fn planned(trainers: u32, let_go: &[&str]) -> (JobPlan, Vec<String>) {
-    let let_go = let_go.iter().map(|uid| (*uid).to_owned()).collect();
-    (JobPlan { is_admitted: true, trainers, ..JobPlan::default() }, let_go)
+fn planned(trainers: u32, scaled_down: &[&str]) -> (JobPlan, Vec<String>) {
+    let scaled_down = scaled_down.iter().map(|uid| (*uid).to_owned()).collect();
+    (JobPlan { is_admitted: true, trainers, ..JobPlan::default() }, scaled_down)
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub struct JobFacts {
     /// How many were wanted last.
     pub wanted: u32,
     /// Uids of trainers that go already.
-    pub let_go: Vec<String>,
+    pub scaled_down: Vec<String>,
     /// Whether its author said what a trainer asks for.
     pub is_stated: bool,
     /// Speeds that were measured.

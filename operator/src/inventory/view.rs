@@ -114,7 +114,7 @@ fn note<'a, 'j>(
     match role {
         Role::Master => members.servers[0].push(node),
         Role::Pserver => members.servers[1].push(node),
-        Role::Trainer if job.let_go.iter().any(|one| one == uid) => members.going.push(uid.to_owned()),
+        Role::Trainer if job.scaled_down.iter().any(|one| one == uid) => members.going.push(uid.to_owned()),
         Role::Trainer => members.trainers.push((ordinal, node, uid)),
     }
     match role {
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    fn facts(wanted: u32, let_go: &[&str]) -> JobFacts {
+    fn facts(wanted: u32, scaled_down: &[&str]) -> JobFacts {
         let ask = |cpu: i64| PodAsk {
             amounts: Amounts { cpu_millis: cpu, pods: 1, ..Amounts::default() },
             wish: Wish::default(),
@@ -202,7 +202,7 @@ mod tests {
             least: 1,
             most: 9,
             wanted,
-            let_go: let_go.iter().map(|uid| (*uid).to_owned()).collect(),
+            scaled_down: scaled_down.iter().map(|uid| (*uid).to_owned()).collect(),
             ..JobFacts::default()
         }
     }

@@ -44,7 +44,7 @@ fn what_a_pserver_cannot_begin_from_is_dropped_shown_and_left_where_it_is() {
     let shown = crate::status::reply(&job.machine, at(0), true).damaged;
     assert_eq!(shown.len(), 1);
     assert_eq!((shown[0].file.as_str(), shown[0].what.as_str()), ("here/manifest", "torn"));
-    assert_eq!(job.checkpoints_let_go(), [], "somebody may want to look at it");
+    assert_eq!(job.removable_checkpoints(), [], "somebody may want to look at it");
     job.publish_everywhere(2, 4);
     assert_eq!(job.front(), Step(2));
 }
@@ -122,7 +122,7 @@ fn a_manifest_that_was_given_out_before_the_job_went_back_does_not_count_in_eith
             job.machine.adopt(next, at(3));
         }
         assert_eq!(job.document().checkpoints, [], "{mode:?}");
-        assert_eq!(job.checkpoints_let_go(), [manifest.checkpoint], "{mode:?}");
+        assert_eq!(job.removable_checkpoints(), [manifest.checkpoint], "{mode:?}");
         assert!(job.document().named.is_none_or(|named| named.checkpoint > manifest.checkpoint));
     }
 }

@@ -34,18 +34,18 @@ fn job() -> (Job, Incarnation) {
     (job, pserver)
 }
 
-/// The next checkpoint, durable at `version`: since which, and whose files are let go of.
+/// The next checkpoint, durable at `version`: since which, and whose files may go.
 fn checkpoint(job: &mut Job, version: u64) -> (Option<u64>, Vec<u64>) {
     job.demand_checkpoint();
     job.settle(1);
     let since = job.document().named.unwrap().since;
     job.publish_everywhere(version, 1);
     assert_eq!(job.document().named, None, "it is durable");
-    (since.map(|since| since.0), let_go(job))
+    (since.map(|since| since.0), removable(job))
 }
 
-fn let_go(job: &mut Job) -> Vec<u64> {
-    job.checkpoints_let_go().into_iter().map(|checkpoint| checkpoint.0).collect()
+fn removable(job: &mut Job) -> Vec<u64> {
+    job.removable_checkpoints().into_iter().map(|checkpoint| checkpoint.0).collect()
 }
 
 fn kept(job: &Job) -> Vec<(u64, Option<u64>)> {
@@ -131,7 +131,7 @@ fn the_next_master_knows_no_manifest_and_has_everything_written() {
     job.restart("m2", 3);
     with_policy(&mut job);
     assert_eq!(job.document().named, None, "what it may rest on is forgotten");
-    assert_eq!(let_go(&mut job), [2]);
+    assert_eq!(removable(&mut job), [2]);
     job.publish_everywhere(2, 3);
     assert_eq!(checkpoint(&mut job, 4), (None, vec![]));
     assert_eq!(checkpoint(&mut job, 6).0, Some(3));
@@ -152,7 +152,7 @@ fn one_is_given_up_when_what_it_may_rest_on_turns_out_to_be_damaged() {
     assert_eq!(kept(&job), []);
     let named = job.document().named.map(|named| (named.checkpoint.0, named.since));
     assert!(named.is_none_or(|named| named == (3, None)), "{named:?}");
-    assert_eq!(let_go(&mut job), [2], "and not what somebody may want to look at");
+    assert_eq!(removable(&mut job), [2], "and not what somebody may want to look at");
     assert_eq!(checkpoint_after(&mut job, 6), None);
 }
 

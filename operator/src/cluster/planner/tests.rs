@@ -29,7 +29,7 @@ fn a_plan_that_is_broken_is_not_used_and_the_last_one_stays() {
     let planner = planner();
     // What its pods ask for is read first.
     planner.plan_once();
-    let first = JobPlan { is_admitted: true, trainers: 3, let_go: vec![1], ..JobPlan::default() };
+    let first = JobPlan { is_admitted: true, trainers: 3, scaled_down: vec![1], ..JobPlan::default() };
     assert_eq!(adopt(&planner, Ok(vec![first.clone()])), 1);
     let goes = ["t9", "t1"].map(str::to_owned).to_vec();
     let is_first = || planner.of("u").as_deref() == Some(&(first.clone(), goes.clone()));

@@ -50,8 +50,8 @@ pub(super) enum Happening {
     Suspend {
         is_on: bool,
     },
-    /// The planner lets a trainer go, whose node others need.
-    LetGo {
+    /// The planner scales down by a trainer whose node others need.
+    ScaleDown {
         which: usize,
     },
     /// The planner lets the job in, or would not.
@@ -81,7 +81,7 @@ pub(super) fn happening() -> impl Strategy<Value = Happening> {
         1 => (1u32..4).prop_map(|pservers| Happening::Plan { pservers }),
         1 => Just(Happening::Move),
         1 => any::<bool>().prop_map(|is_on| Happening::Suspend { is_on }),
-        1 => (0usize..20).prop_map(|which| Happening::LetGo { which }),
+        1 => (0usize..20).prop_map(|which| Happening::ScaleDown { which }),
         1 => any::<bool>().prop_map(|is_on| Happening::Admit { is_on }),
     ]
 }

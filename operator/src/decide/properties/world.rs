@@ -41,8 +41,8 @@ pub(super) struct World {
     pub(super) given_up: BTreeSet<u32>,
     pub(super) ends: u32,
     pub(super) is_gone: bool,
-    /// Uids of trainers that the planner has let go.
-    pub(super) let_go: Vec<String>,
+    /// Uids of trainers by which the planner scales the job down.
+    pub(super) scaled_down: Vec<String>,
     /// Whether the planner would let the job in now.
     pub(super) has_room: bool,
 }
@@ -75,7 +75,7 @@ impl World {
             given_up: BTreeSet::new(),
             ends: 0,
             is_gone: false,
-            let_go: Vec::new(),
+            scaled_down: Vec::new(),
             has_room: true,
         }
     }
@@ -113,11 +113,11 @@ impl World {
                 self.job.spec.training.checkpoint.every_steps = steps;
             }
             Happening::Suspend { is_on } => self.job.spec.suspend = is_on,
-            Happening::LetGo { which } => {
+            Happening::ScaleDown { which } => {
                 let trainers: Vec<&PodView> =
                     self.pods.values().filter(|pod| pod.role == Role::Trainer).collect();
                 let uid = trainers.get(which % trainers.len().max(1)).map(|pod| pod.uid.clone());
-                self.let_go.extend(uid);
+                self.scaled_down.extend(uid);
             }
             Happening::Admit { is_on } => self.has_room = is_on,
         }
@@ -257,7 +257,7 @@ impl World {
             silent_nodes: Some(&silent),
             master: master.as_ref(),
             plans: &plans,
-            choice: Choice::Plan(&plan, &self.let_go),
+            choice: Choice::Plan(&plan, &self.scaled_down),
             has_store: false,
             now: Moment(self.now + self.skew),
             uptime: u64::try_from(self.now).unwrap(),
