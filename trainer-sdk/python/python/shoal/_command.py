@@ -17,7 +17,7 @@ from . import _core
 
 
 class CommandError(Exception):
-    """What `shoal` said on standard error, and its exit code: 1 failed, 2 called wrongly, 3 nobody was reached; -15 by SIGTERM."""
+    """What `shoal` said on standard error, and its exit code: 1 failed, 2 called wrongly, 3 nobody answered; -15 by SIGTERM."""
 
     def __init__(self, words: str, exit_code: int) -> None:
         super().__init__(words)
