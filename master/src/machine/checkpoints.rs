@@ -254,6 +254,19 @@ impl Machine {
         }
     }
 
+    /// Another document holds. A manifest that became durable while that was being written is not in it: it counts with the next one,
+    /// or not at all, if the job has gone back or the checkpoint was given up.
+    pub(super) fn settle_committed(&mut self, is_rewound: bool) {
+        let Some(kept) = self.wishes.committed.take() else { return };
+        let checkpoint = kept.record.checkpoint;
+        let is_named = self.document.named.is_some_and(|named| named.checkpoint == checkpoint);
+        if is_named && !is_rewound {
+            self.wishes.committed = Some(kept);
+        } else if !self.document.checkpoints.contains(&kept) {
+            self.cannot_be_committed(checkpoint);
+        }
+    }
+
     /// The job has gone back: pieces of the history before count no more.
     pub(super) fn forget_pieces(&mut self) {
         let UnderWay { checkpoint, since, is_demanded, kept_at, .. } = self.under_way;

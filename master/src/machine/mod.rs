@@ -306,7 +306,6 @@ impl Machine {
         }
         self.tell_of_damage(&document);
         self.note_removable(&document);
-        self.wishes.committed = None;
         self.document = document;
         // Who leaves is being replaced: the wish is fulfilled.
         self.wishes.replacing.retain(|pserver| !self.document.leaving.contains(pserver));
@@ -346,6 +345,7 @@ impl Machine {
             self.forget_pieces();
             self.forget_reports();
         }
+        self.settle_committed(is_rewound);
         self.end_if_complete(now);
     }
 }

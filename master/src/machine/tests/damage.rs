@@ -1,6 +1,7 @@
 //! Checkpoints that cannot be read any more: what pservers say of them, and what comes of it.
 
 use super::*;
+use crate::document::Wanted;
 use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, ManifestRecord, Mode};
 
 /// A job with checkpoints 1 and 2, at steps 2 and 4, that has lost a pserver and goes back to the newest.
@@ -124,6 +125,51 @@ fn a_manifest_that_was_given_out_before_the_job_went_back_does_not_count_in_eith
         assert_eq!(job.document().checkpoints, [], "{mode:?}");
         assert_eq!(job.removable_checkpoints(), [manifest.checkpoint], "{mode:?}");
         assert!(job.document().named.is_none_or(|named| named.checkpoint > manifest.checkpoint));
+    }
+}
+
+/// Whatever else was decided before it became durable, and is being written while it does: the next document has it. If what is being
+/// written is that the job goes back, it never counts.
+#[test]
+fn a_manifest_that_is_durable_while_a_document_is_being_written_counts_with_the_next_or_never() {
+    for goes_back in [false, true] {
+        let mut job = Job::new(settings(64, 2, 8, 2), 2, 0);
+        for name in ["p0", "p1"] {
+            job.pserver(name, 1, 0).unwrap();
+        }
+        job.trainer("a", 1, 0).unwrap();
+        job.publish_everywhere(0, 0);
+        job.demand_checkpoint();
+        let named = job.machine.decide(at(1)).unwrap();
+        let version = named.named.unwrap().version;
+        job.machine.adopt(named, at(1));
+        let words: Vec<_> = job.pservers.live().map(|(who, _)| (who, job.word(who, version.0))).collect();
+        words.into_iter().for_each(|(who, word)| job.hear(who, word, 1).unwrap());
+        assert!(write_pieces(&mut job.machine));
+        let manifest = job.machine.checkpoint_to_commit().unwrap();
+        match goes_back {
+            true => drop(job.machine.register("p1", "p1:7000", 2, 1, None, at(2)).unwrap()),
+            false => drop(job.machine.scale(Wanted { trainers: 7, ..job.wanted() })),
+        }
+        let being_written = job.machine.decide(at(2)).unwrap();
+        let record = ManifestRecord { checkpoint: manifest.checkpoint, bytes: 1, crc32: 1 };
+        job.machine.committed(record, &manifest, at(3));
+        job.machine.adopt(being_written, at(4));
+        while let Some(next) = job.machine.decide(at(4)) {
+            job.machine.adopt(next, at(4));
+        }
+        let kept: Vec<_> = job.document().checkpoints.iter().map(|kept| kept.record).collect();
+        let named = job.document().named.map(|named| named.checkpoint);
+        match goes_back {
+            false => assert_eq!((kept, named), (vec![record], None)),
+            true => {
+                assert!(
+                    kept.is_empty() && named.is_none_or(|named| named > manifest.checkpoint),
+                    "{named:?}"
+                );
+                assert_eq!(job.removable_checkpoints(), [manifest.checkpoint]);
+            }
+        }
     }
 }
 
