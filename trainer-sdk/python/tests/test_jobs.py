@@ -371,6 +371,6 @@ def test_a_script_that_is_asked_says_what_its_job_begins_with(tmp_path: Path) ->
         "version": 1,
         "records": 7,
         "eval_records": 3,
-        "asks": {"trainers": "2", "epochs": "3"},
+        "asks": {"trainers": "2", "epochs": "3", "progress": True},
     }
     assert _safetensors.load(tmp_path / "said" / "initial.safetensors")["w"].tolist() == [5, 5]
