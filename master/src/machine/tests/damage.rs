@@ -93,24 +93,30 @@ fn a_checkpoint_that_is_demanded_before_anything_is_known_is_named_as_soon_as_it
     assert_eq!(job.document().named.map(|named| named.version), Some(Version(2)));
 }
 
+/// A job on two pservers, whose checkpoint is written but for its manifest, which storage is about to take.
+fn committing(mode: Mode) -> (Job, CheckpointManifest) {
+    let mut job = Job::new(JobSettings { mode, ..settings(64, 2, 8, 2) }, 2, 0);
+    for name in ["p0", "p1"] {
+        job.pserver(name, 1, 0).unwrap();
+    }
+    job.trainer("a", 1, 0).unwrap();
+    job.publish_everywhere(0, 0);
+    job.demand_checkpoint();
+    let named = job.machine.decide(at(1)).unwrap();
+    let version = named.named.unwrap().version;
+    job.machine.adopt(named, at(1));
+    let words: Vec<_> = job.pservers.live().map(|(who, _)| (who, job.word(who, version.0))).collect();
+    words.into_iter().for_each(|(who, word)| job.hear(who, word, 1).unwrap());
+    assert!(write_pieces(&mut job.machine));
+    let manifest = job.machine.checkpoint_to_commit().unwrap();
+    (job, manifest)
+}
+
 #[test]
 fn a_manifest_that_was_given_out_before_the_job_went_back_does_not_count_in_either_mode() {
     let asynchronous = Mode::Async { staleness_window: 4, scale_by_staleness: false };
     for mode in [Mode::SYNC, asynchronous] {
-        let mut job = Job::new(JobSettings { mode, ..settings(64, 2, 8, 2) }, 2, 0);
-        for name in ["p0", "p1"] {
-            job.pserver(name, 1, 0).unwrap();
-        }
-        job.trainer("a", 1, 0).unwrap();
-        job.publish_everywhere(0, 0);
-        job.demand_checkpoint();
-        let named = job.machine.decide(at(1)).unwrap();
-        let version = named.named.unwrap().version;
-        job.machine.adopt(named, at(1));
-        let words: Vec<_> = job.pservers.live().map(|(who, _)| (who, job.word(who, version.0))).collect();
-        words.into_iter().for_each(|(who, word)| job.hear(who, word, 1).unwrap());
-        assert!(write_pieces(&mut job.machine));
-        let manifest = job.machine.checkpoint_to_commit().unwrap();
+        let (mut job, manifest) = committing(mode);
         // Storage takes its time; meanwhile a pserver is started again, and what it led goes back.
         job.machine.register("p1", "p1:7000", 2, 1, None, at(2)).unwrap();
         while let Some(next) = job.machine.decide(at(2)) {
@@ -133,20 +139,7 @@ fn a_manifest_that_was_given_out_before_the_job_went_back_does_not_count_in_eith
 #[test]
 fn a_manifest_that_is_durable_while_a_document_is_being_written_counts_with_the_next_or_never() {
     for goes_back in [false, true] {
-        let mut job = Job::new(settings(64, 2, 8, 2), 2, 0);
-        for name in ["p0", "p1"] {
-            job.pserver(name, 1, 0).unwrap();
-        }
-        job.trainer("a", 1, 0).unwrap();
-        job.publish_everywhere(0, 0);
-        job.demand_checkpoint();
-        let named = job.machine.decide(at(1)).unwrap();
-        let version = named.named.unwrap().version;
-        job.machine.adopt(named, at(1));
-        let words: Vec<_> = job.pservers.live().map(|(who, _)| (who, job.word(who, version.0))).collect();
-        words.into_iter().for_each(|(who, word)| job.hear(who, word, 1).unwrap());
-        assert!(write_pieces(&mut job.machine));
-        let manifest = job.machine.checkpoint_to_commit().unwrap();
+        let (mut job, manifest) = committing(Mode::SYNC);
         match goes_back {
             true => drop(job.machine.register("p1", "p1:7000", 2, 1, None, at(2)).unwrap()),
             false => drop(job.machine.scale(Wanted { trainers: 7, ..job.wanted() })),
