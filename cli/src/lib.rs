@@ -11,6 +11,7 @@ mod command_line;
 mod commands;
 #[cfg(feature = "cluster")]
 mod manifest;
+mod silence;
 
 // Jobs of a cluster, and what a status says that is verified.
 #[cfg(feature = "cluster")]

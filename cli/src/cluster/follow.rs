@@ -1,6 +1,7 @@
 //! Watching one job of a cluster until something is so. An API server that is away for a while is waited for.
 
 use super::{Cluster, explained};
+use crate::silence::Silence;
 use futures_util::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use shoal_operator::api::TrainingJob;
@@ -35,28 +36,18 @@ pub(crate) async fn follow<T>(
 ) -> anyhow::Result<Followed<T>> {
     let deadline = Instant::now() + timeout.unwrap_or(FOR_EVER);
     let mut states = std::pin::pin!(watcher::watch_object(cluster.jobs(), name).default_backoff());
-    let mut silent_since = None;
+    let mut silence = Silence::of_at_most(PATIENCE);
     loop {
         let Ok(state) = timeout_at(deadline, states.next()).await else { return Ok(Followed::TimedOut) };
         match state {
             Some(Ok(Some(job))) => {
-                silent_since = None;
+                silence.end();
                 if let Some(found) = seen(&job) {
                     return Ok(Followed::Seen(found));
                 }
             }
             Some(Ok(None)) | None => return Ok(Followed::Gone),
-            Some(Err(error)) => {
-                let error = of_watch(error);
-                let is_first = silent_since.is_none();
-                let since = silent_since.get_or_insert_with(Instant::now);
-                if !Exit::is_unreachable(&error) || since.elapsed() >= PATIENCE {
-                    return Err(error);
-                }
-                if is_first {
-                    note!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
-                }
-            }
+            Some(Err(error)) => silence.bear(of_watch(error), true)?,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Cluster;
 use super::follow::{PATIENCE, of_watch};
+use crate::silence::Silence;
 use futures_util::stream::{BoxStream, select_all};
 use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -10,9 +11,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use shoal_operator::api::TrainingJob;
-use shoal_runner::exit::Exit;
 use std::fmt::Debug;
-use tokio::time::Instant;
 
 type Events = BoxStream<'static, Result<(), watcher::Error>>;
 
@@ -29,7 +28,7 @@ pub(crate) struct Mirror {
 /// Keeps a mirror up to date.
 pub(crate) struct Keeper {
     events: futures_util::stream::SelectAll<Events>,
-    silent_since: Option<Instant>,
+    silence: Silence,
 }
 
 /// A mirror, which is empty until its keeper has been at work.
@@ -39,7 +38,7 @@ pub(crate) fn mirror(cluster: &Cluster, of_all_namespaces: bool) -> (Mirror, Kee
     let jobs = if of_all_namespaces { Api::all(cluster.client.clone()) } else { cluster.jobs() };
     let (jobs, of_jobs) = watched(jobs);
     let events = select_all([of_nodes, of_pods, of_jobs]);
-    (Mirror { nodes, pods, jobs }, Keeper { events, silent_since: None })
+    (Mirror { nodes, pods, jobs }, Keeper { events, silence: Silence::of_at_most(PATIENCE) })
 }
 
 fn watched<K>(api: Api<K>) -> (Store<K>, Events)
@@ -75,16 +74,10 @@ impl Keeper {
     pub(crate) async fn keep(&mut self) -> anyhow::Error {
         loop {
             match self.events.next().await {
-                Some(Ok(())) => self.silent_since = None,
+                Some(Ok(())) => self.silence.end(),
                 Some(Err(error)) => {
-                    let error = of_watch(error);
-                    let is_first = self.silent_since.is_none();
-                    let since = self.silent_since.get_or_insert_with(Instant::now);
-                    if !Exit::is_unreachable(&error) || since.elapsed() >= PATIENCE {
+                    if let Err(error) = self.silence.bear(of_watch(error), true) {
                         return error;
-                    }
-                    if is_first {
-                        note!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
                     }
                 }
                 None => return anyhow::anyhow!("the cluster has ended all watches"),

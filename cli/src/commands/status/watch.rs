@@ -3,8 +3,8 @@
 
 use super::object::json_of;
 use super::text::sections;
+use crate::silence::Silence;
 use shoal_runner::client::{Client, JobChoice};
-use shoal_runner::exit::Exit;
 use shoal_runner::folder::RunFolder;
 use shoal_runner::journal::{self, Entry};
 use shoal_runner::output::{Output, print};
@@ -52,11 +52,12 @@ pub(super) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<
         Output::Text => Screen::Lines(Progress::begin()),
     };
     let mut resized = signal(SignalKind::window_change())?;
-    let (mut client, mut silent_since, mut has_shown) = (None, None, false);
+    let (mut client, mut silence, mut has_shown) = (None, Silence::of_at_most(PATIENCE), false);
     loop {
         match look(choice, &mut client).await {
             Ok(status) => {
-                (silent_since, has_shown) = (None, true);
+                silence.end();
+                has_shown = true;
                 screen.show(&status)?;
                 if let Some(end) = end_of(&status) {
                     return Ok(exit_code(&end));
@@ -66,15 +67,8 @@ pub(super) async fn watch(choice: &JobChoice, output: Output) -> anyhow::Result<
                 if let Some(end) = ended(choice) {
                     return Ok(exit_code(&end));
                 }
-                let is_first = silent_since.is_none();
-                let since = silent_since.get_or_insert_with(Instant::now);
-                if !Exit::is_unreachable(&error) || since.elapsed() >= PATIENCE {
-                    return Err(error);
-                }
                 // A job that begins has a master before that leads.
-                if is_first && !has_shown {
-                    note!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
-                }
+                silence.bear(error, !has_shown)?;
                 // A new master may listen somewhere else.
                 client = None;
             }

@@ -5,6 +5,7 @@ mod reader;
 
 use crate::cluster::text::status_of;
 use crate::cluster::{Cluster, ClusterChoice, explained};
+use crate::silence::Silence;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
@@ -19,7 +20,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 /// How often new pods are looked for.
 const LOOK: Duration = Duration::from_secs(2);
@@ -142,7 +142,7 @@ async fn read(
 ) -> anyhow::Result<()> {
     let mut readers = JoinSet::new();
     let mut known = BTreeSet::new();
-    let mut silent_since = None;
+    let mut silence = Silence::of_at_most(PATIENCE);
     loop {
         for pod in pods.iter().filter(|pod| state(pod).is_some()) {
             if known.insert(pod.uid()) {
@@ -164,18 +164,12 @@ async fn read(
         }
         tokio::time::sleep(LOOK).await;
         match look(&cluster, &job, &choice).await {
-            Ok(Some(found)) => (pods, silent_since) = (found, None),
-            Ok(None) => break,
-            Err(error) => {
-                let is_first = silent_since.is_none();
-                let since = silent_since.get_or_insert_with(Instant::now);
-                if !Exit::is_unreachable(&error) || since.elapsed() >= PATIENCE {
-                    return Err(error);
-                }
-                if is_first {
-                    note!("waiting up to {} s: {error:#}", PATIENCE.as_secs());
-                }
+            Ok(Some(found)) => {
+                pods = found;
+                silence.end();
             }
+            Ok(None) => break,
+            Err(error) => silence.bear(error, true)?,
         }
     }
     while readers.join_next().await.is_some() {}
