@@ -103,9 +103,12 @@ pub enum Meaning {
     Refused,
     /// Its container had too little memory: with more another one does better.
     OutOfMemory,
+    /// Its node could not start it, as it started others of its role: another node does better.
+    Unstarted,
     /// It failed by itself. Another one may do better.
     Failed,
-    /// It failed by itself, and the next would in the same way: it was called wrongly, or is no program.
+    /// It failed by itself, and the next would in the same way: it was called wrongly, or is no program. Where processes are on several
+    /// machines, that is one machine's word until another says the same.
     Hopeless,
 }
 
@@ -117,6 +120,12 @@ impl End {
             End::Exited(code) if (1..=64).contains(&(code - BY_SIGNAL)) => Some(code - BY_SIGNAL),
             End::Exited(_) | End::Displaced(_) | End::OutOfMemory | End::Unstarted => None,
         }
+    }
+
+    /// Whether every process of the same command line would end so, unless it was its machine's doing: it was called wrongly, is no
+    /// program, or could not be started.
+    pub fn would_recur(self) -> bool {
+        matches!(self, End::Exited(WRONG_USAGE | NOT_EXECUTABLE | NOT_FOUND) | End::Unstarted)
     }
 
     /// A word for the record: `left`, `ended` or `killed`.
@@ -152,9 +161,8 @@ pub fn meaning(end: End, life: Life) -> Meaning {
         (_, Some(TERM | KILL | INT | HUP)) => Meaning::Preempted,
         (End::Exited(UNREACHED), _) if life.role == Role::Trainer => Meaning::Unreached,
         (End::Exited(NOT_OF_THE_JOB), _) if life.is_refused() && !life.is_alone => Meaning::Refused,
-        (End::Exited(WRONG_USAGE | NOT_EXECUTABLE | NOT_FOUND) | End::Unstarted, _) if life.is_first => {
-            Meaning::Hopeless
-        }
+        _ if end.would_recur() && life.is_first => Meaning::Hopeless,
+        (End::Unstarted, _) => Meaning::Unstarted,
         _ => Meaning::Failed,
     }
 }

@@ -25,17 +25,23 @@ pub enum Account {
     TrainersDisplaced,
     /// Pservers and masters that it displaces.
     ServersDisplaced,
+    /// Trainers that a node could not start, or of which one node alone says that none can run.
+    TrainersUnstarted,
+    /// The same of pservers and masters.
+    ServersUnstarted,
 }
 
 impl Account {
     /// All there are.
-    pub const ALL: [Account; 6] = [
+    pub const ALL: [Account; 8] = [
         Account::TrainersFailed,
         Account::TrainersTaken,
         Account::TrainersRefused,
         Account::Servers,
         Account::TrainersDisplaced,
         Account::ServersDisplaced,
+        Account::TrainersUnstarted,
+        Account::ServersUnstarted,
     ];
 
     /// Where an end is counted; none of one that is right.
@@ -44,6 +50,8 @@ impl Account {
             (_, Meaning::Left | Meaning::Killed) => None,
             (Role::Trainer, Meaning::Displaced) => Some(Account::TrainersDisplaced),
             (_, Meaning::Displaced) => Some(Account::ServersDisplaced),
+            (Role::Trainer, Meaning::Unstarted) => Some(Account::TrainersUnstarted),
+            (_, Meaning::Unstarted) => Some(Account::ServersUnstarted),
             (Role::Trainer, Meaning::Preempted | Meaning::Unreached) => Some(Account::TrainersTaken),
             (Role::Trainer, Meaning::Refused) => Some(Account::TrainersRefused),
             (Role::Trainer, _) => Some(Account::TrainersFailed),
@@ -53,7 +61,8 @@ impl Account {
 
     /// Whose next process waits for it.
     pub fn holds_up(self, role: Role) -> bool {
-        let is_of_trainers = !matches!(self, Account::Servers | Account::ServersDisplaced);
+        let is_of_trainers =
+            !matches!(self, Account::Servers | Account::ServersDisplaced | Account::ServersUnstarted);
         is_of_trainers == (role == Role::Trainer)
     }
 
@@ -62,7 +71,11 @@ impl Account {
         match self {
             Account::TrainersFailed => Some(TRAINERS_FAILED_MAX),
             Account::TrainersTaken | Account::Servers => Some(TAKEN_MAX),
-            Account::TrainersRefused | Account::TrainersDisplaced | Account::ServersDisplaced => None,
+            Account::TrainersRefused
+            | Account::TrainersDisplaced
+            | Account::ServersDisplaced
+            | Account::TrainersUnstarted
+            | Account::ServersUnstarted => None,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Ends, their meanings and what they cost: by tables, and by properties over all codes and signals.
 
-use super::Meaning::{Displaced, Failed, Hopeless, Killed, Left, OutOfMemory, Preempted, Refused, Unreached};
+use super::Meaning::{
+    Displaced, Failed, Hopeless, Killed, Left, OutOfMemory, Preempted, Refused, Unreached, Unstarted,
+};
 use super::*;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -45,7 +47,7 @@ const ENDS: &[(End, Life, Meaning, &str)] = &[
     (End::OutOfMemory, LIFE, OutOfMemory, "its limit of memory"),
     (End::OutOfMemory, NEW, OutOfMemory, "its limit of memory"),
     (End::Unstarted, NEW, Hopeless, "could not be started"),
-    (End::Unstarted, LIFE, Failed, "could not be started"),
+    (End::Unstarted, LIFE, Unstarted, "could not be started"),
     (Exited(0), MASTER, Preempted, "from elsewhere"),
     (Exited(1), LIFE, Failed, "ended with exit code 1"),
     (Exited(1), TOLD, Failed, "ended with exit code 1"),
@@ -176,6 +178,8 @@ fn an_end_costs_what_it_means() {
         (Role::Trainer, Refused, None),
         (Role::Trainer, OutOfMemory, Some(8)),
         (Role::Trainer, Failed, Some(8)),
+        (Role::Trainer, Unstarted, None),
+        (Role::Pserver, Unstarted, None),
         (Role::Pserver, Left, None),
         (Role::Pserver, Killed, None),
         (Role::Pserver, Displaced, None),
@@ -192,7 +196,7 @@ fn an_end_costs_what_it_means() {
 #[test]
 fn no_end_but_those_that_are_wanted_is_without_a_cost() {
     for role in Role::ALL {
-        for meaning in [Displaced, Preempted, Unreached, Refused, OutOfMemory, Failed, Hopeless] {
+        for meaning in [Displaced, Preempted, Unreached, Refused, OutOfMemory, Unstarted, Failed, Hopeless] {
             let account = Account::of(role, meaning).unwrap();
             assert!(account.holds_up(role), "{role} {meaning:?}");
             let mut strikes = Strikes::default();

@@ -44,6 +44,7 @@ pub fn word_to_master(name: &str, end: End, life: Life, last_words: &str) -> Opt
         | Meaning::Unreached
         | Meaning::Refused
         | Meaning::OutOfMemory
+        | Meaning::Unstarted
         | Meaning::Failed
         | Meaning::Hopeless => {
             let said = sentence(name, end, life, last_words);

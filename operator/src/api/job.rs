@@ -197,7 +197,7 @@ pub struct FailurePolicy {
     /// four times what it had at first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<String>,
-    /// How long an image may be unusable before the job fails. By default 600.
+    /// How long an image may be unusable, on whatever node, before a job fails of which no pod with it has run yet. By default 600.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_seconds: Option<u64>,
     /// How long a trainer with work in hand may make no progress before it is started again. By default 600; 0 for ever.

@@ -22,8 +22,8 @@ pub use plan::{MigratePod, ReplicaResourceSpec, ScalePlan, ScalePlanPhase, Scale
 pub use quantity::{bytes, doubled, quantity_value};
 pub use schema::{definitions, definitions_as_yaml};
 pub use status::{
-    CheckpointStatus, Condition, DecisionRecord, Ends, Failure, Failures, MemoryGrant, Phase, PlanStatus,
-    Progress, PserverRoleStatus, Seat, Speed, Suspending, TrainerRoleStatus, TrainingJobStatus,
+    AvoidedNode, CheckpointStatus, Condition, DecisionRecord, Ends, Failure, Failures, MemoryGrant, Phase,
+    PlanStatus, Progress, PserverRoleStatus, Seat, Speed, Suspending, TrainerRoleStatus, TrainingJobStatus,
 };
 pub use template::{TRAINER_CONTAINER, container, typed_template};
 pub(crate) use validate::pinned;

@@ -52,6 +52,9 @@ pub struct TrainingJobStatus {
     /// The newest of them that was the pod's own fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<Failure>,
+    /// Nodes that could not start pods of the job: none of that role is put there for ten minutes (or for imageSeconds, if that is longer), as long as another node suits it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub avoided_nodes: Vec<AvoidedNode>,
     /// Pods that have ended, or are being removed, and were counted; until they are gone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<String>,
@@ -354,6 +357,24 @@ pub struct Failure {
     pub message: String,
     /// When it was seen.
     pub at: Moment,
+}
+
+/// A node that could not start pods of a role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AvoidedNode {
+    /// Its name.
+    pub node: String,
+    /// The role: master, pserver or trainer.
+    pub role: String,
+    /// How many pods it could not start.
+    pub pods: u32,
+    /// When the first was made.
+    pub since: Moment,
+    /// When the newest was seen.
+    pub at: Moment,
+    /// Why, of the newest.
+    pub why: String,
 }
 
 /// Something that the operator decided, and why.

@@ -135,11 +135,13 @@ impl Fleet {
             Some(None) => Choice::NotYet,
             Some(Some(planned)) => Choice::Plan(&planned.0, &planned.1),
         };
+        let elsewhere = self.planner.as_ref().map(|planner| planner.elsewhere(&job, &pods));
         let silent_nodes = self.planner.as_ref().map(|planner| planner.silent_nodes(&pods));
         let view = View {
             job: &job,
             pods: &pods,
             silent_nodes: silent_nodes.as_deref(),
+            elsewhere: elsewhere.as_deref(),
             master: said.as_ref(),
             plans: &plans,
             choice,

@@ -2,7 +2,7 @@
 
 use super::index::Index;
 use crate::api::{Phase, TrainingJob, TrainingJobStatus, faults};
-use crate::decide::{PodView, pservers_wanted};
+use crate::decide::{PodView, Role, avoided, has_failed_to_start, pservers_wanted};
 use crate::inventory::{Asks, Inventory, JobFacts, Site, Tenant, asks, cluster_view};
 use crate::manifest::Defaults;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -111,6 +111,29 @@ impl Planner {
         let site = |node: &String| nodes.all().get(&(String::new(), node.clone()));
         let silent = |node: &&String| self.nodes.is_ready() && site(node).is_none_or(|site| site.is_silent);
         going.filter(silent).cloned().collect()
+    }
+
+    /// Roles of which a pod may also be put on a node that has not failed to start one. Nodes are looked at only where one has.
+    pub(super) fn elsewhere(&self, job: &TrainingJob, pods: &[PodView]) -> Vec<Role> {
+        let failed = |role: Role| {
+            let known = job.status.iter().flat_map(move |status| avoided(status, role)).map(|one| &one.node);
+            let now = pods.iter().filter(move |pod| pod.role == role && has_failed_to_start(pod));
+            known.chain(now.filter_map(|pod| pod.node.as_ref())).cloned().collect()
+        };
+        let uid = job.uid().unwrap_or_default();
+        let asks = self.book().entries.get(&uid).map(|entry| Arc::clone(&entry.asks));
+        let is_elsewhere =
+            |role: &Role| asks.as_ref().is_none_or(|asks| self.is_elsewhere(asks, *role, failed(*role)));
+        Role::ALL.into_iter().filter(is_elsewhere).collect()
+    }
+
+    /// Whether a node takes pods and suits a role beside these.
+    fn is_elsewhere(&self, asks: &Asks, role: Role, failed: Vec<String>) -> bool {
+        if failed.is_empty() {
+            return true;
+        }
+        let wish = asks.of(role).wish.avoiding(failed);
+        self.nodes.seen().all().values().any(|site| site.is_open && wish.suits(site))
     }
 
     /// Notes that a quota has no room for more pods of a job than so many trainers.
@@ -227,7 +250,7 @@ impl Planner {
             return None;
         }
         let uid = job.uid()?;
-        let asks = self.asks(&uid, job)?;
+        let asks = self.kept_from_failed_nodes(job, &*self.asks(&uid, job)?);
         let book = self.book();
         let entry = book.entries.get(&uid)?;
         let (spec, known) = (&job.spec.trainer, entry.planned.as_deref());
@@ -244,7 +267,7 @@ impl Planner {
             priority: self.priority(job.spec.priority_class_name.as_deref()),
             since: u64::try_from(made).unwrap_or(0),
             is_admitted,
-            asks: (*asks).clone(),
+            asks,
             pservers: pservers_wanted(&job.spec, Some(&status)),
             least,
             most: stated.unwrap_or(most).min(refused.unwrap_or(u32::MAX)).max(least),
@@ -257,6 +280,20 @@ impl Planner {
             allows_new_nodes: spec.allow_node_scale_up,
             uid,
         })
+    }
+
+    /// What a job's pods ask for, on nodes that have not failed to start one, as long as there are such.
+    fn kept_from_failed_nodes(&self, job: &TrainingJob, asks: &Asks) -> Asks {
+        let mut asks = asks.clone();
+        for role in Role::ALL {
+            let failed =
+                job.status.iter().flat_map(|status| avoided(status, role)).map(|one| one.node.clone());
+            let failed: Vec<String> = failed.collect();
+            if !failed.is_empty() && self.is_elsewhere(&asks, role, failed.clone()) {
+                asks.avoid(role, failed);
+            }
+        }
+        asks
     }
 
     /// What a job's pods ask for, made anew when the job has changed; none for a job with faults.

@@ -2,8 +2,10 @@
 
 use crate::api::{Moment, bytes};
 use crate::decide::{Deleted, Ended, PodState, PodView, Role, Unusable};
-use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL};
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL, program_of};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
+};
 use shoal_job::ends::{Displacement, End};
 use shoal_runtime::host::telemetry;
 
@@ -50,7 +52,7 @@ pub(super) fn seen(pod: &Pod) -> Option<PodView> {
         }),
         node: node(pod).cloned(),
         ip: status.and_then(|status| status.pod_ip.clone()),
-        memory: container_memory(pod, role),
+        memory: container_memory(pod),
     })
 }
 
@@ -62,19 +64,23 @@ fn node(pod: &Pod) -> Option<&String> {
     pod.spec.as_ref()?.node_name.as_ref().filter(|node| !node.is_empty())
 }
 
-fn container_memory(pod: &Pod, role: Role) -> Option<u64> {
-    let containers = &pod.spec.as_ref()?.containers;
-    let of_role = containers.iter().find(|one| one.name == role.name()).or_else(|| containers.first())?;
-    bytes(&of_role.resources.as_ref()?.limits.as_ref()?.get("memory")?.0)
+fn container_memory(pod: &Pod) -> Option<u64> {
+    let (name, containers) = (program_of(pod)?, &pod.spec.as_ref()?.containers);
+    let own = containers.iter().find(|one| one.name == name)?;
+    bytes(&own.resources.as_ref()?.limits.as_ref()?.get("memory")?.0)
 }
 
+/// How far a pod is, by its role's own container. The pod's phase speaks of all: with another container beside it a program's pod
+/// runs on after the program has ended, and is pending while the other has no image.
 fn state(pod: &Pod, target: Option<&PodCondition>) -> PodState {
     let Some(status) = &pod.status else { return PodState::Unplaced(None) };
-    let containers = status.container_statuses.as_deref().unwrap_or_default();
-    match status.phase.as_deref() {
-        Some("Succeeded" | "Failed") => PodState::Ended(ended(pod, containers, target)),
-        Some("Running") => PodState::Running,
-        _ if node(pod).is_some() => PodState::Starting(unusable(containers)),
+    let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    match own_state(pod) {
+        _ if is_over => PodState::Ended(ended(pod, target)),
+        Some(ContainerState { terminated: Some(_), .. }) => PodState::Ended(ended(pod, target)),
+        Some(ContainerState { running: Some(_), .. }) => PodState::Running,
+        None if status.phase.as_deref() == Some("Running") => PodState::Running,
+        _ if node(pod).is_some() => PodState::Starting(unusable(pod)),
         _ => {
             let scheduled = condition(pod, "PodScheduled").filter(|one| one.status == "False");
             PodState::Unplaced(scheduled.map(|one| one.message.clone().unwrap_or_default()))
@@ -82,41 +88,80 @@ fn state(pod: &Pod, target: Option<&PodCondition>) -> PodState {
     }
 }
 
-/// Why the container of a pod cannot be started, if that is said.
-fn unusable(containers: &[ContainerStatus]) -> Option<Unusable> {
-    containers.iter().filter_map(|one| one.state.as_ref()?.waiting.as_ref()).find_map(|waiting| {
+/// All containers of a pod that have a status: those that come before the others, then the others.
+fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let init = status.and_then(|status| status.init_container_statuses.as_ref());
+    let main = status.and_then(|status| status.container_statuses.as_ref());
+    init.into_iter().chain(main).flatten()
+}
+
+/// The state of the role's own container; none before its kubelet has said any.
+fn own_state(pod: &Pod) -> Option<&ContainerState> {
+    let name = program_of(pod)?;
+    let main = pod.status.as_ref()?.container_statuses.as_ref()?;
+    main.iter().find(|one| one.name == name)?.state.as_ref()
+}
+
+/// Why a container of a pod cannot be started, if that is said.
+fn unusable(pod: &Pod) -> Option<Unusable> {
+    containers(pod).filter_map(|one| one.state.as_ref()?.waiting.as_ref()).find_map(|waiting| {
         let reason = waiting.reason.clone().filter(|reason| UNUSABLE.contains(&reason.as_str()))?;
         Some(Unusable { reason, message: waiting.message.clone().unwrap_or_default() })
     })
 }
 
-/// How a pod ended.
-fn ended(pod: &Pod, containers: &[ContainerStatus], target: Option<&PodCondition>) -> Ended {
-    let all = || containers.iter().filter_map(|one| one.state.as_ref()?.terminated.as_ref());
-    // Of several, the one that failed.
-    let terminated = all().find(|one| one.exit_code != 0).or_else(|| all().next());
+/// How a pod ended: its role's own container, or what kept that from being started.
+fn ended(pod: &Pod, target: Option<&PodCondition>) -> Ended {
     let status = pod.status.as_ref();
+    let own = own_state(pod).and_then(|state| state.terminated.as_ref());
+    let earlier = if own.is_none() { failed_before(pod) } else { None };
     let reason = status.and_then(|status| status.reason.clone()).unwrap_or_default();
+    let by_container = || match (own, earlier) {
+        (Some(own), _) => by_container(own),
+        (None, Some((_, init))) if is_unstarted(init) => End::Unstarted,
+        // Without a word of its container, nobody knows more than that it failed. What another container returns means nothing here.
+        _ => End::Exited(1),
+    };
     let end = match (status.and_then(|status| status.phase.as_deref()), target) {
         (Some("Succeeded"), _) => End::Exited(0),
         (_, Some(target)) => End::Displaced(disruption(target)),
-        // Without a word of its container, nobody knows more than that it failed.
-        _ => {
-            by_reason(&reason).map_or_else(|| terminated.map_or(End::Exited(1), by_container), End::Displaced)
-        }
+        _ => by_reason(&reason).map_or_else(by_container, End::Displaced),
     };
     let said = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
+    let terminated = own.or(earlier.map(|(_, init)| init));
     // The end of a log: of a role's own, the error that ended it.
-    let message = terminated.and_then(|one| said(one.message.as_ref()));
-    let message = message.map(|log| telemetry::last_error(&log).unwrap_or(log));
-    let message =
-        message.or_else(|| status.and_then(|status| said(status.message.as_ref()))).unwrap_or(reason);
+    let words = terminated.and_then(|one| said(one.message.as_ref()));
+    let words = words.map(|log| telemetry::last_error(&log).unwrap_or_else(|| telemetry::readable(&log)));
+    let words = match (earlier, words) {
+        (Some((name, init)), words) => {
+            let words = words.map_or_else(String::new, |words| format!(": {words}"));
+            Some(format!("its init container {name} ended with exit code {}{words}", init.exit_code))
+        }
+        (None, words) => words,
+    };
+    let words = words.or_else(|| status.and_then(|status| said(status.message.as_ref())));
+    let runs = |one: &ContainerStatus| one.state.as_ref().is_some_and(|state| state.running.is_some());
+    let is_over = matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"));
     Ended {
         end,
         exit_code: terminated.map(|one| one.exit_code),
-        message,
+        message: words.unwrap_or(reason),
         at: terminated.and_then(|one| one.finished_at.as_ref()).map(|time| Moment::from(time.0)),
+        leaves_others: !is_over && containers(pod).any(runs),
     }
+}
+
+/// The container that failed before the role's own was to be started.
+fn failed_before(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
+    let all = pod.status.as_ref()?.init_container_statuses.iter().flatten();
+    let mut ends = all.filter_map(|one| Some((one.name.as_str(), one.state.as_ref()?.terminated.as_ref()?)));
+    ends.find(|(_, terminated)| terminated.exit_code != 0)
+}
+
+/// Whether a node says that it could not start a container.
+fn is_unstarted(terminated: &ContainerStateTerminated) -> bool {
+    matches!(terminated.reason.as_deref(), Some("ContainerCannotRun" | "StartError"))
 }
 
 /// What a kubelet or a controller says of a whole pod.
@@ -140,7 +185,7 @@ fn by_reason(reason: &str) -> Option<Displacement> {
 fn by_container(terminated: &ContainerStateTerminated) -> End {
     match (terminated.reason.as_deref(), terminated.exit_code) {
         (Some("OOMKilled"), _) => End::OutOfMemory,
-        (Some("ContainerCannotRun" | "StartError"), _) => End::Unstarted,
+        _ if is_unstarted(terminated) => End::Unstarted,
         (_, code) => End::Exited(code),
     }
 }
@@ -201,6 +246,58 @@ mod tests {
             let PodState::Ended(ended) = view.state else { panic!("{reason}") };
             assert_eq!((ended.end, ended.message.as_str()), (wanted, "why"), "{reason}");
         }
+    }
+
+    /// A pod of a program and a proxy, of which each is in its own state.
+    fn beside(phase: &str, own: Value, proxy: Value) -> PodState {
+        let container = |name: &str, state: Value| json!({ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state });
+        let pod = json!({
+            "metadata": { "name": "j-trainer-1", "uid": "u",
+                "annotations": { "kubectl.kubernetes.io/default-container": "mine" },
+                "labels": { "shoal.dev/role": "trainer", "shoal.dev/ordinal": "1" } },
+            "spec": { "nodeName": "n", "containers": [{ "name": "proxy" }, { "name": "mine" }] },
+            "status": { "phase": phase, "containerStatuses": [container("proxy", proxy), container("mine", own)] },
+        });
+        seen(&serde_json::from_value(pod).unwrap()).unwrap().state
+    }
+
+    #[test]
+    fn what_became_of_a_pod_says_its_own_container_whatever_stands_beside_it() {
+        let (runs, waits) =
+            (json!({ "running": {} }), json!({ "waiting": { "reason": "ContainerCreating" } }));
+        let ended = |code: i32| json!({ "terminated": { "exitCode": code, "reason": "Error" } });
+        let end = |state| match state {
+            PodState::Ended(ended) => Some((ended.end, ended.exit_code, ended.leaves_others)),
+            _ => None,
+        };
+        assert_eq!(end(beside("Running", ended(2), runs.clone())), Some((End::Exited(2), Some(2), true)));
+        assert_eq!(end(beside("Running", ended(0), runs.clone())), Some((End::Exited(0), Some(0), true)));
+        assert_eq!(end(beside("Failed", ended(0), ended(1))), Some((End::Exited(0), Some(0), false)));
+        assert_eq!(beside("Running", runs.clone(), ended(1)), PodState::Running);
+        let no_image = json!({ "waiting": { "reason": "ImagePullBackOff", "message": "no" } });
+        assert_eq!(beside("Pending", runs.clone(), no_image.clone()), PodState::Running);
+        assert_eq!(
+            end(beside("Pending", ended(2), no_image.clone())),
+            Some((End::Exited(2), Some(2), false))
+        );
+        assert!(matches!(beside("Pending", waits.clone(), no_image), PodState::Starting(Some(_))));
+        assert_eq!(beside("Running", waits, runs), PodState::Starting(None));
+    }
+
+    #[test]
+    fn what_fails_before_the_program_is_named_and_its_exit_code_is_not_the_programs() {
+        let init = |terminated: Value| {
+            let state = json!({ "name": "fetch", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": { "terminated": terminated } });
+            match pod(json!({ "phase": "Failed", "initContainerStatuses": [state] }), json!({})).state {
+                PodState::Ended(ended) => (ended.end, ended.exit_code, ended.message),
+                other => panic!("{other:?}"),
+            }
+        };
+        let said = "its init container fetch ended with exit code 2: no such bucket".to_owned();
+        let failed = json!({ "exitCode": 2, "reason": "Error", "message": "no such bucket" });
+        assert_eq!(init(failed), (End::Exited(1), Some(2), said));
+        assert_eq!(init(json!({ "exitCode": 128, "reason": "StartError" })).0, End::Unstarted);
     }
 
     #[test]

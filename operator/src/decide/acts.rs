@@ -1,6 +1,7 @@
 //! The third stage: what is to be done, so that there is what there should be. Repeated, it changes nothing. Pure.
 
 use super::ends;
+use super::nodes;
 use super::observe::{Course, Observed};
 use super::target::{Surroundings, Target};
 use super::view::{Act, Command, Grace, Memory, PodPlan, PodState, PodView, Role};
@@ -60,6 +61,7 @@ fn creations(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) -> Vec<P
         memory: books.memory.get(role.name()).map(|grant| grant.now),
         pservers: target.numbers.pservers,
         trainers: target.numbers.trainers,
+        avoids: nodes::avoids(view, books, role),
     };
     let mut missing = Vec::new();
     let master = view.pod(Role::Master, 0);

@@ -1,5 +1,6 @@
 //! What the ends of a job's pods mean for it, by the table of `shoal run` ([`shoal_job::ends`]), and what they cost. Pure.
 
+use super::nodes;
 use super::observe::Observed;
 use super::view::{Deleted, Ended, Memory, PodState, PodView, Role};
 use crate::api::{
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// How long the next pod waits, where making one takes seconds.
 const PAUSES: Pauses = Pauses { unit: Duration::from_secs(1), most: Duration::from_secs(60) };
+/// What a pod that its node could not start is called.
+const NOT_STARTED: &str = "NotStarted";
 /// Without another bound, memory grows to so many times what it was.
 const MEMORY_FACTOR: u64 = 4;
 
@@ -24,7 +27,8 @@ pub(super) fn of(pod: &PodView) -> Option<Ended> {
             Some(Ended { end: displaced.unwrap_or(ended.end), ..ended.clone() })
         }
         (_, Some(end)) => {
-            Some(Ended { end, exit_code: None, message: "it was deleted".to_owned(), at: None })
+            let message = "it was deleted".to_owned();
+            Some(Ended { end, exit_code: None, message, at: None, leaves_others: false })
         }
         _ => None,
     }
@@ -72,7 +76,11 @@ fn strikes(status: &TrainingJobStatus, memory: &Memory, account: Account) -> Str
         Account::TrainersFailed => Some(status.trainer.failures),
         Account::TrainersRefused => Some(status.trainer.refusals),
         Account::Servers => Some(status.pserver.failures),
-        Account::TrainersTaken | Account::TrainersDisplaced | Account::ServersDisplaced => None,
+        Account::TrainersTaken
+        | Account::TrainersDisplaced
+        | Account::ServersDisplaced
+        | Account::TrainersUnstarted
+        | Account::ServersUnstarted => None,
     };
     match known {
         Some(Failures { count, step, at }) => {
@@ -89,7 +97,11 @@ fn keep_strikes(status: &mut TrainingJobStatus, memory: &mut Memory, account: Ac
         Account::TrainersFailed => status.trainer.failures = failures,
         Account::TrainersRefused => status.trainer.refusals = failures,
         Account::Servers => status.pserver.failures = failures,
-        Account::TrainersTaken | Account::TrainersDisplaced | Account::ServersDisplaced => {
+        Account::TrainersTaken
+        | Account::TrainersDisplaced
+        | Account::ServersDisplaced
+        | Account::TrainersUnstarted
+        | Account::ServersUnstarted => {
             memory.strikes.insert(account, strikes);
         }
     }
@@ -123,15 +135,25 @@ pub(super) fn count(
     pod: &PodView,
     ended: &Ended,
 ) -> Option<(&'static str, String)> {
-    let (life, now) = (life(seen, pod), seen.view.now);
-    let meaning = ends::meaning(ended.end, life);
-    let reason = reason(ended.end, life, meaning);
+    let (life, now, view) = (life(seen, pod), seen.view.now, seen.view);
     let status = &mut seen.books;
+    let meaning = match ends::meaning(ended.end, life) {
+        Meaning::Hopeless if !nodes::is_confirmed(view, status, pod, &ended.message) => Meaning::Unstarted,
+        meaning @ Meaning::Unstarted => {
+            nodes::note(status, pod, now, &ended.message);
+            meaning
+        }
+        meaning => meaning,
+    };
+    let reason = reason(ended.end, life, meaning);
     note(&mut status.ends, ended.end, meaning);
     if meaning <= Meaning::Killed {
         return None;
     }
-    let told = told(pod, ended, life);
+    let mut told = told(pod, ended, life);
+    if let (Meaning::Unstarted, Some(node)) = (meaning, &pod.node) {
+        told += &format!("; {node} is avoided if another node suits");
+    }
     if meaning > Meaning::Displaced {
         status.last_failure = Some(Failure {
             pod: pod.name.clone(),
@@ -141,11 +163,25 @@ pub(super) fn count(
             at: now,
         });
     }
-    let is_mended = meaning == Meaning::OutOfMemory && more_memory(status, &seen.view.job.spec, pod);
+    let is_mended = meaning == Meaning::OutOfMemory && more_memory(status, &view.job.spec, pod);
     let failed =
-        if is_mended { None } else { charge(status, memory, &seen.view.job.spec, pod.role, meaning, now) };
+        if is_mended { None } else { charge(status, memory, &view.job.spec, pod.role, meaning, now) };
     seen.notes.event(true, reason, told.clone());
     failed.map(|times| (reason, format!("{told}{times}")))
+}
+
+/// Counts a pod that its node cannot start, and that is to be made elsewhere.
+pub(super) fn count_unstarted(seen: &mut Observed<'_>, memory: &mut Memory, pod: &PodView, why: &str) {
+    let (status, now) = (&mut seen.books, seen.view.now);
+    nodes::note(status, pod, now, why);
+    note(&mut status.ends, End::Unstarted, Meaning::Unstarted);
+    let message = last_words(why);
+    let node = pod.node.as_deref().unwrap_or("its node");
+    let told = format!("{} could not be started on {node}, which is avoided: {message}", pod.name);
+    let (pod_name, reason) = (pod.name.clone(), NOT_STARTED.to_owned());
+    status.last_failure = Some(Failure { pod: pod_name, reason, exit_code: None, message, at: now });
+    charge(status, memory, &seen.view.job.spec, pod.role, Meaning::Unstarted, now);
+    seen.notes.event(true, NOT_STARTED, told);
 }
 
 /// Charges an end to its account. Returns how often there was such a one, if that is too often.
@@ -187,7 +223,9 @@ fn note(ends: &mut Ends, end: End, meaning: Meaning) {
         }
         (_, Meaning::OutOfMemory) => &mut ends.out_of_memory,
         (_, Meaning::Refused) => &mut ends.refused,
-        (_, Meaning::Unreached | Meaning::Failed | Meaning::Hopeless) => &mut ends.errors,
+        (_, Meaning::Unreached | Meaning::Unstarted | Meaning::Failed | Meaning::Hopeless) => {
+            &mut ends.errors
+        }
     };
     *counter += 1;
 }
@@ -223,6 +261,7 @@ fn reason(end: End, life: Life, meaning: Meaning) -> &'static str {
         (_, Meaning::Unreached) => "MasterUnreached",
         (_, Meaning::Refused) => "Refused",
         (_, Meaning::OutOfMemory) => "OutOfMemory",
+        (_, Meaning::Unstarted) => NOT_STARTED,
         (_, Meaning::Failed) => "Error",
         (_, Meaning::Hopeless) => "Hopeless",
     }
@@ -236,7 +275,7 @@ fn told(pod: &PodView, ended: &Ended, life: Life) -> String {
 }
 
 /// The end of what a pod said, short enough for a status.
-fn last_words(message: &str) -> String {
+pub(super) fn last_words(message: &str) -> String {
     let message = message.trim();
     let from = message.char_indices().rev().nth(511).map_or(0, |(at, _)| at);
     message[from..].to_owned()

@@ -40,6 +40,7 @@ pub(super) fn view<'a>(job: &'a TrainingJob, pods: &'a [PodView], now: i64) -> V
         job,
         pods,
         silent_nodes: None,
+        elsewhere: None,
         master: None,
         plans: &[],
         choice: Choice::Spec,

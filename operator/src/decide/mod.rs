@@ -21,6 +21,7 @@ mod ends;
 #[cfg(test)]
 mod fixture;
 mod load;
+mod nodes;
 mod notes;
 mod numbers;
 mod observe;
@@ -38,11 +39,12 @@ mod target;
 mod trainers_tests;
 mod view;
 
+pub use nodes::{avoided, has_failed_to_start};
 pub use numbers::{Choice, pservers_wanted};
 pub use shoal_planner::QUOTA;
 pub use status::{GOING, NAME_TAKEN};
 pub use view::{
-    Act, Broken, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
+    Act, Avoids, Broken, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
     PodPlan, PodState, PodView, Role, Unusable, View, pod_name,
 };
 

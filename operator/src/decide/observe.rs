@@ -2,6 +2,7 @@
 
 use super::ends;
 use super::load;
+use super::nodes::{self, Verdict};
 use super::notes::Notes;
 use super::progress;
 use super::view::{Ended, Grace, Memory, PodState, PodView, Role, Unusable, View};
@@ -10,8 +11,6 @@ use shoal_job::ends::End;
 
 /// A pod that says that it had nothing left to do is believed for so many seconds, if its master says otherwise.
 const BELIEVED_SECONDS: u64 = 30;
-/// How long an image may be unusable, where the job does not say, in seconds.
-const IMAGE_SECONDS: u64 = 600;
 /// How long a trainer with work in hand may make no progress, where the job does not say, in seconds.
 const HANG_SECONDS: u64 = 600;
 /// How long a checkpoint is waited for before a job is suspended without, in seconds.
@@ -51,6 +50,7 @@ pub(super) fn observe<'a>(view: &'a View<'a>, memory: &mut Memory) -> Observed<'
     let mut books = view.job.status.clone().unwrap_or_default();
     books.observed_generation = view.job.metadata.generation;
     books.counted.retain(|uid| view.pods.iter().any(|pod| pod.uid == *uid));
+    nodes::forgive(&mut books, &view.job.spec, view.now);
     let course = course(view, &books);
     memory.overdue.see(view);
     let mut seen = Observed { view, books, course, spent: Vec::new(), notes: Notes::default() };
@@ -90,28 +90,9 @@ fn course(view: &View<'_>, books: &TrainingJobStatus) -> Course {
     match view.master.map(|master| (master, master.phase.as_str())) {
         Some((_, "done")) => Course::Ended(Ok(())),
         Some((master, "failed")) => Course::Ended(Err(("JobFailed", master.failure.clone()))),
-        _ => match unusable(view) {
-            Some(why) => Course::Ended(Err(("ImageUnusable", why))),
-            None if view.job.spec.suspend => Course::Suspended,
-            None => Course::Kept,
-        },
+        _ if view.job.spec.suspend => Course::Suspended,
+        _ => Course::Kept,
     }
-}
-
-/// Why no pod of some role can ever run, once that has lasted too long.
-fn unusable(view: &View<'_>) -> Option<String> {
-    let patience = view.job.spec.failure_policy.image_seconds.unwrap_or(IMAGE_SECONDS);
-    Role::ALL.into_iter().find_map(|role| {
-        let is_running = view.of(role).any(|pod| pod.state == PodState::Running);
-        view.of(role).filter(|_| !is_running).find_map(|pod| match &pod.state {
-            PodState::Starting(Some(Unusable { reason, message }))
-                if view.now.since(pod.created) >= patience =>
-            {
-                Some(format!("{}: {reason} for {patience} s: {message}", pod.name))
-            }
-            _ => None,
-        })
-    })
 }
 
 impl Observed<'_> {
@@ -134,7 +115,7 @@ impl Observed<'_> {
                 ends::see_progress(&mut self.books, memory, master.step);
             }
         }
-        if let Some(failed) = self.count_ends(memory) {
+        if let Some(failed) = self.count_ends(memory).or_else(|| self.count_unusable(memory)) {
             self.course = Course::Ended(Err(failed));
         } else if self.books.admitted.is_some() {
             self.miss_hung(memory);
@@ -171,6 +152,29 @@ impl Observed<'_> {
             }
         }
         failed
+    }
+
+    /// Judges what nodes have been unable to start for too long: it is tried elsewhere. Returns why the job fails, if no node can.
+    fn count_unusable(&mut self, memory: &mut Memory) -> Option<(&'static str, String)> {
+        let view = self.view;
+        for pod in view.pods.iter().filter(|pod| pod.deleted.is_none()) {
+            let PodState::Starting(Some(Unusable { reason, message })) = &pod.state else { continue };
+            let why = format!("{reason}: {message}");
+            let is_first = ends::life(self, pod).is_first;
+            match nodes::verdict(view, &self.books, pod, is_first) {
+                Verdict::Wait => {}
+                Verdict::Elsewhere => {
+                    ends::count_unstarted(self, memory, pod, &why);
+                    self.books.counted.push(pod.uid.clone());
+                    self.spent.push((pod, Grace::Own));
+                }
+                Verdict::Nowhere => {
+                    let patience = nodes::patience(&view.job.spec);
+                    return Some(("ImageUnusable", format!("{}: for {patience} s: {why}", pod.name)));
+                }
+            }
+        }
+        None
     }
 
     /// Whether a pod that says that its job is done may be right: for a time, and until its master has said otherwise.

@@ -106,8 +106,9 @@ impl<'a> Target<'a> {
             Course::Ended(_) => 0,
             _ => seen.books.completion_time.map_or(u64::MAX, |over| view.now.since(over)),
         };
-        let has_ended = |pod: &PodView| matches!(pod.state, PodState::Ended(_));
-        let may_speak = view.of(Role::Trainer).any(|pod| !has_ended(pod)) && since < LAST_WORDS_SECONDS;
+        let may_speak = |pod: &PodView| pod.role == Role::Trainer && !matches!(pod.state, PodState::Ended(_));
+        let may_speak = view.pods.iter().any(may_speak) && since < LAST_WORDS_SECONDS;
+        let has_ended = |pod: &PodView| matches!(&pod.state, PodState::Ended(ended) if !ended.leaves_others);
         if policy != CleanPodPolicy::None && !may_speak {
             self.leave(seen, |pod| policy == CleanPodPolicy::All || !has_ended(pod));
         }

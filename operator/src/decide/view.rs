@@ -22,6 +22,8 @@ pub struct View<'a> {
     pub pods: &'a [PodView],
     /// Of the nodes that its pods are on, those that do not answer or are gone; none for an operator that may not see nodes.
     pub silent_nodes: Option<&'a [String]>,
+    /// Roles of which a pod may also be put on a node that has not failed to start one; none for an operator that may not see nodes.
+    pub elsewhere: Option<&'a [Role]>,
     /// What its master says, if it answers.
     pub master: Option<&'a MasterView>,
     /// Its plans that are not over, the oldest first.
@@ -114,9 +116,9 @@ pub enum PodState {
     Unplaced(Option<String>),
     /// It has a node, which has not started its container: why it cannot, if so.
     Starting(Option<Unusable>),
-    /// Its container runs.
+    /// Its role's own container runs.
     Running,
-    /// It will never run again.
+    /// Its role's own container will never run again.
     Ended(Ended),
 }
 
@@ -140,6 +142,8 @@ pub struct Ended {
     pub message: String,
     /// When.
     pub at: Option<Moment>,
+    /// Whether other containers of the pod run on, so that it holds its room: what meshes and log agents put beside the program.
+    pub leaves_others: bool,
 }
 
 /// What a master says of its job.
@@ -343,4 +347,15 @@ pub struct PodPlan {
     pub pservers: u32,
     /// Trainers to begin with, for a master.
     pub trainers: u32,
+    /// Nodes that it is not to be put on.
+    pub avoids: Avoids,
+}
+
+/// Nodes that a pod is not to be put on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Avoids {
+    /// Their names.
+    pub nodes: Vec<String>,
+    /// Whether it would rather wait than be put there. That is for who knows that there are others.
+    pub is_strict: bool,
 }

@@ -2,7 +2,7 @@
 
 use super::{Amounts, Wish};
 use crate::api::TrainingJob;
-use crate::decide::{PodPlan, Role};
+use crate::decide::{Avoids, PodPlan, Role};
 use crate::manifest::{Defaults, pod};
 use shoal_planner::{Seconds, SpeedSample};
 
@@ -26,6 +26,27 @@ pub struct Asks {
     pub trainer: PodAsk,
 }
 
+impl Asks {
+    /// Of a role.
+    pub fn of(&self, role: Role) -> &PodAsk {
+        match role {
+            Role::Master => &self.master,
+            Role::Pserver => &self.pserver,
+            Role::Trainer => &self.trainer,
+        }
+    }
+
+    /// The same, with a role kept from these nodes.
+    pub fn avoid(&mut self, role: Role, nodes: Vec<String>) {
+        let ask = match role {
+            Role::Master => &mut self.master,
+            Role::Pserver => &mut self.pserver,
+            Role::Trainer => &mut self.trainer,
+        };
+        ask.wish = ask.wish.avoiding(nodes);
+    }
+}
+
 /// What the pods of a job would ask for.
 ///
 /// # Errors
@@ -41,6 +62,7 @@ pub fn asks(job: &TrainingJob, defaults: &Defaults) -> Result<Asks, String> {
             memory: memory(role),
             pservers: 1,
             trainers: 1,
+            avoids: Avoids::default(),
         };
         let spec = pod(job, defaults, &plan)?.spec.unwrap_or_default();
         Ok::<_, String>(PodAsk { amounts: Amounts::of_pod(&spec), wish: Wish::of(&spec) })

@@ -14,6 +14,8 @@ pub struct Wish {
     /// One of these must hold; none for no affinity.
     terms: Option<Vec<NodeSelectorTerm>>,
     tolerations: Vec<Toleration>,
+    /// Names of nodes that it is kept from.
+    avoided: Vec<String>,
 }
 
 impl Wish {
@@ -26,7 +28,13 @@ impl Wish {
             selector: spec.node_selector.clone().unwrap_or_default(),
             terms: required.map(|required| required.node_selector_terms.clone()),
             tolerations: spec.tolerations.clone().unwrap_or_default(),
+            avoided: Vec::new(),
         }
+    }
+
+    /// The same wish, kept from these nodes as well.
+    pub fn avoiding(&self, nodes: Vec<String>) -> Wish {
+        Wish { avoided: nodes, ..self.clone() }
     }
 
     fn requirements(&self) -> impl Iterator<Item = &NodeSelectorRequirement> {
@@ -38,15 +46,19 @@ impl Wish {
         self.selector.keys().map(String::as_str).chain(self.requirements().map(|one| one.key.as_str()))
     }
 
-    fn looks_at_names(&self) -> bool {
-        self.terms.iter().flatten().any(|term| term.match_fields.is_some())
+    /// Names of nodes that it names: all others are alike to it.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let fields = self.terms.iter().flatten().flat_map(|term| term.match_fields.iter().flatten());
+        let named = fields.flat_map(|field| field.values.iter().flatten());
+        named.chain(&self.avoided).map(String::as_str)
     }
 
     /// Whether a pod with this wish may be put on such a node.
-    fn suits(&self, site: &Site) -> bool {
+    pub fn suits(&self, site: &Site) -> bool {
         let is_selected = self.selector.iter().all(|(key, value)| site.labels.get(key) == Some(value));
         let is_near = self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| holds(term, site)));
-        is_selected && is_near && site.taints.iter().all(|taint| self.tolerates(taint))
+        let is_avoided = self.avoided.contains(&site.name);
+        is_selected && is_near && !is_avoided && site.taints.iter().all(|taint| self.tolerates(taint))
     }
 
     fn tolerates(&self, taint: &Taint) -> bool {
@@ -104,7 +116,7 @@ pub(super) struct PoolMap<'a> {
 impl<'a> PoolMap<'a> {
     pub(super) fn new<'w>(sites: &'a [Site], wishes: impl Iterator<Item = &'w Wish> + Clone) -> PoolMap<'a> {
         let keys: BTreeSet<&str> = wishes.clone().flat_map(Wish::keys).collect();
-        let by_name = wishes.clone().any(Wish::looks_at_names);
+        let names: BTreeSet<&str> = wishes.flat_map(Wish::names).collect();
         let mut known: BTreeMap<Kind<'_>, u32> = BTreeMap::new();
         let mut map = PoolMap { of_pools: Vec::new(), pools: Vec::with_capacity(sites.len()) };
         for site in sites {
@@ -113,7 +125,7 @@ impl<'a> PoolMap<'a> {
                 (taint.key.as_str(), taint.value.as_deref().unwrap_or_default(), taint.effect.as_str())
             };
             let taints = site.taints.iter().map(taint).collect();
-            let name = if by_name { site.name.as_str() } else { "" };
+            let name = names.get(site.name.as_str()).copied().unwrap_or_default();
             let next = map.of_pools.len() as u32;
             let pool = *known.entry((labels, taints, name)).or_insert(next);
             if pool == next {
@@ -199,6 +211,16 @@ mod tests {
         };
         assert!(named("a").suits(&bare) && !named("c").suits(&bare));
         assert!(!terms(json!([{}])).suits(&bare), "an empty term suits nobody");
+    }
+
+    #[test]
+    fn a_node_that_is_named_is_a_pool_of_its_own_and_all_others_are_alike() {
+        let sites = ["a", "b", "c"].map(|name| site(name, json!({}), json!([])));
+        let any = wish(json!({}));
+        let kept = any.avoiding(vec!["b".to_owned(), "gone".to_owned()]);
+        let map = PoolMap::new(&sites, [&any, &kept].into_iter());
+        assert_eq!((map.pools.as_slice(), map.suiting(&kept)), ([0, 1, 0].as_slice(), Pools::Of(vec![0])));
+        assert_eq!(map.suiting(&any), Pools::Any);
     }
 
     #[test]

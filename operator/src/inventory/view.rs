@@ -117,11 +117,7 @@ fn note<'a, 'j>(
         Role::Trainer if job.scaled_down.iter().any(|one| one == uid) => members.going.push(uid.to_owned()),
         Role::Trainer => members.trainers.push((ordinal, node, uid)),
     }
-    match role {
-        Role::Master => &job.asks.master,
-        Role::Pserver => &job.asks.pserver,
-        Role::Trainer => &job.asks.trainer,
-    }
+    job.asks.of(role)
 }
 
 /// What a pod asks for beyond what the planner counts: one that was given more memory, or moved to more.

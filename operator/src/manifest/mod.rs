@@ -6,7 +6,7 @@ mod surroundings;
 #[cfg(test)]
 mod tests;
 
-pub use pod::pod;
+pub use pod::{pod, program_of};
 pub use surroundings::{disruption_budget, network_policy, service};
 
 use crate::api::TrainingJob;

@@ -3,10 +3,11 @@
 use super::containers::{TLS_VOLUME, container, environment, grace_seconds};
 use super::{Defaults, JOB_LABEL, ORDINAL_LABEL, ROLE_LABEL, labels, metadata};
 use crate::api::{self, TrainingJob, bytes, typed_template};
-use crate::decide::{PodPlan, Role, pod_name};
+use crate::decide::{Avoids, PodPlan, Role, pod_name};
 use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
+    Affinity, Container, EnvVar, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod,
+    PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PreferredSchedulingTerm,
     ResourceRequirements, SeccompProfile, SecretVolumeSource, Toleration, Volume, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -18,6 +19,19 @@ use std::collections::BTreeMap;
 
 /// How long after its node was lost a pod is given up, where the job does not say.
 const NODE_LOST_SECONDS: i64 = 30;
+
+/// Which of several containers a pod is about: the field's own annotation, by which `kubectl logs` goes, too.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// The name of the container of a job's pod that is the role's own, whatever others stand beside it.
+pub fn program_of(pod: &Pod) -> Option<&str> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let named = |name: &str| containers.iter().map(|one| one.name.as_str()).find(|one| *one == name);
+    let annotated = pod.metadata.annotations.as_ref().and_then(|all| named(all.get(DEFAULT_CONTAINER)?));
+    // Pods of operators before this annotation.
+    let labelled = || pod.metadata.labels.as_ref().and_then(|all| named(all.get(ROLE_LABEL)?));
+    annotated.or_else(labelled).or_else(|| containers.first().map(|one| one.name.as_str()))
+}
 
 /// The pod that a plan asks for.
 ///
@@ -33,19 +47,22 @@ pub fn pod(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Result<Pod
     let template = typed_template(template.unwrap_or(&Value::Object(Default::default())), &at)?;
     let mut metadata = metadata(job, pod_name(plan.role, &job.name_any(), plan.ordinal));
     let theirs = template.metadata.unwrap_or_default();
-    metadata.annotations = theirs.annotations;
+    let mut annotations = theirs.annotations.unwrap_or_default();
     let ours = metadata.labels.take().unwrap_or_default();
     let role = [(ROLE_LABEL, plan.role.name().to_owned()), (ORDINAL_LABEL, plan.ordinal.to_string())];
     let role = role.into_iter().map(|(key, value)| (key.to_owned(), value));
     metadata.labels = Some(theirs.labels.unwrap_or_default().into_iter().chain(ours).chain(role).collect());
-    let mut theirs = template.spec.unwrap_or_default();
-    let program = program(&mut theirs, plan.role);
+    let theirs = template.spec.unwrap_or_default();
+    let program = program(&theirs, plan.role);
+    annotations.insert(DEFAULT_CONTAINER.to_owned(), program.clone());
+    metadata.annotations = Some(annotations);
     let mut ours = container(job, defaults, plan);
     ours.name = program.clone();
     let mut spec = base(job, defaults, plan);
     spec.containers = vec![ours];
     merge(&mut spec, theirs);
     tolerations(job, &mut spec);
+    avoid(&mut spec, &plan.avoids);
     let container =
         spec.containers.iter_mut().find(|one| one.name == program).ok_or("the container is lost")?;
     finish(container, job, plan);
@@ -66,7 +83,7 @@ pub fn pod(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Result<Pod
 }
 
 /// The name of the container that is the role's; in a template without any it is given its place.
-fn program(theirs: &mut PodSpec, role: Role) -> String {
+fn program(theirs: &PodSpec, role: Role) -> String {
     let named = theirs.containers.iter().position(|one| one.name == role.name());
     match (named, role) {
         (Some(_), _) => role.name().to_owned(),
@@ -119,6 +136,39 @@ fn apart(job: &TrainingJob) -> Affinity {
         required_during_scheduling_ignored_during_execution: None,
     };
     Affinity { pod_anti_affinity: Some(pod_anti_affinity), ..Affinity::default() }
+}
+
+/// Keeps a pod from nodes, beside whatever its author's template says of them.
+fn avoid(spec: &mut PodSpec, avoids: &Avoids) {
+    if avoids.nodes.is_empty() {
+        return;
+    }
+    let other_than = |node: &String| NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(vec![node.clone()]),
+    };
+    let fields: Vec<NodeSelectorRequirement> = avoids.nodes.iter().map(other_than).collect();
+    let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
+    let NodeAffinity {
+        required_during_scheduling_ignored_during_execution: required,
+        preferred_during_scheduling_ignored_during_execution: preferred,
+    } = affinity;
+    if !avoids.is_strict {
+        let preference = NodeSelectorTerm { match_fields: Some(fields), match_expressions: None };
+        preferred.get_or_insert_default().push(PreferredSchedulingTerm { preference, weight: 100 });
+        return;
+    }
+    // One of the terms must hold: each has to say it.
+    let terms = &mut required
+        .get_or_insert_with(|| NodeSelector { node_selector_terms: Vec::new() })
+        .node_selector_terms;
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm::default());
+    }
+    terms
+        .iter_mut()
+        .for_each(|term| term.match_fields.get_or_insert_default().extend(fields.iter().cloned()));
 }
 
 /// The author's template over ours. What is a whole of its own is taken whole, not mixed.

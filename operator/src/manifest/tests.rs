@@ -1,7 +1,8 @@
 //! What pods become of templates. Tests only.
 
 use super::*;
-use crate::decide::{PodPlan, Role};
+use crate::decide::{Avoids, PodPlan, Role};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 fn job(more: Value) -> TrainingJob {
@@ -35,7 +36,16 @@ fn defaults() -> Defaults {
 }
 
 fn plan(role: Role, ordinal: u32) -> PodPlan {
-    PodPlan { role, ordinal, is_elastic: false, resources: None, memory: None, pservers: 2, trainers: 3 }
+    PodPlan {
+        role,
+        ordinal,
+        is_elastic: false,
+        resources: None,
+        memory: None,
+        pservers: 2,
+        trainers: 3,
+        avoids: Avoids::default(),
+    }
 }
 
 fn made(job: &TrainingJob, plan: &PodPlan) -> Value {
@@ -196,4 +206,53 @@ fn a_container_has_half_an_hour_until_it_answers_and_only_silence_ends_it_afterw
     job.spec.trainer.template = serde_json::from_value(json!({ "spec": { "containers": [own] } })).unwrap();
     let pod = made(&job, &plan(Role::Trainer, 0));
     assert_eq!(pod["spec"]["containers"][0]["startupProbe"], json!({ "exec": { "command": ["true"] } }));
+}
+
+/// Beside whatever the author says of nodes: one of the author's terms must hold, so that each has to keep the pod away.
+#[test]
+fn a_pod_is_kept_from_nodes_by_each_way_that_its_author_leaves_it() {
+    let avoids = |is_strict| Avoids { nodes: vec!["a".to_owned(), "b".to_owned()], is_strict };
+    let made_with = |affinity: Value, is_strict| {
+        let container = json!({ "name": "trainer", "image": "i" });
+        let template = json!({ "spec": { "affinity": affinity, "containers": [container] } });
+        let job = job(json!({ "trainer": { "template": template } }));
+        let pod = made(&job, &PodPlan { avoids: avoids(is_strict), ..plan(Role::Trainer, 0) });
+        pod["spec"]["affinity"]["nodeAffinity"].clone()
+    };
+    let not = |name: &str| json!({ "key": "metadata.name", "operator": "NotIn", "values": [name] });
+    let fields = json!([not("a"), not("b")]);
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let plain = made_with(Value::Null, true);
+    assert_eq!(plain, json!({ required: { "nodeSelectorTerms": [{ "matchFields": fields }] } }));
+    let zone =
+        |zone: &str| json!({ "matchExpressions": [{ "key": "zone", "operator": "In", "values": [zone] }] });
+    let theirs = json!({ "nodeAffinity": { required: { "nodeSelectorTerms": [zone("x"), zone("y")] } } });
+    let terms = made_with(theirs.clone(), true)[required]["nodeSelectorTerms"].clone();
+    for (at, name) in ["x", "y"].into_iter().enumerate() {
+        let mut wanted = zone(name);
+        wanted["matchFields"] = fields.clone();
+        assert_eq!(terms[at], wanted);
+    }
+    let rather = made_with(theirs.clone(), false);
+    assert_eq!(rather[required], theirs["nodeAffinity"][required], "who must be put there is");
+    let preferred = &rather["preferredDuringSchedulingIgnoredDuringExecution"][0];
+    assert_eq!((&preferred["weight"], &preferred["preference"]["matchFields"]), (&json!(100), &fields));
+}
+
+#[test]
+fn the_container_that_a_pod_is_about_is_said_by_the_fields_own_annotation() {
+    let name = |containers: Value| {
+        let job = job(json!({ "trainer": { "template": { "spec": { "containers": containers } } } }));
+        let pod = made(&job, &plan(Role::Trainer, 0));
+        let mut pod: Pod = serde_json::from_value(pod).unwrap();
+        // As meshes do that hold the program until their proxy is ready.
+        let proxy = serde_json::from_value(json!({ "name": "proxy" })).unwrap();
+        pod.spec.as_mut().unwrap().containers.insert(0, proxy);
+        program_of(&pod).unwrap().to_owned()
+    };
+    assert_eq!(
+        name(json!([{ "name": "log", "image": "l" }, { "name": "trainer", "image": "i" }])),
+        "trainer"
+    );
+    assert_eq!(name(json!([{ "name": "mine", "image": "i" }, { "name": "log", "image": "l" }])), "mine");
 }

@@ -159,6 +159,7 @@ fn pod(role: Role, ordinal: u32) -> Act {
         memory: None,
         pservers: 1,
         trainers: 100,
+        avoids: Default::default(),
     })
 }
 

@@ -64,7 +64,7 @@ fn ended(end: End) -> Ended {
         End::Exited(code) => Some(code),
         _ => None,
     };
-    Ended { end, exit_code, message: String::new(), at: Some(Moment(0)) }
+    Ended { end, exit_code, message: String::new(), at: Some(Moment(0)), leaves_others: false }
 }
 
 fn member(name: &str) -> MemberView {
@@ -84,7 +84,8 @@ fn as_many_ends_fail_a_job_as_on_a_laptop() {
         (Role::Trainer, exited(126), false, Some(1)),
         (Role::Trainer, exited(127), false, Some(1)),
         (Role::Trainer, End::Unstarted, false, Some(1)),
-        (Role::Trainer, End::Unstarted, true, Some(8)),
+        (Role::Trainer, End::Unstarted, true, None),
+        (Role::Master, End::Unstarted, true, None),
         (Role::Trainer, exited(3), true, Some(20)),
         (Role::Trainer, exited(5), true, None),
         (Role::Trainer, exited(5), false, Some(8)),

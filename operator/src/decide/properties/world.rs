@@ -14,6 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 const GRACE: u64 = 30;
 const SLOWNESS: i64 = 100;
 
+/// Every third has something beside its program.
+fn has_sidecar(pod: &PodView) -> bool {
+    pod.ordinal % 3 == 1
+}
+
 /// Each pod has a node of its own.
 fn node(uid: &str) -> String {
     format!("node-of-{uid}")
@@ -150,7 +155,13 @@ impl World {
         // One that is being deleted was counted then, or is no loss.
         self.ends += u32::from(pod.deleted.is_none());
         pod.is_ready = false;
-        pod.state = PodState::Ended(Ended { end, exit_code: Some(1), message: String::new(), at: None });
+        pod.state = PodState::Ended(Ended {
+            end,
+            exit_code: Some(1),
+            message: String::new(),
+            at: None,
+            leaves_others: has_sidecar(pod),
+        });
         self.master.pservers.remove(&name);
     }
 
@@ -169,6 +180,7 @@ impl World {
                         exit_code: Some(0),
                         message: String::new(),
                         at: Some(now),
+                        leaves_others: has_sidecar(pod),
                     });
                     self.master.pservers.remove(&pod.name);
                 }
@@ -255,6 +267,7 @@ impl World {
             job,
             pods,
             silent_nodes: Some(&silent),
+            elsewhere: Some(&Role::ALL),
             master: master.as_ref(),
             plans: &plans,
             choice: Choice::Plan(&plan, &self.scaled_down),

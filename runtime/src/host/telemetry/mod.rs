@@ -144,6 +144,28 @@ pub fn last_error(log: &str) -> Option<String> {
     Some(log[begin + ERROR.len()..].trim_end().to_owned())
 }
 
+/// The lines of a log as a person reads them: `ERROR the disk is full path=/data` for a line that is for programs, any other as it is.
+/// What is left of a line for programs whose beginning was cut off says nothing, and is left out.
+pub fn readable(log: &str) -> String {
+    let read = |line: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(line).ok();
+    let is_for_programs = log.lines().any(|line| read(line).is_some());
+    let lines = log.lines().enumerate().filter_map(|(at, line)| match read(line) {
+        Some(fields) => Some(said(&fields)),
+        None if at == 0 && is_for_programs && line.ends_with('}') => None,
+        None => Some(line.to_owned()),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// One line for programs, for people.
+fn said(line: &serde_json::Map<String, serde_json::Value>) -> String {
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let main = ["level", "message"].into_iter().filter_map(|name| line.get(name)).map(text);
+    let fields = line.get("fields").and_then(serde_json::Value::as_object);
+    let fields = fields.into_iter().flatten().map(|(name, value)| format!("{name}={}", text(value)));
+    main.chain(fields).collect::<Vec<_>>().join(" ")
+}
+
 /// The filter that the environment asks for, and what is wrong with it.
 fn filter() -> (EnvFilter, Option<String>) {
     let said = FILTERS.iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
@@ -171,6 +193,21 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(last_error(log).as_deref(), error, "{log}");
+        }
+    }
+
+    #[test]
+    fn a_log_for_programs_is_read_by_people_as_well() {
+        let line =
+            r#"{"fields":{"incarnation":"1.2","tries":3},"job":"j","level":"WARN","message":"joined"}"#;
+        for (log, said) in [
+            (line.to_owned(), "WARN joined incarnation=1.2 tries=3"),
+            (format!("\"level\":\"INFO\"}}\n{line}\nplain"), "WARN joined incarnation=1.2 tries=3\nplain"),
+            ("Traceback: {}\n  line 3".to_owned(), "Traceback: {}\n  line 3"),
+            (format!("panicked\n{line}"), "panicked\nWARN joined incarnation=1.2 tries=3"),
+            (String::new(), ""),
+        ] {
+            assert_eq!(readable(&log), said, "{log}");
         }
     }
 }

@@ -12,7 +12,7 @@ use kube::api::ListParams;
 use position::PATIENCE;
 use reader::{Reader, state};
 use serde_json::json;
-use shoal_operator::manifest::{JOB_LABEL, ROLE_LABEL};
+use shoal_operator::manifest::{JOB_LABEL, ROLE_LABEL, program_of};
 use shoal_runner::exit::Exit;
 use shoal_runner::output::{Output, print};
 use std::collections::BTreeSet;
@@ -150,6 +150,7 @@ async fn read(
                     cluster: cluster.clone(),
                     said: said.clone(),
                     pod: pod.name_any(),
+                    container: program_of(pod).map(str::to_owned),
                     uid: pod.uid(),
                     is_named: !choice.pods.is_empty(),
                     tail: choice.tail,

@@ -8,6 +8,7 @@ use futures_util::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::LogParams;
+use shoal_operator::manifest::program_of;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -16,28 +17,31 @@ pub(super) struct Reader {
     pub(super) cluster: Cluster,
     pub(super) said: mpsc::Sender<Said>,
     pub(super) pod: String,
+    /// Which of its containers: the role's own.
+    pub(super) container: Option<String>,
     pub(super) uid: Option<String>,
     /// Whether it was asked for by its name: then it is an error that it is gone.
     pub(super) is_named: bool,
     pub(super) tail: Option<i64>,
 }
 
-/// How far the container of a pod is.
+/// How far the role's own container of a pod is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Runs,
     Over,
 }
 
-/// The state of a pod's container; none before that can have said something.
+/// The state of a pod's own container; none before that can have said something.
 pub(super) fn state(pod: &Pod) -> Option<State> {
-    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let mut states = containers.filter_map(|one| one.state.as_ref());
-    states.find_map(|state| match (&state.running, &state.terminated) {
+    let name = program_of(pod)?;
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let state = containers.iter().find(|one| one.name == name)?.state.as_ref()?;
+    match (&state.running, &state.terminated) {
         (Some(_), _) => Some(State::Runs),
         (None, Some(_)) => Some(State::Over),
         (None, None) => None,
-    })
+    }
 }
 
 /// Whoever prints what is said does not listen any more.
@@ -46,7 +50,8 @@ struct Closed;
 impl Reader {
     /// Reads what it has said so far.
     pub(super) async fn read(&self) {
-        let parameters = LogParams { tail_lines: self.tail, ..LogParams::default() };
+        let container = self.container.clone();
+        let parameters = LogParams { container, tail_lines: self.tail, ..LogParams::default() };
         let read = async {
             let mut lines = self.cluster.pods().log_stream(&self.pod, &parameters).await?.lines();
             while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
@@ -104,8 +109,14 @@ impl Reader {
             None => self.tail,
             Some(_) => None,
         };
-        let parameters =
-            LogParams { follow: true, timestamps: true, since_time, tail_lines, ..LogParams::default() };
+        let parameters = LogParams {
+            container: self.container.clone(),
+            follow: true,
+            timestamps: true,
+            since_time,
+            tail_lines,
+            ..LogParams::default()
+        };
         let mut lines = self.cluster.pods().log_stream(&self.pod, &parameters).await?.lines();
         position.reopen();
         while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
