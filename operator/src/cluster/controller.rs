@@ -5,7 +5,7 @@ use super::fleet::{Fleet, again, reconcile};
 use super::master::masters;
 use super::planner::{Planner, Plans};
 use super::plans::PlanIndex;
-use super::surroundings::{Surrounded, budget_version};
+use super::surroundings::{Surrounded, budget_api};
 use super::{Leader, Reconciles, index::named, orphans, pod_index::PodIndex, watches};
 use crate::api::{ScalePlan, TrainingJob};
 use crate::inventory::Tenant;
@@ -67,8 +67,8 @@ pub async fn run(
     security: Security,
     Watched { leader, reconciles, plans: made }: Watched,
 ) -> kube::Result<()> {
-    let budget_version = budget_version(&client).await?;
-    let surrounded = Surrounded::list(&client, namespace, budget_version).await?;
+    let budgets = budget_api(&client).await?;
+    let surrounded = Surrounded::list(&client, namespace, budgets).await?;
     let (job_store, job_writer) = reflector::store::<TrainingJob>();
     let pod_index = Arc::new(PodIndex::new());
     let plan_index = Arc::new(PlanIndex::new());
@@ -88,7 +88,7 @@ pub async fn run(
         recorder: Recorder::new(client.clone(), reporter),
         client,
         defaults,
-        budget_version,
+        budgets,
         masters,
         leader,
         pods: Arc::clone(&pod_index),

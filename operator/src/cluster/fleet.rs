@@ -17,7 +17,7 @@ use crate::api::{Moment, ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{
     Act, Choice, Decision, GOING, Memory, NAME_TAKEN, PodState, PodView, QUOTA, Role, View, decide,
 };
-use crate::manifest::{Defaults, identity};
+use crate::manifest::{BudgetApi, Defaults, identity};
 use futures_util::future::join_all;
 use kube::runtime::controller::Action;
 use kube::runtime::events::Recorder;
@@ -35,6 +35,8 @@ use tokio::time::{Instant, timeout};
 const PROGRESS_SECONDS: u64 = 10;
 /// Services and the like are applied again after so long: somebody may have changed them.
 const SURROUNDINGS_EVERY: Duration = Duration::from_secs(600);
+/// Made for no number that a job has: as it is it serves, and it is to be tried again.
+const TO_BE_TRIED: u32 = u32::MAX;
 /// One job is given so long at a time: several calls that each take their whole deadline, then others have the place.
 pub(super) const RECONCILE_MAX: Duration = Duration::from_secs(30);
 /// After an error, and after many of them in a row.
@@ -46,7 +48,7 @@ static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 pub(super) struct Fleet {
     pub(super) client: Client,
     pub(super) defaults: Defaults,
-    pub(super) budget_version: &'static str,
+    pub(super) budgets: BudgetApi,
     pub(super) masters: Masters,
     pub(super) leader: Arc<Leader>,
     pub(super) pods: Arc<PodIndex>,
@@ -72,8 +74,8 @@ pub(super) struct Known {
     pub(super) unseen: Unseen,
     dialogue: Dialogue,
     pub(super) refusals: Refusals,
-    /// For each of its surroundings, for which generation and when they were made; none once they are deleted or taken.
-    made: [Option<(Option<i64>, Instant)>; KINDS.len()],
+    /// For each of its surroundings, for which number and when they were made; none once they are deleted or taken.
+    made: [Option<(u32, Instant)>; KINDS.len()],
 }
 
 impl Known {
@@ -225,9 +227,9 @@ impl Fleet {
     async fn surround(&self, job: &TrainingJob, known: &mut Known, failed: &mut Option<kube::Error>) {
         let now = Instant::now();
         let is_due = |(at, kind): &(usize, Kind)| {
-            known.made[*at].is_none_or(|(generation, made)| {
-                generation != job.metadata.generation || made + SURROUNDINGS_EVERY <= now
-            }) && known.refusals.is_due(&kind.of(job), now)
+            known.made[*at]
+                .is_none_or(|(number, made)| number != kind.made_for(job) || made + SURROUNDINGS_EVERY <= now)
+                && known.refusals.is_due(&kind.of(job), now)
         };
         let due: Vec<(usize, Kind)> = KINDS.into_iter().enumerate().filter(is_due).collect();
         if due.is_empty() {
@@ -240,13 +242,12 @@ impl Fleet {
             let object = kind.of(job);
             match made {
                 Ok((Outcome::Done, _)) => {
-                    known.made[*at] = Some((job.metadata.generation, now));
+                    known.made[*at] = Some((kind.made_for(job), now));
                     known.refusals.forgive(&object);
                 }
                 Ok((Outcome::Refused(word, mut why), is_there)) => {
                     if is_there {
-                        // As it is it serves; it is to be tried again all the same.
-                        known.made[*at] = Some((None, now));
+                        known.made[*at] = Some((TO_BE_TRIED, now));
                         why += "; it stays as it is";
                     }
                     if matches!(word, NAME_TAKEN | GOING) {
@@ -264,8 +265,8 @@ impl Fleet {
 
     /// Makes one. Also returns whether it is there, the job's own.
     async fn make(&self, job: &TrainingJob, kind: Kind, has_former: bool) -> kube::Result<(Outcome, bool)> {
-        let version = self.budget_version;
-        let made = surroundings::make(&self.client, job, &self.defaults, version, kind).await?;
+        let budgets = self.budgets;
+        let made = surroundings::make(&self.client, job, &self.defaults, budgets, kind).await?;
         if kind == Kind::Policy && has_former && matches!(made, (Outcome::Done, _)) {
             // Not before its successor is there: in between the pods would be open to all.
             surroundings::delete_former_policy(&self.client, job).await?;
@@ -278,7 +279,7 @@ impl Fleet {
     pub(super) async fn release(&self, job: &TrainingJob) -> kube::Result<()> {
         let uid = job.uid().unwrap_or_default();
         let Some(has_former) = locked(&self.surrounded).of(&uid) else { return Ok(()) };
-        surroundings::delete(&self.client, job, self.budget_version).await?;
+        surroundings::delete(&self.client, job, self.budgets).await?;
         if has_former {
             surroundings::delete_former_policy(&self.client, job).await?;
         }

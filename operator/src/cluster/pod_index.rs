@@ -1,42 +1,46 @@
 //! The pods there are, by the job that owns them: a reconcile of a job must not pass over the pods of all others.
 
-use super::index::Index;
+use super::index::{Index, named};
 use super::pods;
 use crate::api::TrainingJob;
 use crate::decide::PodView;
+use crate::manifest::job_of;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
-/// The namespace, for a pod of another may say that it is owned by anybody; the uid of the job; the pod's name.
-type PodKey = (String, String, String);
+/// A pod, and the uid of the job that owns it now. A pod's owner may change while it lives; its name does not.
+#[derive(Debug)]
+pub(super) struct OwnedPod {
+    job: String,
+    pod: PodView,
+}
 
 /// All pods of jobs.
-pub(super) type PodIndex = Index<PodView, PodKey>;
+pub(super) type PodIndex = Index<OwnedPod>;
 
 impl PodIndex {
     /// Takes in what the watch says.
     pub(super) fn note_pod(&self, event: &Event<Pod>) {
-        self.note(event, place, pods::seen);
+        self.note(event, named, |pod| {
+            let owner = job_of(&pod.metadata)?;
+            Some(OwnedPod { job: owner.uid.clone(), pod: pods::seen(pod)? })
+        });
     }
 
-    /// The pods of a job, by role and ordinal.
+    /// The pods of a job, by role and ordinal. Those of its namespace alone: a pod of another may say that it is owned by anybody.
     pub(super) fn of(&self, job: &TrainingJob) -> Vec<PodView> {
         let (namespace, uid) = (job.namespace().unwrap_or_default(), job.uid().unwrap_or_default());
-        let first = (namespace, uid, String::new());
+        // Its pods' names begin with its own, as those of few other pods do.
+        let prefix = format!("{}-", job.name_any());
         let seen = self.seen();
-        let from = seen.all().range(first.clone()..);
-        let ours = from.take_while(|(place, _)| (&place.0, &place.1) == (&first.0, &first.1));
-        let mut pods: Vec<PodView> = ours.map(|(_, pod)| pod.clone()).collect();
+        let from = seen.all().range((namespace.clone(), prefix.clone())..);
+        let alike = from.take_while(|((at, name), _)| *at == namespace && name.starts_with(&prefix));
+        let ours = alike.filter(|(_, owned)| owned.job == uid);
+        let mut pods: Vec<PodView> = ours.map(|(_, owned)| owned.pod.clone()).collect();
         pods.sort_by_key(|pod| (pod.role, pod.ordinal));
         pods
     }
-}
-
-/// A job's pod has one owner; what has none is nobody's.
-fn place(pod: &Pod) -> PodKey {
-    let owner = pod.metadata.owner_references.iter().flatten().next().map(|owner| owner.uid.clone());
-    (pod.namespace().unwrap_or_default(), owner.unwrap_or_default(), pod.name_any())
 }
 
 #[cfg(test)]
@@ -46,9 +50,10 @@ mod tests {
 
     fn pod(name: &str, uid: &str, job: &str) -> Pod {
         let labels = json!({ "shoal.dev/role": "trainer", "shoal.dev/ordinal": "0" });
-        let owner = json!({ "apiVersion": "v", "kind": "k", "name": "j", "uid": job });
+        let owner =
+            json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": job });
         serde_json::from_value(json!({ "metadata": {
-            "name": name, "namespace": "n", "uid": uid, "labels": labels, "ownerReferences": [owner],
+            "name": format!("j-{name}"), "namespace": "n", "uid": uid, "labels": labels, "ownerReferences": [owner],
         } }))
         .unwrap()
     }
@@ -81,6 +86,15 @@ mod tests {
         assert_eq!(uids(&index, "x"), ["3"]);
         index.note_pod(&Event::Delete(pod("a", "3", "x")));
         assert!(uids(&index, "x").is_empty() && index.seen().all().len() == 1);
+
+        // A collector of garbage takes the owner out of a pod that is to outlive its job; a pod may be another job's later.
+        let mut orphaned = pod("b", "2", "y");
+        orphaned.metadata.owner_references = None;
+        index.note_pod(&Event::Apply(orphaned));
+        assert!(uids(&index, "y").is_empty());
+        index.note_pod(&Event::Apply(pod("b", "2", "x")));
+        index.note_pod(&Event::Apply(pod("b", "2", "y")));
+        assert_eq!((uids(&index, "x").len(), uids(&index, "y")), (0, vec!["2".to_owned()]));
 
         // Listed anew: what is not in the list has gone.
         index.note_pod(&Event::Init);

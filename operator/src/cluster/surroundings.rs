@@ -6,8 +6,8 @@ use super::apply::{Outcome, refusal};
 use super::owned::{self, Owner, owner};
 use crate::api::TrainingJob;
 use crate::manifest::{
-    Defaults, FIELD_MANAGER, JOB_LABEL, budget_name, disruption_budget, network_policy, policy_name, service,
-    service_name,
+    BudgetApi, Defaults, FIELD_MANAGER, JOB_LABEL, budget_name, disruption_budget, network_policy,
+    policy_name, service, service_name,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
@@ -20,12 +20,25 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Objects in one answer of a list.
 const PAGE: u32 = 500;
 
-/// Which version of disruption budgets a server has: from 1.21 on `policy/v1`.
-pub(super) async fn budget_version(client: &Client) -> kube::Result<&'static str> {
+/// From this minor version on budgets may say what becomes of pods that are not ready.
+const EVICTION_POLICY_SINCE: u32 = 27;
+
+/// What a server knows of disruption budgets: from 1.21 on `policy/v1`.
+pub(super) async fn budget_api(client: &Client) -> kube::Result<BudgetApi> {
     let groups = client.list_api_groups().await?;
     let policy = groups.groups.iter().find(|group| group.name == "policy");
     let has_v1 = policy.is_some_and(|group| group.versions.iter().any(|one| one.version == "v1"));
-    Ok(if has_v1 { "v1" } else { "v1beta1" })
+    let minor = client.apiserver_version().await?.minor;
+    Ok(BudgetApi {
+        version: if has_v1 { "v1" } else { "v1beta1" },
+        has_eviction_policy: minor_number(&minor) >= EVICTION_POLICY_SINCE,
+    })
+}
+
+/// 36 of `36+`, as vendors write it.
+fn minor_number(minor: &str) -> u32 {
+    let digits = minor.find(|c: char| !c.is_ascii_digit()).map_or(minor, |end| &minor[..end]);
+    digits.parse().unwrap_or(0)
 }
 
 /// One of the three kinds.
@@ -66,12 +79,25 @@ impl Kind {
         format!("{} {}", self.resource("v1").kind, self.name(job))
     }
 
-    /// The object as it should be.
-    fn wanted(self, job: &TrainingJob, defaults: &Defaults, version: &str) -> serde_json::Result<Value> {
+    /// The object as it should be; none if there should be none.
+    fn wanted(
+        self,
+        job: &TrainingJob,
+        defaults: &Defaults,
+        api: BudgetApi,
+    ) -> serde_json::Result<Option<Value>> {
+        Ok(match self {
+            Kind::Service => Some(serde_json::to_value(service(job))?),
+            Kind::Budget => disruption_budget(job, api),
+            Kind::Policy => Some(serde_json::to_value(network_policy(job, defaults)?)?),
+        })
+    }
+
+    /// What of a job its object follows from, beside the job's name: one made for another number is to be changed.
+    pub(super) fn made_for(self, job: &TrainingJob) -> u32 {
         match self {
-            Kind::Service => serde_json::to_value(service(job)),
-            Kind::Budget => Ok(disruption_budget(job, &format!("policy/{version}"))),
-            Kind::Policy => serde_json::to_value(network_policy(job, defaults)?),
+            Kind::Budget => job.status.as_ref().map_or(0, |status| status.pserver.wanted),
+            Kind::Service | Kind::Policy => 0,
         }
     }
 }
@@ -114,11 +140,11 @@ impl Surrounded {
     pub(super) async fn list(
         client: &Client,
         namespace: Option<&str>,
-        version: &str,
+        budgets: BudgetApi,
     ) -> kube::Result<Surrounded> {
         let mut found = Surrounded::default();
         for kind in KINDS {
-            let all = api(client, namespace, &kind.resource(version));
+            let all = api(client, namespace, &kind.resource(budgets.version));
             let mut which = ListParams::default().labels(JOB_LABEL).limit(PAGE);
             loop {
                 let page = all.list_metadata(&which).await?;
@@ -140,22 +166,27 @@ impl Surrounded {
     }
 }
 
-/// Makes one of them, or sees that it is as it should be. Also returns whether it is there, the job's own.
+/// Makes one of them, or sees that it is as it should be, or is not there. Also returns whether it is there, the job's own.
 pub(super) async fn make(
     client: &Client,
     job: &TrainingJob,
     defaults: &Defaults,
-    version: &str,
+    budgets: BudgetApi,
     kind: Kind,
 ) -> kube::Result<(Outcome, bool)> {
-    let all = api(client, job.namespace().as_deref(), &kind.resource(version));
+    let resource = kind.resource(budgets.version);
+    let all = api(client, job.namespace().as_deref(), &resource);
     let (name, what) = (kind.name(job), kind.of(job));
-    let mut wanted = kind.wanted(job, defaults, version).map_err(kube::Error::SerdeError)?;
+    let wanted = kind.wanted(job, defaults, budgets).map_err(kube::Error::SerdeError)?;
+    let Some(mut wanted) = wanted else {
+        delete_owned(&all, &name, job).await?;
+        return Ok((Outcome::Done, false));
+    };
     let there = all.get_metadata_opt(&name).await?;
     let is_there = there.is_some();
     let written = match there {
         None => {
-            let typed = typed(wanted, &kind.resource(version)).map_err(kube::Error::SerdeError)?;
+            let typed = typed(wanted, &resource).map_err(kube::Error::SerdeError)?;
             let how = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             all.create(&how, &typed).await.map(drop)
         }
@@ -163,13 +194,19 @@ pub(super) async fn make(
             if let Some(refused) = owned::refused(&what, &there.metadata, job) {
                 return Ok((refused, false));
             }
-            let resource = kind.resource(version);
             (wanted["apiVersion"], wanted["kind"]) = (resource.api_version.into(), resource.kind.into());
             // The object that was looked at, and as it was looked at: under this name there may be another by now.
             wanted["metadata"]["uid"] = there.metadata.uid.into();
             wanted["metadata"]["resourceVersion"] = there.metadata.resource_version.into();
-            let how = PatchParams::apply(FIELD_MANAGER).force();
-            all.patch(&name, &how, &Patch::Apply(wanted)).await.map(drop)
+            if kind == Kind::Budget {
+                // Operators before asked for this, and no budget may have both.
+                wanted["spec"]["maxUnavailable"] = Value::Null;
+                let how = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+                all.patch(&name, &how, &Patch::Merge(wanted)).await.map(drop)
+            } else {
+                let how = PatchParams::apply(FIELD_MANAGER).force();
+                all.patch(&name, &how, &Patch::Apply(wanted)).await.map(drop)
+            }
         }
     };
     match written {
@@ -186,9 +223,9 @@ fn typed(wanted: Value, resource: &ApiResource) -> serde_json::Result<DynamicObj
 }
 
 /// Deletes those that are the job's own.
-pub(super) async fn delete(client: &Client, job: &TrainingJob, version: &str) -> kube::Result<()> {
+pub(super) async fn delete(client: &Client, job: &TrainingJob, budgets: BudgetApi) -> kube::Result<()> {
     for kind in KINDS {
-        let all = api(client, job.namespace().as_deref(), &kind.resource(version));
+        let all = api(client, job.namespace().as_deref(), &kind.resource(budgets.version));
         delete_owned(&all, &kind.name(job), job).await?;
     }
     Ok(())
@@ -216,5 +253,16 @@ pub(super) fn unless_gone<T: std::fmt::Debug>(deleted: kube::Result<T>) -> kube:
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_a_server_is_read_as_vendors_write_it() {
+        let numbers = ["20", "27", "36+", "28-gke.1", "", "x"].map(minor_number);
+        assert_eq!(numbers, [20, 27, 36, 28, 0, 0]);
     }
 }

@@ -30,7 +30,8 @@ pub(super) fn acts(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) ->
     if target.surroundings == Surroundings::Deleted {
         acts.push(Act::DeleteSurroundings);
     }
-    if seen.course == Course::Deleted && view.pods.is_empty() && view.has_finalizer() {
+    let may_go = view.pods.is_empty() || view.is_orphaning();
+    if seen.course == Course::Deleted && may_go && view.has_finalizer() {
         acts.push(Act::RemoveFinalizer);
     }
     if target.is_job_deleted {
@@ -39,11 +40,16 @@ pub(super) fn acts(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) ->
     acts
 }
 
-/// Each pod that goes, once. Who has been told to end is told again only to be given up.
+/// Each pod that goes, once. Who has been told to end is told again only to be given up, or to end sooner than somebody else has said.
 fn deletions(seen: &Observed<'_>, target: &Target<'_>) -> Vec<Act> {
     let mut told = BTreeSet::new();
     let going = seen.spent.iter().chain(&target.going);
-    let due = going.filter(|(pod, grace)| pod.deleted.is_none() || *grace == Grace::Force);
+    let is_sooner = |pod: &PodView, grace: Grace| match (pod.deleted, grace) {
+        (None, _) | (_, Grace::Force) => true,
+        (Some(deleted), Grace::Seconds(seconds)) => u64::from(seconds) < deleted.grace_seconds,
+        (Some(_), Grace::Own) => false,
+    };
+    let due = going.filter(|(pod, grace)| is_sooner(pod, *grace));
     let each = due.filter(|(pod, _)| told.insert(&pod.uid));
     each.map(|(pod, grace)| Act::DeletePod { name: pod.name.clone(), uid: pod.uid.clone(), grace: *grace })
         .collect()

@@ -20,6 +20,8 @@ mod check;
 mod ends;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod going_tests;
 mod load;
 mod nodes;
 mod notes;

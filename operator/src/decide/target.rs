@@ -91,6 +91,11 @@ impl<'a> Target<'a> {
 
     /// The job is being deleted: its trainers end first, then the rest, then it goes.
     fn delete(&mut self, seen: &Observed<'a>) {
+        if seen.view.is_orphaning() {
+            let said = "its pods stay and run on, and nobody keeps them: as --cascade=orphan says";
+            self.notes.event(true, "Orphaned", said);
+            return;
+        }
         let has_trainers = seen.view.of(Role::Trainer).next().is_some();
         self.leave(seen, |pod| pod.role == Role::Trainer || !has_trainers);
         if seen.view.pods.is_empty() && seen.view.has_finalizer() {

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// The finalizer that lets the operator end a job's pods in order.
 pub const FINALIZER: &str = "shoal.dev/drain";
+/// The collector of garbage's own, on what is deleted by `kubectl delete --cascade=orphan`.
+const ORPHAN_FINALIZER: &str = "orphan";
 
 /// All that is seen of a job at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,12 @@ impl View<'_> {
 
     pub(super) fn has_finalizer(&self) -> bool {
         self.job.metadata.finalizers.iter().flatten().any(|one| one == FINALIZER)
+    }
+
+    /// Whether the job is being deleted so that all that belongs to it stays: the collector of garbage takes it out of their owners.
+    pub(super) fn is_orphaning(&self) -> bool {
+        let has = |name: &str| self.job.metadata.finalizers.iter().flatten().any(|one| one == name);
+        self.job.metadata.deletion_timestamp.is_some() && has(ORPHAN_FINALIZER)
     }
 
     pub(super) fn of(&self, role: Role) -> impl Iterator<Item = &PodView> {

@@ -2,7 +2,7 @@
 
 use super::{Amounts, Wish};
 use crate::decide::Role;
-use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL};
+use crate::manifest::{ORDINAL_LABEL, ROLE_LABEL, job_of};
 use k8s_openapi::api::core::v1::Pod;
 
 /// A pod that has room, or waits for it.
@@ -90,7 +90,7 @@ fn member(pod: &Pod) -> Option<Member> {
         _ => return None,
     };
     let ordinal = labels.get(ORDINAL_LABEL)?.parse().ok()?;
-    let owner = pod.metadata.owner_references.iter().flatten().find(|one| one.kind == "TrainingJob")?;
+    let owner = job_of(&pod.metadata)?;
     Some(Member { job: owner.uid.clone(), role, ordinal })
 }
 
@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn a_jobs_pod_is_one_by_its_owner_and_not_by_labels_alone() {
         let labels = json!({ "shoal.dev/role": "trainer", "shoal.dev/ordinal": "3" });
-        let owner = json!([{ "apiVersion": "v", "kind": "TrainingJob", "name": "j", "uid": "job" }]);
+        let owner =
+            json!([{ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": "job" }]);
         let ours = tenant(json!({}), json!({ "labels": labels, "ownerReferences": owner })).unwrap();
         assert_eq!(ours.member, Some(Member { job: "job".to_owned(), role: Role::Trainer, ordinal: 3 }));
         assert_eq!(tenant(json!({}), json!({ "labels": labels })).unwrap().member, None);

@@ -7,9 +7,9 @@ mod surroundings;
 mod tests;
 
 pub use pod::{pod, program_of};
-pub use surroundings::{disruption_budget, network_policy, service};
+pub use surroundings::{BudgetApi, disruption_budget, network_policy, service};
 
-use crate::api::TrainingJob;
+use crate::api::{GROUP, TrainingJob};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
@@ -87,6 +87,14 @@ fn owner(job: &TrainingJob) -> OwnerReference {
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
+}
+
+/// The job that owns an object, if one does: others may be among the owners, too.
+pub fn job_of(object: &ObjectMeta) -> Option<&OwnerReference> {
+    let is_job = |owner: &&OwnerReference| {
+        owner.kind == TrainingJob::kind(&()) && owner.api_version.starts_with(&format!("{GROUP}/"))
+    };
+    object.owner_references.iter().flatten().find(is_job)
 }
 
 fn metadata(job: &TrainingJob, name: String) -> ObjectMeta {

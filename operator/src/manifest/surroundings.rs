@@ -40,15 +40,35 @@ pub fn service(job: &TrainingJob) -> Service {
     }
 }
 
-/// The disruption budget of a job's pservers, in the version of the API that the server has. Trainers have none: they may
-/// go at any time.
-pub fn disruption_budget(job: &TrainingJob, api_version: &str) -> Value {
-    json!({
-        "apiVersion": api_version,
+/// What of disruption budgets a server knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetApi {
+    /// The version of the group `policy`.
+    pub version: &'static str,
+    /// Whether a budget may say that pods that are not ready do not hold up a drain.
+    pub has_eviction_policy: bool,
+}
+
+/// The disruption budget of a job's pservers, of which one may go at a time; none for a job of a single one, which may go as well. Trainers
+/// have none: they may go at any time.
+///
+/// By the number of pods that stay, and never by `maxUnavailable`: for that the disruption controller asks the scale of the pods' owner how many
+/// there should be, and the scale of a job is its number of trainers.
+pub fn disruption_budget(job: &TrainingJob, api: BudgetApi) -> Option<Value> {
+    let wanted = job.status.as_ref().map_or(0, |status| status.pserver.wanted);
+    let mut spec = json!({
+        "minAvailable": wanted.checked_sub(1).filter(|stay| *stay > 0)?,
+        "selector": { "matchLabels": selector(job, Some(Role::Pserver)) },
+    });
+    if api.has_eviction_policy {
+        spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
+    }
+    Some(json!({
+        "apiVersion": format!("policy/{}", api.version),
         "kind": "PodDisruptionBudget",
         "metadata": metadata(job, budget_name(job)),
-        "spec": { "maxUnavailable": 1, "selector": { "matchLabels": selector(job, Some(Role::Pserver)) } },
-    })
+        "spec": spec,
+    }))
 }
 
 /// Who may connect to a job's pods: the job's own, the operator, and whoever reads the pages for probes.

@@ -164,13 +164,32 @@ fn a_template_adds_to_the_operators_pods_and_takes_their_commands_whole() {
     assert_eq!(moved["spec"]["containers"][0]["resources"], own);
 }
 
+/// The disruption controller counts pods for a number of those that stay; for one of those that may go it asks the scale of their owner,
+/// which is the number of trainers.
+#[test]
+fn of_several_pservers_all_but_one_stay_and_a_single_one_may_go() {
+    let api = BudgetApi { version: "v1beta1", has_eviction_policy: false };
+    let budget = |pservers: u32, api| {
+        let mut job = job(json!({}));
+        job.status.get_or_insert_default().pserver.wanted = pservers;
+        disruption_budget(&job, api)
+    };
+    assert_eq!((budget(0, api), budget(1, api)), (None, None));
+    let of_three = budget(3, api).unwrap();
+    assert_eq!(of_three["apiVersion"], "policy/v1beta1");
+    let labels = json!({ "shoal.dev/job": "digits", "shoal.dev/role": "pserver" });
+    assert_eq!(of_three["spec"], json!({ "minAvailable": 2, "selector": { "matchLabels": labels } }));
+    let api = BudgetApi { version: "v1", has_eviction_policy: true };
+    assert_eq!(budget(2, api).unwrap()["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+}
+
 #[test]
 fn the_surroundings_are_the_jobs_own() {
-    let job = job(json!({}));
+    let mut job = job(json!({}));
+    job.status.get_or_insert_default().pserver.wanted = 2;
+    let budget = disruption_budget(&job, BudgetApi { version: "v1", has_eviction_policy: true }).unwrap();
     let service = json!(service(&job));
     assert_eq!(service["spec"]["selector"], json!({ "shoal.dev/job": "digits", "shoal.dev/role": "master" }));
-    let budget = disruption_budget(&job, "policy/v1");
-    assert_eq!(budget["spec"]["selector"]["matchLabels"]["shoal.dev/role"], "pserver");
     let policy = json!(network_policy(&job, &defaults()).unwrap());
     assert_eq!(policy["spec"]["ingress"].as_array().unwrap().len(), 3);
     let operators = &policy["spec"]["ingress"][1]["from"][0];

@@ -121,7 +121,7 @@ async fn fleet() -> (Arc<Fleet>, Arc<Calls>) {
         recorder: Recorder::new(client.clone(), reporter),
         client,
         defaults: Defaults::default(),
-        budget_version: "v1",
+        budgets: BudgetApi { version: "v1", has_eviction_policy: true },
         masters: masters().0,
         leader: Arc::new(leader),
         pods,
@@ -175,7 +175,7 @@ async fn what_a_quota_refuses_is_waited_for_by_its_first_pod_and_by_none_that_wo
     let mut acts: Vec<Act> = (0..3).map(|ordinal| pod(Role::Pserver, ordinal)).collect();
     acts.extend((0..100).map(|ordinal| pod(Role::Trainer, ordinal)));
     let (mut known, mut failed) = (Known::default(), None);
-    known.made[0] = Some((None, Instant::now()));
+    known.made[0] = Some((0, Instant::now()));
     *calls.server.lock().unwrap() = Server::Full(2);
     fleet.create(&job(), &acts, &mut known, &mut failed).await;
     assert_eq!((all(), made(&mut known).len()), (3, 2), "no trainer takes the room of a pserver");
@@ -203,7 +203,7 @@ async fn a_pod_that_is_refused_for_itself_keeps_no_other_from_being_made_and_an_
     let mut acts: Vec<Act> = (0..3).map(|ordinal| pod(Role::Pserver, ordinal)).collect();
     acts.extend((0..7).map(|ordinal| pod(Role::Trainer, ordinal)));
     let (mut known, mut failed) = (Known::default(), None);
-    known.made[0] = Some((None, Instant::now()));
+    known.made[0] = Some((0, Instant::now()));
     *calls.server.lock().unwrap() = Server::Picky("j-pserver-0");
     let mut there = BTreeSet::new();
     for _ in 0..2 {
@@ -225,7 +225,7 @@ async fn a_pod_that_is_there_is_known_from_then_on_and_one_without_its_labels_is
     let (fleet, calls) = fleet().await;
     let acts = [pod(Role::Trainer, 3)];
     let (mut known, mut failed) = (Known::default(), None);
-    known.made[0] = Some((None, Instant::now()));
+    known.made[0] = Some((0, Instant::now()));
     *calls.server.lock().unwrap() = Server::There(false);
     fleet.create(&job(), &acts, &mut known, &mut failed).await;
     assert_eq!(known.unseen.with_made(Vec::new()), Vec::new());
@@ -246,7 +246,7 @@ async fn pods_of_a_job_are_made_side_by_side_but_not_all_at_once() {
     let (mut known, mut failed) = (Known::default(), None);
     fleet.create(&job(), &acts, &mut known, &mut failed).await;
     assert_eq!(calls.all.load(Ordering::Relaxed), 0, "without a service nobody finds the master");
-    known.made[0] = Some((None, Instant::now()));
+    known.made[0] = Some((0, Instant::now()));
     let began = Instant::now();
     fleet.create(&job(), &acts, &mut known, &mut failed).await;
     assert!(failed.is_none(), "{failed:?}");
