@@ -112,7 +112,7 @@ fn taken(job: &TrainingJob, has_program: bool) -> Result<RunManifest, String> {
     own.checkpoint.place.clear();
     Ok(RunManifest {
         name: job.metadata.name.clone(),
-        trainers: bounds(trainer.min_replicas, trainer.max_replicas, trainer.replicas),
+        trainers: bounds(trainer.min_replicas, trainer.max_replicas, job.asked_trainers()),
         pservers: bounds(pserver.min_replicas, pserver.max_replicas, pserver.replicas),
         devices: devices.collect::<Result<_, _>>()?,
         spec: own,

@@ -40,7 +40,9 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
         format!("{host}-{:08x}", Random::from_os().bits() as u32)
     });
     telemetry::identify("", &identity);
-    let leader = Leader::new(client.clone(), &settings.lease_namespace, &settings.lease_name, identity);
+    let keeps_all = settings.namespace.is_none();
+    let leader =
+        Leader::new(client.clone(), &settings.lease_namespace, &settings.lease_name, identity, keeps_all);
     let leader = Arc::new(leader);
     let reconciles = Arc::new(cluster::Reconciles::default());
     let plans = Arc::new(cluster::Plans::default());
@@ -62,7 +64,11 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
             regrow_seconds: settings.regrow_seconds,
             ..shoal_planner::Settings::default()
         };
-        let scope = cluster::Scope { namespace: settings.namespace.as_deref(), planning };
+        let scope = cluster::Scope {
+            namespace: settings.namespace.as_deref(),
+            lease_name: &settings.lease_name,
+            planning,
+        };
         tokio::select! {
             ran = cluster::run(client, scope, defaults, security, watched) => {
                 ran.context("the API server cannot be asked")?;

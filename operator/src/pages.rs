@@ -95,7 +95,7 @@ mod tests {
         let server = tower::service_fn(async |_: ::http::Request<kube::client::Body>| {
             Err::<::http::Response<kube::client::Body>, tower::BoxError>("away".into())
         });
-        let leader = Leader::new(kube::Client::new(server, "n"), "n", "l", "me".to_owned());
+        let leader = Leader::new(kube::Client::new(server, "n"), "n", "l", "me".to_owned(), true);
         let watched = Watched { leader: Arc::new(leader), reconciles: Arc::default(), plans: Arc::default() };
         let pages = Pages { watched, calls: Arc::default() };
         assert_eq!(pages.readiness().await, Ok(()));

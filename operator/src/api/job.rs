@@ -138,6 +138,22 @@ impl Default for PserverSpec {
     }
 }
 
+/// The annotation with the number of trainers that the operator itself has written into `spec.trainer.replicas`. Autoscalers begin with that
+/// number, and the API server has no scale of a job without one.
+pub const PLANNED_TRAINERS: &str = "shoal.dev/planned-trainers";
+
+impl TrainingJob {
+    /// The number of trainers that the operator has written into the spec; none where it has not.
+    pub fn planned_trainers(&self) -> Option<u32> {
+        self.metadata.annotations.as_ref()?.get(PLANNED_TRAINERS)?.parse().ok()
+    }
+
+    /// How many trainers somebody asks for; none where the operator decides. Its own number is nobody's wish.
+    pub fn asked_trainers(&self) -> Option<u32> {
+        self.spec.trainer.replicas.filter(|asked| Some(*asked) != self.planned_trainers())
+    }
+}
+
 /// The trainers of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -150,7 +166,8 @@ pub struct TrainerSpec {
     #[schemars(range(min = 1, max = 10_000))]
     pub max_replicas: Option<u32>,
     /// So many, from the least to the most, as soon as there is room: what `kubectl scale`, an autoscaler or a ScalePlan sets.
-    /// By default the operator decides, by the room that there is and by what more trainers bring.
+    /// By default the operator decides, by the room that there is and by what more trainers bring, and writes its own number here
+    /// (the annotation shoal.dev/planned-trainers says so) until somebody else writes another.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10_000))]
     pub replicas: Option<u32>,

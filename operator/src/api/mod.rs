@@ -14,8 +14,8 @@ mod validate;
 
 pub use file::{WrittenJob, written_jobs};
 pub use job::{
-    CleanPodPolicy, FailurePolicy, MasterSpec, PserverSpec, TlsSpec, TrainerSpec, TrainingJob,
-    TrainingJobSpec,
+    CleanPodPolicy, FailurePolicy, MasterSpec, PLANNED_TRAINERS, PserverSpec, TlsSpec, TrainerSpec,
+    TrainingJob, TrainingJobSpec,
 };
 pub use moment::Moment;
 pub use plan::{MigratePod, ReplicaResourceSpec, ScalePlan, ScalePlanPhase, ScalePlanSpec, ScalePlanStatus};

@@ -3,7 +3,9 @@
 use super::fleet::Fleet;
 use super::surroundings::unless_gone;
 use super::{master::Which, owned, pods, unseen::Unseen};
-use crate::api::{GROUP, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus, VERSION};
+use crate::api::{
+    GROUP, PLANNED_TRAINERS, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus, VERSION,
+};
 use crate::decide::{Act, FINALIZER, Grace, NAME_TAKEN, PodPlan, PodView, QUOTA};
 use crate::manifest::{self, FIELD_MANAGER};
 use k8s_openapi::api::core::v1::Pod;
@@ -125,6 +127,7 @@ pub(super) async fn act(
         Act::SetReplicas { trainers, pservers } => {
             set_replicas(fleet, job, *trainers, *pservers, unseen).await?;
         }
+        Act::WritePlanned(planned) => write_planned(fleet, job, *planned, unseen).await?,
         // A master that does not hear it is told again at the next reconcile.
         Act::Tell(command) => {
             if let Some(master) = master {
@@ -223,6 +226,33 @@ async fn set_replicas(
     unless_gone(written.map(|after| unseen.wrote(after)))
 }
 
+/// Over the version that was looked at: a number that somebody has written since is a wish.
+async fn write_planned(
+    fleet: &Fleet,
+    job: &TrainingJob,
+    planned: Option<u32>,
+    unseen: &mut Unseen,
+) -> kube::Result<()> {
+    let jobs: Api<TrainingJob> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
+    let annotation = planned.map(|planned| planned.to_string());
+    let mut patch = json!({ "metadata": {
+        "uid": job.uid(), "resourceVersion": job.resource_version(),
+        "annotations": { PLANNED_TRAINERS: annotation },
+    } });
+    if let Some(planned) = planned {
+        patch["spec"] = json!({ "trainer": { "replicas": planned } });
+    }
+    match jobs.patch(&job.name_any(), &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
+        Ok(written) => {
+            unseen.wrote(written);
+            Ok(())
+        }
+        // The next reconcile sees what has changed.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Over the version that was looked at: numbers that somebody has written since are newer than this wish.
 fn replicas_patch(job: &TrainingJob, trainers: Option<u32>, pservers: Option<u32>) -> Value {
     let mut spec = json!({});
@@ -231,7 +261,13 @@ fn replicas_patch(job: &TrainingJob, trainers: Option<u32>, pservers: Option<u32
             spec[role] = json!({ "replicas": replicas });
         }
     }
-    json!({ "metadata": { "uid": job.uid(), "resourceVersion": job.resource_version() }, "spec": spec })
+    let mut patch =
+        json!({ "metadata": { "uid": job.uid(), "resourceVersion": job.resource_version() }, "spec": spec });
+    if trainers.is_some() && job.planned_trainers().is_some() {
+        // Also where it is the number that the operator had itself: now somebody asks for it.
+        patch["metadata"]["annotations"] = json!({ PLANNED_TRAINERS: null });
+    }
+    patch
 }
 
 /// Tells people. One event that is lost changes nothing.

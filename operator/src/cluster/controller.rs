@@ -3,6 +3,7 @@
 use super::creations::CREATED_BY_ALL;
 use super::fleet::{Fleet, again, reconcile};
 use super::master::masters;
+use super::others::Others;
 use super::planner::{Planner, Plans};
 use super::plans::PlanIndex;
 use super::surroundings::{Surrounded, budget_api};
@@ -41,6 +42,8 @@ where
 pub struct Scope<'a> {
     /// The jobs of this namespace only; by default of the whole cluster, for which it plans.
     pub namespace: Option<&'a str>,
+    /// The name of the leases of operators, in whatever namespace.
+    pub lease_name: &'a str,
     /// How the cluster is planned for.
     pub planning: shoal_planner::Settings,
 }
@@ -62,7 +65,7 @@ pub struct Watched {
 /// A server that cannot be asked which APIs it has.
 pub async fn run(
     client: Client,
-    Scope { namespace, planning }: Scope<'_>,
+    Scope { namespace, lease_name, planning }: Scope<'_>,
     defaults: Defaults,
     security: Security,
     Watched { leader, reconciles, plans: made }: Watched,
@@ -72,8 +75,12 @@ pub async fn run(
     let (job_store, job_writer) = reflector::store::<TrainingJob>();
     let pod_index = Arc::new(PodIndex::new());
     let plan_index = Arc::new(PlanIndex::new());
-    let planner =
-        namespace.is_none().then(|| Planner::new(planning, defaults.clone(), job_store.clone(), made));
+    // One that keeps a namespace alone is the one that others leave it to.
+    let others = namespace.is_none().then(|| Arc::new(Others::of(&defaults.namespace)));
+    let watching_others = watches::of_others(others.clone(), client.clone(), lease_name.to_owned());
+    let planner = others
+        .clone()
+        .map(|others| Planner::new(planning, defaults.clone(), job_store.clone(), others, made));
     let planner = planner.map(Arc::new);
     // Without a planner nobody asks for pods of others.
     let which = watcher::Config::default();
@@ -94,6 +101,7 @@ pub async fn run(
         pods: Arc::clone(&pod_index),
         plans: Arc::clone(&plan_index),
         planner: planner.clone(),
+        others,
         reconciles,
         surrounded: Mutex::new(surrounded),
         jobs: Mutex::default(),
@@ -142,6 +150,7 @@ pub async fn run(
         never = calls.make(security) => match never {},
         never = orphans::tell(&fleet, &all_jobs) => match never {},
         never = planning_watches => match never {},
+        never = watching_others => match never {},
         never = watches::plan_again(planner, to_look_at) => match never {},
     }
 }

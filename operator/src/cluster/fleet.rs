@@ -7,6 +7,7 @@ use super::failure::ReconcileError;
 use super::leader::Leader;
 use super::master::{Dialogue, Masters, Which};
 use super::metrics::Reconciles;
+use super::others::Others;
 use super::planner::Planner;
 use super::plans::PlanIndex;
 use super::pod_index::PodIndex;
@@ -39,6 +40,8 @@ const SURROUNDINGS_EVERY: Duration = Duration::from_secs(600);
 const TO_BE_TRIED: u32 = u32::MAX;
 /// One job is given so long at a time: several calls that each take their whole deadline, then others have the place.
 pub(super) const RECONCILE_MAX: Duration = Duration::from_secs(30);
+/// Whether another operator still keeps a job is looked at so often.
+const STANDS_BY: Duration = Duration::from_secs(10);
 /// After an error, and after many of them in a row.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// When this operator began, or had anything to do first.
@@ -55,6 +58,8 @@ pub(super) struct Fleet {
     pub(super) plans: Arc<PlanIndex>,
     /// None for an operator of one namespace: it sees no nodes.
     pub(super) planner: Option<Arc<Planner>>,
+    /// None for an operator of one namespace: others leave it to that one.
+    pub(super) others: Option<Arc<Others>>,
     pub(super) recorder: Recorder,
     pub(super) reconciles: Arc<Reconciles>,
     /// Which jobs have a service and the like, as far as this operator knows.
@@ -95,6 +100,9 @@ pub(super) async fn reconcile(job: Arc<TrainingJob>, fleet: Arc<Fleet>) -> Resul
     // A job without its pods looks like one that has lost them all.
     fleet.pods.wait_until_ready().await;
     fleet.plans.wait_until_ready().await;
+    if let Some(others) = &fleet.others {
+        others.wait_until_ready().await;
+    }
     let under_way = fleet.reconciles.begin();
     let began = Instant::now();
     let done = timeout(RECONCILE_MAX, fleet.reconcile(&job)).await;
@@ -122,6 +130,10 @@ impl Fleet {
     async fn reconcile(&self, cached: &TrainingJob) -> Result<Action, ReconcileError> {
         if !self.is_leading() {
             return Err(ReconcileError::NotLeading);
+        }
+        let namespace = cached.namespace().unwrap_or_default();
+        if self.others.as_ref().is_some_and(|others| others.keep(&namespace)) {
+            return Ok(Action::requeue(STANDS_BY));
         }
         let uid = cached.uid().unwrap_or_default();
         let known = Arc::clone(locked(&self.jobs).entry(uid.clone()).or_default());

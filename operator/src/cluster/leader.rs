@@ -4,6 +4,7 @@
 //!
 //! The library `kubert`, which has leases as well, is not used: its newest version (0.25) is for kube 1.1.
 
+use super::others::{CLUSTER, NAMESPACE, SCOPE};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -27,6 +28,8 @@ pub struct Leader {
     leases: Api<Lease>,
     name: String,
     identity: String,
+    /// Whose jobs it keeps, in the word of [`SCOPE`].
+    scope: &'static str,
     /// Until when this one may act.
     until: Mutex<Option<Instant>>,
 }
@@ -35,9 +38,10 @@ pub struct Leader {
 type Held = Option<((String, Option<MicroTime>), Instant)>;
 
 impl Leader {
-    /// A contender named `identity` for the lease `name`.
-    pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Leader {
+    /// A contender named `identity` for the lease `name`, by whose holder the jobs of the whole cluster are kept, or of the lease's namespace.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: String, keeps_all: bool) -> Leader {
         Leader {
+            scope: if keeps_all { CLUSTER } else { NAMESPACE },
             leases: Api::namespaced(client, namespace),
             name: name.to_owned(),
             identity,
@@ -112,7 +116,7 @@ impl Leader {
     async fn try_once(&self, held: &mut Held) -> kube::Result<bool> {
         let asked = Instant::now();
         let Some(mut lease) = self.leases.get_opt(&self.name).await? else {
-            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+            let metadata = self.metadata();
             let lease = Lease { metadata, spec: Some(self.spec(None)) };
             return self.swapped(self.leases.create(&PostParams::default(), &lease).await, asked);
         };
@@ -129,10 +133,9 @@ impl Leader {
             }
         }
         lease.metadata = ObjectMeta {
-            name: Some(self.name.clone()),
             namespace: lease.namespace(),
             resource_version: lease.resource_version(),
-            ..ObjectMeta::default()
+            ..self.metadata()
         };
         lease.spec = Some(self.spec(Some(&spec)));
         self.swapped(self.leases.replace(&self.name, &PostParams::default(), &lease).await, asked)
@@ -147,6 +150,11 @@ impl Leader {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    fn metadata(&self) -> ObjectMeta {
+        let scope = [(SCOPE.to_owned(), self.scope.to_owned())];
+        ObjectMeta { name: Some(self.name.clone()), annotations: Some(scope.into()), ..ObjectMeta::default() }
     }
 
     /// The lease as it is once this one has it.
@@ -202,14 +210,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_stands_by_on_a_connection_that_has_died_asks_again_and_leads() {
-        let leader = Leader::new(hung_at_first(1), "n", "l", "second".to_owned());
+        let leader = Leader::new(hung_at_first(1), "n", "l", "second".to_owned(), true);
         let elected = tokio::time::timeout(LEASE + PERIOD, leader.elected()).await;
         assert!(elected.is_ok() && leader.is_leading());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_whose_calls_hang_stops_acting_before_another_may_begin_and_ends_at_once_when_told() {
-        let leader = Leader::new(hung_at_first(0), "n", "l", "first".to_owned());
+        let leader = Leader::new(hung_at_first(0), "n", "l", "first".to_owned(), true);
         leader.elected().await;
         let leader = Leader { leases: Api::namespaced(hung_at_first(u32::MAX), "n"), ..leader };
         let began = Instant::now();

@@ -11,6 +11,7 @@ mod leader;
 mod master;
 mod metrics;
 mod orphans;
+mod others;
 mod owned;
 mod planner;
 mod plans;

@@ -20,6 +20,10 @@ pub(super) async fn tell(fleet: &Fleet, jobs: &Store<TrainingJob>) -> std::conve
         }
         fleet.forget_all_but(&jobs.state().iter().filter_map(|job| job.uid()).collect());
         for plan in fleet.plans.due() {
+            let namespace = plan.namespace().unwrap_or_default();
+            if fleet.others.as_ref().is_some_and(|others| others.keep(&namespace)) {
+                continue;
+            }
             if let Some(status) = orphaned(&plan, present(), |job| jobs.get(job).is_some())
                 && let Err(error) = apply::write_plan(fleet, &plan, &status).await
             {

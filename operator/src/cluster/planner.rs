@@ -1,6 +1,7 @@
 //! Plans for all jobs again and again, and tells which of them have another plan than before. The plan itself is `shoal_planner`.
 
 use super::index::Index;
+use super::others::Others;
 use crate::api::{Phase, TrainingJob, TrainingJobStatus, faults};
 use crate::decide::{PodView, Role, avoided, has_failed_to_start, pservers_wanted};
 use crate::inventory::{Asks, Inventory, JobFacts, Site, Tenant, asks, cluster_view};
@@ -50,6 +51,8 @@ pub(super) struct Planner {
     settings: Settings,
     defaults: Defaults,
     jobs: Store<TrainingJob>,
+    /// Whose jobs are planned by others, or by nobody: here they are pods like any.
+    others: Arc<Others>,
     plans: Arc<Plans>,
     /// Something has changed.
     pub(super) changed: Notify,
@@ -83,6 +86,7 @@ impl Planner {
         settings: Settings,
         defaults: Defaults,
         jobs: Store<TrainingJob>,
+        others: Arc<Others>,
         plans: Arc<Plans>,
     ) -> Planner {
         Planner {
@@ -92,6 +96,7 @@ impl Planner {
             settings,
             defaults,
             jobs,
+            others,
             plans,
             changed: Notify::new(),
             book: Mutex::default(),
@@ -246,7 +251,8 @@ impl Planner {
         let is_to_run =
             job.metadata.deletion_timestamp.is_none() && !status.phase.is_over() && !job.spec.suspend;
         let is_stopping = matches!(status.phase, Phase::Suspending);
-        if !is_to_run || is_stopping {
+        let is_kept_here = !self.others.keep(&job.namespace().unwrap_or_default());
+        if !is_to_run || is_stopping || !is_kept_here {
             return None;
         }
         let uid = job.uid()?;
@@ -256,7 +262,7 @@ impl Planner {
         let (spec, known) = (&job.spec.trainer, entry.planned.as_deref());
         let least = spec.min_replicas;
         let most = spec.max_replicas.unwrap_or(least).max(least);
-        let stated = spec.replicas.map(|replicas| replicas.clamp(least, most));
+        let stated = job.asked_trainers().map(|replicas| replicas.clamp(least, most));
         let refused = book.refused.get(&uid).map(|(_, trainers, _)| *trainers);
         let admitted = known.map(|(plan, _)| plan).filter(|plan| plan.is_admitted);
         let is_admitted = admitted.is_some() || was_admitted(&status);

@@ -1,10 +1,12 @@
-//! What the planner watches beside pods and jobs: nodes and priority classes. Decides nothing.
+//! What is watched beside pods and jobs: nodes and priority classes for the planner, and the leases of other operators. Decides nothing.
 
 use super::index::named;
+use super::others::Others;
 use super::planner::{Planner, class};
 use crate::api::TrainingJob;
 use crate::inventory::Site;
 use futures_util::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::runtime::reflector::ObjectRef;
@@ -34,6 +36,23 @@ pub(super) async fn of_planner(planner: Option<Arc<Planner>>, client: Client) ->
         Err(error) => noted("priority classes", &error),
     });
     tokio::join!(nodes, classes);
+    std::future::pending().await
+}
+
+/// Keeps what is known of other operators up to date, by their leases; an operator of one namespace looks at none.
+pub(super) async fn of_others(others: Option<Arc<Others>>, client: Client, name: String) -> Infallible {
+    let Some(others) = others else { return std::future::pending().await };
+    // Rights may be for leases of this name alone, which this asks for.
+    let which = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let leases = watcher(Api::<Lease>::all(client), which).default_backoff();
+    let noted = leases.for_each(async |event| match event {
+        Ok(event) => others.note(&event),
+        Err(error) => {
+            others.cannot_be_seen();
+            tracing::warn!(%error, "other operators are not seen: this one keeps all jobs");
+        }
+    });
+    noted.await;
     std::future::pending().await
 }
 

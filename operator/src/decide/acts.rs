@@ -15,8 +15,10 @@ pub(super) fn acts(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) ->
     if seen.course != Course::Deleted && !view.has_finalizer() {
         acts.push(Act::AddFinalizer);
     }
-    if let Some((trainers, pservers)) = target.plans.replicas {
-        acts.push(Act::SetReplicas { trainers, pservers });
+    match (target.plans.replicas, planned(seen, target)) {
+        (Some((trainers, pservers)), _) => acts.push(Act::SetReplicas { trainers, pservers }),
+        (None, Some(planned)) => acts.push(Act::WritePlanned(planned)),
+        (None, None) => {}
     }
     if target.surroundings == Surroundings::Made {
         acts.push(Act::MakeSurroundings);
@@ -38,6 +40,19 @@ pub(super) fn acts(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) ->
         acts.push(Act::DeleteJob);
     }
     acts
+}
+
+/// What the spec is to say of the operator's own number of trainers, if not what it says.
+fn planned(seen: &Observed<'_>, target: &Target<'_>) -> Option<Option<u32>> {
+    let job = seen.view.job;
+    if seen.course != Course::Kept {
+        return None;
+    }
+    let least = job.spec.trainer.min_replicas;
+    let trainers = if target.is_admitted { target.trainers.max(least) } else { least };
+    let wanted = job.asked_trainers().is_none().then_some(trainers);
+    let is_written = wanted.is_none() || job.spec.trainer.replicas == wanted;
+    (job.planned_trainers() != wanted || !is_written).then_some(wanted)
 }
 
 /// Each pod that goes, once. Who has been told to end is told again only to be given up, or to end sooner than somebody else has said.

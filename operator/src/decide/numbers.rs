@@ -1,6 +1,6 @@
 //! How many of whom a job is to have: what its spec says, or what was planned for it among all jobs. Pure.
 
-use crate::api::{PlanStatus, TrainingJobSpec, TrainingJobStatus};
+use crate::api::{PlanStatus, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use shoal_planner::{Blocker, JobPlan};
 
 /// Who says how many trainers a job is to have.
@@ -36,15 +36,11 @@ pub(super) struct Numbers {
 }
 
 /// How many of whom there should be.
-pub(super) fn numbers(
-    spec: &TrainingJobSpec,
-    status: Option<&TrainingJobStatus>,
-    choice: Choice<'_>,
-) -> Numbers {
+pub(super) fn numbers(job: &TrainingJob, status: Option<&TrainingJobStatus>, choice: Choice<'_>) -> Numbers {
+    let (spec, asked) = (&job.spec, job.asked_trainers());
     let trainer = &spec.trainer;
     let least = trainer.min_replicas;
-    let trainers =
-        trainer.replicas.unwrap_or(least).clamp(least, trainer.max_replicas.unwrap_or(least).max(least));
+    let trainers = asked.unwrap_or(least).clamp(least, trainer.max_replicas.unwrap_or(least).max(least));
     let why = |is_stated: bool| {
         let what = if is_stated { "replicas" } else { "minReplicas" };
         format!("{what}, as the job's spec says")
@@ -52,7 +48,7 @@ pub(super) fn numbers(
     let by_spec = Numbers {
         trainers,
         pservers: pservers_wanted(spec, status),
-        why_trainers: why(trainer.replicas.is_some()),
+        why_trainers: why(asked.is_some()),
         why_pservers: match spec.pserver.replicas {
             Some(_) => why(true),
             None => "within minReplicas and maxReplicas of the job's spec".to_owned(),
@@ -63,7 +59,7 @@ pub(super) fn numbers(
         Choice::Spec => by_spec,
         // Who was let in stays in: a plan that says otherwise is older than that.
         Choice::Plan(plan, scaled_down) if plan.is_admitted || !is_in(status) => {
-            by_plan(spec, plan, scaled_down, by_spec)
+            by_plan(job, plan, scaled_down, by_spec)
         }
         Choice::Plan(..) | Choice::NotYet => as_before(spec, status, by_spec),
     }
@@ -83,7 +79,8 @@ pub fn pservers_wanted(spec: &TrainingJobSpec, status: Option<&TrainingJobStatus
     status.map_or(least, |status| status.pserver.wanted).clamp(least, most)
 }
 
-fn by_plan(spec: &TrainingJobSpec, plan: &JobPlan, scaled_down: &[String], by_spec: Numbers) -> Numbers {
+fn by_plan(job: &TrainingJob, plan: &JobPlan, scaled_down: &[String], by_spec: Numbers) -> Numbers {
+    let spec = &job.spec;
     let blocked_by = plan.blocker.as_ref().map(Blocker::to_string);
     let status = PlanStatus {
         share: format!("{:.1}%", 100.0 * plan.share),
@@ -95,7 +92,7 @@ fn by_plan(spec: &TrainingJobSpec, plan: &JobPlan, scaled_down: &[String], by_sp
     let least = spec.trainer.min_replicas;
     let most = spec.trainer.max_replicas.unwrap_or(least).max(least);
     let why_trainers = match &blocked_by {
-        _ if spec.trainer.replicas == Some(plan.trainers) => by_spec.why_trainers.clone(),
+        _ if job.asked_trainers() == Some(plan.trainers) => by_spec.why_trainers.clone(),
         None => plan.why.clone(),
         Some(blocked_by) => format!("{}; no more, for {blocked_by}", plan.why),
     };
@@ -128,11 +125,12 @@ fn is_in(status: Option<&TrainingJobStatus>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::PLANNED_TRAINERS;
     use serde_json::json;
 
-    fn spec(replicas: Option<u32>) -> TrainingJobSpec {
+    fn job(replicas: Option<u32>) -> TrainingJob {
         let trainer = json!({ "minReplicas": 2, "maxReplicas": 6, "replicas": replicas, "template": {} });
-        serde_json::from_value(json!({ "trainer": trainer })).unwrap()
+        TrainingJob::new("j", serde_json::from_value(json!({ "trainer": trainer })).unwrap())
     }
 
     fn full() -> Blocker {
@@ -146,15 +144,31 @@ mod tests {
 
     #[test]
     fn a_plan_says_how_many_and_why_unless_they_are_as_the_spec_says() {
-        let by = |spec: &TrainingJobSpec, trainers| {
-            let said = numbers(spec, None, Choice::Plan(&planned(trainers, full()), &[]));
+        let by = |job: &TrainingJob, trainers| {
+            let said = numbers(job, None, Choice::Plan(&planned(trainers, full()), &[]));
             (said.trainers, said.why_trainers)
         };
-        assert_eq!(by(&spec(Some(4)), 4), (4, "replicas, as the job's spec says".to_owned()));
-        assert_eq!(by(&spec(Some(4)), 3), (3, "room; no more, for full".to_owned()));
-        assert_eq!(by(&spec(None), 3), (3, "room; no more, for full".to_owned()));
-        assert_eq!(by(&spec(None), 9).0, 6, "a plan may be older than the spec");
-        assert_eq!(by(&spec(None), 1).0, 2);
+        assert_eq!(by(&job(Some(4)), 4), (4, "replicas, as the job's spec says".to_owned()));
+        assert_eq!(by(&job(Some(4)), 3), (3, "room; no more, for full".to_owned()));
+        assert_eq!(by(&job(None), 3), (3, "room; no more, for full".to_owned()));
+        assert_eq!(by(&job(None), 9).0, 6, "a plan may be older than the spec");
+        assert_eq!(by(&job(None), 1).0, 2);
+    }
+
+    #[test]
+    fn a_number_that_the_operator_has_written_itself_is_nobodys_wish() {
+        let mut job = job(Some(4));
+        job.metadata.annotations = Some([(PLANNED_TRAINERS.to_owned(), "4".to_owned())].into());
+        let said = |job: &TrainingJob, choice| {
+            let said = numbers(job, None, choice);
+            (said.trainers, said.why_trainers)
+        };
+        let plan = planned(3, full());
+        let by_plan = said(&job, Choice::Plan(&plan, &[]));
+        assert_eq!(by_plan, (3, "room; no more, for full".to_owned()));
+        assert_eq!(said(&job, Choice::Spec).0, 2, "without a plan it is the least");
+        job.spec.trainer.replicas = Some(5);
+        assert_eq!(said(&job, Choice::Spec), (5, "replicas, as the job's spec says".to_owned()));
     }
 
     #[test]
@@ -163,12 +177,12 @@ mod tests {
             serde_json::from_value(json!({ "admitted": "2026-01-01T00:00:00Z", "trainer": { "wanted": 5 } }))
                 .unwrap();
         for choice in [Choice::NotYet, Choice::Plan(&JobPlan::default(), &[])] {
-            let stays = numbers(&spec(None), Some(&status), choice);
+            let stays = numbers(&job(None), Some(&status), choice);
             assert_eq!((stays.trainers, stays.waits_for), (5, None));
         }
-        assert!(numbers(&spec(None), None, Choice::NotYet).waits_for.is_some());
+        assert!(numbers(&job(None), None, Choice::NotYet).waits_for.is_some());
         let refused = JobPlan { is_admitted: false, ..planned(0, full()) };
-        let waits = numbers(&spec(None), None, Choice::Plan(&refused, &[]));
+        let waits = numbers(&job(None), None, Choice::Plan(&refused, &[]));
         assert_eq!((waits.trainers, waits.waits_for.as_deref()), (0, Some("full")));
     }
 }

@@ -131,11 +131,11 @@ fn begin(
     if let Some((_, pod)) = moves().find(|(ordinal, _)| !seats.can_be_replaced(**ordinal)) {
         return Err(format!("{}: it is leaving already", pod.name));
     }
-    let spec = &seen.view.job.spec;
+    let job = seen.view.job;
     let is_said = |asked: Option<u32>, said: Option<u32>| asked.is_none() || asked == said;
     // Until the job itself says so; what it says later is somebody else's wish.
     let is_set =
-        is_said(asked.trainers, spec.trainer.replicas) && is_said(asked.pservers, spec.pserver.replicas);
+        is_said(asked.trainers, job.asked_trainers()) && is_said(asked.pservers, job.spec.pserver.replicas);
     if !is_set {
         plans.replicas = Some((asked.trainers, asked.pservers));
     }
@@ -233,10 +233,10 @@ fn go_on(
     status: &mut ScalePlanStatus,
 ) -> Result<(), String> {
     let mut missing = Vec::new();
-    let spec = &seen.view.job.spec;
+    let job = seen.view.job;
     for (role, numbers) in &plan.spec.replica_resource_specs {
         let is_trainer = matches!(role.as_str(), "worker" | "trainer");
-        let now = if is_trainer { spec.trainer.replicas } else { spec.pserver.replicas };
+        let now = if is_trainer { job.asked_trainers() } else { job.spec.pserver.replicas };
         let Some(wanted) = numbers.replicas else { continue };
         if now != Some(wanted) {
             let now = now.map_or_else(|| "the operator's choice".to_owned(), |now| now.to_string());

@@ -29,7 +29,9 @@ proptest! {
             prop_assert!(world.pods.is_empty());
         } else {
             let (trainer, pserver) = (&world.job.spec.trainer, &world.job.spec.pserver);
-            let trainers = trainer.replicas.unwrap_or(trainer.min_replicas) as usize;
+            let asked = world.job.asked_trainers();
+            let trainers = asked.unwrap_or(trainer.min_replicas) as usize;
+            prop_assert_eq!(trainer.replicas, Some(trainers as u32), "for autoscalers to begin with");
             let pservers = pserver.replicas.unwrap_or(pserver.min_replicas) as usize;
             prop_assert_eq!(status.phase, Phase::Running, "{}", status.message);
             prop_assert_eq!(world.running_of(Role::Trainer), trainers);

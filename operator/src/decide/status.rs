@@ -259,7 +259,7 @@ fn waits_for(seen: &Observed<'_>, target: &Target<'_>, status: &TrainingJobStatu
 
 /// Why a job has fewer trainers than its spec says in so many words.
 fn fewer_than_asked_for(seen: &Observed<'_>, status: &TrainingJobStatus) -> Option<String> {
-    let (asked, wanted) = (seen.view.job.spec.trainer.replicas?, status.trainer.wanted);
+    let (asked, wanted) = (seen.view.job.asked_trainers()?, status.trainer.wanted);
     let plan = status.plan.as_ref().filter(|plan| wanted < asked && !plan.blocked_by.is_empty())?;
     Some(format!("{wanted} of {asked} trainers: {}", plan.blocked_by))
 }

@@ -53,7 +53,7 @@ pub(super) struct Target<'a> {
 /// What there should be of a job.
 pub(super) fn target<'a>(seen: &Observed<'a>, memory: &Memory) -> Target<'a> {
     let books = &seen.books;
-    let numbers = numbers(&seen.view.job.spec, Some(books), seen.view.choice);
+    let numbers = numbers(seen.view.job, Some(books), seen.view.choice);
     let mut target = Target {
         is_admitted: books.admitted.is_some(),
         trainers: books.trainer.wanted,

@@ -288,6 +288,8 @@ pub enum Act {
         /// Pservers.
         pservers: Option<u32>,
     },
+    /// Write the operator's own number of trainers into the job's spec, for autoscalers to begin with; none: it is somebody else's now.
+    WritePlanned(Option<u32>),
     /// Tell the master.
     Tell(Command),
     /// Tell people.

@@ -31,6 +31,8 @@ pub enum PodPlace {
     On(String),
     /// No node has it yet: where it wants to be.
     Wants(Box<Wish>),
+    /// The scheduler makes room for it on this node: it is to be there as soon as others have left. Where else it could be.
+    Nominated(String, Box<Wish>),
 }
 
 /// What a pod is to its job.
@@ -53,6 +55,7 @@ impl Tenant {
             return None;
         }
         let node = spec.node_name.as_ref().filter(|node| !node.is_empty());
+        let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_ref());
         // One that is held back by gates asks for nothing yet.
         let is_held = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         if node.is_none() && is_held {
@@ -61,8 +64,11 @@ impl Tenant {
         let made = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         Some(Tenant {
             amounts: Amounts::of_pod(spec),
-            place: node
-                .map_or_else(|| PodPlace::Wants(Box::new(Wish::of(spec))), |node| PodPlace::On(node.clone())),
+            place: match (node, nominated) {
+                (Some(node), _) => PodPlace::On(node.clone()),
+                (None, Some(node)) => PodPlace::Nominated(node.clone(), Box::new(Wish::of(spec))),
+                (None, None) => PodPlace::Wants(Box::new(Wish::of(spec))),
+            },
             priority: spec.priority.unwrap_or(0),
             since: u64::try_from(made).unwrap_or(0),
             is_leaving: metadata.deletion_timestamp.is_some(),
@@ -75,7 +81,7 @@ impl Tenant {
     pub fn node(&self) -> Option<&str> {
         match &self.place {
             PodPlace::On(node) => Some(node),
-            PodPlace::Wants(_) => None,
+            PodPlace::Wants(_) | PodPlace::Nominated(..) => None,
         }
     }
 }

@@ -56,8 +56,13 @@ pub fn cluster_view<'a>(
                 used[node].add(&beyond(&asked, &counted.unwrap_or_default()));
             }
             // A job's own pods that wait are in what the job wants.
-            (PodPlace::Wants(wish), None) if tenant.member.is_none() => waiting.push((name, tenant, wish)),
-            (PodPlace::Wants(_), _) => {}
+            _ if tenant.member.is_some() => {}
+            (PodPlace::Nominated(node, wish), _) => match places.get(node.as_str()) {
+                // The scheduler makes its room: to make some elsewhere would take twice as much.
+                Some(&node) => used[node].add(&tenant.amounts.planned(&devices)),
+                None => waiting.push((name, tenant, wish)),
+            },
+            (PodPlace::Wants(wish), _) => waiting.push((name, tenant, wish)),
         }
     }
     let asks = jobs.iter().flat_map(|job| [&job.asks.master, &job.asks.pserver, &job.asks.trainer]);
@@ -243,6 +248,19 @@ mod tests {
         let inventory = seen(&[leaving, grown, surplus], facts(1, &[]));
         assert_eq!(inventory.view.nodes.iter().map(|node| node.used.0[CPU]).collect::<Vec<_>>(), [500, 0]);
         assert_eq!(inventory.view.jobs[0].trainers.nodes, [0]);
+    }
+
+    #[test]
+    fn a_pod_for_which_the_scheduler_makes_room_has_it_there_and_waits_for_none() {
+        let nominated = |node: &str| {
+            let waits = pod(None, 700, None);
+            let PodPlace::Wants(wish) = waits.place else { unreachable!() };
+            Tenant { place: PodPlace::Nominated(node.to_owned(), wish), ..pod(None, 700, None) }
+        };
+        let view = seen(&[nominated("b"), nominated("gone")], facts(1, &[])).view;
+        assert_eq!(view.nodes.iter().map(|node| node.used.0[CPU]).collect::<Vec<_>>(), [0, 700]);
+        let waiting: Vec<&str> = view.waiting.iter().map(|pod| pod.name.as_str()).collect();
+        assert_eq!(waiting, ["p1"], "its node is no more");
     }
 
     #[test]

@@ -111,7 +111,7 @@ async fn fleet() -> (Arc<Fleet>, Arc<Calls>) {
     let calls = Arc::new(Calls::default());
     let server = Arc::clone(&calls);
     let client = Client::new(service_fn(move |request| answer(Arc::clone(&server), request)), "n");
-    let leader = Leader::new(client.clone(), "n", "l", "me".to_owned());
+    let leader = Leader::new(client.clone(), "n", "l", "me".to_owned(), true);
     leader.elected().await;
     let (pods, plans) = (Arc::new(PodIndex::new()), Arc::new(PlanIndex::new()));
     pods.note_pod(&Event::InitDone);
@@ -127,6 +127,7 @@ async fn fleet() -> (Arc<Fleet>, Arc<Calls>) {
         pods,
         plans,
         planner: None,
+        others: None,
         reconciles: Arc::default(),
         surrounded: Mutex::default(),
         jobs: Mutex::default(),

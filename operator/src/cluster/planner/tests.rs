@@ -11,7 +11,7 @@ fn planner() -> Planner {
     let mut job = TrainingJob::new("j", serde_json::from_value(spec).unwrap());
     (job.metadata.uid, job.metadata.namespace) = (Some("u".to_owned()), Some("n".to_owned()));
     writer.apply_watcher_event(&kube::runtime::watcher::Event::Apply(job));
-    Planner::new(Settings::default(), Defaults::default(), jobs, Arc::default())
+    Planner::new(Settings::default(), Defaults::default(), jobs, Arc::new(Others::of("n")), Arc::default())
 }
 
 /// Takes up what was planned for the only job, whose trainers are `t0` and `t1` and of which `t9` goes already.

@@ -3,7 +3,7 @@
 use super::super::*;
 use super::happening::Happening;
 use super::master::Master;
-use crate::api::{Moment, ScalePlan, TrainingJob};
+use crate::api::{Moment, PLANNED_TRAINERS, ScalePlan, TrainingJob};
 use serde_json::json;
 use shoal_job::ends::{Displacement, End};
 use shoal_job::spec;
@@ -252,7 +252,7 @@ impl World {
         let spec = &job.spec.trainer;
         let plan = JobPlan {
             is_admitted: self.has_room,
-            trainers: spec.replicas.unwrap_or(spec.min_replicas),
+            trainers: job.asked_trainers().unwrap_or(spec.min_replicas),
             ..JobPlan::default()
         };
         let plans: Vec<ScalePlan> = self
@@ -357,8 +357,16 @@ impl World {
                 }
             }
             Act::SetReplicas { trainers, pservers } => {
-                self.job.spec.trainer.replicas = trainers.or(self.job.spec.trainer.replicas);
+                if trainers.is_some() {
+                    self.job.metadata.annotations = None;
+                    self.job.spec.trainer.replicas = trainers;
+                }
                 self.job.spec.pserver.replicas = pservers.or(self.job.spec.pserver.replicas);
+            }
+            Act::WritePlanned(planned) => {
+                self.job.spec.trainer.replicas = planned.or(self.job.spec.trainer.replicas);
+                let annotation = planned.map(|planned| (PLANNED_TRAINERS.to_owned(), planned.to_string()));
+                self.job.metadata.annotations = annotation.map(|annotation| [annotation].into());
             }
             Act::Tell(Command::GoBy { spec }) => {
                 self.master.live = spec::Document::parse(&spec).unwrap().0;
