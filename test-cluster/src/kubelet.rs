@@ -1,11 +1,15 @@
 //! Kubelets of some nodes: they register them, keep them alive, and give every pod that is bound to them a life
 //! ([`super::pod`]). One task watches pods, one renews leases, one keeps the names of services.
 
-use super::addresses::Addresses;
+use super::addresses::{Addresses, Range};
 use super::annotations::DEAD;
 use super::hosts::{Hosts, Named};
+use super::images::{self, Image};
+use super::leftovers;
 use super::logs::{self, Log};
+use super::machine::Machine;
 use super::pod;
+use anyhow::Context;
 use futures_util::TryStreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -32,6 +36,8 @@ pub enum Run {
     Pretended,
     /// Commands run as processes.
     Processes,
+    /// Images run as containers, each pod with a network of its own. It takes root, `runc`, and images.
+    Containers,
 }
 
 /// What the nodes are.
@@ -45,8 +51,10 @@ pub struct KubeletSettings {
     pub capacity: BTreeMap<String, String>,
     /// What becomes of pods.
     pub run: Run,
-    /// Images that there are; others cannot be pulled.
+    /// Images that there are; others cannot be pulled. Containers have those of `layout` instead.
     pub images: Vec<String>,
+    /// The images of containers, as an OCI layout.
+    pub layout: Option<PathBuf>,
     /// Folders in which programs are looked for first.
     pub path: Vec<PathBuf>,
 }
@@ -61,6 +69,7 @@ impl KubeletSettings {
             capacity: capacity.map(|(name, amount)| (name.to_owned(), amount.to_owned())).into(),
             run,
             images: images.iter().map(|image| (*image).to_owned()).collect(),
+            layout: None,
             path: Vec::new(),
         }
     }
@@ -77,12 +86,15 @@ pub(super) struct Shared {
     pub(super) dead: watch::Sender<Vec<String>>,
     /// By namespace, pod and container.
     pub(super) logs: Mutex<BTreeMap<String, Log>>,
+    /// Where containers live; none where there are none.
+    pub(super) machine: Option<Arc<Machine>>,
+    pub(super) images: BTreeMap<String, Image>,
     log_port: u16,
     addresses: Mutex<Addresses>,
 }
 
 impl Shared {
-    /// A loopback address for a pod.
+    /// An address for a pod.
     pub(super) fn address(&self) -> String {
         locked(&self.addresses).next()
     }
@@ -105,8 +117,20 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// Registers the nodes and looks after their pods from now on.
-    pub async fn start(client: Client, settings: KubeletSettings) -> anyhow::Result<Kubelet> {
-        let folder = tempfile::tempdir()?;
+    pub async fn start(client: Client, mut settings: KubeletSettings) -> anyhow::Result<Kubelet> {
+        let folder = leftovers::folder()?;
+        let range = if settings.run == Run::Containers { Range::Bridge } else { Range::Loopback };
+        let addresses = Addresses::claim(range)?;
+        let (mut machine, mut images) = (None, BTreeMap::new());
+        if settings.run == Run::Containers {
+            let layout = settings
+                .layout
+                .clone()
+                .context("containers need images: say in which OCI layout they are")?;
+            images = images::unpack(&layout, &folder.path().join("images"))?;
+            settings.images = images.keys().cloned().collect();
+            machine = Some(Arc::new(Machine::start(folder.path(), &addresses)?));
+        }
         let hosts = Mutex::new(Hosts::new(folder.path())?);
         let (dead, _) = watch::channel(Vec::new());
         let (listener, tls) = logs::listen().await?;
@@ -118,8 +142,10 @@ impl Kubelet {
             named: Mutex::default(),
             dead,
             logs: Mutex::default(),
+            machine,
+            images,
             log_port: listener.local_addr()?.port(),
-            addresses: Mutex::new(Addresses::claim()?),
+            addresses: Mutex::new(addresses),
         };
         let shared = Arc::new(shared);
         for node in names(&shared.settings) {
@@ -129,7 +155,7 @@ impl Kubelet {
         tasks.spawn(logs::serve(listener, tls, Arc::clone(&shared)));
         tasks.spawn(beat(Arc::clone(&shared)));
         tasks.spawn(watch_pods(Arc::clone(&shared)));
-        if shared.settings.run == Run::Processes {
+        if shared.settings.run != Run::Pretended {
             tasks.spawn(keep_names(Arc::clone(&shared)));
         }
         Ok(Kubelet { shared, _tasks: tasks })
@@ -153,6 +179,15 @@ impl Kubelet {
         let patch = json!({ "metadata": { "annotations": { DEAD: value } } });
         nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
+    }
+}
+
+impl Drop for Kubelet {
+    /// Containers have ended when this returns.
+    fn drop(&mut self) {
+        if let Some(machine) = &self.shared.machine {
+            machine.end();
+        }
     }
 }
 

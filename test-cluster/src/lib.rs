@@ -1,17 +1,26 @@
-//! A real Kubernetes control plane on loopback addresses, kubelets that run pods as processes of this machine, and
+//! A real Kubernetes control plane on loopback addresses, kubelets that run pods as processes or containers of this machine, and
 //! a proxy that misbehaves. For tests of the operator; it must know nothing of what is in the pods.
 
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod bundle;
+mod container;
+mod content;
+mod control_groups;
 mod control_plane;
 mod faults;
 mod hosts;
+mod images;
 mod kubelet;
+mod leftovers;
 mod logs;
+mod machine;
 mod metrics;
 mod pod;
 mod process;
+mod seccomp;
+mod spec;
 
 pub use control_plane::{ControlPlane, missing};
 pub use faults::{Call, Cut, Faults, Refusal};

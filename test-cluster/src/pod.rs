@@ -1,45 +1,30 @@
 //! The life of one pod on its node: it starts, says how it is, and ends by itself, by its deletion, or with its node.
 
-use super::annotations::{EXIT_CODE, REASON, RUN_SECONDS, START_SECONDS, STOP_SECONDS};
+use super::annotations::{EXIT_CODE, REASON, START_SECONDS};
+use super::container::{self, Refusal};
+use super::content::{Content, End};
 use super::hosts::Named;
 use super::kubelet::{Run, Shared, locked, now};
 use super::logs::Log;
-use super::process::{self, Place};
+use super::process;
+use super::spec::Place;
+use anyhow::Context;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Pod, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use shoal_runtime::host::random::Random;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Of a log, so much is a container's message.
-const MESSAGE_BYTES_MAX: usize = 2048;
-/// How long a pretended pod takes to end that says nothing of it, and one that is killed.
-const STOP: Duration = Duration::from_millis(200);
 /// How often a container is looked at.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// What runs, or seems to.
-enum Content {
-    Process { child: Child, log: PathBuf },
-    Pretended { started: Instant, stops: Option<Instant>, exit_code: i32, reason: Option<String> },
-}
-
-/// How a container ended.
-struct End {
-    exit_code: i32,
-    reason: String,
-    message: String,
-}
 
 /// One pod, for as long as it is on its node.
 struct Life {
@@ -49,6 +34,8 @@ struct Life {
     ip: String,
     restarts: u32,
     is_ready: bool,
+    /// The pod's network once it has one of its own.
+    network: Option<PathBuf>,
 }
 
 /// Gives a pod its life. Returns when it is gone.
@@ -59,9 +46,10 @@ pub(super) async fn live(shared: Arc<Shared>, node: String, told: watch::Receive
         return;
     }
     let ip = shared.address();
-    let mut life = Life { shared, node, told, ip, restarts: 0, is_ready: false };
+    let mut life = Life { shared, node, told, ip, restarts: 0, is_ready: false, network: None };
     let key = pod.uid().unwrap_or_default();
     life.run(&pod).await;
+    life.leave_network(&key).await;
     locked(&life.shared.named).remove(&key);
 }
 
@@ -69,15 +57,19 @@ impl Life {
     async fn run(&mut self, pod: &Pod) {
         let image = container(pod).and_then(|one| one.image.clone()).unwrap_or_default();
         if !self.shared.settings.images.contains(&image) {
-            return self.without_image(pod, &image).await;
+            let why = format!("image {image:?} is not there");
+            return self.wait_in_vain(pod, &["ErrImagePull", "ImagePullBackOff"], &why).await;
         }
         loop {
             let started = self.start(pod).await;
             let end = match started {
-                Err(why) => End { exit_code: 128, reason: "StartError".to_owned(), message: why },
+                Err(Refusal::Start(why)) => End::unstarted(why),
+                Err(Refusal::Config(why)) => {
+                    return self.wait_in_vain(pod, &["CreateContainerConfigError"], &why).await;
+                }
                 Ok(mut running) => {
                     let has_probe = container(pod).is_some_and(|one| one.readiness_probe.is_some());
-                    let is_ready = !has_probe || matches!(running, Content::Pretended { .. });
+                    let is_ready = !has_probe || !running.is_real();
                     self.say_running(pod, is_ready).await;
                     match self.attend(pod, &mut running).await {
                         Some(end) => end,
@@ -99,16 +91,16 @@ impl Life {
     }
 
     /// Kubelets try for ever.
-    async fn without_image(&mut self, pod: &Pod, image: &str) {
-        for reason in ["ErrImagePull", "ImagePullBackOff"] {
-            let waiting = json!({ "waiting": { "reason": reason, "message": format!("image {image:?} is not there") } });
+    async fn wait_in_vain(&mut self, pod: &Pod, reasons: &[&str], why: &str) {
+        for reason in reasons {
+            let waiting = json!({ "waiting": { "reason": reason, "message": why } });
             self.say(pod, "Pending", &waiting, false).await;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         self.wait_for_deletion(pod).await;
     }
 
-    async fn start(&mut self, pod: &Pod) -> Result<Content, String> {
+    async fn start(&mut self, pod: &Pod) -> Result<Content, Refusal> {
         let starts = annotation(pod, START_SECONDS).and_then(|text| drawn(&text));
         if self.shared.settings.run == Run::Pretended {
             self.pull(starts.unwrap_or(Duration::from_millis(200))).await;
@@ -121,13 +113,41 @@ impl Life {
         }
         // An image comes once to a container that is started again.
         self.pull(starts.filter(|_| self.restarts == 0).unwrap_or_default()).await;
-        let folder = self.shared.folder.path().join(pod.uid().unwrap_or_default());
-        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        let uid = pod.uid().unwrap_or_default();
+        let folder = self.shared.folder.path().join(&uid);
+        std::fs::create_dir_all(&folder)?;
         let hosts = locked(&self.shared.hosts).path().to_owned();
-        let place = Place { ip: &self.ip, hosts: &hosts, folder: &folder, path: &self.shared.settings.path };
-        let (child, log) = process::start(pod, &place).map_err(|error| format!("{error:#}"))?;
-        locked(&self.shared.logs).insert(log_key(pod), Log { file: log.clone(), is_over: false });
-        Ok(Content::Process { child, log })
+        let shared = Arc::clone(&self.shared);
+        let (content, log) = match &shared.machine {
+            None => {
+                let place =
+                    Place { ip: &self.ip, hosts: &hosts, folder: &folder, path: &shared.settings.path };
+                let (child, log) = process::start(pod, &place)?;
+                (Content::Process { child, log: log.clone() }, log)
+            }
+            Some(machine) => {
+                if self.network.is_none() {
+                    self.network = Some(machine.join(&uid, &self.ip).await?);
+                }
+                let place = Place { ip: &self.ip, hosts: &hosts, folder: &folder, path: &[] };
+                let (container, network) = (container(pod).context("a container")?, self.network.as_deref());
+                let image = shared.images.get(container.image.as_deref().unwrap_or_default());
+                let id = format!("{uid}-{}", self.restarts);
+                let (image, network) = (image.context("an image")?, network.context("a network")?);
+                let running = container::start(machine, image, pod, container, &place, network, &id)?;
+                let log = running.log.clone();
+                (Content::Container(running), log)
+            }
+        };
+        locked(&shared.logs).insert(log_key(pod), Log { file: log, is_over: false });
+        Ok(content)
+    }
+
+    async fn leave_network(&mut self, pod: &str) {
+        if let (Some(machine), Some(_)) = (&self.shared.machine, self.network.take()) {
+            // What stays of it goes with the machine.
+            let _ = machine.leave(pod).await;
+        }
     }
 
     /// Waits for an image that takes so long to come, unless the pod is deleted meanwhile.
@@ -143,21 +163,16 @@ impl Life {
 
     /// Until the container has ended; none if its machine is lost.
     async fn attend(&mut self, pod: &Pod, running: &mut Content) -> Option<End> {
-        let probe = container(pod)
-            .and_then(|one| one.readiness_probe.clone())
-            .filter(|_| matches!(running, Content::Process { .. }));
+        let probe = container(pod).and_then(|one| one.readiness_probe.clone()).filter(|_| running.is_real());
         let mut next_probe = Instant::now();
         let mut next_word = Instant::now() + Duration::from_secs(1);
         let mut killed_after = None;
         loop {
             if self.shared.is_dead(&self.node) {
-                if let Content::Process { child, .. } = running {
-                    let _ = child.start_kill();
-                    let _ = child.wait().await;
-                }
+                running.lose().await;
                 return None;
             }
-            let end = ended(running, &self.told.borrow());
+            let end = container(pod).and_then(|one| running.ended(&self.told.borrow(), one));
             if end.is_some() {
                 return end;
             }
@@ -173,11 +188,11 @@ impl Life {
             if let Some(grace) = self.deleted() {
                 let now = Instant::now();
                 let until = *killed_after.get_or_insert_with(|| {
-                    signal(running, pod, Signal::TERM);
+                    running.signal(pod, Signal::TERM);
                     now + grace
                 });
                 if now >= until {
-                    signal(running, pod, Signal::KILL);
+                    running.signal(pod, Signal::KILL);
                 }
             } else if let Some(probe) = probe.as_ref().filter(|_| Instant::now() >= next_probe) {
                 next_probe =
@@ -301,7 +316,7 @@ fn log_key(pod: &Pod) -> String {
     format!("{}/{}/{container}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-fn annotation(pod: &Pod, name: &str) -> Option<String> {
+pub(super) fn annotation(pod: &Pod, name: &str) -> Option<String> {
     pod.metadata.annotations.as_ref()?.get(name).cloned()
 }
 
@@ -313,62 +328,12 @@ fn is_restarted(pod: &Pod, exit_code: i32) -> bool {
     }
 }
 
-fn seconds(pod: &Pod, name: &str) -> Option<Duration> {
-    annotation(pod, name).and_then(|text| text.parse().ok()).map(Duration::from_secs_f64)
-}
-
 /// A time between the least and the most that a text names, or just the one.
 fn drawn(text: &str) -> Option<Duration> {
     let (least, most) = text.split_once('-').unwrap_or((text, text));
     let (least, most): (f64, f64) = (least.parse().ok()?, most.parse().ok()?);
     let place = Random::from_os().below(1 << 20) as f64 / (1 << 20) as f64;
     Some(Duration::from_secs_f64(least + (most - least) * place))
-}
-
-fn signal(running: &mut Content, pod: &Pod, signal: Signal) {
-    match running {
-        Content::Process { child, .. } => {
-            let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
-            if let Some(pid) = pid {
-                let _ = kill_process(pid, signal);
-            }
-        }
-        Content::Pretended { stops, exit_code, .. } => {
-            let takes =
-                if signal == Signal::KILL { STOP } else { seconds(pod, STOP_SECONDS).unwrap_or(STOP) };
-            let then = Instant::now() + takes;
-            *stops = Some(stops.map_or(then, |earlier| earlier.min(then)));
-            *exit_code = 143;
-        }
-    }
-}
-
-fn ended(running: &mut Content, pod: &Pod) -> Option<End> {
-    match running {
-        Content::Pretended { started, stops, exit_code, reason } => {
-            let runs_until = seconds(pod, RUN_SECONDS).map(|runs| *started + runs);
-            runs_until.into_iter().chain(*stops).find(|end| Instant::now() >= *end)?;
-            let plain = if *exit_code == 0 { "Completed" } else { "Error" };
-            let reason = reason.clone().unwrap_or_else(|| plain.to_owned());
-            Some(End { exit_code: *exit_code, reason, message: String::new() })
-        }
-        Content::Process { child, log } => {
-            let status = child.try_wait().ok().flatten()?;
-            let said = std::fs::read(log).unwrap_or_default();
-            let tail =
-                String::from_utf8_lossy(&said[said.len().saturating_sub(MESSAGE_BYTES_MAX)..]).into_owned();
-            // Rust's allocator says so before it ends a process that may have no more.
-            let is_short =
-                status.signal() == Some(Signal::ABORT.as_raw()) && tail.contains("memory allocation of");
-            if is_short && annotation(pod, super::annotations::ENFORCE_MEMORY).is_some() {
-                return Some(End { exit_code: 137, reason: "OOMKilled".to_owned(), message: tail });
-            }
-            let exit_code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-            let reason = if exit_code == 0 { "Completed" } else { "Error" };
-            let message = if exit_code == 0 { String::new() } else { tail };
-            Some(End { exit_code, reason: reason.to_owned(), message })
-        }
-    }
 }
 
 /// The status code of a page.

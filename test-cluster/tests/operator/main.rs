@@ -1,4 +1,4 @@
-//! The operator on a real control plane, with kubelets that run pods as processes or pretend to. One test program, a module for
+//! The operator on a real control plane, with kubelets that run pods as processes or containers, or pretend to. One test program, a module for
 //! each story; its tests wait more than they compute, one after another.
 //!
 //! | module | what is tested |
@@ -9,6 +9,7 @@
 //! | `faults`, `outage` | lost nodes, killed and paused operators, images and memory that cannot do; an API server that refuses or is away |
 //! | `names` | objects that have a job's names and are not its own, objects that are refused, what jobs that are over cost |
 //! | `hung` | an API server that takes calls and does not answer: of one job, and of the lease |
+//! | `containers` | the images that are shipped, in containers with what a pod's spec gives them and no more |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -17,6 +18,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod commands;
+mod containers;
 mod faults;
 mod hung;
 mod jobs;

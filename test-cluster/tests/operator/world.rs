@@ -24,6 +24,8 @@ pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     /// How long anything may take.
     pub(crate) patience: Duration,
+    /// What a master, a pserver and a trainer are of.
+    images: [String; 3],
     operators: Vec<Child>,
     // Given back when all of the above has ended.
     _place: tokio::sync::SemaphorePermit<'static>,
@@ -32,7 +34,12 @@ pub(crate) struct World {
 impl World {
     /// A cluster of so many nodes; none where none can be had.
     pub(crate) async fn start(nodes: usize, run: Run) -> Option<World> {
-        if let Some(why) = missing() {
+        let layout = std::env::var_os("SHOAL_TEST_IMAGES").map(PathBuf::from);
+        let no_images = || {
+            let why = "SHOAL_TEST_IMAGES names no folder with images: bash .ci/images makes one, and says which";
+            (run == Run::Containers && layout.is_none()).then(|| why.to_owned())
+        };
+        if let Some(why) = missing().or_else(no_images) {
             assert_ne!(std::env::var("SHOAL_REQUIRE_ALL").as_deref(), Ok("1"), "{why}");
             eprintln!("nothing was tested: {why}");
             return None;
@@ -44,8 +51,10 @@ impl World {
         let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds.yaml");
         let plane = ControlPlane::start(&definitions).await.unwrap();
         plane.install(&definitions.with_file_name("")).unwrap();
-        let mut settings =
-            KubeletSettings::of(nodes, run, &["shoal-master:test", "shoal-pserver:test", "digits:test"]);
+        let tag = if run == Run::Containers { env!("CARGO_PKG_VERSION") } else { "test" };
+        let images = ["shoal-master", "shoal-pserver", "digits"].map(|name| format!("{name}:{tag}"));
+        let mut settings = KubeletSettings::of(nodes, run, &images.each_ref().map(String::as_str));
+        settings.layout = layout;
         settings.path =
             vec![programs.shoal.parent().unwrap().to_owned(), programs.digits.parent().unwrap().to_owned()];
         let kubelet = Kubelet::start(plane.client().await.unwrap(), settings).await.unwrap();
@@ -57,6 +66,7 @@ impl World {
             programs,
             folder: tempfile::tempdir().unwrap(),
             patience: PATIENCE,
+            images,
             operators: Vec::new(),
             _place: place,
         };
@@ -77,7 +87,7 @@ impl World {
             .env("SHOAL_LOG", "info,shoal_operator=debug")
             .args(arguments)
             .args(["--regrow-seconds", "5"])
-            .args(["--master-image", "shoal-master:test", "--pserver-image", "shoal-pserver:test"])
+            .args(["--master-image", &self.images[0], "--pserver-image", &self.images[1]])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
