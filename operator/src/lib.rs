@@ -10,6 +10,7 @@
 pub mod api;
 pub mod cluster;
 pub mod decide;
+mod images;
 pub mod inventory;
 pub mod manifest;
 mod pages;
@@ -47,14 +48,8 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let listener = http::listen(settings.http).await?;
     let watched = cluster::Watched { leader: Arc::clone(&leader), reconciles, plans };
     let pages = pages::Pages { watched: watched.clone(), calls };
-    let defaults = manifest::Defaults {
-        master_image: settings.master_image.clone(),
-        pserver_image: settings.pserver_image.clone(),
-        elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
-        namespace: settings.lease_namespace.clone(),
-        store: settings.store.clone(),
-    };
     let lead = async {
+        let defaults = defaults(&client, &settings).await?;
         leader.elected().await;
         tracing::info!("elected: looking after jobs");
         let planning = shoal_planner::Settings {
@@ -80,6 +75,22 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
         led = lead => led,
         never = http::serve(listener, &pages) => match never {},
     }
+}
+
+/// What all jobs have in common.
+async fn defaults(
+    client: &kube::Client,
+    settings: &settings::OperatorSettings,
+) -> anyhow::Result<manifest::Defaults> {
+    let images = images::Images::find(client, settings).await?;
+    tracing::info!(master = images.master, pserver = images.pserver, "images of jobs that name none");
+    Ok(manifest::Defaults {
+        master_image: images.master,
+        pserver_image: images.pserver,
+        elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
+        namespace: settings.lease_namespace.clone(),
+        store: settings.store.clone(),
+    })
 }
 
 /// A client whose calls have deadlines and are counted.
