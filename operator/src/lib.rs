@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod admission_tests;
 pub mod api;
 pub mod cluster;
 pub mod decide;

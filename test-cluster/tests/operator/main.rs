@@ -9,6 +9,7 @@
 //! | `faults`, `outage` | lost nodes, killed and paused operators, images and memory that cannot do; an API server that refuses or is away |
 //! | `names` | objects that have a job's names and are not its own, objects that are refused, what jobs that are over cost |
 //! | `hung` | an API server that takes calls and does not answer: of one job, and of the lease |
+//! | `chart` | what Helm makes of the chart, against what kustomize makes |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -16,6 +17,7 @@
 #![allow(clippy::print_stderr, reason = "tests say what they leave out")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod chart;
 mod commands;
 mod faults;
 mod hung;
