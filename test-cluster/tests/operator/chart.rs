@@ -51,7 +51,7 @@ pub(crate) fn said(program: &Path, arguments: &[&str]) -> Result<String, String>
     if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).into_owned()) } else { Err(told) }
 }
 
-fn objects(yaml: &str) -> Objects {
+pub(crate) fn objects(yaml: &str) -> Objects {
     let all: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap_or_else(|why| panic!("{why}\n{yaml}"));
     let mut objects = Objects::new();
     for mut object in all.into_iter().filter(|one| !one.is_null()) {

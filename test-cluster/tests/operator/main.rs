@@ -10,6 +10,7 @@
 //! | `names` | objects that have a job's names and are not its own, objects that are refused, what jobs that are over cost |
 //! | `hung` | an API server that takes calls and does not answer: of one job, and of the lease |
 //! | `chart` | what Helm makes of the chart, against what kustomize makes |
+//! | `install` | installed twice, taken over by Helm, upgraded, rolled back, uninstalled: what changes and what stays |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -21,6 +22,7 @@ mod chart;
 mod commands;
 mod faults;
 mod hung;
+mod install;
 mod jobs;
 mod names;
 mod outage;
