@@ -46,9 +46,10 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let leader = Leader::new(client.clone(), &settings.lease_namespace, &settings.lease_name, identity);
     let leader = Arc::new(leader);
     let reconciles = Arc::new(cluster::Reconciles::default());
+    let jobs = Arc::new(cluster::Jobs::default());
     let plans = Arc::new(cluster::Plans::default());
     let listener = http::listen(settings.http).await?;
-    let watched = cluster::Watched { leader: Arc::clone(&leader), reconciles, plans };
+    let watched = cluster::Watched { leader: Arc::clone(&leader), reconciles, jobs, plans };
     let pages = pages::Pages { watched: watched.clone(), calls };
     let lead = async {
         let defaults = defaults(&client, &settings).await?;

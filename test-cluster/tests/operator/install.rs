@@ -1,6 +1,6 @@
 //! Installing, upgrading, rolling back and uninstalling on a real control plane, as docs/install.md tells it.
 
-use crate::chart::{Tools, deploy, objects, said};
+use crate::rendering::{Tools, deploy, objects, said};
 use crate::world::World;
 use serde_json::{Value, json};
 use shoal_test_cluster::Run;

@@ -27,6 +27,7 @@ mod jobs;
 mod names;
 mod outage;
 mod plans;
+mod rendering;
 mod rights;
 mod room;
 mod world;
