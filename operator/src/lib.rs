@@ -7,9 +7,12 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod admission_tests;
 pub mod api;
 pub mod cluster;
 pub mod decide;
+mod images;
 pub mod inventory;
 pub mod manifest;
 mod pages;
@@ -45,18 +48,13 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
         Leader::new(client.clone(), &settings.lease_namespace, &settings.lease_name, identity, keeps_all);
     let leader = Arc::new(leader);
     let reconciles = Arc::new(cluster::Reconciles::default());
+    let jobs = Arc::new(cluster::Jobs::default());
     let plans = Arc::new(cluster::Plans::default());
     let listener = http::listen(settings.http).await?;
-    let watched = cluster::Watched { leader: Arc::clone(&leader), reconciles, plans };
+    let watched = cluster::Watched { leader: Arc::clone(&leader), reconciles, jobs, plans };
     let pages = pages::Pages { watched: watched.clone(), calls };
-    let defaults = manifest::Defaults {
-        master_image: settings.master_image.clone(),
-        pserver_image: settings.pserver_image.clone(),
-        elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
-        namespace: settings.lease_namespace.clone(),
-        store: settings.store.clone(),
-    };
     let lead = async {
+        let defaults = defaults(&client, &settings).await?;
         leader.elected().await;
         tracing::info!("elected: looking after jobs");
         let planning = shoal_planner::Settings {
@@ -86,6 +84,22 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
         led = lead => led,
         never = http::serve(listener, &pages) => match never {},
     }
+}
+
+/// What all jobs have in common.
+async fn defaults(
+    client: &kube::Client,
+    settings: &settings::OperatorSettings,
+) -> anyhow::Result<manifest::Defaults> {
+    let images = images::Images::find(client, settings).await?;
+    tracing::info!(master = images.master, pserver = images.pserver, "images of jobs that name none");
+    Ok(manifest::Defaults {
+        master_image: images.master,
+        pserver_image: images.pserver,
+        elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
+        namespace: settings.lease_namespace.clone(),
+        store: settings.store.clone(),
+    })
 }
 
 /// A client whose calls have deadlines and are counted.

@@ -17,11 +17,29 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
+    fn jobs(&self, page: &mut Exposition) {
+        if let Some(counts) = self.watched.jobs.by_phase() {
+            let help = "TrainingJobs by phase, on the operator that leads.";
+            page.gauges("shoal_operator_jobs", help, "phase", counts);
+        }
+        let queue = &self.watched.reconciles.queue;
+        let (depth, longest) = queue.depth();
+        let help = "Jobs that something was said of since they were reconciled last.";
+        page.gauge("shoal_operator_queue_depth", help, depth);
+        let help = "How long the one of them that has waited longest has waited.";
+        page.gauge("shoal_operator_queue_longest_wait_seconds", help, longest.as_secs_f64());
+        let (buckets, seconds) = queue.seconds();
+        let help = "How long a job waited to be reconciled.";
+        page.histogram_of_seconds("shoal_operator_queue_wait_seconds", help, &buckets, seconds);
+    }
+
     fn reconciles(&self, page: &mut Exposition) {
         let reconciles = &self.watched.reconciles;
         let (buckets, seconds) = reconciles.seconds();
         let name = "shoal_operator_reconcile_seconds";
         page.histogram_of_seconds(name, "How long it took to reconcile a job once.", &buckets, seconds);
+        let help = "Reconciliations, by result.";
+        page.counters("shoal_operator_reconciles_total", help, "result", reconciles.results());
         let help = "Reconciliations that failed and are repeated after a pause, by why: conflict (somebody else wrote first), \
                     refused or unanswered by the API server, deadline, not_leading, or broken: a fault of the operator, of which nothing was done.";
         page.counters("shoal_operator_reconcile_errors_total", help, "kind", reconciles.errors());
@@ -60,6 +78,7 @@ impl http::Watched for Pages {
         page.build("operator", env!("CARGO_PKG_VERSION"));
         let leads = u64::from(self.watched.leader.is_leading());
         page.gauge("shoal_operator_leads", "1 on the operator that leads.", leads);
+        self.jobs(&mut page);
         self.reconciles(&mut page);
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let plans = &self.watched.plans;
@@ -96,7 +115,12 @@ mod tests {
             Err::<::http::Response<kube::client::Body>, tower::BoxError>("away".into())
         });
         let leader = Leader::new(kube::Client::new(server, "n"), "n", "l", "me".to_owned(), true);
-        let watched = Watched { leader: Arc::new(leader), reconciles: Arc::default(), plans: Arc::default() };
+        let watched = Watched {
+            leader: Arc::new(leader),
+            reconciles: Arc::default(),
+            jobs: Arc::default(),
+            plans: Arc::default(),
+        };
         let pages = Pages { watched, calls: Arc::default() };
         assert_eq!(pages.readiness().await, Ok(()));
         tokio::time::advance(SILENT_MAX).await;

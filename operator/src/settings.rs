@@ -17,12 +17,17 @@ pub struct OperatorSettings {
     /// that takes a view of all nodes: jobs have the replicas of their spec, or their least
     #[arg(long, env = "SHOAL_NAMESPACE", value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Image of masters
-    #[arg(long, env = "SHOAL_MASTER_IMAGE", default_value = concat!("shoal-master:", env!("CARGO_PKG_VERSION")), value_name = "IMAGE")]
-    pub master_image: String,
-    /// Image of pservers
-    #[arg(long, env = "SHOAL_PSERVER_IMAGE", default_value = concat!("shoal-pserver:", env!("CARGO_PKG_VERSION")), value_name = "IMAGE")]
-    pub pserver_image: String,
+    /// Image of masters; by default the one beside this operator's own (--pod), of the same registry and tag, or else
+    /// shoal-master of this version
+    #[arg(long, env = "SHOAL_MASTER_IMAGE", value_name = "IMAGE")]
+    pub master_image: Option<String>,
+    /// Image of pservers; by default likewise
+    #[arg(long, env = "SHOAL_PSERVER_IMAGE", value_name = "IMAGE")]
+    pub pserver_image: Option<String>,
+    /// Name of the pod that this operator runs in, in the namespace of its Lease: the image of its container `operator` says
+    /// where the other images are
+    #[arg(long, env = "SHOAL_POD", value_name = "NAME")]
+    pub pod: Option<String>,
     /// Priority class of trainers beyond the least of their job, which anything may preempt; empty for none
     #[arg(long, env = "SHOAL_ELASTIC_PRIORITY_CLASS", default_value = "shoal-elastic", value_name = "CLASS")]
     pub elastic_priority_class: String,

@@ -1,19 +1,21 @@
 //! The loop: what has changed is reconciled, by what watches say, plans for all jobs and time. Decides nothing.
 
 use super::creations::CREATED_BY_ALL;
+use super::failure::ReconcileError;
 use super::fleet::{Fleet, again, reconcile};
+use super::index::{Key, named};
 use super::master::masters;
 use super::others::Others;
 use super::planner::{Planner, Plans};
 use super::plans::PlanIndex;
 use super::surroundings::{Surrounded, budget_api};
-use super::{Leader, Reconciles, index::named, orphans, pod_index::PodIndex, watches};
+use super::{Jobs, Leader, Reconciles, orphans, pod_index::PodIndex, queue, watches};
 use crate::api::{ScalePlan, TrainingJob};
 use crate::inventory::Tenant;
 use crate::manifest::{Defaults, FIELD_MANAGER, JOB_LABEL};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::controller::Config;
+use kube::runtime::controller::{self, Action, Config};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
@@ -55,6 +57,8 @@ pub struct Watched {
     pub leader: Arc<Leader>,
     /// What is counted of reconciling.
     pub reconciles: Arc<Reconciles>,
+    /// What there is to look after.
+    pub jobs: Arc<Jobs>,
     /// What is counted of planning.
     pub plans: Arc<Plans>,
 }
@@ -68,13 +72,12 @@ pub async fn run(
     Scope { namespace, lease_name, planning }: Scope<'_>,
     defaults: Defaults,
     security: Security,
-    Watched { leader, reconciles, plans: made }: Watched,
+    Watched { leader, reconciles, jobs: seen, plans: made }: Watched,
 ) -> kube::Result<()> {
     let budgets = budget_api(&client).await?;
     let surrounded = Surrounded::list(&client, namespace, budgets).await?;
     let (job_store, job_writer) = reflector::store::<TrainingJob>();
-    let pod_index = Arc::new(PodIndex::new());
-    let plan_index = Arc::new(PlanIndex::new());
+    seen.are_in(job_store.clone());
     // One that keeps a namespace alone is the one that others leave it to.
     let others = namespace.is_none().then(|| Arc::new(Others::of(&defaults.namespace)));
     let watching_others = watches::of_others(others.clone(), client.clone(), lease_name.to_owned());
@@ -98,8 +101,8 @@ pub async fn run(
         budgets,
         masters,
         leader,
-        pods: Arc::clone(&pod_index),
-        plans: Arc::clone(&plan_index),
+        pods: Arc::new(PodIndex::new()),
+        plans: Arc::new(PlanIndex::new()),
         planner: planner.clone(),
         others,
         reconciles,
@@ -109,41 +112,35 @@ pub async fn run(
         random: Mutex::new(Random::from_os()),
         creations: Semaphore::new(CREATED_BY_ALL),
     });
-    let of_plan = |plan: ScalePlan| {
-        let job = ObjectRef::new(&plan.spec.owner_job);
-        plan.namespace().map(|namespace| job.within(&namespace))
-    };
-    let of_pods = planner.clone();
-    let pods = pods.inspect_ok(move |event| {
-        pod_index.note_pod(event);
-        if let Some(planner) = &of_pods {
-            planner.pods.note(event, named, Tenant::of);
-            planner.changed.notify_one();
-        }
-    });
-    let plans = plans.inspect_ok(move |event| plan_index.note_plan(event));
-    let of_jobs = planner.clone();
+    let (of_pods, of_plans, of_jobs) = (news(&fleet), news(&fleet), news(&fleet));
+    let pods = pods.inspect_ok(move |event| of_pods.of_pod(event));
+    let plans = plans.inspect_ok(move |event| of_plans.of_plan(event));
     // Who wrote which field is most of an object's bytes, and of no use here.
     let lean = |job: &mut TrainingJob| job.metadata.managed_fields = None;
-    let jobs = jobs.default_backoff().modify(lean).reflect(job_writer).inspect_ok(move |_| {
-        if let Some(planner) = &of_jobs {
-            planner.changed.notify_one();
-        }
-    });
+    let jobs = jobs.default_backoff().modify(lean).reflect(job_writer);
+    let jobs = jobs.inspect_ok(move |event| of_jobs.of_job(event));
     let (to_look_at, replanned) = mpsc::channel(64);
     let replanned =
         stream::unfold(replanned, async |mut replanned| Some((replanned.recv().await?, replanned)));
+    let of_all = news(&fleet);
+    let replanned = replanned.inspect(move |job| of_all.0.reconciles.queue.add(key(job)));
     let (ready, all_jobs) = (Arc::clone(&fleet), job_store.clone());
     let controller = Controller::for_stream(jobs.touched_objects(), job_store)
         .owns_stream(pods.touched_objects())
-        .watches_stream(plans.touched_objects(), of_plan)
+        .watches_stream(plans.touched_objects(), |plan| {
+            job_of(&plan).map(|(namespace, job)| ObjectRef::new(&job).within(&namespace))
+        })
         .reconcile_on(Box::pin(replanned))
         .with_config(Config::default().concurrency(CONCURRENCY));
-    let reconciling = controller.run(reconcile, |job, _, fleet| again(&job, &fleet), ready);
-    let reconciling = reconciling.for_each(|done| async move {
+    let reconciling = controller.run(in_turn, |job, _, fleet| again(&job, &fleet), ready);
+    let reconciling = reconciling.for_each(|done| {
         if let Err(error) = done {
+            if let controller::Error::ObjectNotFound(job) = &error {
+                fleet.reconciles.queue.forget(&key(job));
+            }
             tracing::trace!(%error, "a job is reconciled again");
         }
+        std::future::ready(())
     });
     tokio::select! {
         () = reconciling => Ok(()),
@@ -153,4 +150,52 @@ pub async fn run(
         never = watching_others => match never {},
         never = watches::plan_again(planner, to_look_at) => match never {},
     }
+}
+
+/// What watches say, taken in by whoever has a use for it, before jobs are reconciled because of it.
+struct News(Arc<Fleet>);
+
+fn news(fleet: &Arc<Fleet>) -> News {
+    News(Arc::clone(fleet))
+}
+
+impl News {
+    fn of_pod(&self, event: &watcher::Event<Pod>) {
+        self.0.reconciles.queue.add_all_of(event, queue::owners);
+        self.0.pods.note_pod(event);
+        if let Some(planner) = &self.0.planner {
+            planner.pods.note(event, named, Tenant::of);
+            planner.changed.notify_one();
+        }
+    }
+
+    fn of_plan(&self, event: &watcher::Event<ScalePlan>) {
+        self.0.reconciles.queue.add_all_of(event, |plan| job_of(plan).into_iter().collect());
+        self.0.plans.note_plan(event);
+    }
+
+    fn of_job(&self, event: &watcher::Event<TrainingJob>) {
+        self.0.reconciles.queue.add_all_of(event, |job| vec![named(job)]);
+        if let Some(planner) = &self.0.planner {
+            planner.changed.notify_one();
+        }
+    }
+}
+
+/// The job that a plan is for.
+fn job_of(plan: &ScalePlan) -> Option<Key> {
+    Some((plan.namespace()?, plan.spec.owner_job.clone()))
+}
+
+/// Reconciles a job whose turn has come.
+async fn in_turn(job: Arc<TrainingJob>, fleet: Arc<Fleet>) -> Result<Action, ReconcileError> {
+    // Until all is seen, every job waits.
+    fleet.pods.wait_until_ready().await;
+    fleet.plans.wait_until_ready().await;
+    fleet.reconciles.queue.begin(&named(&*job));
+    reconcile(job, fleet).await
+}
+
+fn key<K: reflector::Lookup>(job: &ObjectRef<K>) -> Key {
+    (job.namespace.clone().unwrap_or_default(), job.name.clone())
 }

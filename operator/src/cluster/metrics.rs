@@ -1,20 +1,52 @@
-//! What an operator counts of its reconciling. Counts and says nothing else.
+//! What an operator counts of its jobs and of reconciling them. Counts and says nothing else.
 
+use super::queue::Queue;
+use crate::api::{Phase, TrainingJob};
+use kube::runtime::reflector::Store;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Upper bounds of the histogram, in milliseconds: from one that finds nothing to do to the deadline.
+/// Upper bounds of histograms, in milliseconds: from a reconciliation that finds nothing to do to the deadline.
 pub(crate) const BOUNDS_MILLIS: [u64; 10] = [1, 5, 10, 50, 100, 500, 1000, 5000, 15_000, 30_000];
+
+/// How long something took, time after time.
+#[derive(Debug, Default)]
+pub(super) struct Histogram {
+    /// One more than bounds: the last is for whatever takes longer.
+    buckets: [AtomicU64; BOUNDS_MILLIS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    /// Notes how long it took once.
+    pub(super) fn note(&self, took: Duration) {
+        let bucket = BOUNDS_MILLIS.partition_point(|bound| Duration::from_millis(*bound) < took);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.micros.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// For each bound in seconds, the last of which is not used, how many took no longer and longer than the bound before;
+    /// and the seconds that all took.
+    pub(super) fn seconds(&self) -> (Vec<(f64, u64)>, f64) {
+        let bounds = BOUNDS_MILLIS.iter().map(|millis| *millis as f64 / 1e3).chain([f64::INFINITY]);
+        let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed));
+        (bounds.zip(counts).collect(), self.micros.load(Ordering::Relaxed) as f64 / 1e6)
+    }
+
+    fn count(&self) -> u64 {
+        self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
 
 /// How jobs were reconciled.
 #[derive(Debug, Default)]
 pub struct Reconciles {
+    /// Those that wait for it.
+    pub(crate) queue: Queue,
     under_way: AtomicU64,
-    /// One more than bounds: the last is for whatever takes longer.
-    buckets: [AtomicU64; BOUNDS_MILLIS.len() + 1],
-    micros: AtomicU64,
+    took: Histogram,
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -36,12 +68,10 @@ impl Reconciles {
 
     /// Notes how long one took, and what went wrong if something did.
     pub(crate) fn note(&self, took: Duration, error: Option<&'static str>) {
-        let bucket = BOUNDS_MILLIS.partition_point(|bound| Duration::from_millis(*bound) < took);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        self.micros.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
         if let Some(kind) = error {
             *self.errors.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
         }
+        self.took.note(took);
     }
 
     /// How many are under way.
@@ -49,12 +79,15 @@ impl Reconciles {
         self.under_way.load(Ordering::Relaxed)
     }
 
-    /// For each bound in seconds, the last of which is not used, how many took no longer and longer than the bound before;
-    /// and the seconds that all took.
+    /// How long they took, as [`Histogram::seconds`] says.
     pub(crate) fn seconds(&self) -> (Vec<(f64, u64)>, f64) {
-        let bounds = BOUNDS_MILLIS.iter().map(|millis| *millis as f64 / 1e3).chain([f64::INFINITY]);
-        let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed));
-        (bounds.zip(counts).collect(), self.micros.load(Ordering::Relaxed) as f64 / 1e6)
+        self.took.seconds()
+    }
+
+    /// How many went well, and how many did not.
+    pub(crate) fn results(&self) -> [(&'static str, u64); 2] {
+        let errors = self.errors().values().sum();
+        [("success", self.took.count().saturating_sub(errors)), ("error", errors)]
     }
 
     /// How many failed, by kind.
@@ -63,9 +96,51 @@ impl Reconciles {
     }
 }
 
+/// The jobs that are looked after: none of an operator that stands by.
+#[derive(Debug, Default)]
+pub struct Jobs(OnceLock<Store<TrainingJob>>);
+
+impl Jobs {
+    /// Says where they are seen, from now on.
+    pub(super) fn are_in(&self, store: Store<TrainingJob>) {
+        // An operator leads once in its life.
+        let _ = self.0.set(store);
+    }
+
+    /// How many are in each phase; nothing of an operator that stands by.
+    pub(crate) fn by_phase(&self) -> Option<BTreeMap<&'static str, u64>> {
+        let jobs = self.0.get()?.state();
+        // All phases are there from the start: a series that begins later has no increase.
+        let mut counts: BTreeMap<&'static str, u64> = PHASES.map(|phase| (name(phase), 0)).into();
+        for job in jobs {
+            let phase = job.status.as_ref().map(|status| status.phase).unwrap_or_default();
+            *counts.entry(name(phase)).or_default() += 1;
+        }
+        Some(counts)
+    }
+}
+
+const PHASES: [Phase; 6] =
+    [Phase::Pending, Phase::Running, Phase::Suspending, Phase::Suspended, Phase::Succeeded, Phase::Failed];
+
+/// A phase as a label has it: as in the resource.
+fn name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending => "Pending",
+        Phase::Running => "Running",
+        Phase::Suspending => "Suspending",
+        Phase::Suspended => "Suspended",
+        Phase::Succeeded => "Succeeded",
+        Phase::Failed => "Failed",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::TrainingJobStatus;
+    use kube::runtime::reflector::store;
+    use kube::runtime::watcher::Event;
 
     #[test]
     fn each_falls_into_the_bucket_of_the_least_bound_that_it_does_not_pass() {
@@ -77,6 +152,7 @@ mod tests {
         assert_eq!(filled, [(0.001, 1), (0.005, 2), (30.0, 1), (f64::INFINITY, 1)]);
         assert!((seconds - 70.008).abs() < 1e-9);
         assert_eq!(reconciles.errors(), BTreeMap::from([("deadline", 1)]));
+        assert_eq!(reconciles.results(), [("success", 4), ("error", 1)]);
     }
 
     #[test]
@@ -86,5 +162,22 @@ mod tests {
         assert_eq!(reconciles.under_way(), 1);
         drop(one);
         assert_eq!(reconciles.under_way(), 0);
+    }
+
+    #[test]
+    fn jobs_are_counted_by_their_phase_from_when_there_are_any_to_see() {
+        let jobs = Jobs::default();
+        assert_eq!(jobs.by_phase(), None);
+        let (reader, mut writer) = store::<TrainingJob>();
+        jobs.are_in(reader);
+        assert_eq!(jobs.by_phase(), Some(PHASES.map(|phase| (name(phase), 0)).into()));
+        for (number, phase) in [None, Some(Phase::Failed), Some(Phase::Failed)].into_iter().enumerate() {
+            let mut job = TrainingJob::new(&number.to_string(), Default::default());
+            job.status = phase.map(|phase| TrainingJobStatus { phase, ..Default::default() });
+            writer.apply_watcher_event(&Event::Apply(job));
+        }
+        let counts = jobs.by_phase().unwrap();
+        assert_eq!((counts.len(), counts["Pending"], counts["Failed"], counts["Running"]), (6, 1, 2, 0));
+        PHASES.into_iter().for_each(|phase| assert_eq!(name(phase), phase.to_string()));
     }
 }

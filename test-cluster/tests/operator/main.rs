@@ -10,6 +10,8 @@
 //! | `names` | objects that have a job's names and are not its own, objects that are refused, what jobs that are over cost |
 //! | `hung` | an API server that takes calls and does not answer: of one job, and of the lease |
 //! | `containers` | the images that are shipped, in containers with what a pod's spec gives them and no more |
+//! | `chart` | what Helm makes of the chart, against what kustomize makes |
+//! | `install` | installed twice, taken over by Helm, upgraded, rolled back, uninstalled: what changes and what stays |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -17,14 +19,17 @@
 #![allow(clippy::print_stderr, reason = "tests say what they leave out")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod chart;
 mod commands;
 mod containers;
 mod faults;
 mod hung;
+mod install;
 mod jobs;
 mod names;
 mod outage;
 mod plans;
+mod rendering;
 mod rights;
 mod room;
 mod world;
