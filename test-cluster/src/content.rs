@@ -3,9 +3,11 @@
 
 use super::annotations::{ENFORCE_MEMORY, RUN_SECONDS, STOP_SECONDS};
 use super::container::{Exit, Running};
+use super::kubelet::now;
 use super::pod::annotation;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +37,12 @@ impl End {
     /// Of one that never ran.
     pub(super) fn unstarted(why: String) -> End {
         End { exit_code: 128, reason: "StartError".to_owned(), message: why }
+    }
+
+    /// The state of the container from now on.
+    pub(super) fn state(&self) -> Value {
+        let End { exit_code, reason, message } = self;
+        json!({ "terminated": { "exitCode": exit_code, "reason": reason, "message": message, "finishedAt": now() } })
     }
 }
 

@@ -84,6 +84,8 @@ pub(super) struct Shared {
     pub(super) named: Mutex<BTreeMap<String, Named>>,
     /// Nodes that are lost.
     pub(super) dead: watch::Sender<Vec<String>>,
+    /// Nodes whose runtime starts nothing.
+    broken: Mutex<Vec<String>>,
     /// By namespace, pod and container.
     pub(super) logs: Mutex<BTreeMap<String, Log>>,
     /// Where containers live; none where there are none.
@@ -97,6 +99,10 @@ impl Shared {
     /// An address for a pod.
     pub(super) fn address(&self) -> String {
         locked(&self.addresses).next()
+    }
+
+    pub(super) fn is_broken(&self, node: &str) -> bool {
+        locked(&self.broken).iter().any(|broken| broken == node)
     }
 
     pub(super) fn is_dead(&self, node: &str) -> bool {
@@ -141,6 +147,7 @@ impl Kubelet {
             hosts,
             named: Mutex::default(),
             dead,
+            broken: Mutex::default(),
             logs: Mutex::default(),
             machine,
             images,
@@ -159,6 +166,11 @@ impl Kubelet {
             tasks.spawn(keep_names(Arc::clone(&shared)));
         }
         Ok(Kubelet { shared, _tasks: tasks })
+    }
+
+    /// A node's runtime starts no container any more, and says so of each.
+    pub fn break_runtime(&self, node: &str) {
+        locked(&self.shared.broken).push(node.to_owned());
     }
 
     /// A node's machine is lost, with all that runs on it.

@@ -110,7 +110,7 @@ fn found(path: &str, query: &str, uses: &[PodUse]) -> Option<Value> {
     }
     let namespace = rest.strip_prefix("/namespaces/")?.strip_suffix("/pods")?;
     let selector = query.split('&').find_map(|pair| pair.strip_prefix("labelSelector="));
-    let selector = selector.unwrap_or_default().replace("%3D", "=").replace("%2C", ",");
+    let selector = selector.unwrap_or_default().replace("%3D", "=").replace("%2C", ",").replace("%2F", "/");
     let labels: Vec<(&str, &str)> = selector.split(',').filter_map(|label| label.split_once('=')).collect();
     let is_meant = |one: &&PodUse| {
         let has = |(name, value): &(&str, &str)| one.labels.get(*name).is_some_and(|other| other == value);
@@ -137,7 +137,7 @@ mod tests {
         let pod = |name: &str, app: &str| PodUse {
             namespace: "default".to_owned(),
             name: name.to_owned(),
-            labels: BTreeMap::from([("app".to_owned(), app.to_owned())]),
+            labels: BTreeMap::from([("x.dev/app".to_owned(), app.to_owned())]),
             container: "c".to_owned(),
             cpu_millis: 250,
         };
@@ -146,7 +146,7 @@ mod tests {
             let all = found(&format!("{GROUP}/namespaces/{namespace}/pods"), query, &uses).unwrap();
             all["items"].as_array().unwrap().clone()
         };
-        let nginx = items("default", "limit=1&labelSelector=app%3Dnginx");
+        let nginx = items("default", "limit=1&labelSelector=x.dev%2Fapp%3Dnginx");
         assert_eq!((nginx.len(), &nginx[0]["metadata"]["name"]), (1, &json!("a")));
         assert_eq!(nginx[0]["containers"][0]["usage"]["cpu"], "250m");
         assert_eq!((items("default", "").len(), items("other", "").len()), (2, 0));

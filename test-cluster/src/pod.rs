@@ -15,6 +15,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use shoal_operator::manifest::program_of;
 use shoal_runtime::host::random::Random;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+/// What a runtime says whose hook finds no driver, as on a node that is not set up yet.
+const NO_DRIVER: &str = "failed to create containerd task: error running prestart hook #0: \
+    nvidia-container-cli: initialization error: nvml error: driver not loaded";
 /// How often a container is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -85,6 +89,10 @@ impl Life {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 continue;
             }
+            if has_others(pod) && self.deleted().is_none() {
+                self.say(pod, "Running", &end.state(), false).await;
+                self.wait_until_deleted().await;
+            }
             self.say_ended(pod, &end).await;
             return self.wait_for_deletion(pod).await;
         }
@@ -101,6 +109,9 @@ impl Life {
     }
 
     async fn start(&mut self, pod: &Pod) -> Result<Content, Refusal> {
+        if self.shared.is_broken(&self.node) {
+            return Err(Refusal::Start(NO_DRIVER.to_owned()));
+        }
         let starts = annotation(pod, START_SECONDS).and_then(|text| drawn(&text));
         if self.shared.settings.run == Run::Pretended {
             self.pull(starts.unwrap_or(Duration::from_millis(200))).await;
@@ -235,17 +246,26 @@ impl Life {
             log.is_over = true;
         }
         let phase = if end.exit_code == 0 { "Succeeded" } else { "Failed" };
-        let terminated = json!({ "terminated": {
-            "exitCode": end.exit_code, "reason": end.reason, "message": end.message, "finishedAt": now(),
-        } });
-        self.say(pod, phase, &terminated, false).await;
+        self.say(pod, phase, &end.state(), false).await;
     }
 
     /// Writes the pod's status: of this pod, and of none that has its name later.
     async fn say(&self, pod: &Pod, phase: &str, state: &Value, is_ready: bool) {
         let Some(container) = container(pod) else { return };
         let condition = |type_: &str, is: bool| json!({ "type": type_, "status": if is { "True" } else { "False" }, "lastTransitionTime": now() });
-        let (name, image) = (&container.name, &container.image);
+        let of_others = match phase {
+            "Running" => json!({ "running": { "startedAt": now() } }),
+            "Pending" => json!({ "waiting": { "reason": "ContainerCreating" } }),
+            _ => json!({ "terminated": { "exitCode": 0, "reason": "Completed", "finishedAt": now() } }),
+        };
+        let all = pod.spec.iter().flat_map(|spec| &spec.containers).map(|one| {
+            let state = if one.name == container.name { state } else { &of_others };
+            json!({
+                "name": one.name, "image": one.image, "imageID": "", "ready": is_ready,
+                "restartCount": self.restarts, "state": state,
+            })
+        });
+        let all: Vec<Value> = all.collect();
         let status = json!({
             "phase": phase,
             "hostIP": "127.0.0.1",
@@ -256,10 +276,7 @@ impl Life {
                 condition("Initialized", true), condition("Ready", is_ready),
                 condition("ContainersReady", is_ready), condition("PodScheduled", true),
             ],
-            "containerStatuses": [{
-                "name": name, "image": image, "imageID": "", "ready": is_ready,
-                "restartCount": self.restarts, "state": state,
-            }],
+            "containerStatuses": all,
         });
         let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
         let named = Named {
@@ -287,13 +304,14 @@ impl Life {
         Api::namespaced(self.shared.client.clone(), &pod.namespace().unwrap_or_default())
     }
 
+    /// Until somebody has told it to end, or it is gone.
+    async fn wait_until_deleted(&mut self) {
+        while self.deleted().is_none() && self.told.changed().await.is_ok() {}
+    }
+
     /// What has ended stays until somebody deletes it; then its object goes.
     async fn wait_for_deletion(&mut self, pod: &Pod) {
-        while self.deleted().is_none() {
-            if self.told.changed().await.is_err() {
-                return;
-            }
-        }
+        self.wait_until_deleted().await;
         let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
         let how = DeleteParams::default().grace_period(0).preconditions(preconditions);
         while !self.shared.is_dead(&self.node) {
@@ -306,8 +324,14 @@ impl Life {
     }
 }
 
+/// The container that a pod is about. Others beside it run from when it does until the pod is deleted, and do nothing.
 fn container(pod: &Pod) -> Option<&Container> {
-    pod.spec.as_ref()?.containers.first()
+    let name = program_of(pod)?;
+    pod.spec.as_ref()?.containers.iter().find(|one| one.name == name)
+}
+
+fn has_others(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.containers.len() > 1)
 }
 
 /// As the API server asks for it.

@@ -179,7 +179,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Those go that the plan names, for others need their nodes; then the highest ordinals.
+    /// Those go that the plan names, for others need their nodes; then who is going already; then the highest ordinals.
     fn keep_trainers(&mut self, seen: &Observed<'a>) {
         let (wanted, before) = (self.numbers.trainers, seen.books.trainer.wanted);
         if before != wanted && before > 0 && wanted > 0 {
@@ -191,8 +191,9 @@ impl<'a> Target<'a> {
         let scaled_down = &self.numbers.scaled_down;
         let (named, mut others): (Vec<&PodView>, Vec<&PodView>) =
             seen.view.of(Role::Trainer).partition(|pod| scaled_down.contains(&pod.uid));
-        others.sort_by_key(|pod| pod.ordinal);
-        // Who is being deleted has its ordinal until it is gone.
+        // Whom others have told to end is the first of the surplus: to end another instead would be one too many. It has its ordinal until
+        // it is gone.
+        others.sort_by_key(|pod| (pod.deleted.is_some(), pod.ordinal));
         let surplus = others.split_off(others.len().min(wanted as usize));
         self.going.extend(named.into_iter().chain(surplus).map(|pod| (pod, Grace::Own)));
     }

@@ -7,6 +7,8 @@
 //! | `commands` | `shoal submit`, `get`, `logs`, `why`, `wait`, `delete` |
 //! | `plans`, `room` | the plan for all jobs; preemption, quotas, taints |
 //! | `faults`, `outage` | lost nodes, killed and paused operators, images and memory that cannot do; an API server that refuses or is away |
+//! | `drains` | nodes drained in turn, evictions, each cascade of deletion, a node that starts nothing, containers beside programs |
+//! | `autoscaling` | a HorizontalPodAutoscaler, a scheduler that makes room on one of several nodes, two operators |
 //! | `names` | objects that have a job's names and are not its own, objects that are refused, what jobs that are over cost |
 //! | `hung` | an API server that takes calls and does not answer: of one job, and of the lease |
 //! | `containers` | the images that are shipped, in containers with what a pod's spec gives them and no more |
@@ -19,9 +21,11 @@
 #![allow(clippy::print_stderr, reason = "tests say what they leave out")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod autoscaling;
 mod chart;
 mod commands;
 mod containers;
+mod drains;
 mod faults;
 mod hung;
 mod install;

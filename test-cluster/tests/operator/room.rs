@@ -4,20 +4,11 @@
 use crate::world::{World, whole};
 use serde_json::{Value, json};
 use shoal_test_cluster::Run;
-use shoal_tests::processes::{closing, pack_digits};
-use std::process::Command;
+use shoal_tests::processes::pack_digits;
 use std::time::Duration;
 
 fn message(world: &World, job: &str) -> String {
     world.job(job)["status"]["message"].as_str().unwrap_or_default().to_owned()
-}
-
-/// What the job's master says of itself.
-fn status(world: &World, job: &str) -> Value {
-    let ip = world.kubectl(&["get", "pod", &format!("{job}-master"), "-o", "jsonpath={.status.podIP}"]);
-    let mut asked = Command::new(&world.programs.shoal);
-    asked.args(["status", "--plaintext", "-o", "json", "--master", &format!("{}:7400", ip.trim())]);
-    closing(&asked.output().unwrap()).unwrap()
 }
 
 /// Something that matters more, and needs so many cores.
@@ -71,7 +62,7 @@ async fn the_scheduler_takes_elastic_trainers_alone_for_what_matters_more_and_th
         })
         .await;
     assert_eq!(world.job("j")["status"]["phase"], "Running", "it goes on with its least");
-    let said = status(&world, "j");
+    let said = world.status_of_master("j");
     assert_eq!(
         (&said["tasks_expired"], &said["rewinds"]),
         (&json!(0), &json!(0)),

@@ -182,6 +182,14 @@ impl World {
         pairs.map(|(name, uid)| (name.to_owned(), uid.trim().to_owned())).collect()
     }
 
+    /// What a job's master says of itself.
+    pub(crate) fn status_of_master(&self, job: &str) -> Value {
+        let ip = self.kubectl(&["get", "pod", &format!("{job}-master"), "-o", "jsonpath={.status.podIP}"]);
+        let mut asked = Command::new(&self.programs.shoal);
+        asked.args(["status", "--plaintext", "-o", "json", "--master", &format!("{}:7400", ip.trim())]);
+        closing(&asked.output().unwrap()).unwrap()
+    }
+
     /// The hash of the model in the newest checkpoint of a folder.
     pub(crate) fn trained(&self, checkpoints: &str) -> Value {
         let exported = Command::new(&self.programs.shoal)
