@@ -68,7 +68,8 @@ pub fn fields<T: JsonSchema>() -> Vec<Field> {
             path: path.to_owned(),
             description,
             change,
-            is_group: !schema["properties"].is_null(),
+            is_group: !schema["properties"].is_null()
+                && schema["x-kubernetes-preserve-unknown-fields"] != true,
         });
     });
     found
@@ -79,6 +80,9 @@ pub(super) fn walk(schema: &Value, at: &str, tell: &mut impl FnMut(&str, &Value)
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
         tell(&path, field);
-        walk(field, &path, tell);
+        // What Kubernetes has a schema of is one field here, although a part of it is written down.
+        if field["x-kubernetes-preserve-unknown-fields"] != true {
+            walk(field, &path, tell);
+        }
     }
 }

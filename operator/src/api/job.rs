@@ -86,7 +86,7 @@ pub struct MasterSpec {
     pub store: Option<String>,
     /// What its container asks for and may use, as in a pod. Without a word it asks for 100m of a processor and 128Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
+    #[schemars(schema_with = "super::template::resources", extend("x-change" = "new-pods"))]
     pub resources: Option<Value>,
     /// A pod template with what the operator's own lacks: volumes, mounts, node selector, tolerations, another image. The
     /// container is named "master".
@@ -113,7 +113,7 @@ pub struct PserverSpec {
     /// What the container of each asks for and may use, as in a pod; without a word 250m of a processor and 256Mi. A
     /// ScalePlan may give one pserver others.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
+    #[schemars(schema_with = "super::template::resources", extend("x-change" = "new-pods"))]
     pub resources: Option<Value>,
     /// Where dense blocks are updated: cpu, auto, or cuda:N. By default cpu.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,7 +174,7 @@ pub struct TrainerSpec {
     /// What the container of each asks for and may use, as in a pod; instead of the template's. Without a word it asks for
     /// 250m of a processor and 256Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
+    #[schemars(schema_with = "super::template::resources", extend("x-change" = "new-pods"))]
     pub resources: Option<Value>,
     /// Whether to ask for trainers that fit no present node, because something brings nodes: a cluster autoscaler. By default
     /// no pod is made that has no room.
@@ -182,7 +182,7 @@ pub struct TrainerSpec {
     pub allow_node_scale_up: bool,
     /// The pod template: its first container, or the one named trainer, is your program, with its image, command, arguments
     /// and environment.
-    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
+    #[schemars(schema_with = "super::template::program_template", extend("x-change" = "new-pods"))]
     pub template: Value,
 }
 

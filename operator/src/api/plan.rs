@@ -31,9 +31,11 @@ pub struct ScalePlanSpec {
     pub owner_job: String,
     /// Numbers by role: worker or trainer, ps or pserver.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 8))]
     pub replica_resource_specs: BTreeMap<String, ReplicaResourceSpec>,
     /// Pservers that move to new pods, while training goes on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000))]
     pub migrate_pods: Vec<MigratePod>,
 }
 

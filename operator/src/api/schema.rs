@@ -2,7 +2,7 @@
 
 use super::job::{TrainingJob, TrainingJobSpec};
 use super::plan::ScalePlan;
-use super::validate::PINNED;
+use super::validate::{NAME_MAX, PINNED};
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 use shoal_job::spec::{Field, fields};
@@ -27,9 +27,14 @@ pub fn definitions() -> Vec<Value> {
         }
     }
     rule(&mut job, SPEC, spec_rules());
-    rule(&mut job, OBJECT, pins());
-    let owner = json!([{ "rule": "has(self.ownerJob) && size(self.ownerJob) > 0", "message": "spec.ownerJob: name the job" }]);
-    rule(&mut plan, SPEC, owner);
+    rule(&mut job, OBJECT, object_rules());
+    rule(&mut plan, SPEC, plan_rules());
+    for (definition, paths) in
+        [(&mut job, &[".status.phase"][..]), (&mut plan, &[".status.phase", ".spec.ownerJob"])]
+    {
+        let fields: Vec<Value> = paths.iter().map(|path| json!({ "jsonPath": path })).collect();
+        definition["spec"]["versions"][0]["selectableFields"] = fields.into();
+    }
     vec![job, plan]
 }
 
@@ -80,20 +85,79 @@ fn rule(definition: &mut Value, at: &str, rules: Value) {
     }
 }
 
+/// Whether a container with an image is the program: the one that is named so, or any where none is.
+const HAS_IMAGE: &str = "has(self.trainer) && has(self.trainer.template) && has(self.trainer.template.spec) && \
+    has(self.trainer.template.spec.containers) && self.trainer.template.spec.containers.exists(c, has(c.image) && \
+    size(c.image) > 0 && ((has(c.name) && c.name == 'trainer') || !self.trainer.template.spec.containers.exists(d, \
+    has(d.name) && d.name == 'trainer')))";
+
 /// The rules of a job's spec that CEL can say.
 fn spec_rules() -> Value {
-    let mut rules = vec![json!({
-        "rule": "(has(self.data) && size(self.data) > 0) || (has(self.evalData) && size(self.evalData) > 0)",
-        "message": "spec.data: name the RecordIO files to train on",
-    })];
+    let mut rules = vec![
+        json!({
+            "rule": "(has(self.data) && size(self.data) > 0) || (has(self.evalData) && size(self.evalData) > 0)",
+            "message": "spec.data: name the RecordIO files to train on",
+        }),
+        json!({
+            "rule": "has(self.checkpoint) && has(self.checkpoint.place) && (self.checkpoint.place.startsWith('/') || \
+                     self.checkpoint.place.contains('://'))",
+            "message": "spec.checkpoint.place: say where the model is saved: a folder from the root, on a volume that master and pservers mount, or a URL",
+        }),
+        json!({
+            "rule": HAS_IMAGE,
+            "message": "spec.trainer.template.spec.containers[0].image: name the image with your program",
+        }),
+    ];
     for role in ["pserver", "trainer"] {
         let (min, max) = (format!("self.{role}.minReplicas"), format!("self.{role}.maxReplicas"));
         rules.push(json!({
             "rule": format!("!has(self.{role}) || !has({min}) || !has({max}) || {min} <= {max}"),
             "message": format!("spec.{role}.maxReplicas: below minReplicas: raise it or lower that"),
         }));
+        let replicas = format!("self.{role}.replicas");
+        rules.push(json!({
+            "rule": format!("!has(self.{role}) || !has({replicas}) || {replicas} >= 1"),
+            "message": format!("spec.{role}.replicas: 0 would stop the job: set spec.suspend to do so"),
+        }));
+        // Of a change alone: a number that was written before its bound was lowered holds up no other change.
+        let before = format!("oldSelf.{role}.replicas");
+        rules.push(json!({
+            "rule": format!(
+                "!has(self.{role}) || !has({replicas}) || (has(oldSelf.{role}) && has({before}) && {replicas} == {before}) || \
+                 {replicas} <= (has({max}) ? {max} : has({min}) ? {min} : 1)"
+            ),
+            "message": format!("spec.{role}.replicas: more than maxReplicas: raise that, or ask for fewer"),
+        }));
     }
     Value::Array(rules)
+}
+
+/// The rules of a ScalePlan's spec.
+fn plan_rules() -> Value {
+    json!([
+        { "rule": "has(self.ownerJob) && size(self.ownerJob) > 0", "message": "spec.ownerJob: name the job" },
+        {
+            "rule": "!has(self.replicaResourceSpecs) || self.replicaResourceSpecs.all(role, role in ['worker', 'trainer', 'ps', 'pserver'])",
+            "message": "spec.replicaResourceSpecs: a role is worker or trainer, ps or pserver",
+        },
+        {
+            "rule": "(has(self.replicaResourceSpecs) && size(self.replicaResourceSpecs) > 0) || (has(self.migratePods) && size(self.migratePods) > 0)",
+            "message": "spec: it asks for nothing: give replicaResourceSpecs or migratePods",
+        },
+    ])
+}
+
+/// The rules of a job as a whole: of its name, and of what may not change.
+fn object_rules() -> Value {
+    let mut rules = pins();
+    let name = json!({
+        "rule": format!("size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"),
+        "message": format!(
+            "metadata.name: it names pods and a service: at most {NAME_MAX} lower-case letters, digits and dashes, a letter first"
+        ),
+    });
+    rules.as_array_mut().into_iter().for_each(|rules| rules.insert(0, name.clone()));
+    rules
 }
 
 /// What may not change once a job has begun. From the object, for only there a rule sees the status, which says whether it has.
@@ -254,10 +318,13 @@ mod tests {
     #[test]
     fn the_rules_let_a_job_be_mended_until_it_has_begun_and_then_pin_each_field() {
         let job = &definitions()[0];
-        let spec = json!({ "data": ["/d"], "epochs": 3, "checkpoint": { "place": "/c" } });
-        let waits = json!({ "spec": spec, "status": { "phase": "Pending" } });
-        let trains = json!({ "spec": spec, "status": { "phase": "Running", "pinned": "{}" } });
-        assert_eq!(broken(job, None, &json!({ "spec": spec })), Vec::<String>::new());
+        let spec =
+            json!({ "data": ["/d"], "epochs": 3, "checkpoint": { "place": "/c" }, "trainer": program() });
+        let named = json!({ "name": "j" });
+        let waits = json!({ "metadata": named, "spec": spec, "status": { "phase": "Pending" } });
+        let trains =
+            json!({ "metadata": named, "spec": spec, "status": { "phase": "Running", "pinned": "{}" } });
+        assert_eq!(broken(job, None, &json!({ "metadata": named, "spec": spec })), Vec::<String>::new());
         let edited = |before: &Value, path: &str, value: Value| {
             let mut now = before.clone();
             let (parent, name) = path.rsplit_once('/').unwrap();
@@ -267,7 +334,9 @@ mod tests {
             } else {
                 drop(parent.insert(name.to_owned(), value));
             }
-            broken(job, Some(before), &now)
+            // Of what a job may not change alone.
+            let said = broken(job, Some(before), &now);
+            said.into_iter().filter(|said| said.contains("may not change")).collect::<Vec<_>>()
         };
         for (path, value, field) in [
             ("/data", json!(["/other"]), "spec.data"),
@@ -293,36 +362,84 @@ mod tests {
         }
     }
 
+    /// Trainers with a program.
+    fn program() -> Value {
+        json!({ "template": { "spec": { "containers": [{ "name": "mine", "image": "i" }] } } })
+    }
+
     #[test]
-    fn the_rules_say_what_alone_is_wrong_of_a_spec() {
-        let all = definitions();
-        let (job, plan) = (&all[0], &all[1]);
-        let spec = |more: Value| {
-            let mut spec = json!({ "data": ["/d"] });
-            more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
-            json!({ "spec": spec })
+    fn the_rules_say_what_alone_is_wrong_of_a_job() {
+        let job = &definitions()[0];
+        let good = json!({ "metadata": { "name": "j" },
+            "spec": { "data": ["/d"], "checkpoint": { "place": "/c" }, "trainer": program() } });
+        let with = |of: &Value, at: &str, value: Value| {
+            let mut changed = of.clone();
+            let (parent, name) = at.rsplit_once('/').unwrap();
+            changed.pointer_mut(parent).unwrap()[name] = value;
+            changed
         };
-        for (object, said) in [
-            (spec(json!({ "data": [] })), "spec.data: name"),
+        assert_eq!(broken(job, None, &good), Vec::<String>::new());
+        let containers = "/spec/trainer/template/spec/containers";
+        let two =
+            |image: &str| json!([{ "name": "log", "image": "l" }, { "name": "trainer", "image": image }]);
+        for (at, value, said) in [
+            ("/spec/data", json!([]), "spec.data: name"),
+            ("/spec/checkpoint", json!({}), "spec.checkpoint.place: say"),
+            ("/spec/checkpoint", json!({ "place": "models" }), "spec.checkpoint.place: say"),
             (
-                spec(json!({ "pserver": { "minReplicas": 3, "maxReplicas": 2 } })),
+                "/spec/pserver",
+                json!({ "minReplicas": 3, "maxReplicas": 2 }),
                 "spec.pserver.maxReplicas: below",
             ),
-            (
-                spec(json!({ "trainer": { "minReplicas": 3, "maxReplicas": 2 } })),
-                "spec.trainer.maxReplicas: below",
-            ),
+            ("/spec/trainer/template", json!({}), "spec.trainer.template.spec.containers[0].image: name"),
+            (containers, json!([{ "name": "mine" }]), "spec.trainer.template.spec.containers[0].image: name"),
+            (containers, two(""), "spec.trainer.template.spec.containers[0].image: name"),
+            ("/spec/trainer/replicas", json!(0), "spec.trainer.replicas: 0 would stop"),
+            ("/metadata/name", json!("a.b"), "metadata.name: "),
+            ("/metadata/name", json!("9a"), "metadata.name: "),
+            ("/metadata/name", json!("x".repeat(46)), "metadata.name: "),
         ] {
-            let broken = broken(job, None, &object);
-            assert!(broken.len() == 1 && broken[0].starts_with(said), "{object}: {broken:?}");
+            let said_of = broken(job, None, &with(&good, at, value.clone()));
+            assert!(said_of.len() == 1 && said_of[0].starts_with(said), "{at} {value}: {said_of:?}");
         }
-        assert_eq!(broken(job, None, &json!({ "spec": { "evalData": ["e"] } })), Vec::<String>::new());
+        for (at, value) in [
+            ("/spec/trainer/minReplicas", json!(2)),
+            ("/spec/checkpoint", json!({ "place": "s3://b/m" })),
+            (containers, two("i")),
+            ("/metadata/name", json!("x".repeat(45))),
+        ] {
+            assert_eq!(broken(job, None, &with(&good, at, value)), Vec::<String>::new(), "{at}");
+        }
+
+        // What `kubectl scale` changes.
+        let wide = with(&good, "/spec/trainer/maxReplicas", json!(8));
+        let scaled = |before: &Value, replicas: u32| {
+            broken(job, Some(before), &with(before, "/spec/trainer/replicas", json!(replicas)))
+        };
+        assert_eq!(scaled(&wide, 8), Vec::<String>::new());
+        assert!(scaled(&wide, 9)[0].starts_with("spec.trainer.replicas: more than maxReplicas"));
+        assert!(scaled(&good, 2)[0].starts_with("spec.trainer.replicas: more than maxReplicas"));
+        let full = with(&wide, "/spec/trainer/replicas", json!(8));
+        let lowered = with(&full, "/spec/trainer/maxReplicas", json!(4));
+        assert_eq!(broken(job, Some(&full), &lowered), Vec::<String>::new(), "the bound may be lowered");
+    }
+
+    #[test]
+    fn the_rules_say_what_is_wrong_of_a_plan() {
+        let plan = &definitions()[1];
+        let said = |spec: Value| broken(plan, None, &json!({ "spec": spec }));
+        let numbers =
+            |role: &str| json!({ "ownerJob": "j", "replicaResourceSpecs": { role: { "replicas": 1 } } });
+        for role in ["worker", "trainer", "ps", "pserver"] {
+            assert_eq!(said(numbers(role)), Vec::<String>::new());
+        }
         assert_eq!(
-            broken(job, None, &spec(json!({ "trainer": { "minReplicas": 2 } }))),
+            said(json!({ "ownerJob": "j", "migratePods": [{ "name": "ps-0" }] })),
             Vec::<String>::new()
         );
-        assert_eq!(broken(plan, None, &json!({ "spec": {} })), ["spec.ownerJob: name the job"]);
-        assert_eq!(broken(plan, None, &json!({ "spec": { "ownerJob": "j" } })), Vec::<String>::new());
+        assert!(said(numbers("chief"))[0].starts_with("spec.replicaResourceSpecs: a role is"));
+        assert!(said(json!({ "ownerJob": "j" }))[0].starts_with("spec: it asks for nothing"));
+        assert_eq!(said(json!({ "migratePods": [{}] })), ["spec.ownerJob: name the job"]);
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub enum Phase {
     /// It waits for room, for its master, or for its first step.
     #[default]
     Pending,
+    /// It has not begun, and cannot as it is written: its message says what to change.
+    Invalid,
     /// It trains.
     Running,
     /// It makes a checkpoint, in order to stop.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
 use schemars::{Schema, SchemaGenerator, json_schema};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The name of the container that is the author's program, if the template gives none.
 pub const TRAINER_CONTAINER: &str = "trainer";
@@ -10,6 +10,24 @@ pub const TRAINER_CONTAINER: &str = "trainer";
 /// The schema of what Kubernetes itself has a schema of, which would be ten thousand lines here.
 pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
+/// The schema of a pod template of which the API server's rules read the images.
+pub(super) fn program_template(_: &mut SchemaGenerator) -> Schema {
+    let container = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": { "name": { "type": "string", "maxLength": 63 }, "image": { "type": "string", "maxLength": 1024 } } });
+    let spec = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": { "containers": { "type": "array", "maxItems": 32, "items": container } } });
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": { "spec": spec } })
+}
+
+/// The schema of what a container asks for: Kubernetes' own pattern of quantities.
+pub(super) fn resources(_: &mut SchemaGenerator) -> Schema {
+    let quantity = json!({ "x-kubernetes-int-or-string": true, "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$" });
+    let list = json!({ "type": "object", "additionalProperties": quantity });
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": { "requests": list, "limits": list } })
 }
 
 /// The template as a pod template.

@@ -18,7 +18,7 @@ pub(super) static PINNED: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// The longest name: its pods' names are host names, of 63 bytes at most.
-const NAME_MAX: usize = 45;
+pub(super) const NAME_MAX: usize = 45;
 
 /// Everything that is wrong with a job; `has_store` says whether the operator has a place for the states of jobs.
 pub fn faults(job: &TrainingJob, has_store: bool) -> Vec<String> {
@@ -137,6 +137,35 @@ fn templates(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
             faults.push(format!("spec.{role}.resources: {why}; give requests and limits as in a pod"));
         }
     }
+    let resources =
+        all.into_iter().filter_map(|(role, one)| Some((format!("spec.{role}.resources"), one.clone()?)));
+    let of_templates = [
+        ("master", spec.master.template.as_ref()),
+        ("pserver", spec.pserver.template.as_ref()),
+        ("trainer", Some(&spec.trainer.template)),
+    ];
+    let of_templates = of_templates.into_iter().flat_map(|(role, template)| {
+        let containers = template.and_then(|template| template.pointer("/spec/containers")?.as_array());
+        containers.into_iter().flatten().enumerate().filter_map(move |(number, one)| {
+            let at = format!("spec.{role}.template.spec.containers[{number}].resources");
+            Some((at, one.get("resources")?.clone()))
+        })
+    });
+    faults.extend(resources.chain(of_templates).filter_map(|(at, resources)| no_quantity(&at, &resources)));
+}
+
+/// The first amount of resources that is no quantity.
+fn no_quantity(at: &str, resources: &Value) -> Option<String> {
+    ["requests", "limits"].into_iter().find_map(|list| {
+        let amounts = resources.get(list)?.as_object()?;
+        amounts.iter().find_map(|(name, amount)| {
+            let is_quantity =
+                amount.as_str().map_or(amount.is_number(), |text| quantity::quantity_value(text).is_some());
+            let fault =
+                format!("{at}.{list}.{name}: {amount} is no quantity; give one such as 2, 500m or 4Gi");
+            (!is_quantity).then_some(fault)
+        })
+    })
 }
 
 /// What of the spec may not change, as one object.
@@ -225,6 +254,14 @@ mod tests {
             (trainer(json!({ "minReplicas": 0 })), "spec.trainer.minReplicas"),
             (trainer(json!({ "replicas": 0 })), "spec.trainer.replicas"),
             (json!({ "trainer": { "template": {} } }), "spec.trainer.template.spec.containers[0].image"),
+            (
+                trainer(json!({ "resources": { "requests": { "cpu": "lots" } } })),
+                "spec.trainer.resources.requests.cpu: \"lots\" is no quantity",
+            ),
+            (
+                json!({ "master": { "template": { "spec": { "containers": [{ "name": "master", "resources": { "limits": { "memory": "4GiB" } } }] } } } }),
+                "spec.master.template.spec.containers[0].resources.limits.memory: ",
+            ),
             (json!({ "failurePolicy": { "memoryMax": "much" } }), "spec.failurePolicy.memoryMax"),
             (
                 json!({ "tls": { "job": "j", "secrets": { "master": "a", "pserver": "b" } } }),

@@ -120,13 +120,21 @@ impl Jobs {
     }
 }
 
-const PHASES: [Phase; 6] =
-    [Phase::Pending, Phase::Running, Phase::Suspending, Phase::Suspended, Phase::Succeeded, Phase::Failed];
+const PHASES: [Phase; 7] = [
+    Phase::Pending,
+    Phase::Invalid,
+    Phase::Running,
+    Phase::Suspending,
+    Phase::Suspended,
+    Phase::Succeeded,
+    Phase::Failed,
+];
 
 /// A phase as a label has it: as in the resource.
 fn name(phase: Phase) -> &'static str {
     match phase {
         Phase::Pending => "Pending",
+        Phase::Invalid => "Invalid",
         Phase::Running => "Running",
         Phase::Suspending => "Suspending",
         Phase::Suspended => "Suspended",
@@ -177,7 +185,7 @@ mod tests {
             writer.apply_watcher_event(&Event::Apply(job));
         }
         let counts = jobs.by_phase().unwrap();
-        assert_eq!((counts.len(), counts["Pending"], counts["Failed"], counts["Running"]), (6, 1, 2, 0));
+        assert_eq!((counts.len(), counts["Pending"], counts["Failed"], counts["Running"]), (7, 1, 2, 0));
         PHASES.into_iter().for_each(|phase| assert_eq!(name(phase), phase.to_string()));
     }
 }

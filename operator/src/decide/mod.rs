@@ -84,7 +84,7 @@ fn again_after(view: &View<'_>, status: &TrainingJobStatus, acts: &[Act]) -> u64
             expiry(view, status).unwrap_or(RARELY)
         }
         // The planner says once there is room.
-        Phase::Pending if is_empty && status.admitted.is_none() => SELDOM,
+        Phase::Pending | Phase::Invalid if is_empty && status.admitted.is_none() => SELDOM,
         Phase::Running => USUALLY,
         _ => CLOSELY,
     }

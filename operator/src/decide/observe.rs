@@ -256,5 +256,5 @@ impl Observed<'_> {
 
 /// Whether pods of a job in this phase are kept up.
 pub(super) fn is_kept(phase: Phase) -> bool {
-    matches!(phase, Phase::Pending | Phase::Running)
+    matches!(phase, Phase::Pending | Phase::Invalid | Phase::Running)
 }

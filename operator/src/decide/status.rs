@@ -40,6 +40,10 @@ pub(super) fn status(
                 notes.event(true, "InvalidSpec", fault.clone());
             }
             status.message = fault.clone();
+            // One that trains does so by what it began with.
+            if status.phase == Phase::Pending && status.admitted.is_none() {
+                status.phase = Phase::Invalid;
+            }
         }
         Course::Ended(outcome) => end(seen, outcome, &mut status, &mut notes),
         Course::Suspended => suspend(seen, target, &mut status, &mut notes),
@@ -167,7 +171,7 @@ fn conditions(
     let waits = is_kept(status.phase).then(waits).flatten();
     if is_kept(status.phase) {
         let is_running = can_train(seen, status);
-        if is_running && status.phase == Phase::Pending {
+        if is_running && status.phase != Phase::Running {
             notes.event(false, "Running", "master, pservers and trainers are ready");
         }
         status.phase = if is_running { Phase::Running } else { Phase::Pending };
@@ -259,7 +263,9 @@ fn waits_for(seen: &Observed<'_>, target: &Target<'_>, status: &TrainingJobStatu
 
 /// Why a job has fewer trainers than its spec says in so many words.
 fn fewer_than_asked_for(seen: &Observed<'_>, status: &TrainingJobStatus) -> Option<String> {
-    let (asked, wanted) = (seen.view.job.asked_trainers()?, status.trainer.wanted);
+    let (trainer, wanted) = (&seen.view.job.spec.trainer, status.trainer.wanted);
+    let most = trainer.max_replicas.unwrap_or(trainer.min_replicas);
+    let asked = seen.view.job.asked_trainers()?.min(most);
     let plan = status.plan.as_ref().filter(|plan| wanted < asked && !plan.blocked_by.is_empty())?;
     Some(format!("{wanted} of {asked} trainers: {}", plan.blocked_by))
 }
@@ -342,6 +348,29 @@ mod tests {
     use crate::api::TrainingJob;
     use serde_json::json;
     use shoal_planner::{Blocker, JobPlan};
+
+    #[test]
+    fn a_job_that_cannot_begin_as_it_is_written_says_so_where_jobs_are_listed_until_it_is_mended() {
+        let mut job = fixture::job(json!({}), json!({}));
+        let decided = |job: &TrainingJob| {
+            let view = View { choice: Choice::NotYet, ..fixture::view(job, &[], 1_800_000_000) };
+            decide(&view, &mut Memory::default()).unwrap()
+        };
+        let place = std::mem::take(&mut job.spec.training.checkpoint.place);
+        job.status = Some(decided(&job).status);
+        let said = job.status.clone().unwrap();
+        assert!(said.phase == Phase::Invalid && said.message.starts_with("spec.checkpoint.place"));
+        assert_eq!(said.conditions.iter().find(|one| one.type_ == "Stalled").unwrap().reason, "InvalidSpec");
+        job.spec.training.checkpoint.place = place;
+        let mended = decided(&job);
+        assert_eq!(mended.status.phase, Phase::Pending);
+        let events = mended.acts.iter().filter(|act| matches!(act, Act::Event { .. })).count();
+        assert_eq!(events, 0, "it has not gone on from anything");
+        job.spec.training.checkpoint.place.clear();
+        job.status.as_mut().unwrap().phase = Phase::Running;
+        job.status.as_mut().unwrap().admitted = Some(Moment(1));
+        assert_eq!(decided(&job).status.phase, Phase::Running, "one that trains goes on to");
+    }
 
     #[test]
     fn a_job_that_waits_has_another_status_only_if_there_is_something_new_to_say() {
