@@ -50,7 +50,8 @@ pub(super) fn trim(state: &mut State<'_>, job: usize) {
             && let Some(node) = state.last_spare(job)
         {
             state.pop(job, node);
-            state.jobs[job].gave.push(Taker::Nobody);
+            let is_asked = state.jobs[job].trainers.len() < max as usize;
+            state.jobs[job].gave.push(if is_asked { Taker::Nobody } else { Taker::Fewer });
         }
     }
 }

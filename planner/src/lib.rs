@@ -139,6 +139,10 @@ fn why(state: &State<'_>, job: usize, trainers: u32) -> String {
             Taker::Share(other) => format!("{}, which had less", state.view.jobs[*other].name),
             Taker::Headroom => "the headroom".to_owned(),
             Taker::Nobody => "nobody: they are not worth their room".to_owned(),
+            Taker::Fewer => {
+                said.push(format!("{count} fewer are asked for"));
+                continue;
+            }
         };
         said.push(format!("{count} went to {to}"));
     }

@@ -126,6 +126,9 @@ impl fmt::Display for Blocker {
                     "; nodes have at most {most_free} free, even without trainers that others may give up"
                 )
             }
+            Blocker::Unsuited { nodes: 0, .. } => {
+                write!(f, "no node takes pods: there is none, or all are cordoned or not ready")
+            }
             Blocker::Unsuited { who, nodes } => write!(
                 f,
                 "none of the {nodes} nodes that take pods suits {who}: see its node selector, its affinity and its tolerations of \

@@ -64,8 +64,10 @@ pub(super) enum Taker {
     Share(usize),
     /// What is kept free.
     Headroom,
-    /// Nobody: it is not worth its room, or beyond the most.
+    /// Nobody: it is not worth its room.
     Nobody,
+    /// Nobody: fewer are asked for.
+    Fewer,
 }
 
 /// Whether a job gives a trainer up.

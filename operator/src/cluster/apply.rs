@@ -6,7 +6,7 @@ use super::{master::Which, owned, pods, unseen::Unseen};
 use crate::api::{
     GROUP, PLANNED_TRAINERS, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus, VERSION,
 };
-use crate::decide::{Act, FINALIZER, Grace, NAME_TAKEN, PodPlan, PodView, QUOTA};
+use crate::decide::{Act, FINALIZER, GOING, Grace, NAME_TAKEN, POD_REFUSED, PodPlan, PodView, QUOTA};
 use crate::manifest::{self, FIELD_MANAGER};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -61,6 +61,24 @@ pub(super) async fn write_plan(
     unless_gone(plans.patch_status(&name, &how, &Patch::Apply(plan_patch(plan, status))).await)
 }
 
+/// Makes a plan its job's, so that it goes with it. One that waits for a job that is not there yet is nobody's.
+pub(super) async fn own_plan(fleet: &Fleet, job: &TrainingJob, plan: &ScalePlan) -> kube::Result<()> {
+    let owners = plan.metadata.owner_references.clone().unwrap_or_default();
+    let Some(uid) = job.uid().filter(|uid| !owners.iter().any(|one| one.uid == *uid)) else { return Ok(()) };
+    let mut owners: Vec<Value> = owners.iter().map(|owner| json!(owner)).collect();
+    // Not the one that controls it, nor one whose deletion waits for it.
+    owners.push(json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "TrainingJob", "name": job.name_any(), "uid": uid,
+    }));
+    let plans: Api<ScalePlan> = Api::namespaced(fleet.client.clone(), &plan.namespace().unwrap_or_default());
+    let patch = json!({ "metadata": { "uid": plan.uid(), "ownerReferences": owners } });
+    match plans.patch(&plan.name_any(), &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
+        // With the rights of an operator before, it stays nobody's.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
 fn plan_patch(plan: &ScalePlan, status: &ScalePlanStatus) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -82,6 +100,9 @@ pub(super) enum Outcome {
 /// A refusal of the API server's, as an outcome; what another try may not meet stays an error.
 pub(super) fn refusal(what: &str, error: kube::Error) -> kube::Result<Outcome> {
     match error {
+        error if is_of_a_namespace_that_goes(&error) => {
+            Ok(Outcome::Refused(GOING, format!("{what}: its namespace is being deleted")))
+        }
         kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => {
             Ok(Outcome::Refused(QUOTA, format!("{what}: {}", status.message)))
         }
@@ -91,7 +112,7 @@ pub(super) fn refusal(what: &str, error: kube::Error) -> kube::Result<Outcome> {
         {
             let (kind, _) = what.split_once(' ').unwrap_or((what, ""));
             let word = match kind {
-                "Pod" => "PodRefused",
+                "Pod" => POD_REFUSED,
                 "Service" => "ServiceRefused",
                 "PodDisruptionBudget" => "DisruptionBudgetRefused",
                 _ => "NetworkPolicyRefused",
@@ -100,6 +121,11 @@ pub(super) fn refusal(what: &str, error: kube::Error) -> kube::Result<Outcome> {
         }
         error => Err(error),
     }
+}
+
+/// Whether nothing new is taken into a namespace any more, by the words of the API server's own plug-in.
+fn is_of_a_namespace_that_goes(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("because it is being terminated"))
 }
 
 /// Does one act: any but those that make something, which [`Fleet`] does side by side.
@@ -285,6 +311,9 @@ pub(super) async fn event(fleet: &Fleet, job: &TrainingJob, is_warning: bool, re
         secondary: None,
     };
     if let Err(error) = fleet.recorder.publish(&event, &job.object_ref(&())).await {
+        if is_of_a_namespace_that_goes(&error) {
+            return;
+        }
         tracing::warn!(job = job.name_any(), reason, note, %error, "an event was not recorded");
     }
 }

@@ -13,6 +13,7 @@ use super::plans::PlanIndex;
 use super::pod_index::PodIndex;
 use super::refusals::Refusals;
 use super::surroundings::{self, KINDS, Kind, Surrounded};
+use super::troubles::Troubles;
 use super::unseen::Unseen;
 use crate::api::{Moment, ScalePlan, TrainingJob, TrainingJobStatus};
 use crate::decide::{
@@ -79,6 +80,7 @@ pub(super) struct Known {
     pub(super) unseen: Unseen,
     dialogue: Dialogue,
     pub(super) refusals: Refusals,
+    troubles: Troubles,
     /// For each of its surroundings, for which number and when they were made; none once they are deleted or taken.
     made: [Option<(u32, Instant)>; KINDS.len()],
 }
@@ -139,7 +141,8 @@ impl Fleet {
         let known = Arc::clone(locked(&self.jobs).entry(uid.clone()).or_default());
         let mut known = known.lock().await;
         let job = known.unseen.newest(cached);
-        let pods = known.unseen.with_made(self.pods.of(&job));
+        let mut pods = known.unseen.with_made(self.pods.of(&job));
+        known.troubles.see(&self.client, &namespace, &mut pods, present()).await;
         let plans = self.plans.of(&job);
         known.dialogue.ask(&self.masters, master_of(&job, &pods)).await;
         let said = known.dialogue.said().cloned();
@@ -205,6 +208,7 @@ impl Fleet {
         for (name, status) in &decision.plans {
             if let Some(plan) = plans.iter().find(|plan| plan.name_any() == *name) {
                 apply::write_plan(self, plan, status).await?;
+                apply::own_plan(self, job, plan).await?;
             }
         }
         let wanted = objects(&decision.acts, job);

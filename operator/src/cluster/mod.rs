@@ -20,6 +20,7 @@ mod pods;
 mod queue;
 mod refusals;
 mod surroundings;
+mod troubles;
 mod unseen;
 mod watches;
 

@@ -50,6 +50,7 @@ pub(super) fn seen(pod: &Pod) -> Option<PodView> {
                 .map_or(GRACE_SECONDS, |seconds| u64::try_from(seconds).unwrap_or(0)),
             why: target.map_or(Displacement::Evicted, disruption),
         }),
+        disruption: target.and_then(|target| target.message.clone()).unwrap_or_default(),
         node: node(pod).cloned(),
         ip: status.and_then(|status| status.pod_ip.clone()),
         memory: container_memory(pod),
@@ -107,7 +108,7 @@ fn own_state(pod: &Pod) -> Option<&ContainerState> {
 fn unusable(pod: &Pod) -> Option<Unusable> {
     containers(pod).filter_map(|one| one.state.as_ref()?.waiting.as_ref()).find_map(|waiting| {
         let reason = waiting.reason.clone().filter(|reason| UNUSABLE.contains(&reason.as_str()))?;
-        Some(Unusable { reason, message: waiting.message.clone().unwrap_or_default() })
+        Some(Unusable { reason, message: waiting.message.clone().unwrap_or_default(), may_pass: false })
     })
 }
 
@@ -310,6 +311,9 @@ mod tests {
         assert_eq!(class("PreemptionByScheduler"), Displacement::Preempted);
         assert_eq!(class("DeletionByTaintManager"), Displacement::NodeLost);
         assert_eq!(class("EvictionByEvictionAPI"), Displacement::Evicted);
+        let said = json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting" });
+        let evicted = pod(json!({ "phase": "Running", "conditions": [said] }), deleted.clone());
+        assert_eq!(evicted.disruption, "Eviction API: evicting");
     }
 
     #[test]

@@ -80,6 +80,7 @@ mod tests {
             is_ready: false,
             created: Default::default(),
             deleted: None,
+            disruption: String::new(),
             node: None,
             ip: None,
             memory: None,

@@ -27,7 +27,8 @@ pub(super) fn of(pod: &PodView) -> Option<Ended> {
             Some(Ended { end: displaced.unwrap_or(ended.end), ..ended.clone() })
         }
         (_, Some(end)) => {
-            let message = "it was deleted".to_owned();
+            let is_said = !pod.disruption.is_empty();
+            let message = if is_said { pod.disruption.clone() } else { "it was deleted".to_owned() };
             Some(Ended { end, exit_code: None, message, at: None, leaves_others: false })
         }
         _ => None,
@@ -170,6 +171,16 @@ pub(super) fn count(
     failed.map(|times| (reason, format!("{told}{times}")))
 }
 
+/// Counts a pod that is gone without anybody having been seen to tell it to end.
+pub(super) fn count_vanished(seen: &mut Observed<'_>, memory: &mut Memory, pod: &PodView) {
+    let (status, now) = (&mut seen.books, seen.view.now);
+    status.ends.evicted += 1;
+    charge(status, memory, &seen.view.job.spec, pod.role, Meaning::Displaced, now);
+    let node = pod.node.as_ref().map_or_else(String::new, |node| format!(" from {node}"));
+    let told = format!("{} is gone{node}: it was deleted by force, or at once", pod.name);
+    seen.notes.event(true, "Evicted", told);
+}
+
 /// Counts a pod that its node cannot start, and that is to be made elsewhere.
 pub(super) fn count_unstarted(seen: &mut Observed<'_>, memory: &mut Memory, pod: &PodView, why: &str) {
     let (status, now) = (&mut seen.books, seen.view.now);
@@ -271,7 +282,12 @@ fn reason(end: End, life: Life, meaning: Meaning) -> &'static str {
 fn told(pod: &PodView, ended: &Ended, life: Life) -> String {
     let words = last_words(&ended.message);
     let said = sentence(&pod.name, ended.end, life, &words);
-    if words.is_empty() { said } else { format!("{said}; its last words: {words}") }
+    match (words.is_empty(), ended.end, ended.exit_code) {
+        (true, ..) => said,
+        // Nothing of its own, but why it was told to end.
+        (_, End::Displaced(_), None) => format!("{said}: {words}"),
+        _ => format!("{said}; its last words: {words}"),
+    }
 }
 
 /// The end of what a pod said, short enough for a status.

@@ -28,6 +28,7 @@ pub(super) fn pod(role: Role, ordinal: u32, state: PodState) -> PodView {
         state,
         created: Moment(0),
         deleted: None,
+        disruption: String::new(),
         node: None,
         ip: None,
         memory: None,

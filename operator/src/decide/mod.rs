@@ -44,7 +44,7 @@ mod view;
 pub use nodes::{avoided, has_failed_to_start};
 pub use numbers::{Choice, pservers_wanted};
 pub use shoal_planner::QUOTA;
-pub use status::{GOING, NAME_TAKEN};
+pub use status::{GOING, NAME_TAKEN, POD_REFUSED};
 pub use view::{
     Act, Avoids, Broken, Command, Decision, Deleted, Ended, FINALIZER, Grace, MasterView, MemberView, Memory,
     PodPlan, PodState, PodView, Role, Unusable, View, pod_name,
@@ -68,6 +68,12 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Result<Decision, Broken> 
     let mut acts = acts::acts(&seen, &target, memory);
     let (mut status, told) = status::status(&seen, &target, &acts, memory);
     check::check(&seen, &target, &acts, &status).map_err(Broken)?;
+    let is_staying = |pod: &&PodView| {
+        pod.deleted.is_none()
+            && !matches!(pod.state, PodState::Ended(_))
+            && !status.counted.contains(&pod.uid)
+    };
+    memory.present = view.pods.iter().filter(is_staying).map(|pod| (pod.uid.clone(), pod.clone())).collect();
     let target::Target { plans, notes, .. } = target;
     let notes = seen.notes.and(plans.notes).and(notes).and(told);
     notes.remember(&mut status, view.now);

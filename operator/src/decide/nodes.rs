@@ -92,7 +92,12 @@ pub(super) fn verdict(view: &View<'_>, status: &TrainingJobStatus, pod: &PodView
     let is_asked_elsewhere = avoided(status, pod.role).any(|one| Some(&one.node) != pod.node.as_ref());
     let may_be_elsewhere = view.elsewhere.is_none() || is_elsewhere(view, pod.role);
     let is_known_nowhere = is_asked_elsewhere || !is_elsewhere(view, pod.role);
-    if is_first && is_known_nowhere && since.is_some_and(|since| view.now.since(since) >= patience) {
+    let may_pass = matches!(&pod.state, PodState::Starting(Some(unusable)) if unusable.may_pass);
+    if is_first
+        && is_known_nowhere
+        && !may_pass
+        && since.is_some_and(|since| view.now.since(since) >= patience)
+    {
         return Verdict::Nowhere;
     }
     let tried = (patience / NODES_TRIED).max(TRIED_SECONDS).min(patience);
@@ -286,7 +291,7 @@ mod tests {
 
     fn without_image(node: &str) -> Option<PodState> {
         let (reason, message) = ("ImagePullBackOff".to_owned(), "no such image".to_owned());
-        (node != "good").then_some(PodState::Starting(Some(Unusable { reason, message })))
+        (node != "good").then_some(PodState::Starting(Some(Unusable { reason, message, may_pass: false })))
     }
 
     #[test]

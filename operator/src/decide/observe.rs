@@ -5,12 +5,15 @@ use super::load;
 use super::nodes::{self, Verdict};
 use super::notes::Notes;
 use super::progress;
+use super::status::POD_REFUSED;
 use super::view::{Ended, Grace, Memory, PodState, PodView, Role, Unusable, View};
 use crate::api::{Phase, Suspending, TrainingJobStatus, changed, faults};
 use shoal_job::ends::End;
 
 /// A pod that says that it had nothing left to do is believed for so many seconds, if its master says otherwise.
 const BELIEVED_SECONDS: u64 = 30;
+/// The word for a container that no node can start as it is written.
+pub(super) const UNUSABLE: &str = "ImageUnusable";
 /// How long a trainer with work in hand may make no progress, where the job does not say, in seconds.
 const HANG_SECONDS: u64 = 600;
 /// How long a checkpoint is waited for before a job is suspended without, in seconds.
@@ -104,6 +107,10 @@ impl Observed<'_> {
 
     /// Counts what happens to a job that is to run.
     fn keep_books(&mut self, memory: &mut Memory) {
+        let is_there = |uid: &String| self.view.pods.iter().any(|pod| pod.uid == *uid);
+        let vanished: Vec<PodView> =
+            memory.present.iter().filter(|(uid, _)| !is_there(uid)).map(|(_, pod)| pod.clone()).collect();
+        vanished.iter().for_each(|pod| ends::count_vanished(self, memory, pod));
         if !is_kept(self.books.phase) {
             self.books.phase = Phase::Pending;
             self.notes.event(false, "Resumed", "the job goes on from its newest checkpoint");
@@ -115,7 +122,8 @@ impl Observed<'_> {
                 ends::see_progress(&mut self.books, memory, master.step);
             }
         }
-        if let Some(failed) = self.count_ends(memory).or_else(|| self.count_unusable(memory)) {
+        let failed = self.count_ends(memory).or_else(|| self.count_unusable(memory));
+        if let Some(failed) = failed.or_else(|| self.refused_for_good(memory)) {
             self.course = Course::Ended(Err(failed));
         } else if self.books.admitted.is_some() {
             self.miss_hung(memory);
@@ -154,11 +162,25 @@ impl Observed<'_> {
         failed
     }
 
+    /// Why a job fails of which the API server would not have some pod for too long. One that has made steps has had them all: it waits for
+    /// whoever has changed the rules.
+    fn refused_for_good(&self, memory: &mut Memory) -> Option<(&'static str, String)> {
+        let refused = memory.blocked.as_ref().filter(|(word, _)| *word == POD_REFUSED);
+        let has_trained = self.books.progress.as_ref().is_some_and(|progress| progress.step > 0);
+        let Some((word, why)) = refused.filter(|_| !has_trained) else {
+            memory.refused_since = None;
+            return None;
+        };
+        let since = *memory.refused_since.get_or_insert(self.view.now);
+        let patience = nodes::patience(&self.view.job.spec);
+        (self.view.now.since(since) >= patience).then(|| (*word, format!("for {patience} s: {why}")))
+    }
+
     /// Judges what nodes have been unable to start for too long: it is tried elsewhere. Returns why the job fails, if no node can.
     fn count_unusable(&mut self, memory: &mut Memory) -> Option<(&'static str, String)> {
         let view = self.view;
         for pod in view.pods.iter().filter(|pod| pod.deleted.is_none()) {
-            let PodState::Starting(Some(Unusable { reason, message })) = &pod.state else { continue };
+            let PodState::Starting(Some(Unusable { reason, message, .. })) = &pod.state else { continue };
             let why = format!("{reason}: {message}");
             let is_first = ends::life(self, pod).is_first;
             match nodes::verdict(view, &self.books, pod, is_first) {
@@ -170,7 +192,7 @@ impl Observed<'_> {
                 }
                 Verdict::Nowhere => {
                     let patience = nodes::patience(&view.job.spec);
-                    return Some(("ImageUnusable", format!("{}: for {patience} s: {why}", pod.name)));
+                    return Some((UNUSABLE, format!("{}: for {patience} s: {why}", pod.name)));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::load;
 use super::notes::Notes;
-use super::observe::{Course, Observed, is_kept};
+use super::observe::{Course, Observed, UNUSABLE, is_kept};
 use super::progress;
 use super::target::Target;
 use super::view::{Act, Memory, PodState, Role, Unusable};
@@ -11,6 +11,8 @@ use shoal_planner::QUOTA;
 
 /// The word for a name of the job's that an object of somebody else has.
 pub const NAME_TAKEN: &str = "NameTaken";
+/// The word for a pod that the API server will not have.
+pub const POD_REFUSED: &str = "PodRefused";
 /// The word for a name of the job's that an object has which is on its way out.
 pub const GOING: &str = "NameStillInUse";
 
@@ -34,7 +36,11 @@ pub(super) fn status(
         }
     }
     match &seen.course {
-        Course::Deleted | Course::Over => return (status, notes),
+        Course::Deleted => return (status, notes),
+        Course::Over => {
+            counts(seen, &mut status);
+            return (status, notes);
+        }
         Course::Invalid(fault) => {
             if status.message != *fault {
                 notes.event(true, "InvalidSpec", fault.clone());
@@ -223,8 +229,8 @@ fn counts(seen: &Observed<'_>, status: &mut TrainingJobStatus) {
 /// What somebody has to mend, if something: reason and message.
 fn stuck(seen: &Observed<'_>) -> Option<(&'static str, String)> {
     seen.view.pods.iter().find_map(|pod| match &pod.state {
-        PodState::Starting(Some(Unusable { reason, message })) => {
-            Some(("ImageUnusable", format!("{}: {reason}: {message}", pod.name)))
+        PodState::Starting(Some(Unusable { reason, message, may_pass: false })) => {
+            Some((UNUSABLE, format!("{}: {reason}: {message}", pod.name)))
         }
         _ => None,
     })
@@ -237,8 +243,18 @@ fn waits_for(seen: &Observed<'_>, target: &Target<'_>, status: &TrainingJobStatu
         PodState::Unplaced(Some(why)) => Some(format!("{} waits for room: {why}", pod.name)),
         _ => None,
     });
+    let held_up = || {
+        view.pods.iter().find_map(|pod| match &pod.state {
+            PodState::Starting(Some(Unusable { reason, message, .. })) => {
+                let node = pod.node.as_deref().unwrap_or("its node");
+                Some(format!("{} does not start on {node}: {reason}: {message}", pod.name))
+            }
+            _ => None,
+        })
+    };
     let fewer = || fewer_than_asked_for(seen, status);
-    let unschedulable = unschedulable.or_else(|| target.numbers.lacks.clone()).or_else(fewer);
+    let unschedulable =
+        unschedulable.or_else(held_up).or_else(|| target.numbers.lacks.clone()).or_else(fewer);
     if unschedulable.is_some() {
         return unschedulable;
     }

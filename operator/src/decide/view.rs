@@ -100,6 +100,8 @@ pub struct PodView {
     pub created: Moment,
     /// That it has been told to end, if somebody has deleted it.
     pub deleted: Option<Deleted>,
+    /// What who takes its place away says of that; empty where nobody does.
+    pub disruption: String,
     /// The node that it is on; none before it has one.
     pub node: Option<String>,
     /// Its address.
@@ -137,6 +139,8 @@ pub struct Unusable {
     pub reason: String,
     /// For people.
     pub message: String,
+    /// Whether it may pass without anybody's doing, so that no job fails by it: a volume that is still attached elsewhere.
+    pub may_pass: bool,
 }
 
 /// How a pod ended.
@@ -233,6 +237,10 @@ pub struct Memory {
     pub(super) overdue: Overdue,
     /// Ends of pods that are not in the status.
     pub(super) strikes: BTreeMap<Account, Strikes>,
+    /// By uid, pods that nobody had told to end when the job was last reconciled.
+    pub(super) present: BTreeMap<String, PodView>,
+    /// Since when the API server has not had some pod, whatever it was each time.
+    pub(super) refused_since: Option<Moment>,
     /// Why the API server would not have some pod when the job was last reconciled: in one word, and for people.
     pub blocked: Option<(&'static str, String)>,
 }

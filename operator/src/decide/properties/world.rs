@@ -337,6 +337,7 @@ impl World {
                     is_ready: false,
                     created: Moment(self.now),
                     deleted: None,
+                    disruption: String::new(),
                     ip: None,
                     memory: Some(plan.memory.unwrap_or(1 << 20)),
                 };
