@@ -11,6 +11,7 @@
 //! | `hung` | an API server that takes calls and does not answer: of one job, and of the lease |
 //! | `chart` | what Helm makes of the chart, against what kustomize makes |
 //! | `install` | installed twice, taken over by Helm, upgraded, rolled back, uninstalled: what changes and what stays |
+//! | `pages` | what Prometheus reads of an operator |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -26,6 +27,7 @@ mod install;
 mod jobs;
 mod names;
 mod outage;
+mod pages;
 mod plans;
 mod rendering;
 mod rights;
