@@ -115,7 +115,7 @@ async fn helm_takes_over_upgrades_rolls_back_and_leaves_definitions_and_jobs_beh
         helm.run("upgrade", &["--install", "--take-ownership", "--set", "replicas=0"]).unwrap();
         assert_eq!((helm.deployment()["spec"]["replicas"].clone(), helm.store()), (json!(0), None));
 
-        helm.run("upgrade", &["--reuse-values", "--set", "store=etcd://e:2379/jobs"]).unwrap();
+        helm.run("upgrade", &["--reset-then-reuse-values", "--set", "store=etcd://e:2379/jobs"]).unwrap();
         assert_eq!(helm.store().as_deref(), Some("etcd://e:2379/jobs"));
         assert_eq!(helm.deployment()["spec"]["replicas"], 0);
         helm.run("rollback", &["1"]).unwrap();
@@ -126,5 +126,8 @@ async fn helm_takes_over_upgrades_rolls_back_and_leaves_definitions_and_jobs_beh
         assert!(!left(&world, "deployments,clusterroles,priorityclasses").contains("shoal"));
         assert_eq!(world.uids(), pods, "jobs go on");
         assert_eq!(world.job("j")["status"]["phase"], "Running");
+        // What was left is no obstacle, and is the release's again.
+        helm.run("install", &["--set", "replicas=0"]).unwrap();
+        assert_eq!(world.uids(), pods);
     }
 }
