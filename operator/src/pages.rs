@@ -108,9 +108,9 @@ mod tests {
     use super::*;
     use crate::cluster::Leader;
     use shoal_runtime::host::http::Watched as _;
+    use std::collections::BTreeSet;
 
-    #[tokio::test(start_paused = true)]
-    async fn an_operator_that_has_not_reached_the_api_server_for_long_is_not_ready_and_says_so() {
+    fn pages() -> Pages {
         let server = tower::service_fn(async |_: ::http::Request<kube::client::Body>| {
             Err::<::http::Response<kube::client::Body>, tower::BoxError>("away".into())
         });
@@ -121,7 +121,27 @@ mod tests {
             jobs: Arc::default(),
             plans: Arc::default(),
         };
-        let pages = Pages { watched, calls: Arc::default() };
+        Pages { watched, calls: Arc::default() }
+    }
+
+    #[tokio::test]
+    async fn the_table_for_people_has_each_metric_and_no_other() {
+        let pages = pages();
+        pages.watched.jobs.are_in(kube::runtime::reflector::store().0);
+        let page = pages.metrics();
+        let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let shown: BTreeSet<&str> = shown.filter(|name| *name != "shoal_build_info").collect();
+        let table =
+            include_str!("../../docs/install.md").lines().filter(|line| line.starts_with("| `shoal_"));
+        let told =
+            table.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2));
+        let told: BTreeSet<&str> = told.map(|name| name.split('{').next().unwrap_or_default()).collect();
+        assert_eq!(shown, told);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_that_has_not_reached_the_api_server_for_long_is_not_ready_and_says_so() {
+        let pages = pages();
         assert_eq!(pages.readiness().await, Ok(()));
         tokio::time::advance(SILENT_MAX).await;
         assert_eq!(pages.readiness().await, Err("the API server has not answered for 30 s".to_owned()));

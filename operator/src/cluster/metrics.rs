@@ -102,7 +102,7 @@ pub struct Jobs(OnceLock<Store<TrainingJob>>);
 
 impl Jobs {
     /// Says where they are seen, from now on.
-    pub(super) fn are_in(&self, store: Store<TrainingJob>) {
+    pub(crate) fn are_in(&self, store: Store<TrainingJob>) {
         // An operator leads once in its life.
         let _ = self.0.set(store);
     }

@@ -140,6 +140,23 @@ fn the_version_is_the_same_wherever_it_is_written() {
     }
 }
 
+/// Servers take such a reference whole from the merge by their side on: without its default it would be somebody else's value.
+#[test]
+fn references_to_a_pods_own_fields_are_written_with_the_version_that_servers_add() {
+    let Some(tools) = Tools::find() else { return };
+    for folder in [deploy(), deploy().join("namespaced")] {
+        let text = kustomized(&tools.kubectls[0], &folder)
+            .into_values()
+            .map(|one| one.to_string())
+            .collect::<String>();
+        let (all, whole) = (
+            text.matches("\"fieldRef\":").count(),
+            text.matches("\"fieldRef\":{\"apiVersion\":\"v1\"").count(),
+        );
+        assert!(all >= 2 && all == whole, "{whole} of {all} in {}", folder.display());
+    }
+}
+
 #[test]
 fn the_chart_passes_helms_own_check() {
     let Some(tools) = Tools::find() else { return };

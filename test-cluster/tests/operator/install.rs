@@ -14,6 +14,30 @@ fn changed(applied: &str) -> Vec<&str> {
     applied.lines().filter(is_new).collect()
 }
 
+/// What is left of the cluster's kinds.
+fn left(world: &World, kinds: &str) -> String {
+    world.kubectl(&["get", kinds, "--all-namespaces", "-o", "name"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_as_the_page_says_leaves_definitions_and_jobs_behind() {
+    let Some(world) = World::start(1, Run::Pretended).await else { return };
+    world.apply(&world.pretended("j", json!({})));
+    world.wait_for_condition("j", "Ready").await;
+    let pods = world.uids();
+    let file = |name: &str| deploy().join(name).display().to_string();
+    world.kubectl(&["delete", "-f", &file("rbac.yaml"), "-f", &file("priority.yaml")]);
+    world.kubectl(&["delete", "namespace", "shoal-system"]);
+    assert_eq!(left(&world, "customresourcedefinitions").lines().count(), 2);
+    assert!(!left(&world, "deployments,clusterroles,priorityclasses,namespaces").contains("shoal"));
+    assert_eq!(world.uids(), pods, "jobs go on");
+    // With the definitions jobs go, but that of an operator that is no more has to be let go.
+    let unbound = r#"{"metadata":{"finalizers":null}}"#;
+    world.kubectl(&["patch", "trainingjob", "j", "--type", "merge", "-p", unbound]);
+    world.kubectl(&["delete", "-f", &file("crds.yaml")]);
+    world.wait_for("its pods go with it", async |world| world.pods().is_empty()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_applied_again_is_unchanged_and_may_be_applied_by_the_server_from_then_on() {
     let Some(world) = World::start(1, Run::Pretended).await else { return };
@@ -91,22 +115,19 @@ async fn helm_takes_over_upgrades_rolls_back_and_leaves_definitions_and_jobs_beh
         helm.run("upgrade", &["--install", "--take-ownership", "--set", "replicas=0"]).unwrap();
         assert_eq!((helm.deployment()["spec"]["replicas"].clone(), helm.store()), (json!(0), None));
 
-        helm.run("upgrade", &["--reuse-values", "--set", "store=etcd://e:2379/jobs"]).unwrap();
+        helm.run("upgrade", &["--reset-then-reuse-values", "--set", "store=etcd://e:2379/jobs"]).unwrap();
         assert_eq!(helm.store().as_deref(), Some("etcd://e:2379/jobs"));
         assert_eq!(helm.deployment()["spec"]["replicas"], 0);
         helm.run("rollback", &["1"]).unwrap();
         assert_eq!(helm.store(), None);
 
         helm.run("uninstall", &[]).unwrap();
-        let left = |kinds: &str| world.kubectl(&["get", kinds, "--all-namespaces", "-o", "name"]);
-        assert_eq!(
-            left("customresourcedefinitions").lines().count(),
-            2,
-            "{}",
-            left("customresourcedefinitions")
-        );
-        assert!(!left("deployments,clusterroles,priorityclasses").contains("shoal"));
+        assert_eq!(left(&world, "customresourcedefinitions").lines().count(), 2);
+        assert!(!left(&world, "deployments,clusterroles,priorityclasses").contains("shoal"));
         assert_eq!(world.uids(), pods, "jobs go on");
         assert_eq!(world.job("j")["status"]["phase"], "Running");
+        // What was left is no obstacle, and is the release's again.
+        helm.run("install", &["--set", "replicas=0"]).unwrap();
+        assert_eq!(world.uids(), pods);
     }
 }

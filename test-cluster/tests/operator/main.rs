@@ -14,6 +14,7 @@
 //! | `containers` | the images that are shipped, in containers with what a pod's spec gives them and no more |
 //! | `chart` | what Helm makes of the chart, against what kustomize makes |
 //! | `install` | installed twice, taken over by Helm, upgraded, rolled back, uninstalled: what changes and what stays |
+//! | `pages` | what Prometheus reads of an operator |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -32,6 +33,7 @@ mod install;
 mod jobs;
 mod names;
 mod outage;
+mod pages;
 mod plans;
 mod rendering;
 mod rights;
