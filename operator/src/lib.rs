@@ -22,7 +22,6 @@ use anyhow::{Context, bail};
 use cluster::Leader;
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::telemetry;
 use std::sync::Arc;
@@ -36,8 +35,6 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let client = client(&calls)
         .await
         .context("no cluster: run it in a pod with a service account, or with a KUBECONFIG")?;
-    let security = Security::open(settings.tls.as_deref(), settings.tls.is_none(), None);
-    let security = security.map_err(anyhow::Error::msg)?;
     let identity = settings.identity.clone().unwrap_or_else(|| {
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
         format!("{host}-{:08x}", Random::from_os().bits() as u32)
@@ -68,7 +65,7 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
             planning,
         };
         tokio::select! {
-            ran = cluster::run(client, scope, defaults, security, watched) => {
+            ran = cluster::run(client, scope, defaults, certificates(&settings), watched) => {
                 ran.context("the API server cannot be asked")?;
                 bail!("the watches ended")
             }
@@ -100,6 +97,19 @@ async fn defaults(
         namespace: settings.lease_namespace.clone(),
         store: settings.store.clone(),
     })
+}
+
+/// How certificates of jobs are made.
+fn certificates(settings: &settings::OperatorSettings) -> cluster::CertificateSettings {
+    cluster::CertificateSettings {
+        default: match settings.tls_default {
+            settings::TlsDefault::On => api::TlsMode::Issued,
+            settings::TlsDefault::Off => api::TlsMode::Off,
+        },
+        lifetime: settings.certificate_life,
+        authority: (settings.lease_namespace.clone(), settings.authority.clone()),
+        issuer: settings.issuer.clone(),
+    }
 }
 
 /// A client whose calls have deadlines and are counted.

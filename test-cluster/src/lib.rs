@@ -20,6 +20,7 @@ mod metrics;
 mod pod;
 mod process;
 mod seccomp;
+mod secrets;
 mod spec;
 
 pub use control_plane::{ControlPlane, missing};

@@ -70,16 +70,26 @@ yes
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
 {{- end }}
 
-{{/* The lease by which one of several operators is elected. */}}
+{{/* The lease by which one of several operators is elected, and the authority that signs certificates of jobs. */}}
 {{- define "shoal.leaseRule" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, create, update]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ .Values.tls.authority }}]
+  verbs: [get]
 {{- end }}
 
 {{/* A binding of the operator's account to a role: dict "root" $ "kind" "Role" "name" NAME "namespace" NAMESPACE. */}}

@@ -2,6 +2,7 @@
 
 use super::job::{TrainingJob, TrainingJobSpec};
 use super::plan::ScalePlan;
+use super::tls;
 use super::validate::{NAME_MAX, PINNED};
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
@@ -108,6 +109,7 @@ fn spec_rules() -> Value {
             "message": "spec.trainer.template.spec.containers[0].image: name the image with your program",
         }),
     ];
+    rules.extend(tls::rules());
     for role in ["pserver", "trainer"] {
         let (min, max) = (format!("self.{role}.minReplicas"), format!("self.{role}.maxReplicas"));
         rules.push(json!({

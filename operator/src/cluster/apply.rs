@@ -115,6 +115,7 @@ pub(super) fn refusal(what: &str, error: kube::Error) -> kube::Result<Outcome> {
                 "Pod" => POD_REFUSED,
                 "Service" => "ServiceRefused",
                 "PodDisruptionBudget" => "DisruptionBudgetRefused",
+                "Secret" | "Certificate" => "CertificateRefused",
                 _ => "NetworkPolicyRefused",
             };
             Ok(Outcome::Refused(word, format!("{what}: {}", status.message)))

@@ -2,7 +2,7 @@
 //! everything that the protocol does not rest on.
 
 use super::{Defaults, HTTP_PORT, MASTER_PORT, PSERVER_PORT, identity, service_name};
-use crate::api::TrainingJob;
+use crate::api::{TlsMode, TrainingJob};
 use crate::decide::{PodPlan, Role, pod_name};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Probe,
@@ -75,7 +75,7 @@ pub(super) fn container(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) 
         }),
         // The end of its log is kept in its status, where it outlives the pod in the job's own.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: job.spec.tls.as_ref().map(|_| {
+        volume_mounts: (job.tls() != TlsMode::Off).then(|| {
             let (name, mount_path) = (TLS_VOLUME.to_owned(), TLS_FOLDER.to_owned());
             vec![VolumeMount { name, mount_path, read_only: Some(true), ..VolumeMount::default() }]
         }),
@@ -106,9 +106,9 @@ pub(super) fn environment(job: &TrainingJob, plan: &PodPlan) -> Vec<EnvVar> {
         ("SHOAL_JOB", identity(job)),
         ("SHOAL_LOG_FORMAT", "json".to_owned()),
         ("SHOAL_HTTP", format!("$(SHOAL_POD_IP):{HTTP_PORT}")),
-        match job.spec.tls {
-            Some(_) => ("SHOAL_TLS", TLS_FOLDER.to_owned()),
-            None => ("SHOAL_PLAINTEXT", "true".to_owned()),
+        match job.tls() {
+            TlsMode::Issued | TlsMode::Given => ("SHOAL_TLS", TLS_FOLDER.to_owned()),
+            TlsMode::Off => ("SHOAL_PLAINTEXT", "true".to_owned()),
         },
     ];
     let of_role: &[(&str, String)] = match plan.role {

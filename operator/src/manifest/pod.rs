@@ -1,8 +1,8 @@
 //! A job's pod: what the operator gives it, under and over what the author's template says.
 
 use super::containers::{TLS_VOLUME, container, environment, grace_seconds};
-use super::{Defaults, JOB_LABEL, ORDINAL_LABEL, ROLE_LABEL, labels, metadata};
-use crate::api::{self, TrainingJob, bytes, typed_template};
+use super::{Defaults, JOB_LABEL, ORDINAL_LABEL, ROLE_LABEL, certificate_name, labels, metadata};
+use crate::api::{self, TlsMode, TrainingJob, bytes, typed_template};
 use crate::decide::{Avoids, PodPlan, Role, pod_name};
 use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::{
@@ -111,12 +111,21 @@ fn base(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> PodSpec {
             ..PodSecurityContext::default()
         }),
         termination_grace_period_seconds: Some(grace_seconds(plan.role)),
-        volumes: job.spec.tls.as_ref().map(|tls| {
-            let secret_name = tls.secrets.get(plan.role.name()).cloned();
+        volumes: secret_of(job, plan.role).map(|name| {
+            let secret_name = Some(name);
             let secret = Some(SecretVolumeSource { secret_name, ..SecretVolumeSource::default() });
             vec![Volume { name: TLS_VOLUME.to_owned(), secret, ..Volume::default() }]
         }),
         ..PodSpec::default()
+    }
+}
+
+/// The secret with the certificate of a role's pods; none where they speak plaintext.
+fn secret_of(job: &TrainingJob, role: Role) -> Option<String> {
+    match job.tls() {
+        TlsMode::Issued => Some(certificate_name(job, role.name())),
+        TlsMode::Given => job.spec.tls.as_ref()?.secrets.get(role.name()).cloned(),
+        TlsMode::Off => None,
     }
 }
 

@@ -272,6 +272,7 @@ impl World {
             plans: &plans,
             choice: Choice::Plan(&plan, &self.scaled_down),
             has_store: false,
+            tls: crate::api::TlsMode::Issued,
             now: Moment(self.now + self.skew),
             uptime: u64::try_from(self.now).unwrap(),
         };

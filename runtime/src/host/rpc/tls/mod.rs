@@ -20,6 +20,7 @@ pub(super) use accept::secured;
 pub(super) use admission::Admission;
 pub use connection::{Connection, Peer};
 pub use credentials::{Credentials, described};
+pub use files::PemSet;
 pub use identity::{Identity, Role, Validity};
 pub use security::{Security, Unsecured};
 pub use untrusted::{Reason, Untrusted};
