@@ -18,7 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Who asks a pserver to leave may have heard of the job's end just before the pserver does: the word comes within so long.
+/// Who asks a pserver to leave may have heard of the job's end just before the pserver does: the word comes within so long. For so long, too,
+/// one that was never used waits for its master to hear that it goes: until then the master takes it for one of those that it wants, and
+/// may let another go in its place.
 const LATE_WORD: Duration = Duration::from_secs(1);
 
 /// Lives one incarnation after another. Returns only what no repetition can mend.
@@ -68,7 +70,7 @@ pub async fn leave(shard: &Shard, mut leave: Shutdown, grace: Duration) -> anyho
     let asked = Instant::now();
     shard.leave();
     let is_free = |shard: &Shard| shard.may_leave() || shard.is_at_rest();
-    if timeout_at(asked + grace.min(LATE_WORD), until(shard, is_free)).await.is_ok() {
+    if timeout_at(asked + grace.min(LATE_WORD), until(shard, is_free)).await.is_ok() || shard.is_unused() {
         return Ok(());
     }
     let left = timeout_at(asked + grace, until(shard, Shard::may_leave)).await;

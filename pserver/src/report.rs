@@ -105,11 +105,15 @@ pub async fn report(shard: &Shard, masters: &Masters, random: &mut Random) -> Fa
             Ok(message) => message,
             Err(refusal) => return refusal.into(),
         };
+        let tells_of_leaving = message.is_leaving;
         let report = |mut master: MasterClient<_>| async move { master.report(message).await };
         let survived = match masters.call(period.max(PUBLISHED_INTERVAL), report).await {
             Ok(reply) => {
                 outage.end();
                 told.answered(shard, reply.base, &tells);
+                if tells_of_leaving {
+                    shard.note_leaving_known();
+                }
                 Ok(())
             }
             Err(fault) => outage.survive(fault, random).await,

@@ -69,6 +69,8 @@ pub struct Shard {
     staleness: Mutex<Staleness>,
     rows: Mutex<HeldRows>,
     is_leaving: AtomicBool,
+    /// Whether the master has heard of that.
+    is_leaving_known: AtomicBool,
     changes: ChangeLog,
     failure: Mutex<Option<String>>,
     /// Something is to be reported at once; some invariant does not hold; other blocks are held; memory is free.
@@ -114,6 +116,7 @@ impl Shard {
             failure: Mutex::default(),
             violated: Mutex::default(),
             is_leaving: AtomicBool::new(false),
+            is_leaving_known: AtomicBool::new(false),
             changes: ChangeLog::new(),
             urgent: Signal::new(),
             broken: Signal::new(),
@@ -214,14 +217,27 @@ impl Shard {
         self.is_leaving.load(Ordering::Relaxed)
     }
 
+    /// The master has heard that this process was asked to stop: it places nothing here any more, and counts on nobody here.
+    pub(crate) fn note_leaving_known(&self) {
+        if !self.is_leaving_known.swap(true, Ordering::Relaxed) {
+            self.assigned.send();
+        }
+    }
+
     /// Whether nothing is left here and nothing will come.
     pub fn may_leave(&self) -> bool {
         self.hosting().is_some_and(|hosting| hosting.assignment.may_leave)
     }
 
-    /// Whether nothing will be moved from here: the job is over, or has never placed anything here.
+    /// Whether nothing will be moved from here: the job is over, or has never placed anything here and never will, as the master knows.
     pub fn is_at_rest(&self) -> bool {
-        self.hosting().is_none_or(|hosting| hosting.assignment.is_over)
+        let is_known = || self.is_leaving_known.load(Ordering::Relaxed);
+        self.hosting().map_or_else(is_known, |hosting| hosting.assignment.is_over)
+    }
+
+    /// Whether the master has never placed anything here.
+    pub fn is_unused(&self) -> bool {
+        self.hosting().is_none()
     }
 
     fn tell_assigned(&self) {

@@ -182,7 +182,7 @@ pub struct TrainerSpec {
     pub allow_node_scale_up: bool,
     /// The pod template: its first container, or the one named trainer, is your program, with its image, command, arguments
     /// and environment.
-    #[schemars(schema_with = "super::template::program_template", extend("x-change" = "new-pods"))]
+    #[schemars(schema_with = "super::template::any_object", extend("x-change" = "new-pods"))]
     pub template: Value,
 }
 

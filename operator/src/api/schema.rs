@@ -86,12 +86,6 @@ fn rule(definition: &mut Value, at: &str, rules: Value) {
     }
 }
 
-/// Whether a container with an image is the program: the one that is named so, or any where none is.
-const HAS_IMAGE: &str = "has(self.trainer) && has(self.trainer.template) && has(self.trainer.template.spec) && \
-    has(self.trainer.template.spec.containers) && self.trainer.template.spec.containers.exists(c, has(c.image) && \
-    size(c.image) > 0 && ((has(c.name) && c.name == 'trainer') || !self.trainer.template.spec.containers.exists(d, \
-    has(d.name) && d.name == 'trainer')))";
-
 /// The rules of a job's spec that CEL can say.
 fn spec_rules() -> Value {
     let mut rules = vec![
@@ -103,10 +97,6 @@ fn spec_rules() -> Value {
             "rule": "has(self.checkpoint) && has(self.checkpoint.place) && (self.checkpoint.place.startsWith('/') || \
                      self.checkpoint.place.contains('://'))",
             "message": "spec.checkpoint.place: say where the model is saved: a folder from the root, on a volume that master and pservers mount, or a URL",
-        }),
-        json!({
-            "rule": HAS_IMAGE,
-            "message": "spec.trainer.template.spec.containers[0].image: name the image with your program",
         }),
     ];
     rules.extend(tls::rules());
@@ -381,9 +371,6 @@ mod tests {
             changed
         };
         assert_eq!(broken(job, None, &good), Vec::<String>::new());
-        let containers = "/spec/trainer/template/spec/containers";
-        let two =
-            |image: &str| json!([{ "name": "log", "image": "l" }, { "name": "trainer", "image": image }]);
         for (at, value, said) in [
             ("/spec/data", json!([]), "spec.data: name"),
             ("/spec/checkpoint", json!({}), "spec.checkpoint.place: say"),
@@ -393,9 +380,6 @@ mod tests {
                 json!({ "minReplicas": 3, "maxReplicas": 2 }),
                 "spec.pserver.maxReplicas: below",
             ),
-            ("/spec/trainer/template", json!({}), "spec.trainer.template.spec.containers[0].image: name"),
-            (containers, json!([{ "name": "mine" }]), "spec.trainer.template.spec.containers[0].image: name"),
-            (containers, two(""), "spec.trainer.template.spec.containers[0].image: name"),
             ("/spec/trainer/replicas", json!(0), "spec.trainer.replicas: 0 would stop"),
             ("/metadata/name", json!("a.b"), "metadata.name: "),
             ("/metadata/name", json!("9a"), "metadata.name: "),
@@ -407,7 +391,6 @@ mod tests {
         for (at, value) in [
             ("/spec/trainer/minReplicas", json!(2)),
             ("/spec/checkpoint", json!({ "place": "s3://b/m" })),
-            (containers, two("i")),
             ("/metadata/name", json!("x".repeat(45))),
         ] {
             assert_eq!(broken(job, None, &with(&good, at, value)), Vec::<String>::new(), "{at}");

@@ -23,6 +23,10 @@ const NODE_LOST_SECONDS: i64 = 30;
 /// Which of several containers a pod is about: the field's own annotation, by which `kubectl logs` goes, too.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
+/// What cluster autoscalers ask for before they remove a node: pods whose owner they do not know hold it otherwise. Whoever is evicted is made
+/// again, pservers within their disruption budget.
+const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+
 /// The name of the container of a job's pod that is the role's own, whatever others stand beside it.
 pub fn program_of(pod: &Pod) -> Option<&str> {
     let containers = &pod.spec.as_ref()?.containers;
@@ -55,6 +59,7 @@ pub fn pod(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Result<Pod
     let theirs = template.spec.unwrap_or_default();
     let program = program(&theirs, plan.role);
     annotations.insert(DEFAULT_CONTAINER.to_owned(), program.clone());
+    annotations.entry(SAFE_TO_EVICT.to_owned()).or_insert_with(|| "true".to_owned());
     metadata.annotations = Some(annotations);
     let mut ours = container(job, defaults, plan);
     ours.name = program.clone();

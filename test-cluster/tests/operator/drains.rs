@@ -70,12 +70,6 @@ async fn each_of_four_nodes_is_drained_in_turn_while_three_jobs_train_and_they_l
     println!("drained: {}", drained.join(", "));
     for (name, job) in ["a", "b", "c"].into_iter().zip(&jobs) {
         world.wait_for_condition(name, "Succeeded").await;
-        if world.job(name)["status"]["lastFailure"] != Value::Null {
-            let _ = std::fs::copy(world.path("operator-0.log"), "/tmp/op.log");
-            std::fs::write("/tmp/master.log", world.kubectl(&["logs", &format!("{name}-master")])).unwrap();
-            std::fs::write("/tmp/ps.log", world.kubectl(&["logs", "--prefix", "-l", "shoal.dev/role=pserver", "--tail=-1"])).unwrap();
-            std::fs::write("/tmp/ev.log", world.kubectl(&["get", "events", "-o", "json"])).unwrap();
-        }
         let status = world.job(name)["status"].clone();
         assert_eq!(
             (&status["lastFailure"], &status["ends"]["errors"]),

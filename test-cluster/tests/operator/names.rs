@@ -64,7 +64,9 @@ async fn what_has_a_jobs_name_and_is_somebody_elses_is_as_it_was_before_during_a
     let Some(world) = World::start(2, Run::Pretended).await else { return };
     foreign_objects(&world);
     let before = versions(&world);
-    world.apply(&world.pretended("j", json!({})));
+    // Of two pservers, for which there is a budget.
+    let two = json!({ "pserver": { "minReplicas": 2 } });
+    world.apply(&world.pretended("j", two));
     says(&world, "j", &["NameTaken", "Service j-master", "rename the job or remove"]).await;
     assert!(warnings(&world, "NameTaken").contains("j-master"), "{}", warnings(&world, "NameTaken"));
     assert_eq!(versions(&world), before, "while the job is kept up");
@@ -72,7 +74,7 @@ async fn what_has_a_jobs_name_and_is_somebody_elses_is_as_it_was_before_during_a
     world.wait_for_pods(vec!["j-master".to_owned()]).await;
 
     world.kubectl(&["delete", "service", "j-master"]);
-    world.wait_for_pods(whole("j", 0..1, 2)).await;
+    world.wait_for_pods(whole("j", 0..2, 2)).await;
     says(&world, "j", &["NameTaken", "PodDisruptionBudget j-pserver"]).await;
     assert_eq!(versions(&world)[1..], before[1..], "while it runs");
 
@@ -112,7 +114,7 @@ async fn a_service_that_a_quota_refuses_is_named_the_master_is_made_and_the_job_
         !world.kubectl(&["get", "resourcequota", "none", "-o", "jsonpath={.status.hard.services}"]).is_empty()
     };
     world.wait_for("the quota is in force", is_counted).await;
-    world.apply(&world.pretended("j", json!({})));
+    world.apply(&world.pretended("j", json!({ "pserver": { "minReplicas": 2 } })));
     says(&world, "j", &["Service j-master", "exceeded quota"]).await;
     world.wait_for_pods(vec!["j-master".to_owned()]).await;
     let budget = world.kubectl(&["get", "poddisruptionbudget", "j-pserver", "-o", "name"]);

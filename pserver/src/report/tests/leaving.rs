@@ -66,17 +66,45 @@ fn over(routing_version: u64) -> Assignment {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_leave_a_job_that_is_over_or_never_came_here_goes_at_once() {
-    let (ended, unassigned) = (empty(job(5, 2), 16, ME), empty(job(5, 2), 16, ME));
-    host(&ended, over(3));
-    for shard in [ended, unassigned] {
+async fn who_is_asked_to_leave_a_job_that_is_over_goes_at_once() {
+    let shard = empty(job(5, 2), 16, ME);
+    host(&shard, over(3));
+    let (signal, due) = Shutdown::pair();
+    let mut left = std::pin::pin!(leave(&shard, due, GRACE));
+    assert!(timeout(GRACE * 2, &mut left).await.is_err(), "nobody has asked it");
+    signal.send();
+    let asked = Instant::now();
+    left.await.unwrap();
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+}
+
+/// A master that has not heard of it would count on it for a lease's time, and let another go in its place.
+#[tokio::test(start_paused = true)]
+async fn who_was_never_used_goes_once_its_master_knows_or_soon_where_it_does_not_answer() {
+    for answers in [true, false] {
+        let (master, shard) = (FakeMaster::default(), empty(job(5, 2), 16, ME));
         let (signal, due) = Shutdown::pair();
-        let mut left = std::pin::pin!(leave(&shard, due, GRACE));
-        assert!(timeout(GRACE * 2, &mut left).await.is_err(), "nobody has asked it");
         signal.send();
         let asked = Instant::now();
-        left.await.unwrap();
-        assert_eq!(asked.elapsed(), Duration::ZERO);
+        let mut random = Random::seeded(1);
+        let masters = master.masters();
+        let reporting = async {
+            if answers {
+                panic!("{}", report(&shard, &masters, &mut random).await);
+            }
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            left = leave(&shard, due, GRACE) => left.unwrap(),
+            () = reporting => {}
+        }
+        let said = master.heard().reports.iter().any(|(_, report)| report.is_leaving);
+        let took = asked.elapsed();
+        assert_eq!(said, answers);
+        assert!(
+            if answers { took < Duration::from_millis(50) } else { took == Duration::from_secs(1) },
+            "{took:?}"
+        );
     }
 }
 
