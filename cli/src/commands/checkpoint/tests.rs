@@ -94,7 +94,7 @@ async fn run_folder() -> TempDir {
         }
     }
     storage.delete(&CheckpointId(5).manifest_object()).await.unwrap();
-    let store = store::open(state.to_str().unwrap(), &Security::Loopback).unwrap();
+    let store = store::open(state.to_str().unwrap(), &Security::Loopback, None).unwrap();
     let _leadership = store.lead("test").await.unwrap();
     store.swap(None, document.to_bytes().into()).await.unwrap();
     folder
