@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod admission_secrets_tests;
+#[cfg(test)]
 mod admission_tests;
 pub mod api;
 pub mod cluster;
@@ -96,6 +98,7 @@ async fn defaults(
         elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
         namespace: settings.lease_namespace.clone(),
         store: settings.store.clone(),
+        store_secret: settings.store_secret.clone(),
     })
 }
 

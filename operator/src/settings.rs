@@ -48,10 +48,13 @@ pub struct OperatorSettings {
     /// A job that gave trainers up to other pods grows again after so many seconds
     #[arg(long, env = "SHOAL_REGROW_SECONDS", default_value = "60", value_name = "SECONDS")]
     pub regrow_seconds: u64,
-    /// Where the states of jobs are kept that name no place of their own: etcd://HOST:PORT/PREFIX. Without it, in the folder
-    /// of their checkpoints
+    /// Where the states of jobs are kept that name no place of their own: etcd://HOST:PORT/PREFIX, or etcds:// over TLS. Without it,
+    /// in the folder of their checkpoints
     #[arg(long, env = "SHOAL_JOB_STORE", value_name = "PLACE")]
     pub store: Option<String>,
+    /// The secret, in each namespace with jobs, with what an etcd over TLS is shown: ca.crt, and a client's tls.crt and tls.key
+    #[arg(long, env = "SHOAL_JOB_STORE_SECRET", value_name = "SECRET")]
+    pub store_secret: Option<String>,
     /// Namespace in which the operators run, and have the Lease by which one of several is elected
     #[arg(long, env = "SHOAL_LEASE_NAMESPACE", default_value = "shoal-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,

@@ -73,6 +73,14 @@ yes
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create, patch]
+{{- if .Values.tls.issuer }}
+- apiGroups: [cert-manager.io]
+  resources: [certificates]
+  verbs: [get, create, patch]
+- apiGroups: [cert-manager.io]
+  resources: [certificaterequests]
+  verbs: [get, create, delete]
+{{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

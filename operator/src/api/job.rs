@@ -79,11 +79,16 @@ pub struct TrainingJobSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MasterSpec {
-    /// Where the job's state is kept, so that it outlives the master's pod: a folder on a volume, or etcd://HOST:PORT/PREFIX.
-    /// By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints.
+    /// Where the job's state is kept, so that it outlives the master's pod: a folder on a volume, or etcd://HOST:PORT/PREFIX, or
+    /// etcds:// over TLS. By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-change" = "pinned"))]
     pub store: Option<String>,
+    /// The secret with what an etcd over TLS is shown: ca.crt, and a client's tls.crt and tls.key. By default the one of that name that
+    /// the operator is set to; in the job's namespace either way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-change" = "new-pods"))]
+    pub store_secret: Option<String>,
     /// What its container asks for and may use, as in a pod. Without a word it asks for 100m of a processor and 128Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::template::resources", extend("x-change" = "new-pods"))]

@@ -7,7 +7,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use shoal_runtime::host::authority::Authority;
 use shoal_runtime::host::clock::wall_seconds;
-use shoal_runtime::host::rpc::tls::Validity;
+use shoal_runtime::host::rpc::tls::{PemSet, Validity};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -33,6 +33,8 @@ struct State {
     looked: Option<Instant>,
     version: Option<String>,
     present: Option<Arc<Authority>>,
+    /// The secret's texts, to put it back if somebody deletes it: another authority would be believed by no process that runs.
+    pem: Option<PemSet>,
     /// Why it could not be read, or not be used, when it was last looked at.
     fault: Option<String>,
 }
@@ -71,14 +73,15 @@ impl Authorities {
     async fn look(&self, state: &mut State) -> Result<(), String> {
         let secret = match self.secrets.get_opt(&self.name).await {
             Ok(Some(secret)) => secret,
-            Ok(None) => self.make().await?,
+            Ok(None) => self.make(state.pem.clone()).await?,
             Err(error) => return Err(self.at("it cannot be read", &error)),
         };
         if state.present.is_some() && state.version == secret.metadata.resource_version {
             return Ok(());
         }
-        let read = credentials_of(&secret).and_then(|pem| Authority::of(&pem));
-        let authority = read.map_err(|why| format!("secret {} in {}: {why}", self.name, self.namespace))?;
+        let read = credentials_of(&secret).and_then(|pem| Ok((Authority::of(&pem)?, pem)));
+        let (authority, pem) =
+            read.map_err(|why| format!("secret {} in {}: {why}", self.name, self.namespace))?;
         if authority.validity().until < wall_seconds() {
             return Err(format!(
                 "secret {} in {}: its certificate has expired: put another in its place",
@@ -94,13 +97,17 @@ impl Authorities {
                 "the authority for certificates of jobs"
             );
         }
-        (state.present, state.version) = (Some(Arc::new(authority)), secret.metadata.resource_version);
+        (state.present, state.pem) = (Some(Arc::new(authority)), Some(pem));
+        state.version = secret.metadata.resource_version;
         Ok(())
     }
 
-    /// Makes one. Where another operator was first, or an administrator, theirs is the authority.
-    async fn make(&self) -> Result<Secret, String> {
-        let pem = Authority::generate(Validity::lasting(wall_seconds(), LIFE_SECONDS))?;
+    /// Makes one, or puts back the one that there was. Where another operator was first, or an administrator, theirs is the authority.
+    async fn make(&self, before: Option<PemSet>) -> Result<Secret, String> {
+        let pem = match before {
+            Some(pem) => pem,
+            None => Authority::generate(Validity::lasting(wall_seconds(), LIFE_SECONDS))?,
+        };
         let labels =
             [("app.kubernetes.io/name", "shoal-operator"), ("app.kubernetes.io/managed-by", FIELD_MANAGER)];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();

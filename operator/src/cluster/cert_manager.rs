@@ -128,10 +128,10 @@ pub(super) async fn believe(
     issuer: &Issuer,
     certified: &mut Certified,
 ) -> Result<(), String> {
-    let name = identity(job);
+    let (name, uid) = (identity(job), job.uid().unwrap_or_default());
     let now = super::fleet::present();
     let asked = &mut certified.asked;
-    if asked.again.is_some_and(|again| now < again) && all.clients.keep(&name) {
+    if asked.again.is_some_and(|again| now < again) && all.clients.keep(&uid) {
         return Ok(());
     }
     let namespace = job.namespace().unwrap_or_default();
@@ -156,8 +156,8 @@ pub(super) async fn believe(
         Some(Answer::Signed { certificate, authorities }) => {
             let Some((request, key)) = asked.request.take() else { return Err(waits) };
             let pem = key.answered(authorities, certificate);
-            all.clients.believed_by(&name, &pem)?;
-            let until = all.clients.of(&name)?.validity().map_or(0, |validity| validity.until);
+            all.clients.believed_by(&uid, &name, &pem)?;
+            let until = all.clients.of(&uid)?.validity().map_or(0, |validity| validity.until);
             let ends = Moment(i64::try_from(until).unwrap_or(i64::MAX));
             asked.again = Some(now.plus(ends.since(now) * 2 / 3));
             // It has said all that it has to say.

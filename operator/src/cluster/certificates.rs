@@ -149,21 +149,21 @@ impl Certificates {
 
     /// Sees that the job's master can be spoken with. Returns why it cannot, if that has not been told.
     pub(super) async fn speak(&self, job: &TrainingJob, certified: &mut Certified) -> Option<String> {
-        let name = identity(job);
+        let uid = job.uid().unwrap_or_default();
         let spoken = match (job.tls(), &self.issuer) {
             (TlsMode::Off, _) => {
-                self.clients.in_plaintext(&name);
+                self.clients.in_plaintext(&uid);
                 Ok(())
             }
-            (TlsMode::Issued, None) => self.believe_own(job, &name, certified).await,
+            (TlsMode::Issued, None) => self.believe_own(job, &uid, certified).await,
             (TlsMode::Issued, Some(issuer)) => cert_manager::believe(self, job, issuer, certified).await,
-            (TlsMode::Given, _) => self.believe_given(job, &name, certified).await,
+            (TlsMode::Given, _) => self.believe_given(job, &uid, certified).await,
         };
         let why = spoken.err();
         if let Some(why) = &why
-            && !self.clients.keep(&name)
+            && !self.clients.keep(&uid)
         {
-            self.clients.never(&name, why);
+            self.clients.never(&uid, why);
         }
         let is_news = why.is_some() && why != certified.told;
         certified.told = why;
@@ -173,18 +173,18 @@ impl Certificates {
     async fn believe_own(
         &self,
         job: &TrainingJob,
-        name: &str,
+        uid: &str,
         certified: &mut Certified,
     ) -> Result<(), String> {
         let authority = self.authorities.current().await?;
-        if !self.clients.keep(name) {
+        if !self.clients.keep(uid) {
             certified.own = None;
         }
         if certificate_due(certified.own.as_ref(), &self.issuer_view(&authority), present()).is_none() {
             return Ok(());
         }
         let (issued, view) = self.issue(&authority, job, Role::Client)?;
-        self.clients.believed_by(name, issued.pem())?;
+        self.clients.believed_by(uid, &identity(job), issued.pem())?;
         certified.own = Some(view);
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Certificates {
     async fn believe_given(
         &self,
         job: &TrainingJob,
-        name: &str,
+        uid: &str,
         certified: &mut Certified,
     ) -> Result<(), String> {
         let secret = job.spec.tls.as_ref().and_then(|tls| tls.secrets.get("client"));
@@ -204,7 +204,7 @@ impl Certificates {
         if is_fresh {
             return match &certified.told {
                 Some(why) => Err(why.clone()),
-                None if self.clients.keep(name) => Ok(()),
+                None if self.clients.keep(uid) => Ok(()),
                 None => Err("it was not read".to_owned()),
             };
         }
@@ -220,7 +220,7 @@ impl Certificates {
         })?;
         let at = |why: String| format!("spec.tls.secrets.client: secret {secret}: {why}");
         let pem = credentials_of(&read).map_err(at)?;
-        self.clients.believed_by(name, &pem).map_err(at)
+        self.clients.believed_by(uid, &identity(job), &pem).map_err(at)
     }
 }
 
@@ -300,7 +300,7 @@ impl Fleet {
             let secret = certificate_secret(job, role, issued.pem(), &view);
             let written = match &held {
                 None => create(&secrets, job, role, &secret, &view).await?,
-                Some(held) => replace(&secrets, job, role, &secret, &view, held).await?,
+                Some(held) => replace(&secrets, job, role, &secret, held).await?,
             };
             match written {
                 Found::There(held) => {
@@ -360,17 +360,12 @@ async fn replace(
     job: &TrainingJob,
     role: Role,
     secret: &Secret,
-    view: &CertificateView,
     held: &Held,
 ) -> kube::Result<Found> {
     let mut patch =
         json!({ "metadata": { "annotations": secret.metadata.annotations }, "data": secret.data });
     (patch["metadata"]["uid"], patch["metadata"]["resourceVersion"]) = (json!(held.uid), json!(held.version));
-    let found = patched(secrets, job, role, &patch).await?;
-    if let Found::There(held) = &found {
-        debug_assert_eq!(held.view.as_ref(), Some(view), "what was written is there");
-    }
-    Ok(found)
+    patched(secrets, job, role, &patch).await
 }
 
 async fn patched(secrets: &Api<Secret>, job: &TrainingJob, role: Role, patch: &Value) -> kube::Result<Found> {

@@ -17,42 +17,42 @@ enum Speech {
     None(String),
 }
 
-/// Of all jobs that were reconciled lately, by the name that their processes know them by.
+/// Of all jobs that were reconciled lately, by the uids of their resources.
 #[derive(Default)]
 pub(super) struct Clients(Mutex<BTreeMap<String, (Speech, Instant)>>);
 
 impl Clients {
     /// With that job's master in plaintext.
-    pub(super) fn in_plaintext(&self, job: &str) {
-        self.note(job, Speech::Security(Security::Plaintext));
+    pub(super) fn in_plaintext(&self, uid: &str) {
+        self.note(uid, Speech::Security(Security::Plaintext));
     }
 
     /// Not with that one.
-    pub(super) fn never(&self, job: &str, why: &str) {
-        self.note(job, Speech::None(why.to_owned()));
+    pub(super) fn never(&self, uid: &str, why: &str) {
+        self.note(uid, Speech::None(why.to_owned()));
     }
 
-    /// With that one by these credentials, from the next connection on.
+    /// With that one, whose processes know it by the name `job`, by these credentials, from the next connection on.
     ///
     /// # Errors
     /// They cannot be used; those before stay in use.
-    pub(super) fn believed_by(&self, job: &str, pem: &PemSet) -> Result<(), String> {
+    pub(super) fn believed_by(&self, uid: &str, job: &str, pem: &PemSet) -> Result<(), String> {
         let mut all = locked(&self.0);
-        if let Some((Speech::Security(Security::Tls(credentials)), used)) = all.get_mut(job) {
+        if let Some((Speech::Security(Security::Tls(credentials)), used)) = all.get_mut(uid) {
             *used = Instant::now();
             return credentials.replace(pem);
         }
         let security = Security::in_memory(pem)?;
         security.check_job(job)?;
-        all.insert(job.to_owned(), (Speech::Security(security), Instant::now()));
+        all.insert(uid.to_owned(), (Speech::Security(security), Instant::now()));
         Ok(())
     }
 
     /// Those of a job are still in use. Returns whether there are any.
-    pub(super) fn keep(&self, job: &str) -> bool {
+    pub(super) fn keep(&self, uid: &str) -> bool {
         let mut all = locked(&self.0);
         let kept =
-            all.get_mut(job).filter(|(speech, _)| matches!(speech, Speech::Security(Security::Tls(_))));
+            all.get_mut(uid).filter(|(speech, _)| matches!(speech, Speech::Security(Security::Tls(_))));
         kept.map(|(_, used)| *used = Instant::now()).is_some()
     }
 
@@ -60,8 +60,8 @@ impl Clients {
     ///
     /// # Errors
     /// Why it is not.
-    pub(super) fn of(&self, job: &str) -> Result<Security, String> {
-        match locked(&self.0).get(job) {
+    pub(super) fn of(&self, uid: &str) -> Result<Security, String> {
+        match locked(&self.0).get(uid) {
             Some((Speech::Security(security), _)) => Ok(security.clone()),
             Some((Speech::None(why), _)) => Err(why.clone()),
             None => Err("how its master speaks is not known yet".to_owned()),
@@ -73,7 +73,7 @@ impl Clients {
         locked(&self.0).retain(|_, (_, used)| used.elapsed() < idle);
     }
 
-    fn note(&self, job: &str, speech: Speech) {
-        locked(&self.0).insert(job.to_owned(), (speech, Instant::now()));
+    fn note(&self, uid: &str, speech: Speech) {
+        locked(&self.0).insert(uid.to_owned(), (speech, Instant::now()));
     }
 }

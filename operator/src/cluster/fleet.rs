@@ -234,10 +234,8 @@ impl Fleet {
             }
             match &acts[0] {
                 // What cannot be made keeps nothing else from being done, least of all from being deleted.
-                Act::MakeSurroundings => {
-                    self.surround(job, known, &mut failed).await;
-                    self.certify(job, known, &mut failed).await;
-                }
+                Act::MakeSurroundings => self.surround(job, known, &mut failed).await,
+                Act::IssueCertificates => self.certify(job, known, &mut failed).await,
                 Act::CreatePod(_) => self.create(job, acts, known, &mut failed).await,
                 act => {
                     let master = known.dialogue.master().cloned();
@@ -345,17 +343,18 @@ pub(super) fn present() -> Moment {
 fn master_of(job: &TrainingJob, pods: &[PodView]) -> Option<Which> {
     let running = pods.iter().find(|pod| pod.role == Role::Master && pod.state == PodState::Running);
     let ip = running.and_then(|pod| pod.ip.clone())?;
-    Some(Which { ip, job: identity(job) })
+    Some(Which { ip, job: identity(job), uid: job.uid().unwrap_or_default() })
 }
 
 /// What acts ask to be made.
 fn objects(acts: &[Act], job: &TrainingJob) -> BTreeSet<String> {
     let of = |act: &Act| match act {
-        Act::MakeSurroundings => {
+        Act::MakeSurroundings => KINDS.into_iter().map(|kind| kind.of(job)).collect(),
+        Act::IssueCertificates => {
             let certificates = tls::Role::ALL.into_iter();
             let certificates =
                 certificates.flat_map(|role| [secret_object(job, role), certificate_object(job, role)]);
-            KINDS.into_iter().map(|kind| kind.of(job)).chain(certificates).collect()
+            certificates.collect()
         }
         Act::CreatePod(plan) => vec![pod_object(job, plan)],
         _ => Vec::new(),

@@ -38,6 +38,8 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) struct Which {
     pub(super) ip: String,
     pub(super) job: String,
+    /// The uid of the job's resource: two jobs may have one name in certificates that people give them.
+    pub(super) uid: String,
 }
 
 /// A question, or a command.
@@ -133,7 +135,7 @@ impl Calls {
                 Some(question) = self.0.recv() => {
                     let client = match clients.get(&question.which) {
                         Some((client, _)) => Ok(client.clone()),
-                        None => self.1.of(&question.which.job).and_then(|security| connect(&question.which, security)),
+                        None => self.1.of(&question.which.uid).and_then(|security| connect(&question.which, security)),
                     };
                     match client {
                         Err(why) => answer_with(&question.which, question.ask, Err(why)),
@@ -262,7 +264,7 @@ mod tests {
     use super::*;
 
     fn which(ip: &str) -> Which {
-        Which { ip: ip.to_owned(), job: "j".to_owned() }
+        Which { ip: ip.to_owned(), job: "j".to_owned(), uid: "u".to_owned() }
     }
 
     #[tokio::test(start_paused = true)]

@@ -278,7 +278,9 @@ pub enum Act {
     DeleteJob,
     /// Make the service, the disruption budget and the network policy, or see that they are as they should be.
     MakeSurroundings,
-    /// Delete them.
+    /// Issue the certificates of the job's roles that are due.
+    IssueCertificates,
+    /// Delete the service, the disruption budget and the network policy.
     DeleteSurroundings,
     /// Make a pod.
     CreatePod(PodPlan),

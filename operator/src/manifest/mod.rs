@@ -48,6 +48,8 @@ pub struct Defaults {
     pub namespace: String,
     /// Below what the states of jobs are kept, if anywhere: `etcd://HOST:PORT/PREFIX`.
     pub store: Option<String>,
+    /// The secret, in the namespaces of jobs, with what that etcd is shown, where it is one over TLS.
+    pub store_secret: Option<String>,
 }
 
 /// The name by which a job's processes know it: another for a job that is made again under the same name.

@@ -392,7 +392,11 @@ impl World {
                 assert!(self.pods.is_empty(), "the job goes while pods are there");
                 self.is_gone = true;
             }
-            Act::DeleteJob | Act::MakeSurroundings | Act::DeleteSurroundings | Act::Event { .. } => {}
+            Act::DeleteJob
+            | Act::MakeSurroundings
+            | Act::IssueCertificates
+            | Act::DeleteSurroundings
+            | Act::Event { .. } => {}
         }
     }
 
