@@ -15,7 +15,7 @@
 //! | `chart` | what Helm makes of the chart, against what kustomize makes |
 //! | `install` | installed twice, taken over by Helm, upgraded, rolled back, uninstalled: what changes and what stays |
 //! | `pages` | what Prometheus reads of an operator |
-//! | `tls` | certificates that the operator issues, changes in time and is itself believed by; jobs that began in plaintext |
+//! | `tls`, `cert_manager` | certificates that the operator issues, changes in time and is itself believed by; jobs that began in plaintext |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -24,6 +24,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod autoscaling;
+mod cert_manager;
 mod chart;
 mod commands;
 mod containers;
