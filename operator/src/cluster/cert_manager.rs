@@ -81,7 +81,11 @@ async fn ask(
     mut wanted: Value,
 ) -> kube::Result<Outcome> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let Some(there) = found(all.get_metadata_opt(&name).await)? else {
+    let there = match all.get_metadata_opt(&name).await {
+        Ok(there) => there,
+        Err(error) => return absent(what, error),
+    };
+    let Some(there) = there else {
         let object = serde_json::from_value(wanted).map_err(kube::Error::SerdeError)?;
         let how = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         return match all.create(&how, &object).await {
@@ -100,15 +104,7 @@ async fn ask(
     }
 }
 
-/// A look at a resource that the server does not know finds nothing.
-fn found<T>(looked: kube::Result<Option<T>>) -> kube::Result<Option<T>> {
-    match looked {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        other => other,
-    }
-}
-
-/// A server without cert-manager knows no such resource.
+/// What the server will not have. One without cert-manager knows no such resource.
 fn absent(what: &str, error: kube::Error) -> kube::Result<Outcome> {
     match error {
         kube::Error::Api(status) if status.code == 404 => {
@@ -116,6 +112,10 @@ fn absent(what: &str, error: kube::Error) -> kube::Result<Outcome> {
                 "{what}: this cluster has no certificates of cert-manager.io/v1: install it, or leave out --issuer"
             );
             Ok(Outcome::Refused("CertificateRefused", why))
+        }
+        kube::Error::Api(status) if status.code == 403 && status.message.contains("cert-manager.io") => {
+            let way_out = "give the operator the rights of deploy/cert-manager.yaml, or leave out --issuer";
+            Ok(Outcome::Refused("CertificateRefused", format!("{what}: {}: {way_out}", status.message)))
         }
         error => refusal(what, error),
     }

@@ -256,7 +256,7 @@ impl Fleet {
             if !known.refusals.is_due(&object, now) {
                 continue;
             }
-            match self.certify_role(job, role, &authority, &mut known.certified).await {
+            match self.certificates.certify_role(job, role, &authority, &mut known.certified).await {
                 Ok(None) => known.refusals.forgive(&object),
                 Ok(Some((word, why))) => {
                     known.refusals.note(&object, (word, why), now, &mut locked(&self.random));
@@ -265,8 +265,10 @@ impl Fleet {
             }
         }
     }
+}
 
-    /// The same of one role. Returns why it is refused.
+impl Certificates {
+    /// Issues the certificate of one role, if it is due. Returns why it is refused.
     async fn certify_role(
         &self,
         job: &TrainingJob,
@@ -274,7 +276,6 @@ impl Fleet {
         authority: &Authority,
         certified: &mut Certified,
     ) -> kube::Result<Option<(&'static str, String)>> {
-        let all = &self.certificates;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
         // Who was looked at, and is another by now, is looked at once more.
         for _ in 0..3 {
@@ -289,11 +290,11 @@ impl Fleet {
                 Found::Not => None,
             };
             let view = held.as_ref().and_then(|held| held.view.as_ref());
-            let Some(why) = certificate_due(view, &all.issuer_view(authority), present()) else {
+            let Some(why) = certificate_due(view, &self.issuer_view(authority), present()) else {
                 certified.held.extend(held.map(|held| (role, held)));
                 return Ok(None);
             };
-            let (issued, view) = match all.issue(authority, job, role) {
+            let (issued, view) = match self.issue(authority, job, role) {
                 Ok(issued) => issued,
                 Err(why) => return Ok(Some((REFUSED, why))),
             };
@@ -384,3 +385,6 @@ async fn patched(secrets: &Api<Secret>, job: &TrainingJob, role: Role, patch: &V
         Err(error) => Ok(Found::Refused(refusal(&what, error)?)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,8 @@ mod seats;
 mod status;
 mod target;
 #[cfg(test)]
+mod tls_tests;
+#[cfg(test)]
 mod trainers_tests;
 mod view;
 
