@@ -43,7 +43,7 @@ yes
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [shoal.dev]
   resources: [scaleplans]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [shoal.dev]
   resources: [trainingjobs/status, scaleplans/status]
   verbs: [get, patch]
@@ -84,6 +84,15 @@ yes
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
+{{- if not .Values.watchNamespace }}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [shoal-operator]
+  verbs: [list, watch]
+{{- end }}
 {{- end }}
 
 {{/* The lease by which one of several operators is elected, and the authority that signs certificates of jobs. */}}

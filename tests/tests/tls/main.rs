@@ -7,7 +7,6 @@
 //! One of them: `cargo test -p shoal-tests --test tls rotation::`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod buckets;
 mod edges;
 mod honest;
 mod impostors;
