@@ -85,13 +85,12 @@ pub(super) fn faults(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
                 ));
             }
         }
-        Some(mode) => {
-            if !tls.job.is_empty() || !tls.secrets.is_empty() {
-                faults.push(format!(
-                    "spec.tls.mode: {mode}, and job and secrets are for Given alone: leave them out"
-                ));
-            }
+        Some(mode) if !tls.job.is_empty() || !tls.secrets.is_empty() => {
+            faults.push(format!(
+                "spec.tls.mode: {mode}, and job and secrets are for Given alone: leave them out"
+            ));
         }
+        Some(_) => {}
     }
     let is_none = |role: &&String| role.as_str() != "client" && !ROLES.contains(&role.as_str());
     if let Some(other) = tls.secrets.keys().find(is_none) {

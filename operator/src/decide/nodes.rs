@@ -199,7 +199,7 @@ mod tests {
                 let failed_now = self.trainer.iter().filter(|pod| has_failed_to_start(pod));
                 let failed_now: Vec<_> = failed_now.filter_map(|pod| pod.node.clone()).collect();
                 let is_open = |node: &&str| !failed.iter().chain(&failed_now).any(|one| one == node);
-                let roles: &[Role] = if self.nodes.iter().any(|node| is_open(node)) {
+                let roles: &[Role] = if self.nodes.iter().any(is_open) {
                     &Role::ALL
                 } else {
                     &[Role::Master, Role::Pserver]

@@ -81,7 +81,8 @@ fn assert_nothing_secret(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_trains_over_tls_to_the_model_of_shoal_run_while_its_certificates_are_changed_and_it_is_scaled()
 {
-    let Some(world) = World::start_with(3, Run::Processes, LIFE).await else { return };
+    let Some(mut world) = World::start_with(3, Run::Processes, LIFE).await else { return };
+    world.patience = Duration::from_secs(240);
     let job = digits(&world, "sealed", 18, json!({}));
     world.apply(&job);
     world.wait_for_condition("sealed", "Running").await;
@@ -214,8 +215,9 @@ fn intruder(world: &World, certificate_of: &str, of: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_authority_is_changed_under_a_job_that_trains_and_another_jobs_certificate_is_believed_by_nobody()
 {
-    let Some(world) = World::start_with(3, Run::Processes, LIFE).await else { return };
-    let job = digits(&world, "kept", 22, json!({}));
+    let Some(mut world) = World::start_with(3, Run::Processes, LIFE).await else { return };
+    world.patience = Duration::from_secs(240);
+    let job = digits(&world, "kept", 12, json!({}));
     world.apply(&job);
     world.apply(&digits(&world, "other", 30, json!({})));
     world.wait_for_condition("kept", "Running").await;

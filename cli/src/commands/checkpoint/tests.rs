@@ -76,7 +76,7 @@ async fn written(storage: &Storage, number: u64) -> ManifestRecord {
 }
 
 fn choice(run: &Path) -> PlaceChoice {
-    PlaceChoice { place: None, store: None, plaintext: false, run: run.to_owned() }
+    PlaceChoice { place: None, store: None, store_tls: None, plaintext: false, run: run.to_owned() }
 }
 
 /// Checkpoints 1 to 4, of which the store keeps 2 and 3, and knows 3 as the newest; 5 has no manifest.

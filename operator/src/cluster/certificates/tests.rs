@@ -16,7 +16,10 @@ struct Server {
 }
 
 fn refusal_of(code: u16) -> (u16, Value) {
-    (code, json!({ "kind": "Status", "status": "Failure", "reason": if code == 404 { "NotFound" } else { "Conflict" }, "message": "no", "code": code }))
+    (
+        code,
+        json!({ "kind": "Status", "status": "Failure", "reason": if code == 404 { "NotFound" } else { "Conflict" }, "message": "no", "code": code }),
+    )
 }
 
 impl Server {

@@ -50,7 +50,7 @@ impl NamedCredentials {
             match read(&self.folder) {
                 Ok(config) => *present = (stamp, Arc::new(config)),
                 Err(why) => {
-                    tracing::error!(why, "the new credentials cannot be used: the old ones stay in use")
+                    tracing::error!(why, "the new credentials cannot be used: the old ones stay in use");
                 }
             }
         }
