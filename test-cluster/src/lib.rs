@@ -18,6 +18,7 @@ mod logs;
 mod machine;
 mod metrics;
 mod pod;
+mod probe;
 mod process;
 mod seccomp;
 mod secrets;

@@ -6,12 +6,12 @@ use super::content::{Content, End};
 use super::hosts::Named;
 use super::kubelet::{Run, Shared, locked, now};
 use super::logs::Log;
+use super::probe::get_page;
 use super::process;
 use super::secrets;
 use super::spec::Place;
 use anyhow::{Context, bail};
-use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Pod, Probe};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use rustix::process::Signal;
@@ -21,7 +21,6 @@ use shoal_runtime::host::random::Random;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -383,21 +382,4 @@ fn drawn(text: &str) -> Option<Duration> {
     let (least, most): (f64, f64) = (least.parse().ok()?, most.parse().ok()?);
     let place = Random::from_os().below(1 << 20) as f64 / (1 << 20) as f64;
     Some(Duration::from_secs_f64(least + (most - least) * place))
-}
-
-/// The status code of a page.
-async fn get_page(ip: &str, get: &HTTPGetAction) -> std::io::Result<u16> {
-    let IntOrString::Int(port) = get.port else { return Err(std::io::ErrorKind::InvalidInput.into()) };
-    let mut stream = tokio::net::TcpStream::connect(format!("{ip}:{port}")).await?;
-    let path = get.path.as_deref().unwrap_or("/");
-    stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n").as_bytes())
-        .await?;
-    let mut head = vec![0; 64];
-    let read = stream.read(&mut head).await?;
-    let head = String::from_utf8_lossy(&head[..read]).into_owned();
-    head.split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }

@@ -309,6 +309,12 @@ fn a_pod_has_the_certificate_of_its_own_role_as_the_job_began() {
         assert_eq!(secured(&issued, role), (json!(wanted), json!("/var/run/shoal/tls")));
     }
     assert_eq!(identity(&issued), "digits-0a1b2c3d", "a name that nobody else can have");
+    // A spec that the schema refuses, and the operator after it: what it says of a name counts for nothing even so.
+    let forged = began(
+        json!({ "mode": "Issued", "job": "other-99999999" }),
+        json!({ "pinned": "{}", "tls": "Issued" }),
+    );
+    assert_eq!(identity(&forged), "digits-0a1b2c3d");
     let given = json!({ "job": "mine", "secrets": { "master": "m", "pserver": "p", "trainer": "t" } });
     let given = began(given, json!({ "pinned": "{}" }));
     assert_eq!(secured(&given, Role::Pserver).0, "p");

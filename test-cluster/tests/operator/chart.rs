@@ -285,6 +285,16 @@ fn older_servers_are_given_what_they_know() {
     }
 }
 
+/// Where the authority is another, and certificates are cert-manager's.
+fn assert_certificates(all: &Objects) {
+    let lease = all["Role ops shoal-operator-lease"]["rules"].to_string();
+    assert!(lease.contains(r#""resourceNames":["ours"]"#) && !lease.contains("shoal-authority"), "{lease}");
+    let policy = all["ValidatingAdmissionPolicy  shoal-operator-secrets"].to_string();
+    assert!(policy.contains("ours") && !policy.contains("shoal-authority"), "{policy}");
+    let rules = all["ClusterRole  shoal-operator"]["rules"].to_string();
+    assert!(rules.contains("certificaterequests"), "{rules}");
+}
+
 #[test]
 fn every_other_value_reaches_what_it_is_for() {
     let Some(tools) = Tools::find() else { return };
@@ -352,15 +362,7 @@ fn every_other_value_reaches_what_it_is_for() {
             assert!(monitor.to_string().contains(r#""interval":"5s""#));
         }
         assert_eq!(all["ClusterRoleBinding  shoal-operator"]["subjects"][0]["namespace"], "ops");
-        let lease = all["Role ops shoal-operator-lease"]["rules"].to_string();
-        assert!(
-            lease.contains(r#""resourceNames":["ours"]"#) && !lease.contains("shoal-authority"),
-            "{lease}"
-        );
-        let policy = all["ValidatingAdmissionPolicy  shoal-operator-secrets"].to_string();
-        assert!(policy.contains("ours") && !policy.contains("shoal-authority"), "{policy}");
-        let rules = all["ClusterRole  shoal-operator"]["rules"].to_string();
-        assert!(rules.contains("certificaterequests"), "{rules}");
+        assert_certificates(&all);
         let policy = all["ValidatingAdmissionPolicy  shoal-operator-pods"].to_string();
         assert!(
             policy.contains("system:serviceaccount:ops:shoal-operator") && !policy.contains("shoal-system")

@@ -39,6 +39,20 @@ fn issued(world: &World, job: &str, role: &str) -> String {
     world.kubectl(&["get", "secret", &format!("{job}-{role}-tls"), "-o", at])
 }
 
+fn all_issued(world: &World, job: &str) -> [String; 4] {
+    Role::ALL.map(|role| issued(world, job, role.word()))
+}
+
+/// Waits until all certificates of a job that is not over are others than before, and says when they were issued.
+async fn changed(world: &World, job: &str, before: &[String; 4]) -> [String; 4] {
+    let is_changed = async |world: &World| {
+        assert_ne!(world.job(job)["status"]["phase"], "Succeeded", "the job is too short");
+        all_issued(world, job).iter().zip(before).all(|(now, before)| now != before)
+    };
+    world.wait_for("all four certificates are changed", is_changed).await;
+    all_issued(world, job)
+}
+
 fn step(world: &World, job: &str) -> u64 {
     world.job(job)["status"]["progress"]["step"].as_u64().unwrap_or(0)
 }
@@ -88,7 +102,7 @@ async fn a_job_trains_over_tls_to_the_model_of_shoal_run_while_its_certificates_
     world.wait_for_condition("sealed", "Running").await;
     assert_eq!(world.job("sealed")["status"]["tls"], "Issued");
     let mut uids = world.uids();
-    let first = ["master", "pserver", "trainer", "client"].map(|role| issued(&world, "sealed", role));
+    let first = all_issued(&world, "sealed");
     world.wait_for("progress is seen", async |world| step(world, "sealed") > 0).await;
     let plain = Command::new(&world.programs.shoal)
         .args(["status", "--plaintext", "--master"])
@@ -105,23 +119,12 @@ async fn a_job_trains_over_tls_to_the_model_of_shoal_run_while_its_certificates_
         "whoever may get the client's secret is"
     );
 
-    let changed = async |before: &[String; 4]| {
-        world
-            .wait_for("all four certificates are changed", async |world| {
-                let now =
-                    ["master", "pserver", "trainer", "client"].map(|role| issued(world, "sealed", role));
-                assert_ne!(world.job("sealed")["status"]["phase"], "Succeeded", "the job is too short");
-                now.iter().zip(before).all(|(now, before)| now != before)
-            })
-            .await;
-        ["master", "pserver", "trainer", "client"].map(|role| issued(&world, "sealed", role))
-    };
-    let second = changed(&first).await;
+    let second = changed(&world, "sealed", &first).await;
     world.kubectl(&["scale", "trainingjob", "sealed", "--replicas=2"]);
     world
         .wait_for("two trainers", async |world| world.job("sealed")["status"]["trainer"]["ready"] == 2)
         .await;
-    let third = changed(&second).await;
+    let third = changed(&world, "sealed", &second).await;
     let seen = step(&world, "sealed");
     // By now every connection was made by a certificate that did not exist when its process started.
     world.wait_for("it goes on", async |world| step(world, "sealed") > seen + 5).await;

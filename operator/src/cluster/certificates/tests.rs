@@ -217,6 +217,10 @@ async fn the_operators_own_certificate_is_for_the_client_and_changes_under_the_s
     let security = all.clients.of("0a1b2c3d-0").unwrap();
     let whom = Identity { job: "j-0a1b2c3d".to_owned(), role: Role::Client };
     assert_eq!(security.identity(), Some(whom));
+    let authority = all.authorities.current().await.unwrap();
+    let (issued, _) = all.issue(&authority, &job(), Role::Client).unwrap();
+    let why = all.clients.believed_by("other", "another-job", issued.pem()).unwrap_err();
+    assert!(why.contains("another-job") && all.clients.of("other").is_err(), "{why}");
     let short = operator(&server, 60);
     let short = Certificates { clients: Arc::clone(&all.clients), ..short };
     certified.own = None;

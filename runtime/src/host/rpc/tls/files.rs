@@ -99,8 +99,14 @@ fn private_key(pem: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, String>
         .map_err(|_| format!("{name}: no private key in PEM (PKCS #8, SEC1 or PKCS #1)"))
 }
 
-/// Whether others than the owner and its group may read the key.
+/// The link by which kubelets change a set.
+const KUBELETS: &str = "..data";
+
+/// Whether others than the owner and its group may read the key. A secret's volume is in the memory of one pod, where there are no others.
 pub(super) fn is_key_open(folder: &Path) -> bool {
+    if folder.join(KUBELETS).is_symlink() {
+        return false;
+    }
     let mode = paths(folder).ok().and_then(|[_, _, key]| std::fs::metadata(key).ok());
     mode.is_some_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
 }
