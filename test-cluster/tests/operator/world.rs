@@ -36,7 +36,8 @@ impl World {
     pub(crate) async fn start(nodes: usize, run: Run) -> Option<World> {
         let layout = std::env::var_os("SHOAL_TEST_IMAGES").map(PathBuf::from);
         let no_images = || {
-            let why = "SHOAL_TEST_IMAGES names no folder with images: bash .ci/images makes one, and says which";
+            let why =
+                "SHOAL_TEST_IMAGES names no folder with images: bash .ci/images makes one, and says which";
             (run == Run::Containers && layout.is_none()).then(|| why.to_owned())
         };
         if let Some(why) = missing().or_else(no_images) {
