@@ -59,6 +59,7 @@ impl Machine {
     /// # Errors
     /// A tool is missing, or this is not root, with what was said.
     pub(super) fn start(folder: &Path, addresses: &Addresses) -> anyhow::Result<Machine> {
+        Blocking::new("runc").arg("--version").output().context("runc is missing: apt-get install runc")?;
         let folder = folder.join("machine");
         std::fs::create_dir(&folder)?;
         let mut holder = Blocking::new("unshare");
