@@ -57,8 +57,18 @@ async fn a_job_trains_in_containers_of_its_images_to_the_model_that_shoal_run_gi
         async |world: &World| world.job("boxed")["status"]["progress"]["step"].as_u64() > Some(0);
     world.wait_for("it has made steps", is_under_way).await;
     world.kubectl(&["delete", "pod", "boxed-pserver-0", "--wait=false"]);
+    // A trainer that is told to end leaves the job: held back, its pod shows how it ended.
+    let held = |finalizers: &str| {
+        let patch = format!(r#"{{"metadata":{{"finalizers":{finalizers}}}}}"#);
+        world.kubectl(&["patch", "pod", "boxed-trainer-1", "--type=merge", "-p", &patch])
+    };
+    held(r#"["shoal.dev/looked-at"]"#);
+    world.kubectl(&["delete", "pod", "boxed-trainer-1", "--wait=false"]);
+    let end = terminated(&world, "boxed-trainer-1").await;
+    assert_eq!((&end["exitCode"], &end["reason"]), (&json!(0), &json!("Completed")));
+    held("null");
     world.wait_for_condition("boxed", "Succeeded").await;
-    assert_eq!(world.job("boxed")["status"]["ends"], json!({ "evicted": 1 }));
+    assert_eq!(world.job("boxed")["status"]["ends"], json!({ "evicted": 2 }));
     assert_eq!(world.trained("checkpoints-boxed"), world.undisturbed(&job));
 }
 
