@@ -88,24 +88,21 @@ fn a_bill_of_materials_names_what_is_linked_with_its_versions_and_nothing_else()
         return eprintln!("nothing was tested: {why}");
     }
     let programs = programs().unwrap();
-    let target = programs.shoal.ancestors().nth(2).unwrap();
     let installed = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "libc6"]).output().unwrap();
     let libc = String::from_utf8(installed.stdout).unwrap();
-    // By image: where its program is made, and of two crates one that is linked and one that is not.
+    // By image: its package, and of two crates one that is linked and one that is not.
     let kinds = [
-        ("shoal-pserver", vec!["shoal-pserver", "--bins"], "cudarc", "kube"),
-        ("shoal-operator", vec!["shoal-operator", "--bins"], "kube", "smartcore"),
-        ("digits", vec!["shoal-trainer-sdk", "--example", "digits"], "smartcore", "parquet"),
+        ("shoal-pserver", "shoal-pserver", "cudarc", "kube"),
+        ("shoal-operator", "shoal-operator", "kube", "smartcore"),
+        ("digits", "shoal-digits", "smartcore", "parquet"),
     ];
-    for (image, made, linked, absent) in kinds {
+    for (image, package, linked, absent) in kinds {
         let program =
             if image == "digits" { programs.digits.clone() } else { programs.shoal.with_file_name(image) };
         let folder = tempfile::tempdir().unwrap();
         let root = root_of(image, &program, folder.path());
         let mut sbom = Command::new("bash");
-        sbom.arg(deploy("sbom")).arg(&root).args([image, "--features", "", "-p"]).args(made);
-        sbom.env("CARGO_TARGET_DIR", target)
-            .env("PROFILE", programs.shoal.parent().unwrap().file_name().unwrap());
+        sbom.arg(deploy("sbom")).arg(&root).args([image, package]);
         let bill = sbom.output().unwrap();
         assert!(bill.status.success(), "{}", String::from_utf8_lossy(&bill.stderr));
         let named = components(&bill.stdout);

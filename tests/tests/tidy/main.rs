@@ -97,6 +97,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shoal-trainer-sdk",
         ],
     ),
+    ("deploy/digits", &["shoal-recordio", "shoal-trainer-sdk"]),
     (
         "benches",
         &[
@@ -206,6 +207,7 @@ const BUILT_ALIKE: &[&[&str]] = &[
         "-p=shoal-benches --edges=normal,no-proc-macro",
         "-p=shoal-master --edges=normal,no-proc-macro",
         "-p=shoal-pserver --edges=normal,no-proc-macro",
+        "-p=shoal-digits --edges=normal,no-proc-macro",
     ],
 ];
 
