@@ -382,11 +382,8 @@ impl World {
 
     /// Whether the job is to have no pods.
     fn is_settled(&self) -> bool {
-        self.job
-            .status
-            .as_ref()
-            .is_some_and(|status| status.phase.is_over() || status.phase == Phase::Suspended)
-            || self.job.metadata.deletion_timestamp.is_some()
+        let phase = self.job.status.as_ref().map(|status| status.phase).unwrap_or_default();
+        phase.is_over() || phase == Phase::Suspended || self.job.metadata.deletion_timestamp.is_some()
     }
 
     /// Nothing happens any more but time, and reconciles.
