@@ -13,11 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const GRACE: u64 = 30;
 const SLOWNESS: i64 = 100;
 
-/// Every third has something beside its program.
-fn has_sidecar(pod: &PodView) -> bool {
-    pod.ordinal % 3 == 1
-}
-
 /// Each pod has a node of its own.
 fn node(uid: &str) -> String {
     format!("node-of-{uid}")
@@ -159,7 +154,7 @@ impl World {
             exit_code: Some(1),
             message: String::new(),
             at: None,
-            leaves_others: has_sidecar(pod),
+            leaves_others: pod.ordinal % 3 == 1,
         });
         self.master.pservers.remove(&name);
     }
@@ -179,7 +174,7 @@ impl World {
                         exit_code: Some(0),
                         message: String::new(),
                         at: Some(now),
-                        leaves_others: has_sidecar(pod),
+                        leaves_others: pod.ordinal % 3 == 1,
                     });
                     self.master.pservers.remove(&pod.name);
                 }
@@ -382,7 +377,7 @@ impl World {
 
     /// Whether the job is to have no pods.
     fn is_settled(&self) -> bool {
-        let phase = self.job.status.as_ref().map(|status| status.phase).unwrap_or_default();
+        let phase = self.job.status.clone().unwrap_or_default().phase;
         phase.is_over() || phase == Phase::Suspended || self.job.metadata.deletion_timestamp.is_some()
     }
 
