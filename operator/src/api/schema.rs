@@ -18,8 +18,9 @@ pub fn definitions() -> Vec<Value> {
     for definition in [&mut job, &mut plan] {
         without_defaults(definition);
         without_foreign_formats(definition);
+        without_null_among_words(definition);
     }
-    // The server reads a number at the place that scale names, and calls null one of a wrong type, in words that nobody understands.
+    // The server reads a number at the place that scale names, and refuses null there in words of its own insides.
     let scaled = job.pointer_mut(&format!("{SPEC}/properties/trainer/properties/replicas"));
     scaled.and_then(Value::as_object_mut).map(|field| field.remove("nullable"));
     // Of a field that is one of a few words the definition has what its type says; here it has its own.
@@ -78,6 +79,21 @@ fn without_foreign_formats(value: &mut Value) {
             map.values_mut().for_each(without_foreign_formats);
         }
         Value::Array(list) => list.iter_mut().for_each(without_foreign_formats),
+        _ => {}
+    }
+}
+
+/// A field that is one of a few words, and may be null as well, is refused when it is null: null is none of the words. Of a field that
+/// may not be null, a server drops it.
+fn without_null_among_words(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            if map.get("enum").and_then(Value::as_array).is_some_and(|words| !words.contains(&Value::Null)) {
+                map.remove("nullable");
+            }
+            map.values_mut().for_each(without_null_among_words);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_null_among_words),
         _ => {}
     }
 }

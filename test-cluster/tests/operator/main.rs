@@ -15,6 +15,7 @@
 //! | `chart` | what Helm makes of the chart, against what kustomize makes |
 //! | `install` | installed twice, taken over by Helm, upgraded, rolled back, uninstalled: what changes and what stays |
 //! | `pages` | what Prometheus reads of an operator |
+//! | `rules` | definitions, rules, scale and columns on a server of today's Kubernetes, which has custom resources and nothing else |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -38,4 +39,6 @@ mod plans;
 mod rendering;
 mod rights;
 mod room;
+mod rules;
+mod served;
 mod world;
