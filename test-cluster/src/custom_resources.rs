@@ -107,7 +107,7 @@ impl CustomResources {
             Ok(())
         };
         servers.wait_for("the server of custom resources", is_there).await?;
-        Ok(CustomResources { servers: servers, client })
+        Ok(CustomResources { servers, client })
     }
 
     /// Installs a definition, and waits until it is served. The answer is that to the call that installs it.

@@ -4,10 +4,11 @@
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
 struct Evaluator {
+    process: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
@@ -17,9 +18,10 @@ impl Evaluator {
         let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/admission.yaml");
         let mut command = Command::new(&program);
         let started = command.arg(policies).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = started.unwrap_or_else(|why| panic!("SHOAL_POLICY_EVALUATOR={program:?}: {why}"));
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        Evaluator { requests: child.stdin.take().unwrap(), answers }
+        let mut process = started.unwrap_or_else(|why| panic!("SHOAL_POLICY_EVALUATOR={program:?}: {why}"));
+        let answers = BufReader::new(process.stdout.take().unwrap());
+        let requests = process.stdin.take().unwrap();
+        Evaluator { process, requests, answers }
     }
 }
 
@@ -44,6 +46,8 @@ pub(super) fn refused(request: &super::Request) -> Option<Vec<String>> {
     });
     writeln!(evaluator.requests, "{asked}").unwrap();
     let mut answer = String::new();
-    evaluator.answers.read_line(&mut answer).unwrap();
-    Some(serde_json::from_str(&answer).unwrap_or_else(|why| panic!("{why}: it ended, or said {answer:?}")))
+    if evaluator.answers.read_line(&mut answer).unwrap() == 0 {
+        panic!("the evaluator of policies ended with {:?}", evaluator.process.wait());
+    }
+    Some(serde_json::from_str(&answer).unwrap())
 }
