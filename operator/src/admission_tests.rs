@@ -1,5 +1,8 @@
 //! The admission policies of deploy/admission.yaml, evaluated by another implementation of their language: what this operator makes is let
-//! through, and what else its account could make is refused, each by its message. Tests only.
+//! through, and what else its account could make is refused, each by its message. Where there is the API server's own evaluator, both must
+//! say the same of each request. Tests only.
+
+mod evaluator;
 
 use crate::api::TrainingJob;
 use crate::decide::{PodPlan, Role};
@@ -56,11 +59,25 @@ impl Request {
         let policies: Vec<Value> =
             serde_saphyr::from_multiple(include_str!("../../deploy/admission.yaml")).unwrap();
         let policies = policies.iter().filter(|one| one["kind"] == "ValidatingAdmissionPolicy");
-        policies.flat_map(|policy| self.refused_by(&policy["spec"])).collect()
+        let mut refused: Vec<String> = policies.flat_map(|policy| self.refused_by(&policy["spec"])).collect();
+        refused.sort();
+        if let Some(mut said) = evaluator::refused(self) {
+            said.sort();
+            assert_eq!(said, refused, "the API server says otherwise of {} {}", self.object, self.old);
+        }
+        refused
     }
 
-    fn refused_by(&self, policy: &Value) -> Vec<String> {
-        let resource = match self.kind {
+    fn version(&self) -> &'static str {
+        match self.kind {
+            "PodDisruptionBudget" => "policy/v1",
+            "NetworkPolicy" => "networking.k8s.io/v1",
+            _ => "v1",
+        }
+    }
+
+    fn resource(&self) -> &'static str {
+        match self.kind {
             "Pod" => "pods",
             "Service" => "services",
             "PodDisruptionBudget" => "poddisruptionbudgets",
@@ -69,7 +86,11 @@ impl Request {
             "Certificate" => "certificates",
             "CertificateRequest" => "certificaterequests",
             other => panic!("{other}: what is its plural?"),
-        };
+        }
+    }
+
+    fn refused_by(&self, policy: &Value) -> Vec<String> {
+        let resource = self.resource();
         let operation = match (&self.object, &self.old) {
             (Value::Null, _) => "DELETE",
             (_, Value::Null) => "CREATE",

@@ -107,7 +107,7 @@ fn certificates(settings: &settings::OperatorSettings) -> cluster::CertificateSe
     cluster::CertificateSettings {
         default: match settings.tls_default {
             settings::TlsDefault::On => api::TlsMode::Issued,
-            settings::TlsDefault::Off => api::TlsMode::Off,
+            settings::TlsDefault::Off => api::TlsMode::Plaintext,
         },
         lifetime: settings.certificate_life,
         authority: (settings.lease_namespace.clone(), settings.authority.clone()),

@@ -211,3 +211,88 @@ fn resources(container: &Container) -> Value {
 fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(|one| one.as_str().map(str::to_owned)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// What the runtime is told of a container of an image with user 65532 and an entry point.
+    fn told(of_pod: Value, container: Value) -> Result<Value, String> {
+        let spec = json!({ "securityContext": of_pod, "containers": [] });
+        let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap();
+        let mut container = container;
+        container["name"] = json!("c");
+        let container: Container = serde_json::from_value(container).unwrap();
+        let place = Place { ip: "198.18.0.2", hosts: Path::new("/h"), folder: Path::new("/f"), path: &[] };
+        let image = json!({ "User": "65532:65532", "Env": ["PATH=/usr/bin"], "Entrypoint": ["program"], "Cmd": ["--help"] });
+        let volume = Mount { from: PathBuf::from("/a"), to: PathBuf::from("/b"), is_read_only: true };
+        let made = Made {
+            root: Path::new("/r"),
+            network: Path::new("/n"),
+            control_group: "/g",
+            mounts: &[volume],
+            image: &image,
+            seccomp: None,
+        };
+        config(&pod, &container, &place, &made)
+    }
+
+    #[test]
+    fn the_command_is_the_images_where_the_pod_says_nothing_and_none_of_it_where_it_has_a_command() {
+        let args = |container: Value| told(json!({}), container).unwrap()["process"]["args"].clone();
+        assert_eq!(args(json!({})), json!(["program", "--help"]));
+        assert_eq!(
+            args(json!({ "args": ["$(A)"], "env": [{ "name": "A", "value": "1" }] })),
+            json!(["program", "1"])
+        );
+        assert_eq!(args(json!({ "command": ["other"] })), json!(["other"]));
+        assert_eq!(args(json!({ "command": ["other"], "args": ["2"] })), json!(["other", "2"]));
+    }
+
+    #[test]
+    fn the_user_is_the_containers_the_pods_or_the_images_and_root_where_that_is_allowed_alone() {
+        let uid = |of_pod: Value, own: Value| {
+            told(of_pod, json!({ "securityContext": own })).map(|told| told["process"]["user"]["uid"].clone())
+        };
+        let none = json!({});
+        assert_eq!(uid(none.clone(), none.clone()), Ok(json!(65532)));
+        assert_eq!(uid(json!({ "runAsUser": 7 }), none.clone()), Ok(json!(7)));
+        assert_eq!(uid(json!({ "runAsUser": 7 }), json!({ "runAsUser": 0 })), Ok(json!(0)));
+        let refused = uid(json!({ "runAsNonRoot": true }), json!({ "runAsUser": 0 }));
+        assert_eq!(refused, Err("container's runAsUser breaks non-root policy".to_owned()));
+        let groups = told(json!({ "fsGroup": 5, "supplementalGroups": [6] }), none).unwrap();
+        assert_eq!(groups["process"]["user"]["additionalGids"], json!([6, 5]));
+    }
+
+    #[test]
+    fn capabilities_limits_and_volumes_are_what_the_container_says() {
+        let plain = told(json!({}), json!({})).unwrap();
+        assert_eq!(
+            plain["process"]["capabilities"]["bounding"].as_array().unwrap().len(),
+            CAPABILITIES.len()
+        );
+        assert_eq!(
+            (&plain["process"]["noNewPrivileges"], &plain["root"]["readonly"]),
+            (&json!(false), &json!(false))
+        );
+        let bound =
+            plain["mounts"].as_array().unwrap().iter().find(|mount| mount["destination"] == "/b").unwrap();
+        assert_eq!(bound["options"], json!(["rbind", "rprivate", "ro"]));
+        let own = json!({
+            "capabilities": { "drop": ["ALL"], "add": ["KILL"] }, "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+        });
+        let limits = json!({ "limits": { "memory": "1Mi", "cpu": "1500m" }, "requests": { "cpu": "500m" } });
+        let bounded = told(json!({}), json!({ "securityContext": own, "resources": limits })).unwrap();
+        assert_eq!(bounded["process"]["capabilities"]["effective"], json!(["CAP_KILL"]));
+        assert_eq!(
+            (&bounded["process"]["noNewPrivileges"], &bounded["root"]["readonly"]),
+            (&json!(true), &json!(true))
+        );
+        let resources = &bounded["linux"]["resources"];
+        assert_eq!(resources["memory"]["limit"], 1 << 20);
+        assert_eq!(resources["cpu"], json!({ "shares": 512, "quota": 150_000, "period": 100_000 }));
+        assert!(told(json!({}), json!({ "securityContext": { "privileged": true } })).is_err());
+    }
+}

@@ -1,35 +1,25 @@
 //! etcd, API server, controller manager and scheduler as child processes, each test with its own. Found by the field's
 //! convention `KUBEBUILDER_ASSETS`: a folder with kube-apiserver, kube-controller-manager, kube-scheduler, etcd and kubectl.
 
+use super::servers::{Servers, free_port};
 use anyhow::{Context, bail, ensure};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use std::fs::File;
-use std::net::TcpListener;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-use tempfile::TempDir;
-use tokio::time::Instant;
+use std::process::{Command, Stdio};
 
 /// What the folder must have.
 const PROGRAMS: [&str; 5] =
     ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kubectl"];
-/// How long the API server may take to be ready.
-const START_MAX: Duration = Duration::from_secs(90);
-/// What servers listen on: no system gives these to connections by itself.
-const PORTS: Range<u16> = 20_000..32_000;
 /// The administrator's token.
 const TOKEN: &str = "admin-token";
 
 /// A running control plane. Its processes end with it.
 pub struct ControlPlane {
-    folder: TempDir,
+    servers: Servers,
     programs: PathBuf,
-    ports: [u16; 3],
-    processes: Vec<(&'static str, Child)>,
+    port: u16,
+    etcd: String,
 }
 
 /// Why there can be no control plane here; none if there can.
@@ -50,23 +40,16 @@ impl ControlPlane {
             bail!("{why}");
         }
         let programs = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default());
-        let mut plane = ControlPlane {
-            folder: tempfile::tempdir()?,
-            programs,
-            ports: [free_port()?, free_port()?, free_port()?],
-            processes: Vec::new(),
-        };
+        let mut servers = Servers::new()?;
+        let etcd = servers.start_etcd(&programs)?;
+        let mut plane = ControlPlane { servers, programs, port: free_port()?, etcd };
         plane.write_credentials()?;
-        plane.start_etcd()?;
         plane.start_api_server().await?;
         plane.kubectl(&["apply", "--validate=false", "-f", &definitions.to_string_lossy()])?;
         plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"])?;
         plane.start_controllers()?;
-        plane
-            .wait_for("the default service account", |plane| {
-                plane.kubectl(&["get", "serviceaccount", "default", "--namespace", "default"]).map(drop)
-            })
-            .await?;
+        let account = ["get", "serviceaccount", "default", "--namespace", "default"];
+        plane.wait_for("the default service account", &account).await?;
         Ok(plane)
     }
 
@@ -77,13 +60,9 @@ impl ControlPlane {
         self.kubectl(&["scale", "deployment", "--all", "--namespace=shoal-system", "--replicas=0"]).map(drop)
     }
 
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
     /// A file that kubectl and every client take.
     pub fn kubeconfig(&self) -> PathBuf {
-        self.folder.path().join("kubeconfig")
+        self.servers.file("kubeconfig")
     }
 
     /// The same for whoever has the rights of `user`, and no others.
@@ -93,7 +72,7 @@ impl ControlPlane {
         // Service accounts are in groups, without which they may not even ask which APIs there are.
         let groups = ["system:serviceaccounts", "system:authenticated"];
         config["users"][0]["user"]["as-groups"] = groups.to_vec().into();
-        let file = self.folder.path().join(format!("kubeconfig-{}", user.replace(':', "-")));
+        let file = self.servers.file(&format!("kubeconfig-{}", user.replace(':', "-")));
         std::fs::write(&file, config.to_string())?;
         Ok(file)
     }
@@ -110,31 +89,22 @@ impl ControlPlane {
     /// # Errors
     /// It failed; the message has what it said.
     pub fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut kubectl = Command::new(self.programs.join("kubectl"));
-        let output = kubectl
-            .arg("--kubeconfig")
-            .arg(self.kubeconfig())
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), said.trim());
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        kubectl(&self.programs, &self.kubeconfig(), arguments)
     }
 
     /// Applies what is written in a manifest.
     pub fn apply(&self, manifest: &str) -> anyhow::Result<String> {
-        let file = self.folder.path().join("manifest.yaml");
+        let file = self.servers.file("manifest.yaml");
         std::fs::write(&file, manifest)?;
         self.kubectl(&["apply", "-f", &file.to_string_lossy()])
     }
 
     fn write_credentials(&self) -> anyhow::Result<()> {
         let key = rcgen::KeyPair::generate()?;
-        std::fs::write(self.path("sa.key"), key.serialize_pem())?;
-        std::fs::write(self.path("sa.pub"), key.public_key_pem())?;
-        std::fs::write(self.path("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
-        let server = format!("https://127.0.0.1:{}", self.ports[0]);
+        std::fs::write(self.servers.path("sa.key"), key.serialize_pem())?;
+        std::fs::write(self.servers.path("sa.pub"), key.public_key_pem())?;
+        std::fs::write(self.servers.path("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
+        let server = format!("https://127.0.0.1:{}", self.port);
         let config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{ "name": "test", "cluster": { "server": server, "insecure-skip-tls-verify": true } }],
@@ -145,36 +115,13 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn start_etcd(&mut self) -> anyhow::Result<()> {
-        let [_, client, peer] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
-        let data = self.path("etcd");
-        self.spawn(
-            "etcd",
-            &[
-                "--data-dir",
-                &data,
-                "--listen-client-urls",
-                &client,
-                "--advertise-client-urls",
-                &client,
-                "--listen-peer-urls",
-                &peer,
-                "--initial-advertise-peer-urls",
-                &peer,
-                "--initial-cluster",
-                &format!("default={peer}"),
-                // What is lost with a test's power nobody misses.
-                "--unsafe-no-fsync",
-            ],
-        )
-    }
-
     /// Starts the API server, at first or after [`ControlPlane::stop_api_server`].
     pub async fn start_api_server(&mut self) -> anyhow::Result<()> {
-        let (etcd, port) = (format!("http://127.0.0.1:{}", self.ports[1]), self.ports[0].to_string());
+        let (etcd, port) = (self.etcd.clone(), self.port.to_string());
         let [certificates, tokens, key, public] =
-            ["certificates", "tokens.csv", "sa.key", "sa.pub"].map(|name| self.path(name));
-        self.spawn(
+            ["certificates", "tokens.csv", "sa.key", "sa.pub"].map(|name| self.servers.path(name));
+        self.servers.start(
+            &self.programs,
             "kube-apiserver",
             &[
                 "--etcd-servers",
@@ -208,17 +155,17 @@ impl ControlPlane {
                 "none",
             ],
         )?;
-        self.wait_for("the API server", |plane| plane.kubectl(&["get", "--raw", "/readyz"]).map(drop)).await
+        self.wait_for("the API server", &["get", "--raw", "/readyz"]).await
     }
 
     /// Ends the API server, as an upgrade or a fault would.
     pub fn stop_api_server(&mut self) {
-        self.end("kube-apiserver");
+        self.servers.end("kube-apiserver");
     }
 
     fn start_controllers(&mut self) -> anyhow::Result<()> {
-        let (config, key) = (self.kubeconfig().display().to_string(), self.path("sa.key"));
-        let certificates = self.path("certificates");
+        let (config, key) = (self.kubeconfig().display().to_string(), self.servers.path("sa.key"));
+        let certificates = self.servers.path("certificates");
         // Up to 1.23 there was a port without TLS, open unless it is closed.
         let is_old = self.minor_version()? < 24;
         let plain: &[&str] = if is_old { &["--port=0"] } else { &[] };
@@ -248,8 +195,12 @@ impl ControlPlane {
             "--horizontal-pod-autoscaler-cpu-initialization-period=0s",
             "--horizontal-pod-autoscaler-initial-readiness-delay=0s",
         ];
-        self.spawn("kube-controller-manager", &[&all[..], &nodes[..], plain].concat())?;
-        self.spawn("kube-scheduler", &[&all[..], plain].concat())
+        self.servers.start(
+            &self.programs,
+            "kube-controller-manager",
+            &[&all[..], &nodes[..], plain].concat(),
+        )?;
+        self.servers.start(&self.programs, "kube-scheduler", &[&all[..], plain].concat())
     }
 
     /// 20 of v1.20.2.
@@ -260,74 +211,17 @@ impl ControlPlane {
         minor.with_context(|| format!("kube-apiserver --version said {said:?}"))
     }
 
-    fn spawn(&mut self, name: &'static str, arguments: &[&str]) -> anyhow::Result<()> {
-        let log = File::options().create(true).append(true).open(self.path(&format!("{name}.log")))?;
-        // Whatever becomes of the test, they do not outlive it.
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(self.programs.join(name))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("setpriv {name}"))?;
-        self.processes.push((name, child));
-        Ok(())
-    }
-
-    fn end(&mut self, name: &str) {
-        for (_, child) in self.processes.iter_mut().filter(|(one, _)| *one == name) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        self.processes.retain(|(one, _)| *one != name);
-    }
-
-    async fn wait_for(
-        &mut self,
-        what: &str,
-        ask: impl Fn(&ControlPlane) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START_MAX;
-        loop {
-            let Err(why) = ask(self) else { return Ok(()) };
-            let ended = self
-                .processes
-                .iter_mut()
-                .find_map(|(name, child)| child.try_wait().ok().flatten().map(|status| (*name, status)));
-            if let Some((name, status)) = ended {
-                bail!("{name} ended with {status}: {}", last_lines(&self.path(&format!("{name}.log"))));
-            }
-            ensure!(Instant::now() < deadline, "{what} is not there after {START_MAX:?}: {why:#}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+    /// Waits until kubectl does what it is asked to.
+    async fn wait_for(&mut self, what: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        let (programs, config) = (self.programs.clone(), self.kubeconfig());
+        self.servers.wait_for(what, async || kubectl(&programs, &config, arguments).map(drop)).await
     }
 }
 
-impl Drop for ControlPlane {
-    fn drop(&mut self) {
-        for name in ["kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"] {
-            self.end(name);
-        }
-    }
-}
-
-/// A port that nobody listens on now. It is below those that connections are given: one of these would be taken again before
-/// the server for which it was looked up listens.
-fn free_port() -> anyhow::Result<u16> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let begin = std::process::id().wrapping_mul(97);
-    let mut ports = std::iter::repeat_with(|| {
-        let turn = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        PORTS.start + (turn % u32::from(PORTS.end - PORTS.start)) as u16
-    });
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    ports.by_ref().take(PORTS.len()).find(is_free).context("no port is free")
-}
-
-fn last_lines(file: &str) -> String {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().rev().take(5).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+fn kubectl(programs: &Path, config: &Path, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut kubectl = Command::new(programs.join("kubectl"));
+    let output = kubectl.arg("--kubeconfig").arg(config).args(arguments).stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

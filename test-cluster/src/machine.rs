@@ -59,6 +59,7 @@ impl Machine {
     /// # Errors
     /// A tool is missing, or this is not root, with what was said.
     pub(super) fn start(folder: &Path, addresses: &Addresses) -> anyhow::Result<Machine> {
+        Blocking::new("runc").arg("--version").output().context("runc is missing: apt-get install runc")?;
         let folder = folder.join("machine");
         std::fs::create_dir(&folder)?;
         let mut holder = Blocking::new("unshare");
@@ -150,4 +151,84 @@ async fn ran(mut command: Command) -> anyhow::Result<()> {
 
 fn said(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::addresses::Range;
+    use super::*;
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    fn is_missing() -> bool {
+        if rustix::process::geteuid().is_root() {
+            return false;
+        }
+        let why = "namespaces and control groups need root";
+        assert_ne!(std::env::var("SHOAL_REQUIRE_ALL").as_deref(), Ok("1"), "{why}");
+        eprintln!("nothing was tested: {why}");
+        true
+    }
+
+    fn interfaces() -> String {
+        String::from_utf8(Blocking::new("ip").args(["-br", "link"]).output().unwrap().stdout).unwrap()
+    }
+
+    fn is_refused(ip: &str) -> bool {
+        let tried = TcpStream::connect_timeout(&format!("{ip}:9").parse().unwrap(), Duration::from_secs(5));
+        tried.unwrap_err().kind() == std::io::ErrorKind::ConnectionRefused
+    }
+
+    #[tokio::test]
+    async fn pods_have_addresses_that_this_machine_reaches_and_all_of_it_goes_with_who_holds_it() {
+        if is_missing() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut addresses = Addresses::claim(Range::Bridge).unwrap();
+        let cable = format!("shoal{}", addresses.network());
+        let machine = Machine::start(folder.path(), &addresses).unwrap();
+        let [one, other] = [addresses.next(), addresses.next()];
+        machine.join("one", &one).await.unwrap();
+        machine.join("other", &other).await.unwrap();
+        // A host that is there refuses, where nobody listens; one that is not is silent.
+        assert!(is_refused(&one) && is_refused(&other));
+        assert!(interfaces().contains(&format!("{cable}@")), "{}", interfaces());
+        machine.leave("one").await.unwrap();
+
+        // As when the kubelet is killed: nobody is there to tidy up.
+        drop(locked(&machine.holder).as_mut().unwrap().stdin.take());
+        let is_gone =
+            || !Path::new(&format!("/proc/{}", machine.pid)).exists() && !interfaces().contains(&cable);
+        for _ in 0..100 {
+            let holder = locked(&machine.holder).as_mut().unwrap().try_wait().unwrap();
+            if holder.is_some() && is_gone() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(is_gone(), "{}", interfaces());
+        assert_eq!(std::fs::read_dir(folder.path().join("machine")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn control_groups_of_a_kubelet_that_was_killed_are_removed_by_the_next_and_its_own_when_it_ends() {
+        if is_missing() {
+            return;
+        }
+        let mut dead = Blocking::new("true").spawn().unwrap();
+        dead.wait().unwrap();
+        let memory = Path::new("/sys/fs/cgroup/memory");
+        let root = if memory.is_dir() { memory } else { Path::new("/sys/fs/cgroup") };
+        let left = root.join(format!("shoal-kubelet-{}-64", dead.id()));
+        std::fs::create_dir_all(left.join("container")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let addresses = Addresses::claim(Range::Bridge).unwrap();
+        let machine = Machine::start(folder.path(), &addresses).unwrap();
+        assert!(!left.exists());
+        let own = root.join(machine.groups.of_container("container").trim_start_matches('/'));
+        std::fs::create_dir_all(&own).unwrap();
+        drop(machine);
+        assert!(!own.exists() && !own.parent().unwrap().exists());
+    }
 }

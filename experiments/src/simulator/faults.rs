@@ -63,6 +63,13 @@ fn whole(scenario: &Scenario, faults: &mut Faults) {
     let nodes: u64 = scenario.nodes.iter().map(|group| u64::from(group.count)).sum();
     faults.check(nodes > 0, "nodes", "give at least one");
     faults.check(nodes <= 1_000_000, "nodes", "give at most a million");
+    for (index, group) in scenario.nodes.iter().enumerate() {
+        let at = |field: &str| format!("nodes[{index}].{field}");
+        let is_share = (0.0..1.0).contains(&group.lost_per_hour);
+        faults.check(is_share, &at("lostPerHour"), "give a share from 0 to below 1");
+        let is_span = [0.0, 1.0].iter().all(|place| is_positive(group.away_seconds.at(*place)));
+        faults.check(is_span, &at("awaySeconds"), "give more than 0");
+    }
     let most = |job: &JobGroup| job.trainers.max.max(job.trainers.fixed.unwrap_or(0));
     let pods = scenario.jobs.iter().map(|job| u64::from(job.count) * u64::from(most(job)));
     faults.check(pods.sum::<u64>() <= PODS_MAX, "jobs", "give at most five million trainers");
@@ -77,6 +84,7 @@ fn of_job(job: &JobGroup, at: &str, faults: &mut Faults) {
     faults.check(is_positive(job.steps), &at("steps"), "give more than 0");
     faults.check(is_natural(job.submit_seconds), &at("submitSeconds"), "give 0 or more");
     faults.check(is_natural(job.every_seconds), &at("everySeconds"), "give 0 or more");
+    faults.check(is_natural(job.checkpoint_seconds), &at("checkpointSeconds"), "give 0 or more");
     let speed = &job.speed;
     let parts = [speed.compute_seconds, speed.fixed_seconds, speed.model_mb];
     let is_some = parts.iter().all(|part| is_natural(*part)) && parts.iter().any(|part| *part > 0.0);

@@ -20,6 +20,8 @@ pub(super) struct Job {
     pub(super) pserver: Resources,
     pub(super) trainer: Resources,
     pub(super) steps: f64,
+    checkpoint_seconds: f64,
+    pub(super) has_copies: bool,
     speed: Speed,
 
     pub(super) is_submitted: bool,
@@ -37,6 +39,8 @@ pub(super) struct Job {
     pub(super) ended: Option<f64>,
 
     steps_done: f64,
+    /// Since when it has run without going back: its checkpoints are so many seconds apart from then on.
+    begun: f64,
     rate: f64,
     since: f64,
     /// Counts changes of its speed: an end that was foreseen before the last is none.
@@ -86,6 +90,8 @@ impl Job {
             pserver: super::cluster::resources(&group.pservers.amounts),
             trainer: super::cluster::resources(&trainers.amounts),
             steps: group.steps * work,
+            checkpoint_seconds: group.checkpoint_seconds,
+            has_copies: group.copies,
             speed: group.speed.clone(),
             is_submitted: false,
             is_admitted: false,
@@ -98,6 +104,7 @@ impl Job {
             started: None,
             ended: None,
             steps_done: 0.0,
+            begun: 0.0,
             rate: 0.0,
             since: 0.0,
             generation: 0,
@@ -124,10 +131,26 @@ impl Job {
         if runs && self.started.is_none() {
             self.started = Some(now);
         }
+        if runs && self.rate <= 0.0 {
+            self.begun = now;
+        }
         let rate = if runs { self.speed.per_second(trainers, self.pservers_wanted) } else { 0.0 };
         (self.rate, self.since) = (rate, now);
         self.generation += 1;
         (rate > 0.0).then(|| now + (self.steps - self.steps_done).max(0.0) / rate)
+    }
+
+    /// Goes back to its last checkpoint. Returns how many steps are made again.
+    pub(super) fn go_back(&mut self, now: f64) -> f64 {
+        if self.checkpoint_seconds <= 0.0 || self.rate <= 0.0 {
+            return 0.0;
+        }
+        self.steps_done += self.rate * (now - self.since);
+        self.since = now;
+        let lost = (self.rate * ((now - self.begun) % self.checkpoint_seconds)).min(self.steps_done);
+        self.steps_done -= lost;
+        self.begun = now;
+        lost
     }
 
     /// Takes note of its speed with as many trainers as it has, once it has been so for a while.

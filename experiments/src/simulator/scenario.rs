@@ -130,6 +130,12 @@ pub struct NodeGroup {
     /// Pods on each at most.
     #[serde(default = "pods")]
     pub pods: i64,
+    /// The share of them that is lost in an hour, each at random: spot machines.
+    #[serde(default)]
+    pub lost_per_hour: f64,
+    /// How long it takes until another comes in the place of one that was lost.
+    #[serde(default)]
+    pub away_seconds: Span,
 }
 
 /// What a node has, or a pod asks for.
@@ -174,6 +180,13 @@ pub struct JobGroup {
     pub trainers: TrainerRole,
     /// Steps to make.
     pub steps: f64,
+    /// A checkpoint is made every so many seconds. Whoever loses a pod without which it cannot go on makes the steps since then again: where jobs
+    /// are static any pod, else a pserver, unless there are copies. 0: nothing is made again.
+    #[serde(default)]
+    pub checkpoint_seconds: f64,
+    /// Whether pservers have copies of one another's blocks.
+    #[serde(default)]
+    pub copies: bool,
     /// How fast each is.
     pub speed: Speed,
 }

@@ -131,3 +131,32 @@ fn ours_waits_no_longer_than_edls_rules_in_all_scenarios_at_no_less_use() {
     }
     assert!(Scenario::read(include_str!("../../../benches/scenarios/day-10k.yaml")).is_ok());
 }
+
+/// Ten hours of a job on spot nodes, static and elastic, with copies and without: nodes that were lost, steps made again, and when it ended.
+fn on_spot_nodes(policy: Policy, copies: bool) -> (f64, f64, Option<f64>) {
+    let ran = run(
+        &format!(
+            "name: spot\nseconds: 36000\nstopSeconds: 1\nseed: 3\nresource: cpu\n\
+         nodes: [{{name: spot, count: 40, cpu: 8, lostPerHour: 0.2, awaySeconds: 60}}]\n\
+         jobs: [{{name: j, copies: {copies}, checkpointSeconds: 600, pservers: {{count: 8, cpu: 4}}, \
+         trainers: {{min: 4, max: 16, static: 16, cpu: 8}}, steps: 20000, speed: {{computeSeconds: 16}}}}]\n"
+        ),
+        policy,
+    );
+    let note = |name: &str| ran.notes.iter().find(|(said, _)| said == name).map_or(0.0, |(_, value)| *value);
+    (note("nodes lost"), note("steps made again"), ran.jobs[0].ended)
+}
+
+#[test]
+fn spot_nodes_go_at_the_rate_that_is_stated_and_a_job_makes_again_what_it_cannot_go_on_without() {
+    let (lost, again, static_end) = on_spot_nodes(Policy::Gang, true);
+    // 40 nodes that live 4.5 hours on average: 2 in each hundred of their hours are spent away.
+    let hours = static_end.unwrap_or(36_000.0) / 3600.0;
+    let expected = 40.0 * hours / 4.48;
+    assert!((lost - expected).abs() < 3.0 * expected.sqrt(), "{lost} of {expected} expected");
+    assert!(again > 100.0, "{again}");
+    let (_, again_without, _) = on_spot_nodes(Policy::Shoal, false);
+    let (_, none_again, elastic_end) = on_spot_nodes(Policy::Shoal, true);
+    assert!(again_without > 100.0 && none_again == 0.0, "{again_without}, {none_again}");
+    assert!(elastic_end.is_some() && (static_end.is_none() || elastic_end < static_end));
+}

@@ -10,6 +10,14 @@ use shoal_runtime::host::random::Random;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// What keeps the draws of losses apart from all others.
+const LOSSES: u64 = 0x10_55e5;
+
+/// A number from 0 to below 1.
+fn unit(random: &mut Random) -> f64 {
+    (random.bits() >> 11) as f64 / (1u64 << 53) as f64
+}
+
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -45,6 +53,10 @@ pub(super) struct World<'a> {
     serving_wait: (f64, u32),
     /// Trainers that were taken from jobs.
     taken: u32,
+    /// Nodes that were lost at random, when, and for how long; not the order of anything else.
+    losses: Random,
+    /// Nodes that were lost, and steps that are made again.
+    lost: (u32, f64),
     /// Looks of EDL's rules that came to no rest.
     pub(super) unsettled: u32,
 }
@@ -67,6 +79,8 @@ impl<'a> World<'a> {
             samples: Vec::new(),
             serving_wait: (0.0, 0),
             taken: 0,
+            losses: Random::seeded(scenario.seed ^ LOSSES),
+            lost: (0, 0.0),
             unsettled: 0,
         };
         (0..world.jobs.len()).for_each(|job| world.at(world.jobs[job].submit, Event::Submit(job)));
@@ -77,9 +91,19 @@ impl<'a> World<'a> {
                 world.at(failure.to_seconds, Event::NodeBack(node));
             }
         }
+        (0..world.cluster.nodes.len()).for_each(|node| world.foresee_loss(node));
         world.at(0.0, Event::Look);
         world.at(0.0, Event::Sample);
         world
+    }
+
+    /// When a node of those that are lost at random will be: as long as one lives that is as likely to go in each moment.
+    fn foresee_loss(&mut self, node: usize) {
+        let share = self.scenario.nodes[self.cluster.nodes[node].pool as usize].lost_per_hour;
+        if share > 0.0 {
+            let lives = -libm::log(1.0 - unit(&mut self.losses)) / -libm::log(1.0 - share) * 3600.0;
+            self.at(self.now + lives, Event::NodeLost(node));
+        }
     }
 
     /// Runs to the end.
@@ -120,6 +144,7 @@ impl<'a> World<'a> {
             Event::NodeLost(node) => self.lose(node),
             Event::NodeBack(node) => {
                 self.cluster.set_lost(node, false);
+                self.foresee_loss(node);
                 self.is_changed = true;
             }
             Event::Gone(pod) => self.gone(pod),
@@ -244,6 +269,13 @@ impl<'a> World<'a> {
     }
 
     fn lose(&mut self, node: usize) {
+        let group = &self.scenario.nodes[self.cluster.nodes[node].pool as usize];
+        if group.lost_per_hour > 0.0 {
+            let away = group.away_seconds.at(unit(&mut self.losses));
+            self.at(self.now + away, Event::NodeBack(node));
+        }
+        self.lost.0 += 1;
+        self.go_back(node);
         let on_it = (0..self.cluster.pods.len()).filter(|pod| self.cluster.pods[*pod].node == Some(node));
         let running: Vec<usize> =
             on_it.filter(|pod| self.cluster.pods[*pod].state == PodState::Running).collect();
@@ -254,6 +286,23 @@ impl<'a> World<'a> {
         }
         self.is_changed = true;
         (0..self.jobs.len()).for_each(|job| self.keep(job));
+    }
+
+    /// Jobs that lose with a node what they cannot go on without make steps again.
+    fn go_back(&mut self, node: usize) {
+        let on_it =
+            self.cluster.pods.iter().filter(|pod| pod.node == Some(node) && pod.state == PodState::Running);
+        let job = |owner: Owner| match (owner, self.policy) {
+            (Owner::Service(_), _) => None,
+            (Owner::Master(job) | Owner::Pserver(job) | Owner::Trainer(job), Policy::Gang) => Some(job),
+            (Owner::Pserver(job), _) if !self.jobs[job].has_copies => Some(job),
+            _ => None,
+        };
+        let mut jobs: Vec<usize> = on_it.filter_map(|pod| job(pod.owner)).collect();
+        jobs.sort_unstable();
+        jobs.dedup();
+        let now = self.now;
+        self.lost.1 += jobs.into_iter().map(|job| self.jobs[job].go_back(now)).sum::<f64>();
     }
 
     /// One more, or one fewer, of an owner's pods runs.
@@ -319,7 +368,7 @@ impl<'a> World<'a> {
             Owner::Trainer(_) => spans.trainer,
             Owner::Service(_) => spans.serving,
         };
-        let place = (self.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
+        let place = unit(&mut self.random);
         self.at(self.now + span.at(place), Event::Started(pod));
         self.is_changed = true;
     }
@@ -357,6 +406,10 @@ impl<'a> World<'a> {
             ended: job.ended,
         };
         let mut notes = vec![("trainers taken".to_owned(), f64::from(self.taken))];
+        if self.lost.0 > 0 {
+            notes.push(("nodes lost".to_owned(), f64::from(self.lost.0)));
+            notes.push(("steps made again".to_owned(), self.lost.1));
+        }
         // Who has not run by the end has waited until then.
         let is_late = |pod: &&usize| self.cluster.pods[**pod].state != PodState::Running;
         let late: Vec<usize> = self.services.iter().flatten().filter(is_late).copied().collect();

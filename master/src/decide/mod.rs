@@ -34,6 +34,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Seen<'a> {
     /// The pservers that are live.
     pub hosts: &'a BTreeMap<Incarnation, PserverAt>,
+    /// Whether one of them may be gone, or may be about to say that it goes: it was not heard of since this master began, or has no call open.
+    pub has_suspects: bool,
     /// What followers have said of their copies.
     pub copies: &'a BTreeMap<(BlockId, Incarnation), CopyWord>,
     /// What primaries have asked for.
@@ -157,9 +159,11 @@ fn decide_blocks(next: &mut Document, wishes: &Wishes, seen: &Seen<'_>) {
         exclude::judge(next, wishes, seen, version);
         copies::admit(next, seen, version);
         copies::refill_broken(next, seen, version);
-        moves::choose_leavers(next, seen);
+        let is_known_who_stays = moves::choose_leavers(next, seen);
         moves::finish(next, seen);
-        moves::choose(next, seen);
+        if is_known_who_stays {
+            moves::choose(next, seen);
+        }
         moves::begin(next, seen, version);
         copies::drop_surplus(next, seen);
         copies::add_missing(next, seen, version);

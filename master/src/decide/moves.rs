@@ -8,8 +8,10 @@ use crate::rebalance::drain::drain;
 use crate::rebalance::rebalance;
 use shoal_runtime::cluster::{BlockId, Incarnation};
 
-/// More pservers than wanted: those that are to be replaced leave, and then those with the least to move.
-pub(super) fn choose_leavers(next: &mut Document, seen: &Seen<'_>) {
+/// More pservers than wanted: those that are to be replaced leave, and then those with the least to move. Nobody else is chosen while one
+/// may be gone: a master that has just begun counts on pservers that have left meanwhile, and would send away who came in their place.
+/// Returns whether as many have been chosen as are too many: before that nobody knows where blocks belong.
+pub(super) fn choose_leavers(next: &mut Document, seen: &Seen<'_>) -> bool {
     let wanted = next.wanted.pservers.max(1) as usize;
     let staying: Vec<Incarnation> =
         seen.hosts.keys().copied().filter(|who| !next.leaving.contains(who)).collect();
@@ -22,15 +24,17 @@ pub(super) fn choose_leavers(next: &mut Document, seen: &Seen<'_>) {
     };
     let loads: Vec<u64> = others.iter().map(load).collect();
     let kept = others.len() - surplus.saturating_sub(replaced.len());
-    let too_many = drain(&loads, kept as u32);
+    let too_many = if seen.has_suspects { Vec::new() } else { drain(&loads, kept as u32) };
     let leavers: Vec<Incarnation> = replaced
         .iter()
         .copied()
         .chain(too_many.into_iter().map(|at| others[at as usize]))
         .take(surplus)
         .collect();
+    let are_all_chosen = leavers.len() == surplus;
     next.replacing.retain(|who| !leavers.contains(who));
     next.leaving.extend(leavers);
+    are_all_chosen
 }
 
 /// A move whose target is level waits for the primary to hand over; one that it has handed over is done. Moves to a

@@ -93,6 +93,7 @@ impl World {
         for round in 0..200 {
             let seen = Seen {
                 hosts: &self.hosts,
+                has_suspects: false,
                 copies: &self.copies,
                 admissions: &self.admissions,
                 damages: &self.damages,

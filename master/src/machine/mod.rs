@@ -77,6 +77,8 @@ pub struct Machine {
     homeless_since: Option<Duration>,
     /// Whether something has happened since the last decision.
     is_changed: bool,
+    /// Whether the last decision would have been another, had no pserver been one that may be gone.
+    waits_for_suspects: bool,
     /// The live settings by which this master was started.
     started: Spec,
     /// The settings that this master goes by: of those of `document.job` none has changed.
@@ -165,6 +167,7 @@ impl Machine {
             failed_at: None,
             homeless_since: None,
             is_changed: true,
+            waits_for_suspects: false,
             started,
             spec,
             policy,
@@ -262,6 +265,8 @@ impl Machine {
                 Some((incarnation, PserverAt { name: member.name.clone(), address }))
             })
             .collect();
+        let has_suspects = self.pservers.suspects(now).next().is_some();
+        self.waits_for_suspects = has_suspects && hosts.len() > self.wishes.wanted.pservers as usize;
         let is_homeless = |block: &crate::document::PlacedBlock| {
             block.in_sync().all(|copy| !hosts.contains_key(&copy.pserver))
         };
@@ -282,6 +287,7 @@ impl Machine {
         self.wishes.base = self.base();
         let seen = Seen {
             hosts: &hosts,
+            has_suspects,
             copies: &copies,
             admissions: &admissions,
             damages: &damages,

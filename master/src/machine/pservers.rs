@@ -177,6 +177,7 @@ impl Machine {
     pub fn attend_pserver(&mut self, pserver: Incarnation, now: Duration) -> Result<(), Refusal> {
         self.hear_pserver(pserver, now)?;
         self.pservers.attend(pserver);
+        self.is_changed |= self.waits_for_suspects;
         Ok(())
     }
 

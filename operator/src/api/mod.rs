@@ -2,6 +2,8 @@
 //!
 //! Doc comments here are what `kubectl explain` shows. Nothing here talks to a cluster.
 
+#[cfg(test)]
+mod cases;
 mod file;
 mod job;
 mod moment;

@@ -28,7 +28,7 @@ pub struct TrainingJobStatus {
     /// What may not change, as it was when the job began.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pinned: String,
-    /// How its processes speak with one another, as it was when the job began: Issued, Given or Off.
+    /// How its processes speak with one another, as it was when the job began: Issued, Given or Plaintext.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsMode>,
     /// Since when it has its room: its least fits, and it may have pods.

@@ -17,8 +17,8 @@ pub enum TlsMode {
     Issued,
     /// Over TLS, by certificates in secrets that are named.
     Given,
-    /// In plaintext.
-    Off,
+    /// In plaintext. (The word "Plaintext" would be no text in YAML.)
+    Plaintext,
 }
 
 impl std::fmt::Display for TlsMode {
@@ -31,8 +31,8 @@ impl std::fmt::Display for TlsMode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsSpec {
-    /// Issued: by certificates that the operator makes and changes in time. Given: by those in the secrets that are named here. Off: in
-    /// plaintext. By default Given where secrets are named, else as the operator is set.
+    /// Issued: by certificates that the operator makes and changes in time. Given: by those in the secrets that are named here.
+    /// Plaintext: without. By default Given where secrets are named, else as the operator is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<TlsMode>,
     /// Given: the job's name in the certificates.
@@ -61,12 +61,12 @@ impl TrainingJob {
     pub fn recorded_tls(&self) -> Option<TlsMode> {
         let status = self.status.as_ref()?;
         let has_begun = !status.pinned.is_empty();
-        status.tls.or_else(|| has_begun.then(|| self.spec.stated_tls().unwrap_or(TlsMode::Off)))
+        status.tls.or_else(|| has_begun.then(|| self.spec.stated_tls().unwrap_or(TlsMode::Plaintext)))
     }
 
     /// How the job speaks: as it began, else as it says. Where neither says anything it has no pods.
     pub fn tls(&self) -> TlsMode {
-        self.recorded_tls().or_else(|| self.spec.stated_tls()).unwrap_or(TlsMode::Off)
+        self.recorded_tls().or_else(|| self.spec.stated_tls()).unwrap_or(TlsMode::Plaintext)
     }
 }
 
@@ -137,10 +137,14 @@ mod tests {
         let began = json!({ "pinned": "{}" });
         for (tls, status, wanted) in [
             (Value::Null, json!({}), None),
-            (Value::Null, began.clone(), Some(TlsMode::Off)),
+            (Value::Null, began.clone(), Some(TlsMode::Plaintext)),
             (given.clone(), began.clone(), Some(TlsMode::Given)),
             (Value::Null, json!({ "pinned": "{}", "tls": "Issued" }), Some(TlsMode::Issued)),
-            (json!({ "mode": "Issued" }), json!({ "pinned": "{}", "tls": "Off" }), Some(TlsMode::Off)),
+            (
+                json!({ "mode": "Issued" }),
+                json!({ "pinned": "{}", "tls": "Plaintext" }),
+                Some(TlsMode::Plaintext),
+            ),
         ] {
             assert_eq!(job(tls.clone(), status.clone()).recorded_tls(), wanted, "{tls} {status}");
         }
@@ -165,7 +169,7 @@ mod tests {
             ),
             none
         );
-        assert_eq!(faults(json!({ "mode": "Off" })), none);
+        assert_eq!(faults(json!({ "mode": "Plaintext" })), none);
         assert_eq!(faults(json!({})), none);
         assert_eq!(faults(json!({ "secrets": all })), ["spec.tls.job"]);
         assert_eq!(
@@ -173,7 +177,7 @@ mod tests {
             ["spec.tls.secrets.pserver"]
         );
         assert_eq!(faults(json!({ "mode": "Issued", "job": "j" })), ["spec.tls.mode"]);
-        assert_eq!(faults(json!({ "mode": "Off", "secrets": all })), ["spec.tls.mode"]);
+        assert_eq!(faults(json!({ "mode": "Plaintext", "secrets": all })), ["spec.tls.mode"]);
         let five =
             json!({ "job": "j", "secrets": { "master": "m", "pserver": "p", "trainer": "t", "king": "k" } });
         assert_eq!(faults(five), ["spec.tls.secrets.king"]);
@@ -187,14 +191,14 @@ mod tests {
         for tls in [
             json!({}),
             json!({ "mode": "Issued" }),
-            json!({ "mode": "Off" }),
+            json!({ "mode": "Plaintext" }),
             json!({ "mode": "Given" }),
             json!({ "job": "j" }),
             json!({ "secrets": all }),
             json!({ "job": "j", "secrets": all }),
             json!({ "mode": "Given", "job": "j", "secrets": all }),
             json!({ "mode": "Issued", "job": "j", "secrets": all }),
-            json!({ "mode": "Off", "secrets": { "king": "k" } }),
+            json!({ "mode": "Plaintext", "secrets": { "king": "k" } }),
             json!({ "job": "j", "secrets": { "master": "m", "pserver": "p" } }),
             json!({ "job": "j", "secrets": { "master": "m", "pserver": "p", "trainer": "t", "client": "c" } }),
         ] {

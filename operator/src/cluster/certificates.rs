@@ -32,7 +32,7 @@ const REFUSED: &str = "CertificateRefused";
 /// How an operator makes certificates.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
-    /// How jobs speak that say nothing of it: [`TlsMode::Issued`] or [`TlsMode::Off`].
+    /// How jobs speak that say nothing of it: [`TlsMode::Issued`] or [`TlsMode::Plaintext`].
     pub default: TlsMode,
     /// How long a certificate is good for.
     pub lifetime: Duration,
@@ -151,7 +151,7 @@ impl Certificates {
     pub(super) async fn speak(&self, job: &TrainingJob, certified: &mut Certified) -> Option<String> {
         let uid = job.uid().unwrap_or_default();
         let spoken = match (job.tls(), &self.issuer) {
-            (TlsMode::Off, _) => {
+            (TlsMode::Plaintext, _) => {
                 self.clients.in_plaintext(&uid);
                 Ok(())
             }

@@ -46,7 +46,7 @@ pub(super) fn view<'a>(job: &'a TrainingJob, pods: &'a [PodView], now: i64) -> V
         plans: &[],
         choice: Choice::Spec,
         has_store: false,
-        tls: TlsMode::Off,
+        tls: TlsMode::Plaintext,
         now: Moment(now),
         uptime: u64::try_from(now).unwrap(),
     }

@@ -369,6 +369,53 @@ mod tests {
     use serde_json::json;
     use shoal_planner::{Blocker, JobPlan};
 
+    /// Reconciled each second, of which one pod was refused each time; whether it has made a step says `step`.
+    fn refused_for(seconds: i64, step: u64) -> TrainingJobStatus {
+        let progress = json!({ "step": step, "text": "", "steps": 9, "epoch": 0, "records": 0 });
+        let status = json!({ "admitted": "2026-01-01T00:00:00Z", "progress": progress });
+        let mut job = fixture::job(json!({}), status);
+        let mut memory = Memory::default();
+        for second in 0..=seconds {
+            memory.blocked = Some((POD_REFUSED, "Pod j-trainer-0: no".to_owned()));
+            let view = fixture::view(&job, &[], 1_800_000_000 + second);
+            job.status = Some(decide(&view, &mut memory).unwrap().status);
+        }
+        job.status.unwrap()
+    }
+
+    #[test]
+    fn a_job_that_has_never_trained_fails_of_a_pod_that_is_refused_for_long_and_one_that_has_waits() {
+        assert_eq!(refused_for(599, 0).phase, Phase::Pending);
+        let failed = refused_for(600, 0);
+        assert_eq!(failed.phase, Phase::Failed);
+        assert_eq!(failed.message, "PodRefused: for 600 s: Pod j-trainer-0: no");
+        let waits = refused_for(3600, 1);
+        assert_eq!(
+            (waits.phase, waits.message.as_str()),
+            (Phase::Pending, "PodRefused: Pod j-trainer-0: no")
+        );
+    }
+
+    #[test]
+    fn a_pod_that_vanishes_is_counted_once_and_told_of() {
+        use crate::decide::PodView;
+        let job = fixture::job(json!({}), json!({ "admitted": "2026-01-01T00:00:00Z" }));
+        let mut memory = Memory::default();
+        let trainer = fixture::pod(Role::Trainer, 0, PodState::Running);
+        let pods: [&[PodView]; 3] = [std::slice::from_ref(&trainer), &[], &[]];
+        let ends = pods.map(|pods| {
+            let decision = decide(&fixture::view(&job, pods, 1_800_000_000), &mut memory).unwrap();
+            let is_told =
+                |act: &Act| matches!(act, Act::Event { note, .. } if note.contains("deleted by force"));
+            (decision.status.ends.evicted, decision.acts.iter().filter(|act| is_told(act)).count())
+        });
+        assert_eq!(
+            ends,
+            [(0, 0), (1, 1), (0, 0)],
+            "of a status that was not written, nothing is counted twice"
+        );
+    }
+
     #[test]
     fn a_job_that_cannot_begin_as_it_is_written_says_so_where_jobs_are_listed_until_it_is_mended() {
         let mut job = fixture::job(json!({}), json!({}));

@@ -23,22 +23,22 @@ fn a_job_begins_as_the_operator_is_set_unless_it_says_otherwise_and_stays_so() {
         (at(|act| *act == Act::IssueCertificates), at(|act| matches!(act, Act::CreatePod(_))));
     assert!(issued < made, "before the pods that mount them");
     job.status = Some(begun.status);
-    let later = decided(&job, TlsMode::Off);
+    let later = decided(&job, TlsMode::Plaintext);
     assert!(later.status.tls == Some(TlsMode::Issued) && issues(&later));
     let mut plain = fixture::job(json!({}), json!({}));
-    plain.spec.tls = serde_json::from_value(json!({ "mode": "Off" })).unwrap();
+    plain.spec.tls = serde_json::from_value(json!({ "mode": "Plaintext" })).unwrap();
     let begun = decided(&plain, TlsMode::Issued);
-    assert!(begun.status.tls == Some(TlsMode::Off) && !issues(&begun));
+    assert!(begun.status.tls == Some(TlsMode::Plaintext) && !issues(&begun));
 }
 
 #[test]
 fn a_job_that_began_under_an_operator_that_noted_nothing_goes_on_in_plaintext() {
     let mut job = fixture::job(json!({}), json!({}));
-    let mut status = decided(&job, TlsMode::Off).status;
+    let mut status = decided(&job, TlsMode::Plaintext).status;
     status.tls = None;
     job.status = Some(status);
     let now = decided(&job, TlsMode::Issued);
-    assert!(now.status.tls == Some(TlsMode::Off) && !issues(&now));
+    assert!(now.status.tls == Some(TlsMode::Plaintext) && !issues(&now));
 }
 
 #[test]

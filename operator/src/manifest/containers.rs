@@ -85,7 +85,7 @@ pub(super) fn container(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) 
 
 /// Where a container finds what it shows to others.
 fn mounts(job: &TrainingJob, defaults: &Defaults, role: Role) -> Vec<VolumeMount> {
-    let tls = (job.tls() != TlsMode::Off).then_some((TLS_VOLUME, TLS_FOLDER));
+    let tls = (job.tls() != TlsMode::Plaintext).then_some((TLS_VOLUME, TLS_FOLDER));
     let store = is_store_over_tls(job, defaults, role).then_some((STORE_VOLUME, STORE_FOLDER));
     let mount = |(name, path): (&str, &str)| VolumeMount {
         name: name.to_owned(),
@@ -127,7 +127,7 @@ pub(super) fn environment(job: &TrainingJob, plan: &PodPlan) -> Vec<EnvVar> {
         ("SHOAL_HTTP", format!("$(SHOAL_POD_IP):{HTTP_PORT}")),
         match job.tls() {
             TlsMode::Issued | TlsMode::Given => ("SHOAL_TLS", TLS_FOLDER.to_owned()),
-            TlsMode::Off => ("SHOAL_PLAINTEXT", "true".to_owned()),
+            TlsMode::Plaintext => ("SHOAL_PLAINTEXT", "true".to_owned()),
         },
     ];
     let of_role: &[(&str, String)] = match plan.role {

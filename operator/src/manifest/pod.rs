@@ -144,7 +144,7 @@ fn secret_of(job: &TrainingJob, role: Role) -> Option<String> {
     match job.tls() {
         TlsMode::Issued => Some(certificate_name(job, role.name())),
         TlsMode::Given => job.spec.tls.as_ref()?.secrets.get(role.name()).cloned(),
-        TlsMode::Off => None,
+        TlsMode::Plaintext => None,
     }
 }
 

@@ -16,6 +16,8 @@
 //! | `install` | installed twice, taken over by Helm, upgraded, rolled back, uninstalled: what changes and what stays |
 //! | `pages` | what Prometheus reads of an operator |
 //! | `tls`, `cert_manager` | certificates that the operator issues, changes in time and is itself believed by; jobs that began in plaintext |
+//! | `upgrades` | an operator of the last version, this one, and the last one again, over jobs that train |
+//! | `rules` | definitions, rules, scale and columns on a server of today's Kubernetes, which has custom resources and nothing else |
 //! | `rights` | what the operator and its pods may do, and nothing else |
 //!
 //! Without a control plane (`KUBEBUILDER_ASSETS`) and root they say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
@@ -40,5 +42,8 @@ mod plans;
 mod rendering;
 mod rights;
 mod room;
+mod rules;
+mod served;
 mod tls;
+mod upgrades;
 mod world;

@@ -51,8 +51,8 @@ async fn the_page_tells_of_jobs_by_phase_of_the_queue_and_of_results() {
     let is_empty = async |_: &World| {
         let page = page(address).unwrap_or_default();
         let all = page.lines().filter(|line| line.starts_with("shoal_operator_jobs{"));
-        all.clone().count() == 6
-            && all.filter(|line| line.ends_with(" 0")).count() == 6
+        all.clone().count() == 7
+            && all.filter(|line| line.ends_with(" 0")).count() == 7
             && sample(&page, "shoal_operator_queue_depth") == Some(0.0)
     };
     world.wait_for("the page tells of no job", is_empty).await;

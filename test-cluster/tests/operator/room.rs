@@ -176,4 +176,8 @@ async fn a_job_that_is_deleted_while_it_stops_scales_or_has_ended_leaves_nothing
         world.nothing_is_left(name).await;
     }
     assert_eq!(world.pods(), Vec::<String>::new());
+    let is_gone = async |world: &World| {
+        world.kubectl(&["get", "scaleplan", "early", "--ignore-not-found", "-o", "name"]).is_empty()
+    };
+    world.wait_for("its plan goes with the job", is_gone).await;
 }

@@ -263,7 +263,7 @@ async fn a_job_that_began_in_plaintext_goes_on_so_under_an_operator_whose_new_jo
     let job = digits(&world, "open", 8, json!({}));
     world.apply(&job);
     world.wait_for_condition("open", "Running").await;
-    assert_eq!(world.job("open")["status"]["tls"], "Off");
+    assert_eq!(world.job("open")["status"]["tls"], "Plaintext");
     let before = world.uids();
     world.kill_operator();
     // As an operator of before leaves it, which noted nothing of it.
@@ -275,7 +275,7 @@ async fn a_job_that_began_in_plaintext_goes_on_so_under_an_operator_whose_new_jo
     assert_eq!(world.job("open")["status"]["tls"], Value::Null);
 
     world.start_operator("second");
-    world.wait_for("it is noted", async |world| world.job("open")["status"]["tls"] == "Off").await;
+    world.wait_for("it is noted", async |world| world.job("open")["status"]["tls"] == "Plaintext").await;
     world.apply(&world.pretended("young", json!({})));
     world
         .wait_for("a new job speaks TLS", async |world| world.job("young")["status"]["tls"] == "Issued")

@@ -88,8 +88,14 @@ impl World {
 
     /// Another operator, which finds its cluster there.
     pub(crate) fn start_operator_with(&mut self, kubeconfig: &Path, arguments: &[&str]) {
+        let program = self.programs.shoal.with_file_name("shoal-operator");
+        self.start_operator_program(&program, kubeconfig, arguments);
+    }
+
+    /// Another operator, of whatever version.
+    pub(crate) fn start_operator_program(&mut self, program: &Path, kubeconfig: &Path, arguments: &[&str]) {
         let log = File::create(self.path(&format!("operator-{}.log", self.operators.len()))).unwrap();
-        let operator = Command::new(self.programs.shoal.with_file_name("shoal-operator"))
+        let operator = Command::new(program)
             .env("KUBECONFIG", kubeconfig)
             .env("SHOAL_LOG", "info,shoal_operator=debug")
             .args(arguments)

@@ -83,7 +83,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shoal-trainer-sdk",
         ],
     ),
-    ("test-cluster", &["shoal-cli", "shoal-operator", "shoal-runtime", "shoal-tests"]),
+    ("test-cluster", &["shoal-cli", "shoal-operator", "shoal-recordio", "shoal-runtime", "shoal-tests"]),
     (
         "studies",
         &[
@@ -97,6 +97,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shoal-trainer-sdk",
         ],
     ),
+    ("deploy/digits", &["shoal-recordio", "shoal-trainer-sdk"]),
     (
         "benches",
         &[
@@ -198,12 +199,15 @@ const BUILT_ALIKE: &[&[&str]] = &[
         "-p=shoal-cli -p=shoal-master -p=shoal-operator -p=shoal-pserver -p=shoal-tests -p=shoal-trainer-sdk \
          --edges=normal,dev,no-proc-macro",
     ],
-    // Optimised: the command, alone and with the Python module, the simulation, the benches.
+    // Optimised: the command, alone and with the Python module, the simulation, the benches, what most images are of.
     &[
         "--edges=normal,no-proc-macro",
         "-p=shoal-cli -p=shoal-trainer-sdk -p=shoal-python --edges=normal,no-proc-macro",
         "-p=shoal-tests --edges=normal,no-proc-macro",
         "-p=shoal-benches --edges=normal,no-proc-macro",
+        "-p=shoal-master --edges=normal,no-proc-macro",
+        "-p=shoal-pserver --edges=normal,no-proc-macro",
+        "-p=shoal-digits --edges=normal,no-proc-macro",
     ],
 ];
 

@@ -138,3 +138,33 @@ fn a_report_of_another_pservers_blocks_moves_no_front_and_of_unknown_ones_neithe
     job.publish(p0, 8, 1);
     assert_eq!(job.front(), Step(0));
 }
+
+/// A drain takes a master and a pserver that has told the old one that it goes. The new master counts on it until it is heard of, or not.
+#[test]
+fn a_master_that_has_just_begun_sends_nobody_away_while_it_counts_on_who_may_be_gone() {
+    for is_gone in [true, false] {
+        let (mut job, pservers, _) = copied(2);
+        job.restart("m2", 2);
+        let fresh = job.pserver("p2", 1, 3).unwrap();
+        job.settle(3);
+        assert!(job.document().leaving.is_empty(), "of three that are counted on one may be gone");
+        [pservers[0], fresh].iter().for_each(|pserver| job.attend_pserver(*pserver, at(4)).unwrap());
+        job.settle(4);
+        assert!(job.document().leaving.is_empty());
+        if is_gone {
+            job.lose_pserver(pservers[1]);
+        } else {
+            job.report(pservers[1], PserverWord { call: 1, is_leaving: true, ..PserverWord::default() }, 5)
+                .unwrap();
+        }
+        job.settle(5);
+        assert!(!job.document().leaving.contains(&fresh), "{is_gone}");
+    }
+    // Of three that have all been heard of, one is too many.
+    let (mut job, pservers, _) = copied(2);
+    job.restart("m2", 2);
+    let fresh = job.pserver("p2", 1, 3).unwrap();
+    pservers.iter().chain([&fresh]).for_each(|pserver| job.attend_pserver(*pserver, at(4)).unwrap());
+    job.settle(4);
+    assert_eq!(job.document().leaving.iter().collect::<Vec<_>>(), [&fresh]);
+}

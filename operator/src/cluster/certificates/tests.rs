@@ -228,7 +228,7 @@ async fn the_operators_own_certificate_is_for_the_client_and_changes_under_the_s
     assert_eq!(short.speak(&job(), &mut certified).await, None);
     assert_ne!(security.validity().unwrap(), before, "channels that are open take it");
     let mut plain = job();
-    plain.status.as_mut().unwrap().tls = Some(TlsMode::Off);
+    plain.status.as_mut().unwrap().tls = Some(TlsMode::Plaintext);
     plain.metadata.uid = Some("other".to_owned());
     assert_eq!(all.speak(&plain, &mut Certified::default()).await, None);
     assert!(matches!(all.clients.of("other"), Ok(shoal_runtime::host::rpc::Security::Plaintext)));

@@ -145,7 +145,7 @@ async fn fleet() -> (Arc<Fleet>, Arc<Calls>) {
 fn certificates(client: &Client) -> Certificates {
     let authority = ("n".to_owned(), "a".to_owned());
     let settings = CertificateSettings {
-        default: TlsMode::Off,
+        default: TlsMode::Plaintext,
         lifetime: Duration::from_secs(3600),
         authority,
         issuer: None,

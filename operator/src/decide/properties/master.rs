@@ -1,7 +1,7 @@
 //! The master in the model of a cluster: whom it knows, and what it says of itself. For the properties beside it.
 
 use super::super::*;
-use shoal_job::spec::Spec;
+use shoal_job::spec::{Document, Spec};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,29 @@ pub(super) struct Master {
 }
 
 impl Master {
+    /// Does what it is told.
+    pub(super) fn hear(&mut self, command: Command) {
+        match command {
+            Command::GoBy { spec } => {
+                self.live = Document::parse(&spec).unwrap().0;
+            }
+            Command::Scale { trainers, pservers } => {
+                self.wanted = (trainers, pservers.unwrap_or(self.wanted.1));
+            }
+            Command::Drain { pserver, is_replaced } => {
+                if is_replaced {
+                    self.replaced.insert(pserver);
+                } else if self.wanted.1 > 1
+                    && let Some(is_leaving) = self.pservers.get_mut(&pserver)
+                {
+                    self.wanted.1 -= u32::from(!*is_leaving);
+                    *is_leaving = true;
+                }
+            }
+            Command::Checkpoint => self.checkpoint += 1,
+        }
+    }
+
     /// What it says of its job.
     pub(super) fn view(&self) -> MasterView {
         let pending = self.replaced.iter().filter(|name| self.pservers.get(*name) == Some(&false));

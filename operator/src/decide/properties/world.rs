@@ -6,18 +6,12 @@ use super::master::Master;
 use crate::api::{Moment, PLANNED_TRAINERS, ScalePlan, TrainingJob};
 use serde_json::json;
 use shoal_job::ends::{Displacement, End};
-use shoal_job::spec;
 use shoal_planner::JobPlan;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a pod is given to end, in seconds, and how much longer one takes that is slow.
 const GRACE: u64 = 30;
 const SLOWNESS: i64 = 100;
-
-/// Every third has something beside its program.
-fn has_sidecar(pod: &PodView) -> bool {
-    pod.ordinal % 3 == 1
-}
 
 /// Each pod has a node of its own.
 fn node(uid: &str) -> String {
@@ -160,7 +154,7 @@ impl World {
             exit_code: Some(1),
             message: String::new(),
             at: None,
-            leaves_others: has_sidecar(pod),
+            leaves_others: pod.ordinal % 3 == 1,
         });
         self.master.pservers.remove(&name);
     }
@@ -180,7 +174,7 @@ impl World {
                         exit_code: Some(0),
                         message: String::new(),
                         at: Some(now),
-                        leaves_others: has_sidecar(pod),
+                        leaves_others: pod.ordinal % 3 == 1,
                     });
                     self.master.pservers.remove(&pod.name);
                 }
@@ -321,29 +315,31 @@ impl World {
         self.job.status = Some(status);
     }
 
+    fn make(&mut self, plan: &PodPlan) {
+        let name = pod_name(plan.role, "j", plan.ordinal);
+        assert!(!self.is_settled(), "a pod is made for a job that is to have none: {name}");
+        self.uids += 1;
+        let uid = format!("u{}", self.uids);
+        let pod = PodView {
+            name: name.clone(),
+            node: Some(node(&uid)),
+            uid,
+            role: plan.role,
+            ordinal: plan.ordinal,
+            state: PodState::Unplaced(None),
+            is_ready: false,
+            created: Moment(self.now),
+            deleted: None,
+            disruption: String::new(),
+            ip: None,
+            memory: Some(plan.memory.unwrap_or(1 << 20)),
+        };
+        self.pods.entry(name).or_insert(pod);
+    }
+
     fn act(&mut self, act: Act) {
         match act {
-            Act::CreatePod(plan) => {
-                let name = pod_name(plan.role, "j", plan.ordinal);
-                assert!(!self.is_settled(), "a pod is made for a job that is to have none: {name}");
-                self.uids += 1;
-                let uid = format!("u{}", self.uids);
-                let pod = PodView {
-                    name: name.clone(),
-                    node: Some(node(&uid)),
-                    uid,
-                    role: plan.role,
-                    ordinal: plan.ordinal,
-                    state: PodState::Unplaced(None),
-                    is_ready: false,
-                    created: Moment(self.now),
-                    deleted: None,
-                    disruption: String::new(),
-                    ip: None,
-                    memory: Some(plan.memory.unwrap_or(1 << 20)),
-                };
-                self.pods.entry(name).or_insert(pod);
-            }
+            Act::CreatePod(plan) => self.make(&plan),
             Act::DeletePod { name, uid, grace } => {
                 if self.pods.get(&name).is_none_or(|pod| pod.uid != uid) {
                     return;
@@ -370,23 +366,7 @@ impl World {
                 let annotation = planned.map(|planned| (PLANNED_TRAINERS.to_owned(), planned.to_string()));
                 self.job.metadata.annotations = annotation.map(|annotation| [annotation].into());
             }
-            Act::Tell(Command::GoBy { spec }) => {
-                self.master.live = spec::Document::parse(&spec).unwrap().0;
-            }
-            Act::Tell(Command::Scale { trainers, pservers }) => {
-                self.master.wanted = (trainers, pservers.unwrap_or(self.master.wanted.1));
-            }
-            Act::Tell(Command::Drain { pserver, is_replaced }) => {
-                if is_replaced {
-                    self.master.replaced.insert(pserver);
-                } else if self.master.wanted.1 > 1
-                    && let Some(is_leaving) = self.master.pservers.get_mut(&pserver)
-                {
-                    self.master.wanted.1 -= u32::from(!*is_leaving);
-                    *is_leaving = true;
-                }
-            }
-            Act::Tell(Command::Checkpoint) => self.master.checkpoint += 1,
+            Act::Tell(command) => self.master.hear(command),
             Act::AddFinalizer => self.job.metadata.finalizers = Some(vec![FINALIZER.to_owned()]),
             Act::RemoveFinalizer => {
                 assert!(self.pods.is_empty(), "the job goes while pods are there");
@@ -402,11 +382,8 @@ impl World {
 
     /// Whether the job is to have no pods.
     fn is_settled(&self) -> bool {
-        self.job
-            .status
-            .as_ref()
-            .is_some_and(|status| status.phase.is_over() || status.phase == Phase::Suspended)
-            || self.job.metadata.deletion_timestamp.is_some()
+        let phase = self.job.status.clone().unwrap_or_default().phase;
+        phase.is_over() || phase == Phase::Suspended || self.job.metadata.deletion_timestamp.is_some()
     }
 
     /// Nothing happens any more but time, and reconciles.
