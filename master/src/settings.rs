@@ -59,9 +59,13 @@ pub struct MasterSettings {
     #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
     pub http: Option<SocketAddr>,
     /// Where the job's state is kept: a folder, or `etcd://HOST:PORT/PREFIX` (several
-    /// endpoints with commas between them); by default shoal-state/JOB
+    /// endpoints with commas between them), over TLS `etcds://`; by default shoal-state/JOB
     #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]
     pub store: Option<String>,
+    /// Folder with ca.pem, and a client's cert.pem and key.pem (or the names in a secret of type kubernetes.io/tls), for an
+    /// etcd over TLS
+    #[arg(long, env = "SHOAL_STORE_TLS", value_name = "DIR")]
+    pub store_tls: Option<PathBuf>,
     /// Pservers to wait for before the model is placed
     #[arg(long, env = "SHOAL_PSERVERS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pservers: u32,

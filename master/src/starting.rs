@@ -106,8 +106,8 @@ impl Starting {
         let (files, bytes) = manifest.files_of(&(0..records));
         tracing::info!(job = %fresh.job.job, files, records, chunks = manifest.chunk_count(), bytes, "data set pinned");
         self.is_at(Stage::Store);
-        let (address, trusted) = (settings.store(), security.clone());
-        let opened = tokio::task::spawn_blocking(move || store::open(&address, &trusted));
+        let (address, trusted, tls) = (settings.store(), security.clone(), settings.store_tls.clone());
+        let opened = tokio::task::spawn_blocking(move || store::open(&address, &trusted, tls.as_deref()));
         let store = opened.await.context("opening the store")??;
         let store = Arc::clone(self.store.get_or_init(|| store));
         self.is_at(Stage::WarmStart);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const OPERATOR: &str = "system:serviceaccount:shoal-system:shoal-operator";
 
 /// A request of the API server's, as policies see it.
-struct Request {
+pub(crate) struct Request {
     user: &'static str,
     namespace: Value,
     kind: &'static str,
@@ -23,16 +23,16 @@ struct Request {
 }
 
 impl Request {
-    fn of(kind: &'static str, object: Value, old: Value) -> Request {
+    pub(crate) fn of(kind: &'static str, object: Value, old: Value) -> Request {
         let namespace = json!({ "metadata": { "name": "team" } });
         Request { user: OPERATOR, namespace, kind, object, old }
     }
 
-    fn creates(kind: &'static str, object: Value) -> Request {
+    pub(crate) fn creates(kind: &'static str, object: Value) -> Request {
         Request::of(kind, object, Value::Null)
     }
 
-    fn within(mut self, namespace: Value) -> Request {
+    pub(crate) fn within(mut self, namespace: Value) -> Request {
         self.namespace = namespace;
         self
     }
@@ -55,7 +55,7 @@ impl Request {
     }
 
     /// The messages of what it is refused for. Policies that are not for its kind, or not for who asks, say nothing.
-    fn refused(&self) -> Vec<String> {
+    pub(crate) fn refused(&self) -> Vec<String> {
         let policies: Vec<Value> =
             serde_saphyr::from_multiple(include_str!("../../deploy/admission.yaml")).unwrap();
         let policies = policies.iter().filter(|one| one["kind"] == "ValidatingAdmissionPolicy");
@@ -82,6 +82,9 @@ impl Request {
             "Service" => "services",
             "PodDisruptionBudget" => "poddisruptionbudgets",
             "NetworkPolicy" => "networkpolicies",
+            "Secret" => "secrets",
+            "Certificate" => "certificates",
+            "CertificateRequest" => "certificaterequests",
             other => panic!("{other}: what is its plural?"),
         }
     }
@@ -129,7 +132,7 @@ impl Request {
     }
 }
 
-fn job(more: Value) -> TrainingJob {
+pub(crate) fn job(more: Value) -> TrainingJob {
     let mut spec = json!({
         "data": ["/data/*.recordio"], "epochs": 3, "checkpoint": { "place": "/shared/digits" },
         "tls": { "job": "j", "secrets": { "master": "m", "pserver": "p", "trainer": "t" } },
@@ -177,7 +180,7 @@ fn surroundings(job: &TrainingJob) -> [(&'static str, Value); 3] {
 }
 
 /// The object with something at that place, or without it where that is null.
-fn with(object: &Value, at: &str, value: Value) -> Value {
+pub(crate) fn with(object: &Value, at: &str, value: Value) -> Value {
     let mut changed = object.clone();
     let (parent, name) = at.rsplit_once('/').unwrap();
     let parent = changed.pointer_mut(parent).unwrap_or_else(|| panic!("{at} in {object}"));
@@ -193,7 +196,7 @@ fn free() -> Value {
     json!({ "metadata": { "name": "team", "labels": { "shoal.dev/host-access": "allowed" } } })
 }
 
-const NONE: [&str; 0] = [];
+pub(crate) const NONE: [&str; 0] = [];
 
 #[test]
 fn whatever_the_operator_makes_changes_and_deletes_is_let_through() {

@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod admission_secrets_tests;
+#[cfg(test)]
 mod admission_tests;
 pub mod api;
 pub mod cluster;
@@ -22,7 +24,6 @@ use anyhow::{Context, bail};
 use cluster::Leader;
 use shoal_runtime::host::http;
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::telemetry;
 use std::sync::Arc;
@@ -36,8 +37,6 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     let client = client(&calls)
         .await
         .context("no cluster: run it in a pod with a service account, or with a KUBECONFIG")?;
-    let security = Security::open(settings.tls.as_deref(), settings.tls.is_none(), None);
-    let security = security.map_err(anyhow::Error::msg)?;
     let identity = settings.identity.clone().unwrap_or_else(|| {
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
         format!("{host}-{:08x}", Random::from_os().bits() as u32)
@@ -68,7 +67,7 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
             planning,
         };
         tokio::select! {
-            ran = cluster::run(client, scope, defaults, security, watched) => {
+            ran = cluster::run(client, scope, defaults, certificates(&settings), watched) => {
                 ran.context("the API server cannot be asked")?;
                 bail!("the watches ended")
             }
@@ -99,7 +98,21 @@ async fn defaults(
         elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
         namespace: settings.lease_namespace.clone(),
         store: settings.store.clone(),
+        store_secret: settings.store_secret.clone(),
     })
+}
+
+/// How certificates of jobs are made.
+fn certificates(settings: &settings::OperatorSettings) -> cluster::CertificateSettings {
+    cluster::CertificateSettings {
+        default: match settings.tls_default {
+            settings::TlsDefault::On => api::TlsMode::Issued,
+            settings::TlsDefault::Off => api::TlsMode::Plaintext,
+        },
+        lifetime: settings.certificate_life,
+        authority: (settings.lease_namespace.clone(), settings.authority.clone()),
+        issuer: settings.issuer.clone(),
+    }
 }
 
 /// A client whose calls have deadlines and are counted.

@@ -1,13 +1,24 @@
 //! The operator's settings: flag, then `SHOAL_*`, then default.
 
+use crate::manifest::Issuer;
+use shoal_runtime::host::authority::lifetime;
 use shoal_runtime::host::telemetry::LogFormat;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::time::Duration;
 
 /// A number from 0 to 1.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("{text:?} is no share: give a number from 0 to 1, such as 0.03"))
+}
+
+/// How jobs speak that say nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TlsDefault {
+    /// Over TLS, by certificates that the operator issues.
+    On,
+    /// In plaintext.
+    Off,
 }
 
 /// Settings of one operator.
@@ -37,10 +48,13 @@ pub struct OperatorSettings {
     /// A job that gave trainers up to other pods grows again after so many seconds
     #[arg(long, env = "SHOAL_REGROW_SECONDS", default_value = "60", value_name = "SECONDS")]
     pub regrow_seconds: u64,
-    /// Where the states of jobs are kept that name no place of their own: etcd://HOST:PORT/PREFIX. Without it, in the folder
-    /// of their checkpoints
+    /// Where the states of jobs are kept that name no place of their own: etcd://HOST:PORT/PREFIX, or etcds:// over TLS. Without it,
+    /// in the folder of their checkpoints
     #[arg(long, env = "SHOAL_JOB_STORE", value_name = "PLACE")]
     pub store: Option<String>,
+    /// The secret, in each namespace with jobs, with what an etcd over TLS is shown: ca.crt, and a client's tls.crt and tls.key
+    #[arg(long, env = "SHOAL_JOB_STORE_SECRET", value_name = "SECRET")]
+    pub store_secret: Option<String>,
     /// Namespace in which the operators run, and have the Lease by which one of several is elected
     #[arg(long, env = "SHOAL_LEASE_NAMESPACE", default_value = "shoal-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
@@ -50,9 +64,20 @@ pub struct OperatorSettings {
     /// Name of this operator among those that may lead; by default the host's name and a random number
     #[arg(long, env = "SHOAL_OPERATOR_IDENTITY", value_name = "NAME")]
     pub identity: Option<String>,
-    /// Folder with ca.pem, cert.pem and key.pem, for jobs with TLS
-    #[arg(long, env = "SHOAL_TLS", value_name = "DIR")]
-    pub tls: Option<PathBuf>,
+    /// How jobs speak that say nothing of it in spec.tls: on, over TLS by certificates that this operator issues, or off, in plaintext.
+    /// Jobs that have begun stay as they began
+    #[arg(long, env = "SHOAL_TLS_DEFAULT", default_value = "on", value_name = "on|off")]
+    pub tls_default: TlsDefault,
+    /// How long the certificates of jobs are good for, as 24h: they are changed after two thirds of it
+    #[arg(long, env = "SHOAL_CERTIFICATE_LIFE", default_value = "24h", value_name = "TIME", value_parser = lifetime)]
+    pub certificate_life: Duration,
+    /// The secret of type kubernetes.io/tls with the authority that signs them, in the namespace of the Lease; it is made where there is
+    /// none
+    #[arg(long, env = "SHOAL_AUTHORITY", default_value = "shoal-authority", value_name = "SECRET")]
+    pub authority: String,
+    /// Have cert-manager make the certificates of jobs instead, by ClusterIssuer/NAME or Issuer/NAME
+    #[arg(long, env = "SHOAL_ISSUER", value_name = "ISSUER")]
+    pub issuer: Option<Issuer>,
     /// How logs are written, on standard error: text or json, one object a line. SHOAL_LOG or else RUST_LOG filters them
     #[arg(long, env = "SHOAL_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,

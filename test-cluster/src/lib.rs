@@ -19,8 +19,10 @@ mod logs;
 mod machine;
 mod metrics;
 mod pod;
+mod probe;
 mod process;
 mod seccomp;
+mod secrets;
 mod servers;
 mod spec;
 

@@ -6,22 +6,23 @@ use super::content::{Content, End};
 use super::hosts::Named;
 use super::kubelet::{Run, Shared, locked, now};
 use super::logs::Log;
+use super::probe::get_page;
 use super::process;
+use super::secrets;
 use super::spec::Place;
-use anyhow::Context;
-use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Pod, Probe};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use shoal_operator::manifest::program_of;
 use shoal_runtime::host::random::Random;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// What a runtime says whose hook finds no driver, as on a node that is not set up yet.
@@ -40,6 +41,8 @@ struct Life {
     is_ready: bool,
     /// The pod's network once it has one of its own.
     network: Option<PathBuf>,
+    /// What keeps its secrets as they are in the cluster.
+    secrets: JoinSet<()>,
 }
 
 /// Gives a pod its life. Returns when it is gone.
@@ -50,7 +53,8 @@ pub(super) async fn live(shared: Arc<Shared>, node: String, told: watch::Receive
         return;
     }
     let ip = shared.address();
-    let mut life = Life { shared, node, told, ip, restarts: 0, is_ready: false, network: None };
+    let mut life =
+        Life { shared, node, told, ip, restarts: 0, is_ready: false, network: None, secrets: JoinSet::new() };
     let key = pod.uid().unwrap_or_default();
     life.run(&pod).await;
     life.leave_network(&key).await;
@@ -127,6 +131,7 @@ impl Life {
         let uid = pod.uid().unwrap_or_default();
         let folder = self.shared.folder.path().join(&uid);
         std::fs::create_dir_all(&folder)?;
+        self.wait_for_secrets(pod, &folder).await?;
         let hosts = locked(&self.shared.hosts).path().to_owned();
         let shared = Arc::clone(&self.shared);
         let (content, log) = match &shared.machine {
@@ -152,6 +157,25 @@ impl Life {
         };
         locked(&shared.logs).insert(log_key(pod), Log { file: log, is_over: false });
         Ok(content)
+    }
+
+    /// As a kubelet does: the container is not made before all that it mounts is there.
+    async fn wait_for_secrets(&mut self, pod: &Pod, folder: &Path) -> anyhow::Result<()> {
+        let mut said = None;
+        while let Some(missing) = secrets::write_all(&self.shared.client, pod, folder).await? {
+            if self.deleted().is_some() {
+                bail!("secret {missing} is not there");
+            }
+            if said.as_ref() != Some(&missing) {
+                let why = format!("secret {missing} not found");
+                let waiting = json!({ "waiting": { "reason": "ContainerCreating", "message": why } });
+                self.say(pod, "Pending", &waiting, false).await;
+                said = Some(missing);
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        self.secrets = secrets::keep_all(&self.shared, pod, folder);
+        Ok(())
     }
 
     async fn leave_network(&mut self, pod: &str) {
@@ -358,21 +382,4 @@ fn drawn(text: &str) -> Option<Duration> {
     let (least, most): (f64, f64) = (least.parse().ok()?, most.parse().ok()?);
     let place = Random::from_os().below(1 << 20) as f64 / (1 << 20) as f64;
     Some(Duration::from_secs_f64(least + (most - least) * place))
-}
-
-/// The status code of a page.
-async fn get_page(ip: &str, get: &HTTPGetAction) -> std::io::Result<u16> {
-    let IntOrString::Int(port) = get.port else { return Err(std::io::ErrorKind::InvalidInput.into()) };
-    let mut stream = tokio::net::TcpStream::connect(format!("{ip}:{port}")).await?;
-    let path = get.path.as_deref().unwrap_or("/");
-    stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n").as_bytes())
-        .await?;
-    let mut head = vec![0; 64];
-    let read = stream.read(&mut head).await?;
-    let head = String::from_utf8_lossy(&head[..read]).into_owned();
-    head.split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }

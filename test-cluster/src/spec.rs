@@ -1,6 +1,7 @@
 //! What a pod's spec means for one of its containers, however that is run: environment, command, volumes. It must never start
 //! anything.
 
+use super::secrets;
 use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Volume};
 use std::collections::BTreeMap;
@@ -83,11 +84,15 @@ pub(super) fn mounts(pod: &Pod, container: &Container, place: &Place<'_>) -> any
     for mount in container.volume_mounts.iter().flatten() {
         let volume =
             volumes.get(mount.name.as_str()).with_context(|| format!("there is no volume {}", mount.name))?;
-        let from = match (&volume.host_path, &volume.empty_dir) {
-            (Some(host), _) => folder(Path::new(&host.path), None)?,
+        let own = || secrets::folder(place.folder, &mount.name);
+        let from = match (&volume.host_path, &volume.empty_dir, &volume.secret) {
+            (Some(host), ..) => folder(Path::new(&host.path), None)?,
             // Open to whoever the pod runs as.
-            (None, Some(_)) => folder(&place.folder.join("volumes").join(&mount.name), Some(0o777))?,
-            (None, None) => bail!("volume {}: only hostPath and emptyDir are there", mount.name),
+            (None, Some(_), _) => folder(&own(), Some(0o777))?,
+            (None, None, Some(_)) => folder(&own(), Some(0o755))?,
+            (None, None, None) => {
+                bail!("volume {}: only hostPath, emptyDir and secret are there", mount.name)
+            }
         };
         let is_read_only = mount.read_only == Some(true);
         mounts.push(Mount { from, to: PathBuf::from(&mount.mount_path), is_read_only });

@@ -102,7 +102,7 @@ impl Reader {
 /// # Errors
 /// A store that cannot be read.
 pub async fn document(state: &Path) -> anyhow::Result<Option<Document>> {
-    let found = store::open(&state.display().to_string(), &Security::Loopback)?.load().await?;
+    let found = store::open(&state.display().to_string(), &Security::Loopback, None)?.load().await?;
     Ok(found.map(|(_, bytes)| Document::from_bytes(&bytes)).transpose()?)
 }
 

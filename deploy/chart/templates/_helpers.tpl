@@ -43,7 +43,7 @@ yes
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [shoal.dev]
   resources: [scaleplans]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [shoal.dev]
   resources: [trainingjobs/status, scaleplans/status]
   verbs: [get, patch]
@@ -70,16 +70,43 @@ yes
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create, patch]
+{{- if .Values.tls.issuer }}
+- apiGroups: [cert-manager.io]
+  resources: [certificates]
+  verbs: [get, create, patch]
+- apiGroups: [cert-manager.io]
+  resources: [certificaterequests]
+  verbs: [get, create, delete]
+{{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
+{{- if not .Values.watchNamespace }}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [shoal-operator]
+  verbs: [list, watch]
+{{- end }}
 {{- end }}
 
-{{/* The lease by which one of several operators is elected. */}}
+{{/* The lease by which one of several operators is elected, and the authority that signs certificates of jobs. */}}
 {{- define "shoal.leaseRule" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, create, update]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ .Values.tls.authority }}]
+  verbs: [get]
 {{- end }}
 
 {{/* A binding of the operator's account to a role: dict "root" $ "kind" "Role" "name" NAME "namespace" NAMESPACE. */}}

@@ -18,7 +18,8 @@ type Change = (&'static str, Value);
 /// All of them.
 pub(crate) fn cases() -> Vec<Case> {
     let mut all = Vec::new();
-    for (good, wrong, fine) in [(job(), wrong_jobs(), fine_jobs()), (plan(), wrong_plans(), fine_plans())] {
+    let wrong = [wrong_jobs(), wrong_tls()].concat();
+    for (good, wrong, fine) in [(job(), wrong, fine_jobs()), (plan(), wrong_plans(), fine_plans())] {
         let taken = std::iter::once(good.clone()).chain(fine.into_iter().map(|one| with(&good, one)));
         all.extend(taken.map(|now| Case { before: None, now, said: None }));
         for (change, said) in wrong {
@@ -79,6 +80,32 @@ pub(crate) fn with(object: &Value, changes: Vec<Change>) -> Value {
     changed
 }
 
+/// Certificates of one's own.
+fn secrets() -> Value {
+    json!({ "master": "m", "pserver": "p", "trainer": "t" })
+}
+
+fn wrong_tls() -> Vec<(Vec<Change>, &'static str)> {
+    let mut king = secrets();
+    king["king"] = json!("k");
+    let all = [
+        (json!({ "mode": "Given" }), "spec.tls: certificates of your own"),
+        (json!({ "job": "j" }), "spec.tls: certificates of your own"),
+        (json!({ "secrets": secrets() }), "spec.tls: certificates of your own"),
+        (
+            json!({ "job": "j", "secrets": { "master": "m", "trainer": "t" } }),
+            "spec.tls: certificates of your own",
+        ),
+        (json!({ "mode": "Issued", "job": "j" }), "spec.tls: job and secrets are for mode Given"),
+        (
+            json!({ "mode": "Plaintext", "secrets": secrets() }),
+            "spec.tls: job and secrets are for mode Given",
+        ),
+        (json!({ "job": "j", "secrets": king }), "spec.tls.secrets: roles are"),
+    ];
+    all.map(|(tls, said)| (vec![("/spec/tls", tls)], said)).into()
+}
+
 fn wrong_jobs() -> Vec<(Vec<Change>, &'static str)> {
     let below = json!({ "minReplicas": 3, "maxReplicas": 2 });
     let trainers: Vec<Change> =
@@ -106,6 +133,14 @@ fn fine_jobs() -> Vec<Vec<Change>> {
         vec![("/spec/checkpoint/place", json!("s3://b/m"))],
         vec![("/metadata/name", json!("x".repeat(45)))],
         vec![("/spec/trainer/maxReplicas", json!(8)), ("/spec/trainer/replicas", json!(8))],
+        vec![("/spec/tls", json!({}))],
+        vec![("/spec/tls", json!({ "mode": "Issued" }))],
+        vec![("/spec/tls", json!({ "mode": "Plaintext" }))],
+        vec![("/spec/tls", json!({ "mode": "Given", "job": "j", "secrets": secrets() }))],
+        vec![(
+            "/spec/tls",
+            json!({ "job": "j", "secrets": with(&secrets(), vec![("/client", json!("c"))]) }),
+        )],
     ]
 }
 
@@ -131,7 +166,7 @@ fn changed_numbers() -> Vec<(Vec<Change>, Vec<Change>, Option<&'static str>)> {
 
 /// Fields that may not change once a job has begun, each with two values.
 fn pinned() -> Vec<(&'static str, Value, Value, &'static str)> {
-    let tls = |job: &str| json!({ "job": job, "secrets": { "master": "m" } });
+    let tls = |job: &str| json!({ "job": job, "secrets": secrets() });
     vec![
         ("/spec/checkpoint/place", json!("/c"), json!("/other"), "spec.checkpoint.place: may not change"),
         ("/spec/data", json!(["/d"]), json!(["/d", "/e"]), "spec.data: may not change"),

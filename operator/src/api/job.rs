@@ -3,11 +3,11 @@
 #![allow(clippy::duplicated_attributes, reason = "columns have fields of the same names")]
 
 use super::status::TrainingJobStatus;
+use super::tls::TlsSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_job::spec::Spec;
-use std::collections::BTreeMap;
 
 /// A training job: a master, pservers that hold the model, and trainers that come and go.
 #[derive(kube::CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,7 +69,7 @@ pub struct TrainingJobSpec {
     /// queue that knows TrainingJobs may set it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
-    /// Certificates for the job's connections. Without them the pods speak plaintext with one another.
+    /// How the job's connections are secured. By default as the operator is set, which is by certificates that it issues.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-change" = "pinned"))]
     pub tls: Option<TlsSpec>,
@@ -79,11 +79,16 @@ pub struct TrainingJobSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MasterSpec {
-    /// Where the job's state is kept, so that it outlives the master's pod: a folder on a volume, or etcd://HOST:PORT/PREFIX.
-    /// By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints.
+    /// Where the job's state is kept, so that it outlives the master's pod: a folder on a volume, or etcd://HOST:PORT/PREFIX, or
+    /// etcds:// over TLS. By default where the operator keeps the states of jobs, else the folder "state" among the checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-change" = "pinned"))]
     pub store: Option<String>,
+    /// The secret with what an etcd over TLS is shown: ca.crt, and a client's tls.crt and tls.key. By default the one of that name that
+    /// the operator is set to; in the job's namespace either way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-change" = "new-pods"))]
+    pub store_secret: Option<String>,
     /// What its container asks for and may use, as in a pod. Without a word it asks for 100m of a processor and 128Mi.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::template::resources", extend("x-change" = "new-pods"))]
@@ -236,14 +241,4 @@ pub enum CleanPodPolicy {
     All,
     /// None is deleted.
     None,
-}
-
-/// Secrets with certificates, one for each role, as `shoal certs issue` or cert-manager make them (ca.crt, tls.crt, tls.key).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TlsSpec {
-    /// The job's name in the certificates.
-    pub job: String,
-    /// Secrets by role: master, pserver, trainer.
-    pub secrets: BTreeMap<String, String>,
 }

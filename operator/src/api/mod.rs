@@ -12,12 +12,13 @@ mod quantity;
 mod schema;
 mod status;
 mod template;
+mod tls;
 mod validate;
 
 pub use file::{WrittenJob, written_jobs};
 pub use job::{
-    CleanPodPolicy, FailurePolicy, MasterSpec, PLANNED_TRAINERS, PserverSpec, TlsSpec, TrainerSpec,
-    TrainingJob, TrainingJobSpec,
+    CleanPodPolicy, FailurePolicy, MasterSpec, PLANNED_TRAINERS, PserverSpec, TrainerSpec, TrainingJob,
+    TrainingJobSpec,
 };
 pub use moment::Moment;
 pub use plan::{MigratePod, ReplicaResourceSpec, ScalePlan, ScalePlanPhase, ScalePlanSpec, ScalePlanStatus};
@@ -28,6 +29,7 @@ pub use status::{
     PlanStatus, Progress, PserverRoleStatus, Seat, Speed, Suspending, TrainerRoleStatus, TrainingJobStatus,
 };
 pub use template::{TRAINER_CONTAINER, container, typed_template};
+pub use tls::{TlsMode, TlsSpec};
 pub(crate) use validate::pinned;
 pub use validate::{changed, faults};
 

@@ -2,6 +2,7 @@
 
 use super::job::{TrainingJob, TrainingJobSpec};
 use super::plan::ScalePlan;
+use super::tls;
 use super::validate::{NAME_MAX, PINNED};
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
@@ -117,6 +118,7 @@ fn spec_rules() -> Value {
             "message": "spec.checkpoint.place: say where the model is saved: a folder from the root, on a volume that master and pservers mount, or a URL",
         }),
     ];
+    rules.extend(tls::rules());
     for role in ["pserver", "trainer"] {
         let (min, max) = (format!("self.{role}.minReplicas"), format!("self.{role}.maxReplicas"));
         rules.push(json!({

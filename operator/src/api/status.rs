@@ -1,6 +1,7 @@
 //! What the operator says of a `TrainingJob`, and what it must not forget between two reconciles. Decides nothing.
 
 use super::moment::Moment;
+use super::tls::TlsMode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,6 +28,9 @@ pub struct TrainingJobStatus {
     /// What may not change, as it was when the job began.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pinned: String,
+    /// How its processes speak with one another, as it was when the job began: Issued, Given or Plaintext.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsMode>,
     /// Since when it has its room: its least fits, and it may have pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Moment>,

@@ -6,6 +6,7 @@
 use super::job::{TrainingJob, TrainingJobSpec};
 use super::quantity;
 use super::template::{TRAINER_CONTAINER, container, typed_template};
+use super::tls;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::{Value, json};
 use shoal_job::spec::{Change, Naming, fields};
@@ -32,6 +33,7 @@ pub fn faults(job: &TrainingJob, has_store: bool) -> Vec<String> {
     }
     faults.extend(job.spec.training.faults(Naming::Fields));
     places(&job.spec, has_store, &mut faults);
+    tls::faults(&job.spec, &mut faults);
     numbers(&job.spec, &mut faults);
     templates(&job.spec, &mut faults);
     faults
@@ -53,22 +55,6 @@ fn places(spec: &TrainingJobSpec, has_store: bool, faults: &mut Vec<String>) {
             "spec.master.store: this operator keeps no states of jobs, and a bucket cannot: name a folder on a volume, or etcd://HOST:PORT/PREFIX"
                 .to_owned(),
         );
-    }
-    if let Some(tls) = &spec.tls {
-        for role in ["master", "pserver", "trainer"] {
-            if !tls.secrets.contains_key(role) {
-                faults.push(format!(
-                    "spec.tls.secrets.{role}: name the secret with the certificate of its role"
-                ));
-            }
-        }
-        if let Some(other) =
-            tls.secrets.keys().find(|role| !["master", "pserver", "trainer"].contains(&role.as_str()))
-        {
-            faults.push(format!(
-                "spec.tls.secrets.{other}: there is no such role; give master, pserver and trainer"
-            ));
-        }
     }
 }
 

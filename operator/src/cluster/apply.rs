@@ -115,6 +115,7 @@ pub(super) fn refusal(what: &str, error: kube::Error) -> kube::Result<Outcome> {
                 "Pod" => POD_REFUSED,
                 "Service" => "ServiceRefused",
                 "PodDisruptionBudget" => "DisruptionBudgetRefused",
+                "Secret" | "Certificate" => "CertificateRefused",
                 _ => "NetworkPolicyRefused",
             };
             Ok(Outcome::Refused(word, format!("{what}: {}", status.message)))
@@ -147,7 +148,7 @@ pub(super) async fn act(
                 .preconditions(Preconditions { uid: job.uid(), resource_version: job.resource_version() });
             unless_gone(jobs.delete(&job.name_any(), &how).await)?;
         }
-        Act::MakeSurroundings | Act::CreatePod(_) => {}
+        Act::MakeSurroundings | Act::IssueCertificates | Act::CreatePod(_) => {}
         Act::DeleteSurroundings => fleet.release(job).await?,
         Act::DeletePod { name, uid, grace } => delete(fleet, job, name, uid, *grace).await?,
         Act::SetReplicas { trainers, pservers } => {

@@ -1,5 +1,7 @@
 //! The loop: what has changed is reconciled, by what watches say, plans for all jobs and time. Decides nothing.
 
+use super::certificates::{CertificateSettings, Certificates};
+use super::clients::Clients;
 use super::creations::CREATED_BY_ALL;
 use super::failure::ReconcileError;
 use super::fleet::{Fleet, again, reconcile};
@@ -21,7 +23,6 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use shoal_runtime::host::random::Random;
-use shoal_runtime::host::rpc::Security;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -71,7 +72,7 @@ pub async fn run(
     client: Client,
     Scope { namespace, lease_name, planning }: Scope<'_>,
     defaults: Defaults,
-    security: Security,
+    certificates: CertificateSettings,
     Watched { leader, reconciles, jobs: seen, plans: made }: Watched,
 ) -> kube::Result<()> {
     let budgets = budget_api(&client).await?;
@@ -92,10 +93,12 @@ pub async fn run(
     let pods = watcher(api::<Pod>(&client, namespace), which).default_backoff();
     let plans = watcher(api::<ScalePlan>(&client, namespace), watcher::Config::default()).default_backoff();
     let planning_watches = watches::of_planner(planner.clone(), client.clone());
-    let (masters, calls) = masters();
+    let clients = Arc::new(Clients::default());
+    let (masters, calls) = masters(Arc::clone(&clients));
     let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: None };
     let fleet = Arc::new(Fleet {
         recorder: Recorder::new(client.clone(), reporter),
+        certificates: Certificates::new(client.clone(), certificates, clients),
         client,
         defaults,
         budgets,
@@ -144,7 +147,7 @@ pub async fn run(
     });
     tokio::select! {
         () = reconciling => Ok(()),
-        never = calls.make(security) => match never {},
+        never = calls.make() => match never {},
         never = orphans::tell(&fleet, &all_jobs) => match never {},
         never = planning_watches => match never {},
         never = watching_others => match never {},

@@ -2,7 +2,7 @@
 
 use super::apply::{self, Outcome};
 use super::fleet::{Fleet, Known, locked};
-use crate::api::TrainingJob;
+use crate::api::{TlsMode, TrainingJob};
 use crate::decide::{Act, PodPlan, PodView, QUOTA, Role, pod_name};
 use futures_util::{StreamExt, stream};
 use kube::ResourceExt;
@@ -38,7 +38,10 @@ impl Fleet {
         failed: &mut Option<kube::Error>,
     ) {
         let has_service = known.has_service();
+        // One whose secret is not there would wait on its node, and hold its room meanwhile.
+        let has_secret = |role: Role| job.tls() != TlsMode::Issued || known.certified.has(role.name());
         let plan = |act: &Act| match act {
+            Act::CreatePod(plan) if !has_secret(plan.role) => None,
             Act::CreatePod(plan) if has_service || plan.role == Role::Master => Some(plan.clone()),
             _ => None,
         };

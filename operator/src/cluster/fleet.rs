@@ -2,6 +2,8 @@
 //! deadline, and with nobody else waiting for its calls. Decides nothing.
 
 use super::apply::{self, Outcome};
+use super::cert_manager::certificate_object;
+use super::certificates::{Certificates, Certified, secret_object};
 use super::creations::pod_object;
 use super::failure::ReconcileError;
 use super::leader::Leader;
@@ -27,6 +29,7 @@ use kube::{Client, ResourceExt};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::random::Random;
+use shoal_runtime::host::rpc::tls;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -54,6 +57,7 @@ pub(super) struct Fleet {
     pub(super) defaults: Defaults,
     pub(super) budgets: BudgetApi,
     pub(super) masters: Masters,
+    pub(super) certificates: Certificates,
     pub(super) leader: Arc<Leader>,
     pub(super) pods: Arc<PodIndex>,
     pub(super) plans: Arc<PlanIndex>,
@@ -80,6 +84,7 @@ pub(super) struct Known {
     pub(super) unseen: Unseen,
     dialogue: Dialogue,
     pub(super) refusals: Refusals,
+    pub(super) certified: Certified,
     troubles: Troubles,
     /// For each of its surroundings, for which number and when they were made; none once they are deleted or taken.
     made: [Option<(u32, Instant)>; KINDS.len()],
@@ -144,7 +149,14 @@ impl Fleet {
         let mut pods = known.unseen.with_made(self.pods.of(&job));
         known.troubles.see(&self.client, &namespace, &mut pods, present()).await;
         let plans = self.plans.of(&job);
-        known.dialogue.ask(&self.masters, master_of(&job, &pods)).await;
+        let master = master_of(&job, &pods);
+        if master.is_some()
+            && let Some(why) = self.certificates.speak(&job, &mut known.certified).await
+        {
+            tracing::warn!(job = job.name_any(), why, "the master cannot be asked");
+            apply::event(self, &job, true, "MasterUnseen", &why).await;
+        }
+        known.dialogue.ask(&self.masters, master).await;
         let said = known.dialogue.said().cloned();
         let planned = self.planner.as_ref().map(|planner| planner.of(&uid));
         let choice = match &planned {
@@ -163,6 +175,7 @@ impl Fleet {
             plans: &plans,
             choice,
             has_store: self.defaults.store.is_some(),
+            tls: self.certificates.default,
             now: present(),
             uptime: STARTED.elapsed().as_secs(),
         };
@@ -222,6 +235,7 @@ impl Fleet {
             match &acts[0] {
                 // What cannot be made keeps nothing else from being done, least of all from being deleted.
                 Act::MakeSurroundings => self.surround(job, known, &mut failed).await,
+                Act::IssueCertificates => self.certify(job, known, &mut failed).await,
                 Act::CreatePod(_) => self.create(job, acts, known, &mut failed).await,
                 act => {
                     let master = known.dialogue.master().cloned();
@@ -329,13 +343,19 @@ pub(super) fn present() -> Moment {
 fn master_of(job: &TrainingJob, pods: &[PodView]) -> Option<Which> {
     let running = pods.iter().find(|pod| pod.role == Role::Master && pod.state == PodState::Running);
     let ip = running.and_then(|pod| pod.ip.clone())?;
-    Some(Which { ip, job: identity(job) })
+    Some(Which { ip, job: identity(job), uid: job.uid().unwrap_or_default() })
 }
 
 /// What acts ask to be made.
 fn objects(acts: &[Act], job: &TrainingJob) -> BTreeSet<String> {
     let of = |act: &Act| match act {
         Act::MakeSurroundings => KINDS.into_iter().map(|kind| kind.of(job)).collect(),
+        Act::IssueCertificates => {
+            let certificates = tls::Role::ALL.into_iter();
+            let certificates =
+                certificates.flat_map(|role| [secret_object(job, role), certificate_object(job, role)]);
+            certificates.collect()
+        }
         Act::CreatePod(plan) => vec![pod_object(job, plan)],
         _ => Vec::new(),
     };

@@ -4,6 +4,7 @@
 //! Reconcilers ask by a queue, and one loop beside them makes all calls: a call's future is not known to the compiler as
 //! one that may go from thread to thread (rust-lang/rust#102211), and those of reconcilers must be.
 
+use super::clients::Clients;
 use crate::decide::{Command, MasterView, MemberView};
 use crate::manifest::MASTER_PORT;
 use futures_util::StreamExt;
@@ -14,6 +15,7 @@ use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
@@ -36,6 +38,8 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) struct Which {
     pub(super) ip: String,
     pub(super) job: String,
+    /// The uid of the job's resource: two jobs may have one name in certificates that people give them.
+    pub(super) uid: String,
 }
 
 /// A question, or a command.
@@ -55,12 +59,12 @@ enum Ask {
 pub(super) struct Masters(mpsc::Sender<Question>);
 
 /// The other end: what makes the calls.
-pub(super) struct Calls(mpsc::Receiver<Question>);
+pub(super) struct Calls(mpsc::Receiver<Question>, Arc<Clients>);
 
 /// A queue of questions.
-pub(super) fn masters() -> (Masters, Calls) {
+pub(super) fn masters(clients: Arc<Clients>) -> (Masters, Calls) {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    (Masters(sender), Calls(receiver))
+    (Masters(sender), Calls(receiver, clients))
 }
 
 impl Masters {
@@ -122,7 +126,7 @@ impl Dialogue {
 impl Calls {
     /// Makes all calls that are asked for. There is at most one question of each job under way, so that they are bounded as jobs
     /// are; commands end within their deadline.
-    pub(super) async fn make(mut self, security: Security) -> Infallible {
+    pub(super) async fn make(mut self) -> Infallible {
         let mut clients: BTreeMap<Which, (MasterClient<Channel>, Instant)> = BTreeMap::new();
         let mut under_way = FuturesUnordered::new();
         let mut sweep = tokio::time::interval(IDLE);
@@ -131,7 +135,7 @@ impl Calls {
                 Some(question) = self.0.recv() => {
                     let client = match clients.get(&question.which) {
                         Some((client, _)) => Ok(client.clone()),
-                        None => connect(&question.which, &security),
+                        None => self.1.of(&question.which.uid).and_then(|security| connect(&question.which, security)),
                     };
                     match client {
                         Err(why) => answer_with(&question.which, question.ask, Err(why)),
@@ -147,7 +151,10 @@ impl Calls {
                         clients.remove(&which);
                     }
                 }
-                _ = sweep.tick() => clients.retain(|_, (_, used)| used.elapsed() < IDLE),
+                _ = sweep.tick() => {
+                    clients.retain(|_, (_, used)| used.elapsed() < IDLE);
+                    self.1.forget_after(IDLE);
+                }
             }
         }
     }
@@ -167,8 +174,8 @@ fn answer_with(which: &Which, ask: Ask, said: Result<Option<MasterView>, String>
     }
 }
 
-fn connect(which: &Which, security: &Security) -> Result<MasterClient<Channel>, String> {
-    let dial = TcpDial { security: security.clone(), ..TcpDial::default() };
+fn connect(which: &Which, security: Security) -> Result<MasterClient<Channel>, String> {
+    let dial = TcpDial { security, ..TcpDial::default() };
     let host = if which.ip.contains(':') { format!("[{}]", which.ip) } else { which.ip.clone() };
     master_client(&dial, &format!("{host}:{MASTER_PORT}"))
 }
@@ -257,12 +264,12 @@ mod tests {
     use super::*;
 
     fn which(ip: &str) -> Which {
-        Which { ip: ip.to_owned(), job: "j".to_owned() }
+        Which { ip: ip.to_owned(), job: "j".to_owned(), uid: "u".to_owned() }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_master_that_does_not_answer_is_waited_for_a_moment_and_asked_once_until_it_does() {
-        let (masters, mut calls) = masters();
+        let (masters, mut calls) = masters(Arc::default());
         let mut dialogue = Dialogue::default();
         let began = Instant::now();
         for _ in 0..10 {
@@ -282,7 +289,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_one_master_said_is_not_taken_for_the_word_of_the_next() {
-        let (masters, mut calls) = masters();
+        let (masters, mut calls) = masters(Arc::default());
         let mut dialogue = Dialogue::default();
         dialogue.ask(&masters, Some(which("a"))).await;
         let Ok(Question { ask: Ask::Status(answer), .. }) = calls.0.try_recv() else { panic!("not asked") };

@@ -1,7 +1,11 @@
 //! The shell: what is seen of the cluster becomes plain values, what was decided becomes calls. Decides nothing.
 
 mod apply;
+mod authority;
 mod calls;
+mod cert_manager;
+mod certificates;
+mod clients;
 mod controller;
 mod creations;
 mod failure;
@@ -26,6 +30,7 @@ mod watches;
 
 pub use calls::Calls;
 pub(crate) use calls::{CallKind, Watchful};
+pub use certificates::CertificateSettings;
 pub use controller::{Scope, Watched, run};
 pub use leader::Leader;
 pub use metrics::{Jobs, Reconciles};

@@ -5,6 +5,7 @@ use super::nodes;
 use super::observe::{Course, Observed};
 use super::target::{Surroundings, Target};
 use super::view::{Act, Command, Grace, Memory, PodPlan, PodState, PodView, Role};
+use crate::api::TlsMode;
 use shoal_job::spec;
 use std::collections::BTreeSet;
 
@@ -23,6 +24,9 @@ pub(super) fn acts(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) ->
     if target.surroundings == Surroundings::Made {
         acts.push(Act::MakeSurroundings);
     }
+    if has_certificates(seen, target) {
+        acts.push(Act::IssueCertificates);
+    }
     acts.extend(deletions(seen, target));
     // Before what takes long: whoever trains goes by it at once.
     acts.extend(commands(seen, target).into_iter().map(Act::Tell));
@@ -40,6 +44,20 @@ pub(super) fn acts(seen: &Observed<'_>, target: &Target<'_>, memory: &Memory) ->
         acts.push(Act::DeleteJob);
     }
     acts
+}
+
+/// Whether there are pods to come, or to go on, by certificates of the operator: also of a job that trains and was edited into one that
+/// cannot begin.
+fn has_certificates(seen: &Observed<'_>, target: &Target<'_>) -> bool {
+    let (view, job) = (seen.view, seen.view.job);
+    let has_pods = match seen.course {
+        Course::Kept => target.is_admitted,
+        Course::Invalid(_) => seen.books.admitted.is_some(),
+        Course::Suspended => !view.pods.is_empty(),
+        Course::Deleted | Course::Over | Course::Ended(_) => false,
+    };
+    let mode = job.recorded_tls().or_else(|| job.spec.stated_tls()).unwrap_or(view.tls);
+    has_pods && mode == TlsMode::Issued
 }
 
 /// What the spec is to say of the operator's own number of trainers, if not what it says.

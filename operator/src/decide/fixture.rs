@@ -1,7 +1,7 @@
 //! A job `j` and its pods, for the tests of this module.
 
 use super::{Choice, PodState, PodView, Role, View, pod_name};
-use crate::api::{Moment, TrainingJob};
+use crate::api::{Moment, TlsMode, TrainingJob};
 use serde_json::{Value, json};
 
 /// A job whose trainers are so, beside their template, and that has this status.
@@ -46,6 +46,7 @@ pub(super) fn view<'a>(job: &'a TrainingJob, pods: &'a [PodView], now: i64) -> V
         plans: &[],
         choice: Choice::Spec,
         has_store: false,
+        tls: TlsMode::Plaintext,
         now: Moment(now),
         uptime: u64::try_from(now).unwrap(),
     }

@@ -16,6 +16,7 @@
 //! 7. From whatever state, with the cluster at rest and room for all, as many pods run as are wanted.
 
 mod acts;
+mod certificates;
 mod check;
 mod ends;
 #[cfg(test)]
@@ -38,9 +39,12 @@ mod seats;
 mod status;
 mod target;
 #[cfg(test)]
+mod tls_tests;
+#[cfg(test)]
 mod trainers_tests;
 mod view;
 
+pub use certificates::{CertificateView, Due, IssuerView, certificate_due, certificate_end};
 pub use nodes::{avoided, has_failed_to_start};
 pub use numbers::{Choice, pservers_wanted};
 pub use shoal_planner::QUOTA;

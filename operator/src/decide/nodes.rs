@@ -199,11 +199,8 @@ mod tests {
                 let failed_now = self.trainer.iter().filter(|pod| has_failed_to_start(pod));
                 let failed_now: Vec<_> = failed_now.filter_map(|pod| pod.node.clone()).collect();
                 let is_open = |node: &&str| !failed.iter().chain(&failed_now).any(|one| one == node);
-                let roles: &[Role] = if self.nodes.iter().any(|node| is_open(node)) {
-                    &Role::ALL
-                } else {
-                    &[Role::Master, Role::Pserver]
-                };
+                let roles: &[Role] =
+                    if self.nodes.iter().any(is_open) { &Role::ALL } else { &[Role::Master, Role::Pserver] };
                 let elsewhere = self.sees.then_some(roles);
                 let view = View { master: Some(&self.master), elsewhere, ..view(&self.job, &pods, self.now) };
                 let decision = decide(&view, &mut self.memory).unwrap();

@@ -108,6 +108,10 @@ fn keep(seen: &Observed<'_>, target: &Target<'_>, status: &mut TrainingJobStatus
     if status.pinned.is_empty() {
         status.pinned = pinned(&seen.view.job.spec).to_string();
         status.start_time = Some(now);
+        status.tls = Some(seen.view.job.spec.stated_tls().unwrap_or(seen.view.tls));
+    } else if status.tls.is_none() {
+        // It began under an operator that did not note it: as it began it stays.
+        status.tls = seen.view.job.recorded_tls();
     }
     status.trainer.wanted = target.trainers;
     status.pserver.wanted = target.pservers;

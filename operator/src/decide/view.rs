@@ -3,7 +3,7 @@
 use super::load::Loads;
 use super::numbers::Choice;
 use super::overdue::Overdue;
-use crate::api::{Moment, ScalePlan, ScalePlanStatus, TrainingJob, TrainingJobStatus};
+use crate::api::{Moment, ScalePlan, ScalePlanStatus, TlsMode, TrainingJob, TrainingJobStatus};
 use serde_json::Value;
 pub use shoal_job::Role;
 use shoal_job::ends::{Account, Displacement, End, Strikes};
@@ -34,6 +34,8 @@ pub struct View<'a> {
     pub choice: Choice<'a>,
     /// Whether the operator has a place for the states of jobs.
     pub has_store: bool,
+    /// How a job is to speak that says nothing of it.
+    pub tls: TlsMode,
     /// The time of the cluster's clocks.
     pub now: Moment,
     /// Seconds on a clock of this operator's that nobody sets.
@@ -276,7 +278,9 @@ pub enum Act {
     DeleteJob,
     /// Make the service, the disruption budget and the network policy, or see that they are as they should be.
     MakeSurroundings,
-    /// Delete them.
+    /// Issue the certificates of the job's roles that are due.
+    IssueCertificates,
+    /// Delete the service, the disruption budget and the network policy.
     DeleteSurroundings,
     /// Make a pod.
     CreatePod(PodPlan),

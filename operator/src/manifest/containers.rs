@@ -2,7 +2,7 @@
 //! everything that the protocol does not rest on.
 
 use super::{Defaults, HTTP_PORT, MASTER_PORT, PSERVER_PORT, identity, service_name};
-use crate::api::TrainingJob;
+use crate::api::{TlsMode, TrainingJob};
 use crate::decide::{PodPlan, Role, pod_name};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Probe,
@@ -16,6 +16,9 @@ use shoal_job::spec::Document;
 pub(super) const TLS_FOLDER: &str = "/var/run/shoal/tls";
 /// The volume with them.
 pub(super) const TLS_VOLUME: &str = "shoal-tls";
+/// Where a master finds what it shows to an etcd, and the volume with it.
+pub(super) const STORE_FOLDER: &str = "/var/run/shoal/store";
+pub(super) const STORE_VOLUME: &str = "shoal-store";
 /// How long a master of a job that is done stays, so that late trainers hear of it.
 const LINGER_SECONDS: &str = "60";
 /// How long pservers stay after SIGTERM, for their blocks to go elsewhere.
@@ -75,12 +78,28 @@ pub(super) fn container(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) 
         }),
         // The end of its log is kept in its status, where it outlives the pod in the job's own.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: job.spec.tls.as_ref().map(|_| {
-            let (name, mount_path) = (TLS_VOLUME.to_owned(), TLS_FOLDER.to_owned());
-            vec![VolumeMount { name, mount_path, read_only: Some(true), ..VolumeMount::default() }]
-        }),
+        volume_mounts: Some(mounts(job, defaults, plan.role)).filter(|mounts| !mounts.is_empty()),
         ..Container::default()
     }
+}
+
+/// Where a container finds what it shows to others.
+fn mounts(job: &TrainingJob, defaults: &Defaults, role: Role) -> Vec<VolumeMount> {
+    let tls = (job.tls() != TlsMode::Plaintext).then_some((TLS_VOLUME, TLS_FOLDER));
+    let store = is_store_over_tls(job, defaults, role).then_some((STORE_VOLUME, STORE_FOLDER));
+    let mount = |(name, path): (&str, &str)| VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    };
+    tls.into_iter().chain(store).map(mount).collect()
+}
+
+/// Whether a pod of that role keeps the job's state in an etcd over TLS.
+pub(super) fn is_store_over_tls(job: &TrainingJob, defaults: &Defaults, role: Role) -> bool {
+    let store = job.spec.master.store.as_ref().or(defaults.store.as_ref());
+    role == Role::Master && store.is_some_and(|store| store.starts_with("etcds://"))
 }
 
 /// A page that answers within so many seconds, and may fail so many times.
@@ -106,9 +125,9 @@ pub(super) fn environment(job: &TrainingJob, plan: &PodPlan) -> Vec<EnvVar> {
         ("SHOAL_JOB", identity(job)),
         ("SHOAL_LOG_FORMAT", "json".to_owned()),
         ("SHOAL_HTTP", format!("$(SHOAL_POD_IP):{HTTP_PORT}")),
-        match job.spec.tls {
-            Some(_) => ("SHOAL_TLS", TLS_FOLDER.to_owned()),
-            None => ("SHOAL_PLAINTEXT", "true".to_owned()),
+        match job.tls() {
+            TlsMode::Issued | TlsMode::Given => ("SHOAL_TLS", TLS_FOLDER.to_owned()),
+            TlsMode::Plaintext => ("SHOAL_PLAINTEXT", "true".to_owned()),
         },
     ];
     let of_role: &[(&str, String)] = match plan.role {
@@ -151,7 +170,10 @@ fn master_arguments(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> V
     ];
     let spec = Document(job.spec.training.clone()).parts();
     let spec = std::iter::once("--spec".to_owned()).chain(spec.into_iter().map(unexpanded));
-    fixed.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).chain(spec).collect()
+    let tls =
+        is_store_over_tls(job, defaults, Role::Master).then(|| ("--store-tls", STORE_FOLDER.to_owned()));
+    let fixed = fixed.into_iter().chain(tls);
+    fixed.flat_map(|(flag, value)| [flag.to_owned(), value]).chain(spec).collect()
 }
 
 fn pserver_arguments(job: &TrainingJob) -> Vec<String> {

@@ -1,15 +1,20 @@
 //! The Kubernetes objects of a job, made from its spec and from what was decided. Talks to nobody.
 
+mod certificates;
 mod containers;
 mod pod;
 mod surroundings;
 #[cfg(test)]
 mod tests;
 
+pub use certificates::{
+    Issuer, SECRET_TYPE, certificate, certificate_name, certificate_of, certificate_request,
+    certificate_secret, credentials_of, secret_data,
+};
 pub use pod::{pod, program_of};
 pub use surroundings::{BudgetApi, disruption_budget, network_policy, service};
 
-use crate::api::{GROUP, TrainingJob};
+use crate::api::{GROUP, TlsMode, TrainingJob};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
@@ -43,11 +48,13 @@ pub struct Defaults {
     pub namespace: String,
     /// Below what the states of jobs are kept, if anywhere: `etcd://HOST:PORT/PREFIX`.
     pub store: Option<String>,
+    /// The secret, in the namespaces of jobs, with what that etcd is shown, where it is one over TLS.
+    pub store_secret: Option<String>,
 }
 
 /// The name by which a job's processes know it: another for a job that is made again under the same name.
 pub fn identity(job: &TrainingJob) -> String {
-    if let Some(tls) = &job.spec.tls {
+    if let Some(tls) = job.spec.tls.as_ref().filter(|_| job.tls() == TlsMode::Given) {
         return tls.job.clone();
     }
     let uid = job.uid().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! A job's pod: what the operator gives it, under and over what the author's template says.
 
-use super::containers::{TLS_VOLUME, container, environment, grace_seconds};
-use super::{Defaults, JOB_LABEL, ORDINAL_LABEL, ROLE_LABEL, labels, metadata};
-use crate::api::{self, TrainingJob, bytes, typed_template};
+use super::containers::{STORE_VOLUME, TLS_VOLUME, container, environment, grace_seconds, is_store_over_tls};
+use super::{Defaults, JOB_LABEL, ORDINAL_LABEL, ROLE_LABEL, certificate_name, labels, metadata};
+use crate::api::{self, TlsMode, TrainingJob, bytes, typed_template};
 use crate::decide::{Avoids, PodPlan, Role, pod_name};
 use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::{
@@ -63,7 +63,7 @@ pub fn pod(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Result<Pod
     metadata.annotations = Some(annotations);
     let mut ours = container(job, defaults, plan);
     ours.name = program.clone();
-    let mut spec = base(job, defaults, plan);
+    let mut spec = base(job, defaults, plan)?;
     spec.containers = vec![ours];
     merge(&mut spec, theirs);
     tolerations(job, &mut spec);
@@ -101,9 +101,10 @@ fn program(theirs: &PodSpec, role: Role) -> String {
 }
 
 /// What pods of a role are, before the author's template.
-fn base(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> PodSpec {
+fn base(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> Result<PodSpec, String> {
+    let volumes = secrets(job, defaults, plan.role)?;
     let class = if plan.is_elastic { defaults.elastic_class.clone() } else { None };
-    PodSpec {
+    Ok(PodSpec {
         affinity: (plan.role == Role::Pserver).then(|| apart(job)),
         enable_service_links: Some(false),
         priority_class_name: class.or_else(|| job.spec.priority_class_name.clone()),
@@ -116,12 +117,34 @@ fn base(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> PodSpec {
             ..PodSecurityContext::default()
         }),
         termination_grace_period_seconds: Some(grace_seconds(plan.role)),
-        volumes: job.spec.tls.as_ref().map(|tls| {
-            let secret_name = tls.secrets.get(plan.role.name()).cloned();
-            let secret = Some(SecretVolumeSource { secret_name, ..SecretVolumeSource::default() });
-            vec![Volume { name: TLS_VOLUME.to_owned(), secret, ..Volume::default() }]
-        }),
+        volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
         ..PodSpec::default()
+    })
+}
+
+/// The volumes with what a pod shows to others.
+fn secrets(job: &TrainingJob, defaults: &Defaults, role: Role) -> Result<Vec<Volume>, String> {
+    let volume = |(name, secret): (&str, String)| Volume {
+        name: name.to_owned(),
+        secret: Some(SecretVolumeSource { secret_name: Some(secret), ..SecretVolumeSource::default() }),
+        ..Volume::default()
+    };
+    let store = is_store_over_tls(job, defaults, role).then(|| {
+        let secret = job.spec.master.store_secret.as_ref().or(defaults.store_secret.as_ref()).cloned();
+        secret.ok_or(
+            "spec.master.storeSecret: an etcd over TLS takes a secret with ca.crt, and a client's tls.crt and tls.key",
+        )
+    });
+    let store = store.transpose()?.map(|secret| (STORE_VOLUME, secret));
+    Ok(secret_of(job, role).map(|secret| (TLS_VOLUME, secret)).into_iter().chain(store).map(volume).collect())
+}
+
+/// The secret with the certificate of a role's pods; none where they speak plaintext.
+fn secret_of(job: &TrainingJob, role: Role) -> Option<String> {
+    match job.tls() {
+        TlsMode::Issued => Some(certificate_name(job, role.name())),
+        TlsMode::Given => job.spec.tls.as_ref()?.secrets.get(role.name()).cloned(),
+        TlsMode::Plaintext => None,
     }
 }
 

@@ -32,6 +32,7 @@ fn defaults() -> Defaults {
         elastic_class: Some("shoal-elastic".to_owned()),
         namespace: "operators".to_owned(),
         store: None,
+        store_secret: None,
     }
 }
 
@@ -274,4 +275,99 @@ fn the_container_that_a_pod_is_about_is_said_by_the_fields_own_annotation() {
         "trainer"
     );
     assert_eq!(name(json!([{ "name": "mine", "image": "i" }, { "name": "log", "image": "l" }])), "mine");
+}
+
+/// The mounted secret of a role's pod, and what its program is told of it.
+fn secured(job: &TrainingJob, role: Role) -> (Value, Value) {
+    let pod = made(job, &plan(role, 0));
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    let program = containers.iter().find(|one| one["name"] == role.name()).unwrap();
+    let said = program["env"].as_array().unwrap().iter().find(|one| one["name"] == "SHOAL_TLS");
+    let mount =
+        program["volumeMounts"].as_array().into_iter().flatten().find(|one| one["name"] == "shoal-tls");
+    assert_eq!(said.map(|one| &one["value"]), mount.map(|one| &one["mountPath"]));
+    let plain = program["env"].as_array().unwrap().iter().find(|one| one["name"] == "SHOAL_PLAINTEXT");
+    assert_eq!(plain.is_some(), said.is_none(), "one or the other");
+    let volume =
+        pod["spec"]["volumes"].as_array().into_iter().flatten().find(|one| one["name"] == "shoal-tls");
+    (
+        volume.map_or(Value::Null, |one| one["secret"]["secretName"].clone()),
+        said.map_or(Value::Null, |one| one["value"].clone()),
+    )
+}
+
+#[test]
+fn a_pod_has_the_certificate_of_its_own_role_as_the_job_began() {
+    let began = |tls: Value, status: Value| {
+        let mut job = job(json!({ "tls": tls }));
+        job.status = Some(serde_json::from_value(status).unwrap());
+        job
+    };
+    let issued = began(Value::Null, json!({ "pinned": "{}", "tls": "Issued" }));
+    for role in [Role::Master, Role::Pserver, Role::Trainer] {
+        let wanted = format!("digits-{role}-tls");
+        assert_eq!(secured(&issued, role), (json!(wanted), json!("/var/run/shoal/tls")));
+    }
+    assert_eq!(identity(&issued), "digits-0a1b2c3d", "a name that nobody else can have");
+    // A spec that the schema refuses, and the operator after it: what it says of a name counts for nothing even so.
+    let forged = began(
+        json!({ "mode": "Issued", "job": "other-99999999" }),
+        json!({ "pinned": "{}", "tls": "Issued" }),
+    );
+    assert_eq!(identity(&forged), "digits-0a1b2c3d");
+    let given = json!({ "job": "mine", "secrets": { "master": "m", "pserver": "p", "trainer": "t" } });
+    let given = began(given, json!({ "pinned": "{}" }));
+    assert_eq!(secured(&given, Role::Pserver).0, "p");
+    assert_eq!(identity(&given), "mine");
+    let before = began(Value::Null, json!({ "pinned": "{}" }));
+    assert_eq!(secured(&before, Role::Trainer), (Value::Null, Value::Null), "of an operator before");
+}
+
+#[test]
+fn a_master_with_a_store_over_tls_is_shown_its_secret_and_no_other_pod_is() {
+    let job = |more: Value| job(json!({ "master": more }));
+    let over_tls = job(json!({ "store": "etcds://e:2379/x", "storeSecret": "s" }));
+    let pod_of = |job: &TrainingJob, role| json!(pod(job, &defaults(), &plan(role, 0)).unwrap());
+    let master = pod_of(&over_tls, Role::Master);
+    assert_eq!(master["spec"]["volumes"][0]["secret"]["secretName"], "s");
+    assert_eq!(master["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], "/var/run/shoal/store");
+    assert!(master.to_string().contains(r#""--store-tls","/var/run/shoal/store""#));
+    assert!(!pod_of(&over_tls, Role::Trainer).to_string().contains("shoal-store"));
+    assert!(
+        !pod_of(&job(json!({ "store": "etcd://e:2379/x" })), Role::Master).to_string().contains("store-tls")
+    );
+    let without = job(json!({ "store": "etcds://e:2379/x" }));
+    assert!(
+        pod(&without, &defaults(), &plan(Role::Master, 0)).unwrap_err().contains("spec.master.storeSecret")
+    );
+    let of_all = Defaults { store_secret: Some("all".to_owned()), ..defaults() };
+    let made = json!(pod(&without, &of_all, &plan(Role::Master, 0)).unwrap());
+    assert_eq!(made["spec"]["volumes"][0]["secret"]["secretName"], "all");
+}
+
+#[test]
+fn cert_manager_is_asked_for_the_same_names_and_never_for_a_key() {
+    use shoal_runtime::host::rpc::tls::{Identity, Role};
+    let issuer = "ClusterIssuer/internal".parse::<Issuer>().unwrap();
+    let asked = certificate(
+        &job(json!({})),
+        &Identity { job: "digits-0a1b2c3d".to_owned(), role: Role::Pserver },
+        &issuer,
+        86_400,
+    );
+    assert_eq!(asked["metadata"]["name"], "digits-pserver-tls");
+    assert_eq!(asked["metadata"]["ownerReferences"][0]["controller"], true);
+    let spec = &asked["spec"];
+    assert_eq!(spec["secretName"], "digits-pserver-tls");
+    assert_eq!(spec["uris"], json!(["urn:shoal:job:digits-0a1b2c3d:role:pserver"]));
+    assert_eq!((&spec["duration"], &spec["renewBefore"]), (&json!("86400s"), &json!("28800s")));
+    assert_eq!(spec["usages"], json!(["digital signature", "server auth", "client auth"]));
+    assert_eq!(
+        spec["issuerRef"],
+        json!({ "group": "cert-manager.io", "kind": "ClusterIssuer", "name": "internal" })
+    );
+    assert_eq!(spec["privateKey"]["rotationPolicy"], "Always");
+    for wrong in ["internal", "Issuer/", "Other/x", "Issuer/a/b", ""] {
+        assert!(wrong.parse::<Issuer>().unwrap_err().contains("ClusterIssuer/NAME"), "{wrong}");
+    }
 }

@@ -178,6 +178,9 @@ fn values_that_are_wrong_are_refused_by_their_name() {
         ("image.repository=r", "repository"),
         ("store=s3://bucket", "store"),
         ("watchNamespace=A_B", "watchNamespace"),
+        ("tls.default=true", "tls.default"),
+        ("tls.certificateLife=long", "tls.certificateLife"),
+        ("tls.issuer=internal", "tls.issuer"),
         ("monitoring.enabled=yes", "monitoring.enabled"),
         ("monitoring.interval=often", "monitoring.interval"),
         ("admissionPolicy.enabled=1", "admissionPolicy.enabled"),
@@ -211,6 +214,8 @@ const SWITCHES: [(&str, &[&str]); 7] = [
             "ValidatingAdmissionPolicyBinding shoal-operator-pods",
             "ValidatingAdmissionPolicy shoal-operator-objects",
             "ValidatingAdmissionPolicyBinding shoal-operator-objects",
+            "ValidatingAdmissionPolicy shoal-operator-secrets",
+            "ValidatingAdmissionPolicyBinding shoal-operator-secrets",
         ],
     ),
     (
@@ -280,13 +285,25 @@ fn older_servers_are_given_what_they_know() {
     }
 }
 
+/// Where the authority is another, and certificates are cert-manager's.
+fn assert_certificates(all: &Objects) {
+    let lease = all["Role ops shoal-operator-lease"]["rules"].to_string();
+    assert!(lease.contains(r#""resourceNames":["ours"]"#) && !lease.contains("shoal-authority"), "{lease}");
+    let policy = all["ValidatingAdmissionPolicy  shoal-operator-secrets"].to_string();
+    assert!(policy.contains("ours") && !policy.contains("shoal-authority"), "{policy}");
+    let rules = all["ClusterRole  shoal-operator"]["rules"].to_string();
+    assert!(rules.contains("certificaterequests"), "{rules}");
+}
+
 #[test]
 fn every_other_value_reaches_what_it_is_for() {
     let Some(tools) = Tools::find() else { return };
     let digest = format!("sha256:{}", "0f".repeat(32));
     let values = json!({
         "image": { "digest": digest, "pullPolicy": "Always", "pullSecrets": [{ "name": "pull" }], "master": "m:1", "pserver": "p:1" },
-        "replicas": 3, "store": "etcd://e:2379/jobs", "priorityClassName": "system-cluster-critical",
+        "replicas": 3, "store": "etcds://e:2379/jobs", "storeSecret": "etcd",
+        "tls": { "default": "off", "certificateLife": "1h", "authority": "ours", "issuer": "ClusterIssuer/internal" },
+        "priorityClassName": "system-cluster-critical",
         "serviceAccount": { "annotations": { "a": "b" } }, "podLabels": { "l": "m" }, "podAnnotations": { "n": "o" },
         "resources": { "limits": { "memory": "1Gi" } }, "nodeSelector": { "pool": "ops" },
         "tolerations": [{ "key": "ops", "operator": "Exists" }], "affinity": { "nodeAffinity": { "x": 1 } },
@@ -308,7 +325,12 @@ fn every_other_value_reaches_what_it_is_for() {
         for (name, value) in [
             ("MASTER_IMAGE", "m:1"),
             ("PSERVER_IMAGE", "p:1"),
-            ("JOB_STORE", "etcd://e:2379/jobs"),
+            ("JOB_STORE", "etcds://e:2379/jobs"),
+            ("JOB_STORE_SECRET", "etcd"),
+            ("TLS_DEFAULT", "off"),
+            ("CERTIFICATE_LIFE", "1h"),
+            ("AUTHORITY", "ours"),
+            ("ISSUER", "ClusterIssuer/internal"),
             ("LOG", "debug"),
             ("ELASTIC_PRIORITY_CLASS", "spare"),
         ] {
@@ -340,6 +362,7 @@ fn every_other_value_reaches_what_it_is_for() {
             assert!(monitor.to_string().contains(r#""interval":"5s""#));
         }
         assert_eq!(all["ClusterRoleBinding  shoal-operator"]["subjects"][0]["namespace"], "ops");
+        assert_certificates(&all);
         let policy = all["ValidatingAdmissionPolicy  shoal-operator-pods"].to_string();
         assert!(
             policy.contains("system:serviceaccount:ops:shoal-operator") && !policy.contains("shoal-system")

@@ -15,6 +15,7 @@
 //! | `chart` | what Helm makes of the chart, against what kustomize makes |
 //! | `install` | installed twice, taken over by Helm, upgraded, rolled back, uninstalled: what changes and what stays |
 //! | `pages` | what Prometheus reads of an operator |
+//! | `tls`, `cert_manager` | certificates that the operator issues, changes in time and is itself believed by; jobs that began in plaintext |
 //! | `upgrades` | an operator of the last version, this one, and the last one again, over jobs that train |
 //! | `rules` | definitions, rules, scale and columns on a server of today's Kubernetes, which has custom resources and nothing else |
 //! | `rights` | what the operator and its pods may do, and nothing else |
@@ -25,6 +26,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod autoscaling;
+mod cert_manager;
 mod chart;
 mod commands;
 mod containers;
@@ -40,7 +42,8 @@ mod plans;
 mod rendering;
 mod rights;
 mod room;
-mod upgrades;
 mod rules;
 mod served;
+mod tls;
+mod upgrades;
 mod world;

@@ -52,6 +52,9 @@ async fn the_operator_has_the_rights_it_needs_and_no_others_and_its_pods_have_no
     let never = [
         ("get", "secrets"),
         ("list", "secrets"),
+        ("watch", "secrets"),
+        ("update", "secrets"),
+        ("delete", "secrets"),
         ("create", "pods/exec"),
         ("get", "pods/log"),
         ("create", "serviceaccounts"),

@@ -34,6 +34,11 @@ pub(crate) struct World {
 impl World {
     /// A cluster of so many nodes; none where none can be had.
     pub(crate) async fn start(nodes: usize, run: Run) -> Option<World> {
+        World::start_with(nodes, run, &[]).await
+    }
+
+    /// The same, with an operator that is started with these arguments beside its own.
+    pub(crate) async fn start_with(nodes: usize, run: Run, arguments: &[&str]) -> Option<World> {
         let layout = std::env::var_os("SHOAL_TEST_IMAGES").map(PathBuf::from);
         let no_images = || {
             let why =
@@ -71,7 +76,8 @@ impl World {
             operators: Vec::new(),
             _place: place,
         };
-        world.start_operator("first");
+        let arguments = [&["--identity", "first"], arguments].concat();
+        world.start_operator_with(&world.faults.kubeconfig(), &arguments);
         Some(world)
     }
 
@@ -192,8 +198,30 @@ impl World {
     pub(crate) fn status_of_master(&self, job: &str) -> Value {
         let ip = self.kubectl(&["get", "pod", &format!("{job}-master"), "-o", "jsonpath={.status.podIP}"]);
         let mut asked = Command::new(&self.programs.shoal);
-        asked.args(["status", "--plaintext", "-o", "json", "--master", &format!("{}:7400", ip.trim())]);
+        asked.args(["status", "-o", "json", "--master", &format!("{}:7400", ip.trim())]);
+        match self.job(job)["status"]["tls"].as_str() {
+            Some("Issued") => asked.arg("--tls").arg(self.certificate_of(job, "client")),
+            _ => asked.arg("--plaintext"),
+        };
         closing(&asked.output().unwrap()).unwrap()
+    }
+
+    /// A folder with the certificate of a job's role, as whoever may get its secret makes one.
+    pub(crate) fn certificate_of(&self, job: &str, role: &str) -> PathBuf {
+        let folder = self.path(&format!("certificate-{job}-{role}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        for file in ["ca.crt", "tls.crt", "tls.key"] {
+            let text = format!("go-template={{{{index .data \"{file}\" | base64decode}}}}");
+            let name = format!("{job}-{role}-tls");
+            std::fs::write(folder.join(file), self.kubectl(&["get", "secret", &name, "-o", &text])).unwrap();
+        }
+        folder
+    }
+
+    /// What all operators have said.
+    pub(crate) fn operator_logs(&self) -> String {
+        let read = |number| std::fs::read_to_string(self.path(&format!("operator-{number}.log")));
+        (0..self.operators.len()).filter_map(|number| read(number).ok()).collect()
     }
 
     /// The hash of the model in the newest checkpoint of a folder.

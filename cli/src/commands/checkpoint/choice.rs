@@ -17,10 +17,13 @@ pub(super) struct PlaceChoice {
     /// Where they lie, a folder or a URL; by default where the store says
     #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
     pub(super) place: Option<String>,
-    /// The master's store, which alone knows the newest: a folder or etcd://HOST:PORT/PREFIX; by default the one in the
+    /// The master's store, which alone knows the newest: a folder or etcd://HOST:PORT/PREFIX, over TLS etcds://; by default the one in the
     /// run's folder
     #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]
     pub(super) store: Option<String>,
+    /// Folder with ca.pem, and a client's cert.pem and key.pem, for an etcd over TLS
+    #[arg(long, env = "SHOAL_STORE_TLS", value_name = "DIR")]
+    pub(super) store_tls: Option<PathBuf>,
     /// Speak plaintext with an etcd on another machine
     #[arg(long, env = "SHOAL_PLAINTEXT")]
     pub(super) plaintext: bool,
@@ -53,7 +56,7 @@ impl PlaceChoice {
             }
         };
         let document = match &store {
-            Some(store) => document_in(existing(store)?, self.plaintext).await?,
+            Some(store) => self.document_in(existing(store)?).await?,
             None => None,
         };
         let said = document.as_ref().and_then(|document| document.checkpoint_place.clone());
@@ -65,19 +68,22 @@ impl PlaceChoice {
         existing(&place)?;
         Ok(Chosen { storage: Storage::open(&place).await.map_err(reached)?, document })
     }
+
+    async fn document_in(&self, store: &str) -> anyhow::Result<Option<Document>> {
+        let security = if self.plaintext { Security::Plaintext } else { Security::Loopback };
+        let opened = store::open(store, &security, self.store_tls.as_deref())?;
+        let found = opened.load().await.with_context(|| format!("the store {store}"))?;
+        let Some((_, bytes)) = found else { return Ok(None) };
+        Document::from_bytes(&bytes)
+            .map(Some)
+            .with_context(|| format!("{store} holds no job of this version"))
+    }
 }
 
 /// Opening makes a folder: a mistyped name must not become an empty place.
 fn existing(place: &str) -> Result<&str, Exit> {
     let is_there = place.contains("://") || Path::new(place).is_dir();
     is_there.then_some(place).ok_or_else(|| Exit::Usage(format!("{place}: there is no such folder")))
-}
-
-async fn document_in(store: &str, plaintext: bool) -> anyhow::Result<Option<Document>> {
-    let security = if plaintext { Security::Plaintext } else { Security::Loopback };
-    let found = store::open(store, &security)?.load().await.with_context(|| format!("the store {store}"))?;
-    let Some((_, bytes)) = found else { return Ok(None) };
-    Document::from_bytes(&bytes).map(Some).with_context(|| format!("{store} holds no job of this version"))
 }
 
 impl Chosen {

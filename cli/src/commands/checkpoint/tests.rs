@@ -76,7 +76,7 @@ async fn written(storage: &Storage, number: u64) -> ManifestRecord {
 }
 
 fn choice(run: &Path) -> PlaceChoice {
-    PlaceChoice { place: None, store: None, plaintext: false, run: run.to_owned() }
+    PlaceChoice { place: None, store: None, store_tls: None, plaintext: false, run: run.to_owned() }
 }
 
 /// Checkpoints 1 to 4, of which the store keeps 2 and 3, and knows 3 as the newest; 5 has no manifest.
@@ -94,7 +94,7 @@ async fn run_folder() -> TempDir {
         }
     }
     storage.delete(&CheckpointId(5).manifest_object()).await.unwrap();
-    let store = store::open(state.to_str().unwrap(), &Security::Loopback).unwrap();
+    let store = store::open(state.to_str().unwrap(), &Security::Loopback, None).unwrap();
     let _leadership = store.lead("test").await.unwrap();
     store.swap(None, document.to_bytes().into()).await.unwrap();
     folder

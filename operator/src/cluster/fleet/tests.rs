@@ -1,8 +1,10 @@
 //! Reconciling against a server that takes its time, refuses or hangs. Tests only.
 
+use super::super::certificates::CertificateSettings;
 use super::super::creations::{CREATED_AT_A_TIME, CREATED_BY_ALL};
 use super::super::master::masters;
 use super::*;
+use crate::api::TlsMode;
 use crate::decide::{PodPlan, pod_name};
 use http::{Method, Request, Response};
 use kube::client::Body;
@@ -119,10 +121,10 @@ async fn fleet() -> (Arc<Fleet>, Arc<Calls>) {
     let reporter = Reporter { controller: "o".to_owned(), instance: None };
     let fleet = Fleet {
         recorder: Recorder::new(client.clone(), reporter),
-        client,
         defaults: Defaults::default(),
         budgets: BudgetApi { version: "v1", has_eviction_policy: true },
-        masters: masters().0,
+        masters: masters(Arc::default()).0,
+        certificates: certificates(&client),
         leader: Arc::new(leader),
         pods,
         plans,
@@ -134,8 +136,21 @@ async fn fleet() -> (Arc<Fleet>, Arc<Calls>) {
         pauses: Mutex::default(),
         random: Mutex::new(Random::seeded(5)),
         creations: Semaphore::new(CREATED_BY_ALL),
+        client,
     };
     (Arc::new(fleet), calls)
+}
+
+/// Of an operator whose jobs speak plaintext, where they say nothing of it.
+fn certificates(client: &Client) -> Certificates {
+    let authority = ("n".to_owned(), "a".to_owned());
+    let settings = CertificateSettings {
+        default: TlsMode::Plaintext,
+        lifetime: Duration::from_secs(3600),
+        authority,
+        issuer: None,
+    };
+    Certificates::new(client.clone(), settings, Arc::default())
 }
 
 /// A suspended job: its status is written, and there is nothing else to do.

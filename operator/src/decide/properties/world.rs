@@ -266,6 +266,7 @@ impl World {
             plans: &plans,
             choice: Choice::Plan(&plan, &self.scaled_down),
             has_store: false,
+            tls: crate::api::TlsMode::Issued,
             now: Moment(self.now + self.skew),
             uptime: u64::try_from(self.now).unwrap(),
         };
@@ -371,7 +372,11 @@ impl World {
                 assert!(self.pods.is_empty(), "the job goes while pods are there");
                 self.is_gone = true;
             }
-            Act::DeleteJob | Act::MakeSurroundings | Act::DeleteSurroundings | Act::Event { .. } => {}
+            Act::DeleteJob
+            | Act::MakeSurroundings
+            | Act::IssueCertificates
+            | Act::DeleteSurroundings
+            | Act::Event { .. } => {}
         }
     }
 

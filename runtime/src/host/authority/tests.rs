@@ -70,3 +70,42 @@ fn what_somebody_else_has_put_there_is_not_overwritten() {
     assert_eq!(std::fs::read(out.join("key.pem")).unwrap(), b"mine");
     assert!(!out.join("cert.pem").exists());
 }
+
+#[test]
+fn a_time_is_a_number_with_a_unit_and_at_most_a_century() {
+    assert_eq!(lifetime("90d"), Ok(Duration::from_secs(90 * 86_400)));
+    assert_eq!(
+        (lifetime("3m"), lifetime("45s")),
+        (Ok(Duration::from_secs(180)), Ok(Duration::from_secs(45)))
+    );
+    for wrong in
+        ["", "90", "d", "0s", "-1d", "1.5h", "1w", "36501d", "99999999999999999999d", "213503982334602d"]
+    {
+        assert!(lifetime(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_authority_in_memory_signs_for_those_who_believe_several_and_for_nobody_with_a_key_that_is_not_its_own()
+{
+    let [one, other] = [0, 1].map(|_| Authority::generate(DAY).unwrap());
+    let both = PemSet { authorities: format!("{}{}", one.certificate, other.certificate), ..other.clone() };
+    let authority = Authority::of(&both).unwrap();
+    assert_eq!(authority.validity(), DAY);
+    let issued = authority.issue(&identity(), DAY).unwrap();
+    assert_eq!(issued.pem().authorities, both.authorities);
+    assert_eq!(issued.pem().certificate.matches("BEGIN CERTIFICATE").count(), 1);
+    // Who believes a root alone needs what leads from it to here.
+    let below = PemSet { authorities: one.certificate.clone(), ..other.clone() };
+    let issued = Authority::of(&below).unwrap().issue(&identity(), DAY).unwrap();
+    assert!(issued.pem().certificate.ends_with(&other.certificate));
+    let foreign = PemSet { key: one.key.clone(), ..other.clone() };
+    let why = Authority::of(&foreign).unwrap_err();
+    assert!(why.contains("not of one another"), "{why}");
+    let leaf = authority.issue(&identity(), DAY).unwrap().pem().clone();
+    assert!(Authority::of(&leaf).unwrap_err().contains("may sign no others"));
+    for secret in [&one.key, &other.key] {
+        let line = secret.lines().nth(1).unwrap();
+        assert!(!why.contains(line) && !format!("{other:?}").contains(line));
+    }
+}

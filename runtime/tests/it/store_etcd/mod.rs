@@ -3,6 +3,7 @@
 
 mod link;
 mod process;
+mod tls;
 
 use bytes::Bytes;
 use link::Link;
@@ -43,7 +44,7 @@ async fn soon_lead(store: &EtcdStore, name: &str) -> Leadership {
 #[tokio::test]
 async fn only_who_names_the_present_revision_may_swap() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
-    let store = open(&format!("etcd://{}/job", etcd.address()), &Security::Loopback).unwrap();
+    let store = open(&format!("etcd://{}/job", etcd.address()), &Security::Loopback, None).unwrap();
     assert_eq!(store.load().await, Ok(None));
     assert!(is_conflict(&store.swap(Some(Revision(1)), Bytes::from("a")).await));
     let first = store.swap(None, Bytes::from("a")).await.unwrap();
@@ -53,7 +54,7 @@ async fn only_who_names_the_present_revision_may_swap() {
     assert!(second > first);
     assert!(is_conflict(&store.swap(Some(first), Bytes::from("c")).await));
     assert_eq!(store.load().await, Ok(Some((second, Bytes::from("b")))));
-    let other = open(&format!("etcd://{}/job2", etcd.address()), &Security::Loopback).unwrap();
+    let other = open(&format!("etcd://{}/job2", etcd.address()), &Security::Loopback, None).unwrap();
     assert_eq!(other.load().await, Ok(None), "prefixes are apart");
     let seen = etcd.gateway("/v3/kv/range", &format!(r#"{{"key":"{STATE_64}"}}"#)).await.unwrap();
     let says = |what: &str| assert!(seen.contains(what), "{what} is not in {seen}");

@@ -1,6 +1,7 @@
 //! An etcd of a test's own, on loopback ports, in a folder that goes with it. It must never touch another etcd.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,6 +12,8 @@ use tokio::net::TcpStream;
 pub(crate) struct Etcd {
     program: String,
     more: &'static [&'static str],
+    /// Its certificates: it speaks TLS, and asks clients for theirs.
+    secured: Option<PathBuf>,
     folder: tempfile::TempDir,
     client: u16,
     peer: u16,
@@ -20,6 +23,15 @@ pub(crate) struct Etcd {
 impl Etcd {
     /// A running etcd, with more arguments; none where none is installed, which fails where all is required.
     pub(crate) async fn start(more: &'static [&'static str]) -> Option<Etcd> {
+        Etcd::start_with(more, None).await
+    }
+
+    /// The same over TLS, by `ca.pem`, `cert.pem` and `key.pem` in that folder.
+    pub(crate) async fn start_secured(folder: &Path) -> Option<Etcd> {
+        Etcd::start_with(&[], Some(folder.to_owned())).await
+    }
+
+    async fn start_with(more: &'static [&'static str], secured: Option<PathBuf>) -> Option<Etcd> {
         let program = std::env::var("SHOAL_ETCD").unwrap_or_else(|_| "etcd".to_owned());
         let probe = Command::new(&program).arg("--version").stdout(Stdio::null()).status();
         if !probe.is_ok_and(|probe| probe.success()) {
@@ -33,7 +45,7 @@ impl Etcd {
         // Both are free at the same time, so they differ.
         let ports = [0, 0].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
         let [client, peer] = ports.map(|listener| listener.local_addr().unwrap().port());
-        let mut etcd = Etcd { program, more, folder, client, peer, process: None };
+        let mut etcd = Etcd { program, more, secured, folder, client, peer, process: None };
         etcd.restart().await;
         Some(etcd)
     }
@@ -53,8 +65,15 @@ impl Etcd {
 
     /// Starts it with what it has in its folder, and waits until it answers.
     pub(crate) async fn restart(&mut self) {
+        let scheme = if self.secured.is_some() { "https" } else { "http" };
         let (client, peer) =
-            (format!("http://{}", self.address()), format!("http://127.0.0.1:{}", self.peer));
+            (format!("{scheme}://{}", self.address()), format!("http://127.0.0.1:{}", self.peer));
+        let tls = self.secured.iter().flat_map(|folder| {
+            let files =
+                [("--cert-file", "cert.pem"), ("--key-file", "key.pem"), ("--trusted-ca-file", "ca.pem")];
+            let files = files.map(|(flag, file)| [flag.to_owned(), folder.join(file).display().to_string()]);
+            files.into_iter().flatten().chain(["--client-cert-auth".to_owned()])
+        });
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
         let process = Command::new(&self.program)
             .args(["--name", "one", "--data-dir"])
@@ -65,6 +84,7 @@ impl Etcd {
             // Short, so that leases of a second are granted.
             .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
             .args(self.more)
+            .args(tls)
             .env_remove("ETCD_NAME")
             .stdout(Stdio::null())
             .stderr(log)
@@ -72,6 +92,10 @@ impl Etcd {
             .unwrap();
         self.process = Some(process);
         for _ in 0..300 {
+            // Who has no certificate hears no more than that it listens.
+            if self.secured.is_some() && TcpStream::connect(self.address()).await.is_ok() {
+                return;
+            }
             let key = r#"{"key":"eA=="}"#;
             if self.gateway("/v3/kv/range", key).await.is_ok_and(|answer| answer.contains("revision")) {
                 return;

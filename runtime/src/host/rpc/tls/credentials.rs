@@ -1,7 +1,7 @@
 //! A role's credentials: files that are looked at again when a connection is made, so that they may be changed while it
 //! runs. A set that cannot be used never takes the place of one that can.
 
-use super::files::{self, Stamp};
+use super::files::{self, Files, PemSet, Stamp};
 use super::identity::{Identity, Validity};
 use super::untrusted::Reason;
 use super::verify::Verifier;
@@ -28,17 +28,18 @@ pub(crate) struct Present {
     pub(super) client: Arc<ClientConfig>,
 }
 
-/// The credentials in a folder.
+/// The credentials in a folder, or such as whoever has an authority holds in memory.
 pub struct Credentials {
-    folder: PathBuf,
+    /// None for those in memory.
+    folder: Option<PathBuf>,
     clock: Arc<dyn TimeProvider>,
     state: Mutex<State>,
 }
 
 struct State {
     present: Present,
-    /// The files that `present` was read from.
-    stamp: Stamp,
+    /// The files that `present` was read from; none for those in memory.
+    stamp: Option<Stamp>,
     looked: Instant,
     /// What was complained of last: the same is not said twice.
     complaint: String,
@@ -59,10 +60,38 @@ impl Credentials {
         let Identity { job, role } = &present.identity;
         tracing::info!(job, %role, valid_until = present.validity.until, folder = %folder.display(), "credentials");
         let (looked, complaint) = (Instant::now(), String::new());
-        let state = Mutex::new(State { present, stamp, looked, complaint, is_end_told: false });
-        let credentials = Credentials { folder: folder.to_owned(), clock, state };
+        let state = Mutex::new(State { present, stamp: Some(stamp), looked, complaint, is_end_told: false });
+        let credentials = Credentials { folder: Some(folder.to_owned()), clock, state };
         credentials.present();
         Ok(credentials)
+    }
+
+    /// Those that are held in memory; they must be good at present by `clock`.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn in_memory(pem: &PemSet, clock: Arc<dyn TimeProvider>) -> Result<Credentials, String> {
+        let present = Present::of(files::parse(pem)?, &clock, &|what| what)?;
+        let (looked, complaint) = (Instant::now(), String::new());
+        let state = Mutex::new(State { present, stamp: None, looked, complaint, is_end_told: false });
+        Ok(Credentials { folder: None, clock, state })
+    }
+
+    /// Takes others in the place of those in memory, for connections that are made from now on.
+    ///
+    /// # Errors
+    /// They cannot be used, or are for somebody else: those before stay in use.
+    pub fn replace(&self, pem: &PemSet) -> Result<(), String> {
+        let next = Present::of(files::parse(pem)?, &self.clock, &|what| what)?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if next.identity != state.present.identity {
+            return Err(format!(
+                "they are for {}, and those before for {}",
+                next.identity, state.present.identity
+            ));
+        }
+        (state.present, state.is_end_told) = (next, false);
+        Ok(())
     }
 
     /// Whom the certificate is for. It stays, whatever files come: one process is one role of one job.
@@ -83,40 +112,42 @@ impl Credentials {
     /// What a connection that is made now uses: the newest files, if they can be used.
     pub(crate) fn present(&self) -> Present {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.looked.elapsed() >= LOOK_EVERY {
-            state.looked = Instant::now();
-            self.look(&mut state);
+        if let Some(folder) = &self.folder {
+            if state.looked.elapsed() >= LOOK_EVERY {
+                state.looked = Instant::now();
+                self.look(folder, &mut state);
+            }
+            self.tell_of_the_end(folder, &mut state);
         }
-        self.tell_of_the_end(&mut state);
         state.present.clone()
     }
 
-    fn look(&self, state: &mut State) {
-        let stamp = match files::stamp(&self.folder) {
-            Ok(stamp) if stamp == state.stamp => {
+    fn look(&self, folder: &Path, state: &mut State) {
+        let stamp = match files::stamp(folder) {
+            Ok(stamp) if state.stamp.as_ref() == Some(&stamp) => {
                 state.complaint.clear();
                 return;
             }
             Ok(stamp) => stamp,
-            Err(why) => return self.complain(state, why),
+            Err(why) => return complain(folder, state, why),
         };
-        let next = Present::read(&self.folder, &self.clock);
+        let next = Present::read(folder, &self.clock);
         // Who writes while we read will have been heard at the next look.
-        if files::stamp(&self.folder).as_ref() != Ok(&stamp) {
+        if files::stamp(folder).as_ref() != Ok(&stamp) {
             return;
         }
         match next {
-            Err(why) => self.complain(state, why),
+            Err(why) => complain(folder, state, why),
             Ok(next) if next.identity != state.present.identity => {
                 let (next, ours) = (next.identity, &state.present.identity);
                 let why = format!("the new certificate is for {next}, and this process is {ours}");
-                self.complain(state, why);
+                complain(folder, state, why);
             }
             Ok(next) => {
-                tracing::info!(folder = %self.folder.display(), valid_until = next.validity.until, "new credentials are in use");
+                tracing::info!(folder = %folder.display(), valid_until = next.validity.until, "new credentials are in use");
                 *state = State {
                     present: next,
-                    stamp,
+                    stamp: Some(stamp),
                     looked: state.looked,
                     complaint: String::new(),
                     is_end_told: false,
@@ -125,20 +156,20 @@ impl Credentials {
         }
     }
 
-    fn complain(&self, state: &mut State, why: String) {
-        if state.complaint != why {
-            tracing::error!(folder = %self.folder.display(), why, "the new credentials cannot be used: the old ones stay in use");
-            state.complaint = why;
-        }
-    }
-
     /// Warns once when less than a quarter of the certificate's life is left.
-    fn tell_of_the_end(&self, state: &mut State) {
+    fn tell_of_the_end(&self, folder: &Path, state: &mut State) {
         let Validity { from, until } = state.present.validity;
         let left = until.saturating_sub(self.now());
         if left < until.saturating_sub(from) / 4 && !std::mem::replace(&mut state.is_end_told, true) {
-            tracing::warn!(folder = %self.folder.display(), seconds_left = left, "the certificate expires soon: issue a new one into the same folder");
+            tracing::warn!(folder = %folder.display(), seconds_left = left, "the certificate expires soon: issue a new one into the same folder");
         }
+    }
+}
+
+fn complain(folder: &Path, state: &mut State, why: String) {
+    if state.complaint != why {
+        tracing::error!(folder = %folder.display(), why, "the new credentials cannot be used: the old ones stay in use");
+        state.complaint = why;
     }
 }
 
@@ -152,8 +183,15 @@ impl Present {
     /// Reads a set of files. It must be whole: the key the certificate's, the certificate good by its own authorities
     /// and by the clock.
     fn read(folder: &Path, clock: &Arc<dyn TimeProvider>) -> Result<Present, String> {
-        let at = |what: String| format!("{}: {what}", folder.display());
-        let files = files::read(folder)?;
+        Present::of(files::read(folder)?, clock, &|what| format!("{}: {what}", folder.display()))
+    }
+
+    /// The same of a set that was read; `at` says of what a fault is.
+    fn of(
+        files: Files,
+        clock: &Arc<dyn TimeProvider>,
+        at: &dyn Fn(String) -> String,
+    ) -> Result<Present, String> {
         let [certificate, intermediates @ ..] = files.chain.as_slice() else {
             return Err(at("no certificate".to_owned()));
         };

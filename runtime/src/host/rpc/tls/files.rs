@@ -1,4 +1,4 @@
-//! The files of a role's credentials, as they lie on the disk: read as a set, judged by nobody here.
+//! The files of a role's credentials, as they lie on the disk or are held in memory: read as a set, judged by nobody here.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,6 +16,23 @@ const BYTES_MAX: u64 = 1 << 20;
 pub(super) struct Stamp {
     folder: PathBuf,
     files: [(SystemTime, u64); 3],
+}
+
+/// A set as text. Whoever holds one holds a key: it is shown to nobody.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PemSet {
+    /// Certificates of the authorities that are believed.
+    pub authorities: String,
+    /// The certificate, and what leads from it to one of those.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for PemSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PemSet")
+    }
 }
 
 /// A set of files, read.
@@ -58,25 +75,47 @@ pub(super) fn stamp(folder: &Path) -> Result<Stamp, String> {
 /// Reads a set. The errors name the file, and nothing that is in it.
 pub(super) fn read(folder: &Path) -> Result<Files, String> {
     let [authorities, chain, key] = paths(folder)?;
-    let (key_pem, key_path) = (bytes(&key)?, key);
-    // The parser's own words may hold a piece of the file.
-    let key = PrivateKeyDer::from_pem_slice(&key_pem)
-        .map_err(|_| format!("{}: no private key in PEM (PKCS #8, SEC1 or PKCS #1)", key_path.display()))?;
-    Ok(Files { authorities: certificates(&authorities)?, chain: certificates(&chain)?, key })
+    let told = |path: &Path| path.display().to_string();
+    Ok(Files {
+        authorities: certificates(&bytes(&authorities)?, &told(&authorities))?,
+        chain: certificates(&bytes(&chain)?, &told(&chain))?,
+        key: private_key(&bytes(&key)?, &told(&key))?,
+    })
 }
 
-/// Whether others than the owner and its group may read the key.
+/// Reads a set that is held in memory.
+pub(super) fn parse(pem: &PemSet) -> Result<Files, String> {
+    let [_, [authorities, chain, key]] = LAYOUTS;
+    Ok(Files {
+        authorities: certificates(pem.authorities.as_bytes(), authorities)?,
+        chain: certificates(pem.certificate.as_bytes(), chain)?,
+        key: private_key(pem.key.as_bytes(), key)?,
+    })
+}
+
+fn private_key(pem: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, String> {
+    // The parser's own words may hold a piece of the file.
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|_| format!("{name}: no private key in PEM (PKCS #8, SEC1 or PKCS #1)"))
+}
+
+/// The link by which kubelets change a set.
+const KUBELETS: &str = "..data";
+
+/// Whether others than the owner and its group may read the key. A secret's volume is in the memory of one pod, where there are no others.
 pub(super) fn is_key_open(folder: &Path) -> bool {
+    if folder.join(KUBELETS).is_symlink() {
+        return false;
+    }
     let mode = paths(folder).ok().and_then(|[_, _, key]| std::fs::metadata(key).ok());
     mode.is_some_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = bytes(path)?;
-    let read = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
-    let read = read.map_err(|_| format!("{}: damaged PEM", path.display()))?;
+fn certificates(pem: &[u8], name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let read = read.map_err(|_| format!("{name}: damaged PEM"))?;
     if read.is_empty() {
-        return Err(format!("{}: no certificate in PEM", path.display()));
+        return Err(format!("{name}: no certificate in PEM"));
     }
     Ok(read)
 }

@@ -69,6 +69,19 @@ pub struct Validity {
     pub until: u64,
 }
 
+/// A certificate counts from a little before it was issued, for clocks that are behind: a tenth of its time, this at most, in seconds.
+const BEFORE_MAX: u64 = 300;
+
+impl Validity {
+    /// A validity of so many seconds from `now` on, or from a little before.
+    pub fn lasting(now: u64, seconds: u64) -> Validity {
+        Validity {
+            from: now.saturating_sub((seconds / 10).min(BEFORE_MAX)),
+            until: now.saturating_add(seconds),
+        }
+    }
+}
+
 const PREFIX: &str = "urn:shoal:job:";
 const MIDDLE: &str = ":role:";
 

@@ -9,6 +9,7 @@ mod connection;
 mod credentials;
 mod files;
 mod identity;
+mod named;
 mod permissions;
 mod security;
 #[cfg(test)]
@@ -20,6 +21,8 @@ pub(super) use accept::secured;
 pub(super) use admission::Admission;
 pub use connection::{Connection, Peer};
 pub use credentials::{Credentials, described};
+pub use files::PemSet;
 pub use identity::{Identity, Role, Validity};
+pub(super) use named::NamedCredentials;
 pub use security::{Security, Unsecured};
 pub use untrusted::{Reason, Untrusted};

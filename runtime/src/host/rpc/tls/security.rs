@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::credentials::{Credentials, Present};
+use super::files::PemSet;
 use super::identity::{Identity, Role, Validity};
 use super::untrusted::{Reason, Untrusted};
 use crate::host::clock::wall_seconds;
@@ -73,6 +74,14 @@ impl Security {
             ));
         }
         Ok(Security::Tls(Arc::new(credentials)))
+    }
+
+    /// By credentials that are held in memory: of whoever has an authority, or was given them in another way than by a folder.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub fn in_memory(pem: &PemSet) -> Result<Security, String> {
+        Ok(Security::Tls(Arc::new(Credentials::in_memory(pem, Arc::new(WallClock))?)))
     }
 
     /// Whether a process that is of `job` has the certificate for it.
